@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trt_bisect.analyzer.front import Point, knee, pareto
-from trt_bisect.driver.recipes.cheapest import cheapest
+from trt_bisect.driver.recipes.cheapest import FEW_NEEDED, cheapest, surely_cheapest
 from trt_bisect.driver.recipes.front_path import path
 from trt_bisect.driver.recipes.lowering import lowered, orders
 from trt_bisect.driver.recipes.search_space import MeasuredSets, Space, sensitivities
@@ -112,6 +112,67 @@ def test_ending_dear_orders_early_leaves_the_cheapest_recipe_as_it_is(seed, unit
     lowest = [drive(lowered(MeasuredSets(space), space.all, ranking), network.measure_all) for ranking in rankings]
     first = min(range(len(rankings)), key=lambda order: space.price(lowest[order]))
     assert together.kept == apart[first].kept
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10**6), units=st.integers(1, 10), share=st.floats(0.02, 0.9))
+def test_what_is_surely_cheapest_is_that_of_brute_force_where_errors_only_add_up(seed, units, share):
+    """Losses of units, and of pairs of them, that are never negative: more units in INT8 never lose less."""
+    random = np.random.default_rng(seed)
+    losses = np.triu(10 ** random.uniform(-4, 0, (units, units)) * (random.random((units, units)) < 0.3))
+    losses += np.diag(10 ** random.uniform(-4, 0, units))
+    costs = random.uniform(0.1, 1.0, units) ** 3
+    space = space_of(units, share * losses.sum(), tuple(costs / costs.sum()))
+    asked = []
+
+    def loss(int8):
+        return losses[np.ix_(sorted(int8), sorted(int8))].sum()
+
+    def measure_all(plans):
+        asked.extend(plans)
+        return [loss(plan.int8) for plan in plans]
+
+    found = drive(surely_cheapest(space), measure_all)
+    if found is not None:
+        best, _ = best_of_all(space, loss)
+        assert loss(space.all - found.kept) <= space.budget
+        assert space.cost(found.kept) <= best * 1.01
+        assert {space.plan(found.kept - {unit}) for unit in found.kept} <= set(asked)
+        assert all(found.taken_back[unit] == loss(space.all - found.kept | {unit}) for unit in found.kept)
+
+
+@pytest.mark.parametrize("count", range(1, FEW_NEEDED + 2))
+def test_few_planted_layers_are_surely_cheapest_after_few_plans(count):
+    """Halving takes about 2 c log2(N / c) plans; then each is low beside all that could be paid for, and taken back."""
+    bad, asked = {13 * i + 3 for i in range(count)}, []
+
+    def measure_all(plans):
+        asked.extend(plans)
+        return planted(*({k} for k in bad))(plans)
+
+    found = drive(surely_cheapest(space_of(96, 0.01)), measure_all)
+    assert (None if found is None else found.kept) == (bad if count <= FEW_NEEDED else None)
+    assert len(asked) <= 2 * count * (math.log2(96 / count) + 1) + 2 * count + 2
+
+
+def test_a_set_that_one_dearer_layer_replaces_is_not_surely_cheapest():
+    """Either the dearest layer or two others have to be high. Lowered first, it leaves the two, which cost more."""
+    costs = (0.25, 0.2, 0.15, *(0.4 / 17 for _ in range(17)))
+
+    def measure_all(plans):
+        return [0.3 * (0 in plan.int8 and not plan.int8.isdisjoint({1, 2})) for plan in plans]
+
+    space = space_of(20, 0.01, costs)
+    assert drive(surely_cheapest(space), measure_all) is None
+    assert search(space, measure_all).kept == {0}
+
+
+def test_no_set_is_surely_cheapest_where_it_costs_too_much_or_none_is_good():
+    space = space_of(20, 0.01)
+    assert drive(surely_cheapest(space, dearest=0.04), planted({4})) is None
+    assert drive(surely_cheapest(space, dearest=0.06), planted({4})).kept == {4}
+    assert drive(surely_cheapest(space), lambda plans: [1.0 for _ in plans]) is None
+    assert drive(surely_cheapest(space), lambda plans: [0.0 for _ in plans]).kept == frozenset()
 
 
 def planted(*groups):

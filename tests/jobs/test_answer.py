@@ -71,6 +71,29 @@ def test_a_suspect_of_the_curve_that_is_innocent_has_a_reason(tmp_path):
 
 
 @pytest.fixture(scope="module")
+def long_chain(tmp_path_factory):
+    """A chain of 19 quantizable layers with one culprit, and one input: so each layer alone is measured on that."""
+    model = networks.chain(depth=18, width=4, size=4)
+    networks.plant_between(model, "conv6", "conv7")
+    return networks.save(model, tmp_path_factory.mktemp("long")), networks.samples(model, 1)
+
+
+def test_layers_are_measured_alone_only_where_a_cheaper_recipe_is_possible(long_chain):
+    """``sensitivity`` measures the gains another way: in passes through the pieces."""
+    alone = trt_bisect.sensitivity(*long_chain, engine="onnxruntime", calibrator="minmax")
+    gains = {op.op_name: op.gain for op in alone.ops if op.sensitive_type == "both"}
+    for threshold, all_measured in ((0.999, False), (0.99999, True)):
+        found = trt_bisect.run(*long_chain, threshold=threshold, calibrator="minmax", **HOW)
+        measured = {row.name: row.gain for row in found.layers if row.gain is not None}
+        assert found.recipe["meets"]
+        assert "conv7" in found.culprits
+        assert set(measured) == (
+            set(gains) if all_measured else {row.name for row in found.layers if row.culprit or row.suspect}
+        )
+        assert measured == pytest.approx({name: gains[name] for name in measured}, rel=1e-3, abs=1e-6)
+
+
+@pytest.fixture(scope="module")
 def two_kinds(tmp_path_factory):
     """A chain with a culprit that one sample in four hardly shows, since its planted channel is quiet there."""
     model = networks.chain(depth=4)

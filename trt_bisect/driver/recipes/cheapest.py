@@ -6,7 +6,7 @@ No losses are added up: every set that is accepted was measured as a whole plan.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from trt_bisect.driver.recipes.local_search import FEW_UNITS, Goal, improved
@@ -18,6 +18,8 @@ _EQUAL = 0.01
 _MOST_HIGH = 32
 """Of many units, each one that has to stay high takes about 2 log2(N) plans to find. After so many of them the small
 errors of all units matter, and those left are lowered by their number: log2(N) more plans."""
+FEW_NEEDED = 4
+"""With more units that stay high, one of them can be replaced as a rule, so it is not tried to show the opposite."""
 _HOPE = 3.0
 """A set is measured if its estimated loss is at most so many budgets."""
 
@@ -78,6 +80,33 @@ def cheapest(
     return _settled(known, best, found)
 
 
+def surely_cheapest(space: Space, dearest: float = math.inf) -> Batches[Cheapest | None]:
+    """Lowers the units once, and returns the set if each of its few units is needed in every set that costs as little.
+
+    A unit is needed if the plan misses with it low and all others high that such a set can pay for. Then a set without
+    it could only meet the budget if the loss were smaller with fewer units high. It takes a plan for each unit of the
+    set, and no sensitivities.
+
+    Args:
+        space: the units to choose from.
+        dearest: the search ends as soon as the set would cost more.
+
+    Returns:
+        None if no such set was found.
+    """
+    known = MeasuredSets(space)
+    kept = yield from _lowered_once(known, lambda stays: len(stays) > FEW_NEEDED or space.cost(stays) > dearest)
+    if kept is None:
+        return None
+    most = space.cost(kept) * (1.0 + _EQUAL)
+    payable = frozenset(unit for unit in space.all if space.cost({unit}) <= most)
+    for unit in sorted(kept, key=lambda unit: (space.costs[unit], unit)):
+        yield from known.ask([payable - {unit}])
+        if known.meets(payable - {unit}):
+            return None
+    return _settled(known, (yield from reduced(known, kept)), [])
+
+
 def _lowered_in(known: MeasuredSets, rankings: Sequence[Sequence[int]], dearest: float) -> Batches[list[Kept]]:
     """Returns the sets that lowering in some orders gives, which cost at most ``dearest``; of many units the cheapest.
 
@@ -86,8 +115,11 @@ def _lowered_in(known: MeasuredSets, rankings: Sequence[Sequence[int]], dearest:
     space, costs = known.space, [dearest]
     few, most = len(space.units) <= FEW_UNITS, most_high(space)
 
+    def too_dear(stays: Kept) -> bool:
+        return space.cost(stays) > (dearest if few else min(costs))
+
     def lowest(ranking: Sequence[int]) -> Batches[Kept | None]:
-        kept = yield from lowered(known, space.all, ranking, lambda: dearest if few else min(costs), most=most)
+        kept = yield from lowered(known, space.all, ranking, too_dear, most=most)
         if kept is not None:
             costs.append(space.cost(kept))
         return kept
@@ -107,13 +139,18 @@ def _settled(known: MeasuredSets, best: Kept, found: Sequence[Kept]) -> Cheapest
 
 def least_cost(space: Space, dearest: float) -> Batches[Kept | None]:
     """Lowers the units once, the dearest first; returns None as soon as the set would cost more than ``dearest``."""
-    known = MeasuredSets(space)
+    return (yield from _lowered_once(MeasuredSets(space), lambda stays: space.cost(stays) > dearest))
+
+
+def _lowered_once(known: MeasuredSets, too_many: Callable[[Kept], bool]) -> Batches[Kept | None]:
+    """Lowers the units, the dearest first; returns None if no set is good, or as soon as too many stay high."""
+    space = known.space
     yield from known.ask([frozenset(), space.all])
     if known.meets(frozenset()):
         return frozenset()
     if not known.meets(space.all):
         return None
-    return (yield from lowered(known, space.all, orders(space)[0], lambda: dearest, most=most_high(space)))
+    return (yield from lowered(known, space.all, orders(space)[0], too_many, most=most_high(space)))
 
 
 def most_high(space: Space) -> float:

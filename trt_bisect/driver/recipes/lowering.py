@@ -21,7 +21,7 @@ def lowered(
     known: MeasuredSets,
     start: Kept,
     order: Iterable[int],
-    dearest: Callable[[], float] = lambda: math.inf,
+    too_many: Callable[[Kept], bool] = lambda _stays: False,
     smallest: int = 1,
     most: float = math.inf,
 ) -> Batches[Kept | None]:
@@ -31,12 +31,12 @@ def lowered(
         known: the measurements.
         start: the set; it meets the budget.
         order: the order of the units; those outside ``start`` are passed over.
-        dearest: returns a cost, at any time: the search ends as soon as the units that stay high cost more.
+        too_many: asked with the units found so far that stay high: true ends the search.
         smallest: groups of so many units stay high as a whole.
         most: so many groups stay high; then as many of the units left go low together as halving their number shows.
 
     Returns:
-        The smaller set; None if it would cost more than ``dearest()``.
+        The smaller set; None if ``too_many`` ended the search.
     """
     kept, stays, count = start, frozenset[int](), 0
     groups = [tuple(unit for unit in order if unit in start)]
@@ -52,7 +52,7 @@ def lowered(
             groups += [group[middle:], group[:middle]]
         else:
             stays, count = stays.union(group), count + 1
-            if known.space.cost(stays) > dearest():
+            if too_many(stays):
                 return None
     return (yield from without_most(known, kept, [unit for group in reversed(groups) for unit in group]))
 

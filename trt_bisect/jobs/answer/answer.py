@@ -9,12 +9,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from trt_bisect.calibration.ranges import Ranges
-from trt_bisect.driver.recipes.cheapest import Cheapest
+from trt_bisect.driver.recipes.cheapest import FEW_NEEDED, Cheapest, surely_cheapest
 from trt_bisect.driver.recipes.local_search import FEW_UNITS
-from trt_bisect.driver.recipes.search_space import Sensitivities, Space
+from trt_bisect.driver.recipes.search_space import Kept, Sensitivities, Space
 from trt_bisect.driver.recipes.within_budget import within
 from trt_bisect.driver.suspects.search import Loss, drive
 from trt_bisect.evaluator.each_input import NO_MARGIN
+from trt_bisect.jobs.answer.each_alone import EachAlone
 from trt_bisect.jobs.answer.half_gain import half_gain
 from trt_bisect.jobs.answer.inputs import answer_inputs, unseen_inputs
 from trt_bisect.jobs.answer.plans import AnswerPlans
@@ -28,9 +29,9 @@ from trt_bisect.jobs.answer.search import (
     PROMISING,
     CalibratorTried,
     Costs,
+    Measure,
     choose_ranges,
     find_set,
-    gains_and_losses,
     make_space,
     retuned,
 )
@@ -43,6 +44,7 @@ from trt_bisect.jobs.preparation import Preparation
 from trt_bisect.results.answer import OWN
 from trt_bisect.results.summary import TOO_DEAR
 
+_SEARCHING = "Searching for the cheapest recipe"
 _JUDGED_AT_FIRST = 8
 """The number of inputs that the search judges on at first: the worst ones in full INT8. Figures for this number and the
 next one: ``docs/benchmarks.md``."""
@@ -74,6 +76,7 @@ class AnswerSearch:
         plans: measures plans on the inputs given.
         experiment: the experiment with the chosen ranges.
         improvements: the number of plans by which a recipe may be made cheaper.
+        alone: measures units alone.
         target: judges plans; by the similarity if nothing else is set.
         single_scales: single tensors may get the scales of other calibrators.
         fp16: the costs of the layers, if those that stay high may be in FP16 where that is enough; else None.
@@ -84,6 +87,7 @@ class AnswerSearch:
     plans: AnswerPlans
     experiment: Experiment
     improvements: int = IMPROVEMENTS
+    alone: EachAlone = field(init=False)
     target: Target = field(init=False)
     single_scales: bool = field(default=True, init=False)
     fp16: Costs | None = field(default=None, init=False)
@@ -91,6 +95,7 @@ class AnswerSearch:
     refused: float | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
+        self.alone = EachAlone(self.plans)
         self.target = SimilarityTarget(self.plans)
 
     def choose_ranges(self, space: Space | None = None) -> Experiment:
@@ -132,19 +137,18 @@ class AnswerSearch:
         checked = self.target.check(self.experiment, self.plans.full)
         if checked.meets(budget) or not self.space.units:
             meets = checked.meets(budget)
-            return self._answer(Cheapest(frozenset(), meets, {}), self.experiment, None, checked, budget, {})
+            return self._answer(Cheapest(frozenset(), meets, {}), self.experiment, checked, budget, {})
         if self._by_similarity:
             self.plans.leave(self.plans.usual_margin)
         self.plans.judged = sorted({*self.plans.judged, *self._worst_inputs(_JUDGED_AT_FIRST)})
         self.plans.join(checked.missed)
-        alone = self._alone()
-        held = self._with_margin(suspects, alone) if self.plans.margin.share else self._held(suspects, alone)
+        held = self._with_margin(suspects) if self.plans.margin.share else self._held(suspects)
         found, experiment, checked, aim = held
         if not found.meets or (self.space.has_many and not checked.meets(budget)):
-            return self._answer(found, experiment, alone, checked, aim, {})
+            return self._answer(found, experiment, checked, aim, {})
         checked = self._in_fp16(found, experiment, checked)
         found, checked, taken_back = minimal(self.plans, self.target, self.space, found, experiment, checked)
-        return self._answer(found, experiment, alone, checked, aim, taken_back)
+        return self._answer(found, experiment, checked, aim, taken_back)
 
     def finish_within(self, most: float) -> Answer:
         """Finds the most accurate plan within a cost, and measures each step back from it.
@@ -169,13 +173,11 @@ class AnswerSearch:
         units = sorted(kept)
         back = measure([self.space.plan(kept - {unit}) for unit in units])
         taken_back = dict(zip(units, back, strict=True))
-        return self._answer(found, experiment, self._alone(), checked, target.budget, taken_back)
+        return self._answer(found, experiment, checked, target.budget, taken_back)
 
-    def _alone(self) -> Sensitivities | None:
-        """Returns the gain and the loss of each unit; None if each needs an engine, or if there are too many."""
-        if not self.plans.switches or self.space.has_many:
-            return None
-        return gains_and_losses(self.plans, self.space, self.experiment.ranges)
+    def sensitivities(self) -> Sensitivities | None:
+        """Returns the loss and the gain of each unit; None where they cannot be measured."""
+        return self.alone.sensitivities(self.space, self.experiment.ranges)
 
     def _in_fp16(self, found: Cheapest, experiment: Experiment, checked: Checked) -> Checked:
         """Puts units of the recipe into FP16 if that is allowed and good enough; returns the check of the recipe."""
@@ -184,26 +186,25 @@ class AnswerSearch:
         self.space, lowered = in_fp16(self.plans, self.target, self.space, found.kept, experiment, self.fp16)
         return lowered or checked
 
-    def _with_margin(self, suspects: Collection[int], alone: Sensitivities | None) -> Searched:
+    def _with_margin(self, suspects: Collection[int]) -> Searched:
         """Searches a recipe with the margin; returns one without it if the margin costs too much.
 
         A cheap recipe with the margin is taken at once. Otherwise the recipe without it limits the cost of one with it.
 
         Args:
             suspects: the suspects of the curve, as layer indices.
-            alone: the sensitivities of the units; None if they are not measured.
         """
-        margin, held = self.plans.margin, self._held(suspects, alone, DEAR_RECIPE)
+        margin, held = self.plans.margin, self._held(suspects, DEAR_RECIPE)
         if self._costs(held) <= DEAR_RECIPE:
             return held
         self.plans.leave(NO_MARGIN)
-        without = self._held(suspects, alone)
+        without = self._held(suspects)
         if self._costs(without) == math.inf:
             return without
         most = max(min(_FOR_MARGIN * self._costs(without), TOO_DEAR), DEAR_RECIPE)
         if most > DEAR_RECIPE:
             self.plans.leave(margin)
-            held = self._held(suspects, alone, most)
+            held = self._held(suspects, most)
             if self._costs(held) <= most:
                 return held
             self.plans.leave(NO_MARGIN)
@@ -215,7 +216,7 @@ class AnswerSearch:
         found, _, checked, _ = held
         return self.space.cost(found.kept) if checked.meets(self.target.budget) else math.inf
 
-    def _held(self, suspects: Collection[int], alone: Sensitivities | None, dearest: float = math.inf) -> Searched:
+    def _held(self, suspects: Collection[int], dearest: float = math.inf) -> Searched:
         """Searches until a recipe holds on all inputs in all settings.
 
         Inputs on which it misses join the judged ones. If there are no such inputs, the next search aims higher. With
@@ -223,7 +224,6 @@ class AnswerSearch:
 
         Args:
             suspects: the suspects of the curve, as layer indices.
-            alone: the sensitivities of the units; None if they are not measured.
             dearest: the search ends as soon as a recipe would cost more; what it returns then costs more.
         """
         plans, target, budget = self.plans, self.target, self.target.budget
@@ -231,9 +231,8 @@ class AnswerSearch:
         new = True
         for number in range(_ROUNDS + _MENDING):
             space = replace(self.space, budget=aim)
-            plans.preparation.progress.stage("Searching for the cheapest recipe", None)
             mended = before if number >= _ROUNDS else frozenset()
-            search = partial(find_set, space, suspects=suspects, alone=alone, limit=self._limit, mended=mended)
+            search = partial(self._found, space, suspects=suspects, mended=mended)
             found = search(partial(target.losses, ranges=self.experiment.ranges), dearest=dearest)
             if new and found.meets and space.cost(found.kept) > DEAR_RECIPE and self._retunes:
                 found = self._by_other_ranges(search, space, found, dearest)
@@ -253,6 +252,29 @@ class AnswerSearch:
         if found.meets and not checked.meets(budget):
             found, checked = with_more_high(target, self.space, found, self.experiment, dearest)
         return self._with_single_scales(found, checked, aim)
+
+    def _found(
+        self, space: Space, measure: Measure, suspects: Collection[int], mended: Kept, dearest: float
+    ) -> Cheapest:
+        """Searches once; the sensitivities are only measured if it does not show that no set is cheaper."""
+        shown = self.plans.preparation.progress
+        shown.stage(_SEARCHING, None)
+        if self._may_be_sure and not mended:
+            sure = drive(surely_cheapest(space, dearest), measure)
+            if sure is not None:
+                return sure
+        alone = self.sensitivities()
+        shown.stage(_SEARCHING, None)
+        return find_set(space, measure, suspects, alone, self._limit, mended, dearest)
+
+    @property
+    def _may_be_sure(self) -> bool:
+        """True if a search without sensitivities may do: they take long, and the first recipe has few units."""
+        if len(self.space.units) <= FEW_UNITS or self.alone.known is not None:
+            return False
+        in_use = self.experiment.ranges.digest()
+        first = next((one.kept for one in self.tried if one.ranges.digest() == in_use), None) or ()
+        return self.alone.can_measure(self.space) and len(first) <= FEW_NEEDED
 
     def _by_other_ranges(
         self, search: Callable[..., Cheapest], space: Space, found: Cheapest, dearest: float
@@ -314,7 +336,6 @@ class AnswerSearch:
         self,
         found: Cheapest,
         experiment: Experiment,
-        alone: Sensitivities | None,
         checked: Checked,
         aim: float,
         taken_back: Mapping[int, Loss],
@@ -329,6 +350,7 @@ class AnswerSearch:
                 plans.preparation, experiment, plans.preparation.data.unseen, plans.inputs.spill
             )
             unseen = plans.whole(plan, experiment, unseen_given, "unseen inputs")
+        half = half_gain(plans, self.space, taken_back, self.sensitivities, experiment) if self._by_similarity else None
         rounding = with_rounded_followers(plans.preparation.options, experiment, plan)
         return Answer(
             experiment=experiment,
@@ -338,7 +360,6 @@ class AnswerSearch:
             full=full,
             restored=restored,
             taken_back=taken_back,
-            alone=alone,
             tried=self.tried,
             given=given,
             counting=plans.inputs.counting,
@@ -351,7 +372,7 @@ class AnswerSearch:
             plain=plans.plain(plan, experiment) if plans.switches else None,
             margin=plans.margin,
             refused=self.refused,
-            half_gain=half_gain(plans, self.space, taken_back, alone, experiment) if self._by_similarity else None,
+            half_gain=half,
             followers=None if rounding is None else plans.whole(plan, experiment, given, "all inputs", rounding),
         )
 

@@ -24,14 +24,13 @@ UNTESTED = "it stays high, but was not shown to be needed: steps back are limite
 CANCELLED = "later layers cancel its error: kept high alone, it does not make full {low} better"
 
 
-def measured_answer(answer: Answer, curve: Curve, trials: Mapping[str, Trial]) -> Measured:
-    """Returns the curve and the recipe with the trials behind them."""
+def measured_answer(answer: Answer, curve: Curve, trials: Mapping[str, Trial], gains: Mapping[int, float]) -> Measured:
+    """Returns the curve and the recipe with the trials behind them, and the gains of layers by index."""
     space, rule = answer.space, answer.experiment.rule
     layer_of = {unit: space.units[unit][0] for unit in answer.kept}
     taken_back = {
         layer_of[unit]: similarity_of(rule, loss) for unit, loss in answer.taken_back.items() if loss is not None
     }
-    gains = {} if answer.alone is None else dict(zip((k for (k,) in space.units), answer.alone.gains, strict=True))
     suspects = [k for k in curve.findings.suspects if k not in answer.members]
     recipe = Recipe(
         answer.plan,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from trt_bisect.driver.recipes.search_space import Kept, Sensitivities, Space
@@ -30,7 +30,7 @@ def half_gain(
     plans: AnswerPlans,
     space: Space,
     taken_back: Mapping[int, Loss],
-    alone: Sensitivities | None,
+    sensitivities: Callable[[], Sensitivities | None],
     experiment: Experiment,
 ) -> HalfGain | None:
     """Returns the best plan among a few that keep high the units with the most effect for their cost.
@@ -39,7 +39,7 @@ def half_gain(
         plans: measures plans on the inputs given.
         space: the units to choose from.
         taken_back: by unit of the recipe, the loss with that unit low.
-        alone: the gain and the loss of each unit; None where they were not measured.
+        sensitivities: returns the loss and the gain of each unit; None where they are not measured.
         experiment: the experiment with the ranges of the recipe.
 
     Returns:
@@ -49,6 +49,7 @@ def half_gain(
     if not plans.switches or space.cost(taken_back) <= TOO_DEAR:
         return None
     rankings = [{unit: loss for unit, loss in taken_back.items() if loss is not None}]
+    alone = sensitivities()
     if alone is not None:
         rankings += [dict(enumerate(alone.gains)), dict(enumerate(alone.losses))]
     sets = list(dict.fromkeys(kept for ranking in rankings if (kept := _payable(space, ranking))))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from trt_bisect.driver.recipes.search_space import Sensitivities, Space
+from trt_bisect.driver.recipes.search_space import Space
 from trt_bisect.driver.suspects.search import Loss
 from trt_bisect.evaluator.each_input import NO_MARGIN, Margin
 from trt_bisect.evaluator.given_inputs import GivenInputs
@@ -29,7 +29,6 @@ class Answer:
         full: the trial of full INT8 on all inputs, on a whole engine.
         restored: the trial of the recipe on all inputs, on a whole engine.
         taken_back: by unit of ``kept``, the loss with that unit in INT8 as well; None if that plan cannot be run.
-        alone: the loss and the gain of each unit alone; None where they were not measured.
         tried: the calibrators that were tried.
         given: all inputs.
         judged: the number of inputs that the search judged on.
@@ -52,7 +51,6 @@ class Answer:
     full: Trial
     restored: Trial
     taken_back: Mapping[int, Loss]
-    alone: Sensitivities | None
     tried: tuple[CalibratorTried, ...]
     given: GivenInputs
     counting: tuple[int, ...]

@@ -11,7 +11,7 @@ from statistics import fmean
 from trt_bisect.calibration.ranges import Ranges, with_scales_of
 from trt_bisect.driver.recipes.cheapest import Cheapest, cheapest, least_cost
 from trt_bisect.driver.recipes.lowering import orders
-from trt_bisect.driver.recipes.search_space import Kept, MeasuredSets, Sensitivities, Space, sensitivities
+from trt_bisect.driver.recipes.search_space import Kept, Sensitivities, Space
 from trt_bisect.driver.suspects.search import Loss, drive
 from trt_bisect.jobs.answer.plans import AnswerPlans
 from trt_bisect.model.cost import shares, times_by_macs
@@ -34,8 +34,6 @@ _AS_CHEAP = 0.01
 """Recipes whose costs differ by less are equally cheap for the choice of a calibrator."""
 PROMISING = ("entropy", "mse", "percentile 99.99")
 """The calibrators with which a recipe is searched, besides the first: one of them is cheapest as a rule."""
-_ALONE_ON = 1
-"""The number of inputs on which each layer is measured alone."""
 _DEAR = 0.05
 """Single tensors get other scales only for a recipe that costs more."""
 _RETUNED = 64
@@ -158,13 +156,6 @@ def _full_int8(plans: AnswerPlans, ranges: Ranges) -> CalibratorTried:
         (loss,) = plans.losses([plans.full], ranges, plans.inputs.counting)
     meets = loss is not None and loss <= plans.experiment.rule.budget
     return CalibratorTried(ranges, loss, len(plans.each(ranges).by_place(plans.full)), meets)
-
-
-def gains_and_losses(plans: AnswerPlans, space: Space, ranges: Ranges) -> Sensitivities:
-    """Measures each layer alone in INT8, and alone high, on the input that is worst in full INT8."""
-    plans.preparation.progress.stage("Each layer alone", 2 * len(space.units))
-    worst = plans.worst(plans.full, ranges)[:_ALONE_ON]
-    return drive(sensitivities(MeasuredSets(space)), lambda asked: plans.to_the_end(asked, ranges, worst))
 
 
 def find_set(

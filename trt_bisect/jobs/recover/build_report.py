@@ -11,7 +11,7 @@ from typing import Any
 from trt_bisect._version import versions
 from trt_bisect.analyzer.front import Point, knee, pareto
 from trt_bisect.driver.recipes.front_path import path
-from trt_bisect.driver.recipes.search_space import Space
+from trt_bisect.driver.recipes.search_space import Sensitivities, Space
 from trt_bisect.driver.suspects.search import Loss
 from trt_bisect.evaluator.speed import Latencies, measure_latencies
 from trt_bisect.evaluator.trial import Trial
@@ -57,6 +57,7 @@ class Found:
         origin: ``macs``, ``measured`` or a file.
         most: the largest cost, where one was given.
         precision: the precision that layers may be left in, or ``mixed``.
+        sensitivities: measures each unit alone, if that was not done yet; None if that is not done here.
     """
 
     plans: AnswerPlans
@@ -67,6 +68,7 @@ class Found:
     origin: str
     most: float | None
     precision: str
+    sensitivities: Callable[[], Sensitivities | None]
 
     @property
     def full(self) -> PrecisionPlan:
@@ -274,7 +276,7 @@ def _front(preparation: Preparation, found: Found) -> tuple[FrontPoint, ...]:
     """The plans that no measured plan beats, with those that have a name; these are measured on their own engines."""
     answer, space, plans = found.answer, found.space, found.plans
     cheap = plans.switches and found.target is None
-    steps = path(space, answer.kept, answer.alone, _POINTS if cheap else _POINTS_DEAR)
+    steps = path(space, answer.kept, found.sensitivities(), _POINTS if cheap else _POINTS_DEAR)
     preparation.progress.stage("Measuring the front", None)
     all_high = space.plan(space.all)
     trials = {

@@ -141,7 +141,7 @@ def _recovered(
         chosen = answering.experiment
         answer = answering.finish() if most is None else answering.finish_within(most)
         precision = MIXED if options.precision == MIXED else str(options.high_precision)
-        found = Found(answering.plans, answer, chosen, target, costs, origin, most, precision)
+        found = Found(answering.plans, answer, chosen, target, costs, origin, most, precision, answering.sensitivities)
         try:
             return recovery_verdict(preparation, found), answer.experiment
         except KeyboardInterrupt:

@@ -61,7 +61,8 @@ def verdict(answering: AnswerSearch, announced: RunManifest) -> tuple[Report, Me
     broken_off, curve_trials = _broken_off(experiment), experiment.store.trials
     answer = answering.finish(curve.findings.suspects)
     experiment = answer.experiment
-    measured = measured_answer(answer, curve, {**answering.plans.experiment.store.trials, **curve_trials})
+    gains = answering.alone.gains(answer, curve.findings.suspects)
+    measured = measured_answer(answer, curve, {**answering.plans.experiment.store.trials, **curve_trials}, gains)
     latencies = measure_latencies(
         experiment.builder,
         experiment.network,
