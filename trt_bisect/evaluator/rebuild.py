@@ -70,6 +70,8 @@ class RebuildEvaluator:
         self._store = store
         self.high = high
         self._pool = pool
+        self._canonical: dict[PrecisionPlan, PrecisionPlan] = {}
+        """By plan the one with its followers in the base: large networks take a millisecond for it and for its key."""
         self._known: deque[tuple[PrecisionPlan, Trial]] = deque()
 
     @property
@@ -84,7 +86,9 @@ class RebuildEvaluator:
 
     def canonical(self, plan: PrecisionPlan) -> PrecisionPlan:
         """Returns ``plan`` with the layers that only follow in the base: they have no other precision in any engine."""
-        return self._network.in_base(plan, self.high)
+        if plan not in self._canonical:
+            self._canonical[plan] = self._network.in_base(plan, self.high)
+        return self._canonical[plan]
 
     def measure(self, plan: PrecisionPlan) -> Trial:
         """Returns the trial of ``plan``, from the store if it is there. A failure is an outcome, not an error."""
