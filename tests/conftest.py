@@ -40,8 +40,7 @@ settings.load_profile("untimed")
 
 _MARKED_BY = {"ray_nodes": "ray", "browser": "browser"}
 """Fixtures, and the mark of each test that uses them."""
-_TOGETHER = ("tests/cluster/", "tests/report/")
-"""Folders whose tests share a Ray cluster, or a run and a Chromium in which the page's scripts are compiled once."""
+_WITH_RAY = "tests/cluster/"
 
 
 @pytest.fixture
@@ -56,21 +55,20 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling:
-    """Gives a worker whole files, so that what a module shares is made once, and one worker all of some folders.
+    """Gives a worker whole files, so that what a module shares is made once, and one worker all tests with Ray.
 
     The marks of ``--dist loadgroup`` would do: but pytest-xdist 3.8 puts them into ``Item._nodeid``, which pytest 9.2
     no longer reads, so that they have no effect.
     """
     from xdist.scheduler import LoadFileScheduling
 
-    class FoldersTogether(LoadFileScheduling):
-        """The files of some folders stay together; the others stand alone."""
+    class RayTogether(LoadFileScheduling):
+        """The files of ``tests/cluster`` share a Ray cluster; the others stand alone."""
 
         def _split_scope(self, nodeid: str) -> str:
-            folder = next((folder for folder in _TOGETHER if nodeid.startswith(folder)), None)
-            return folder or super()._split_scope(nodeid)
+            return _WITH_RAY if nodeid.startswith(_WITH_RAY) else super()._split_scope(nodeid)
 
-    return FoldersTogether(config, log)
+    return RayTogether(config, log)
 
 
 @pytest.hookimpl(tryfirst=True)
