@@ -1,4 +1,4 @@
-"""Times the stages of a search for a recipe: processor seconds and inferences of each, and the sweeps of all.
+"""Times the stages of a search for a recipe: seconds on the clock and of the processor, and inferences of each.
 
     python -m benchmarks.search run samples/ocr/network.onnx --calibration samples/ocr/calibration.npz \\
         --input samples/ocr/inputs.npz --samples 1 --threshold 0.95 --explain none -o /tmp/ocr
@@ -22,17 +22,19 @@ from trt_bisect.support.progress import RichProgress, Silent
 
 
 class Stages:
-    """The processor seconds and the inferences of each stage, in order; the passes of ``branch`` count none."""
+    """The seconds and the inferences of each stage, in order; the passes of ``branch`` count none."""
 
     def __init__(self) -> None:
+        self.clock: defaultdict[str, float] = defaultdict(float)
         self.seconds: defaultdict[str, float] = defaultdict(float)
         self.inferences: Counter[str] = Counter()
-        self._stage, self._began = "before the first stage", time.process_time()
+        self._stage, self._began = "before the first stage", (time.perf_counter(), time.process_time())
 
     def begin(self, stage: str) -> None:
         """Ends the stage before and begins another."""
-        now = time.process_time()
-        self.seconds[self._stage] += now - self._began
+        now = time.perf_counter(), time.process_time()
+        self.clock[self._stage] += now[0] - self._began[0]
+        self.seconds[self._stage] += now[1] - self._began[1]
         self._stage, self._began = stage, now
 
     def counting(self, infer: Callable[..., Any]) -> Callable[..., Any]:
@@ -55,9 +57,10 @@ class Stages:
 
     def table(self) -> str:
         """Returns the stages as a table, and their sum."""
-        rows = [f"| {name} | {self.seconds[name]:.2f} | {self.inferences[name]} |" for name in self.seconds]
-        all_ = f"| all | {sum(self.seconds.values()):.2f} | {sum(self.inferences.values())} |"
-        return "\n".join(["| stage | processor, s | inferences |", "| --- | --- | --- |", *rows, all_])
+        rows = [(name, self.clock[name], self.seconds[name], self.inferences[name]) for name in self.seconds]
+        rows.append(("all", sum(self.clock.values()), sum(self.seconds.values()), sum(self.inferences.values())))
+        lines = [f"| {name} | {clock:.2f} | {seconds:.2f} | {count} |" for name, clock, seconds, count in rows]
+        return "\n".join(["| stage | s | processor, s | inferences |", "| --- | --- | --- | --- |", *lines])
 
 
 def main() -> None:

@@ -32,11 +32,11 @@ from benchmarks.answer.judge import cosine
 from benchmarks.answer.small_networks import Small, small_networks
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
-from trt_bisect.driver.recipes.cheapest import cheapest
+from trt_bisect.driver.recipes.cheapest import cheapest, surely_cheapest
 from trt_bisect.driver.recipes.lowering import orders
 from trt_bisect.driver.recipes.search_space import Kept, MeasuredSets, Space, sensitivities
 from trt_bisect.driver.suspects.search import drive
-from trt_bisect.jobs.answer.search import IMPROVEMENTS
+from trt_bisect.jobs.answer.search import CHEAP_RECIPE, IMPROVEMENTS
 from trt_bisect.model.cost import shares, times_by_macs
 from trt_bisect.model.network import Network
 from trt_bisect.model.shapes import facts_for
@@ -90,6 +90,12 @@ def as_recover(space: Space, measure: Measure, limit: int = 400) -> Kept:
 def as_run(space: Space, measure: Measure) -> Kept:
     """Runs the search of ``run``."""
     return as_recover(space, measure, IMPROVEMENTS)
+
+
+def as_run_of_many(space: Space, measure: Measure) -> Kept:
+    """The search of ``run`` in networks of more than 16 layers, which may end after one order."""
+    sure = drive(surely_cheapest(space, CHEAP_RECIPE), measure)
+    return as_run(space, measure) if sure is None else sure.kept
 
 
 def by_run(small: Small) -> Search:

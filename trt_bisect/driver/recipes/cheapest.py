@@ -19,7 +19,7 @@ _MOST_HIGH = 32
 """Of many units, each one that has to stay high takes about 2 log2(N) plans to find. After so many of them the small
 errors of all units matter, and those left are lowered by their number: log2(N) more plans."""
 FEW_NEEDED = 4
-"""With more units that stay high, one of them can be replaced as a rule, so it is not tried to show the opposite."""
+"""A larger set can be made cheaper as a rule. So it is not tried to show that each of its units is needed."""
 _HOPE = 3.0
 """A set is measured if its estimated loss is at most so many budgets."""
 

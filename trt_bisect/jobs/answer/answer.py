@@ -23,6 +23,7 @@ from trt_bisect.jobs.answer.precisions import in_fp16
 from trt_bisect.jobs.answer.result import Answer
 from trt_bisect.jobs.answer.search import (
     AUTO,
+    CHEAP_RECIPE,
     DEAR_RECIPE,
     IMPROVEMENTS,
     IMPROVEMENTS_OF_FEW,
@@ -256,11 +257,11 @@ class AnswerSearch:
     def _found(
         self, space: Space, measure: Measure, suspects: Collection[int], mended: Kept, dearest: float
     ) -> Cheapest:
-        """Searches once; the sensitivities are only measured if it does not show that no set is cheaper."""
+        """Searches once; for a cheap set of which each unit is shown to be needed, no sensitivities are measured."""
         shown = self.plans.preparation.progress
         shown.stage(_SEARCHING, None)
         if self._may_be_sure and not mended:
-            sure = drive(surely_cheapest(space, dearest), measure)
+            sure = drive(surely_cheapest(space, min(dearest, CHEAP_RECIPE)), measure)
             if sure is not None:
                 return sure
         alone = self.sensitivities()

@@ -49,9 +49,9 @@ class EachAlone:
         layers = [layer for (layer,) in space.units]
         if self.known is not None:
             return dict(zip(layers, self.known.gains, strict=True))
-        if not self.can_measure(space):
-            return {}
         units = [unit for unit, layer in enumerate(layers) if unit in answer.kept or layer in suspects]
+        if not units or not self.can_measure(space):
+            return {}
         found = self._measured(_gains(MeasuredSets(space), units), answer.experiment.ranges)
         return {layers[unit]: gain for unit, gain in zip(units, found, strict=True)}
 

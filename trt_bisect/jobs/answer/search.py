@@ -34,8 +34,9 @@ _AS_CHEAP = 0.01
 """Recipes whose costs differ by less are equally cheap for the choice of a calibrator."""
 PROMISING = ("entropy", "mse", "percentile 99.99")
 """The calibrators with which a recipe is searched, besides the first: one of them is cheapest as a rule."""
-_DEAR = 0.05
-"""Single tensors get other scales only for a recipe that costs more."""
+CHEAP_RECIPE = 0.05
+"""A recipe that costs no more is not made cheaper by other scales for single tensors, nor by a further search if each
+of its few layers is needed."""
 _RETUNED = 64
 """Of many units only the most expensive ones get other scales."""
 _SAME_SCALE = 1e-3
@@ -206,7 +207,7 @@ def retuned(
         The members that stay high, and the ranges.
     """
     kept, moved = found.kept, ranges
-    if space.cost(kept) <= _DEAR:
+    if space.cost(kept) <= CHEAP_RECIPE:
         return kept, moved
     mean = fmean(plans.on_judged(space.plan(kept), ranges))
     plans.preparation.progress.stage("Other scales for single tensors", None)
