@@ -16,7 +16,8 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from typing import Any
 
-from trt_bisect.builder.onnxruntime import OnnxRuntimeEngine, SwitchSession
+from trt_bisect.builder.onnxruntime import OnnxRuntimeEngine
+from trt_bisect.builder.switch import SwitchSession
 from trt_bisect.cli import main as command
 from trt_bisect.support.progress import RichProgress, Silent
 

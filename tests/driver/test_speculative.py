@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from itertools import pairwise
 
 import numpy as np
@@ -81,8 +82,25 @@ def test_after_a_surprise_helpings_are_small_and_grow(culprits):
     helpings = Helpings(saturating({**dict.fromkeys(range(100), 1e-5), **dict.fromkeys(culprits, 0.05)}))
     found = drive_speculatively(lambda: exhaustive(question(100)), helpings, LastRises(question(100)))
     assert found.suspects == culprits
-    assert len(helpings.sizes) <= 4
+    assert len(helpings.sizes) <= 5
     assert len(helpings.seen) <= 2 * 101
+
+
+def test_helpings_shrink_while_each_forecast_fails():
+    """The layers that raise the loss are others with each suspect kept high."""
+
+    def loss(plan):
+        last = max(plan.int8, default=-1)
+        kept = last + 1 - len(plan.int8)
+        raised = last >= 0 and random.Random(100 * kept + last).random() < 0.3
+        return 1e-5 * len(plan.int8) + 0.05 * raised
+
+    helpings = Helpings(loss)
+    found = drive_speculatively(lambda: exhaustive(question(60)), helpings, LastRises(question(60)))
+    assert found == drive(exhaustive(question(60)), loss)
+    assert len(found.suspects) > 10
+    assert helpings.sizes[:4] == [61, 12, 6, 3]
+    assert max(helpings.sizes[3:]) <= 12
 
 
 def test_bisection_by_eighths_takes_two_helpings_where_halving_takes_eight():

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from trt_bisect.errors import TrialFailed
-from trt_bisect.evaluator.each_input import EachInput, InputLoss
+from trt_bisect.evaluator.each_input import EachInput
 from trt_bisect.evaluator.given_inputs import GivenInputs
+from trt_bisect.evaluator.inferences import InputLoss
 from trt_bisect.evaluator.trial import OutputFigures
 from trt_bisect.precision import int8_set
 from trt_bisect.runs.journal import Journal, MemoryStore
@@ -182,3 +183,50 @@ def test_what_an_engine_said_of_its_layers_is_kept():
         PLANS[0].key(): {},
         PLANS[1].key(): {0: "int8", 1: "region"},
     }
+
+
+class InTurn(Invented):
+    """An inference waits until others have begun: ``after`` has by plan and place the plan and place to wait for."""
+
+    def __init__(self, after):
+        super().__init__()
+        self.after = after
+        self.begun = {(plan, place): threading.Event() for plan in LOSSES for place in range(4)}
+        self.open = 0
+        self.most_open = 0
+
+    @contextmanager
+    def opened(self, plan):
+        with super().opened(plan) as infer:
+            self.open += 1
+            self.most_open = max(self.most_open, self.open)
+
+            def waiting(feeds):
+                until = thread_time() + 0.002
+                while thread_time() < until:
+                    pass
+                place = int(feeds["x"][0])
+                self.begun[plan, place].set()
+                if (plan, place) in self.after:
+                    assert self.begun[self.after[plan, place]].wait(60)
+                return infer(feeds)
+
+            yield waiting
+            self.open -= 1
+
+
+def test_no_inference_waits_for_a_slow_one_of_another_plan():
+    """The first plan's second input ends after the third plan has begun its last, which follows the second's miss."""
+    runner, store = InTurn({(PLANS[2], 1): (PLANS[0], 3)}), MemoryStore()
+    each = evaluator(runner, store)
+    assert each.losses([PLANS[2], PLANS[1], PLANS[0]], range(4)) == [0.09, 0.2, 0]
+    assert (runner.open, runner.most_open) == (0, 2)
+    kept = [next(plan for plan in LOSSES if key.endswith(plan.key())) for key in store.trials]
+    assert kept == [PLANS[2], PLANS[1], PLANS[0]], "in their order"
+
+
+def test_results_after_a_miss_are_not_taken_even_if_they_come_first():
+    runner = InTurn({(PLANS[1], 1): (PLANS[1], 2)})
+    each = evaluator(runner)
+    each.losses(PLANS[1:2], range(4))
+    assert each.by_place(PLANS[1]) == {0: 0.01, 1: 0.2}

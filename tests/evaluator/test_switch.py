@@ -10,7 +10,7 @@ from tests.support import networks
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.calibration.collect import calibrate
-from trt_bisect.evaluator.each_input import SwitchRunner
+from trt_bisect.evaluator.runners import SwitchRunner
 from trt_bisect.model.network import load_network
 from trt_bisect.precision import Precision, int8_set
 
@@ -93,4 +93,4 @@ def test_plans_of_other_precisions_are_built(tmp_path):
 def test_precisions_and_scales_are_two_inputs_however_many_layers_there_are(name, sessions):
     """ONNX Runtime's check of the inputs grows with the square of their number."""
     *_, switch = sessions[name]
-    assert len(switch._session.get_inputs()) == 3
+    assert len(switch._pieces[0]._session.get_inputs()) == 3

@@ -6,22 +6,21 @@ The Q/DQ graph runs in float32; ``model.session`` says why ONNX Runtime's own IN
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from types import TracebackType
 
 import numpy as np
-import onnx
 import onnxruntime as ort
 
 from trt_bisect.builder.base import EMULATED, BuildOptions, Outputs
+from trt_bisect.builder.switch import SwitchSession
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import TrialFailed, first_line
+from trt_bisect.model.layers import TensorFacts
 from trt_bisect.model.network import Network
 from trt_bisect.model.operators import digests_of, use_libraries
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
-from trt_bisect.model.quantizer import Scales, scale_in
-from trt_bisect.model.session import CPU, SAME_SUMS, integer_sums_are_exact, make_session, usable_provider
-from trt_bisect.model.switch import WrittenSwitch, write_switch
+from trt_bisect.model.quantizer import Scales
+from trt_bisect.model.session import CPU, integer_sums_are_exact, make_session, usable_provider
 from trt_bisect.precision import WORDS, Precision, PrecisionPlan
 from trt_bisect.support.machine import processor
 
@@ -56,73 +55,6 @@ class OnnxRuntimeEngine:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         del self._session
-
-
-class SwitchSession:
-    """One session that runs any plan of the low and one high precision, with any scales of the activations.
-
-    Its outputs are, bit by bit, those of the plan's own graph in ONNX Runtime with optimisations off.
-    """
-
-    def __init__(
-        self,
-        written: WrittenSwitch,
-        writer: PlanWriter,
-        scales: Scales,
-        high: Precision,
-        provider: str,
-        threads: int | None,
-    ) -> None:
-        self._session = make_session(written, provider, threads, one_of_many=True, level=SAME_SUMS)
-        self._names = [output.name for output in self._session.get_outputs()]
-        self._written = replace(written, model=onnx.ModelProto(), weights={})
-        self._writer = writer
-        self._own_scales = scales
-        self._high = high
-
-    def runs(self, plan: PrecisionPlan) -> bool:
-        """Returns true if each layer of a plan is low or in the session's one high precision; followers in the base."""
-        layers = self._writer.network.layers
-        base = self._writer.network.base or self._high
-        return all(
-            precision in ((plan.low, self._high) if layer.quantizable else (base,))
-            for layer, precision in zip(layers, plan.precisions, strict=True)
-        )
-
-    def infer(self, plan: PrecisionPlan, feeds: Feeds, scales: Scales | None = None) -> Outputs:
-        """Returns the outputs of a plan for one sample.
-
-        Args:
-            plan: the precision of each layer.
-            feeds: the sample.
-            scales: the scales of the activations; None for those of the builder.
-
-        Raises:
-            TrialFailed: ONNX Runtime fails.
-        """
-        chosen = self._own_scales if scales is None else scales
-        inputs = {**feeds, **self._gates(plan), **self._scales(chosen)}
-        try:
-            return dict(zip(self._names, self._session.run(self._names, inputs), strict=True))
-        except Exception as error:
-            raise TrialFailed("inference failed", first_line(error)) from error
-
-    def _gates(self, plan: PrecisionPlan) -> Feeds:
-        """Returns the input that says which layers are low, and which tensors are rounded where they are made."""
-        written = self._written
-        if not written.gates_input:
-            return {}
-        rounded = self._writer.followed(plan.lowered) if written.followed else ()
-        gates = [layer in plan.lowered for layer in written.gates]
-        return {written.gates_input: np.array(gates + [tensor in rounded for tensor in written.followed])}
-
-    def _scales(self, chosen: Scales) -> Feeds:
-        """Returns the input with the scales of the activations."""
-        written, low, kind = self._written, self._writer.network.low, self._writer.network.base_type
-        if not written.scales_input:
-            return {}
-        scales = np.array([scale_in(low, chosen[tensor]) for tensor in written.scales], np.float32)
-        return {written.scales_input: scales if kind is None else kind.positive(scales)}
 
 
 class OnnxRuntimeBuilder:
@@ -164,15 +96,16 @@ class OnnxRuntimeBuilder:
         written = PlanWriter(self._network, self._scales, GraphTarget.TENSORRT).write(plan)
         return OnnxRuntimeEngine(make_session(written, threads=self._options.threads, integers=True), self.ran(plan))
 
-    def switch(self, threads: int | None = None) -> SwitchSession:
+    def switch(self, threads: int | None = None, facts: TensorFacts | None = None, memory: int = 0) -> SwitchSession:
         """Builds the session of all plans; raises TrialFailed if ONNX Runtime refuses it.
 
         Args:
             threads: the threads for one inference; None for those of the build options.
+            facts: the shapes of the tensors, by which the network is cut into pieces; None to keep it whole.
+            memory: the bytes that tensors between the pieces may take.
         """
-        written = write_switch(self._writer, self._options.high)
         high, threads = self._options.high, threads or self._options.threads
-        return SwitchSession(written, self._writer, self._scales, high, self.provider, threads)
+        return SwitchSession(self._writer, self._scales, high, self.provider, threads, facts, memory)
 
     def ran(self, plan: PrecisionPlan) -> dict[int, str]:
         """Returns by index the precision in which each layer of a plan runs."""

@@ -5,46 +5,21 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import Future, wait
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from contextlib import closing
+from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import NamedTuple, Protocol
 
-from trt_bisect.builder.base import Builder, Outputs
-from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder, SwitchSession
-from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import TrialFailed
 from trt_bisect.evaluator.given_inputs import GivenInputs
+from trt_bisect.evaluator.inferences import Inferences, InputLoss, JudgeAt, Measuring
 from trt_bisect.evaluator.rebuild import TrialStore
-from trt_bisect.evaluator.trial import MEASURED, Cost, OutputFigures, Trial
+from trt_bisect.evaluator.runners import Runner
+from trt_bisect.evaluator.trial import MEASURED, Cost, Trial
 from trt_bisect.evaluator.trial_key import TrialKey
-from trt_bisect.model.quantizer import Scales
 from trt_bisect.precision import PrecisionPlan
-from trt_bisect.support.threads import InThisThread, ThreadsIfLong
 
-Infer = Callable[[Feeds], Outputs]
 INPUTS = "inputs"
 """The first word of the engines' name in the keys of these trials."""
-
-
-class InputLoss(NamedTuple):
-    """The loss of a plan on one input.
-
-    Attributes:
-        share: the loss; with a task, the share of the things compared on which the plan differs from FP32.
-        items: the number of things compared; 1 without a task.
-    """
-
-    share: float
-    items: float = 1.0
-
-
-Judged = tuple[Mapping[str, OutputFigures], InputLoss]
-"""The figures of the outputs for one input, and their loss."""
-JudgeAt = Callable[[int, Outputs], Judged]
-"""Judges a plan's outputs for the input at a place."""
 
 
 @dataclass(frozen=True)
@@ -73,102 +48,6 @@ class Margin:
 
 
 NO_MARGIN = Margin()
-
-
-class Runner(Protocol):
-    """Runs plans on inputs.
-
-    Attributes:
-        at_once: the number of plans that can be open at the same time.
-    """
-
-    at_once: int
-
-    def opened(self, plan: PrecisionPlan) -> AbstractContextManager[Infer]:
-        """Opens a plan; raises TrialFailed if it cannot be built."""
-        ...
-
-    def ran(self, plan: PrecisionPlan, /) -> Mapping[int, str]:
-        """Returns the precisions that the engine of a closed plan reported for its layers, see ``Engine.ran``."""
-        ...
-
-
-class WholeRunner:
-    """Runs plans on whole engines, each built for it."""
-
-    at_once = 1
-
-    def __init__(self, builder: Builder) -> None:
-        self._builder = builder
-        self._ran: dict[PrecisionPlan, Mapping[int, str]] = {}
-
-    @contextmanager
-    def opened(self, plan: PrecisionPlan) -> Iterator[Infer]:
-        """Builds the engine of a plan."""
-        with self._builder.build(plan) as engine:
-            try:
-                yield engine.infer
-            finally:
-                self._ran[plan] = dict(engine.ran)
-
-    def ran(self, plan: PrecisionPlan) -> Mapping[int, str]:
-        """Returns the precisions that the engine of a plan reported for its layers; empty if it was not built."""
-        return self._ran.get(plan, {})
-
-
-class SwitchRunner:
-    """Runs plans on one session that switches precisions, with some scales of the activations.
-
-    Args:
-        session: shared by the runners of all scales.
-        scales: the scales of the activations.
-        builder: makes the builder with these scales, for plans of precisions that the session does not have.
-        at_once: the number of inferences that may run at a time.
-    """
-
-    def __init__(self, session: SwitchSession, scales: Scales, builder: Callable[[], Builder], at_once: int) -> None:
-        self.at_once = at_once
-        self._session = session
-        self._scales = scales
-        self._make_builder = builder
-
-    @cached_property
-    def _builder(self) -> Builder:
-        return self._make_builder()
-
-    @contextmanager
-    def opened(self, plan: PrecisionPlan) -> Iterator[Infer]:
-        """Opens a plan; only one that the session does not run is built."""
-        if self._session.runs(plan):
-            yield lambda feeds: self._session.infer(plan, feeds, self._scales)
-        else:
-            with self._builder.build(plan) as engine:
-                yield engine.infer
-
-    def ran(self, _plan: PrecisionPlan) -> Mapping[int, str]:
-        """Returns nothing: the emulation runs every layer as the plan says."""
-        return {}
-
-
-@dataclass
-class _Pending:
-    """A plan under measurement.
-
-    Attributes:
-        infer: runs the plan; the first call opens it.
-        left: the inputs to run it on.
-        losses: the losses on the inputs so far.
-        stored: losses that an earlier run left in the journal: they are taken instead of another inference.
-    """
-
-    plan: PrecisionPlan
-    infer: Infer
-    left: list[int]
-    losses: dict[int, InputLoss]
-    stored: Mapping[int, InputLoss]
-    outputs: Mapping[str, OutputFigures] = field(default_factory=dict)
-    failure: TrialFailed | None = None
-    inferences: int = 0
 
 
 class EachInput:
@@ -204,7 +83,6 @@ class EachInput:
         together: Mapping[int, float] | None = None,
     ) -> None:
         self.given = given
-        self._judge = judge
         self._budget = budget
         self._runner = runner
         self._store = store
@@ -214,7 +92,7 @@ class EachInput:
         self._found: dict[PrecisionPlan, dict[int, InputLoss]] = {}
         self._failed: set[PrecisionPlan] = set()
         self._together = together
-        self._executor = ThreadsIfLong(runner.at_once) if runner.at_once > 1 else InThisThread()
+        self._inferences = Inferences(given.feeds, judge, runner)
         self.margin = NO_MARGIN
 
     def losses(
@@ -236,11 +114,7 @@ class EachInput:
         plans = [self._canonical(plan) for plan in plans]
         order = sorted(among, key=lambda place: (-self._missed[place], place))
         unknown = [plan for plan in dict.fromkeys(plans) if self._left(plan, order, to_the_end)]
-        for start in range(0, len(unknown), self._runner.at_once):
-            some = unknown[start : start + self._runner.at_once]
-            for plan in some:
-                on_plan(plan)
-            self._measure(some, order, to_the_end)
+        self._measure(unknown, order, on_plan, to_the_end=to_the_end)
         for plan in dict.fromkeys(plans):
             self._missed.update(place for place, loss in self._known(plan).items() if loss.share > self._budget)
         return [self._largest(plan, among) for plan in plans]
@@ -292,28 +166,35 @@ class EachInput:
     def _misses(self, losses: Mapping[int, InputLoss], among: Collection[int]) -> bool:
         return bool(losses) and self._loss(losses, among) > self._budget
 
-    def _measure(self, plans: Sequence[PrecisionPlan], order: Sequence[int], to_the_end: bool) -> None:
-        began = perf_counter()
-        with ExitStack() as stack:
-            pending = [self._pending(plan, self._left(plan, order, to_the_end), stack) for plan in plans]
-            self._run([one for one in pending if one.failure is None], order, to_the_end)
-        seconds = (perf_counter() - began) / len(plans)
-        for one in pending:
-            self._keep(one, seconds)
+    def _measure(
+        self,
+        plans: Sequence[PrecisionPlan],
+        order: Sequence[int],
+        on_plan: Callable[[PrecisionPlan], None],
+        *,
+        to_the_end: bool,
+    ) -> None:
+        def begun() -> Iterator[Measuring]:
+            for plan in plans:
+                on_plan(plan)
+                yield self._begun(plan, self._left(plan, order, to_the_end))
 
-    def _pending(self, plan: PrecisionPlan, left: list[int], stack: ExitStack) -> _Pending:
+        def ends(one: Measuring) -> bool:
+            return not to_the_end and self._misses(one.losses, order)
+
+        since = perf_counter()
+        with closing(self._inferences.run(begun(), ends)) as measured:
+            for one in measured:
+                now = perf_counter()
+                self._keep(one, now - since)
+                since = now
+
+    def _begun(self, plan: PrecisionPlan, left: list[int]) -> Measuring:
         trial = self._store.find(self._key(plan))
         stored = {} if trial is None else self._stored(trial)
-        opened: list[Infer] = []
-
-        def infer(feeds: Feeds) -> Outputs:
-            if not opened:
-                opened.append(stack.enter_context(self._runner.opened(plan)))
-            return opened[0](feeds)
-
-        one = _Pending(plan, infer, left, dict(self._known(plan)), stored)
+        one = Measuring(plan, left, dict(self._known(plan)), stored)
         if trial is not None and trial.failed:
-            one.failure = TrialFailed(trial.outcome, trial.message)
+            one.failure, one.left = TrialFailed(trial.outcome, trial.message), []
         return one
 
     def _stored(self, trial: Trial) -> dict[int, InputLoss]:
@@ -321,55 +202,7 @@ class EachInput:
         counted = trial.losses.keys() if self._together is None else trial.items.keys()
         return {int(k): InputLoss(loss, trial.items.get(k, 1.0)) for k, loss in trial.losses.items() if k in counted}
 
-    def _run(self, pending: Sequence[_Pending], among: Collection[int], to_the_end: bool) -> None:
-        """Runs plans on their inputs, as many inferences at a time as the runner allows."""
-        while active := [one for one in pending if one.left and one.failure is None]:
-            share = max(1, self._runner.at_once // len(active))
-            wave = [(one, place) for one in active for place in one.left[:share]]
-            inferred: list[Future[Outputs | TrialFailed]] = []
-            try:
-                for one, place in wave:
-                    inferred.append(self._executor.submit(self._inferred, one, place))
-                for (one, place), result in zip(wave, inferred, strict=True):
-                    self._take(one, place, *self._figures(one, place, result.result()))
-                    if not to_the_end and self._misses(one.losses, among):
-                        one.left.clear()
-            finally:
-                wait(inferred)  # the engines are closed next
-
-    def _inferred(self, one: _Pending, place: int) -> Outputs | TrialFailed:
-        """Returns the outputs of a plan for an input, none if its loss is stored; or the failure."""
-        try:
-            return {} if place in one.stored else one.infer(self.given.feeds[place])
-        except TrialFailed as failure:
-            return failure
-
-    def _figures(self, one: _Pending, place: int, result: Outputs | TrialFailed) -> tuple[Judged, TrialFailed | None]:
-        """Judges outputs. It runs in the main thread: a metric of the user's is called by one thread at a time."""
-        if place in one.stored:
-            return ({}, one.stored[place]), None
-        if isinstance(result, TrialFailed):
-            return ({}, InputLoss(math.inf)), result
-        try:
-            return self._judge(place, result), None
-        except TrialFailed as failure:
-            return ({}, InputLoss(math.inf)), failure
-
-    @staticmethod
-    def _take(one: _Pending, place: int, judged: Judged, failure: TrialFailed | None) -> None:
-        """Adds the result of one inference; results after a miss in the same wave are not taken."""
-        if place not in one.left or one.failure is not None:
-            return
-        one.inferences += place not in one.stored
-        if failure is not None:
-            one.failure = failure
-            return
-        one.left.remove(place)
-        figures, one.losses[place] = judged
-        if one.losses[place] >= max(one.losses.values()):
-            one.outputs = figures
-
-    def _keep(self, one: _Pending, seconds: float) -> None:
+    def _keep(self, one: Measuring, seconds: float) -> None:
         """Keeps a trial if anything new was measured for it."""
         key = self._key(one.plan)
         if one.failure is not None:
@@ -387,13 +220,3 @@ class EachInput:
             items = {} if self._together is None else {place: loss.items for place, loss in found.items()}
             losses = {place: loss.share for place, loss in found.items()}
             self._store.keep(replace(trial, losses=losses, items=items))
-
-
-def switch_session(builder: Builder) -> SwitchSession | None:
-    """Returns the session that runs any plan, a thread for each inference; None if the engine has none or refuses."""
-    if not isinstance(builder, OnnxRuntimeBuilder):
-        return None
-    try:
-        return builder.switch(threads=1)
-    except TrialFailed:
-        return None

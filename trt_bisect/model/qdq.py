@@ -140,8 +140,8 @@ class PlanWriter:
         """The graph of a piece whose nodes are written; ``copies`` are the names of the trunk, then of each branch."""
         leaves = [{leaf: names.final.get(leaf, leaf) for leaf in piece.leaves} for names in copies]
         leaf_of = {output: leaf for each in leaves for leaf, output in each.items()}
-        inputs = [self._value_info(name, name) for name in piece.reads]
-        outputs = [self._value_info(leaf, output) for output, leaf in leaf_of.items()]
+        inputs = [self.value_info(name, name) for name in piece.reads]
+        outputs = [self.value_info(leaf, output) for output, leaf in leaf_of.items()]
         model, weights = writing.assemble(inputs, outputs)
         return WrittenPiece(model, weights, pairs, leaves[0], tuple(leaves[1:]))
 
@@ -157,9 +157,9 @@ class PlanWriter:
         rounded = {k: writing.layer(self.network.layers[k], plan.precisions[k], names, followed) for k in layers}
         return {k: tensors for k, tensors in rounded.items() if tensors}
 
-    def _value_info(self, tensor: str, name: str) -> onnx.ValueInfoProto:
-        """The type and shape of ``tensor`` under another name; without either where they are not known."""
-        return renamed(self.context.types.get(tensor, onnx.ValueInfoProto(name=tensor)), name)
+    def value_info(self, tensor: str, name: str | None = None) -> onnx.ValueInfoProto:
+        """Returns the type and shape of a tensor, under another name if it is given; without either where not known."""
+        return renamed(self.context.types.get(tensor, onnx.ValueInfoProto(name=tensor)), name or tensor)
 
 
 def _first_difference(piece: Piece, trunk: PrecisionPlan, plan: PrecisionPlan) -> int:

@@ -15,6 +15,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from trt_bisect.model.layers import Layer
+from trt_bisect.model.pieces import Piece
 from trt_bisect.model.qdq import PlanWriter, Written
 from trt_bisect.model.writing import GraphWriting, Names
 from trt_bisect.precision import Precision
@@ -41,13 +42,20 @@ class WrittenSwitch(Written):
     scales_input: str = ""
 
 
-def write_switch(writer: PlanWriter, high: Precision) -> WrittenSwitch:
-    """Writes the network of ``writer`` with both precisions of every quantizable layer, and the others in its base."""
+def write_switch(writer: PlanWriter, high: Precision, piece: Piece | None = None) -> WrittenSwitch:
+    """Writes the network of ``writer`` with both precisions of every quantizable layer, and the others in its base.
+
+    Args:
+        writer: writes the network.
+        high: the high precision.
+        piece: the layers to write, none of whose leaves has two versions (see ``model.pieces``); None for all.
+    """
     writing, names = GraphWriting(writer.context, scales_are_inputs=True), Names()
     graph = writer.network.skeleton.graph
+    layers = writer.network.layers if piece is None else writer.network.layers[piece.start : piece.stop]
     gates: dict[int, str] = {}
     may_follow, followed = writer.followed(writer.network.quantizable), dict[str, str]()
-    for layer in writer.network.layers:
+    for layer in layers:
         if layer.quantizable:
             gates[layer.index] = f"gate{writer.tag}switch{layer.index}"
             precisions = writer.network.low.precision, high
@@ -57,11 +65,12 @@ def write_switch(writer: PlanWriter, high: Precision) -> WrittenSwitch:
         for tensor in (tensor for tensor in layer.outputs if tensor in may_follow):
             followed[tensor] = f"gate{writer.tag}held{len(followed)}"
             writing.nodes.append(_held(writing, layer, tensor, names, followed[tensor], writer.tag))
-    inputs = [*graph.input]
+    inputs = [*graph.input] if piece is None else [writer.value_info(name) for name in piece.reads]
+    outputs = [*graph.output] if piece is None else [writer.value_info(name) for name in piece.leaves]
     of_gates, of_scales = [*gates.values(), *followed.values()], list(writing.scale_inputs.values())
     gates_input = _split(writing, inputs, of_gates, TensorProto.BOOL, f"gates{writer.tag}switch")
     scales_input = _split(writing, inputs, of_scales, TensorProto.FLOAT, f"scales{writer.tag}switch")
-    model, weights = writing.assemble(inputs, graph.output)
+    model, weights = writing.assemble(inputs, outputs)
     order = list(gates), list(followed), list(writing.scale_inputs)
     return WrittenSwitch(model, weights, {}, *order, gates_input, scales_input)
 

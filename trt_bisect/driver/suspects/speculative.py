@@ -14,8 +14,9 @@ from trt_bisect.driver.suspects.search import Loss, Result, Search, drive
 from trt_bisect.precision import PrecisionPlan
 
 MeasureAll = Callable[[Sequence[PrecisionPlan]], Sequence[Loss]]
-_AFTER_A_SURPRISE = 24
-"""The number of plans measured in a batch after a forecast failed. It doubles with each batch whose forecast holds."""
+_AFTER_A_SURPRISE, _FEWEST = 12, 3
+"""The number of plans measured in a batch after a forecast failed: the first time, and at least. It halves with each
+batch whose forecast failed, and doubles with each one whose forecast held."""
 
 
 class ConcurrentMeasurer(Protocol):
@@ -83,10 +84,10 @@ class _Batches:
         self._forecast.learn(self._known)
 
     def _next_size(self) -> int | None:
-        """Returns the next batch's size: small if a plan of the last batch was not needed, else twice as many."""
-        if not self._asked.issuperset(self._batch):
-            return _AFTER_A_SURPRISE
-        return None if self._size is None else 2 * self._size
+        """Returns the next batch's size: smaller if a plan of the last batch was not needed, else twice as many."""
+        if self._asked.issuperset(self._batch):
+            return None if self._size is None else 2 * self._size
+        return _AFTER_A_SURPRISE if self._size is None else max(_FEWEST, min(_AFTER_A_SURPRISE, self._size // 2))
 
 
 def drive_concurrently(

@@ -12,30 +12,24 @@ import numpy as np
 from trt_bisect.analyzer.metrics import AGREEMENT
 from trt_bisect.analyzer.tasks.task import ITEMS
 from trt_bisect.builder.base import Builder, Engine, Outputs
-from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder, SwitchSession
+from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
+from trt_bisect.builder.switch import SwitchSession
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.data.holdout import FEWEST
 from trt_bisect.driver.recipes.search_space import are_many
 from trt_bisect.driver.suspects.search import Loss
 from trt_bisect.errors import TrialFailed
-from trt_bisect.evaluator.each_input import (
-    NO_MARGIN,
-    EachInput,
-    InputLoss,
-    Judged,
-    Margin,
-    Runner,
-    SwitchRunner,
-    WholeRunner,
-    switch_session,
-)
+from trt_bisect.evaluator.each_input import NO_MARGIN, EachInput, Margin
 from trt_bisect.evaluator.given_inputs import GivenInputs
+from trt_bisect.evaluator.inferences import InputLoss, Judged
+from trt_bisect.evaluator.runners import Runner, SwitchRunner, WholeRunner, switch_session
 from trt_bisect.evaluator.trial import Cost, Trial
 from trt_bisect.evaluator.trial_key import TrialKey
 from trt_bisect.jobs.answer.inputs import AnswerInputs
 from trt_bisect.jobs.experiment import Experiment
 from trt_bisect.jobs.preparation import Preparation
+from trt_bisect.model.layers import TensorFacts
 from trt_bisect.model.pieces import Boundaries
 from trt_bisect.model.session import give_back_arena
 from trt_bisect.model.shapes import facts_for
@@ -46,6 +40,8 @@ _JOIN = 8
 """The number of inputs that join the judged ones at a time."""
 _HELD = 2
 """An inference that switches precisions holds a tensor and its rounded copy."""
+_SHARE_KEPT = 4
+"""The tensors between pieces of the network that are kept for other plans may take one such part of the memory."""
 _NUDGES = (1.0 + 2e-5, 1.0 - 2e-5)
 """Factors of the scales that change nothing but the side of a level on which single values fall."""
 _SPARED = 0.05
@@ -76,7 +72,8 @@ class AnswerPlans:
     _by_ranges: dict[str, EachInput] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._session = switch_session(self.experiment.builder)
+        memory = self.preparation.options.memory_bytes // _SHARE_KEPT
+        self._session = switch_session(self.experiment.builder, self._facts, memory)
         self._compare = self.experiment.comparison_with(self.inputs.given.references, deciding=True)
 
     @property
@@ -325,10 +322,13 @@ class AnswerPlans:
         return WholeRunner(self.with_ranges(ranges).builder)
 
     @cached_property
+    def _facts(self) -> TensorFacts:
+        return facts_for(self.experiment.network, self.experiment.feeds[0])
+
+    @cached_property
     def _at_once(self) -> int:
         """The inferences that may run at a time: beside the first one, as many as fit in half of the memory allowed."""
-        network, feeds = self.experiment.network, self.experiment.feeds[0]
-        each = _HELD * Boundaries.of(network).most_bytes(facts_for(network, feeds))
+        each = _HELD * Boundaries.of(self.experiment.network).most_bytes(self._facts)
         return max(1, min(cores(), 1 + self.preparation.options.memory_bytes // 2 // max(each, 1)))
 
     def _tell(self, plan: PrecisionPlan) -> None:

@@ -1,0 +1,213 @@
+"""Runs plans on inputs, as many inferences at a time as a runner allows."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import NamedTuple
+
+from trt_bisect.builder.base import Outputs
+from trt_bisect.data.feeds import Feeds
+from trt_bisect.errors import TrialFailed
+from trt_bisect.evaluator.runners import Infer, Runner
+from trt_bisect.evaluator.trial import OutputFigures
+from trt_bisect.precision import PrecisionPlan
+from trt_bisect.support.threads import InThisThread, ThreadsIfLong
+
+
+class InputLoss(NamedTuple):
+    """The loss of a plan on one input.
+
+    Attributes:
+        share: the loss; with a task, the share of the things compared on which the plan differs from FP32.
+        items: the number of things compared; 1 without a task.
+    """
+
+    share: float
+    items: float = 1.0
+
+
+Judged = tuple[Mapping[str, OutputFigures], InputLoss]
+"""The figures of the outputs for one input, and their loss."""
+JudgeAt = Callable[[int, Outputs], Judged]
+"""Judges a plan's outputs for the input at a place."""
+
+
+@dataclass
+class Measuring:
+    """A plan that is being measured.
+
+    Attributes:
+        plan: the plan.
+        left: the places of the inputs to run it on, in their order.
+        losses: the losses on the inputs so far.
+        stored: losses that an earlier run left in the journal: they are taken instead of another inference.
+        outputs: the figures for the input on which it loses most.
+        failure: the reason why it cannot be run; None if it can.
+        inferences: the number of inputs that it was run on here.
+    """
+
+    plan: PrecisionPlan
+    left: list[int]
+    losses: dict[int, InputLoss]
+    stored: Mapping[int, InputLoss]
+    outputs: Mapping[str, OutputFigures] = field(default_factory=dict)
+    failure: TrialFailed | None = None
+    inferences: int = 0
+
+
+class Inferences:
+    """Runs plans on inputs, as many inferences at a time as the runner allows.
+
+    Of each plan the results are taken in the order of its inputs, up to the first miss. So they do not depend on the
+    time that inferences take.
+
+    Args:
+        feeds: the inputs.
+        judge: judges the outputs for one input. It is called in the caller's thread: a metric may be the user's.
+        runner: runs plans.
+    """
+
+    def __init__(self, feeds: Sequence[Feeds], judge: JudgeAt, runner: Runner) -> None:
+        self._feeds = feeds
+        self._judge = judge
+        self._runner = runner
+        self._executor = ThreadsIfLong(runner.at_once) if runner.at_once > 1 else InThisThread()
+
+    def run(self, plans: Iterable[Measuring], ends: Callable[[Measuring], bool]) -> Generator[Measuring]:
+        """Runs plans; yields them in their order, each when it and those before it are done.
+
+        Args:
+            plans: the plans; one is asked for as soon as it can be run.
+            ends: asked after each input of a plan: true if it is run on no more.
+        """
+        coming, begun = iter(plans), deque[_Run]()
+        try:
+            while self._begin(coming, begun):
+                _wait_for_one(begun)
+                for run in begun:
+                    self._take(run, ends)
+                while begun and begun[0].done:
+                    yield begun.popleft().one
+        finally:
+            for run in begun:
+                run.close()
+
+    def _begin(self, coming: Iterator[Measuring], begun: deque[_Run]) -> bool:
+        """Begins inferences, up to as many as may run at a time; returns false if all plans are done.
+
+        An input is begun before the one before it is judged only if no other plan can be run.
+        """
+        at_once = self._runner.at_once
+        while True:
+            if sum(len(run.waiting) for run in begun) >= at_once:
+                return True
+            if sum(not run.done for run in begun) < at_once and (one := next(coming, None)) is not None:
+                begun.append(_Run(one, self._runner))
+                continue
+            ready = [run for run in begun if run.following]
+            if not ready:
+                return bool(begun)
+            run = min(ready, key=lambda run: len(run.results))
+            place = run.following[0]
+            run.results[place] = self._executor.submit(run.result, place, self._feeds)
+            if run.results[place].done():
+                return True
+
+    def _take(self, run: _Run, ends: Callable[[Measuring], bool]) -> None:
+        """Takes the results that are there, up to a miss; the engine of a plan that is done is closed."""
+        one = run.one
+        while (result := run.first) is not None:
+            place = one.left.pop(0)
+            del run.results[place]
+            self._add(one, place, result)
+            if one.failure is not None or ends(one):
+                one.left.clear()
+        run.let_go()
+
+    def _add(self, one: Measuring, place: int, result: Outputs | TrialFailed) -> None:
+        """Adds the result of one inference to the figures of a plan."""
+        known = place in one.stored
+        one.inferences += not known
+        try:
+            if isinstance(result, TrialFailed):
+                raise result
+            figures, one.losses[place] = ({}, one.stored[place]) if known else self._judge(place, result)
+        except TrialFailed as failure:
+            one.failure = failure
+            return
+        if one.losses[place] >= max(one.losses.values()):
+            one.outputs = figures
+
+
+class _Run:
+    """A plan with its engine, which the first inference opens.
+
+    Attributes:
+        one: the plan.
+        results: by place the results of inferences that were begun, for the first inputs that are left.
+    """
+
+    def __init__(self, one: Measuring, runner: Runner) -> None:
+        self.one = one
+        self.results: dict[int, Future[Outputs | TrialFailed]] = {}
+        self._runner = runner
+        self._infer: Infer | None = None
+        self._stack = ExitStack()
+        self._lock = Lock()
+
+    @property
+    def done(self) -> bool:
+        """True if there is nothing more to run, and nothing is running."""
+        return not self.one.left and not self.results
+
+    @property
+    def waiting(self) -> list[Future[Outputs | TrialFailed]]:
+        """The results that are not there yet."""
+        return [result for result in self.results.values() if not result.done()]
+
+    @property
+    def following(self) -> list[int]:
+        """The places of the inputs that are left and were not begun."""
+        return self.one.left[len(self.results) :]
+
+    @property
+    def first(self) -> Outputs | TrialFailed | None:
+        """The result for the first input that is left; None if it is not there yet."""
+        result = self.results.get(self.one.left[0]) if self.one.left else None
+        return result.result() if result is not None and result.done() else None
+
+    def result(self, place: int, feeds: Sequence[Feeds]) -> Outputs | TrialFailed:
+        """Returns the outputs for an input, none if its loss is stored; or the failure."""
+        if place in self.one.stored:
+            return {}
+        try:
+            with self._lock:
+                if self._infer is None:
+                    self._infer = self._stack.enter_context(self._runner.opened(self.one.plan))
+            return self._infer(feeds[place])
+        except TrialFailed as failure:
+            return failure
+
+    def let_go(self) -> None:
+        """Forgets results that nobody needs, and closes the engine if nothing is running or left."""
+        if not self.one.left:
+            self.results = {place: result for place, result in self.results.items() if not result.done()}
+        if self.done:
+            self._stack.close()
+
+    def close(self) -> None:
+        """Waits for what is running, and closes the engine."""
+        wait(self.waiting)
+        self._stack.close()
+
+
+def _wait_for_one(begun: Iterable[_Run]) -> None:
+    """Waits for a result, unless one can be taken."""
+    waiting = [result for run in begun for result in run.waiting]
+    if waiting and not any(run.first is not None for run in begun):
+        wait(waiting, return_when=FIRST_COMPLETED)
