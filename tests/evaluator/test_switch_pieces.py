@@ -132,3 +132,16 @@ def test_a_network_whose_file_gives_tensors_other_shapes_is_not_cut(tmp_path):
     larger = {name: tuple(size + 1 for size in shape) for name, shape in facts.shapes.items()}
     assert len(builder.switch(1, facts, ROOM)._pieces) > 1
     assert len(builder.switch(1, TensorFacts(larger, facts.dtypes), ROOM)._pieces) == 1
+
+
+def test_sessions_that_were_given_back_are_made_again(prepared, monkeypatch):
+    network, inputs, builder, facts = prepared
+    switch, full = builder.switch(1, facts, ROOM), int8_set(len(network.layers), network.quantizable)
+    before, sessions = switch.infer(full, inputs[0])["y"], list(switch._pieces)
+    switch.give_back()
+    assert (switch._pieces, switch._kept._bytes) == ([], 0)
+    assert np.array_equal(switch.infer(full, inputs[0])["y"], before)
+    assert len(switch._pieces) == len(sessions)
+    ran = sessions_run(switch, monkeypatch)
+    switch.infer(full, inputs[0])
+    assert ran == [len(sessions) - 1], "they were made once"

@@ -71,3 +71,38 @@ def test_memory_bounds_a_whole_run(large):
     told = json.loads((large / "out" / "report.json").read_text())["peak_bytes"]
     assert bounded < bound
     assert 0 <= bounded - told < TENSOR, "the report tells another peak than that of its process"
+
+
+WIDTH, GEMMS = 1024, 12
+WEIGHTS = GEMMS * WIDTH * WIDTH * 4
+
+
+@pytest.fixture
+def heavy(tmp_path):
+    """A folder with a network of twelve weights of 4 MiB each, one of them a planted culprit, and 24 samples."""
+    sketch, random = Sketch(6), np.random.default_rng(1)
+    x = "x"
+    for number in range(GEMMS):
+        weight = random.normal(0.0, WIDTH**-0.5, (WIDTH, WIDTH)).astype(np.float32)
+        if number == 6:
+            weight[0] *= 300.0
+        x = sketch.node("MatMul", [x, sketch.constant(f"w{number}", weight)], f"layer{number}")
+    sketch.nodes[-1].output[0] = "y"
+    onnx.save(sketch.model({"x": [1, WIDTH]}, {"y": [1, WIDTH]}), tmp_path / "large.onnx")
+    np.savez(tmp_path / "data.npz", x=random.normal(size=(24, WIDTH)).astype(np.float32))
+    return tmp_path
+
+
+@pytest.mark.slow
+@pytest.mark.subprocess
+def test_the_session_of_all_plans_is_closed_while_other_engines_of_a_large_network_run(heavy):
+    """With more weights than ``--memory``; the answer is the same."""
+    found = {}
+    for memory in (4096, MEMORY):
+        (peak,) = peaks_of(heavy, *whole_run(memory, "none"))
+        report = json.loads((heavy / "out" / "report.json").read_text())
+        found[memory] = peak, report["culprits"]
+        shutil.rmtree(heavy / "out")
+    (kept, before), (closed, after) = found[4096], found[MEMORY]
+    assert before == after != []
+    assert kept - closed > WEIGHTS

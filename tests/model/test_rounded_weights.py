@@ -55,9 +55,11 @@ def test_rounded_weights_go_with_the_last_graph_that_uses_them(prepared):
     assert not network.rounded
 
 
-def test_large_rounded_weights_are_not_kept_beyond_their_graphs(prepared, monkeypatch):
+@pytest.mark.parametrize("room", [-1, 0])
+def test_rounded_weights_are_kept_beyond_their_graphs_where_all_weights_have_room(prepared, monkeypatch, room):
     network, _, scales = prepared
-    monkeypatch.setattr(writing_context, "_KEPT_BYTES", 8_000)
+    weights = sum(array.nbytes for array in network.weights.values())
+    monkeypatch.setattr(writing_context, "_KEPT_BYTES", weights + room)
     writer = PlanWriter(network, scales, GraphTarget.ONNXRUNTIME)
     found = writer.write(network.full(Precision.FP32))
     assert sum(array.nbytes for array in rounded_of(network, found).values()) > 16_000
@@ -65,7 +67,7 @@ def test_large_rounded_weights_are_not_kept_beyond_their_graphs(prepared, monkey
     assert all(again.weights[name] is array for name, array in found.weights.items())
     del found, again
     gc.collect()
-    assert 0 < sum(array.nbytes for array in network.rounded.values()) <= 8_000
+    assert bool(network.rounded) == (room == 0)
 
 
 def test_other_scales_round_otherwise(prepared):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from functools import partial
 from threading import Lock
 
 import numpy as np
@@ -20,6 +21,7 @@ from trt_bisect.model.quantizer import Scales, scale_in
 from trt_bisect.model.session import SAME_SUMS, make_session
 from trt_bisect.model.switch import WrittenSwitch, write_switch
 from trt_bisect.precision import Precision, PrecisionPlan
+from trt_bisect.support.machine import give_back_memory
 
 _PIECES = 12
 """The desired number of pieces; each has at least about ``PIECE_LAYERS`` quantizable layers."""
@@ -61,13 +63,11 @@ class SwitchSession:
         self._writer = writer
         self._own_scales = scales
         self._high = high
-        live = Boundaries.of(writer.network).live
+        self._make = partial(_sessions, writer, high, provider, threads, _pieces(writer, facts))
         self._outputs = [output.name for output in writer.network.outputs]
-        self._pieces = [
-            _SwitchPiece(write_switch(writer, high, piece), live[piece.stop - 1] if piece else (), provider, threads)
-            for piece in _pieces(writer, facts)
-        ]
         self._kept = _Kept(memory)
+        self._lock = Lock()
+        self._pieces = self._make()
 
     def runs(self, plan: PrecisionPlan) -> bool:
         """Returns true if each layer of a plan is low or in the session's one high precision; followers in the base."""
@@ -89,15 +89,27 @@ class SwitchSession:
         Raises:
             TrialFailed: ONNX Runtime fails.
         """
-        chosen = self._own_scales if scales is None else scales
-        settings = [piece.settings(self._writer, plan, chosen) for piece in self._pieces]
+        chosen, pieces = self._own_scales if scales is None else scales, self._opened()
+        settings = [piece.settings(self._writer, plan, chosen) for piece in pieces]
         states = _states(feeds, settings)
         start, live = self._kept.latest(states)
-        for number in range(start, len(self._pieces)):
-            live = self._pieces[number].run({**feeds, **live}, settings[number])
-            if number < len(self._pieces) - 1:
+        for number in range(start, len(pieces)):
+            live = pieces[number].run({**feeds, **live}, settings[number])
+            if number < len(pieces) - 1:
                 self._kept.keep(states[number], feeds, live)
         return {name: live[name] for name in self._outputs}
+
+    def give_back(self) -> None:
+        """Closes the sessions and forgets what is kept; the next inference makes the sessions again."""
+        with self._lock:
+            self._pieces = []
+        self._kept.clear()
+
+    def _opened(self) -> list[_SwitchPiece]:
+        with self._lock:
+            if not self._pieces:
+                self._pieces = self._make()
+            return self._pieces
 
 
 class _SwitchPiece:
@@ -165,6 +177,12 @@ class _Kept:
                     return number, self._tensors[state][1]
         return 0, {}
 
+    def clear(self) -> None:
+        """Lets go of all."""
+        with self._lock:
+            self._tensors.clear()
+            self._bytes = 0
+
     def keep(self, state: _State, feeds: Feeds, tensors: Outputs) -> None:
         """Keeps tensors, and lets go of those that were not used for longest. It holds ``feeds``, as a state has only
         its ``id``."""
@@ -184,6 +202,18 @@ def _states(feeds: Feeds, settings: Sequence[Feeds]) -> list[_State]:
     for number, setting in enumerate(settings):
         before += b"".join(array.tobytes() for array in setting.values())
         found.append((id(feeds), number, before))
+    return found
+
+
+def _sessions(
+    writer: PlanWriter, high: Precision, provider: str, threads: int | None, pieces: Sequence[Piece | None]
+) -> list[_SwitchPiece]:
+    """Makes the sessions of pieces; None stands for the whole network."""
+    live, found = Boundaries.of(writer.network).live, list[_SwitchPiece]()
+    for piece in pieces:
+        after = live[piece.stop - 1] if piece else ()
+        found.append(_SwitchPiece(write_switch(writer, high, piece), after, provider, threads))
+        give_back_memory()
     return found
 
 

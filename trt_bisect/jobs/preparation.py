@@ -308,9 +308,8 @@ class Preparation:
     def builder_for(self, engine: str, ranges: Ranges, feeds: Iterable[Feeds]) -> Builder:
         """The builder of an engine for inputs of the shapes of ``feeds``."""
         typing = choose_typing(engine, typing_to_ask(self.options.typing, self.network.low))
-        return open_builder(
-            engine, typing, self.network, ranges.scales, self._build_options(), self._profile(engine, feeds)
-        )
+        options, shapes = self._build_options(), self._profile(engine, feeds)
+        return open_builder(engine, typing, self.network, ranges.scales, options, shapes)
 
     def _whole(
         self, builder: Builder, ranges: Ranges, feeds: list[Feeds], compare: Compare, store: TrialStore
@@ -335,10 +334,11 @@ class Preparation:
         return builder.reference() if self._judged_by is None else self._judged_by
 
     def _reference(self, builder: Builder, feeds: Sequence[Feeds]) -> list[Outputs]:
+        reference = []
         self.progress.stage("FP32 reference", len(feeds))
+        give_back_memory()
         try:
             with self.reference_engine(builder) as engine:
-                reference = []
                 for place, sample in enumerate(feeds):
                     self.progress.step(f"input {place}")
                     reference.append({name: copy(value) for name, value in engine.infer(sample).items()})

@@ -20,15 +20,15 @@ _OWN_WORDS = ("int8", "fp8", "fp16", "bf16", "typed", "rounded", "unrounded", "b
 
 
 _KEPT_BYTES = 128 << 20
-"""Rounded weights beyond so many bytes are computed again for each graph, unless another one still uses them: sessions
-keep packed copies of their own, and to round 1.3 GB takes two seconds."""
+"""Rounded weights are kept where all weights take no more. Else they are computed again for each graph, unless another
+one still uses them: sessions keep packed copies of their own, and to round 1.3 GB takes two seconds."""
 
 
 class RoundingCache:
     """The quantizers of a network with one set of scales, and its rounded weights.
 
-    The rounded weights are shared with other caches of the same network: they take as much memory as the weights. The
-    first ``_KEPT_BYTES`` of them are kept.
+    The rounded weights are shared with other caches of the same network. They take as much memory as the weights, and
+    are kept up to ``_KEPT_BYTES``.
 
     A low precision that is a float type has no quantizers.
 
@@ -46,7 +46,7 @@ class RoundingCache:
         self._emulates = emulates
         self._quantizers: dict[tuple[int, int, bool], tuple[Quantizer, ...]] = {}
         self._constants: dict[tuple[object, ...], np.ndarray] = {}
-        self._bytes_kept = 0
+        self._keeps = sum(array.nbytes for array in network.weights.values()) <= _KEPT_BYTES
 
     def quantizers(self, layer: Layer, rounding: Rounding) -> tuple[Quantizer, ...]:
         """The quantizers of one rounding, first applied first.
@@ -91,9 +91,8 @@ class RoundingCache:
                 values = self._network.constant(name)
                 known = round_trips(values if kind is None else kind.rounded(values), quantizers)
                 self._network.rounded[key] = known
-            if self._bytes_kept + known.nbytes > _KEPT_BYTES:
+            if not self._keeps:
                 return known
-            self._bytes_kept += known.nbytes
             self._constants[key] = known
         return self._constants[key]
 

@@ -34,7 +34,7 @@ from trt_bisect.model.pieces import Boundaries
 from trt_bisect.model.session import give_back_arena
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.precision import PrecisionPlan
-from trt_bisect.support.machine import cores
+from trt_bisect.support.machine import cores, give_back_memory
 
 _JOIN = 8
 """The number of inputs that join the judged ones at a time."""
@@ -85,6 +85,14 @@ class AnswerPlans:
     def full(self) -> PrecisionPlan:
         """The plan with every quantizable layer low, except those that the user fixed in another precision."""
         return self.experiment.network.full(self.experiment.whole.high)
+
+    def give_back(self) -> None:
+        """Closes the session that runs all plans, where the weights take more than the memory allowed: the session has
+        them in two precisions, beside those of an engine or of a pass. It is made again when it is needed."""
+        weights = sum(array.nbytes for array in self.experiment.network.weights.values())
+        if self._session is not None and weights > self.preparation.options.memory_bytes:
+            self._session.give_back()
+            give_back_memory()
 
     def each(self, ranges: Ranges) -> EachInput:
         """Returns the evaluator for some ranges."""
@@ -282,6 +290,7 @@ class AnswerPlans:
         known = store.find(key)
         if known is None:
             self.preparation.progress.stage(f"Measuring on {name}", len(given))
+            self.give_back()
             give_back_arena()
             known = self._measured(key, build, given)
             store.keep(known)

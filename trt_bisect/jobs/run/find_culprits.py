@@ -56,6 +56,7 @@ def verdict(answering: AnswerSearch, announced: RunManifest) -> tuple[Report, Me
     """
     preparation, experiment = answering.plans.preparation, answering.choose_ranges()
     asked = announce(preparation, experiment, announced.blank.command, announced)
+    answering.plans.give_back()
     names = [layer.name for layer in experiment.network.layers]
     curve = search(asked.curve, asked.question, experiment.evaluator, experiment.rule, names, preparation.progress)
     broken_off, curve_trials = _broken_off(experiment), experiment.store.trials
