@@ -134,11 +134,11 @@ def test_a_network_whose_file_gives_tensors_other_shapes_is_not_cut(tmp_path):
     assert len(builder.switch(1, TensorFacts(larger, facts.dtypes), ROOM)._pieces) == 1
 
 
-def test_sessions_that_were_given_back_are_made_again(prepared, monkeypatch):
+def test_closed_sessions_are_made_again(prepared, monkeypatch):
     network, inputs, builder, facts = prepared
     switch, full = builder.switch(1, facts, ROOM), int8_set(len(network.layers), network.quantizable)
     before, sessions = switch.infer(full, inputs[0])["y"], list(switch._pieces)
-    switch.give_back()
+    switch.close()
     assert (switch._pieces, switch._kept._bytes) == ([], 0)
     assert np.array_equal(switch.infer(full, inputs[0])["y"], before)
     assert len(switch._pieces) == len(sessions)

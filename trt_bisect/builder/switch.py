@@ -99,11 +99,15 @@ class SwitchSession:
                 self._kept.keep(states[number], feeds, live)
         return {name: live[name] for name in self._outputs}
 
-    def give_back(self) -> None:
-        """Closes the sessions and forgets what is kept; the next inference makes the sessions again."""
+    def forget(self) -> None:
+        """Lets go of the tensors that are kept."""
+        self._kept.clear()
+
+    def close(self) -> None:
+        """Closes the sessions and lets go of the tensors; the next inference makes the sessions again."""
+        self.forget()
         with self._lock:
             self._pieces = []
-        self._kept.clear()
 
     def _opened(self) -> list[_SwitchPiece]:
         with self._lock:

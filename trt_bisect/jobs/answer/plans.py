@@ -72,8 +72,7 @@ class AnswerPlans:
     _by_ranges: dict[str, EachInput] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        memory = self.preparation.options.memory_bytes // _SHARE_KEPT
-        self._session = switch_session(self.experiment.builder, self._facts, memory)
+        self._session = switch_session(self.experiment.builder, self._facts, self._memory // _SHARE_KEPT)
         self._compare = self.experiment.comparison_with(self.inputs.given.references, deciding=True)
 
     @property
@@ -87,12 +86,14 @@ class AnswerPlans:
         return self.experiment.network.full(self.experiment.whole.high)
 
     def give_back(self) -> None:
-        """Closes the session that runs all plans, where the weights take more than the memory allowed: the session has
-        them in two precisions, beside those of an engine or of a pass. It is made again when it is needed."""
-        weights = sum(array.nbytes for array in self.experiment.network.weights.values())
-        if self._session is not None and weights > self.preparation.options.memory_bytes:
-            self._session.give_back()
-            give_back_memory()
+        """Frees memory for other engines: the tensors kept for other plans and, where the weights take more than the
+        memory allowed, the session that runs all plans. It has the weights in two precisions, and is made again."""
+        if self._session is None:
+            return
+        self._session.forget()
+        if sum(array.nbytes for array in self.experiment.network.weights.values()) > self._memory:
+            self._session.close()
+        give_back_memory()
 
     def each(self, ranges: Ranges) -> EachInput:
         """Returns the evaluator for some ranges."""
@@ -330,6 +331,10 @@ class AnswerPlans:
             return SwitchRunner(self._session, ranges.scales, lambda: self.with_ranges(ranges).builder, self._at_once)
         return WholeRunner(self.with_ranges(ranges).builder)
 
+    @property
+    def _memory(self) -> int:
+        return self.preparation.options.memory_bytes
+
     @cached_property
     def _facts(self) -> TensorFacts:
         return facts_for(self.experiment.network, self.experiment.feeds[0])
@@ -338,7 +343,7 @@ class AnswerPlans:
     def _at_once(self) -> int:
         """The inferences that may run at a time: beside the first one, as many as fit in half of the memory allowed."""
         each = _HELD * Boundaries.of(self.experiment.network).most_bytes(self._facts)
-        return max(1, min(cores(), 1 + self.preparation.options.memory_bytes // 2 // max(each, 1)))
+        return max(1, min(cores(), 1 + self._memory // 2 // max(each, 1)))
 
     def _tell(self, plan: PrecisionPlan) -> None:
         high = len(self.experiment.network.quantizable) - len(plan.lowered)
