@@ -7,15 +7,22 @@ import pytest
 
 from tests.evaluator.test_switch import MAKERS
 from tests.support import networks
+from trt_bisect.builder import switch as switch_module
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.calibration.collect import calibrate
+from trt_bisect.model.cost import macs
 from trt_bisect.model.layers import TensorFacts
 from trt_bisect.model.network import load_network
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.precision import Precision, int8_set
 
 ROOM = 1 << 20
+
+
+@pytest.fixture(autouse=True)
+def small_networks_are_cut_too(monkeypatch):
+    monkeypatch.setattr(switch_module, "_LEAST_MACS", 1)
 
 
 @pytest.fixture(scope="module", params=sorted(MAKERS))
@@ -132,6 +139,14 @@ def test_a_network_whose_file_gives_tensors_other_shapes_is_not_cut(tmp_path):
     larger = {name: tuple(size + 1 for size in shape) for name, shape in facts.shapes.items()}
     assert len(builder.switch(1, facts, ROOM)._pieces) > 1
     assert len(builder.switch(1, TensorFacts(larger, facts.dtypes), ROOM)._pieces) == 1
+
+
+def test_a_network_is_cut_only_where_its_pieces_take_longer_than_calls(prepared, monkeypatch):
+    network, _, builder, facts = prepared
+    work = sum(macs(network, facts).values())
+    for least, is_cut in ((work // 3, True), (work // 2 + 1, False)):
+        monkeypatch.setattr(switch_module, "_LEAST_MACS", least)
+        assert (len(builder.switch(1, facts, ROOM)._pieces) > 1) == is_cut
 
 
 def test_closed_sessions_are_made_again(prepared, monkeypatch):

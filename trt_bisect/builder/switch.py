@@ -14,6 +14,7 @@ import onnx
 from trt_bisect.builder.base import Outputs
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import TrialFailed, first_line
+from trt_bisect.model.cost import macs
 from trt_bisect.model.layers import TensorFacts, TensorTypes
 from trt_bisect.model.pieces import PIECE_LAYERS, Boundaries, Piece, cut
 from trt_bisect.model.qdq import PlanWriter
@@ -25,6 +26,8 @@ from trt_bisect.support.machine import give_back_memory
 
 _PIECES = 12
 """The desired number of pieces; each has at least about ``PIECE_LAYERS`` quantizable layers."""
+_LEAST_MACS = 4_000_000
+"""The multiply-adds of a piece on average, at least: they take about as long as the call of a session."""
 _State = tuple[int, int, bytes]
 """An input, the number of a piece, and the precisions and the scales of all layers up to its end."""
 
@@ -226,7 +229,10 @@ def _pieces(writer: PlanWriter, facts: TensorFacts | None) -> list[Piece | None]
     network = writer.network
     if facts is None or writer.followed(network.quantizable):
         return [None]
-    pieces = cut(network, facts, max(PIECE_LAYERS, -(-len(network.quantizable) // _PIECES)))
+    count = min(_PIECES, sum(macs(network, facts).values()) // _LEAST_MACS)
+    if count < 2:
+        return [None]
+    pieces = cut(network, facts, max(PIECE_LAYERS, -(-len(network.quantizable) // count)))
     made = {name for piece in pieces for name in piece.makes}
     types = TensorTypes.of(network.skeleton.graph)
     declared = all(_is_declared(name, types, facts) for piece in pieces[1:] for name in piece.reads)
