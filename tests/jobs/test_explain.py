@@ -280,7 +280,7 @@ def test_memory_does_not_grow_with_the_inputs(tmp_path, monkeypatch):
     peak(2)
     (few, few_arrays), (many, many_arrays) = peak(2), peak(10)
     assert many < few + 2_000_000, "the tensors of eight samples more are 3.6 MB"
-    assert 0 < many_arrays < 2 * few_arrays, "those of ten samples are five times as many as those of two"
+    assert 0 < many_arrays < 3 * few_arrays, "those of ten samples are five times as many as those of two"
 
 
 def test_little_memory_gives_the_same_in_parts(explained, tmp_path, monkeypatch):
