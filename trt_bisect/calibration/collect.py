@@ -20,8 +20,7 @@ from trt_bisect.model.observe import observe_ahead
 from trt_bisect.model.quantizer import INT8_MAX
 from trt_bisect.model.segments import SHARE_OF_GROUP, can_be_cut, groups_of
 from trt_bisect.model.shapes import facts_for
-from trt_bisect.support.machine import MEMORY, cores
-from trt_bisect.support.threads import ThreadsIfLong
+from trt_bisect.support.machine import MEMORY
 
 _MOVING = ("Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Identity")
 """The operators whose output holds the values of their input, each as often."""
@@ -96,9 +95,9 @@ def magnitudes(
 ) -> Magnitudes:
     """Counts the magnitudes of every activation of ``network`` over ``samples``.
 
-    While the values of one sample are counted, the network runs on the next one. Memory holds one histogram for each
-    tensor and two groups of tensors, each of a quarter of ``memory`` bytes, with those that later groups need. A larger
-    tensor is a group of its own.
+    While the values of one sample are counted, the network runs on the next one. One thread counts: ``numpy.bincount``
+    holds Python's lock. Memory holds one histogram for each tensor and two groups of tensors, each of a quarter of
+    ``memory`` bytes, with those that later groups need. A larger tensor is a group of its own.
 
     Args:
         counted: the tensors whose values are counted, with those that hold the same values; None for all. Of others
@@ -122,20 +121,17 @@ def magnitudes(
     done, before_last_quarter = 0, None if total is None else total - max(1, total // 4)
     earlier: dict[str, float] = {}
 
-    def add(seen: tuple[str, np.ndarray]) -> None:
-        histograms[seen[0]].add(seen[1], histogram=seen[0] in wanted)
-
-    with ThreadsIfLong(cores()) as pool:
-        for number, tensors in enumerate(observe_ahead(network, groups, chain([first], rest)), start=1):
-            list(pool.map(add, tensors.items()))
-            del tensors
-            if number % len(groups):
-                continue
-            done += 1
-            if done == before_last_quarter:
-                earlier = {name: _range(histograms[name]) for name in wanted}
-            if on_sample is not None:
-                on_sample(done)
+    for number, tensors in enumerate(observe_ahead(network, groups, chain([first], rest)), start=1):
+        for name, values in tensors.items():
+            histograms[name].add(values, histogram=name in wanted)
+        del tensors
+        if number % len(groups):
+            continue
+        done += 1
+        if done == before_last_quarter:
+            earlier = {name: _range(histograms[name]) for name in wanted}
+        if on_sample is not None:
+            on_sample(done)
     of_all = {name: histograms[origins[name]] for name in network.activations}
     earlier = {name: earlier[origins[name]] for name in of_all if origins[name] in earlier}
     return Magnitudes({name: each for name, each in of_all.items() if each.values or each.nonfinite}, earlier)
