@@ -51,7 +51,7 @@ class Network:
         scales: by activation, the INT8 scale that the user gave it; it comes before that of any calibration.
         part: a sentence on the part of the file that this is; empty if it is all of it.
         memo: cached digests, shared by the copies of a network with the same weights.
-        rounded: the weights after their quantizers, as long as anything uses them; shared likewise.
+        rounded: the quantizers of weights, and the weights after them as long as anything uses these; shared likewise.
     """
 
     source: str

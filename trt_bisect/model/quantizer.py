@@ -127,7 +127,14 @@ class RoundedWeights(WeakValueDictionary[tuple[object, ...], np.ndarray]):
     """Weights after their quantizers, by name and quantizers, each as long as anything else uses it.
 
     A copy for another process begins empty.
+
+    Attributes:
+        quantizers: the quantizers of weights by name, axis and low precision; they depend on nothing else.
     """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.quantizers: dict[tuple[str, int | None, LowPrecision], Quantizer] = {}
 
     def __reduce__(self) -> tuple[type[RoundedWeights], tuple[()]]:
         return RoundedWeights, ()
@@ -158,7 +165,8 @@ def weight_quantizer(weight: np.ndarray, axis: int | None, low: LowPrecision = I
     A channel of zeros is rounded to zeros by any scale. It gets the largest scale of the other channels, or 1.
     """
     others = None if axis is None else tuple(i for i in range(weight.ndim) if i != axis)
-    largest = np.abs(weight.astype(np.float32)).max(axis=others)
+    values = np.asarray(weight, np.float32)
+    largest = np.maximum(values.max(axis=others), -values.min(axis=others))
     scale = np.asarray(largest / np.float32(low.levels), dtype=np.float32)
     usable = scale >= np.finfo(np.float32).tiny
     for_zeros = scale.max() if usable.any() else np.float32(1.0)

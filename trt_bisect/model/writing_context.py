@@ -27,8 +27,8 @@ one still uses them: sessions keep packed copies of their own, and to round 1.3 
 class RoundingCache:
     """The quantizers of a network with one set of scales, and its rounded weights.
 
-    The rounded weights are shared with other caches of the same network. They take as much memory as the weights, and
-    are kept up to ``_KEPT_BYTES``.
+    The quantizers of weights and the rounded weights are shared with other caches of the same network. Rounded weights
+    take as much memory as the weights: they are kept only where all weights take at most ``_KEPT_BYTES``.
 
     A low precision that is a float type has no quantizers.
 
@@ -75,7 +75,10 @@ class RoundingCache:
 
     def _new_quantizers(self, rounding: Rounding, low: LowPrecision) -> tuple[Quantizer, ...]:
         if rounding.is_weight:
-            return (weight_quantizer(self._network.constant(rounding.tensor), rounding.axis, low),)
+            known, key = self._network.rounded.quantizers, (rounding.tensor, rounding.axis, low)
+            if key not in known:
+                known[key] = weight_quantizer(self._network.constant(rounding.tensor), rounding.axis, low)
+            return (known[key],)
         return (activation_quantizer(low, self._scales[rounding.tensor]),)
 
     def has_scale(self, tensor: str) -> bool:
