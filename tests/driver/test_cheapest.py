@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from trt_bisect.analyzer.front import Point, knee, pareto
 from trt_bisect.driver.recipes.cheapest import FEW_NEEDED, cheapest, surely_cheapest
 from trt_bisect.driver.recipes.front_path import path
+from trt_bisect.driver.recipes.local_search import FEW_UNITS
 from trt_bisect.driver.recipes.lowering import lowered, orders
 from trt_bisect.driver.recipes.search_space import MeasuredSets, Space, sensitivities
 from trt_bisect.driver.recipes.surrogate import all_sets, fit
@@ -96,6 +97,26 @@ def test_what_is_chosen_is_measured_and_1_minimal(seed, units, share):
         back = chosen.kept - {unit}
         assert space.plan(back) in asked
         assert network.loss(space.all - back) > space.budget
+
+
+@settings(max_examples=12, deadline=None)
+@given(seed=st.integers(0, 10**6), units=st.integers(12, 30), share=st.floats(0.05, 0.5))
+def test_other_sets_that_cost_little_more_were_measured_and_come_with_the_smallest_loss_first(seed, units, share):
+    network = Network(seed, units)
+    space = space_of(units, share * network.loss(range(units)), network.costs)
+    chosen = search(space, network.measure_all, 60)
+    good = {
+        plan
+        for plan in network.asked
+        if network.loss(plan.int8) <= space.budget
+        and 0 < space.cost(space.all - plan.int8) <= 1.1 * space.cost(chosen.kept)
+    }
+    if units <= FEW_UNITS:
+        assert chosen.near == ()
+        return
+    assert {space.plan(kept) for kept in chosen.near} == good - {space.plan(chosen.kept)}
+    losses = [network.loss(space.all - kept) for kept in chosen.near]
+    assert losses == sorted(losses)
 
 
 @settings(max_examples=25, deadline=None)

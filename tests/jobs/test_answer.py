@@ -268,6 +268,25 @@ def test_without_a_recipe_the_setting_that_misses_is_named(two_kinds, monkeypatc
     assert not any("margin" in sentence for sentence in found.answer.confidence)
 
 
+def test_a_set_that_misses_in_another_setting_is_replaced_by_one_that_was_measured(long_chain, monkeypatch):
+    """The first set to get so far is made to miss where its scales are moved. Four others are checked at most."""
+    options = {"threshold": 0.999, "calibrator": "minmax", **HOW}
+    usual = trt_bisect.run(*long_chain, **options)
+    nudged, first = plans_module.AnswerPlans.nudged, []
+
+    def missed_at_first(plans, plan, ranges):
+        first.append(plan)
+        loss, losses = nudged(plans, plan, ranges)
+        return (0.5, dict.fromkeys(losses, 0.5)) if plan == first[0] else (loss, losses)
+
+    monkeypatch.setattr(plans_module.AnswerPlans, "nudged", missed_at_first)
+    other = trt_bisect.run(*long_chain, **options)
+    assert other.recipe["meets"]
+    assert other.recipe["high"] != usual.recipe["high"]
+    assert other.answer.settings["scales moved by 2e-5"] >= 0.999
+    assert other.plans <= usual.plans + 4, "there is no second search, which takes tens of plans"
+
+
 @pytest.fixture(scope="module")
 def narrow(tmp_path_factory):
     """A network with many layers that lose a little each, and 24 inputs."""

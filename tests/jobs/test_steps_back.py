@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from types import SimpleNamespace
 
 import pytest
@@ -11,7 +12,7 @@ from trt_bisect.driver.recipes.cheapest import Cheapest
 from trt_bisect.driver.recipes.search_space import Space
 from trt_bisect.evaluator.each_input import NO_MARGIN
 from trt_bisect.jobs.answer import steps_back
-from trt_bisect.jobs.answer.steps_back import minimal, with_more_high
+from trt_bisect.jobs.answer.steps_back import another, minimal, with_more_high
 from trt_bisect.jobs.answer.validation import Checked
 from trt_bisect.precision import int8_set
 
@@ -49,6 +50,20 @@ def test_units_are_added_until_the_recipe_holds_and_those_in_vain_go_back(needed
     assert found.kept == set(needed)
     assert checked.meets(target.budget)
     assert taken_back == dict.fromkeys(needed, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("needed", "dearest", "expected", "checks"),
+    [({3}, math.inf, {3}, 2), ({3, 5}, math.inf, {3, 5}, 3), ({3, 5}, 5.0, None, 3), ({7}, math.inf, None, 4)],
+)
+def test_of_other_sets_the_first_that_holds_and_is_not_too_dear_is_taken(needed, dearest, expected, checks):
+    """The costs are 2, 4, 10, 5 and 8; the last set is not checked, as only four are."""
+    near = tuple(map(frozenset, ({1}, {3}, {3, 5}, {2, 1}, {7})))
+    target = Target(needed)
+    found = another(target, SPACE, Cheapest(frozenset(), True, {}, near=near), EXPERIMENT, dearest)
+    assert target.checks == checks
+    assert (None if found is None else found[0].kept) == expected
+    assert found is None or found[1].meets(target.budget)
 
 
 class Counted(Target):

@@ -15,6 +15,8 @@ from trt_bisect.driver.recipes.search_space import Batches, Kept, MeasuredSets, 
 
 _EQUAL = 0.01
 """Sets whose costs differ by less than this share of the smaller one are equally good."""
+_LITTLE_MORE = 1.1
+"""A set that costs at most so many times as much costs little more."""
 _MOST_HIGH = 32
 """Of many units, each one that has to stay high takes about 2 log2(N) plans to find. After so many of them the small
 errors of all units matter, and those left are lowered by their number: log2(N) more plans."""
@@ -34,12 +36,15 @@ class Cheapest:
         meets: true if the plan meets the budget; else ``kept`` is the set with the smallest loss that was measured.
         taken_back: by unit of ``kept``, the loss with that unit low as well.
         equals: other 1-minimal sets that cost the same within one per cent.
+        near: other sets that were measured to meet the budget and cost little more, the smallest loss first; none where
+            there are few units, which are soon searched again.
     """
 
     kept: Kept
     meets: bool
     taken_back: dict[int, float]
     equals: tuple[Kept, ...] = ()
+    near: tuple[Kept, ...] = ()
 
 
 def cheapest(
@@ -134,7 +139,17 @@ def _settled(known: MeasuredSets, best: Kept, found: Sequence[Kept]) -> Cheapest
     most = space.cost(best) * (1.0 + _EQUAL)
     equals = tuple(kept for kept in dict.fromkeys(found) if kept != best and space.cost(kept) <= most)
     taken_back = {unit: known.losses[best - {unit}] for unit in sorted(best)}
-    return Cheapest(best, True, taken_back, equals)
+    return Cheapest(best, True, taken_back, equals, _near(known, best))
+
+
+def _near(known: MeasuredSets, best: Kept) -> tuple[Kept, ...]:
+    """Returns the other sets that meet the budget and cost little more than ``best``, the smallest loss first."""
+    space = known.space
+    if len(space.units) <= FEW_UNITS:
+        return ()
+    most = _LITTLE_MORE * space.cost(best)
+    found = [kept for kept in known.losses if kept != best and known.meets(kept) and space.cost(kept) <= most]
+    return tuple(sorted(found, key=lambda kept: (known.losses[kept], space.price(kept))))
 
 
 def least_cost(space: Space, dearest: float) -> Batches[Kept | None]:

@@ -36,7 +36,7 @@ from trt_bisect.jobs.answer.search import (
     make_space,
     retuned,
 )
-from trt_bisect.jobs.answer.steps_back import minimal, with_more_high
+from trt_bisect.jobs.answer.steps_back import another, minimal, with_more_high
 from trt_bisect.jobs.answer.target import SimilarityTarget, Target
 from trt_bisect.jobs.answer.validation import Checked
 from trt_bisect.jobs.experiment import Experiment
@@ -220,8 +220,9 @@ class AnswerSearch:
     def _held(self, suspects: Collection[int], dearest: float = math.inf) -> Searched:
         """Searches until a recipe holds on all inputs in all settings.
 
-        Inputs on which it misses join the judged ones. If there are no such inputs, the next search aims higher. With
-        many units there is one search; a set that misses grows at once.
+        Inputs on which it misses join the judged ones. If there are no such inputs, a few other sets that the search
+        measured are checked, and if none holds, the next search aims higher. With many units there is one search; a set
+        that misses grows at once.
 
         Args:
             suspects: the suspects of the curve, as layer indices.
@@ -247,6 +248,10 @@ class AnswerSearch:
             if self.space.has_many:
                 break
             if not new:
+                other = another(target, self.space, found, self.experiment, dearest)
+                if other is not None:
+                    found, checked = other
+                    break
                 aim *= max(min(budget / checked.worst, 1.0) * _CLOSER, _CLOSEST)
                 if plans.switches and self._by_similarity:
                     plans.join(plans.missed(space.plan(found.kept), self.experiment.ranges, aim))

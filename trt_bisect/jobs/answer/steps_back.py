@@ -1,4 +1,4 @@
-"""The last steps to a recipe, on whole engines: more layers are kept high, and layers are taken back."""
+"""The last steps to a recipe: other sets are checked, more layers are kept high, and layers are taken back."""
 
 from __future__ import annotations
 
@@ -24,6 +24,32 @@ _STEPS = 256
 """So many times one of many units is taken back alone."""
 _ENGINE = 8
 """Such a step counts as so many more if the plan's own engine is built."""
+_OTHERS = 4
+"""Of the sets that cost little more, so many are checked: a check takes a small part of the time of a search."""
+
+
+def another(
+    target: Target, space: Space, found: Cheapest, experiment: Experiment, dearest: float = math.inf
+) -> tuple[Cheapest, Checked] | None:
+    """Returns another set that the search measured, costs little more, and holds in all settings; with its check.
+
+    Args:
+        target: judges plans.
+        space: the units to choose from.
+        found: the set; it misses in some setting.
+        experiment: the experiment with its ranges.
+        dearest: the largest cost.
+
+    Returns:
+        None if no such set was found.
+    """
+    for kept in found.near[:_OTHERS]:
+        if space.cost(kept) > dearest:
+            continue
+        checked = target.check(experiment, space.plan(kept))
+        if checked.meets(target.budget):
+            return replace(found, kept=kept, equals=(), near=()), checked
+    return None
 
 
 def with_more_high(
