@@ -12,7 +12,7 @@ from trt_bisect.driver.recipes.cheapest import Cheapest
 from trt_bisect.driver.recipes.search_space import Space
 from trt_bisect.evaluator.each_input import NO_MARGIN
 from trt_bisect.jobs.answer import steps_back
-from trt_bisect.jobs.answer.steps_back import another, minimal, with_more_high
+from trt_bisect.jobs.answer.steps_back import another_that_holds, minimal, with_more_high
 from trt_bisect.jobs.answer.validation import Checked
 from trt_bisect.precision import int8_set
 
@@ -53,14 +53,23 @@ def test_units_are_added_until_the_recipe_holds_and_those_in_vain_go_back(needed
 
 
 @pytest.mark.parametrize(
-    ("needed", "dearest", "expected", "checks"),
-    [({3}, math.inf, {3}, 2), ({3, 5}, math.inf, {3, 5}, 3), ({3, 5}, 5.0, None, 3), ({7}, math.inf, None, 4)],
+    ("needed", "aim", "dearest", "expected", "checks"),
+    [
+        ({3}, 0.1, math.inf, {3}, 2),
+        ({3, 5}, 0.1, math.inf, None, 4),
+        ({3, 5}, 0.1, 6.0, None, 3),
+        ({3, 5}, 0.03, math.inf, {3, 5}, 2),
+        ({7}, 0.1, math.inf, {7}, 4),
+        ({7}, 0.05, math.inf, {7}, 3),
+    ],
 )
-def test_of_other_sets_the_first_that_holds_and_is_not_too_dear_is_taken(needed, dearest, expected, checks):
-    """The costs are 2, 4, 10, 5 and 8; the last set is not checked, as only four are."""
-    near = tuple(map(frozenset, ({1}, {3}, {3, 5}, {2, 1}, {7})))
+def test_of_other_sets_the_first_that_holds_is_taken(needed, aim, dearest, expected, checks):
+    """The costs are 2, 4, 5, 10 and 8. The cheapest sets that reach the aim come first, then the smallest losses; four
+    are checked."""
+    near = {frozenset({1}): 0.02, frozenset({3}): 0.1, frozenset({2, 1}): 0.05, frozenset({3, 5}): 0.01}
+    near[frozenset({7})] = 0.05
     target = Target(needed)
-    found = another(target, SPACE, Cheapest(frozenset(), True, {}, near=near), EXPERIMENT, dearest)
+    found = another_that_holds(target, SPACE, Cheapest(frozenset(), True, {}, near=near), EXPERIMENT, aim, dearest)
     assert target.checks == checks
     assert (None if found is None else found[0].kept) == expected
     assert found is None or found[1].meets(target.budget)

@@ -6,8 +6,8 @@ No losses are added up: every set that is accepted was measured as a whole plan.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from trt_bisect.driver.recipes.local_search import FEW_UNITS, Goal, improved
 from trt_bisect.driver.recipes.lowering import lowered, orders, side_by_side, without_most
@@ -36,15 +36,15 @@ class Cheapest:
         meets: true if the plan meets the budget; else ``kept`` is the set with the smallest loss that was measured.
         taken_back: by unit of ``kept``, the loss with that unit low as well.
         equals: other 1-minimal sets that cost the same within one per cent.
-        near: other sets that were measured to meet the budget and cost little more, the smallest loss first; none where
-            there are few units, which are soon searched again.
+        near: other sets that were measured to meet the budget and cost little more, with their losses; none where there
+            are few units, which are soon searched again.
     """
 
     kept: Kept
     meets: bool
     taken_back: dict[int, float]
     equals: tuple[Kept, ...] = ()
-    near: tuple[Kept, ...] = ()
+    near: Mapping[Kept, float] = field(default_factory=dict)
 
 
 def cheapest(
@@ -142,14 +142,14 @@ def _settled(known: MeasuredSets, best: Kept, found: Sequence[Kept]) -> Cheapest
     return Cheapest(best, True, taken_back, equals, _near(known, best))
 
 
-def _near(known: MeasuredSets, best: Kept) -> tuple[Kept, ...]:
-    """Returns the other sets that meet the budget and cost little more than ``best``, the smallest loss first."""
+def _near(known: MeasuredSets, best: Kept) -> dict[Kept, float]:
+    """Returns the other sets that meet the budget and cost little more than ``best``, with their losses."""
     space = known.space
     if len(space.units) <= FEW_UNITS:
-        return ()
+        return {}
     most = _LITTLE_MORE * space.cost(best)
     found = [kept for kept in known.losses if kept != best and known.meets(kept) and space.cost(kept) <= most]
-    return tuple(sorted(found, key=lambda kept: (known.losses[kept], space.price(kept))))
+    return {kept: known.losses[kept] for kept in found}
 
 
 def least_cost(space: Space, dearest: float) -> Batches[Kept | None]:

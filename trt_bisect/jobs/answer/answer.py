@@ -36,7 +36,7 @@ from trt_bisect.jobs.answer.search import (
     make_space,
     retuned,
 )
-from trt_bisect.jobs.answer.steps_back import another, minimal, with_more_high
+from trt_bisect.jobs.answer.steps_back import another_that_holds, minimal, with_more_high
 from trt_bisect.jobs.answer.target import SimilarityTarget, Target
 from trt_bisect.jobs.answer.validation import Checked
 from trt_bisect.jobs.experiment import Experiment
@@ -248,11 +248,12 @@ class AnswerSearch:
             if self.space.has_many:
                 break
             if not new:
-                other = another(target, self.space, found, self.experiment, dearest)
+                closer = aim * max(min(budget / checked.worst, 1.0) * _CLOSER, _CLOSEST)
+                other = another_that_holds(target, self.space, found, self.experiment, closer, dearest)
                 if other is not None:
                     found, checked = other
                     break
-                aim *= max(min(budget / checked.worst, 1.0) * _CLOSER, _CLOSEST)
+                aim = closer
                 if plans.switches and self._by_similarity:
                     plans.join(plans.missed(space.plan(found.kept), self.experiment.ranges, aim))
         if found.meets and not checked.meets(budget):

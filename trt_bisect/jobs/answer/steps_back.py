@@ -28,27 +28,27 @@ _OTHERS = 4
 """Of the sets that cost little more, so many are checked: a check takes a small part of the time of a search."""
 
 
-def another(
-    target: Target, space: Space, found: Cheapest, experiment: Experiment, dearest: float = math.inf
+def another_that_holds(
+    target: Target, space: Space, found: Cheapest, experiment: Experiment, aim: float, dearest: float = math.inf
 ) -> tuple[Cheapest, Checked] | None:
-    """Returns another set that the search measured, costs little more, and holds in all settings; with its check.
+    """Checks a few other sets that the search measured; returns the first one that holds in all settings.
 
     Args:
         target: judges plans.
         space: the units to choose from.
-        found: the set; it misses in some setting.
+        found: the set; it misses in some setting. The others cost little more.
         experiment: the experiment with its ranges.
+        aim: the cheapest set that lost no more than this comes first, then the others by their losses.
         dearest: the largest cost.
 
     Returns:
-        None if no such set was found.
+        The set and its check; None if none holds.
     """
-    for kept in found.near[:_OTHERS]:
-        if space.cost(kept) > dearest:
-            continue
+    allowed = [kept for kept in found.near if space.cost(kept) <= dearest]
+    for kept in sorted(allowed, key=lambda kept: (max(found.near[kept], aim), space.price(kept)))[:_OTHERS]:
         checked = target.check(experiment, space.plan(kept))
         if checked.meets(target.budget):
-            return replace(found, kept=kept, equals=(), near=()), checked
+            return replace(found, kept=kept, equals=(), near={}), checked
     return None
 
 
