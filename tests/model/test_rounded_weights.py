@@ -13,7 +13,6 @@ import pytest
 
 from tests.support import networks
 from trt_bisect.calibration.collect import calibrate
-from trt_bisect.model import writing_context
 from trt_bisect.model.file import read_model
 from trt_bisect.model.network import load_network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
@@ -55,11 +54,8 @@ def test_rounded_weights_go_with_the_last_graph_that_uses_them(prepared):
     assert not network.rounded
 
 
-@pytest.mark.parametrize("room", [-1, 0])
-def test_rounded_weights_are_kept_beyond_their_graphs_where_all_weights_have_room(prepared, monkeypatch, room):
+def test_rounded_weights_are_kept_beyond_their_graphs_while_a_builder_may_need_them(prepared):
     network, _, scales = prepared
-    weights = sum(array.nbytes for array in network.weights.values())
-    monkeypatch.setattr(writing_context, "_KEPT_BYTES", weights + room)
     writer = PlanWriter(network, scales, GraphTarget.ONNXRUNTIME)
     found = writer.write(network.full(Precision.FP32))
     assert sum(array.nbytes for array in rounded_of(network, found).values()) > 16_000
@@ -67,7 +63,7 @@ def test_rounded_weights_are_kept_beyond_their_graphs_where_all_weights_have_roo
     assert all(again.weights[name] is array for name, array in found.weights.items())
     del found, again
     gc.collect()
-    assert bool(network.rounded) == (room == 0)
+    assert network.rounded
 
 
 def test_other_scales_round_otherwise(prepared):

@@ -20,6 +20,7 @@ from onnx import TensorProto, external_data_helper, numpy_helper
 from trt_bisect.data.file_kinds import ONNX, kind_of, remedy_of, similar_file
 from trt_bisect.errors import BadInput, first_line
 from trt_bisect.model.wire import read_without_weights, write_with_weights
+from trt_bisect.support.mapped import mapped_if_large
 
 MEMORY = "weights.bin"
 """The external-data location of detached weights."""
@@ -38,7 +39,7 @@ def read_model(path: Path) -> tuple[onnx.ModelProto, Weights]:
     """Reads a network and its external data.
 
     Returns:
-        The network, and its large weights, which are detached.
+        The network, and its large weights, which are detached. If they are large together, memory does not hold them.
 
     Raises:
         BadInput: the file does not exist or is not an ONNX network, or external data is missing or outside its folder.
@@ -72,7 +73,7 @@ def read_model(path: Path) -> tuple[onnx.ModelProto, Weights]:
     for tensor in model.graph.initializer:
         if tensor.name in weights:
             set_external(tensor, weights[tensor.name].nbytes)
-    return model, weights | detach_weights(model)
+    return model, mapped_if_large(weights | detach_weights(model))
 
 
 def _external_weight(tensor: TensorProto, path: Path) -> np.ndarray | None:

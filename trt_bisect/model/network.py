@@ -25,10 +25,12 @@ from trt_bisect.model.low import BF16, FLOAT_TYPES, INT8, FloatType, LowPrecisio
 from trt_bisect.model.pair_notes import low_of_pairs, pair_notes, switch_notes
 from trt_bisect.model.prepare import Shapes, infer_shapes, opset_of, prepare
 from trt_bisect.model.quantizer import RoundedWeights
+from trt_bisect.model.residual import Shape
 from trt_bisect.model.surgeon import detached_in
 from trt_bisect.model.unknown_ops import BEFORE
 from trt_bisect.model.unusable import drop_odd_outputs, refuse_integer_layers
 from trt_bisect.precision import Precision, PrecisionPlan, low_set
+from trt_bisect.support.mapped import mapped_if_large
 
 
 @dataclass(frozen=True, eq=False)
@@ -236,14 +238,10 @@ class Network:
                 f"Load it again: load_network(path, low=LOWS['{low.precision}']), or give its path.",
             )
         layers = layers_of(self.skeleton.graph, self.weights, ExistingPairs(), low)
-        shapes = {name: layer.shape for layer in self.layers for name in layer.outputs[:1]}
-        layers = tuple(
-            replace(layer, shape=shapes.get(layer.outputs[0], layer.shape)) if layer.outputs else layer
-            for layer in layers
-        )
-        return replace(self, layers=layers, low=low)
+        shapes = {name: layer.shape for layer in self.layers for name in layer.outputs[:1] if layer.shape is not None}
+        return replace(self, layers=layers, low=low).with_shapes(shapes)
 
-    def with_shapes(self, shapes: Mapping[str, tuple[int, ...]]) -> Network:
+    def with_shapes(self, shapes: Mapping[str, Shape]) -> Network:
         """Returns this network with its layers' output shapes taken from ``shapes`` (by tensor) where it has them."""
         return replace(
             self,
@@ -351,7 +349,7 @@ def _prepared(
     in_type = take_out_types(graph, low, source) if low.float_type and not pairs else None
     in_base = take_out_types(graph, BF16, source) if pairs and in_bf16(graph) else None
     skeleton = _export(graph, source)
-    weights = detached_in(graph) | detach_weights(skeleton)
+    weights = mapped_if_large(detached_in(graph) | detach_weights(skeleton))
     skeleton = infer_shapes(skeleton)
     layers = layers_of(skeleton.graph, weights, pairs, low)
     if in_type is not None:

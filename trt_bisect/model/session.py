@@ -14,9 +14,11 @@ import onnxruntime as ort
 from onnx import TensorProto, helper, numpy_helper
 
 from trt_bisect.errors import TrialFailed, first_line
+from trt_bisect.model.file import set_external
 from trt_bisect.model.operators import new_options
 from trt_bisect.model.qdq import Written
 from trt_bisect.support.machine import give_back_memory, session_threads
+from trt_bisect.support.mapped import file_of, give_back_pages
 
 NO_QDQ_FUSION = ("session.disable_quant_qdq", "1")
 NO_SPINNING = ("session.intra_op.allow_spinning", "0")
@@ -25,6 +27,7 @@ sessions by turns, and the waiting threads of one take the cores from the next o
 WRONG_BEFORE_FP8 = ("ReluQuantRewrite", "ClipQuantRewrite")
 """The optimisations of ONNX Runtime that remove an activation before a QuantizeLinear because it saturates there. The
 first one removes a Relu before FP8 too, although FP8 holds negative values (seen in 1.31)."""
+_FOLDER_OF_WEIGHTS = "session.model_external_initializers_file_folder_path"
 _SUMMED = 64
 _WARNING, _FATAL = 2, 4
 """ONNX Runtime's levels of messages; the first is its default."""
@@ -64,18 +67,35 @@ def make_session(
         options.add_session_config_entry(*NO_QDQ_FUSION)
     options.graph_optimization_level = level
     options.enable_cpu_mem_arena = arena
-    arrays = {name: np.ascontiguousarray(array) for name, array in written.weights.items()}
-    values = [ort.OrtValue.ortvalue_from_numpy(array) for array in arrays.values()]
-    if arrays:
-        options.add_external_initializers(list(arrays), values)
+    model = _with_weights(written, options)
     try:
         providers = [provider] if provider == CPU else [provider, CPU]
         off = [] if integers else list(WRONG_BEFORE_FP8)
-        return ort.InferenceSession(
-            written.model.SerializeToString(), options, providers=providers, disabled_optimizers=off
-        )
+        return ort.InferenceSession(model.SerializeToString(), options, providers=providers, disabled_optimizers=off)
     except Exception as error:
         raise TrialFailed("build failed", first_line(error)) from error
+
+
+def _with_weights(written: Written, options: ort.SessionOptions) -> onnx.ModelProto:
+    """Gives options the weights of a graph; returns the graph, which refers to those that are in files.
+
+    ONNX Runtime reads a file without a copy of its own beside the packed one.
+    """
+    files = {name: path for name, array in written.weights.items() if (path := file_of(array)) is not None}
+    arrays = {name: np.ascontiguousarray(array) for name, array in written.weights.items() if name not in files}
+    if arrays:
+        values = [ort.OrtValue.ortvalue_from_numpy(array) for array in arrays.values()]
+        options.add_external_initializers(list(arrays), values)
+    if not files:
+        return written.model
+    give_back_pages()
+    options.add_session_config_entry(_FOLDER_OF_WEIGHTS, str(next(iter(files.values())).parent))
+    model = onnx.ModelProto()
+    model.CopyFrom(written.model)
+    for tensor in model.graph.initializer:
+        if tensor.name in files:
+            set_external(tensor, written.weights[tensor.name].nbytes, files[tensor.name].name)
+    return model
 
 
 def _options(threads: int | None, *, shares_arena: bool) -> ort.SessionOptions:

@@ -15,20 +15,16 @@ from trt_bisect.model.network import Network
 from trt_bisect.model.quantizer import Quantizer, Scales, activation_quantizer, round_trips, weight_quantizer
 from trt_bisect.model.typed import TypedSlots, carries, typed_slots
 from trt_bisect.precision import Precision
+from trt_bisect.support.mapped import file_of, mapped
 
 _OWN_WORDS = ("int8", "fp8", "fp16", "bf16", "typed", "rounded", "unrounded", "branch", "scale", "held")
-
-
-_KEPT_BYTES = 128 << 20
-"""Rounded weights are kept where all weights take no more. Else they are computed again for each graph, unless another
-one still uses them: sessions keep packed copies of their own, and to round 1.3 GB takes two seconds."""
 
 
 class RoundingCache:
     """The quantizers of a network with one set of scales, and its rounded weights.
 
     The quantizers of weights and the rounded weights are shared with other caches of the same network. Rounded weights
-    take as much memory as the weights: they are kept only where all weights take at most ``_KEPT_BYTES``.
+    take as much room as the weights: where these are in files, so are they.
 
     A low precision that is a float type has no quantizers.
 
@@ -46,7 +42,6 @@ class RoundingCache:
         self._emulates = emulates
         self._quantizers: dict[tuple[int, int, bool], tuple[Quantizer, ...]] = {}
         self._constants: dict[tuple[object, ...], np.ndarray] = {}
-        self._keeps = sum(array.nbytes for array in network.weights.values()) <= _KEPT_BYTES
 
     def quantizers(self, layer: Layer, rounding: Rounding) -> tuple[Quantizer, ...]:
         """The quantizers of one rounding, first applied first.
@@ -93,9 +88,8 @@ class RoundingCache:
             if known is None:
                 values = self._network.constant(name)
                 known = round_trips(values if kind is None else kind.rounded(values), quantizers)
+                known = known if file_of(values) is None else mapped(known)
                 self._network.rounded[key] = known
-            if not self._keeps:
-                return known
             self._constants[key] = known
         return self._constants[key]
 

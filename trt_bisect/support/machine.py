@@ -10,6 +10,8 @@ import resource
 import sys
 from pathlib import Path
 
+from trt_bisect.support.mapped import give_back_pages
+
 MEMORY = 512 << 20
 """The default limit of the bytes of a network's tensors that are held at once."""
 _VECTORS = ("avx", "avx2", "fma", "avx512f", "avx512_vnni", "avx_vnni", "amx_int8", "asimd", "asimddp", "i8mm", "sve")
@@ -46,7 +48,8 @@ def processor() -> str:
 
 
 def give_back_memory() -> None:
-    """Returns freed memory to the system: ``malloc_trim(3)`` on glibc, nothing elsewhere."""
+    """Returns freed memory to the system, with ``malloc_trim(3)`` on glibc, and that in which files were read."""
+    give_back_pages()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
     if trim is not None:
         trim(0)

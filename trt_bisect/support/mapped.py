@@ -1,0 +1,93 @@
+"""Large arrays in files: memory holds only those parts of them that are in use."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import resource
+import tempfile
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from threading import Lock
+from weakref import WeakValueDictionary, finalize
+
+import numpy as np
+
+from trt_bisect.support.scratch import ScratchFolder
+
+_FROM_BYTES = 128 << 20
+"""Arrays that take more together are kept in files."""
+_LEAST_BYTES = 1 << 20
+"""Smaller arrays stay in memory: each file is open as long as its array lives."""
+_SHARE_OF_FILES = 2
+"""The arrays may have one such part of the files that a process may have open."""
+_opening = Lock()
+_mapped = WeakValueDictionary[Path, np.memmap]()
+
+
+def mapped(array: np.ndarray) -> np.ndarray:
+    """Returns an array that is read from a file of a temporary folder, and is not writable.
+
+    The file goes with the array.
+
+    Returns:
+        The same array where it is small, or no file can be written or opened.
+    """
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // _SHARE_OF_FILES
+    if array.nbytes < max(_LEAST_BYTES, 1) or 0 <= most <= len(_mapped):
+        return array
+    try:
+        with _opening:
+            folder = _scratch()
+        number, name = tempfile.mkstemp(dir=folder.path)
+    except OSError:
+        return array
+    path = Path(name)
+    try:
+        with os.fdopen(number, "wb") as file:
+            np.ascontiguousarray(array).tofile(file)
+        found = np.memmap(path, array.dtype, "r", shape=array.shape)
+    except OSError:
+        path.unlink()
+        return array
+    finalize(found, _remove, path, os.getpid())
+    _mapped[path] = found
+    return found
+
+
+def mapped_if_large(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Returns arrays by name: the same ones, or from files if they are large together."""
+    if sum(array.nbytes for array in arrays.values()) <= _FROM_BYTES:
+        return dict(arrays)
+    return {name: array if file_of(array) else mapped(array) for name, array in arrays.items()}
+
+
+def file_of(array: np.ndarray) -> Path | None:
+    """Returns the file that holds the values of a mapped array, and nothing else; None for a part of it or another."""
+    if not isinstance(array, np.memmap) or array.filename is None:
+        return None
+    path = Path(array.filename)
+    return path if _mapped.get(path) is array and path.is_file() else None
+
+
+def give_back_pages() -> None:
+    """Returns the memory in which mapped arrays were read to the system; what is needed again is read again."""
+    for array in list(_mapped.values()):
+        pages = array.base
+        if isinstance(pages, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+            pages.madvise(mmap.MADV_DONTNEED)
+
+
+@cache
+def _scratch() -> ScratchFolder:
+    """The folder of all files of this process."""
+    scratch = ScratchFolder()
+    scratch.open()
+    return scratch
+
+
+def _remove(path: Path, maker: int) -> None:
+    """Removes a file; does nothing in a process that was forked from its maker."""
+    if os.getpid() == maker:
+        path.unlink(missing_ok=True)
