@@ -21,8 +21,8 @@ from trt_bisect.calibration.collect import calibrate
 from trt_bisect.model.file import DETACH_FROM_BYTES
 from trt_bisect.model.network import load_network
 from trt_bisect.precision import Precision
-from trt_bisect.support import mapped as module
-from trt_bisect.support.mapped import file_of, give_back_pages, mapped, mapped_if_large
+from trt_bisect.support import memory as module
+from trt_bisect.support.memory import file_of, give_back_memory, mapped, mapped_if_large
 
 ROOT = Path(__file__).parents[2]
 VALUES = np.random.default_rng(0).normal(size=(300, 700)).astype(np.float32)
@@ -37,7 +37,7 @@ def test_a_file_holds_the_values_and_goes_with_the_array():
     array = mapped(VALUES)
     path = file_of(array)
     assert np.array_equal(np.fromfile(path, np.float32).reshape(VALUES.shape), VALUES)
-    give_back_pages()
+    give_back_memory()
     assert np.array_equal(array, VALUES)
     rows = array[1:]
     del array
@@ -71,7 +71,7 @@ def test_without_room_for_a_file_the_array_stays_in_memory(tmp_path, room):
     code = (
         "import os, resource, signal, numpy as np; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
         f"resource.setrlimit(resource.RLIMIT_FSIZE, ({room}, {room}));"
-        "from trt_bisect.support.mapped import mapped; values = np.zeros(1 << 20);"
+        "from trt_bisect.support.memory import mapped; values = np.zeros(1 << 20);"
         "print(mapped(values) is values, sum(len(files) for _, _, files in os.walk(os.environ['TMPDIR'])))"
     )
     environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
@@ -149,7 +149,8 @@ from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.model.network import load_network
 from trt_bisect.precision import Precision
-from trt_bisect.support.machine import give_back_memory, peak_bytes
+from trt_bisect.support.machine import peak_bytes
+from trt_bisect.support.memory import give_back_memory
 network = load_network(sys.argv[1])
 scales = {name: np.float32(0.1) for name in network.activations}
 give_back_memory()

@@ -22,7 +22,7 @@ from trt_bisect.model.quantizer import Scales, scale_in
 from trt_bisect.model.session import SAME_SUMS, make_session
 from trt_bisect.model.switch import WrittenSwitch, write_switch
 from trt_bisect.precision import Precision, PrecisionPlan
-from trt_bisect.support.machine import give_back_memory
+from trt_bisect.support.memory import give_back_memory
 
 _PIECES = 12
 """The desired number of pieces; each has at least about ``PIECE_LAYERS`` quantizable layers."""

@@ -57,7 +57,7 @@ from trt_bisect.model.shapes import facts_for
 from trt_bisect.precision import Precision
 from trt_bisect.runs.cached_inputs import fingerprint, load_inputs, save_inputs
 from trt_bisect.runs.journal import Journal, MemoryStore
-from trt_bisect.support.machine import give_back_memory
+from trt_bisect.support.memory import give_back_memory
 from trt_bisect.support.progress import Progress
 
 

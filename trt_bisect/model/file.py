@@ -20,7 +20,7 @@ from onnx import TensorProto, external_data_helper, numpy_helper
 from trt_bisect.data.file_kinds import ONNX, kind_of, remedy_of, similar_file
 from trt_bisect.errors import BadInput, first_line
 from trt_bisect.model.wire import read_without_weights, write_with_weights
-from trt_bisect.support.mapped import mapped_if_large
+from trt_bisect.support.memory import mapped_if_large
 
 MEMORY = "weights.bin"
 """The external-data location of detached weights."""

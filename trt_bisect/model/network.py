@@ -30,7 +30,7 @@ from trt_bisect.model.surgeon import detached_in
 from trt_bisect.model.unknown_ops import BEFORE
 from trt_bisect.model.unusable import drop_odd_outputs, refuse_integer_layers
 from trt_bisect.precision import Precision, PrecisionPlan, low_set
-from trt_bisect.support.mapped import mapped_if_large
+from trt_bisect.support.memory import mapped_if_large
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,8 +17,8 @@ from trt_bisect.errors import TrialFailed, first_line
 from trt_bisect.model.file import set_external
 from trt_bisect.model.operators import new_options
 from trt_bisect.model.qdq import Written
-from trt_bisect.support.machine import give_back_memory, session_threads
-from trt_bisect.support.mapped import file_of, give_back_pages
+from trt_bisect.support.machine import session_threads
+from trt_bisect.support.memory import file_of, give_back_memory
 
 NO_QDQ_FUSION = ("session.disable_quant_qdq", "1")
 NO_SPINNING = ("session.intra_op.allow_spinning", "0")
@@ -88,7 +88,7 @@ def _with_weights(written: Written, options: ort.SessionOptions) -> onnx.ModelPr
         options.add_external_initializers(list(arrays), values)
     if not files:
         return written.model
-    give_back_pages()
+    give_back_memory()
     options.add_session_config_entry(_FOLDER_OF_WEIGHTS, str(next(iter(files.values())).parent))
     model = onnx.ModelProto()
     model.CopyFrom(written.model)

@@ -15,7 +15,7 @@ from trt_bisect.model.network import Network
 from trt_bisect.model.quantizer import Quantizer, Scales, activation_quantizer, round_trips, weight_quantizer
 from trt_bisect.model.typed import TypedSlots, carries, typed_slots
 from trt_bisect.precision import Precision
-from trt_bisect.support.mapped import file_of, mapped
+from trt_bisect.support.memory import file_of, mapped
 
 _OWN_WORDS = ("int8", "fp8", "fp16", "bf16", "typed", "rounded", "unrounded", "branch", "scale", "held")
 

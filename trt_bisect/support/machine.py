@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import platform
 import re
 import resource
 import sys
 from pathlib import Path
-
-from trt_bisect.support.mapped import give_back_pages
 
 MEMORY = 512 << 20
 """The default limit of the bytes of a network's tensors that are held at once."""
@@ -45,14 +42,6 @@ def processor() -> str:
     found = re.search(r"^(?:flags|Features)\s*: (.*)$", file.read_text(), re.MULTILINE) if file.is_file() else None
     flags = found[1].split() if found else []
     return " ".join([platform.machine(), *(name for name in _VECTORS if name in flags)])
-
-
-def give_back_memory() -> None:
-    """Returns freed memory to the system, with ``malloc_trim(3)`` on glibc, and that in which files were read."""
-    give_back_pages()
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
-    if trim is not None:
-        trim(0)
 
 
 def peak_bytes() -> int:

@@ -34,7 +34,8 @@ from trt_bisect.model.pieces import Boundaries
 from trt_bisect.model.session import give_back_arena
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.precision import PrecisionPlan
-from trt_bisect.support.machine import cores, give_back_memory
+from trt_bisect.support.machine import cores
+from trt_bisect.support.memory import give_back_memory
 
 _JOIN = 8
 """The number of inputs that join the judged ones at a time."""

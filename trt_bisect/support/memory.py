@@ -1,10 +1,12 @@
-"""Large arrays in files: memory holds only those parts of them that are in use."""
+"""Memory: large arrays are in files, so that it holds only what is in use, and freed memory is given back."""
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import os
 import resource
+import sys
 import tempfile
 from collections.abc import Mapping
 from functools import cache
@@ -71,12 +73,15 @@ def file_of(array: np.ndarray) -> Path | None:
     return path if _mapped.get(path) is array and path.is_file() else None
 
 
-def give_back_pages() -> None:
-    """Returns the memory in which mapped arrays were read to the system; what is needed again is read again."""
+def give_back_memory() -> None:
+    """Returns memory to the system: freed one, with ``malloc_trim(3)`` on glibc, and that in which files were read."""
     for array in list(_mapped.values()):
         pages = array.base
         if isinstance(pages, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
             pages.madvise(mmap.MADV_DONTNEED)
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    if trim is not None:
+        trim(0)
 
 
 @cache
