@@ -75,6 +75,23 @@ def test_of_other_sets_the_first_that_holds_is_taken(needed, aim, dearest, expec
     assert found is None or found[1].meets(target.budget)
 
 
+def test_only_the_steps_back_that_remain_are_run_to_the_end():
+    """Layer 3 shows in the search, on one input more than on others; layer 5 on the engine; 7 is not needed."""
+
+    class Inputs(Target):
+        to_the_end = 0
+
+        def losses(self, asked, ranges, *, to_the_end=False):
+            self.to_the_end += len(asked) * to_the_end
+            return [(0.4 if to_the_end else 0.2) if 3 in plan.lowered else 0.0 for plan in asked]
+
+    target, found = Inputs({5}), Cheapest(frozenset({3, 5, 7}), True, {})
+    plans = SimpleNamespace(margin=NO_MARGIN)
+    found, _, taken_back = minimal(plans, target, SPACE, found, EXPERIMENT, Checked({"own engine": 0.0}))
+    assert (found.kept, taken_back) == ({3, 5}, {3: 0.4, 5: 0.5})
+    assert target.to_the_end == 1
+
+
 class Counted(Target):
     """Notes the layers that are high in each plan that misses."""
 

@@ -191,19 +191,23 @@ class AnswerSearch:
         """Searches a recipe with the margin; returns one without it if the margin costs too much.
 
         A cheap recipe with the margin is taken at once. Otherwise the recipe without it limits the cost of one with it.
+        Where the first recipes of all calibrators are dear, that one is searched first.
 
         Args:
             suspects: the suspects of the curve, as layer indices.
         """
-        margin, held = self.plans.margin, self._held(suspects, DEAR_RECIPE)
-        if self._costs(held) <= DEAR_RECIPE:
-            return held
+        margin, first = self.plans.margin, [one.cost for one in self.tried if one.cost is not None]
+        may_be_cheap = min(first, default=0.0) <= DEAR_RECIPE
+        if may_be_cheap:
+            held = self._held(suspects, DEAR_RECIPE)
+            if self._costs(held) <= DEAR_RECIPE:
+                return held
         self.plans.leave(NO_MARGIN)
         without = self._held(suspects)
         if self._costs(without) == math.inf:
             return without
         most = max(min(_FOR_MARGIN * self._costs(without), TOO_DEAR), DEAR_RECIPE)
-        if most > DEAR_RECIPE:
+        if most > DEAR_RECIPE or not may_be_cheap:
             self.plans.leave(margin)
             held = self._held(suspects, most)
             if self._costs(held) <= most:
@@ -272,7 +276,8 @@ class AnswerSearch:
                 return sure
         alone = self.sensitivities()
         shown.stage(_SEARCHING, None)
-        return find_set(space, measure, suspects, alone, self._limit, mended, dearest)
+        limit = max(self.improvements, IMPROVEMENTS_OF_FEW if len(space.units) <= FEW_UNITS else 0)
+        return find_set(space, measure, suspects, alone, limit, mended, dearest)
 
     @property
     def _may_be_sure(self) -> bool:
@@ -327,11 +332,6 @@ class AnswerSearch:
     @property
     def _by_similarity(self) -> bool:
         return isinstance(self.target, SimilarityTarget)
-
-    @property
-    def _limit(self) -> int:
-        """Returns the number of plans that may be tried to improve a set: more if there are few units."""
-        return max(self.improvements, IMPROVEMENTS_OF_FEW) if len(self.space.units) <= FEW_UNITS else self.improvements
 
     @property
     def named(self) -> bool:

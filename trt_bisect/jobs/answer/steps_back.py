@@ -105,25 +105,38 @@ def minimal(
     if space.has_many and len(kept) > _GROUPS:
         kept, checked = _without_groups(target, space, kept, experiment)
     order = sorted(kept, key=lambda unit: -space.costs[unit])
-    waiting, taken_back = deque(order), dict[int, Loss]()
+    waiting, taken_back, in_check = deque(order), dict[int, Loss](), set[int]()
     while waiting and left > 0:
         unit, left = waiting.popleft(), left - 1
         plan = space.plan(kept - {unit})
-        (loss,) = target.losses([plan], experiment.ranges, to_the_end=True)
+        (loss,) = target.losses([plan], experiment.ranges)
         if loss is None or loss > space.budget:
-            taken_back[unit] = _shown(plans, plan, experiment, loss)
+            taken_back[unit] = loss
             continue
         may_go = left >= len(kept) + _ENGINE
         other = target.check(experiment, plan, own_engine=may_go)
         if not other.meets(space.budget):
             taken_back[unit] = max(other.losses.values())
+            in_check.add(unit)
         elif may_go:
             kept, checked = kept - {unit}, other
             waiting.extend(taken_back)
-            taken_back = {}
+            taken_back, in_check = {}, set()
         left -= _ENGINE * (OWN in other.losses)
+    in_search = [unit for unit in taken_back if unit not in in_check]
+    taken_back |= _without_each(plans, target, space, kept, in_search, experiment)
     measured = {unit: taken_back[unit] for unit in order if unit in taken_back}
     return replace(found, kept=kept, meets=checked.meets(space.budget)), checked, measured
+
+
+def _without_each(
+    plans: AnswerPlans, target: Target, space: Space, kept: Kept, units: Sequence[int], experiment: Experiment
+) -> dict[int, Loss]:
+    """Returns the losses of a set without each of some units, on all judged inputs."""
+    asked = [space.plan(kept - {unit}) for unit in units]
+    losses = target.losses(asked, experiment.ranges, to_the_end=True)
+    shown = [_shown(plans, plan, experiment, loss) for plan, loss in zip(asked, losses, strict=True)]
+    return dict(zip(units, shown, strict=True))
 
 
 def _without_groups(target: Target, space: Space, kept: Kept, experiment: Experiment) -> tuple[Kept, Checked]:
