@@ -20,6 +20,7 @@ from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.calibration.collect import calibrate
 from trt_bisect.model.file import DETACH_FROM_BYTES
 from trt_bisect.model.network import load_network
+from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.precision import Precision
 from trt_bisect.support import memory as module
 from trt_bisect.support.memory import file_of, give_back_memory, mapped, mapped_if_large
@@ -90,6 +91,21 @@ def test_a_child_that_was_forked_removes_no_files_of_its_parent():
         os._exit(0)
     os.waitpid(child, 0)
     assert path.exists()
+
+
+def test_where_files_would_be_in_memory_weights_stay_there_and_rounded_ones_are_not_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_scratch", lambda: None)
+    monkeypatch.setattr(module, "_FROM_BYTES", 0)
+    assert mapped(VALUES) is VALUES
+    network = load_network(networks.save(networks.residual(), tmp_path))
+    scales = {name: np.float32(0.1) for name in network.activations}
+    writer = PlanWriter(network, scales, GraphTarget.ONNXRUNTIME)
+    found = writer.write(network.full(Precision.FP32))
+    assert not any(map(file_of, found.weights.values()))
+    assert network.rounded
+    del found
+    gc.collect()
+    assert not network.rounded
 
 
 def test_files_are_left_for_others(monkeypatch):

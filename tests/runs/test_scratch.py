@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.waiting import LIMIT
-from trt_bisect.support.scratch import ScratchFolder
+from trt_bisect.support import scratch as module
+from trt_bisect.support.scratch import ScratchFolder, temporary_on_disk
 
 ROOT = Path(__file__).parents[2]
 HOLDS_ONE = """
@@ -87,3 +88,28 @@ def test_a_process_that_was_forked_does_not_remove_it(parent):
             os._exit(0)
         os.waitpid(child, 0)
         assert folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("mounts", "found"),
+    [
+        ("/ ext4", "files here"),
+        ("/ ext4, {parent} tmpfs", None),
+        ("/ ext4, {parent}/files\\040here tmpfs", "disk"),
+        ("/ ext4, {parent}/files\\040here ramfs, {parent}/disk tmpfs", None),
+        ("/ tmpfs, {parent}/files\\040here xfs", "files here"),
+        ("/ ext4, {parent}/files tmpfs", "files here"),
+        (None, "files here"),
+    ],
+)
+def test_large_files_are_not_in_a_folder_that_is_in_memory(tmp_path, monkeypatch, mounts, found):
+    """Some systems have their folder for temporary files in memory. The innermost mount counts."""
+    for name in ("files here", "disk"):
+        (tmp_path / name).mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "files here"))
+    monkeypatch.setattr(module, "_ON_DISK", tmp_path / "disk")
+    monkeypatch.setattr(module, "_MOUNTS", tmp_path / "mounts")
+    if mounts is not None:
+        lines = [f"device {mount} rw,relatime 0 0" for mount in mounts.format(parent=tmp_path).split(", ")]
+        (tmp_path / "mounts").write_text("\n".join(lines) + "\n")
+    assert temporary_on_disk() == (found and tmp_path / found)

@@ -15,7 +15,7 @@ from trt_bisect.model.network import Network
 from trt_bisect.model.quantizer import Quantizer, Scales, activation_quantizer, round_trips, weight_quantizer
 from trt_bisect.model.typed import TypedSlots, carries, typed_slots
 from trt_bisect.precision import Precision
-from trt_bisect.support.memory import file_of, mapped
+from trt_bisect.support.memory import are_large, file_of, mapped
 
 _OWN_WORDS = ("int8", "fp8", "fp16", "bf16", "typed", "rounded", "unrounded", "branch", "scale", "held")
 
@@ -24,7 +24,7 @@ class RoundingCache:
     """The quantizers of a network with one set of scales, and its rounded weights.
 
     The quantizers of weights and the rounded weights are shared with other caches of the same network. Rounded weights
-    take as much room as the weights: where these are in files, so are they.
+    take as much room as the weights: where these are large, they are kept in files, or not at all.
 
     A low precision that is a float type has no quantizers.
 
@@ -42,6 +42,7 @@ class RoundingCache:
         self._emulates = emulates
         self._quantizers: dict[tuple[int, int, bool], tuple[Quantizer, ...]] = {}
         self._constants: dict[tuple[object, ...], np.ndarray] = {}
+        self._large = are_large(network.weights)
 
     def quantizers(self, layer: Layer, rounding: Rounding) -> tuple[Quantizer, ...]:
         """The quantizers of one rounding, first applied first.
@@ -88,8 +89,10 @@ class RoundingCache:
             if known is None:
                 values = self._network.constant(name)
                 known = round_trips(values if kind is None else kind.rounded(values), quantizers)
-                known = known if file_of(values) is None else mapped(known)
+                known = mapped(known) if self._large else known
                 self._network.rounded[key] = known
+            if self._large and file_of(known) is None:
+                return known
             self._constants[key] = known
         return self._constants[key]
 

@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary, finalize
 
 import numpy as np
 
-from trt_bisect.support.scratch import ScratchFolder
+from trt_bisect.support.scratch import ScratchFolder, temporary_on_disk
 
 _FROM_BYTES = 128 << 20
 """Arrays that take more together are kept in files."""
@@ -34,15 +34,17 @@ def mapped(array: np.ndarray) -> np.ndarray:
     The file goes with the array.
 
     Returns:
-        The same array where it is small, or no file can be written or opened.
+        The same array where it is small, or no file can be written or opened, or files would be in memory too.
     """
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // _SHARE_OF_FILES
     if array.nbytes < max(_LEAST_BYTES, 1) or 0 <= most <= len(_mapped):
         return array
     try:
         with _opening:
-            folder = _scratch()
-        number, name = tempfile.mkstemp(dir=folder.path)
+            scratch = _scratch()
+        if scratch is None:
+            return array
+        number, name = tempfile.mkstemp(dir=scratch.path)
     except OSError:
         return array
     path = Path(name)
@@ -58,9 +60,14 @@ def mapped(array: np.ndarray) -> np.ndarray:
     return found
 
 
+def are_large(arrays: Mapping[str, np.ndarray]) -> bool:
+    """Returns true if arrays by name are large together."""
+    return sum(array.nbytes for array in arrays.values()) > _FROM_BYTES
+
+
 def mapped_if_large(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Returns arrays by name: the same ones, or from files if they are large together."""
-    if sum(array.nbytes for array in arrays.values()) <= _FROM_BYTES:
+    if not are_large(arrays):
         return dict(arrays)
     return {name: array if file_of(array) else mapped(array) for name, array in arrays.items()}
 
@@ -85,9 +92,12 @@ def give_back_memory() -> None:
 
 
 @cache
-def _scratch() -> ScratchFolder:
-    """The folder of all files of this process."""
-    scratch = ScratchFolder()
+def _scratch() -> ScratchFolder | None:
+    """The folder of all files of this process; None where it would be in memory."""
+    parent = temporary_on_disk()
+    if parent is None:
+        return None
+    scratch = ScratchFolder(parent)
     scratch.open()
     return scratch
 

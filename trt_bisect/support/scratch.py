@@ -13,6 +13,10 @@ from pathlib import Path
 
 _NEW, _LOCKED = "trt-bisect.new.", "trt-bisect.scratch."
 """The names of folders begin so, before they are locked and after. A run folder is ``trt-bisect-<model>``."""
+_MOUNTS = Path("/proc/mounts")
+_IN_MEMORY = ("tmpfs", "ramfs")
+_ON_DISK = Path("/var/tmp")
+"""Its files outlive a restart, so it is no file system in memory. Source: hier(7)."""
 
 
 class ScratchFolder:
@@ -26,9 +30,13 @@ class ScratchFolder:
         path: the folder; it exists while it is open.
     """
 
-    def __init__(self) -> None:
-        """Makes nothing yet."""
-        self._parent = Path(tempfile.gettempdir())
+    def __init__(self, parent: Path | None = None) -> None:
+        """Makes nothing yet.
+
+        Args:
+            parent: the folder that it will be in; None for that of temporary files.
+        """
+        self._parent = parent or Path(tempfile.gettempdir())
         self.path = self._parent / f"{_LOCKED}{secrets.token_hex(8)}" / "files"
         self._removal: weakref.finalize[[Path, int, int], ScratchFolder] | None = None
 
@@ -54,6 +62,26 @@ class ScratchFolder:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def temporary_on_disk() -> Path | None:
+    """Returns the folder for temporary files, or ``/var/tmp`` where that one is in memory; None if both are."""
+    for folder in (Path(tempfile.gettempdir()), _ON_DISK):
+        if folder.is_dir() and _file_system(folder.resolve()) not in _IN_MEMORY:
+            return folder
+    return None
+
+
+def _file_system(folder: Path) -> str:
+    """Returns the type of the file system that a folder is in; empty if the system does not tell.
+
+    Source: the second and the third field of ``/proc/mounts``, see fstab(5).
+    """
+    if not _MOUNTS.is_file():
+        return ""
+    mounts = [line.split()[1:3] for line in _MOUNTS.read_text().splitlines()]
+    types = {where.replace(r"\040", " "): kind for where, kind in mounts}
+    return next((types[str(place)] for place in (folder, *folder.parents) if str(place) in types), "")
 
 
 def _remove(folder: Path, lock: int, maker: int) -> None:
