@@ -143,13 +143,15 @@ def _recovered(
         precision = MIXED if options.precision == MIXED else str(options.high_precision)
         found = Found(answering.plans, answer, chosen, target, costs, origin, most, precision, answering.sensitivities)
         try:
-            return recovery_verdict(preparation, found), answer.experiment
+            recovery = recovery_verdict(preparation, found)
         except KeyboardInterrupt:
             keep(stopped_recovery(preparation, found))
             preparation.progress.say(
                 "The recipe is written as it was found; the front and the latencies are not measured yet"
             )
             raise
+        answering.plans.give_back()
+        return recovery, answer.experiment
 
 
 def _space(plans: AnswerPlans, together: str, costs: Costs, most: float | None) -> Space:
