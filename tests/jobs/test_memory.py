@@ -10,7 +10,10 @@ import numpy as np
 import onnx
 import pytest
 
+import trt_bisect
 from tests.support.networks import Sketch
+from trt_bisect.builder.switch import SwitchSession
+from trt_bisect.results.recovery import Recovery
 
 DEPTH, CHANNELS, SIZE = 12, 8, 512
 TENSOR = CHANNELS * SIZE * SIZE * 4
@@ -107,3 +110,32 @@ def test_the_session_of_all_plans_is_closed_while_other_engines_of_a_large_netwo
     (kept, before), (closed, after) = found[4096], found[MEMORY]
     assert before == after != []
     assert kept - closed > WEIGHTS
+
+
+def test_recover_closes_the_session_of_all_plans_of_a_large_network_before_it_writes(tmp_path, monkeypatch):
+    """It writes all weights, which it reads for that."""
+    width, sketch, random = 512, Sketch(7), np.random.default_rng(2)
+    x = "x"
+    for number in range(8):
+        weight = random.normal(0.0, width**-0.5, (width, width)).astype(np.float32)
+        x = sketch.node("MatMul", [x, sketch.constant(f"w{number}", weight)], f"layer{number}")
+    sketch.nodes[-1].output[0] = "y"
+    onnx.save(sketch.model({"x": [1, width]}, {"y": [1, width]}), tmp_path / "net.onnx")
+    data = {"x": random.normal(size=(4, width)).astype(np.float32)}
+    made, open_when_written = [], []
+    begin, save = SwitchSession.__init__, Recovery.save
+
+    def begun(session, *given):
+        made.append(session)
+        begin(session, *given)
+
+    def saved(found, folder):
+        open_when_written.append(any(session._pieces for session in made))
+        return save(found, folder)
+
+    monkeypatch.setattr(SwitchSession, "__init__", begun)
+    monkeypatch.setattr(Recovery, "save", saved)
+    how = {"calibrator": "minmax", "threshold": 0.9999, "engine": "onnxruntime", "history": "none"}
+    trt_bisect.recover(tmp_path / "net.onnx", data, output=tmp_path / "out", memory=1, **how)
+    assert made
+    assert open_when_written == [False]
