@@ -1,10 +1,11 @@
-"""Times the stages of a search for a recipe: seconds on the clock and of the processor, and inferences of each.
+"""Measures the stages of a search for a recipe: seconds, of the processor too, inferences, and peak memory of each.
 
     python -m benchmarks.search run samples/ocr/network.onnx --calibration samples/ocr/calibration.npz \\
         --input samples/ocr/inputs.npz --samples 1 --threshold 0.95 --explain none -o /tmp/ocr
     python -m benchmarks.search recover samples/ocr/network.onnx --calibration samples/ocr/calibration.npz \\
         --input samples/ocr/inputs.npz --samples 1 --threshold 0.95 -o /tmp/ocr-recover
 
+The peak of each stage is the kernel's; it is reset after each, so that the report of the run has that of its last one.
 A sweep is the curve of ``run`` on the inputs that it judges: its stages "Measuring ... plans" before the search.
 """
 
@@ -14,12 +15,17 @@ import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from trt_bisect.builder.onnxruntime import OnnxRuntimeEngine
 from trt_bisect.builder.switch import SwitchSession
 from trt_bisect.cli import main as command
+from trt_bisect.support.machine import peak_bytes
 from trt_bisect.support.progress import RichProgress, Silent
+
+_RESET = Path("/proc/self/clear_refs")
+"""A 5 resets the peak, see proc(5)."""
 
 
 class Stages:
@@ -29,6 +35,7 @@ class Stages:
         self.clock: defaultdict[str, float] = defaultdict(float)
         self.seconds: defaultdict[str, float] = defaultdict(float)
         self.inferences: Counter[str] = Counter()
+        self.peaks: defaultdict[str, int] = defaultdict(int)
         self._stage, self._began = "before the first stage", (time.perf_counter(), time.process_time())
 
     def begin(self, stage: str) -> None:
@@ -36,6 +43,9 @@ class Stages:
         now = time.perf_counter(), time.process_time()
         self.clock[self._stage] += now[0] - self._began[0]
         self.seconds[self._stage] += now[1] - self._began[1]
+        self.peaks[self._stage] = max(self.peaks[self._stage], peak_bytes())
+        if _RESET.exists():
+            _RESET.write_text("5")
         self._stage, self._began = stage, now
 
     def counting(self, infer: Callable[..., Any]) -> Callable[..., Any]:
@@ -58,10 +68,18 @@ class Stages:
 
     def table(self) -> str:
         """Returns the stages as a table, and their sum."""
-        rows = [(name, self.clock[name], self.seconds[name], self.inferences[name]) for name in self.seconds]
-        rows.append(("all", sum(self.clock.values()), sum(self.seconds.values()), sum(self.inferences.values())))
-        lines = [f"| {name} | {clock:.2f} | {seconds:.2f} | {count} |" for name, clock, seconds, count in rows]
-        return "\n".join(["| stage | s | processor, s | inferences |", "| --- | --- | --- | --- |", *lines])
+        lines = [
+            self._row(name, self.clock[name], self.seconds[name], self.inferences[name], self.peaks[name])
+            for name in self.seconds
+        ]
+        sums = sum(self.clock.values()), sum(self.seconds.values()), sum(self.inferences.values())
+        lines.append(self._row("all", *sums, max(self.peaks.values())))
+        head = ["| stage | s | processor, s | inferences | peak, MiB |", "| --- | --- | --- | --- | --- |"]
+        return "\n".join([*head, *lines])
+
+    @staticmethod
+    def _row(name: str, clock: float, seconds: float, inferences: int, peak: int) -> str:
+        return f"| {name} | {clock:.2f} | {seconds:.2f} | {inferences} | {peak >> 20} |"
 
 
 def main() -> None:

@@ -53,7 +53,7 @@ def mapped(array: np.ndarray) -> np.ndarray:
             np.ascontiguousarray(array).tofile(file)
         found = np.memmap(path, array.dtype, "r", shape=array.shape)
     except OSError:
-        path.unlink()
+        path.unlink(missing_ok=True)
         return array
     finalize(found, _remove, path, os.getpid())
     _mapped[path] = found
