@@ -128,7 +128,7 @@ def measured() -> None:
     def search() -> Findings:
         evaluator = branch_evaluator(
             network, builder, lambda *_: builder, scales, options, feeds[:1], compare, store, whole,
-            memory=512 << 20, keeps_engines=curve == "adaptive",
+            memory=512 << 20, few_boundaries=curve == "adaptive",
         )  # fmt: skip
 
         def measure_all(plans: Sequence[PrecisionPlan]) -> list[Loss]:

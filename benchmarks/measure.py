@@ -209,7 +209,7 @@ def one_pass(network: Path, data: Path) -> dict[str, float]:
         store,
         whole,
         memory=512 << 20,
-        keeps_engines=False,
+        few_boundaries=False,
     )
     trials = evaluator.measure_all(plans, lambda *_: None)
     seconds = time.perf_counter() - began

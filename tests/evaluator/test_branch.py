@@ -23,6 +23,7 @@ from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.data.datasets import open_dataset
 from trt_bisect.errors import TrialFailed
 from trt_bisect.evaluator.rebuild import RebuildEvaluator
+from trt_bisect.jobs import branch_setup
 from trt_bisect.jobs.branch_setup import branch_evaluator
 from trt_bisect.model.file import attach_weights
 from trt_bisect.model.layers import TensorTypes
@@ -44,7 +45,7 @@ def no_pieces(*_):
 class Experiment:
     """A network with its ranges and inputs, measured in both ways."""
 
-    def __init__(self, model: onnx.ModelProto, folder, count=1, high=Precision.FP32, memory=PLENTY, batch=1):
+    def __init__(self, model: onnx.ModelProto, folder, count=1, high=Precision.FP32, memory=PLENTY, batch=1, few=False):
         self.network: Network = load_network(networks.save(model, folder))
         feeds = list(open_dataset(networks.samples(model, count * batch), self.network.inputs))
         self.feeds = [
@@ -72,7 +73,7 @@ class Experiment:
             self.stores["branch"],
             fallback,
             memory=memory,
-            keeps_engines=False,
+            few_boundaries=few,
         )
 
     def curve(self):
@@ -129,6 +130,17 @@ def test_several_inputs_and_batches_of_several_samples(tmp_path):
     bench = Experiment(networks.transformer(), tmp_path, count=3, batch=2)
     plans = bench.curve()
     assert len(bench.agree(plans)) == len(plans)
+
+
+def test_where_few_boundaries_are_measured_pieces_are_larger_and_kept(tmp_path, monkeypatch):
+    """Two passes with every other boundary: pieces behind the trunk are built in the first one only."""
+    monkeypatch.setattr(branch_setup, "_MOST_PIECES", 5)
+    many, few = (Experiment(networks.chain(40), tmp_path, few=few) for few in (False, True))
+    pieces = [bench.branch._pieces for bench in (many, few)]
+    assert len(pieces[0]) > len(pieces[1]) > 2
+    assert [k for piece in pieces[1] for k in piece.layers] == list(range(len(few.network.layers)))
+    first, second = (sum(trial.builds for trial in few.agree(few.curve()[start:-1:2])) for start in (0, 1))
+    assert second < first
 
 
 def test_little_memory_makes_groups_and_changes_nothing(tmp_path):

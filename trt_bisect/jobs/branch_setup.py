@@ -16,9 +16,12 @@ from trt_bisect.evaluator.tiles import MOST_ROWS, Learned
 from trt_bisect.evaluator.trial_key import PIECES, WHOLE
 from trt_bisect.model.layers import TensorFacts
 from trt_bisect.model.network import Network
-from trt_bisect.model.pieces import cut
+from trt_bisect.model.pieces import PIECE_LAYERS, cut
 from trt_bisect.model.quantizer import Scales
 from trt_bisect.model.shapes import facts_for, with_free_batch
+
+_MOST_PIECES = 125
+"""Where few of the boundaries are measured: two sessions a piece take a large part of the time of a large network."""
 
 
 def branch_evaluator(
@@ -33,7 +36,7 @@ def branch_evaluator(
     whole: RebuildEvaluator,
     *,
     memory: int,
-    keeps_engines: bool,
+    few_boundaries: bool,
 ) -> BranchEvaluator:
     """The evaluator of the strategy ``branch``.
 
@@ -51,18 +54,20 @@ def branch_evaluator(
         store: keeps the trials.
         whole: measures on whole engines.
         memory: bytes of tensors that a pass may hold at once.
-        keeps_engines: many small passes are to come: the engines of pieces are kept for them.
+        few_boundaries: few of the boundaries are measured, in many small passes: a large network is cut into larger
+            pieces, and their engines are kept.
     """
     facts = _facts_of_each(network, inputs)
     free = with_free_batch(network, inputs[0])
     learned = Learned(free.repaired, dict(free.axes))
     if isinstance(builder, OnnxRuntimeBuilder):
-        pieces, measured_in = cut(network, facts[0]), WHOLE
+        size = max(PIECE_LAYERS, len(network.quantizable) // _MOST_PIECES) if few_boundaries else PIECE_LAYERS
+        pieces, measured_in = cut(network, facts[0], size), WHOLE
         made: PieceBuilder = OnnxRuntimePieces(network, free, scales, options, builder.provider)
     else:
         pieces, measured_in = cut(network, facts[0], 1), PIECES
         made = EnginePieces(network, free, facts[0], MOST_ROWS, make_builder)
-    stream = Stream(network, pieces, made, learned, inputs, facts, memory, keeps_engines=keeps_engines)
+    stream = Stream(network, pieces, made, learned, inputs, facts, memory, keeps_engines=few_boundaries)
     return BranchEvaluator(network, pieces, made, stream, compare, store, whole, options.high, measured_in)
 
 

@@ -199,7 +199,7 @@ class Preparation:
             experiment.store,
             experiment.whole,
             memory=self.options.memory_bytes,
-            keeps_engines=self.options.curve_of(BRANCH, len(self.network.movable)) != FULL,
+            few_boundaries=self.options.curve_of(BRANCH, len(self.network.movable)) != FULL,
         )
         return replace(experiment, evaluator=evaluator)
 

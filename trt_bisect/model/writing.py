@@ -344,6 +344,8 @@ class GraphWriting:
 
     def _drop_spare(self, results: Iterable[str]) -> None:
         """Removes Casts back to float32 whose outputs nothing reads."""
+        if not self._spare:
+            return
         read = {*(name for node in self.nodes for name in tensors_read(node)), *results}
         self.nodes = [node for node in self.nodes if not (node.output and node.output[0] in self._spare - read)]
 
