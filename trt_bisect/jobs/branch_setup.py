@@ -21,7 +21,8 @@ from trt_bisect.model.quantizer import Scales
 from trt_bisect.model.shapes import facts_for, with_free_batch
 
 _MOST_PIECES = 125
-"""Where few of the boundaries are measured: two sessions a piece take a large part of the time of a large network."""
+"""A large network is cut into about so many pieces at most if few of its boundaries are measured: making two sessions
+for each piece takes a large part of the time then."""
 
 
 def branch_evaluator(
