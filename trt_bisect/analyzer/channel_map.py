@@ -40,20 +40,24 @@ def channel_map(values: np.ndarray, axis: int | None) -> ChannelMap | None:
     """
     if axis is None or values.ndim < 2 or values.shape[axis] < 2 or not values.size:
         return None
-    block = np.moveaxis(values, axis, 0).reshape(values.shape[axis], -1).astype(np.float64)
-    finite = np.isfinite(block)
+    finite = np.isfinite(values)
     if not finite.any():
         return None
-    low, high = float(np.min(block, where=finite, initial=np.inf)), float(np.max(block, where=finite, initial=-np.inf))
+    low, high = (
+        float(reduce(values, where=finite, initial=least)) for reduce, least in ((np.min, np.inf), (np.max, -np.inf))
+    )
     if low == high:
         low, high = low - 0.5, high + 0.5
-    step = -(-len(block) // MOST_ROWS)
+    channels = np.moveaxis(values, axis, 0)
+    step = -(-len(channels) // MOST_ROWS)
     rows = tuple(
-        _digits(np.histogram(part[finite[first : first + step]], BINS, (low, high))[0])
-        for first in range(0, len(block), step)
-        for part in [block[first : first + step]]
+        _digits(_counted(channels[first : first + step], low, high)) for first in range(0, len(channels), step)
     )
     return ChannelMap(axis % values.ndim, low, high, step, rows)
+
+
+def _counted(values: np.ndarray, low: float, high: float) -> np.ndarray:
+    return np.histogram(values[np.isfinite(values)].astype(np.float64), BINS, (low, high))[0]
 
 
 def _digits(counts: np.ndarray) -> str:

@@ -1,17 +1,17 @@
-"""Comparison of inner tensors of two runs, sample by sample, and of weights before and after rounding."""
+"""Comparison of inner tensors of two runs, sample by sample."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from statistics import median_low
 from typing import Any, Protocol
 
 import numpy as np
 
-from trt_bisect.analyzer.channel_map import ChannelMap, channel_map
+from trt_bisect.analyzer.channel_map import ChannelMap
 from trt_bisect.analyzer.compare_output import FAINT_OCTAVES, octave
 from trt_bisect.analyzer.metrics import cosine_of_sums
 from trt_bisect.analyzer.origins import Origin
@@ -29,7 +29,6 @@ from trt_bisect.analyzer.tensors import (
     largest_magnitude,
     row_length,
 )
-from trt_bisect.model.network import Network
 from trt_bisect.support.from_json import built
 from trt_bisect.support.machine import cores
 from trt_bisect.support.threads import ThreadsIfLong
@@ -288,109 +287,3 @@ def add_samples(
 
 def _is_float(values: np.ndarray | None) -> bool:
     return values is not None and values.dtype.kind == "f"
-
-
-def compare_weights(network: Network, origins: Iterable[Origin]) -> tuple[tuple[Compared, ...], tuple[Compared, ...]]:
-    """Compares weights after rounding with the weights before.
-
-    Returns:
-        The whole weights, and all their channels. A weight that is not rounded equals itself.
-    """
-    values = ((origin, network.constant(origin.tensor)) for origin in origins)
-    return compare_arrays((origin, array, origin.rounded(array)) for origin, array in values)
-
-
-def compare_arrays(
-    weights: Iterable[tuple[Origin, np.ndarray, np.ndarray]],
-) -> tuple[tuple[Compared, ...], tuple[Compared, ...]]:
-    """Compares weights that are given twice: as they are, and as the low run has them, of the same shape.
-
-    Returns:
-        The whole weights, and all their channels.
-    """
-    tensors: list[Compared] = []
-    channels: list[Compared] = []
-    for origin, values, rounded in weights:
-        histogram = GrowingTensorHistogram()
-        histogram.add(values, rounded)
-        tensors.append(replace(compare_weight(values, rounded, origin), histogram=histogram.done()))
-        channels += _compare_channels(values, rounded, tensors[-1])
-    return tuple(tensors), tuple(channels)
-
-
-def compare_weight(values: np.ndarray, rounded: np.ndarray, origin: Origin) -> Compared:
-    """Compares a whole weight after rounding with the weight before."""
-    rounding = RoundingStatistics(origin.quantizers) if origin.has_steps else None
-    if rounding is not None:
-        rounding.add(values)
-    axis = origin.channel_axis
-    blocks = [channels_first(array, axis).astype(np.float64) for array in (values, rounded)]
-    whole = PairStatistics()
-    whole.add(*(block.reshape(1, -1) for block in blocks), row=max(blocks[0].shape[1], 1))
-    return Compared(
-        origin,
-        values.shape,
-        str(values.dtype),
-        origin.scale,
-        whole.figures(),
-        whole.reference.spread(),
-        whole.output.spread(),
-        rounding.figures() if rounding else None,
-        _loudest(values, axis),
-        _loudest(values, input_axis(axis)),
-        quantized_dtype=origin.quantized_dtype,
-        map=channel_map(values, axis),
-    )
-
-
-def input_axis(axis: int | None) -> int | None:
-    """Returns the axis of a weight's input channels, given the axis of its output channels."""
-    return None if axis is None else axis - 1 if axis else 1
-
-
-def _compare_channels(values: np.ndarray, rounded: np.ndarray, whole: Compared) -> list[Compared]:
-    axis = whole.origin.channel_axis
-    if axis is None:
-        return []
-    blocks = [channels_first(array, axis).astype(np.float64) for array in (values, rounded)]
-    each = PairStatistics(len(blocks[0]))
-    each.add(*blocks, row=max(blocks[0].shape[1], 1))
-    scales = _scales(whole.origin, len(blocks[0]))
-    return [
-        replace(
-            whole,
-            scale=scale,
-            figures=each.figures(channel),
-            fp32=each.reference.spread(channel),
-            int8=each.output.spread(channel),
-            rounding=None,
-            loud=None,
-            loud_input=None,
-            histogram=None,
-            map=None,
-            channel=channel,
-        )
-        for channel, scale in enumerate(scales)
-    ]
-
-
-def channels_first(values: np.ndarray, axis: int | None) -> np.ndarray:
-    """Returns a weight as ``[channels, values]``; as one row if it has no channel axis."""
-    if axis is None:
-        return values.reshape(1, -1)
-    return np.moveaxis(values, axis, 0).reshape(values.shape[axis], -1)
-
-
-def _loudest(values: np.ndarray, axis: int | None) -> LoudChannel | None:
-    if axis is None:
-        return None
-    peaks = ChannelPeaks(axis)
-    peaks.add(values)
-    return peaks.loudest()
-
-
-def _scales(origin: Origin, channels: int) -> list[float | None]:
-    if not origin.quantizers:
-        return [None] * channels
-    scale = origin.quantizers[0].scale
-    return [float(each) for each in (scale.reshape(-1) if scale.size > 1 else np.full(channels, scale))]

@@ -2,17 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 _PART = 1 << 17
 
 
-def parts(size: int, row: int = 1) -> Iterator[slice]:
-    """Splits a flat tensor of ``size`` values into slices of whole rows."""
-    step = max(_PART // row, 1) * row
+def parts(size: int, row: int = 1, most: int = _PART) -> Iterator[slice]:
+    """Splits a flat tensor of ``size`` values into slices of whole rows, with about ``most`` values each."""
+    step = max(most // row, 1) * row
     return (slice(begin, begin + step) for begin in range(0, size, step))
+
+
+def channel_parts(shape: Sequence[int], axis: int | None) -> Iterator[tuple[slice, ...]]:
+    """Splits a tensor into parts of whole channels; each is a slice along every axis.
+
+    Args:
+        shape: the shape of the tensor.
+        axis: the axis of its channels; None if it has none, and is one part.
+    """
+    everything = [slice(None)] * len(shape)
+    if axis is None:
+        yield tuple(everything)
+        return
+    channel = math.prod(shape) // max(shape[axis], 1)
+    for channels in parts(shape[axis], 1, max(_PART // max(channel, 1), 1)):
+        everything[axis] = channels
+        yield tuple(everything)
 
 
 def float_parts(*arrays: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:

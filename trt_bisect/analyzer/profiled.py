@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trt_bisect.analyzer.parts import parts
+from trt_bisect.analyzer.parts import channel_parts, parts
 from trt_bisect.analyzer.tensor_histogram import GrowingTensorHistogram, TensorHistogram
 from trt_bisect.analyzer.tensors import Moments, RoundingFigures, RoundingStatistics, Spread, as_block
 from trt_bisect.model.quantizer import Quantizer, round_trips
@@ -47,23 +47,24 @@ class TensorStatistics:
 
     def add(self, values: np.ndarray) -> None:
         """Adds a sample's tensor, of any shape that has the quantizers' axis."""
-        if any(each.axis is not None for each in self._quantizers):
-            self._add(values)
-            return
-        for part in parts(values.size):
-            self._add(values.reshape(-1)[part])
+        axis = next((each.axis for each in self._quantizers if each.axis is not None), None)
+        if axis is None:
+            values = values.reshape(-1)
+        for part in channel_parts(values.shape, axis) if axis is not None else ((each,) for each in parts(values.size)):
+            self._add(values, part)
 
-    def _add(self, values: np.ndarray) -> None:
-        block = as_block(values)
+    def _add(self, values: np.ndarray, part: tuple[slice, ...]) -> None:
+        block = as_block(values[part])
         self._spread.add(block)
         if not self._quantizers:
             self._histogram.add(block)
             return
-        after = as_block(round_trips(np.asarray(values, np.float32), self._quantizers))
+        quantizers = [quantizer.of_part(part) for quantizer in self._quantizers]
+        after = as_block(round_trips(np.asarray(values[part], np.float32), quantizers))
         self._rounded.add(after)
         self._histogram.add(block, after)
         if self._rounding is not None:
-            self._rounding.add(values)
+            self._rounding.add(values, part)
 
     def figures(self) -> TensorFigures:
         """Returns the figures of all samples added."""

@@ -223,13 +223,20 @@ class RoundingStatistics:
         self._values = self._nonzero = self._clipped = self._near_zero = self._to_zero = 0
         self._signal = self._noise = self._clipped_noise = 0.0
 
-    def add(self, values: np.ndarray) -> None:
-        """Adds values of any shape that has the quantizers' axis; values that are not finite count as zero."""
+    def add(self, values: np.ndarray, part: tuple[slice, ...] = ()) -> None:
+        """Adds values of any shape that has the quantizers' axis; values that are not finite count as zero.
+
+        Args:
+            values: the values.
+            part: only ``values[part]`` are added, a slice along each axis.
+        """
+        values = values[part] if part else values
         values = np.where(np.isfinite(values), values, 0).astype(np.float32)
-        first = self._quantizers[0]
+        quantizers = [quantizer.of_part(part) for quantizer in self._quantizers]
+        first = quantizers[0]
         levels = first.levels(values)
         clipped = (levels < self._least) | (levels > self._largest)
-        rounded = round_trips(values, self._quantizers)
+        rounded = round_trips(values, quantizers)
         noise = (rounded.astype(np.float64) - values) ** 2
         nonzero = values != 0
         steps = np.abs(first.steps(levels, values))
@@ -308,6 +315,13 @@ def largest_magnitude(values: np.ndarray) -> float:
     flat = values.reshape(-1)
     largest = (np.max(np.abs(flat[part]), where=np.isfinite(flat[part]), initial=0.0) for part in parts(flat.size))
     return float(max(largest, default=0.0))
+
+
+def channels_first(values: np.ndarray, axis: int | None) -> np.ndarray:
+    """Returns a tensor as ``[channels, values]``; as one row if it has no channel axis."""
+    if axis is None:
+        return values.reshape(1, -1)
+    return np.moveaxis(values, axis, 0).reshape(values.shape[axis], -1)
 
 
 def as_block(values: np.ndarray) -> np.ndarray:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from trt_bisect.analyzer.advisor import Advice, advise
 from trt_bisect.analyzer.both_runs import BothRuns
-from trt_bisect.analyzer.compared import Compared, Tensors, compare_arrays, compare_tensors, compare_weights
+from trt_bisect.analyzer.compared import Compared, Tensors, compare_tensors
+from trt_bisect.analyzer.compared_weights import compare_arrays, compare_weights
 from trt_bisect.analyzer.metrics import default_threshold
 from trt_bisect.analyzer.origins import Origin, activation_origins, weight_origins
 from trt_bisect.builder.base import EMULATED

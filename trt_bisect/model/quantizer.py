@@ -41,6 +41,13 @@ class Quantizer:
         parameters = (self.scale.tobytes(), self.zero_point.tobytes(), self.zero_point.dtype.str, self.axis)
         return parameters if self.dtype == FLOAT32 else (*parameters, self.dtype.str)
 
+    def of_part(self, part: tuple[slice, ...]) -> Quantizer:
+        """Returns the quantizer of a part of a tensor, given its slice along each axis; none given is all of it."""
+        if not part or self.axis is None or self.scale.ndim == 0:
+            return self
+        channels = part[self.axis]
+        return replace(self, scale=self.scale[channels], zero_point=self.zero_point[channels])
+
     def symmetric(self) -> Quantizer:
         """Returns this quantizer if TensorRT accepts it, else the symmetric INT8 one with the same reach.
 

@@ -13,10 +13,11 @@ import numpy as np
 
 from trt_bisect.analyzer.advisor import LOUD, Advice
 from trt_bisect.analyzer.blame import LossAlone
-from trt_bisect.analyzer.compared import Compared, channels_first, input_axis
+from trt_bisect.analyzer.compared import Compared
+from trt_bisect.analyzer.compared_weights import channel_spreads, input_axis
 from trt_bisect.analyzer.origins import RESULT
 from trt_bisect.analyzer.tensor_histogram import TensorHistogram
-from trt_bisect.analyzer.tensors import Moments, Spread
+from trt_bisect.analyzer.tensors import Spread
 from trt_bisect.calibration.cache import DEFAULT_HEADER, format_cache
 from trt_bisect.results.advice import CulpritAdvice, Remedy, Tried
 from trt_bisect.results.causes import Cause
@@ -61,10 +62,7 @@ def channels_of(values: np.ndarray, compared: Compared) -> Channels | None:
     if not (loud and loud.times >= LOUD) and compared.loud_input and compared.loud_input.times >= LOUD:
         axis, loud = input_axis(axis), compared.loud_input
     assert axis is not None
-    block = channels_first(values, axis).astype(np.float64)
-    moments = Moments(len(block))
-    moments.add(block)
-    spreads = [moments.spread(channel) for channel in range(len(block))]
+    spreads = channel_spreads(values, axis)
     stands_out = loud is not None and loud.times >= LOUD
     return Channels(
         axis=axis % values.ndim,

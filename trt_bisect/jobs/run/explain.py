@@ -14,7 +14,8 @@ import numpy as np
 from trt_bisect.analyzer.advisor import advise
 from trt_bisect.analyzer.blame import Evidence, LossAlone, evidence_on
 from trt_bisect.analyzer.both_runs import BothRuns
-from trt_bisect.analyzer.compared import Compared, Tensors, compare_tensors, compare_weight
+from trt_bisect.analyzer.compared import Compared, Tensors, compare_tensors
+from trt_bisect.analyzer.compared_weights import compare_weight, rounded_weight
 from trt_bisect.analyzer.histograms import HistogramCounts, tensor_histograms
 from trt_bisect.analyzer.origins import INPUT, Origin, activation_origins, bias_origins, weight_origins
 from trt_bisect.analyzer.structure.findings import Finding
@@ -46,6 +47,7 @@ from trt_bisect.results.layer_rows import counts
 from trt_bisect.results.remedy_commands import Setting
 from trt_bisect.results.run_report import Report
 from trt_bisect.support.machine import cores
+from trt_bisect.support.memory import give_back_memory
 from trt_bisect.support.progress import Progress
 from trt_bisect.support.threads import ThreadsIfLong
 
@@ -142,14 +144,18 @@ def _compared(
     writer = PlanWriter(network, experiment.ranges.scales, GraphTarget.ONNXRUNTIME)
     origins = activation_origins(network, writer, plan.lowered)
     groups = groups_within(network, origins, experiment.feeds[0], memory, runs=2)
-    progress.stage("Comparing tensors", 2 * len(experiment.feeds) * len(groups))
+    wanted = weight_origins(network, writer, plan.lowered)
+    progress.stage("Comparing tensors", len(wanted) + 2 * len(experiment.feeds) * len(groups))
+    weights: list[ExplainedTensor] = []
+    with ThreadsIfLong(cores()) as pool:
+        for weight in pool.map(lambda origin: _weight(network, origin), wanted):
+            weights.append(weight)
+            progress.step("weights")
+    give_back_memory()
     runs = _runs(BothRuns(writer, plan, origins, groups), experiment.feeds, len(groups))
     compared = compare_tensors(runs(), origins, lambda: progress.step("FP32 and INT8"))
     histograms = tensor_histograms(runs(), compared, lambda: progress.step("histograms"))
-    tensors = [ExplainedTensor(each, histograms.get(each.origin.tensor)) for each in compared]
-    with ThreadsIfLong(cores()) as pool:
-        weights = list(pool.map(lambda origin: _weight(network, origin), weight_origins(network, writer, plan.lowered)))
-    return tensors, weights
+    return [ExplainedTensor(each, histograms.get(each.origin.tensor)) for each in compared], weights
 
 
 def _runs(both: BothRuns, inputs: Sequence[Feeds], groups: int) -> Callable[[], Iterable[tuple[Tensors, Tensors]]]:
@@ -162,7 +168,7 @@ def _runs(both: BothRuns, inputs: Sequence[Feeds], groups: int) -> Callable[[], 
 
 def _weight(network: Network, origin: Origin) -> ExplainedTensor:
     values = network.constant(origin.tensor)
-    rounded = origin.rounded(values)
+    rounded = rounded_weight(values, origin)
     compared = compare_weight(values, rounded, origin)
     histogram = None
     if compared.fp32.count and compared.int8.count:
