@@ -16,6 +16,7 @@ from trt_bisect.data.datasets import Dataset
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.evaluator.branch import BranchEvaluator
 from trt_bisect.evaluator.rebuild import Compare, RebuildEvaluator
+from trt_bisect.evaluator.trial import Trial
 from trt_bisect.model.network import Network
 from trt_bisect.runs.journal import Journal, MemoryStore
 
@@ -71,3 +72,9 @@ class Experiment:
         metric = self.rule.metric
         only = metric if deciding else None
         return comparison(references, metric, self.classes, self.slices, self.task, only=only, with_facts=not deciding)
+
+
+def all_trials(*experiments: Experiment) -> list[Trial]:
+    """Returns the trials of experiments; those of a store that several of them share count once."""
+    stores = dict.fromkeys(experiment.store for experiment in experiments)
+    return [trial for store in stores for trial in store.trials.values()]

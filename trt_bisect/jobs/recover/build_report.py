@@ -19,7 +19,7 @@ from trt_bisect.jobs.answer.facts import answer_facts, similarity_of
 from trt_bisect.jobs.answer.plans import AnswerPlans
 from trt_bisect.jobs.answer.result import Answer
 from trt_bisect.jobs.answer.search import Costs
-from trt_bisect.jobs.experiment import Experiment
+from trt_bisect.jobs.experiment import Experiment, all_trials
 from trt_bisect.jobs.preparation import Preparation
 from trt_bisect.jobs.recipe_of import recipe_of
 from trt_bisect.jobs.recover.accuracy_target import AccuracyTarget
@@ -167,8 +167,7 @@ def _recovery(
     answer, first = found.answer, found.plans.experiment
     experiment, network = answer.experiment, answer.experiment.network
     files = recipe_of(preparation.options, experiment, answer.plan)
-    stores = dict.fromkeys((first.store, found.chosen.store, experiment.store))
-    trials = [trial for store in stores for trial in store.trials.values()]
+    trials = all_trials(first, found.chosen, experiment)
     named = {name: point for point in front for name in point.names}
     obeyed = [*obedience_notes(network, trials, {}), *dla_notes(network, answer.full)]
     recovery = Recovery(

@@ -26,7 +26,7 @@ from trt_bisect.jobs.answer.plans import AnswerPlans
 from trt_bisect.jobs.answer.result import Answer
 from trt_bisect.jobs.check import check
 from trt_bisect.jobs.compare import final_outputs_only
-from trt_bisect.jobs.experiment import Experiment
+from trt_bisect.jobs.experiment import Experiment, all_trials
 from trt_bisect.jobs.options.concerns import EXPLAIN_FULL, EXPLAIN_NOTHING
 from trt_bisect.jobs.options.measuring import RunOptions
 from trt_bisect.jobs.recipe_of import cache_version
@@ -64,6 +64,8 @@ def explained(plans: AnswerPlans, answer: Answer, report: Report, options: RunOp
     if options.explain == EXPLAIN_NOTHING or report.exit_code not in (0, 1):
         return report
     began, notes = perf_counter(), list(report.notes)
+    experiments = plans.experiment, answer.experiment
+    before = counts(all_trials(*experiments))
     explanation = None
     try:
         explanation, said = _explanation(plans, answer, report, options)
@@ -73,15 +75,15 @@ def explained(plans: AnswerPlans, answer: Answer, report: Report, options: RunOp
         notes.append(f"the run could not be explained: {type(error).__name__}: {first_line(error)}")
     took = perf_counter() - began
     seconds = {**report.seconds, "explain": took, "total": report.seconds["total"] + took}
-    tried_plans, builds, inferences = counts(answer.experiment.store.trials.values())
+    more = [now - then for now, then in zip(counts(all_trials(*experiments)), before, strict=True)]
     return replace(
         report,
         explanation=explanation,
         notes=tuple(notes),
         seconds=seconds,
-        plans=tried_plans,
-        builds=builds,
-        inferences=inferences,
+        plans=report.plans + more[0],
+        builds=report.builds + more[1],
+        inferences=report.inferences + more[2],
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from time import perf_counter
 
@@ -10,16 +11,18 @@ from trt_bisect.driver.suspects.curves import ADAPTIVE
 from trt_bisect.driver.suspects.search import Findings
 from trt_bisect.evaluator.branch import BranchEvaluator
 from trt_bisect.evaluator.speed import measure_latencies
+from trt_bisect.evaluator.trial import Trial
 from trt_bisect.evaluator.trial_key import WHOLE
 from trt_bisect.jobs.answer.answer import AnswerSearch
 from trt_bisect.jobs.answer.facts import answer_facts, measured_answer
 from trt_bisect.jobs.answer.result import Answer
-from trt_bisect.jobs.experiment import Experiment
+from trt_bisect.jobs.experiment import Experiment, all_trials
 from trt_bisect.jobs.preparation import Preparation
 from trt_bisect.jobs.recipe_of import recipe_of
 from trt_bisect.jobs.run.build_report import assemble, blank_report
 from trt_bisect.jobs.run.range_faults import base_range_notes, overflows_of, range_notes
 from trt_bisect.jobs.run.search import search
+from trt_bisect.results.layer_rows import counts
 from trt_bisect.results.manifest import RunManifest
 from trt_bisect.results.network_graph import NETWORK, network_facts
 from trt_bisect.results.run_report import Report
@@ -59,11 +62,12 @@ def verdict(answering: AnswerSearch, announced: RunManifest) -> tuple[Report, Me
     answering.plans.give_back()
     names = [layer.name for layer in experiment.network.layers]
     curve = search(asked.curve, asked.question, experiment.evaluator, experiment.rule, names, preparation.progress)
-    broken_off, curve_trials = _broken_off(experiment), experiment.store.trials
+    broken_off, first, of_curve = _broken_off(experiment), answering.plans.experiment, experiment
     answer = answering.finish(curve.findings.suspects)
     experiment = answer.experiment
     gains = answering.alone.gains(answer, curve.findings.suspects)
-    measured = measured_answer(answer, curve, {**answering.plans.experiment.store.trials, **curve_trials}, gains)
+    measured = measured_answer(answer, curve, {**first.store.trials, **of_curve.store.trials}, gains)
+    trials = all_trials(first, of_curve, experiment)
     latencies = measure_latencies(
         experiment.builder,
         experiment.network,
@@ -91,16 +95,16 @@ def verdict(answering: AnswerSearch, announced: RunManifest) -> tuple[Report, Me
             *_not_measured(asked.curve, curve.findings),
         ],
         overflows=overflows,
-        seconds=_seconds(preparation, measured),
+        seconds=_seconds(preparation, trials),
         latencies=latencies,
         answer=answer_facts(answer),
         accept=preparation.options.accept,
     )
-    return report, measured, answer
+    plans, builds, inferences = counts(trials)
+    return replace(report, plans=plans, builds=builds, inferences=inferences), measured, answer
 
 
-def _seconds(preparation: Preparation, measured: Measured) -> dict[str, float]:
-    trials = measured.trials.values()
+def _seconds(preparation: Preparation, trials: Sequence[Trial]) -> dict[str, float]:
     return {
         "calibrate": preparation.data.calibrated,
         "build": sum(trial.build_seconds for trial in trials),
