@@ -43,9 +43,8 @@ def channel_map(values: np.ndarray, axis: int | None) -> ChannelMap | None:
     finite = np.isfinite(values)
     if not finite.any():
         return None
-    low, high = (
-        float(reduce(values, where=finite, initial=least)) for reduce, least in ((np.min, np.inf), (np.max, -np.inf))
-    )
+    low = float(np.min(values, where=finite, initial=np.inf))
+    high = float(np.max(values, where=finite, initial=-np.inf))
     if low == high:
         low, high = low - 0.5, high + 0.5
     channels = np.moveaxis(values, axis, 0)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trt_bisect.analyzer.parts import channel_parts, parts
+from trt_bisect.analyzer.parts import channel_parts
 from trt_bisect.analyzer.tensor_histogram import GrowingTensorHistogram, TensorHistogram
 from trt_bisect.analyzer.tensors import Moments, RoundingFigures, RoundingStatistics, Spread, as_block
 from trt_bisect.model.quantizer import Quantizer, round_trips
@@ -49,8 +49,8 @@ class TensorStatistics:
         """Adds a sample's tensor, of any shape that has the quantizers' axis."""
         axis = next((each.axis for each in self._quantizers if each.axis is not None), None)
         if axis is None:
-            values = values.reshape(-1)
-        for part in channel_parts(values.shape, axis) if axis is not None else ((each,) for each in parts(values.size)):
+            values, axis = values.reshape(-1), 0
+        for part in channel_parts(values.shape, axis):
             self._add(values, part)
 
     def _add(self, values: np.ndarray, part: tuple[slice, ...]) -> None:
