@@ -30,7 +30,7 @@ from trt_bisect.support.machine import peak_bytes
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--memory", type=int, nargs="+", default=[128, 512], help="MiB")
-    parser.add_argument("files", nargs="*", help="networks, each with its data; without any, three are made")
+    parser.add_argument("files", nargs="*", help="networks, each with its data; without any, four are made")
     asked = parser.parse_args()
     print("| network | activations, MiB | both engines, MiB | `--memory` | promised, MiB | measured, MiB |")
     print("| --- | --- | --- | --- | --- | --- |")
@@ -91,8 +91,8 @@ def _run_both(network: Network, samples: list[Feeds]) -> None:
 
 
 def made(folder: Path) -> list[tuple[str, str]]:
-    """Networks with large activations and small weights: a chain, one with long skips, and attention."""
-    return [_save(folder, *each) for each in (_descriptor(), _skips(), _attention())]
+    """A chain, one with long skips and attention, whose activations are large; and one with large weights."""
+    return [_save(folder, *each) for each in (_descriptor(), _skips(), _attention(), _large_weights())]
 
 
 def _save(folder: Path, name: str, graph: onnx.GraphProto, shape: tuple[int, ...]) -> tuple[str, str]:
@@ -164,6 +164,19 @@ def _attention() -> tuple[str, onnx.GraphProto, tuple[int, ...]]:
         x = graph.node("Add", graph.node("MatMul", mixed, graph.weight(width, width)), x)
     head = graph.node("MatMul", x, graph.weight(width, 16))
     return "attention", graph.done(head, (tokens, width), (tokens, 16)), (tokens, width)
+
+
+def _large_weights() -> tuple[str, onnx.GraphProto, tuple[int, ...]]:
+    """After VGG (Simonyan and Zisserman, 2014), whose first matrix has more bytes than all convolutions."""
+    graph, shape, x, inside = _Graph(), (3, 96, 96), "x", 3
+    for convolutions, outside in ((1, 64), (1, 128), (2, 256), (2, 512), (2, 512)):
+        for _ in range(convolutions):
+            x, inside = graph.conv(x, inside, outside), outside
+        x = graph.node("MaxPool", x, kernel_shape=[2, 2], strides=[2, 2])
+    x = graph.node("Flatten", x)
+    for rows, columns in ((512 * 3 * 3, 4096), (4096, 4096)):
+        x = graph.node("Relu", graph.node("Gemm", x, graph.weight(rows, columns)))
+    return "large weights", graph.done(graph.node("Gemm", x, graph.weight(4096, 100)), shape, (100,)), shape
 
 
 if __name__ == "__main__":
