@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 
 import numpy as np
-import onnxruntime
 import pytest
 
 import trt_bisect
 from tests.support import networks, wording
+from tests.support.quantized import plain_session
 from trt_bisect.analyzer.judge import compare_arrays, comparison, make_rule
 from trt_bisect.analyzer.metrics import BUILT_IN
 from trt_bisect.evaluator.trial import MEASURED, NOT_FINITE, Trial
@@ -119,7 +119,7 @@ def planted(tmp_path_factory):
 
 
 def outputs_of(path, samples):
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    session = plain_session(path)
     return [session.run(["y"], {"x": sample[None]})[0] for sample in samples]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from itertools import combinations
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 import trt_bisect
 from tests.support import networks, wording
 from tests.support.networks import plant_between
+from tests.support.quantized import plain_session
 from tests.support.recover_cases import WISHES, engines_of, figures_on
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.errors import BadInput
@@ -45,7 +47,7 @@ def test_the_most_accurate_plan_within_a_budget(tmp_path):
 
 def counted(lenet, name):
     """The share of digits that ONNX Runtime alone gets right."""
-    session = ort.InferenceSession(str(lenet / name), providers=["CPUExecutionProvider"])
+    session = plain_session(lenet / name)
     digits, labels = np.load(lenet / "digits.npz")["data"], np.load(lenet / "labels.npy")
     right = [
         session.run(None, {"data": digit[None]})[0].argmax() == label
@@ -87,7 +89,10 @@ def test_ranges_that_reach_the_accuracy_are_the_recipe(lenet, tmp_path):
     assert found["measured"]["recipe"] >= found["target"]["least"]
     (chosen,) = [row["calibrator"] for row in found["answer"]["calibrators"] if row["chosen"]]
     assert chosen != "entropy"
-    session = ort.InferenceSession(tmp_path / "recipe/network.qdq.onnx", providers=["CPUExecutionProvider"])
+    said = re.search(r'its session option `(\S+)` to `"(\d)"`', (tmp_path / "recipe/README.md").read_text())
+    options = ort.SessionOptions()
+    options.add_session_config_entry(*said.groups())
+    session = ort.InferenceSession(tmp_path / "recipe/network.qdq.onnx", options, providers=["CPUExecutionProvider"])
     digits, labels = np.load(lenet / "digits.npz")["data"], np.load(lenet / "labels.npy")
     right = [session.run(None, {"data": d[None]})[0].argmax() == t for d, t in zip(digits, labels, strict=True)]
     assert np.mean(right) == pytest.approx(found["measured"]["recipe"], abs=2.5 / len(labels))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 
 import numpy as np
-import onnxruntime
 import pytest
 
 import trt_bisect
 from tests.support import wording
+from tests.support.quantized import plain_session
 from trt_bisect.errors import BadInput
 from trt_bisect.results.summary import accuracy_line
 
@@ -28,7 +28,7 @@ def digits(lenet):
 
 def right(file, feeds, labels):
     """The share of digits that ONNX Runtime classifies as labelled."""
-    session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
+    session = plain_session(file)
     (name,) = feeds
     found = [session.run(None, {name: feeds[name][k : k + 1]})[0].argmax() for k in range(COUNT)]
     return float(np.mean(np.array(found) == labels))

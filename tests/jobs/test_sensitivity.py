@@ -119,7 +119,7 @@ def test_every_figure_is_that_of_a_session_of_its_own(make, tmp_path):
     followers = set(range(layers)) - set(network.quantizable)
     for op in found.ops:
         value = measured(only(layers, op.index, own=own[op.sensitive_type]))
-        assert op.metrics["sqnr"] == pytest.approx(value, abs=0.01)
+        assert op.metrics["sqnr"] == pytest.approx(value, abs=0.05)
         if op.gain is not None:
             left = 10 ** (-measured(all_but(layers, followers | {op.index})) / 10)
             assert op.gain == pytest.approx(full - left, rel=0.02, abs=0.01 * full)

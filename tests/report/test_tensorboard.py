@@ -20,12 +20,19 @@ from trt_bisect.precision import int8_set
 
 
 @pytest.fixture(scope="module")
-def planted(lenet, tmp_path_factory):
+def ranges(lenet):
+    """Of LeNet with its culprit."""
+    network = trt_bisect.load_network(lenet / "lenet_planted.onnx")
+    return trt_bisect.calibrate(network, trt_bisect.open_dataset(lenet / "calibration.npz", network.inputs), "entropy")
+
+
+@pytest.fixture(scope="module")
+def planted(lenet, ranges, tmp_path_factory):
     """LeNet with its culprit: the report and the log folder."""
     folder = tmp_path_factory.mktemp("planted")
     report = trt_bisect.run(
-        lenet / "lenet_planted.onnx", lenet / "calibration.npz", lenet / "digits.npz", samples=4, engine="onnxruntime",
-        output=folder / "run", tensorboard=folder / "logs", tensorboard_channels=8, calibrator="entropy",
+        lenet / "lenet_planted.onnx", ranges, lenet / "digits.npz", samples=4, engine="onnxruntime",
+        output=folder / "run", tensorboard=folder / "logs", tensorboard_channels=8,
     )  # fmt: skip
     return report, folder / "logs"
 
@@ -74,12 +81,9 @@ def test_the_curve_is_the_reports(planted):
         }
 
 
-def test_histograms_are_of_the_tensors_that_onnxruntime_gives(planted, lenet):
+def test_histograms_are_of_the_tensors_that_onnxruntime_gives(planted, lenet, ranges):
     _, folder = planted
     network = trt_bisect.load_network(lenet / "lenet_planted.onnx")
-    digits = np.load(lenet / "calibration.npz")["data"]
-    kept = np.delete(digits, np.s_[4::5], axis=0)  # the run holds every fifth sample out
-    ranges = trt_bisect.calibrate(network, trt_bisect.open_dataset(kept, network.inputs))
     writer = PlanWriter(network, ranges.scales, GraphTarget.ONNXRUNTIME)
     names = [layer.outputs[0] for layer in network.layers]
     with np.load(folder.parent / "run/inputs.npz") as archive:

@@ -285,7 +285,7 @@ def readme(network: Network, weak: WeakPlan, refused: list[str], version: Tensor
     low = network.low
     name, title = network_file(low.precision), low.title
     cache = f"| `{CACHE}` | the scales for TensorRT {version} ({version.why}) |\n" if low.needs_ranges else ""
-    more = _ABOUT_CACHES if low.needs_ranges else ""
+    more = _ABOUT_CACHES + _ABOUT_ONNX_RUNTIME if low is INT8 else ""
     return f"""# Recipe
 
 | file | use |
@@ -306,6 +306,10 @@ TensorRT. {names}
 _ABOUT_CACHES = """
 TensorRT 10 skips a calibration cache of another version, and then fails with "bound to nullptr". `--trt-version` writes
 it for another one: `trt-bisect run ... --trt-version 10.3.0`.
+"""
+_ABOUT_ONNX_RUNTIME = f"""
+To try `{QDQ_NETWORK}` in ONNX Runtime, set its session option `session.disable_quant_qdq` to `"1"`. Without it, its
+INT8 kernels compute other outputs on x86 processors without VNNI: their 16-bit sums saturate.
 """
 
 
@@ -331,7 +335,7 @@ def readme_of_pairs(network: Network) -> str:
 
 {came}: TensorRT takes precisions and scales from pairs alone. So there are
 no scales apart, and no constraints on layers.
-"""
+{_ABOUT_ONNX_RUNTIME if network.low is INT8 else ""}"""
 
 
 def _in_table(text: str) -> str:
