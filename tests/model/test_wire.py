@@ -10,7 +10,8 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.external_data_helper import convert_model_to_external_data
 
 from trt_bisect.errors import BadInput
-from trt_bisect.model.file import attach_weights, read_model, save_model
+from trt_bisect.model import file as file_module
+from trt_bisect.model.file import attach_weights, read_model, refer_to_weights, save_model
 from trt_bisect.model.network import load_network
 
 RANDOM = np.random.default_rng(5)
@@ -80,6 +81,27 @@ def test_a_written_file_holds_what_protobuf_would_write(tmp_path):
     x = RANDOM.normal(0, 1, (3, 24)).astype(np.float32)
     (found,) = ort.InferenceSession(str(path)).run(None, {"x": x})
     np.testing.assert_allclose(found, x @ LARGE.T @ LARGE + LARGE[0], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("inline", [True, False])
+def test_a_graph_refers_to_the_weights_of_a_written_file(inline, tmp_path, monkeypatch):
+    """ONNX and ONNX Runtime find them there, inside the file or in the one beside it."""
+    if not inline:
+        monkeypatch.setattr(file_module, "INLINE_UNTIL_BYTES", 0)
+    onnx.save(mixed(), str(tmp_path / "first.onnx"))
+    skeleton, weights = read_model(tmp_path / "first.onnx")
+    written = save_model(skeleton, weights, tmp_path / "written.onnx")
+    assert len(written) == (1 if inline else 2)
+    refer_to_weights(skeleton, written[0])
+    (tmp_path / "second.onnx").write_bytes(skeleton.SerializeToString())
+    assert (tmp_path / "second.onnx").stat().st_size < LARGE.nbytes
+    paths = [str(tmp_path / f"{name}.onnx") for name in ("first", "second")]
+    first, second = map(onnx.load, paths)
+    assert len(first.graph.initializer) == len(second.graph.initializer)
+    for one, other in zip(first.graph.initializer, second.graph.initializer, strict=True):
+        np.testing.assert_array_equal(numpy_helper.to_array(one), numpy_helper.to_array(other))
+    x = RANDOM.normal(0, 1, (3, 24)).astype(np.float32)
+    np.testing.assert_array_equal(*(ort.InferenceSession(path).run(None, {"x": x})[0] for path in paths))
 
 
 @pytest.mark.parametrize("kind", [TensorProto.BFLOAT16, TensorProto.FLOAT8E4M3FN, TensorProto.INT4, TensorProto.BOOL])

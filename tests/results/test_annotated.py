@@ -42,3 +42,19 @@ def test_the_culprit_carries_what_the_report_says(lenet, tmp_path):
         ort.InferenceSession(file, providers=["CPUExecutionProvider"]).run(None, digit)[0] for file in files
     )
     np.testing.assert_allclose(before, after, rtol=1e-5, atol=1e-7)
+
+
+def test_its_weights_are_those_of_the_network_beside_it(lenet, tmp_path):
+    """Its own file is small, and ONNX reads the same tensors from both."""
+    trt_bisect.run(
+        lenet / "lenet.onnx", lenet / "calibration.npz", engine="onnxruntime", output=tmp_path / "run", explain="none",
+        history="none",
+    )  # fmt: skip
+    folder = tmp_path / "run/recipe"
+    apart = onnx.load(folder / "annotated.onnx", load_external_data=False).graph.initializer
+    assert {entry.value for t in apart for entry in t.external_data if entry.key == "location"} == {"network.onnx"}
+    assert 20 * (folder / "annotated.onnx").stat().st_size < (folder / "network.onnx").stat().st_size
+    ours, theirs = (onnx.load(folder / name).graph.initializer for name in ("annotated.onnx", "network.onnx"))
+    assert {t.name for t in ours} == {t.name for t in theirs}
+    for one, other in zip(ours, theirs, strict=True):
+        np.testing.assert_array_equal(onnx.numpy_helper.to_array(one), onnx.numpy_helper.to_array(other))

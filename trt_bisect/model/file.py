@@ -19,7 +19,7 @@ from onnx import TensorProto, external_data_helper, numpy_helper
 
 from trt_bisect.data.file_kinds import ONNX, kind_of, remedy_of, similar_file
 from trt_bisect.errors import BadInput, first_line
-from trt_bisect.model.wire import read_without_weights, write_with_weights
+from trt_bisect.model.wire import places_of_weights, read_without_weights, write_with_weights
 from trt_bisect.support.memory import mapped_if_large
 
 MEMORY = "weights.bin"
@@ -254,6 +254,23 @@ def attach_weights(skeleton: onnx.ModelProto, weights: Mapping[str, np.ndarray])
         if tensor.data_location == TensorProto.EXTERNAL:
             tensor.CopyFrom(numpy_helper.from_array(weights[tensor.name], tensor.name))
     return model
+
+
+def refer_to_weights(model: onnx.ModelProto, path: Path) -> None:
+    """Makes the detached weights of ``model`` references to those in a file that ``save_model`` wrote.
+
+    The model can then be saved beside that file without a copy of the weights.
+    """
+    detached = [tensor for tensor in model.graph.initializer if tensor.data_location == TensorProto.EXTERNAL]
+    inside = places_of_weights(path)
+    if all(tensor.name in inside for tensor in detached):
+        for tensor in detached:
+            offset, size = inside[tensor.name]
+            set_external(tensor, size, path.name, offset)
+        return
+    beside = {tensor.name: tensor for tensor in onnx.load(path, load_external_data=False).graph.initializer}
+    for tensor in detached:
+        tensor.CopyFrom(beside[tensor.name])
 
 
 def save_model(skeleton: onnx.ModelProto, weights: Mapping[str, np.ndarray], path: Path) -> list[Path]:

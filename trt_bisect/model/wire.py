@@ -19,7 +19,7 @@ import onnx
 from onnx import TensorProto, numpy_helper
 
 _VARINT, _EIGHT_BYTES, _LENGTH, _FOUR_BYTES = 0, 1, 2, 5
-_GRAPH_IN_MODEL, _INITIALIZER_IN_GRAPH, _RAW_DATA_IN_TENSOR = 7, 5, 9
+_GRAPH_IN_MODEL, _INITIALIZER_IN_GRAPH, _NAME_IN_TENSOR, _RAW_DATA_IN_TENSOR = 7, 5, 8, 9
 _FIXED_SIZES = {_EIGHT_BYTES: 8, _FOUR_BYTES: 4}
 
 
@@ -69,6 +69,22 @@ def read_without_weights(
         if array is not None:
             weights[model.graph.initializer[-1].name] = array
     return model, weights
+
+
+def places_of_weights(path: Path) -> dict[str, tuple[int, int]]:
+    """Returns by name the offset and the size in ``path``, in bytes, of each weight in ``raw_data``."""
+    whole = np.memmap(path, np.uint8, "r")
+    begin, places = whole.ctypes.data, dict[str, tuple[int, int]]()
+    for field in _fields(whole.data):
+        for inner in _fields(field.content) if field.number == _GRAPH_IN_MODEL else ():
+            if inner.number != _INITIALIZER_IN_GRAPH:
+                continue
+            fields = {each.number: each.content for each in _fields(inner.content)}
+            raw = fields.get(_RAW_DATA_IN_TENSOR)
+            if raw:
+                offset = np.frombuffer(raw, np.uint8).ctypes.data - begin
+                places[bytes(fields[_NAME_IN_TENSOR]).decode()] = offset, raw.nbytes
+    return places
 
 
 def _read_tensor(content: memoryview, tensor: TensorProto, least: int, types: frozenset[int]) -> np.ndarray | None:

@@ -115,11 +115,11 @@ class RecipeFiles:
     network_name: str = QDQ_NETWORK
 
     @property
-    def viewed(self) -> tuple[onnx.ModelProto, Weights]:
-        """The graph whose nodes are the layers, and its weights: in floats, or with the pairs that the network had."""
+    def viewed(self) -> tuple[onnx.ModelProto, str]:
+        """The graph whose nodes are the layers, in floats or with the pairs that the network had, and its file."""
         if self.measured is not None:
-            return self.measured.skeleton, self.measured.weights
-        return self.network.model, self.network.weights
+            return self.measured.skeleton, FLOAT_NETWORK
+        return self.network.model, self.network_name
 
     def write(self, folder: Path) -> None:
         """Writes the files, and removes files of an earlier recipe that this one lacks.
@@ -296,7 +296,7 @@ def readme(network: Network, weak: WeakPlan, refused: list[str], version: Tensor
 | `{POLYGRAPHY}` | the same for Polygraphy; its first lines have the command |
 {cache}| `{MODELOPT}` | the layers for ModelOpt to leave alone: `{_modelopt(low.precision)}` |
 | `{PLAN}` | the precision of every layer that {title} would round |
-| `{ANNOTATED}` | to look at in Netron: drop, culprit, scales and precision stand on each node; made by `run` |
+{_row_of_annotated(FLOAT_NETWORK)}
 
 The flags and the script hold the same constraints, a precision and types of outputs for every layer that is not left to
 TensorRT. {names}
@@ -331,11 +331,16 @@ def readme_of_pairs(network: Network) -> str:
 | `{QDQ_NETWORK}` | `trtexec --onnx={QDQ_NETWORK} --stronglyTyped`{older} |
 | `{MODELOPT}` | the layers for ModelOpt to leave alone |
 | `{PLAN}` | the precision of every layer that {network.low.title} would round |
-| `{ANNOTATED}` | to look at in Netron: drop, culprit, scales and precision stand on each node; made by `run` |
+{_row_of_annotated(QDQ_NETWORK)}
 
 {came}: TensorRT takes precisions and scales from pairs alone. So there are
 no scales apart, and no constraints on layers.
 {_ABOUT_ONNX_RUNTIME if network.low is INT8 else ""}"""
+
+
+def _row_of_annotated(file_of_weights: str) -> str:
+    what = "to look at in Netron: drop, culprit, scales and precision stand on each node; made by `run`"
+    return f"| `{ANNOTATED}` | {what}. Its weights are those in `{file_of_weights}` |"
 
 
 def _in_table(text: str) -> str:

@@ -13,6 +13,7 @@ from trt_bisect.analyzer.differences import differences, origin
 from trt_bisect.analyzer.figures import Figures, LayerFigures
 from trt_bisect.analyzer.metrics import JUDGING
 from trt_bisect.errors import BadInput
+from trt_bisect.model.file import refer_to_weights
 from trt_bisect.precision import Precision
 from trt_bisect.results.advice import CulpritAdvice
 from trt_bisect.results.annotated import ANNOTATED, annotated
@@ -20,9 +21,10 @@ from trt_bisect.results.answer import AnswerFacts
 from trt_bisect.results.explanation import EXPLANATION, Explanation
 from trt_bisect.results.layer_row import LayerRow, row_from_json
 from trt_bisect.results.overflow import Overflow
-from trt_bisect.results.recipe_files import FOLDER, RecipeFiles, write_network
+from trt_bisect.results.recipe_files import FOLDER, RecipeFiles
 from trt_bisect.results.run_changes import RunChanges
 from trt_bisect.results.saving import WithRecipe
+from trt_bisect.support.files import write_whole
 from trt_bisect.support.json_files import read_record
 from trt_bisect.support.plain_json import plain, shape_text
 from trt_bisect.support.type_checks import checked
@@ -284,8 +286,10 @@ class Report(WithRecipe):
             (folder / EXPLANATION).unlink(missing_ok=True)
         super()._write_files(folder)
         if self.files is not None and self.graph is not None:
-            model, weights = self.files.viewed
-            write_network(folder / FOLDER / ANNOTATED, annotated(model, self.layers, self.graph), weights)
+            model, file = self.files.viewed
+            of_layers = annotated(model, self.layers, self.graph)
+            refer_to_weights(of_layers, folder / FOLDER / file)
+            write_whole(folder / FOLDER / ANNOTATED, of_layers.SerializeToString())
 
     def _repr_pretty_(self, printer: Any, _: bool) -> None:
         """Prints what IPython shows where it shows text."""
