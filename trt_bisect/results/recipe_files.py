@@ -128,12 +128,12 @@ class RecipeFiles:
             BadInput: the folder cannot be written.
         """
         make_folder(folder)
+        (folder / ANNOTATED).unlink(missing_ok=True)
         for name, text in self.texts.items():
             write_whole(folder / name, text.encode())
         write_network(folder / self.network_name, self.network.model, self.network.weights)
         if self.measured is not None:
             write_network(folder / FLOAT_NETWORK, self.measured.skeleton, self.measured.weights)
-        (folder / ANNOTATED).unlink(missing_ok=True)
         written = {*self.texts, self.network_name, *([FLOAT_NETWORK] if self.measured is not None else [])}
         for name in (*TEXTS, FLOAT_NETWORK, *map(network_file, LOWS)):
             if name not in written:
