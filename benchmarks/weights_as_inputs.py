@@ -1,4 +1,4 @@
-"""What an engine that repeated blocks share would cost: weights as inputs beside weights as constants.
+"""The cost of an engine that repeated blocks share: weights as inputs beside weights as constants.
 
     python -m benchmarks.weights_as_inputs
 
