@@ -52,7 +52,7 @@ def judge(_, outputs):
 
 
 def evaluator(runner, store=None, **how):
-    return EachInput(GIVEN, judge, BUDGET, runner, store or MemoryStore(), "ranges", lambda plan: plan, **how)
+    return EachInput(GIVEN, judge, BUDGET, runner, store or MemoryStore(), "ranges", "cosine", lambda plan: plan, **how)
 
 
 @pytest.mark.parametrize("at_once", [1, 2])
@@ -129,7 +129,7 @@ def test_no_inference_is_under_way_after_an_error():
         return judge(place, outputs)
 
     each = EachInput(
-        GIVEN, fail_at_the_second_plan, BUDGET, runner, MemoryStore(), "ranges", canonical=lambda plan: plan
+        GIVEN, fail_at_the_second_plan, BUDGET, runner, MemoryStore(), "ranges", "cosine", canonical=lambda plan: plan
     )
     each.losses(PLANS[2:3], range(4))
     with pytest.raises(ValueError, match="metric"):
@@ -147,7 +147,7 @@ def test_together_the_share_of_all_things_decides(tmp_path):
     expected = dict.fromkeys(range(4), 10.0)
 
     def made(store):
-        how = {"budget": BUDGET, "runner": Invented(at_once=1), "store": store, "ranges": "ranges"}
+        how = {"budget": BUDGET, "runner": Invented(at_once=1), "store": store, "ranges": "ranges", "metric": "cosine"}
         return EachInput(GIVEN, judge_items, canonical=lambda plan: plan, together=expected, **how)
 
     with Journal(tmp_path, "key", {}) as journal:

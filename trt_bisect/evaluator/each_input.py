@@ -20,6 +20,8 @@ from trt_bisect.precision import PrecisionPlan
 
 INPUTS = "inputs"
 """The first word of the engines' name in the keys of these trials."""
+OF_METRIC = "by "
+"""Stands there before the metric's name: the losses in a trial are those of one metric."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,7 @@ class EachInput:
         runner: runs plans.
         store: keeps trials.
         ranges: identifies the scales that the runner has, for the trials' keys.
+        metric: the name of the metric that losses are of, for the trials' keys.
         canonical: maps a plan to the plan with the same engine under which trials are stored.
         together: by place the number of things that FP32 gives to compare: the inputs are judged together, not each by
             itself. None otherwise.
@@ -78,6 +81,7 @@ class EachInput:
         runner: Runner,
         store: TrialStore,
         ranges: str,
+        metric: str,
         canonical: Callable[[PrecisionPlan], PrecisionPlan],
         *,
         together: Mapping[int, float] | None = None,
@@ -86,7 +90,7 @@ class EachInput:
         self._budget = budget
         self._runner = runner
         self._store = store
-        self._measured_in = f"{INPUTS} {given.digest[:12]} {ranges[:12]}"
+        self._measured_in = f"{INPUTS} {given.digest[:12]} {ranges[:12]} {OF_METRIC}{metric}"
         self._canonical = canonical
         self._missed: Counter[int] = Counter()
         self._found: dict[PrecisionPlan, dict[int, InputLoss]] = {}

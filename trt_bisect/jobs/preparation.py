@@ -272,7 +272,6 @@ class Preparation:
         chosen = {
             "data": source.digest(),
             "count": count,
-            "outputs": self.options.outputs,
             "metric name": name,
             "plan": plan,
         }
@@ -384,6 +383,7 @@ class Preparation:
             "class_axis": self.options.class_axis,
             "judged": "each input by itself",
             "slice_factor": repr(float(self.options.slice_factor)),
+            **({"outputs": sorted(self.options.outputs)} if self.options.outputs else {}),
             **({"followers": "int8"} if options.followers_round else {}),
             **({} if base is options.high is Precision.FP32 else {"base": str(base)}),
             **_typed_facts(self.network, {options.high, base}),

@@ -109,6 +109,7 @@ class AnswerPlans:
                 runner,
                 experiment.store,
                 key,
+                experiment.rule.metric.name,
                 canonical,
                 together=self._compared_by_fp32,
             )

@@ -134,7 +134,7 @@ class JudgeOptions(Options):
     def task_facts(self) -> dict[str, Any]:
         """The part of a fingerprint that the task is; empty without a task."""
         asked = self.asked_task()
-        return {} if asked is None else {"task": {**asked.facts(), "outputs": list(self.outputs)}}
+        return {} if asked is None else {"task": asked.facts()}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from trt_bisect.analyzer.judge import Rule
 from trt_bisect.evaluator.accuracy import ACCURACY, accuracy_in
-from trt_bisect.evaluator.each_input import INPUTS
+from trt_bisect.evaluator.each_input import INPUTS, OF_METRIC
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.evaluator.trial_key import WHOLE, TrialKey
 from trt_bisect.precision import PrecisionPlan
@@ -61,7 +61,7 @@ def steps_of(own: Mapping[str, Trial], shared: Mapping[str, Trial], rule: Rule, 
         if ACCURACY in trial.outputs and key.measured_in.startswith(ACCURACY):
             accuracies[key.plan] = accuracy_in(trial)
         else:
-            rank = _rank(key, ranges)
+            rank = _rank(key, ranges, rule.metric.name)
             if rank is None:
                 continue
             if key.plan not in best or rank < best[key.plan][0]:
@@ -73,12 +73,12 @@ def steps_of(own: Mapping[str, Trial], shared: Mapping[str, Trial], rule: Rule, 
     ]
 
 
-def _rank(key: TrialKey, ranges: str) -> int | None:
+def _rank(key: TrialKey, ranges: str, metric: str) -> int | None:
     """The place of a trial among those of the same plan, the best first; None for one that does not count."""
     if key.measured_in.split(" ")[0] != INPUTS:
         return 2 if key.measured_in == WHOLE else 3
-    found = re.fullmatch(rf"{INPUTS} \w+ {ranges[:12]}( whole)?", key.measured_in)
-    return None if found is None else 0 if found[1] else 1
+    found = re.fullmatch(rf"{INPUTS} \w+ {ranges[:12]} (whole|{OF_METRIC}{re.escape(metric)})", key.measured_in)
+    return None if found is None else 0 if found[1] == "whole" else 1
 
 
 def _similarity(trial: Trial, rule: Rule) -> float | None:
