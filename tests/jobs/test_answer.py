@@ -9,6 +9,7 @@ from functools import cache
 from itertools import product
 
 import numpy as np
+import onnx
 import onnxruntime as ort
 import pytest
 
@@ -16,6 +17,7 @@ import trt_bisect
 from tests.support import networks, wording
 from tests.support.editions import edition
 from tests.support.planted_answers import MISLEADING, THRESHOLD, every_plan
+from trt_bisect.builder import onnxruntime as onnxruntime_builder
 from trt_bisect.data.datasets import open_dataset
 from trt_bisect.data.holdout import split
 from trt_bisect.driver.recipes import search_space
@@ -150,6 +152,26 @@ def test_the_figure_in_a_session_with_default_options_is_told(two_kinds, tmp_pat
     recipe = tmp_path / "run/recipe/network.qdq.onnx"
     each = cosines(path, recipe, given["x"], ort.GraphOptimizationLevel.ORT_ENABLE_ALL, integers=True)
     assert report.answer.settings[PLAIN] == pytest.approx(min(each), abs=1e-6)
+
+
+def test_a_recipe_that_the_default_session_refuses_ends_no_run(tmp_path, monkeypatch):
+    """With opset 21 and a MaxPool whose output no INT8 layer reads. ONNX Runtime refuses it before kernels are chosen."""
+    monkeypatch.setattr(onnxruntime_builder, "integer_sums_are_exact", lambda: True)
+    sketch = networks.Sketch(1)
+    x = sketch.node("MaxPool", [sketch.conv("x", "conv0", 3, 8)], "pool", kernel_shape=[2, 2], strides=[2, 2])
+    path = networks.save(sketch.model({"x": ["n", 3, 16, 16]}, {x: ["n", 8, 8, 8]}, opset=21), tmp_path)
+    report = trt_bisect.run(
+        path, networks.samples(onnx.load(path)), calibrator="minmax", output=tmp_path / "run", **HOW
+    )
+    recipe = tmp_path / "run/recipe/network.qdq.onnx"
+    with pytest.raises(Exception, match="output_dtype") as refused:
+        ort.InferenceSession(recipe, providers=["CPUExecutionProvider"])
+    assert report.exit_code == 0
+    assert PLAIN not in report.answer.settings
+    assert any(str(refused.value).rstrip(".") in note for note in report.notes)
+    basic = ort.SessionOptions()
+    basic.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    assert ort.InferenceSession(recipe, basic, providers=["CPUExecutionProvider"])
 
 
 def test_inputs_on_which_a_recipe_misses_join_the_judged_ones(two_kinds, tmp_path, monkeypatch):

@@ -84,15 +84,20 @@ class OnnxRuntimeBuilder:
         session = make_session(self._writer.write(plan), self.provider, self._options.threads)
         return OnnxRuntimeEngine(session, self.ran(plan))
 
-    def plain(self, plan: PrecisionPlan) -> OnnxRuntimeEngine | None:
+    def has_plain(self, plan: PrecisionPlan) -> bool:
+        """Returns true if ``plain`` computes as a plan means it.
+
+        It does not where INT8 kernels are not exact, and where layers are in FP16 or the like: that compares other
+        arithmetics.
+        """
+        return self.provider == CPU and integer_sums_are_exact() and {*plan.precisions} <= _WITH_KERNELS
+
+    def plain(self, plan: PrecisionPlan) -> OnnxRuntimeEngine:
         """Builds the session that a user gets from the file of a plan: with default options, and INT8 kernels.
 
-        Returns:
-            None if these kernels are not exact here, or the plan has layers in FP16 or the like: that compares other
-            arithmetics.
+        Raises:
+            TrialFailed: ONNX Runtime refuses the file with these options.
         """
-        if self.provider != CPU or not integer_sums_are_exact() or not {*plan.precisions} <= _WITH_KERNELS:
-            return None
         written = PlanWriter(self._network, self._scales, GraphTarget.TENSORRT).write(plan)
         return OnnxRuntimeEngine(make_session(written, threads=self._options.threads, integers=True), self.ran(plan))
 

@@ -100,6 +100,17 @@ def answer_facts(answer: Answer) -> AnswerFacts:
     )
 
 
+def refused_by_default(answer: Answer) -> list[str]:
+    """Returns a note if ONNX Runtime refuses the recipe's file with its default options."""
+    if answer.plain is None or not answer.plain.failed:
+        return []
+    reason = answer.plain.message.rstrip(".")
+    return [
+        f"ONNX Runtime with default options refuses the recipe's file: {reason}. Load it with basic optimisations "
+        "(docs/howto/qat.md)"
+    ]
+
+
 def _half_gain(answer: Answer) -> PlanFigures | None:
     found = answer.half_gain
     if found is None:

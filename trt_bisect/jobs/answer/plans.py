@@ -270,13 +270,13 @@ class AnswerPlans:
         """Returns the trial of the recipe's file on all inputs in ONNX Runtime with default options.
 
         Returns:
-            None if that is another arithmetic: see ``OnnxRuntimeBuilder.plain``.
+            None if that is another arithmetic: see ``OnnxRuntimeBuilder.has_plain``.
         """
         builder, plan = experiment.builder, experiment.whole.canonical(plan)
-        engine = builder.plain(plan) if isinstance(builder, OnnxRuntimeBuilder) else None
-        if engine is None:
+        if not isinstance(builder, OnnxRuntimeBuilder) or not builder.has_plain(plan):
             return None
-        return self._kept("plain", plan, experiment, self.inputs.given, "all inputs, INT8 kernels", lambda: engine)
+        given = self.inputs.given
+        return self._kept("plain", plan, experiment, given, "all inputs, INT8 kernels", lambda: builder.plain(plan))
 
     def _kept(
         self,

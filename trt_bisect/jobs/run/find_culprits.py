@@ -14,7 +14,7 @@ from trt_bisect.evaluator.speed import measure_latencies
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.evaluator.trial_key import WHOLE
 from trt_bisect.jobs.answer.answer import AnswerSearch
-from trt_bisect.jobs.answer.facts import answer_facts, measured_answer
+from trt_bisect.jobs.answer.facts import answer_facts, measured_answer, refused_by_default
 from trt_bisect.jobs.answer.result import Answer
 from trt_bisect.jobs.experiment import Experiment, all_trials
 from trt_bisect.jobs.preparation import Preparation
@@ -93,6 +93,7 @@ def verdict(answering: AnswerSearch, announced: RunManifest) -> tuple[Report, Me
             *base,
             *broken_off,
             *_not_measured(asked.curve, curve.findings),
+            *refused_by_default(answer),
         ],
         overflows=overflows,
         seconds=_seconds(preparation, trials),
