@@ -155,7 +155,7 @@ def test_the_figure_in_a_session_with_default_options_is_told(two_kinds, tmp_pat
 
 
 def test_a_recipe_that_the_default_session_refuses_ends_no_run(tmp_path, monkeypatch):
-    """With opset 21 and a MaxPool whose output no INT8 layer reads. ONNX Runtime refuses it before kernels are chosen."""
+    """Opset 21, a MaxPool whose output no INT8 layer reads: ONNX Runtime refuses it before it chooses kernels."""
     monkeypatch.setattr(onnxruntime_builder, "integer_sums_are_exact", lambda: True)
     sketch = networks.Sketch(1)
     x = sketch.node("MaxPool", [sketch.conv("x", "conv0", 3, 8)], "pool", kernel_shape=[2, 2], strides=[2, 2])
