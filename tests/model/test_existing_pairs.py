@@ -7,6 +7,7 @@ import onnx
 import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from onnxruntime.quantization import QuantType
 
 import trt_bisect
 from tests.support import networks, wording
@@ -98,12 +99,24 @@ def test_a_pair_whose_sides_differ_is_no_rounding_and_stays(tmp_path):
     np.testing.assert_allclose(found, by_onnxruntime(path, feeds), rtol=1e-6)
 
 
-@pytest.mark.parametrize("levels", [TensorProto.FLOAT8E5M2, TensorProto.INT4])
-def test_pairs_of_floats_and_of_four_bits_are_refused(levels, tmp_path):
+@pytest.mark.parametrize("levels", [TensorProto.FLOAT8E5M2, TensorProto.INT4, TensorProto.INT16, TensorProto.UINT16])
+def test_pairs_of_other_types_are_refused(levels, tmp_path):
     path, _, _ = rounded_product(tmp_path, levels=levels)
     name = TensorProto.DataType.Name(levels)
     with pytest.raises(BadInput, match=f"{name} at 1 Q/DQ nodes, 'q'"):
         load_network(path)
+
+
+@pytest.mark.parametrize(("opset", "activation", "weight"), [(13, "QInt16", "QInt8"), (21, "QUInt16", "QInt16")])
+def test_sixteen_bits_of_onnxruntimes_quantizer_are_refused(opset, activation, weight, tmp_path):
+    """Before opset 21 its nodes are of the domain com.microsoft."""
+    model = networks.chain(depth=2)
+    model.opset_import[0].version = opset
+    path, quantized = networks.save(model, tmp_path), tmp_path / "quantized.onnx"
+    types = {"activation_type": QuantType[activation], "weight_type": QuantType[weight]}
+    quantized_by_onnxruntime(path, quantized, [{"x": networks.samples(model, 1)["x"]}], **types)
+    with pytest.raises(BadInput, match="INT16 at"):
+        load_network(quantized)
 
 
 # FP16

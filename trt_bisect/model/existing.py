@@ -26,9 +26,10 @@ _FLOATS = (np.dtype(np.float32), np.dtype(np.float16), _BF16)
 _OTHER_LEVELS = {
     kind: name
     for name, kind in onnx.TensorProto.DataType.items()
-    if name != "FLOAT8E4M3FN" and name.startswith(("FLOAT8", "FLOAT6", "FLOAT4", "INT4", "UINT4", "INT2", "UINT2"))
+    if name != "FLOAT8E4M3FN"
+    and name.startswith(("FLOAT8", "FLOAT6", "FLOAT4", "INT16", "UINT16", "INT4", "UINT4", "INT2", "UINT2"))
 }
-"""The names of types of four bits or fewer and of small floats, by their number in ONNX."""
+"""The names of integers of other than 8 and 32 bits and of small floats, by their number in ONNX."""
 
 
 @dataclass
@@ -50,7 +51,7 @@ class ExistingPairs:
 
 
 def refuse_other_pairs(graph: onnx.GraphProto, source: str) -> None:
-    """Refuses a network with pairs of four bits, or of eight-bit floats other than E4M3.
+    """Refuses a network with pairs of four or 16 bits, or of eight-bit floats other than E4M3.
 
     Raises:
         BadInput: the graph has such a pair.
