@@ -64,9 +64,22 @@ def test_a_function_whose_samples_must_be_counted_is_split_as_an_array_is():
 def test_a_sample_is_named_by_its_place_in_the_users_data():
     bad = np.zeros((30, 1, 1), np.float32)
     bad[5] = np.nan
-    kept, _ = split(open_dataset({"x": bad}, SPECS), 0.2)
     with pytest.raises(BadInput, match=f"sample 5 {wording.inputs.OF_THE_ARRAYS_GIVEN}"):
-        numbers(kept)
+        split(open_dataset({"x": bad}, SPECS), 0.2)
+
+
+def test_of_equal_samples_the_first_one_counts():
+    """Four samples, six times each, make no 24; of 25, each twice, every fifth is held out and has no copy."""
+    few = open_dataset({"x": np.tile(np.arange(4, dtype=np.float32), 6).reshape(24, 1, 1)}, SPECS)
+    assert split(few, 0.2) == (few, None)
+    twice = open_dataset({"x": np.repeat(np.arange(25, dtype=np.float32), 2).reshape(50, 1, 1)}, SPECS)
+    held = hold_out(twice, 0.2, None)
+    assert numbers(held.unseen) == [4, 9, 14, 19, 24]
+    assert numbers(held.kept) == [n for n in range(25) if n % 5 != 4]
+    assert [held.unseen.place(position) for position in range(5)] == [8, 18, 28, 38, 48]
+    (note,) = held.notes()
+    assert "25 samples" in note
+    assert "5 of 25 samples" in note
 
 
 def test_the_calibration_data_as_judged_data_lacks_what_is_held_out():

@@ -275,6 +275,18 @@ def test_a_pass_that_misses_on_unseen_inputs_is_doubted(tmp_path):
     assert trt_bisect.run(path, data, accept=True, **options).exit_code == 0
 
 
+def test_unseen_inputs_that_are_given_too_do_not_count(tmp_path):
+    """Of 25 samples numbers 4, 9, 14, 19 and 24 are held out; the first ten are named as inputs as well."""
+    model = networks.chain(depth=2)
+    data = networks.samples(model, 25)
+    path = networks.save(model, tmp_path)
+    found = trt_bisect.run(path, data, inputs={"x": data["x"][:10]}, calibrator="minmax", **HOW)
+    assert (found.answer.given.inputs, found.answer.unseen.inputs) == (22, 3)
+    assert any("2 samples" in note for note in found.notes)
+    all_given = trt_bisect.run(path, data, inputs={"x": data["x"][::-1]}, calibrator="minmax", **HOW)
+    assert (all_given.answer.given.inputs, all_given.answer.unseen) == (25, None)
+
+
 def test_without_a_recipe_the_setting_that_misses_is_named(two_kinds, monkeypatch):
     """Every plan is made to miss where its scales are moved; in the other settings a recipe would hold."""
     path, data = two_kinds

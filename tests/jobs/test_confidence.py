@@ -32,7 +32,7 @@ def test_inputs_arithmetic_and_what_no_engine_has_confirmed():
     text = said()
     assert wording.answers.inputs(26, "6 unseen") in text
     assert wording.answers.judged(8) in text
-    assert "Fewer than" not in text
+    assert wording.answers.FEWER_THAN_20_INPUTS not in text
     assert wording.answers.NO_ENGINE_HAS_CONFIRMED in text
     assert "onnxruntime 1.2.3" in text
     assert wording.answers.FEWER_THAN_20_INPUTS in said(given=19)

@@ -69,14 +69,12 @@ class Dataset:
 
     def digest(self) -> str:
         """SHA-256 over the names, shapes, dtypes and bytes of every sample."""
-        return self._digest
+        return hashlib.sha256("".join(self.digests).encode()).hexdigest()
 
     @cached_property
-    def _digest(self) -> str:
-        sha = hashlib.sha256()
-        for feeds in self:
-            sha.update(digest_of_feeds(feeds).encode())
-        return sha.hexdigest()
+    def digests(self) -> tuple[str, ...]:
+        """The digest of each sample; the data set is read once for them."""
+        return tuple(map(digest_of_feeds, self))
 
 
 def digest_of_feeds(feeds: Mapping[str, np.ndarray]) -> str:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from math import ceil
 
 import numpy as np
 
@@ -13,7 +12,7 @@ from trt_bisect.data.datasets import Dataset
 from trt_bisect.errors import BadInput
 
 FEWEST = 20
-"""With fewer samples none are held out: all are needed for calibration and search."""
+"""With fewer different samples none are held out: all are needed for calibration and search."""
 _FINEST = 1000
 """The largest denominator of a share."""
 
@@ -38,9 +37,12 @@ class Holdout:
         """Returns a sentence on the samples held out, for the report."""
         if self.unseen is None or self.kept.length is None or self.unseen.length is None or self.named:
             return []
+        count = self.kept.length + self.unseen.length
+        copies = len(self.whole.digests) - count
+        equal = f"{copies} samples of {self.whole.source} are equal to others and left out; " if copies else ""
         return [
-            f"{self.unseen.length} of {self.kept.length + self.unseen.length} samples of {self.whole.source} are held "
-            "out: neither calibration nor the search sees them (--holdout)"
+            f"{equal}{self.unseen.length} of {count} samples of {self.whole.source} are held out: neither calibration "
+            "nor the search sees them (--holdout)"
         ]
 
     def without_unseen(self, data: Dataset) -> Dataset:
@@ -80,35 +82,38 @@ def hold_out(data: Dataset, share: float, validation: Dataset | None) -> Holdout
 def split(dataset: Dataset, share: float) -> tuple[Dataset, Dataset | None]:
     """Splits a data set into the samples that are kept and those that are held out.
 
+    Of equal samples the first one counts, and the others are left out: what is held out has no copy in what is kept.
     The samples held out are spread evenly: of a share of 0.2 every fifth one, number 4 first. The choice depends on the
-    share and on nothing else.
+    share and on which samples are equal, and on nothing else.
 
     Args:
-        dataset: the samples. If their number is not known, they are counted.
+        dataset: the samples, which are read once.
         share: the share of the samples held out, from 0 to 0.9, taken as a fraction with a denominator of up to 1000.
 
     Returns:
-        The kept samples and those held out. All and None, if there are fewer than ``FEWEST`` or the share is too small.
+        The kept samples and those held out. All and None, if fewer than ``FEWEST`` differ or the share is too small.
     """
     fraction = Fraction(share).limit_denominator(_FINEST)
-    length = dataset.length
-    if fraction and length is None:
-        length = sum(1 for _ in dataset.samples())
-    held = 0 if length is None or length < FEWEST else int(length * fraction)
-    if length is None or not held:
+    if not fraction or (dataset.length is not None and dataset.length < FEWEST):
         return dataset, None
+    first = {digest: position for position, digest in reversed([*enumerate(dataset.digests)])}
+    different = sorted(first.values())
+    held = {
+        position for number, position in enumerate(different) if int((number + 1) * fraction) > int(number * fraction)
+    }
+    if len(different) < FEWEST or not held:
+        return dataset, None
+    kept = [position for position in different if position not in held]
+    return _part(dataset, kept), _part(dataset, sorted(held))
 
-    def is_held(position: int) -> bool:
-        return int((position + 1) * fraction) > int(position * fraction)
 
-    def part(held_out: bool) -> Callable[[], Iterator[Mapping[str, np.ndarray]]]:
-        return lambda: (sample for place, sample in enumerate(dataset.samples()) if is_held(place) is held_out)
+def _part(dataset: Dataset, positions: Sequence[int]) -> Dataset:
+    """Returns the samples at some positions of a data set."""
+    chosen = frozenset(positions)
 
-    def place_of_kept(position: int) -> int:
-        return dataset.place(int(position / (1 - fraction)))
+    def samples() -> Iterator[Mapping[str, np.ndarray]]:
+        return (sample for position, sample in enumerate(dataset.samples()) if position in chosen)
 
-    def place_of_held(position: int) -> int:
-        return dataset.place(ceil((position + 1) / fraction) - 1)
-
-    kept = replace(dataset, samples=part(False), length=length - held, place=place_of_kept)
-    return kept, replace(dataset, samples=part(True), length=held, place=place_of_held)
+    return replace(
+        dataset, samples=samples, length=len(positions), place=lambda number: dataset.place(positions[number])
+    )

@@ -64,7 +64,7 @@ def _without_unseen(preparation: Preparation, data: Dataset, labels: np.ndarray)
     if samples is data or holdout is None or holdout.unseen is None:
         return data, labels
     places = [samples.place(position) for position in range(samples.length or 0)]
-    total = len(places) + (holdout.unseen.length or 0)
+    total = len(holdout.whole.digests)
     return samples, labels if len(labels) % total else labels.reshape(total, -1)[places].reshape(-1)
 
 

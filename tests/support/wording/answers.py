@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 ON_THE_WORST_OF_6 = "on the worst of 6 inputs"
-FEWER_THAN_20_INPUTS = "Fewer than 20 inputs"
+FEWER_THAN_20_INPUTS = "fewer than 20 inputs"
 NOISE_COULD_REVERSE = "Noise could reverse it"
 NO_ENGINE_HAS_CONFIRMED = "No engine has confirmed this"
 BY_MORE_THAN_THE_NOISE = "by more than the noise"

@@ -351,12 +351,8 @@ class AnswerSearch:
         given, plan = plans.inputs.given, self.space.plan(found.kept)
         full = plans.whole(plans.full, experiment, given, "all inputs")
         restored = plans.whole(plan, experiment, given, "all inputs")
-        unseen, unseen_given = None, None
-        if plans.preparation.data.unseen is not None:
-            unseen_given = unseen_inputs(
-                plans.preparation, experiment, plans.preparation.data.unseen, plans.inputs.spill
-            )
-            unseen = plans.whole(plan, experiment, unseen_given, "unseen inputs")
+        unseen_given = unseen_inputs(plans.preparation, experiment, plans.inputs)
+        unseen = None if unseen_given is None else plans.whole(plan, experiment, unseen_given, "unseen inputs")
         half = half_gain(plans, self.space, taken_back, self.sensitivities, experiment) if self._by_similarity else None
         rounding = with_rounded_followers(plans.preparation.options, experiment, plan)
         return Answer(

@@ -12,7 +12,7 @@ from trt_bisect.results.figure_text import figure_text
 from trt_bisect.support.figures import percent
 
 ENOUGH = 20
-"""With fewer inputs given a recipe often misses on others: of unseen inputs 36 of 114 with 5 given, 8 of 69 with 20."""
+"""With fewer inputs a recipe often misses on others: of unseen inputs 36 of 114 with 5 given, 8 of 69 with 20."""
 _FLIPS = 0.1
 """Roundings that fall to the other side of a level move 1 - cosine by 5 to 10 %, as the runs behind issue 16 showed."""
 _MOST_NAMED = 3
@@ -83,7 +83,7 @@ def _inputs(grounds: Grounds) -> Iterator[str]:
     )
     if grounds.given < ENOUGH:
         yield (
-            f"Fewer than {ENOUGH} inputs were given: the recipe may not hold on others. "
+            f"The search saw fewer than {ENOUGH} inputs: the recipe may not hold on others. "
             "docs/benchmarks.md has how often recipes miss on unseen inputs."
         )
     if grounds.refused is not None:

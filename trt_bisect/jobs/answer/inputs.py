@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from trt_bisect.builder.base import Outputs
-from trt_bisect.data.datasets import Dataset, digest_of_feeds
+from trt_bisect.data.datasets import digest_of_feeds
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.data.spill import Spill
 from trt_bisect.evaluator.given_inputs import GivenInputs
@@ -95,9 +95,30 @@ def _counting(experiment: Experiment, given: GivenInputs) -> tuple[int, ...]:
     return tuple(k for k in places if judged(compare.at(k, given.references[k]))) or tuple(places)
 
 
-def unseen_inputs(preparation: Preparation, experiment: Experiment, unseen: Dataset, spill: Spill) -> GivenInputs:
-    """Runs FP32 on inputs that the search does not see."""
-    feeds = [spill.kept(sample) for sample in unseen]
-    preparation.progress.stage("FP32 on unseen inputs", len(feeds))
-    labels = [f"{unseen.source} {unseen.place(place)}" for place in range(len(feeds))]
-    return GivenInputs(feeds, _references(preparation, experiment, feeds, spill), labels)
+def unseen_inputs(preparation: Preparation, experiment: Experiment, inputs: AnswerInputs) -> GivenInputs | None:
+    """Runs FP32 on the inputs that the search does not see; those equal to given ones do not count, and are noted.
+
+    Returns:
+        None if there are none.
+    """
+    unseen = preparation.data.unseen
+    if unseen is None:
+        return None
+    given = set(map(digest_of_feeds, inputs.given.feeds))
+    new: dict[str, tuple[int, Feeds]] = {}
+    copies = 0
+    for place, sample in enumerate(unseen):
+        digest = digest_of_feeds(sample)
+        copies += digest in given
+        if digest not in given and digest not in new:
+            new[digest] = place, inputs.spill.kept(sample)
+    if copies:
+        preparation.notes.append(
+            f"{copies} samples of {unseen.source} that were to stay unseen are equal to given ones: they do not count"
+        )
+    if not new:
+        return None
+    preparation.progress.stage("FP32 on unseen inputs", len(new))
+    feeds = [sample for _, sample in new.values()]
+    labels = [f"{unseen.source} {unseen.place(place)}" for place, _ in new.values()]
+    return GivenInputs(feeds, _references(preparation, experiment, feeds, inputs.spill), labels)

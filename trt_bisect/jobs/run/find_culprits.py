@@ -89,6 +89,7 @@ def verdict(answering: AnswerSearch, announced: RunManifest) -> tuple[Report, Me
         experiment.rule,
         files=recipe_of(preparation.options, experiment, measured.recipe.plan),
         notes=[
+            *preparation.notes,
             *range_notes(experiment.network, experiment.builder, overflows),
             *base,
             *broken_off,
