@@ -1,4 +1,4 @@
-"""Folders of pictures: the values that the network is fed, computed here another way, and the sidecar."""
+"""Folders of pictures: the values that the network is fed, computed here another way."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from PIL import Image
 from tests.support import wording
 from trt_bisect import BadInput, open_dataset
 from trt_bisect.data.feeds import TensorSpec
-from trt_bisect.data.preprocessing import SIDECAR, Preprocessing, preprocessing, read_sidecar
+from trt_bisect.data.preprocessing import Preprocessing, preprocessing
+from trt_bisect.jobs.options.measuring import RunOptions
+from trt_bisect.jobs.options.tables import read_config, readers
 
 F32 = np.dtype(np.float32)
 NCHW = (TensorSpec("x", F32, (1, 3, 4, 6)),)
@@ -119,21 +121,24 @@ def test_a_photograph_lying_on_its_side_is_turned(tmp_path, pixels):
     np.testing.assert_array_equal(found[0], np.rot90(pixels, -1).transpose(2, 0, 1))
 
 
-def test_what_was_asked_for_is_used_again(folder):
-    asked = fed(folder, NCHW, **IMAGENET, colors="bgr")
-    assert read_sidecar(folder) == Preprocessing(**IMAGENET, colors="bgr", scale=255.0)
-    for before, again in zip(asked, fed(folder, NCHW), strict=True):
-        np.testing.assert_array_equal(before, again)
-    other = fed(folder, NCHW, colors="rgb")[0]
-    np.testing.assert_allclose(
-        other[0, 0], (np.asarray(Image.open(folder / "a.png"))[:, :, 0] / 255 - 0.485) / 0.229, rtol=1e-4
-    )
-    assert read_sidecar(folder).colors == "rgb"
+def test_options_count_for_one_command_and_are_never_merged(folder, pixels):
+    fed(folder, NCHW, scale=255, colors="bgr")
+    of_pixels = fed(folder, NCHW, mean="123.7,116.3,103.5")[0]
+    np.testing.assert_allclose(of_pixels[0, 2], pixels[:, :, 2] - 103.5, rtol=1e-4, atol=1e-4)
+    plain = fed(folder, NCHW)[0]
+    np.testing.assert_allclose(plain[0, 0], pixels[:, :, 0] / 255.0, rtol=1e-6)
+    assert sorted(path.name for path in folder.iterdir()) == ["a.png", "b.png"]
 
 
-def test_nothing_asked_for_writes_nothing(folder):
-    fed(folder, NCHW)
-    assert not (folder / SIDECAR).exists()
+def test_options_of_version_0_2_are_named_and_not_taken(folder):
+    old = folder / "preprocessing.toml"
+    old.write_text("scale = 255.0\nmean = [0.485, 0.456, 0.406]\n")
+    with pytest.raises(BadInput) as refused:
+        fed(folder, NCHW)
+    assert f"--config {old}" in str(refused.value)
+    taken = read_config(old, readers(RunOptions))
+    assert RunOptions(**taken).preprocessing() == Preprocessing(scale=255.0, mean=(0.485, 0.456, 0.406))
+    fed(folder, NCHW, **taken)
 
 
 def test_one_picture_is_one_sample(folder, pixels):
@@ -163,6 +168,15 @@ def test_what_cannot_be_done(folder, asked, specs, words):
     assert words in str(refused.value)
 
 
+def test_a_refusal_names_only_the_options_given(folder):
+    uint8 = (TensorSpec("x", np.dtype(np.uint8), (1, 3, 4, 6)),)
+    with pytest.raises(BadInput) as refused:
+        fed(folder, uint8, std=2)
+    assert "--std" in refused.value.remedy
+    assert "--mean" not in refused.value.remedy
+    assert "--scale" not in refused.value.remedy
+
+
 def test_a_damaged_picture_is_named(folder):
     (folder / "c.png").write_bytes((folder / "a.png").read_bytes()[:40])
     with pytest.raises(BadInput, match=r"c\.png"):
@@ -173,9 +187,3 @@ def test_sixteen_bits_are_not_cut_off_silently(tmp_path):
     Image.fromarray(np.full((4, 6), 40_000, np.uint16)).save(tmp_path / "deep.png")
     with pytest.raises(BadInput, match=wording.inputs.MORE_THAN_8_BITS):
         fed(tmp_path, NCHW)
-
-
-def test_a_sidecar_with_a_wrong_key(folder):
-    (folder / SIDECAR).write_text("maen = 0.5\n")
-    with pytest.raises(BadInput, match="no key 'maen'"):
-        fed(folder, NCHW)

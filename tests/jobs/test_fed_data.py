@@ -154,7 +154,8 @@ def test_one_command_from_pictures_to_a_recipe(network, random, tmp_path):
     assert of_pictures.similarity["int8"] == pytest.approx(of_arrays.similarity["int8"], abs=1e-6)
     assert of_pictures.made_of["model"] == of_arrays.made_of["model"]
     assert (tmp_path / "run/recipe/network.qdq.onnx").exists()
-    assert any("fed as 8x8, RGB, NCHW, divided by 255" in note for note in of_pictures.notes)
+    assert of_pictures.inputs["pictures"] == {str(tmp_path / "pictures"): "8x8, RGB, NCHW, divided by 255"}
+    assert "pictures" not in of_arrays.inputs
 
 
 def test_a_quiet_sample_of_the_calibration_data_is_not_scaled_otherwise(network, random):

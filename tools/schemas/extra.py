@@ -85,6 +85,7 @@ class InputsFacts:
         median: the median of these.
         faint: samples that were left out because FP32's output on them is almost zero.
         fed: by ``calibration`` and ``judged``, the statistics of each input that the network was fed.
+        pictures: by source of pictures, the way they become inputs: size, colours, scale, mean, standard deviation.
         shapes: by dynamic input, its shape, or the smallest and the largest one.
         warnings: sentences on data that cannot be right.
         part: a sentence on the part of the network that was judged; missing if it was all of it.
@@ -98,6 +99,7 @@ class InputsFacts:
     median: float | None = None
     faint: tuple[int, ...] = ()
     fed: Mapping[str, Mapping[str, FedFacts]] = field(default_factory=dict)
+    pictures: Mapping[str, str] = field(default_factory=dict)
     shapes: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     part: str = ""

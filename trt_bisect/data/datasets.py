@@ -42,6 +42,7 @@ class Dataset:
         length: the number of samples; None if it is known only after an iteration.
         place: from the position of a sample to its position in the data that the user named.
         notes: remarks for the user, a sentence each.
+        pictures: the way pictures become inputs, such as ``224x224, RGB, NCHW, divided by 255``; empty for other data.
     """
 
     source: str
@@ -50,6 +51,7 @@ class Dataset:
     length: int | None = None
     place: Callable[[int], int] = _same_place
     notes: tuple[str, ...] = ()
+    pictures: str = ""
 
     def __iter__(self) -> Iterator[Feeds]:
         empty = True
@@ -212,7 +214,7 @@ def _open_folder(path: Path, specs: tuple[TensorSpec, ...], asked: Preprocessing
 
 def _open_pictures(place: Path, files: list[Path], specs: tuple[TensorSpec, ...], asked: Preprocessing) -> Dataset:
     opened = open_images(place, files, specs, asked)
-    return Dataset(str(place), specs, opened.samples, len(opened), notes=opened.notes)
+    return Dataset(str(place), specs, opened.samples, len(opened), notes=opened.notes, pictures=str(opened.fed))
 
 
 def _read_arrays(path: Path, specs: tuple[TensorSpec, ...]) -> dict[str, np.ndarray]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trt_bisect.data.feeds import Feeds, TensorSpec
-from trt_bisect.data.preprocessing import BGR, GRAY, NCHW, NHWC, RGB, SIDECAR, Preprocessing, read_sidecar, save_sidecar
+from trt_bisect.data.preprocessing import BGR, GRAY, NCHW, NHWC, RGB, Preprocessing
 from trt_bisect.errors import BadInput, first_line
 
 if TYPE_CHECKING:
@@ -21,6 +21,8 @@ SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff",
 _GREY = 114
 """The padding of a letterbox, as in the YOLO family."""
 _CHANNELS = {1: GRAY, 3: RGB}
+_OF_OLD = "preprocessing.toml"
+"""The file in which version 0.2 kept options beside the pictures."""
 
 
 @dataclass(frozen=True)
@@ -113,8 +115,10 @@ def image_input(spec: TensorSpec, asked: Preprocessing) -> ImageInput:
             f"The network's input {spec} takes no {colors} pictures in {layout.upper()}: it has {channels} channels.",
             "Give --colors gray for 1 channel, rgb or bgr for 3, and --layout nhwc where the channels come last.",
         )
-    if spec.dtype == np.uint8 and (asked.mean or asked.std or asked.scale not in (None, 1.0)):
-        raise BadInput(f"The network's input {spec} takes pixels as they are.", "Leave out --mean, --std and --scale.")
+    given = {"--mean": asked.mean, "--std": asked.std, "--scale": None if asked.scale == 1.0 else asked.scale}
+    scaling = [option for option, value in given.items() if value is not None]
+    if spec.dtype == np.uint8 and scaling:
+        raise BadInput(f"The network's input {spec} takes pixels as they are.", f"Leave out {' and '.join(scaling)}.")
     for word, values in (("mean", asked.mean), ("std", asked.std)):
         if values is not None and len(values) not in (1, 1 if colors == GRAY else 3):
             raise BadInput(f"--{word} has {len(values)} numbers.", f"Give one, or one for each channel ({colors}).")
@@ -126,7 +130,7 @@ def _size(spec: TensorSpec, asked: Preprocessing, edges: list[int | None]) -> tu
     if any(edge not in (None, want) for edge, want in zip(edges, wanted, strict=True)):
         raise BadInput(
             f"--resize {wanted[0]}x{wanted[1]} does not fit the network's input {spec}.",
-            f"Leave it out; {SIDECAR} beside the pictures may hold it too.",
+            "Leave it out.",
         )
     return wanted[0], wanted[1]
 
@@ -182,8 +186,6 @@ class ImageFiles:
 def open_images(place: Path, files: list[Path], specs: tuple[TensorSpec, ...], asked: Preprocessing) -> ImageFiles:
     """Opens pictures.
 
-    What is asked for is saved in the folder's sidecar. What the sidecar says holds where nothing is asked for.
-
     Args:
         place: a folder, or one picture.
         files: the pictures.
@@ -191,24 +193,24 @@ def open_images(place: Path, files: list[Path], specs: tuple[TensorSpec, ...], a
         asked: the way they become the input, as the user gave it.
 
     Raises:
-        BadInput: the network takes no pictures, or more than one input; or there are too few for one sample.
+        BadInput: the network takes no pictures, or more than one input; there are too few for one sample; or nothing
+            is asked for, and the folder holds options of version 0.2.
     """
     if len(specs) != 1:
         raise BadInput(
             f"'{place}' holds pictures, and the network has {len(specs)} inputs: " + ", ".join(map(str, specs)) + ".",
             "Give a function that returns all of them, as module:function.",
         )
-    folder = place if place.is_dir() else place.parent
-    before = read_sidecar(folder)
-    merged = asked.over(before or Preprocessing())
-    fed = image_input(specs[0], merged)
+    old = (place if place.is_dir() else place.parent) / _OF_OLD
+    if asked == Preprocessing() and old.is_file():
+        raise BadInput(
+            f"'{old}' holds options of an earlier version, which are no longer taken from there.",
+            f"Give --config {old} to feed the pictures as it says, or remove it.",
+        )
+    fed = image_input(specs[0], asked)
     if len(files) < fed.batch:
         raise BadInput(f"'{place}' holds {len(files)} pictures, the network takes {fed.batch} at a time.", "Give more.")
     notes = [f"the {len(files)} pictures of {place} are fed as {fed}"]
-    if merged != (before or Preprocessing()) and save_sidecar(folder, merged):
-        notes[0] += f"; saved in {folder / SIDECAR} for the next time"
-    elif merged == before:
-        notes[0] += f", as {folder / SIDECAR} says"
     if len(files) % fed.batch:
         notes.append(f"the last {len(files) % fed.batch} pictures of {place} are left out: they fill no batch")
     return ImageFiles(tuple(files), fed, tuple(notes))

@@ -1,30 +1,19 @@
-"""Preprocessing of images for a network: size, colours, scale, mean and standard deviation; saved beside the images."""
+"""Preprocessing of images for a network: size, colours, scale, mean and standard deviation."""
 
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
-from trt_bisect.errors import BadInput, first_line
-from trt_bisect.support.files import write_whole
+from trt_bisect.errors import BadInput
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
-SIDECAR = "preprocessing.toml"
-"""The file beside the images that holds how they are fed."""
 NCHW, NHWC = "nchw", "nhwc"
 LAYOUTS = (NCHW, NHWC)
 RGB, BGR, GRAY = "rgb", "bgr", "gray"
 COLORS = (RGB, BGR, GRAY)
 _SIZE = re.compile(r"(\d+)(?:[x,](\d+))?")
-_HEAD = "# How trt-bisect feeds the images of this folder. Options on the command line come before these.\n"
 
 
 @dataclass(frozen=True)
@@ -78,47 +67,21 @@ class Preprocessing:
         in_pixels = any(abs(value) > 1.0 for value in (*(self.mean or ()), *(self.std or ())))
         return 1.0 if in_pixels else 255.0
 
-    def over(self, other: Preprocessing) -> Preprocessing:
-        """Returns these wishes; the ones that are not set here are those of ``other``."""
-        own = {each.name: getattr(self, each.name) for each in fields(self)}
-        return replace(other, **{name: value for name, value in own.items() if value not in (None, False)})
 
-    def saved(self) -> str:
-        """Returns the text of the sidecar: the options that were given, and always the scale."""
-        lines = [f"scale = {float(self.divisor)!r}"]
-        for each in fields(self):
-            value = getattr(self, each.name)
-            if each.name == "scale" or value in (None, False):
-                continue
-            shown = list(value) if isinstance(value, tuple) else value
-            lines.append(f"{each.name} = {_toml(shown)}")
-        return _HEAD + "\n".join(lines) + "\n"
-
-
-def preprocessing(values: Mapping[str, Any], where: str = "") -> Preprocessing:
+def preprocessing(values: Mapping[str, Any]) -> Preprocessing:
     """Makes a ``Preprocessing`` of values as users write them.
 
     Args:
         values: the values by name. A mean or standard deviation is a number, a sequence, or a text ``0.5,0.4,0.3``; a
             size is a number, two numbers, or a text ``480x640``, height first.
-        where: the file that holds the values, for messages.
 
     Raises:
         BadInput: a value cannot be used.
     """
     readers: dict[str, Callable[[Any], Any]] = {"mean": numbers, "std": numbers, "resize": size, "scale": _number}
-    known = {each.name for each in fields(Preprocessing)}
-    for name in values:
-        if name not in known:
-            raise BadInput(f"{where}: there is no key '{name}'.", f"The keys are {', '.join(sorted(known))}.")
-    try:
-        given: dict[str, Any] = {name: value for name, value in values.items() if value is not None}
-        given.update({name: read(given[name]) for name, read in readers.items() if name in given})
-        return Preprocessing(**given)
-    except BadInput as error:
-        if not where:
-            raise
-        raise BadInput(f"{where}: {error.problem}", error.remedy) from None
+    given: dict[str, Any] = {name: value for name, value in values.items() if value is not None}
+    given.update({name: read(given[name]) for name, read in readers.items() if name in given})
+    return Preprocessing(**given)
 
 
 def numbers(value: Any) -> tuple[float, ...]:
@@ -161,36 +124,5 @@ def _number(value: Any) -> float:
     return numbers(value)[0]
 
 
-def read_sidecar(folder: Path) -> Preprocessing | None:
-    """Returns what the sidecar of a folder of images says; None if there is none.
-
-    Raises:
-        BadInput: the file cannot be read, or a value cannot be used.
-    """
-    file = folder / SIDECAR
-    if not file.is_file():
-        return None
-    try:
-        values = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise BadInput(f"'{file}' cannot be read: {first_line(error)}", "Correct it, or remove it.") from error
-    return preprocessing(values, str(file))
-
-
-def save_sidecar(folder: Path, asked: Preprocessing) -> bool:
-    """Writes the sidecar of a folder of images; returns false if the folder cannot be written."""
-    try:
-        write_whole(folder / SIDECAR, asked.saved().encode())
-    except BadInput:
-        return False
-    return True
-
-
 def _listed(values: Sequence[float]) -> str:
     return ",".join(f"{value:g}" for value in values)
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return f'"{value}"' if isinstance(value, str) else repr(value)

@@ -13,7 +13,7 @@ from trt_bisect.data.statistics import MOST_SAMPLES, FedInput, statistics
 from trt_bisect.model.network import Network
 from trt_bisect.support.plain_json import shape_text
 
-FED, WARNINGS, SHAPES, PART = "fed", "warnings", "shapes", "part"
+FED, WARNINGS, SHAPES, PART, PICTURES = "fed", "warnings", "shapes", "part", "pictures"
 """The keys in ``Report.inputs``."""
 
 
@@ -29,9 +29,15 @@ class FedData:
         self._network, self._say = network, say
         self._calibration: tuple[FedInput, ...] = ()
         self._calibrated_with = ""
+        self._pictures: dict[str, str] = {}
         self._warnings: list[str] = []
         if network.part:
             say(f"PART: {network.part}")
+
+    def opened(self, data: Dataset) -> None:
+        """Keeps how pictures become inputs, if the data are pictures."""
+        if data.pictures:
+            self._pictures[data.source] = data.pictures
 
     def calibrated_with(self, data: Dataset) -> None:
         """Looks at the calibration data, at most 100 samples of them."""
@@ -50,7 +56,8 @@ class FedData:
 
         Returns:
             Facts for ``Report.inputs``: ``fed``, by ``calibration`` and ``judged`` the statistics of each input;
-            ``shapes``, of dynamic inputs; ``warnings``, sentences; ``part``, a sentence if a part is judged alone.
+            ``pictures``, by source the way pictures become inputs; ``shapes``, of dynamic inputs; ``warnings``,
+            sentences; ``part``, a sentence if a part is judged alone.
         """
         fed = statistics(feeds[:MOST_SAMPLES])
         seen = {each.name: each.absmax for each in self._calibration} or reach_of_scales(ranges.scales)
@@ -61,6 +68,8 @@ class FedData:
         facts: dict[str, Any] = {
             FED: {name: _facts(each) for name, each in (("calibration", self._calibration), ("judged", fed)) if each}
         }
+        if self._pictures:
+            facts[PICTURES] = dict(self._pictures)
         if not self._network.is_static:
             facts[SHAPES] = _shapes(feeds)
         if self._network.part:

@@ -124,5 +124,6 @@ class GivenData:
     def open(self, source: Any) -> Dataset:
         """The samples of a source, for the inputs of the network."""
         opened = open_dataset(content_of(source), self._network.inputs, pictures=self._options.preprocessing())
+        self.fed.opened(opened)
         self._notes += [note for note in opened.notes if note not in self._notes]
         return opened

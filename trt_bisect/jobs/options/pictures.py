@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from trt_bisect.data.preprocessing import COLORS, LAYOUTS, SIDECAR, Preprocessing, preprocessing
+from trt_bisect.data.preprocessing import COLORS, LAYOUTS, Preprocessing, preprocessing
 from trt_bisect.jobs.options.declare import Options, option
 from trt_bisect.jobs.options.kinds import NUMBER, NUMBERS, SIZE, SWITCH
 
@@ -47,8 +47,7 @@ class PictureOptions(Options):
         None,
         choices=LAYOUTS,
         noun="layout",
-        help=f"Of the input. What is given of all these is saved beside the pictures, in {SIDECAR}, and holds there "
-        "the next time.",
+        help="Of the input.",
         otherwise="as the input's shape tells",
     )
 

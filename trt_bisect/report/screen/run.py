@@ -220,10 +220,10 @@ def _inputs(report: Report, answer: AnswerFacts, console: Console) -> Table | No
 
 
 def _fed(report: Report) -> Text | None:
-    """Returns a line for each input: the values that the calibration and the judged inputs hold; None without any."""
+    """Returns lines on the way pictures are fed, and on the values of each input; None without any."""
     fed = report.inputs.get("fed") or {}
     names = list(dict.fromkeys(name for inputs in fed.values() for name in inputs))
-    lines = []
+    lines = [f"Pictures of {source}: {way}." for source, way in (report.inputs.get("pictures") or {}).items()]
     for name in names[:_FED]:
         spreads = [f"{SEEN_BY.get(by, by)} {_spread(inputs[name])}" for by, inputs in fed.items() if name in inputs]
         lines.append(f"Fed {name}: {'; '.join(spreads)}.")
