@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from trt_bisect.analyzer.doubts import CLIPPED, DISAGREE, HIDDEN, SHORT, VANISHED, doubts
+from trt_bisect.analyzer.doubts import CLIPPED, CONSTANT, DISAGREE, HIDDEN, SHORT, VANISHED, constant_outputs, doubts
 from trt_bisect.analyzer.judge import compare_arrays, make_rule
 from trt_bisect.analyzer.metrics import BUILT_IN
 from trt_bisect.evaluator.trial import MEASURED, OutputFigures, Trial
@@ -65,6 +65,36 @@ def test_an_output_that_never_comes_near_its_largest_value(random):
         beyond = np.abs(reference) > share * largest
         output = np.where(beyond, share * largest * random.uniform(0.8, 1, reference.shape), reference)
         assert kinds(reference, output) == expected
+
+
+def constant(*references, rule=RULE):
+    """The kinds of doubts, and the number of notes, on FP32's outputs for some inputs."""
+    found, notes = constant_outputs(rule, references)
+    return [doubt.kind for doubt in found], len(notes)
+
+
+def test_fp32_outputs_that_do_not_depend_on_the_input(random):
+    dead, alive, other = np.zeros((1, 5), np.float32), *random.normal(size=(2, 1, 5)).astype(np.float32)
+    assert constant({"y": dead}) == ([CONSTANT], 0)
+    assert constant({"y": alive}) == ([], 0)
+    assert constant({"y": alive}, {"y": alive.copy()}) == ([CONSTANT], 0)
+    assert constant({"y": alive}, {"y": other}) == ([], 0)
+    assert constant({"y": dead}, {"y": other}) == ([], 0)
+
+
+def test_the_same_class_with_other_logits_is_no_doubt(random):
+    logits = np.float32([[9, 1, 0]]) + random.normal(0, 0.1, (6, 1, 3)).astype(np.float32)
+    references = [{"logits": row, "label": np.array([0])} for row in logits]
+    assert constant(*references) == ([], 0)
+    assert constant(*references, rule=make_rule(BUILT_IN["cosine"], 0.9, outputs=("label",))) == ([], 0)
+    assert constant(*({"label": each["label"]} for each in references)) == ([], 0)
+
+
+def test_one_constant_output_among_others_is_a_note(random):
+    anchors = random.normal(size=(1, 8)).astype(np.float32)
+    references = [{"scores": random.normal(size=(1, 8)).astype(np.float32), "anchors": anchors} for _ in range(3)]
+    assert constant(*references) == ([], 1)
+    assert constant(*references, rule=make_rule(BUILT_IN["cosine"], 0.9, outputs=("anchors",))) == ([CONSTANT], 0)
 
 
 def shares(classes, sure, count=5):

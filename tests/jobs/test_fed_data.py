@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
+import onnxruntime as ort
 import pytest
 
 import trt_bisect
@@ -59,6 +60,27 @@ def test_pixels_of_0_to_255_are_told_first_and_do_not_pass(network, random):
     assert report.exit_code == 1
     assert run(network, pixels, threshold=0.5, accept=True).exit_code == 0
     assert run(network, pixels / 255, threshold=0.5).exit_code == 0
+
+
+@pytest.mark.parametrize("options", [{}, {"task": "classify"}])
+def test_a_network_that_is_dead_on_its_data_does_not_pass(tmp_path, random, options):
+    """The bias of its first layer is for pixels of 0 to 255. On 0 to 1 the Relu gives 0, and the last bias is left."""
+    sketch = Sketch(seed=4)
+    x = sketch.node("Relu", [sketch.conv("x", "first", 3, 6)], "relu")
+    pooled = sketch.node("Flatten", [sketch.node("GlobalAveragePool", [x], "pool")], "flat")
+    sketch.dense(pooled, "last", 6, 4)
+    model = sketch.model({"x": [1, 3, 8, 8]}, {"last_bias_out": [1, 4]})
+    scale_constant(model, "first.bias", lambda bias: bias - 50)
+    path = tmp_path / "dead.onnx"
+    onnx.save(model, path)
+    data = random.random((8, 3, 8, 8), np.float32)
+    session = ort.InferenceSession(path)
+    for sample in data:
+        np.testing.assert_array_equal(session.run(None, {"x": sample[None]}), session.run(None, {"x": data[:1]}))
+    report = run(path, data, **options)
+    assert (report.summary.splitlines()[0].split(":")[0], report.exit_code) == ("DOUBTED", 1)
+    assert run(path, data, accept=True, **options).exit_code == 0
+    assert run(path, 255 * data - 60, **options).exit_code == 0
 
 
 def test_a_network_for_pixels_takes_them(network, random):

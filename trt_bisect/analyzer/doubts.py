@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from trt_bisect.analyzer.judge import Rule
+import numpy as np
+
+from trt_bisect.analyzer.judge import Rule, outputs_to_judge
 from trt_bisect.analyzer.metrics import EXACT_SQNR, RELATIVE
 from trt_bisect.analyzer.slices import output_of
+from trt_bisect.builder.base import Outputs
 from trt_bisect.evaluator.trial import OutputFigures, Trial
 
 HIDDEN, CLIPPED, SHORT, VANISHED, DISAGREE = "hidden group", "clipped", "short", "class vanished", "metrics disagree"
+CONSTANT = "constant FP32 output"
 """The kinds of doubts."""
 _CLIPPED_REACH, _CLIPPED_SHARE = 0.9, 0.05
 """An output is clipped noticeably if it reaches less than this share of FP32's largest magnitude, and at least this
@@ -95,6 +99,36 @@ def _vanished(name: str, classes: tuple[int, ...]) -> str:
     more = f" and {len(classes) - _SHOWN_CLASSES} more" if len(classes) > _SHOWN_CLASSES else ""
     noun = "class" if len(classes) == 1 else "classes"
     return f"'{name}' lost {noun} {shown}{more}: INT8 never predicts it where FP32 is sure of it."
+
+
+def constant_outputs(rule: Rule, references: Sequence[Outputs]) -> tuple[tuple[Doubt, ...], tuple[str, ...]]:
+    """Returns doubts if none of the judged outputs depends on the input in FP32, else notes on those that do not.
+
+    Such an output is 0 everywhere, or equal in every bit on all inputs, of which there are at least two. Integers, such
+    as labels and shapes, may well be equal and are left out.
+
+    Args:
+        rule: the rule; where it judges a task, all outputs count.
+        references: FP32's outputs for each input; the inputs differ.
+    """
+    floats = [name for name in outputs_to_judge(references[0]) if references[0][name].dtype.kind == "f"]
+    named = {output_of(name) for name in rule.outputs}
+    judged = [name for name in floats if name in named] or floats
+    constant = {name: text for name in judged if (text := _constant(name, [found[name] for found in references]))}
+    if judged and len(constant) == len(judged):
+        wrong = "A comparison with it says nothing. Check that the data is scaled and ordered as in training."
+        return tuple(Doubt(name, CONSTANT, f"{text}. {wrong}") for name, text in constant.items()), ()
+    return (), tuple(f"{text[0].lower()}{text[1:]}: it says nothing on this plan" for text in constant.values())
+
+
+def _constant(name: str, arrays: Sequence[np.ndarray]) -> str:
+    """Returns a sentence, without its full stop, on an output that does not depend on the input; else an empty text."""
+    inputs = "the input" if len(arrays) == 1 else f"all {len(arrays)} inputs"
+    if not any(array.any() for array in arrays):
+        return f"Output '{name}' of FP32 itself is 0 everywhere on {inputs}"
+    if len(arrays) > 1 and all(np.array_equal(array, arrays[0]) for array in arrays):
+        return f"Output '{name}' of FP32 itself is the same on {inputs}"
+    return ""
 
 
 def _on_worst_input(figures: OutputFigures) -> tuple[float | None, float | None]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from trt_bisect.analyzer.doubts import doubts
+from trt_bisect.analyzer.doubts import constant_outputs, doubts
 from trt_bisect.analyzer.judge import Rule
 from trt_bisect.evaluator.given_inputs import GivenInputs
 from trt_bisect.evaluator.trial import Trial
@@ -93,9 +93,7 @@ def answer_facts(answer: Answer) -> AnswerFacts:
         margin=answer.margin.share,
         spared=answer.margin.spared,
         half_gain=_half_gain(answer),
-        doubts=(*(doubt.text for doubt in doubts(rule, answer.restored)), *_on_unseen(rule, answer, unseen))
-        if answer.meets
-        else (),
+        doubts=tuple(_doubts(answer, unseen)) if answer.meets else (),
         confidence=confidence(grounds, rule),
     )
 
@@ -109,6 +107,14 @@ def refused_by_default(answer: Answer) -> list[str]:
         f"ONNX Runtime with default options refuses the recipe's file: {reason}. Load it with basic optimisations "
         "(docs/howto/qat.md)"
     ]
+
+
+def _doubts(answer: Answer, unseen: Held | None) -> Iterator[str]:
+    """Yields the sentences that contradict a recipe that meets the threshold."""
+    rule = answer.experiment.rule
+    constant, _ = constant_outputs(rule, answer.given.references)
+    yield from (doubt.text for doubt in (*constant, *doubts(rule, answer.restored)))
+    yield from _on_unseen(rule, answer, unseen)
 
 
 def _half_gain(answer: Answer) -> PlanFigures | None:

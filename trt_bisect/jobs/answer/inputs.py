@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from trt_bisect.analyzer.doubts import constant_outputs
 from trt_bisect.builder.base import Outputs
 from trt_bisect.data.datasets import digest_of_feeds
 from trt_bisect.data.feeds import Feeds
@@ -51,6 +52,7 @@ def answer_inputs(preparation: Preparation, experiment: Experiment) -> Iterator[
         if others:
             preparation.progress.stage("FP32 on all inputs", len(others))
         references = [*known, *_references(preparation, experiment, others, spill)]
+        preparation.notes += constant_outputs(experiment.rule, references)[1]
         given = GivenInputs(feeds, references, labels)
         counting = _counting(experiment, given)
         give_back_arena()
