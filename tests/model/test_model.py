@@ -108,11 +108,36 @@ def test_opset_11_is_converted(tmp_path):
     assert [layer.name for layer in network.layers] == ["conv", "pool", "squeeze", "relu"]
 
 
-def test_opset_10_is_refused(tmp_path):
+@pytest.mark.parametrize("opset", [9, 10])
+def test_opsets_9_and_10_are_converted_and_noted(opset, tmp_path):
+    """Attributes became inputs (Clip, Pad, Slice); initializers are inputs too, as in IR version 3."""
+    sketch = Sketch(7)
+    x = sketch.node("Clip", [sketch.conv("x", "conv", 3, 4)], "clip", min=0.0, max=0.5)
+    x = sketch.node("Pad", [x], "pad", pads=[0, 0, 1, 1, 0, 0, 1, 1])
+    scales = sketch.constant("scales", [1, 1, 2, 2])
+    x = sketch.node("Upsample" if opset == 9 else "Resize", [x, scales], "up", mode="nearest")
+    bounds = [sketch.constant(name, [value], np.int64) for name, value in (("from", 1), ("to", 9), ("axis", 2))]
+    cut = {"axes": [2], "starts": [1], "ends": [9]} if opset == 9 else {}
+    x = sketch.node("Slice", [x, *([] if cut else bounds)], "slice", **cut)
+    axes = sketch.node("Squeeze", [sketch.node("GlobalAveragePool", [x], "pool")], "squeeze", axes=[2, 3])
+    sketch.nodes.append(helper.make_node("Softmax", [axes], ["y"], name="softmax"))
+    model = sketch.model({"x": [1, 3, 8, 8]}, {"y": [1, 4]}, opset=opset)
+    model.ir_version = 3
+    model.graph.input.extend(
+        helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims) for tensor in model.graph.initializer
+    )
+    values = np.random.default_rng(0).normal(size=(1, 3, 8, 8)).astype(np.float32)
+    network = same_as_the_file(networks.save(model, tmp_path), {"x": values})
+    assert [spec.name for spec in network.inputs] == ["x"]
+    assert network.opset == 13
+    assert len([note for note in network.notes if f"opset {opset}" in note]) == 1
+
+
+def test_opset_8_is_refused(tmp_path):
     sketch = Sketch(7)
     sketch.nodes.append(helper.make_node("Relu", ["x"], ["y"]))
-    path = networks.save(sketch.model({"x": [1]}, {"y": [1]}, opset=10), tmp_path)
-    with pytest.raises(BadInput, match="opset 10"):
+    path = networks.save(sketch.model({"x": [1]}, {"y": [1]}, opset=8), tmp_path)
+    with pytest.raises(BadInput, match="opset 8"):
         load_network(path)
 
 

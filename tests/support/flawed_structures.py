@@ -236,7 +236,6 @@ def half_floats():
 
 PLANTED = {
     "opset too old": (lambda: single("Relu", opset=8), ""),
-    "opset below 11": (lambda: single("Relu", opset=10), ""),
     "opset too new": (lambda: single("Relu", opset=27), ""),
     "operator refused": (lambda: single("Det"), "odd"),
     "operator refused in a body": (refused_inside_a_body, "odd"),

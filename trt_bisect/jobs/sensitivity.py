@@ -46,7 +46,7 @@ def sensitivity(
     as a whole, so only ``both`` is there; for other low precisions than INT8 too.
 
     Args:
-        model: an FP32 ONNX file of opset 11 or later, or a loaded network.
+        model: an FP32 ONNX file of opset 9 or later, or a loaded network.
         options: as listed.
 
     Raises:

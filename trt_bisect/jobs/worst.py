@@ -50,7 +50,7 @@ def worst(model: str | Path | Network, dataset: Any = None, **options: Unpack[Wo
     The data set is read once. In memory are about ``keep`` samples, and a few numbers for each of the others.
 
     Args:
-        model: an ONNX file of opset 11 or later, or a loaded network.
+        model: an ONNX file of opset 9 or later, or a loaded network.
         options: as listed. ``dataset`` may be any iterable of feeds, an endless one too where ``steps`` is given.
 
     Raises:

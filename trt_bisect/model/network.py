@@ -23,7 +23,7 @@ from trt_bisect.model.file import Weights, detach_weights, read_model, weights_d
 from trt_bisect.model.layers import Layer, Rounding, TensorTypes, layers_of
 from trt_bisect.model.low import BF16, FLOAT_TYPES, INT8, FloatType, LowPrecision
 from trt_bisect.model.pair_notes import low_of_pairs, pair_notes, switch_notes
-from trt_bisect.model.prepare import Shapes, infer_shapes, opset_of, prepare
+from trt_bisect.model.prepare import UNNOTED_OPSET, Shapes, infer_shapes, opset_of, prepare
 from trt_bisect.model.quantizer import RoundedWeights
 from trt_bisect.model.residual import Shape
 from trt_bisect.model.surgeon import detached_in
@@ -312,7 +312,7 @@ def load_network(
     low: LowPrecision = INT8,
     base: Precision | None = None,
 ) -> Network:
-    """Reads an ONNX file of opset 11 or later and prepares it for measuring.
+    """Reads an ONNX file of opset 9 or later and prepares it for measuring.
 
     Functions are inlined, constants and BatchNormalization folded, unnamed nodes named, existing Q/DQ pairs removed and
     their scales kept.
@@ -340,7 +340,7 @@ def _prepared(
     low: LowPrecision,
     base: Precision | None,
 ) -> Network:
-    dropped = drop_odd_outputs(model.graph, source)
+    dropped, opset = drop_odd_outputs(model.graph, source), opset_of(model)
     refuse_other_pairs(model.graph, source)
     graph, cut = prepare(model, weights, shapes, source, part, low.oldest_opset(base))
     refuse_integer_layers(graph, source)
@@ -358,6 +358,7 @@ def _prepared(
         layers, base = raised(layers, in_base), Precision.BF16
     if not layers:
         raise BadInput(f"'{source}' has no layers: all of it is constant.", "Give the network as it was exported.")
+    converted = f"the file has opset {opset}: ONNX's own converter made opset {opset_of(skeleton)} of it"
     of_file = (*pair_notes(layers, pairs, low), *type_notes(layers, low, in_type), *base_notes(in_base))
     return Network(
         source=source,
@@ -369,7 +370,15 @@ def _prepared(
         has_pairs=bool(pairs),
         low=low,
         base=base,
-        notes=tuple(chain([cut.note] if cut else (), of_file, dropped, switch_notes(layers))),
+        notes=tuple(
+            chain(
+                [cut.note] if cut else (),
+                [converted] if opset < UNNOTED_OPSET else (),
+                of_file,
+                dropped,
+                switch_notes(layers),
+            )
+        ),
         typed_in_file=in_type is not None,
         part=cut.part if cut else "",
     )

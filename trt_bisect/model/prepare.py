@@ -24,7 +24,8 @@ from trt_bisect.model.file import subgraphs_of_attribute
 from trt_bisect.model.surgeon import bodies_of, import_detached
 from trt_bisect.model.unknown_ops import BEFORE, Cut, add_types, cut_around
 
-MIN_OPSET = 11
+MIN_OPSET, UNNOTED_OPSET = 9, 11
+"""The oldest opset that is read, as by TensorRT; and the oldest whose conversion needs no note."""
 QDQ_OPSET = 13
 """Q/DQ per channel needs the attribute ``axis``, which ONNX has since opset 13."""
 

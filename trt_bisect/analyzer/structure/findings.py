@@ -57,9 +57,6 @@ KINDS: dict[str, Kind] = {
         "TensorRT 10 parses opset 9 to 24.",
         "Export again with opset 13 or later, or convert the file with onnx.version_converter.",
     ),
-    "opset below 11": Kind(
-        NOTE, "TensorRT parses it; trt-bisect itself needs opset 11.", "Export again with opset 13 or later."
-    ),
     "opset too new": Kind(
         WARNING,
         "TensorRT 10.15 parses up to opset 24, 10.0 up to 20; it may refuse operators of a later opset.",

@@ -13,7 +13,7 @@ import onnx
 from trt_bisect.analyzer.structure.findings import Finding, found
 from trt_bisect.analyzer.structure.graph import FileGraph, integer, integers, text
 
-MIN_OPSET, MAX_OPSET, OWN_MIN_OPSET = 9, 24, 11
+MIN_OPSET, MAX_OPSET = 9, 24
 
 REFUSED = frozenset(
     "AffineGrid Bernoulli BitCast BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor CenterCropPad Col2Im Compress "
@@ -54,12 +54,10 @@ _TYPES = frozenset(
 
 
 def opset_findings(graph: FileGraph) -> Iterator[Finding]:
-    """Yields an opset that TensorRT or trt-bisect does not read."""
+    """Yields an opset that TensorRT does not read."""
     opset = f"ONNX opset {graph.opset}"
     if graph.opset < MIN_OPSET:
         yield found("opset too old", "", opset)
-    elif graph.opset < OWN_MIN_OPSET:
-        yield found("opset below 11", "", opset)
     elif graph.opset > MAX_OPSET:
         yield found("opset too new", "", opset)
 

@@ -55,7 +55,7 @@ def recover(
     """Finds the plan that meets the target at the least cost in speed, every step back from it measured to miss.
 
     Args:
-        model: an FP32 ONNX file of opset 11 or later, or a loaded network.
+        model: an FP32 ONNX file of opset 9 or later, or a loaded network.
         options: as listed.
 
     Raises:

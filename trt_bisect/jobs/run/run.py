@@ -47,7 +47,7 @@ def run(
     """Finds the layers that lose the network's accuracy in INT8, and a plan that restores it.
 
     Args:
-        model: an FP32 ONNX file of opset 11 or later, or a loaded network.
+        model: an FP32 ONNX file of opset 9 or later, or a loaded network.
         options: as listed.
 
     Raises:
