@@ -102,6 +102,15 @@ def test_a_dynamic_input_takes_each_picture_in_its_own_size(folder):
     assert {x.shape for x in fed(folder, ANY_SIZE, resize="8x12")} == {(1, 3, 8, 12)}
 
 
+def test_a_fixed_batch_needs_pictures_of_one_size(folder):
+    specs = (TensorSpec("x", F32, (2, 3, None, None)),)
+    assert [x.shape for x in fed(folder, specs)] == [(2, 3, 4, 6)]
+    Image.new("RGB", (3, 2)).save(folder / "aa.png")
+    with pytest.raises(BadInput, match="--resize"):
+        fed(folder, specs)
+    assert [x.shape for x in fed(folder, specs, resize=8)] == [(2, 3, 8, 8)]
+
+
 def test_folders_of_classes_and_a_fixed_batch(tmp_path):
     for place in range(5):
         (tmp_path / f"class{place % 2}").mkdir(exist_ok=True)

@@ -180,6 +180,32 @@ def test_one_command_from_pictures_to_a_recipe(network, random, tmp_path):
     assert "pictures" not in of_arrays.inputs
 
 
+def detector_of_any_size(folder):
+    """Two strides of 2, and what comes back from the second one is concatenated: sizes must be multiples of 4."""
+    sketch = Sketch(seed=4)
+    half = sketch.conv("x", "half", 3, 8, strides=[2, 2])
+    quarter = sketch.conv(half, "quarter", 8, 8, strides=[2, 2])
+    back = sketch.node("Resize", [quarter, "", sketch.constant("scales", [1, 1, 2, 2])], "back", mode="nearest")
+    sketch.conv(sketch.node("Concat", [half, back], "both", axis=1), "head", 16, 6)
+    onnx.save(sketch.model({"x": ["n", 3, "h", "w"]}, {"head_out": ["n", 6, "a", "b"]}), folder / "net.onnx")
+    return folder / "net.onnx"
+
+
+def test_pictures_whose_own_sizes_a_network_does_not_take(tmp_path, random):
+    from PIL import Image
+
+    network, pictures = detector_of_any_size(tmp_path), tmp_path / "pictures"
+    pictures.mkdir()
+    for place, size in enumerate([(32, 40), (30, 41), (28, 44)]):
+        Image.fromarray(random.integers(0, 256, (*size, 3), np.uint8)).save(pictures / f"{place}.png")
+    options = {"resize": "32x32", "letterbox": True}
+    for given in ({"calibration": str(pictures)}, {"calibration": None, "inputs": str(pictures), "low": "fp16"}):
+        with pytest.raises(trt_bisect.TrtBisectError) as refused:
+            run(network, **given)
+        assert "--resize 320x320 --letterbox" in refused.value.remedy
+        assert run(network, **given, **options).inputs["shapes"] == {"x": "1x3x32x32"}
+
+
 def test_a_quiet_sample_of_the_calibration_data_is_not_scaled_otherwise(network, random):
     data = random.random((8, 3, 8, 8), np.float32)
     data[3] *= 0.02

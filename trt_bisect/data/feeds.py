@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,3 +22,16 @@ class TensorSpec:
 
     def __str__(self) -> str:
         return f"'{self.name}' {self.dtype}[{', '.join('?' if d is None else str(d) for d in self.shape)}]"
+
+
+def size_remedy(shapes: Iterable[Sequence[int | None]], otherwise: str) -> str:
+    """Returns the remedy for a sample that a network refuses: one size, if an input takes pictures of any size.
+
+    Such a network may take many sizes, and not all: where it concatenates, those that its strides divide.
+
+    Args:
+        shapes: those of the network's inputs, None or 0 for a dynamic axis.
+        otherwise: the remedy of a network with no such input.
+    """
+    free = any(len(shape) == 4 and (not any(shape[1:3]) or not any(shape[2:])) for shape in shapes)
+    return "Pictures come in their own sizes: make them one with --resize 320x320 --letterbox." if free else otherwise

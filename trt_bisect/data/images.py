@@ -167,6 +167,11 @@ class ImageFiles:
         files, name = iter(self.files), self.fed.spec.name
         for _ in range(len(self)):
             rows = [self._read(file) for file in islice(files, self.fed.batch)]
+            if len({row.shape for row in rows}) > 1:
+                raise BadInput(
+                    f"The network takes {self.fed.batch} pictures at a time, and those of a batch differ in size.",
+                    "Make them one size with --resize 320x320 --letterbox.",
+                )
             yield {name: np.stack(rows) if len(self.fed.spec.shape) == 4 else rows[0]}
 
     def _read(self, file: Path) -> np.ndarray:

@@ -33,7 +33,7 @@ from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.calibration.usable import keeping_unusable_high, refuse_without_low
 from trt_bisect.cluster.open import STAYS_HERE, open_cluster
 from trt_bisect.data.datasets import Dataset, digest_of_feeds, profile_shapes
-from trt_bisect.data.feeds import Feeds
+from trt_bisect.data.feeds import Feeds, size_remedy
 from trt_bisect.driver.suspects.curves import FULL
 from trt_bisect.errors import BadInput, NothingMeasured, TrialFailed
 from trt_bisect.evaluator.rebuild import Compare, RebuildEvaluator, TrialStore
@@ -299,7 +299,7 @@ class Preparation:
             raise BadInput(
                 f"The worst input cannot be searched for, FP32 or full {self.network.low.title} does not run: "
                 f"{failure.message}",
-                "Give --input with the input to judge on.",
+                self._remedy("Give --input with the input to judge on."),
             ) from failure
         finally:
             give_back_memory()
@@ -344,10 +344,13 @@ class Preparation:
         except TrialFailed as failure:
             raise NothingMeasured(
                 f"The FP32 network cannot be run: {failure.message}",
-                f"Check '{self.network.source}' with its engine alone.",
+                self._remedy(f"Check '{self.network.source}' with its engine alone."),
             ) from failure
         self.notes += nonfinite_in_reference(reference).values()
         return reference
+
+    def _remedy(self, otherwise: str) -> str:
+        return size_remedy([spec.shape for spec in self.network.inputs], otherwise)
 
     def _judged_outputs(self, reference: Sequence[Outputs]) -> tuple[str, ...]:
         """The outputs that are judged; those left out are noted."""

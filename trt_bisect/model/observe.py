@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import onnx
 
-from trt_bisect.data.feeds import Feeds
+from trt_bisect.data.feeds import Feeds, size_remedy
 from trt_bisect.errors import BadInput, TrialFailed, first_line
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import Written
 from trt_bisect.model.segments import Segments
 from trt_bisect.model.session import make_session
+from trt_bisect.support.plain_json import shape_text
 from trt_bisect.support.threads import ThreadsIfLong
 
 
@@ -93,6 +94,7 @@ class Observer:
 
     def __init__(self, written: Written, groups: Sequence[Sequence[str]], source: str) -> None:
         self._groups, self._source = [list(names) for names in groups], source
+        self._shapes = [[d.dim_value for d in each.type.tensor_type.shape.dim] for each in written.model.graph.input]
         self._segments = Segments(written, groups) if len(groups) > 1 else None
         self.types: dict[str, str] = {}
         if self._segments is None:
@@ -109,9 +111,10 @@ class Observer:
         Raises:
             BadInput: ONNX Runtime refuses the sample.
         """
+        shapes = ", ".join(f"'{name}' {shape_text(array.shape)}" for name, array in feeds.items())
         seen = self._at_once(feeds) if self._segments is None else self._segments.run(feeds)
         while True:
-            with self._errors_named(f" on sample {position}"):
+            with self._errors_named(f" on sample {position} ({shapes})"):
                 values = next(seen, None)
             if values is None:
                 return
@@ -134,7 +137,7 @@ class Observer:
         except Exception as error:
             raise BadInput(
                 f"ONNX Runtime cannot run '{self._source}'{where}: {first_line(error)}",
-                "Check the sample's shapes and values.",
+                size_remedy(self._shapes, "Check the sample's shapes and values."),
             ) from error
 
 
