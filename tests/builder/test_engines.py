@@ -96,8 +96,29 @@ def test_an_engine_asked_for_by_name_is_taken_or_refused_with_the_reason(machine
         choose_engine("openvino")
 
 
-def test_the_list_names_every_engine(machine):
+@pytest.mark.parametrize(
+    ("version", "numpy", "told"),
+    [
+        ("8.6.0", "2.2.6", True),
+        ("10.15.1.29", "2.4.6", True),
+        ("8.6.0", "1.26.4", False),
+        ("10.16.0.72", "2.2.6", False),
+        ("11.4.0.106", "2.2.6", False),
+    ],
+)
+def test_the_numpy_that_goes_with_a_version_is_named(machine, monkeypatch, version, numpy, told):
+    """The versions are those that tools/binding_facts.py ran: docs/evidence/README.md has its table."""
+    machine({"tensorrt": version})
+    monkeypatch.setattr(engines.np, "__version__", numpy)
+    status = engine_status("tensorrt")
+    assert status.usable
+    assert ("numpy<2" in status.note) is told
+    assert ("numpy<2" in engines_table((status,)).columns[4]._cells[0]) is told
+
+
+def test_the_list_names_every_engine(machine, monkeypatch):
     machine({"tensorrt": "10.3.0"})
+    monkeypatch.setattr(engines.np, "__version__", "1.26.4")
     listed = {status.name: status for status in list_engines()}
     assert list(listed) == ["onnxruntime", "tensorrt", "tensorrt-rtx"]
     assert listed["tensorrt"] == EngineStatus("tensorrt", "10.3.0", ("weak", "strong"), str(H200))

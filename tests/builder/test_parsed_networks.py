@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from tests.support.fake_tensorrt import FLOAT, TRT, DataType, Definition, FakeLayer, Tensor
+from tests.support.fake_tensorrt import FLOAT, TRT, DataType, Definition, FakeLayer, Tensor, misread
 from tests.support.networks import Sketch, save
 from trt_bisect.builder.tensorrt_build import creation_flags, parse_file, start_tensorrt
 from trt_bisect.builder.tensorrt_module import RTX
@@ -44,14 +44,18 @@ def matmuls(sketch):
     return sketch.model({"x": ["n", 4, 8]}, {"mm2_out": ["n", 4, 5]})
 
 
-@pytest.fixture(params=["8.6", "10"])
+@pytest.fixture(params=["8.6", "10", "10 with NumPy 2"])
 def parse(request, tmp_path):
     def make(draw):
         network = load_network(save(draw(Sketch(3)), tmp_path))
         rt = start_tensorrt(RTX)
         parsed = parse_file(rt, tmp_path / "network.onnx", creation_flags(rt.module, ()))
         named = {layer.name for layer in network.layers} | {"w1", "b1", "w2"}
-        return network, copied(parsed.network, named if request.param == "8.6" else None)
+        definition = copied(parsed.network, named if request.param == "8.6" else None)
+        if request.param.endswith("NumPy 2"):
+            for layer in definition.layers:
+                layer.weights = None if layer.weights is None else misread(layer.weights)
+        return network, definition
 
     return make
 

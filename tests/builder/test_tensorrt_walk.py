@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import pytest
 
-from tests.support.fake_tensorrt import FLOAT, TRT, DataType, Definition, make_network, parsed
+from tests.support.fake_tensorrt import FLOAT, TRT, DataType, Definition, make_network, misread, parsed
 from trt_bisect.builder.tensorrt_walk import constrain, set_ranges, steps_of
+from trt_bisect.errors import EngineUnavailable
 from trt_bisect.precision import Precision, int8_set, prefix
 
 
@@ -154,6 +156,42 @@ def test_every_float_tensor_of_a_quantizable_layer_gets_a_range(network):
     assert ranges["w"] == (-2.0, 2.0)
     assert ranges["b"] == ranges["b_shuffled"] == (-0.25, 0.25)
     assert ranges["s"] is None
+
+
+def weight_layers(network, name, weights):
+    definition = Definition(["x"], ["softmax_out"])
+    definition.add("flatten", "SHUFFLE", ["x"], "flatten_out")
+    definition.add(name, "CONSTANT", [], "w", weights=weights)
+    definition.add("fc", "MATRIX_MULTIPLY", ["flatten_out", "w"], "fc_out")
+    return definition, steps_of(definition, network.layers)
+
+
+@pytest.mark.parametrize("name", ["fc.weight", "fc.weight_12"])
+def test_a_weight_of_stride_0_has_the_range_of_the_files_constant(network, name):
+    """The file says what the weight is; TensorRT's module gives its first value 320 times."""
+    (weight,) = [t for t in onnx.load(network.source).graph.initializer if t.name == "fc.weight"]
+    weight = onnx.numpy_helper.to_array(weight)
+    definition, steps = weight_layers(network, name, misread(weight))
+    set_ranges(TRT, definition, steps, network, {})
+    largest = float(np.abs(weight).max())
+    assert largest > 2 * abs(float(weight.flat[0])), "the first value alone would not do"
+    assert definition.tensors["w"].dynamic_range == (-largest, largest)
+
+
+@pytest.mark.parametrize(("name", "first"), [("(Unnamed Layer* 3) [Constant]", 0.0), ("fc.weight", 1.0)])
+def test_a_constant_of_stride_0_that_only_tensorrt_has_is_refused(network, name, first):
+    """It has no name, or another constant's: a network's constant of the name begins with another value."""
+    definition, steps = weight_layers(network, name, misread(network.constant("fc.weight") + np.float32(first)))
+    with pytest.raises(EngineUnavailable) as refused:
+        set_ranges(TRT, definition, steps, network, {})
+    assert name in refused.value.problem
+    assert "numpy<2" in refused.value.remedy
+
+
+def test_a_constant_of_one_value_may_have_any_stride(network):
+    definition, steps = weight_layers(network, "alpha", misread([-0.5]))
+    set_ranges(TRT, definition, steps, network, {})
+    assert definition.tensors["w"].dynamic_range == (-0.5, 0.5)
 
 
 def test_tensors_inside_layers_that_only_follow_get_no_made_up_range(network):

@@ -96,7 +96,14 @@ class Definition:
         }
 
 
+def misread(weights):
+    """Returns weights as the modules before TensorRT 10.16 give them with NumPy 2: flat, of stride 0."""
+    flat = np.ascontiguousarray(weights).reshape(-1)
+    return np.lib.stride_tricks.as_strided(flat, flat.shape, (0,))
+
+
 TRT = SimpleNamespace(
+    __version__="8.6.0",
     DataType=DataType,
     IConstantLayer=FakeLayer,
     IElementWiseLayer=FakeLayer,

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+import numpy as np
+
 from trt_bisect.builder.base import Builder, BuildOptions, ProfileShapes
 from trt_bisect.builder.cuda_memory import import_pycuda
 from trt_bisect.builder.gpu import find_gpu
@@ -28,6 +30,8 @@ _FIRST_STRONG = (10, 0)
 _STRONG_BY_DEFAULT = (10, 12)
 _FIRST_WITHOUT_WEAK = (11, 0)
 _OLDEST = (8, 5)
+_READS_NUMPY_2 = (10, 16)
+"""The first version whose Python module gives weights right with NumPy 2: see tools/binding_facts.py."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,7 @@ class EngineStatus:
         typings: the choices for ``--typing``, the default first.
         device: the device that it runs on; empty if there is none.
         why_not: the reason why it cannot be used, with a remedy; empty if it can be used.
+        note: a limit of what is installed, with a remedy; empty if there is none.
     """
 
     name: str
@@ -47,6 +52,7 @@ class EngineStatus:
     typings: tuple[str, ...] = ()
     device: str = ""
     why_not: str = ""
+    note: str = ""
 
     @property
     def usable(self) -> bool:
@@ -92,7 +98,10 @@ def _tensorrt_status(name: str) -> EngineStatus:
             device = str(answer) if check is find_gpu else device
     if name == TENSORRT and version_of(version) < _OLDEST:
         problems.append(f"TensorRT {version} is too old: 8.5 is the oldest that is supported.")
-    return EngineStatus(name, version, typings, device, "\n".join(problems))
+    note = ""
+    if "weak" in typings and version_of(version) < _READS_NUMPY_2 and np.lib.NumpyVersion(np.__version__) >= "2.0.0":
+        note = f"Its Python module misreads weights with NumPy {np.__version__}: pip install 'numpy<2'"
+    return EngineStatus(name, version, typings, device, "\n".join(problems), note)
 
 
 def choose_engine(name: str) -> str:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from trt_bisect.builder.inspector import onnx_layers_in
+from trt_bisect.errors import EngineUnavailable
 from trt_bisect.model.layers import Layer
 from trt_bisect.model.low import FLOAT_TYPES
 from trt_bisect.model.network import Network
@@ -171,7 +172,7 @@ def set_ranges(trt: ModuleType, definition: Any, steps: list[Step], network: Net
     for step, inside in _with_outputs_ahead(steps, network):
         for _, tensor in step.outputs():
             if step.constant:
-                give(tensor, _largest_of_constants(trt, step, ranges))
+                give(tensor, _largest_of_constants(trt, step, network, ranges))
             else:
                 own, moved = _largest(scales, (tensor.name,)), _moved(step, ranges)
                 give(tensor, own or moved or _largest(scales, inside))
@@ -211,10 +212,10 @@ def _moved(step: Step, ranges: Mapping[str, float]) -> float | None:
     return None if tensor is None else ranges.get(tensor.name)
 
 
-def _largest_of_constants(trt: ModuleType, step: Step, ranges: Mapping[str, float]) -> float | None:
+def _largest_of_constants(trt: ModuleType, step: Step, network: Network, ranges: Mapping[str, float]) -> float | None:
     """Returns the largest magnitude of a constant, moved or multiplied constants included: Gemm's ``beta`` and bias."""
     if step.kind == "CONSTANT":
-        return largest_constant(trt, step.layer)
+        return largest_constant(trt, step.layer, network)
     if step.kind != "ELEMENTWISE":
         return _moved(step, ranges)
     known = [ranges[tensor.name] for tensor in step.inputs() if tensor.name in ranges]
@@ -222,10 +223,36 @@ def _largest_of_constants(trt: ModuleType, step: Step, ranges: Mapping[str, floa
     return known[0] * known[1] if multiplies and len(known) == 2 else None
 
 
-def largest_constant(trt: ModuleType, layer: Any) -> float | None:
-    """Returns the largest magnitude in a constant layer's weights, None if they are empty."""
+def largest_constant(trt: ModuleType, layer: Any, network: Network) -> float | None:
+    """Returns the largest magnitude in a constant layer's weights, None if they are empty.
+
+    With NumPy 2, the Python modules of TensorRT before 10.16 give an array of stride 0: every value equals the first
+    (tools/binding_facts.py shows it). The values are then those of the network's constant of that name and size, with
+    the same first value.
+
+    Raises:
+        EngineUnavailable: the array has stride 0, and the network has no such constant.
+    """
     values = np.asarray(_as(trt.IConstantLayer, layer).weights)
+    if any(stride == 0 and size > 1 for stride, size in zip(values.strides, values.shape, strict=True)):
+        constant = _constant_like(values, layer.name, network)
+        if constant is None:
+            raise EngineUnavailable(
+                f"The Python module of TensorRT {trt.__version__} misreads the constant '{layer.name}' with NumPy "
+                f"{np.__version__}: every value equals the first.",
+                "Run: pip install 'numpy<2', or use '--typing strong' or TensorRT 10.16 or later.",
+            )
+        values = constant
     return float(np.abs(values.astype(np.float32)).max()) if values.size else None
+
+
+def _constant_like(values: np.ndarray, name: str, network: Network) -> np.ndarray | None:
+    """Returns the network's constant of a TensorRT layer's name, or of that name without a number, if it fits."""
+    for known in (name, _NUMBERED.sub("", name)):
+        constant = network.constant(known) if network.has_constant(known) else np.empty(0)
+        if constant.size == values.size and np.float32(constant.flat[0]) == np.float32(values.flat[0]):
+            return constant
+    return None
 
 
 def _as(kind: type, layer: Any) -> Any:

@@ -37,9 +37,13 @@ def engines_table(engines: tuple[EngineStatus, ...]) -> Table:
             engine.version or "-",
             ", ".join(engine.typings) or "-",
             engine.device or "-",
-            "[green]yes[/green]" if engine.usable else f"[red]no:[/red] {_plain(engine.why_not)}",
+            "\n".join(filter(None, (_usable(engine), _plain(engine.note)))),
         )
     return table
+
+
+def _usable(engine: EngineStatus) -> str:
+    return "[green]yes[/green]" if engine.usable else f"[red]no:[/red] {_plain(engine.why_not)}"
 
 
 def _plain(text: str) -> str:
