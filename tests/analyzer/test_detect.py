@@ -132,7 +132,7 @@ def test_one_detection_lost_one_invented_two_kept(random, head):
         turned[[0, 3]] = one_hot([0.7, 0.6], [1, 1])
     before, after = head(boxes, scores), head(boxes, turned)
     task = find_task(AskedTask("detect"), [before, before])
-    found = task.judge([before, before])([before, after])
+    found = task.judge([before, before])({0: before, 1: after})
     values = {name: found.values[name] for name in ("kept", "lost", "invented", "items")}
     assert values == {"kept": 5, "lost": 1, "invented": 1, "items": 7}
     assert found.values["agreement"] == pytest.approx(5 / 7)
@@ -149,7 +149,7 @@ def test_a_box_that_moved_too_far_is_lost_and_invented(random, head):
     moved[0, [0, 2]] += 40
     before, after = head(boxes, scores), head(moved, scores)
     for iou, kept in ((0.4, 3), (0.45, 2)):
-        found = find_task(AskedTask("detect", iou=iou), [before]).judge([before])([after])
+        found = find_task(AskedTask("detect", iou=iou), [before]).judge([before])({0: after})
         assert (found.values["kept"], found.values["lost"], found.values["invented"]) == (kept, 3 - kept, 3 - kept)
 
 
@@ -183,7 +183,7 @@ def test_each_image_of_a_batch_is_matched_by_itself(random):
     empty = yolo8(*dense(random, scores=SCORES / 10))["output0"]
     full = yolo8(*dense(random))["output0"]
     before, after = ({"y": np.concatenate(pair)} for pair in ((full, empty), (empty, full)))
-    found = find_task(AskedTask("detect"), [before]).judge([before])([after])
+    found = find_task(AskedTask("detect"), [before]).judge([before])({0: after})
     assert (found.values["kept"], found.values["lost"], found.values["invented"]) == (0, 3, 3)
 
 
@@ -191,7 +191,7 @@ def test_the_score_threshold_counts(random):
     outputs = yolo8(*dense(random))
     for threshold, kept in ((0.3, 3), (0.7, 2), (0.85, 1)):
         task = find_task(AskedTask("detect", score_threshold=threshold), [outputs])
-        assert task.judge([outputs])([outputs]).values["kept"] == kept
+        assert task.judge([outputs])({0: outputs}).values["kept"] == kept
 
 
 def test_nothing_that_fp32_finds_is_nothing_to_judge(random):
@@ -199,7 +199,7 @@ def test_nothing_that_fp32_finds_is_nothing_to_judge(random):
     task = find_task(AskedTask("detect"), [outputs])
     with pytest.raises(BadInput, match="finds nothing"):
         task.check([outputs])
-    assert task.judge([outputs])([outputs]).values["agreement"] == 1
+    assert task.judge([outputs])({0: outputs}).values["agreement"] == 1
 
 
 def test_overlaps_are_those_of_pixels():

@@ -20,7 +20,7 @@ from trt_bisect.evaluator.trial import MEASURED, Trial
 def figures(task, reference, output, **asked):
     """The figures of a task on outputs called y, or on dictionaries of outputs."""
     before, after = ([y if isinstance(y, dict) else {"y": y} for y in each] for each in (reference, output))
-    return find_task(AskedTask(task, **asked), before).judge(before)(after)
+    return find_task(AskedTask(task, **asked), before).judge(before)(dict(enumerate(after)))
 
 
 def softmax(logits):
@@ -97,30 +97,66 @@ def test_a_label_that_fp32_never_gives_is_an_error():
     assert found.values["miou"] == pytest.approx((1 + 1 / 2 + 0) / 3)
 
 
-def test_neighbours_kept(random):
-    vectors = random.normal(size=(6, 1, 8))
-    output = vectors + 0.4 * random.normal(size=vectors.shape)
-    found = figures("embed", list(vectors), list(output))
+def unit(rows):
+    return rows / np.linalg.norm(rows, axis=-1, keepdims=True)
 
-    def nearest(rows, k):
-        cosines = {j: rows[k] @ rows[j] / np.linalg.norm(rows[k]) / np.linalg.norm(rows[j]) for j in range(6) if j != k}
-        return max(cosines, key=cosines.get)
 
-    kept = [nearest(vectors[:, 0], k) == nearest(output[:, 0], k) for k in range(6)]
-    assert 0 < sum(kept) < 6
+def test_a_vector_agrees_if_the_two_fp32_vectors_closest_to_it_are_its_own_and_that_ones_neighbour(random):
+    vectors = random.normal(size=(12, 1, 8))
+    output = vectors + 0.7 * random.normal(size=vectors.shape)
+    rows, found = unit(vectors[:, 0]), figures("embed", list(vectors), list(output))
+    kept = []
+    for k, vector in enumerate(unit(output[:, 0])):
+        neighbour = max((j for j in range(12) if j != k), key=lambda j, k=k: rows[k] @ rows[j])
+        closest = sorted(range(12), key=lambda j, vector=vector: -(vector @ rows[j]))[:2]
+        kept.append(set(closest) == {k, neighbour})
+    assert 0 < sum(kept) < 12
     assert found.inputs["agreement"] == tuple(map(float, kept))
     assert found.values["agreement"] == pytest.approx(np.mean(kept))
-    cosines = [a[0] @ b[0] / np.linalg.norm(a) / np.linalg.norm(b) for a, b in zip(vectors, output, strict=True)]
+    cosines = [a @ b for a, b in zip(rows, unit(output[:, 0]), strict=True)]
     assert found.values["cosine"] == pytest.approx(min(cosines))
     assert found.values["mean_cosine"] == pytest.approx(np.mean(cosines))
 
 
-def test_of_two_vectors_the_worst_cosine_is_judged_and_tokens_are_averaged():
+def test_vectors_judged_one_input_at_a_time_have_the_figures_of_all_together(random):
+    batches = [{"y": rows} for rows in random.normal(size=(5, 4, 6))]
+    outputs = [{"y": one["y"] + 0.5 * random.normal(size=(4, 6))} for one in batches]
+    compare = comparison(batches, AGREEMENT, task=find_task(AskedTask("embed"), batches))
+    alone = [compare.at(place, one)["task embed"].values for place, one in enumerate(outputs)]
+    together = compare(outputs)["task embed"]
+    assert together.inputs["agreement"] == tuple(one["agreement"] for one in alone)
+    assert len(set(together.inputs["agreement"])) > 1
+    assert together.values["agreement"] == np.mean([one["agreement"] for one in alone])
+
+
+@pytest.mark.parametrize("inputs", [3, 32])
+@pytest.mark.parametrize("alike", [np.zeros(16), np.ones(16), "one of FP32's"])
+def test_vectors_that_are_all_alike_miss(random, inputs, alike):
+    """At most the two vectors that are each other's neighbour can find themselves in one vector."""
+    vectors = list(random.normal(size=(inputs, 1, 16)))
+    one = vectors[0] if isinstance(alike, str) else alike[None]
+    found = figures("embed", vectors, [one] * inputs)
+    assert found.values["items"] == inputs
+    assert found.values["agreement"] <= 2 / inputs
+    rule = make_rule(AGREEMENT, None)
+    assert not rule.meets(Trial("", MEASURED, {"task embed": found}))
+    assert figures("embed", vectors, vectors).values["agreement"] == 1.0
+
+
+def test_inputs_given_twice_agree_with_themselves(random):
+    a, b, c = random.normal(size=(3, 1, 8))
+    found = figures("embed", [a, b, a, c], [a, b, a, c])
+    assert (found.values["agreement"], found.values["items"]) == (1, 4)
+    assert figures("embed", [a, b, a, c], [b, b, a, c]).inputs["agreement"][0] == 0
+
+
+def test_of_two_vectors_the_mean_cosine_is_judged_and_tokens_are_averaged():
     tokens = np.array([[[1.0, 0], [1, 2]]])
     output = np.array([[[1.0, 0], [1, 0]]])
     found = figures("embed", [tokens, tokens], [tokens, output])
-    assert found.values["agreement"] == pytest.approx(np.sqrt(0.5)), "the averages are (1, 1) and (1, 0)"
-    assert found.inputs["agreement"] == pytest.approx((1, np.sqrt(0.5)))
+    assert found.inputs["agreement"] == pytest.approx((1, np.sqrt(0.5))), "the averages are (1, 1) and (1, 0)"
+    assert found.values["agreement"] == pytest.approx((1 + np.sqrt(0.5)) / 2)
+    assert found.values["cosine"] == pytest.approx(np.sqrt(0.5))
 
 
 def ctc(text, classes, blank, random, shape):

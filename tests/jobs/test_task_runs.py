@@ -155,3 +155,41 @@ def test_the_command_line_says_how_the_outputs_are_read(given, tmp_path, command
     words = " ".join(out.split())
     for part in ("'output0_out'", "cx cy w h", "2 classes", "4 inputs"):
         assert part in words
+
+
+def encoder():
+    """Three dense layers, whose loss in INT8 changes few neighbours."""
+    sketch = Sketch()
+    x = sketch.node("Relu", [sketch.dense("x", "first", 16, 32)], "relu1")
+    x = sketch.node("Relu", [sketch.dense(x, "second", 32, 32)], "relu2")
+    sketch.dense(x, "third", 32, 16)
+    return sketch.model({"x": [1, 16]}, {"third_bias_out": [1, 16]})
+
+
+def outputs_of(path, data):
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(path, options)
+    rows = np.concatenate([session.run(None, feeds)[0] for feeds in data]).astype(np.float64)
+    return rows / np.linalg.norm(rows, axis=-1, keepdims=True)
+
+
+@pytest.mark.parametrize(("threshold", "passes"), [(0.9, True), (0.99, False)])
+def test_search_and_report_have_one_figure_of_vectors_that_of_their_files(tmp_path, random, threshold, passes):
+    """Expected by NumPy from the outputs of the two files in ONNX Runtime: the closest two vectors stay the same."""
+    model = networks.save(encoder(), tmp_path)
+    rows = np.tile(random.normal(size=(12, 1, 16)), (3, 1, 1))
+    rows[12:] += 0.05 * random.normal(size=rows[12:].shape)
+    data = [{"x": x} for x in rows.astype(np.float32)]
+    found = trt_bisect.run(
+        model, data, inputs=data, task="embed", threshold=threshold, output=tmp_path / "run", holdout=0, **JUDGED
+    )
+    assert (found.exit_code == 0) == passes
+    vectors = outputs_of(model, data)
+    recipe = outputs_of(tmp_path / "run" / "recipe" / "network.qdq.onnx", data)
+    closest = [[set(np.argsort(-row)[:2]) for row in rows @ vectors.T] for rows in (vectors, recipe)]
+    agreement = np.mean([one == other for one, other in zip(*closest, strict=True)])
+    assert found.similarity["recipe"] == pytest.approx(agreement)
+    assert found.answer.settings["own engine"] == found.answer.settings["optimisations off"] == pytest.approx(agreement)
+    assert (found.similarity["int8"] >= threshold) == passes
+    assert 0 < found.by_input["int8"]["misses"] < len(data), "a pass is that of all inputs together"

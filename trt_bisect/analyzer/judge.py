@@ -203,8 +203,7 @@ class Comparison:
         self._reference = reference
         self._with_groups = slices.with_groups
         self._task = task
-        self._of_task: Judge | None = None
-        self._of_single: dict[int, Judge] = {}
+        self._judge: Judge | None = None
         parts = [self._with_groups(found) for found in reference]
         self._judges: dict[str, OutputJudge] = {}
         for name in numeric_outputs(parts[0]) if metrics else ():
@@ -221,19 +220,21 @@ class Comparison:
         found = [self._with_groups(each) for each in outputs]
         figures = {name: judge.figures([each[name] for each in found]) for name, judge in self._judges.items()}
         if self._task is not None:
-            self._of_task = self._of_task or self._task.judge(self._reference)
-            figures[self._task.entry] = self._of_task(outputs)
+            figures[self._task.entry] = self._of_task(self._task, dict(enumerate(outputs)))
         return figures
 
     def at(self, place: int, outputs: Outputs) -> dict[str, OutputFigures]:
-        """Returns the figures for one input alone; outputs that do not count on it are left out."""
+        """Returns the figures for one input; outputs that do not count on it are left out."""
         found = self._with_groups(outputs)
         figures = {name: judge.at(place, found[name]) for name, judge in self._judges.items()}
         if self._task is not None:
-            if place not in self._of_single:
-                self._of_single[place] = self._task.judge([self._reference[place]])
-            figures[self._task.entry] = self._of_single[place]([outputs])
+            figures[self._task.entry] = self._of_task(self._task, {place: outputs})
         return {name: each for name, each in figures.items() if each is not None}
+
+    def _of_task(self, task: Task, outputs: Mapping[int, Outputs]) -> OutputFigures:
+        """Returns the agreement on some inputs, by their places; with FP32's outputs for all of them known."""
+        self._judge = self._judge or task.judge(self._reference)
+        return self._judge(outputs)
 
 
 def comparison(

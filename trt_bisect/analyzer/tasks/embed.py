@@ -1,23 +1,42 @@
-"""Embeddings: the share of vectors whose nearest neighbour is that of FP32."""
+"""Embeddings: the share of vectors that find themselves and their nearest neighbour among those of FP32."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from trt_bisect.analyzer.tasks.task import AskedTask, Judge, Task, agreement, finite_like, not_finite, not_told, share
+from trt_bisect.analyzer.tasks.task import AGREED, ITEMS, AskedTask, Counts, Task, each_input, not_told
 from trt_bisect.builder.base import Outputs
-from trt_bisect.evaluator.trial import OutputFigures
 
 SUPPORTED = "one output of vectors, [D] or [N, D], or of vectors of tokens, [N, T, D]"
-_LEAST = 3
+_SAME = 1e-6
+"""FP32's cosines that are no further apart are equal: rows of a batch and inputs of their own differ by less."""
+
+
+@dataclass(frozen=True)
+class _Sought:
+    """The vectors of one input in FP32, and what another plan's vectors have to find for each of them.
+
+    Attributes:
+        own: the vectors, ``[n, D]``.
+        every: the vectors of all inputs, ``[N, D]``.
+        nearest: for each vector the rows of ``every`` that are it or its nearest neighbour, all of equal ones; None
+            where that is every row. Empty if it is so for the vectors of all inputs.
+    """
+
+    own: np.ndarray
+    every: np.ndarray
+    nearest: tuple[np.ndarray | None, ...]
 
 
 def embed(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
     """Returns the task for an output of vectors: the first of shape ``[N, D]`` or ``[D]``, else of ``[N, T, D]``.
 
-    The vectors of the T tokens are averaged to one vector.
+    The vectors of the T tokens are averaged to one vector. A vector agrees if it is closer to its own FP32 vector and
+    to that one's nearest neighbour than to all other FP32 vectors. Vectors that are all alike agree nowhere, and each
+    input can be judged by itself. Without three different vectors the cosine is the agreement.
 
     Raises:
         BadInput: there is no such output.
@@ -28,18 +47,11 @@ def embed(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
         raise not_told(asked.name, reference[0], SUPPORTED)
     how = "each row is a vector" if ranks[name] < 3 else "the average over the tokens (axis 1) is the vector"
 
-    def judge(reference: Sequence[Outputs]) -> Judge:
-        wanted = [_vectors(outputs[name]) for outputs in reference]
+    def read(outputs: Outputs) -> np.ndarray:
+        return _vectors(outputs[name])
 
-        def figures(outputs: Sequence[Outputs]) -> OutputFigures:
-            if not finite_like(reference, outputs, [name]):
-                return not_finite(len(outputs))
-            return _figures(wanted, [_vectors(each[name]) for each in outputs])
-
-        return figures
-
-    note = f"--task {asked.name} compares the nearest neighbours among the judged inputs by '{name}': {how}"
-    return Task(asked.entry, note, judge)
+    note = f"--task {asked.name} compares the nearest neighbours among FP32's vectors of the inputs by '{name}': {how}"
+    return Task(asked.entry, note, each_input([name], read, _counted, _further, _sought))
 
 
 def _is_long(value: np.ndarray) -> bool:
@@ -47,34 +59,49 @@ def _is_long(value: np.ndarray) -> bool:
 
 
 def _vectors(output: np.ndarray) -> np.ndarray:
-    """Returns the vectors of an output, ``[N, D]``, of length 1; vectors of zeros stay so."""
+    """Returns the vectors of an output, ``[N, D]``, of length 1; those that are zero or not finite are zero."""
     values = np.asarray(output, np.float64)
     rows = np.atleast_2d(values.mean(axis=1) if values.ndim == 3 else values)
+    rows = np.where(np.isfinite(rows).all(axis=-1, keepdims=True), rows, 0.0)
     return np.asarray(rows / np.maximum(np.linalg.norm(rows, axis=-1, keepdims=True), np.finfo(np.float64).tiny))
 
 
-def _figures(wanted: Sequence[np.ndarray], found: Sequence[np.ndarray]) -> OutputFigures:
-    """Returns the agreement. With fewer than three vectors there are no neighbours, and it is the worst cosine."""
-    cosines = [np.sum(before * after, axis=-1) for before, after in zip(wanted, found, strict=True)]
-    every = np.concatenate(cosines)
-    further = {"cosine": float(every.min()), "mean_cosine": float(every.mean())}
-    if len(every) < _LEAST:
-        worst = [float(each.min()) for each in cosines]
-        return agreement(min(worst), len(every), worst, further, "too few vectors for neighbours: the cosine is judged")
-    kept = _neighbours_kept(np.concatenate(wanted), np.concatenate(found))
-    borders = np.cumsum([len(each) for each in cosines])[:-1]
-    shares = [share(part.sum(), len(part)) for part in np.split(kept, borders)]
-    return agreement(share(kept.sum(), len(kept)), len(kept), shares, further)
+def _sought(vectors: Sequence[np.ndarray]) -> list[_Sought]:
+    """Returns for each input what is sought, from FP32's vectors of all inputs."""
+    every, first, found = np.concatenate(vectors), 0, list[_Sought]()
+    for own in vectors:
+        cosines = own @ every.T
+        rows = range(first, first + len(own))
+        found.append(_Sought(own, every, tuple(_nearest(one, row) for one, row in zip(cosines, rows, strict=True))))
+        first += len(own)
+    if all(nearest is None for one in found for nearest in one.nearest):
+        return [_Sought(one.own, every, ()) for one in found]
+    return found
 
 
-def _neighbours_kept(wanted: np.ndarray, found: np.ndarray) -> np.ndarray:
-    """Returns for each vector if its nearest neighbour in FP32 is also nearest among the other plan's vectors."""
-    nearest = _similarities(wanted).argmax(axis=-1)
-    similar = _similarities(found)
-    return np.asarray(similar[np.arange(len(similar)), nearest] >= similar.max(axis=-1))
+def _nearest(cosines: np.ndarray, row: int) -> np.ndarray | None:
+    """Returns the rows that are the vector of ``row`` or its nearest neighbour; None if that is every row."""
+    others = np.delete(cosines, row)
+    is_near = cosines >= others.max(initial=-np.inf) - _SAME
+    is_near[row] = True
+    return None if is_near.all() else np.flatnonzero(is_near)
 
 
-def _similarities(vectors: np.ndarray) -> np.ndarray:
-    similar = vectors @ vectors.T
-    np.fill_diagonal(similar, -np.inf)
-    return np.asarray(similar)
+def _counted(before: _Sought, after: np.ndarray) -> Counts:
+    """Returns the counts of one input; rows that only one of both has do not agree."""
+    both, rows = min(len(before.own), len(after)), max(len(before.own), len(after))
+    own = np.zeros(rows)
+    own[:both] = np.sum(before.own[:both] * after[:both], axis=-1)
+    if not before.nearest:
+        return {AGREED: float(own.sum()), ITEMS: float(rows), "cosines": own.tolist()}
+    kept = [_keeps(after[row] @ before.every.T, before.nearest[row]) for row in range(both)]
+    counting = sum(one is not None for one in before.nearest) + rows - len(before.own)
+    return {AGREED: float(sum(kept)), ITEMS: float(counting), "cosines": own.tolist()}
+
+
+def _keeps(cosines: np.ndarray, nearest: np.ndarray | None) -> bool:
+    return nearest is not None and bool(cosines[nearest].min() > np.delete(cosines, nearest).max())
+
+
+def _further(total: Counts) -> dict[str, float]:
+    return {"cosine": min(total["cosines"]), "mean_cosine": float(np.mean(total["cosines"]))}

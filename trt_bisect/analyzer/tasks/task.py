@@ -16,12 +16,14 @@ from trt_bisect.evaluator.trial import OutputFigures
 ITEMS = "items"
 """The figure with the number of things that were compared."""
 AGREED = "agreed"
+_EDITION = 2
+"""Changes when a task counts other things, so that figures of before are not taken for its own."""
 _Read = TypeVar("_Read")
 
-Judge = Callable[[Sequence[Outputs]], OutputFigures]
-"""Takes the outputs for every input, in the reference's order, and returns the agreement with FP32."""
+Judge = Callable[[Mapping[int, Outputs]], OutputFigures]
+"""Takes the outputs for some inputs, by their places in the reference, and returns the agreement with FP32 there."""
 Counts = Mapping[str, Any]
-"""Counts on one input, which can be added over inputs: ``AGREED`` and ``ITEMS``, and others, numbers or arrays."""
+"""Counts on one input, which ``+`` joins over inputs: ``AGREED``, ``ITEMS`` and others; numbers, arrays or lists."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ class AskedTask:
 
     def facts(self) -> dict[str, Any]:
         """Returns everything that its figures depend on, in JSON types."""
-        return asdict(self)
+        return {**asdict(self), "edition": _EDITION}
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,8 @@ class Task:
     Attributes:
         entry: the name of its figures among those of the outputs.
         note: a sentence for the user on how the outputs are read.
-        judge: from the FP32 outputs, one dictionary for each input, to the function that judges other outputs.
+        judge: from the FP32 outputs, one dictionary for each input, to the function that judges other outputs for any
+            of these inputs. The figures of several inputs are those of each added up.
     """
 
     entry: str
@@ -66,7 +69,7 @@ class Task:
 
     def check(self, reference: Sequence[Outputs]) -> None:
         """Raises BadInput if FP32 gives nothing that could be compared, on any input."""
-        if not self.judge(reference)(reference).values.get(ITEMS):
+        if not self.judge(reference)(dict(enumerate(reference))).values.get(ITEMS):
             raise BadInput(
                 f"There is nothing to judge for '{self.entry}': FP32 finds nothing on the judged inputs.",
                 "Give --input with inputs on which FP32 finds something, or lower --score-threshold.",
@@ -76,27 +79,29 @@ class Task:
 def each_input(
     names: Sequence[str],
     read: Callable[[Outputs], _Read],
-    count: Callable[[_Read, _Read], Counts],
+    count: Callable[[Any, _Read], Counts],
     further: Callable[[Counts], Mapping[str, float]] = dict,
+    known: Callable[[Sequence[_Read]], Sequence[Any]] = list,
 ) -> Callable[[Sequence[Outputs]], Judge]:
-    """Returns ``Task.judge`` of a task that judges each input by itself.
+    """Returns ``Task.judge`` of a task whose counts on single inputs add up to those on all.
 
     Args:
         names: the outputs that are read.
         read: from the outputs for one input to what is compared.
-        count: from what FP32 gives for an input, and what another plan gives, to the counts.
+        count: from what is known of FP32 for an input, and what another plan gives, to the counts.
         further: from the counts of all inputs together to figures that are shown beside the agreement.
+        known: from what FP32 gives for every input to what each input is compared with; by default to itself.
     """
 
     def judge(reference: Sequence[Outputs]) -> Judge:
-        known = [read(outputs) for outputs in reference]
+        fp32 = known([read(outputs) for outputs in reference])
 
-        def figures(outputs: Sequence[Outputs]) -> OutputFigures:
-            if not finite_like(reference, outputs, names):
+        def figures(outputs: Mapping[int, Outputs]) -> OutputFigures:
+            if not finite_like([reference[place] for place in outputs], list(outputs.values()), names):
                 return not_finite(len(outputs))
-            found = [count(before, read(after)) for before, after in zip(known, outputs, strict=True)]
-            total = {name: sum((each[name] for each in found[1:]), start=found[0][name]) for name in found[0]}
-            shares = [share(each[AGREED], each[ITEMS]) if each[ITEMS] else None for each in found]
+            counts = [count(fp32[place], read(after)) for place, after in outputs.items()]
+            total = {name: sum((one[name] for one in counts[1:]), start=counts[0][name]) for name in counts[0]}
+            shares = [share(one[AGREED], one[ITEMS]) if one[ITEMS] else None for one in counts]
             return agreement(share(total[AGREED], total[ITEMS]), total[ITEMS], shares, further(total))
 
         return figures
@@ -105,7 +110,7 @@ def each_input(
 
 
 def agreement(
-    value: float, items: float, by_input: Sequence[float | None], further: Mapping[str, float], note: str = ""
+    value: float, items: float, by_input: Sequence[float | None], further: Mapping[str, float]
 ) -> OutputFigures:
     """Returns the figures of a task.
 
@@ -114,11 +119,10 @@ def agreement(
         items: the number of things compared.
         by_input: the agreement on each input; None where there is nothing to compare.
         further: figures that are shown beside it.
-        note: a remark.
     """
     values = {AGREEMENT.name: float(value), ITEMS: float(items), **{name: float(v) for name, v in further.items()}}
     inputs = {AGREEMENT.name: tuple(by_input)} if len(by_input) > 1 else {}
-    return OutputFigures(values, True, note, inputs)
+    return OutputFigures(values, inputs=inputs)
 
 
 def share(agreed: float, items: float) -> float:

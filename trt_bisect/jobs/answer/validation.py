@@ -77,13 +77,17 @@ def _own_engine(plans: AnswerPlans, experiment: Experiment, plan: PrecisionPlan,
     trial = plans.whole(plan, experiment, plans.inputs.given, "all inputs")
     by_place = losses_by_place(experiment.rule, trial, plans.inputs.counting)
     loss = _or_infinite(experiment.rule.loss(trial))
-    with_margin = plans.margin.loss(by_place.values()) if plans.margin.share else 0.0
-    return before.then(OWN, loss, plans.exceeding(by_place), with_margin)
+    return before.then(OWN, loss, plans.exceeding(by_place), _with_margin(plans, by_place))
 
 
 def _nudged(plans: AnswerPlans, experiment: Experiment, plan: PrecisionPlan, before: Checked) -> Checked:
     loss, by_place = plans.nudged(plan, experiment.ranges)
-    return before.then(NUDGED, loss, plans.exceeding(by_place), plans.margin.loss(by_place.values()))
+    return before.then(NUDGED, loss, plans.exceeding(by_place), _with_margin(plans, by_place))
+
+
+def _with_margin(plans: AnswerPlans, losses: Mapping[int, float]) -> float:
+    """Returns the loss that a margin makes of those of the inputs; 0 without a margin, where inputs do not decide."""
+    return plans.margin.loss(losses.values()) if plans.margin.share else 0.0
 
 
 def losses_by_place(rule: Rule, trial: Trial, counting: tuple[int, ...]) -> dict[int, float]:
