@@ -187,7 +187,7 @@ def make_engine(monkeypatch):
     monkeypatch.setattr(cuda_memory, "find_gpu", lambda: Gpu("Stand-in", "9.0", "12.4"))
     cuda_memory.open_device.cache_clear()
 
-    def make(behaviour=""):
+    def make(behaviour="", rounded=None):
         engine = None if behaviour == "not loaded" else FakeEngine(cuda, behaviour)
         trt = SimpleNamespace(
             Runtime=lambda logger: SimpleNamespace(deserialize_cuda_engine=lambda data: engine),
@@ -197,6 +197,7 @@ def make_engine(monkeypatch):
             LayerInformationFormat=SimpleNamespace(JSON="json"),
         )
         network = SimpleNamespace(
+            quantizable=(0,),
             outputs=(
                 TensorSpec("y", np.dtype(np.float32), (None, 3)),
                 TensorSpec("count", np.dtype(np.int64), (None,)),
@@ -208,7 +209,7 @@ def make_engine(monkeypatch):
         )
         rt = TensorRT("tensorrt", trt, SimpleNamespace(records=[]), None)
         shapes = {"x": ((1, 3), (2, 3), (4, 3))}
-        return TensorRTEngine(rt, Serialized(b"engine", ("a warning",)), network, shapes)
+        return TensorRTEngine(rt, Serialized(b"engine", ("a warning",)), network, shapes, rounded=rounded)
 
     make.cuda = cuda
     yield make
@@ -244,6 +245,15 @@ def test_it_tells_what_ran_once_it_is_loaded(make_engine):
         assert engine.ran == {0: "int8", 1: "fp32"}
 
 
+def test_where_the_graph_settles_what_is_rounded_the_kernels_tell_the_arithmetic_alone(make_engine):
+    """The kernel of ``count`` reads floats: a Q/DQ pair that is fused into it rounds all the same."""
+    rounded = {0: "int8", 1: "int8"}
+    with make_engine(rounded=rounded) as engine:
+        assert (engine.ran, engine.computed) == (rounded, {})
+        engine.infer(feeds(4))
+        assert (engine.ran, engine.computed) == (rounded, {0: "int8", 1: "fp32"})
+
+
 def test_the_context_is_current_only_while_it_is_needed(make_engine):
     with make_engine() as engine:
         engine.infer(feeds(2))
@@ -271,6 +281,7 @@ def test_time_on_the_gpu(make_engine):
         ("double || count", ("double", "count")),
     ]
     assert [layer.milliseconds for layer in latency.layers] == pytest.approx([0.25, 0.5, 0.75])
+    assert latency.computed == {"double": "int8"}, "of the layers that can be low"
 
 
 def test_a_slow_network_is_timed_less_often(make_engine):

@@ -249,6 +249,16 @@ def test_report_of_11():
     assert read_report("split_format_11.json", network)[1] == {"conv": "int8", "act": "int8"}
 
 
+def test_layers_that_tensorrt_rtx_made_of_lenet():
+    """A real engine: between conv2 and pool2, Q and DQ are one float kernel with the bias; pool2 reads floats."""
+    network = chain(conv1="Conv", pool1="MaxPool", conv2="Conv", pool2="MaxPool", flatten="Flatten", ip1="Gemm",
+                    relu1="Relu", ip2="Gemm", prob="Softmax")  # fmt: skip
+    assert read_report("lenet_rtx.json", network)[1] == {
+        "conv1": "int8", "pool1": "int8", "conv2": "int8", "pool2": "fp32", "ip1": "int8", "relu1": "fp32",
+        "ip2": "int8", "prob": "fp32",
+    }  # fmt: skip
+
+
 def test_report_of_a_dla_with_gpu_fallback():
     network = chain(
         conv1_1="Conv", relu1_1="Relu", pool5="MaxPool", fc6="Conv", relu6="Relu", fc8="Conv", prob="Softmax"

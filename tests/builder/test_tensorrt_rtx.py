@@ -99,7 +99,10 @@ def test_a_prefix_becomes_an_engine_without_a_gpu(builder, k):
     with builder.build(prefix(len(LAYERS), k)) as engine:
         assert len(engine.serialized.data) > 10_000
         assert engine.messages == ()
-        assert engine.ran == {}
+        low = {name for place, name in enumerate(LAYERS) if place <= k and name in QUANTIZABLE}
+        assert engine.ran == {place: "int8" if name in low else "fp32" for place, name in enumerate(LAYERS)}, (
+            "the pairs that were written settle what is rounded, on a machine that cannot load the engine too"
+        )
 
 
 def test_any_set_of_layers_can_stay_high(builder):

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.foreign import foreign
 from tests.support.suites import save_suite
 from trt_bisect.model import observe
+
+__all__ = ["foreign"]
 
 
 @pytest.fixture

@@ -6,36 +6,13 @@ import pytest
 
 import trt_bisect
 from tests.support import wording
-from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
-from trt_bisect.jobs import preparation
 from trt_bisect.report.screen.run import _cells
 
 
-class Regional:
-    """ONNX Runtime under the name of a foreign engine, which runs the layers from ``ip1`` on in one region."""
-
-    engine, typing, arithmetic = "foreign", "weak", "measured"
-
-    def __init__(self, builder, network):
-        self._builder, self.versions, self.reference = builder, {"foreign": "8.6"}, builder.reference
-        self._inside = [layer.index for layer in network.layers if layer.name in ("ip1", "ip2")]
-
-    def build(self, plan):
-        engine = self._builder.build(plan)
-        engine.ran = {**engine.ran, **dict.fromkeys(self._inside, "region")}
-        return engine
-
-
 @pytest.fixture
-def regional(monkeypatch):
-    """Networks run on an engine with a region."""
-
-    def opened(engine, typing, network, scales, options, shapes, workshop=None):
-        return Regional(OnnxRuntimeBuilder(network, scales, options), network)
-
-    monkeypatch.setattr(preparation, "choose_engine", lambda _: "foreign")
-    monkeypatch.setattr(preparation, "choose_typing", lambda *_: "weak")
-    monkeypatch.setattr(preparation, "open_builder", opened)
+def regional(foreign):
+    """Networks run on an engine that runs the layers from ``ip1`` on in one region."""
+    foreign(lambda ran: {**ran, "ip1": "region", "ip2": "region"})
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from tests.support import wording
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.precision import PrecisionPlan, all_but, int8_set, prefix
-from trt_bisect.results.precision_check import disobeyed, dla_notes, obedience_notes, unproven
+from trt_bisect.results.precision_check import disobeyed, dla_notes, obedience_doubts, obedience_notes, unproven
 
 NETWORK = SimpleNamespace(
     layers=[SimpleNamespace(name=name) for name in ("conv1", "relu1", "conv2", "fc")], quantizable=(0, 2, 3)
@@ -76,3 +76,54 @@ def test_what_the_dla_took_and_what_fell_back():
     assert "1 of 3 layers" in note
     assert f"'conv2', 'fc' {wording.networks.ON_THE_GPU}" in note
     assert dla_notes(NETWORK, Trial("8*4", "measured", ran={0: "int8", 2: "int8"})) == []
+
+
+ASKED = {
+    k: SimpleNamespace(name=NETWORK.layers[k].name, op_type=op) for k, op in ((0, "Conv"), (2, "Conv"), (3, "MatMul"))
+}
+
+
+@pytest.mark.parametrize(
+    ("ran", "low"),
+    [
+        ({0: "int8", 2: "int8", 3: "fp32"}, 2),
+        ({0: "fp16", 2: "fp16", 3: "fp16"}, 0),
+        ({0: "int8", 2: "int8", 3: "region"}, 2),
+        ({0: "int8", 2: "dla", 3: "fp32"}, 1),
+    ],
+)
+def test_a_pass_whose_low_layers_ran_in_something_else_is_doubted(ran, low):
+    (doubt,) = obedience_doubts(ASKED, Trial("8*4", "measured", ran=ran))
+    assert doubt.startswith(wording.engines.ran_low(low, 3))
+    assert "'fc'" in doubt
+
+
+@pytest.mark.parametrize(
+    "trial",
+    [
+        Trial("8*4", "measured", ran={0: "int8", 1: "fp32", 2: "int8", 3: "int8"}),
+        Trial("inputs a b whole 8*4", "measured", ran={0: "int8", 3: "int8"}),
+        Trial("8*4", "measured", ran={0: "dla", 2: "dla", 3: "int8"}),
+        Trial("8*1.f*3", "measured", ran={0: "int8", 2: "int8", 3: "fp32"}),
+        Trial("f*4", "measured"),
+        Trial("8*4", "build failed"),
+        Trial("h:h*4", "measured", ran={0: "fp16", 2: "fp16", 3: "fp16"}),
+    ],
+    ids=["obeyed", "fused", "on the DLA", "a high layer in INT8", "nothing asked", "failed", "low is FP16"],
+)
+def test_other_trials_are_not_doubted(trial):
+    assert obedience_doubts(ASKED, trial) == ()
+
+
+def test_matmuls_that_stay_in_float_need_pairs():
+    ran = {0: "int8", 2: "int8", 3: "fp32"}
+    (of_matmul,) = obedience_doubts(ASKED, Trial("8*4", "measured", ran=ran))
+    (of_conv,) = obedience_doubts(ASKED, Trial("8*4", "measured", ran={**ran, 2: "fp32"}))
+    assert wording.engines.MATMULS_IN_FLOAT in of_matmul
+    assert wording.engines.MATMULS_IN_FLOAT not in of_conv
+
+
+def test_an_engine_that_tells_of_no_low_layer_is_doubted():
+    for ran in ({}, {1: "fp32"}):
+        (doubt,) = obedience_doubts(ASKED, Trial("8*4", "measured", ran=ran))
+        assert wording.engines.TELLS_OF_NONE in doubt

@@ -12,7 +12,8 @@ import numpy as np
 
 from trt_bisect.builder.timing import Latency
 from trt_bisect.data.feeds import Feeds
-from trt_bisect.precision import Precision, PrecisionPlan
+from trt_bisect.model.network import Network
+from trt_bisect.precision import WORDS, Precision, PrecisionPlan
 
 Outputs = dict[str, np.ndarray]
 """The network's final outputs of one inference, by name."""
@@ -35,6 +36,9 @@ UNPROVEN = frozenset({IN_REGION, ON_DLA})
 
 DEFAULT_TIMEOUT = 1800.0
 """Seconds."""
+
+_HIGH = (Precision.FP32, Precision.FP16, Precision.BF16)
+_RAN_FOLLOWING = {own: str(own if own in _HIGH else Precision.FP32) for own in Precision}
 
 
 @dataclass(frozen=True)
@@ -75,8 +79,9 @@ class Engine(Protocol):
     """A built network.
 
     Attributes:
-        ran: by layer index, the precision that the layer ran in, or one of ``UNPROVEN``; only for layers that the
-            engine reports.
+        ran: by layer index, the precision that the layer's inputs were rounded to, or one of ``UNPROVEN``. If the plan
+            stands in the graph (Q/DQ pairs, casts), it is the plan's. With weak typing it is that of the engine's
+            kernels, only for layers that the engine reports.
         messages: the builder's warnings.
     """
 
@@ -136,3 +141,9 @@ class Builder(Protocol):
             TrialFailed: the build failed.
         """
         ...
+
+
+def precisions_in(network: Network, plan: PrecisionPlan) -> dict[int, str]:
+    """Returns by index the precision of each layer in a written plan: only quantizable layers are low."""
+    ran = dict(enumerate(map(_RAN_FOLLOWING.__getitem__, plan.precisions)))
+    return ran | {k: WORDS[plan.precisions[k]] for k in network.quantizable}

@@ -180,7 +180,10 @@ def _precisions(tensors: list[Mapping[str, Any]]) -> tuple[str, ...]:
 
 
 def ran_in(engine: Sequence[EngineLayer], network: Sequence[Layer]) -> dict[int, str]:
-    """Returns by index the precision that each layer of the network ran in, as far as the engine's layers show it.
+    """Returns by index the precision in which each layer of the network computes, as far as the engine shows it.
+
+    It is not the precision that the layer's inputs are rounded to where the graph has Q/DQ pairs: TensorRT may fuse
+    these into a float kernel.
 
     A layer's precision is that of the tensors that it reads. Where an engine layer fuses several, they may read tensors
     that the inspector does not show: these layers are left out, see ``_shown``. A layer in a region that TensorRT

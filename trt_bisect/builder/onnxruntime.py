@@ -11,7 +11,7 @@ from types import TracebackType
 import numpy as np
 import onnxruntime as ort
 
-from trt_bisect.builder.base import EMULATED, BuildOptions, Outputs
+from trt_bisect.builder.base import EMULATED, BuildOptions, Outputs, precisions_in
 from trt_bisect.builder.switch import SwitchSession
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import TrialFailed, first_line
@@ -21,11 +21,9 @@ from trt_bisect.model.operators import digests_of, use_libraries
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.quantizer import Scales
 from trt_bisect.model.session import CPU, integer_sums_are_exact, make_session, usable_provider
-from trt_bisect.precision import WORDS, Precision, PrecisionPlan
+from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.support.machine import processor
 
-_HIGH = (Precision.FP32, Precision.FP16, Precision.BF16)
-_RAN_FOLLOWING = {own: str(own if own in _HIGH else Precision.FP32) for own in Precision}
 _WITH_KERNELS = {Precision.INT8, Precision.FP32}
 
 
@@ -119,9 +117,3 @@ class OnnxRuntimeBuilder:
     def reference(self) -> OnnxRuntimeEngine:
         """Builds the float32 network, with no layer in INT8."""
         return self.build(self._network.free_plan())
-
-
-def precisions_in(network: Network, plan: PrecisionPlan) -> dict[int, str]:
-    """Returns by index the precision of each layer in a written plan: only quantizable layers are low."""
-    ran = dict(enumerate(map(_RAN_FOLLOWING.__getitem__, plan.precisions)))
-    return ran | {k: WORDS[plan.precisions[k]] for k in network.quantizable}

@@ -7,8 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from trt_bisect.builder.base import BuildOptions
-from trt_bisect.builder.onnxruntime import precisions_in
+from trt_bisect.builder.base import BuildOptions, precisions_in
 from trt_bisect.errors import TrialFailed, first_line
 from trt_bisect.model.network import Network
 from trt_bisect.model.pieces import Piece

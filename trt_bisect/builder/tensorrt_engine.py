@@ -63,7 +63,10 @@ class TensorRTEngine:
 
     Attributes:
         serialized: its bytes.
-        ran: by layer index, the precision that the layer ran in, from the engine inspector; empty until it is loaded.
+        ran: by layer index, the precision that the layer's inputs were rounded to: the plan's where the graph has its
+            Q/DQ pairs, else as ``computed``.
+        computed: by layer index, the precision in which its kernel computes, from the engine inspector; empty until the
+            engine is loaded.
         messages: the builder's warnings.
     """
 
@@ -74,14 +77,28 @@ class TensorRTEngine:
         network: Network,
         shapes: ProfileShapes,
         dla: int | None = None,
+        rounded: Mapping[int, str] | None = None,
     ) -> None:
+        """Keeps an engine that is loaded when it is first used.
+
+        Args:
+            rt: the running TensorRT.
+            serialized: the engine.
+            network: the network that it runs.
+            shapes: the profile shapes of its dynamic inputs.
+            dla: the DLA core that it uses.
+            rounded: the precision of each layer by its index, where the graph settles it; None with constraints, which
+                TensorRT may not obey.
+        """
         self.serialized = serialized
-        self.ran: Mapping[int, str] = {}
+        self.ran: Mapping[int, str] = rounded or {}
+        self.computed: Mapping[int, str] = {}
         self.messages = serialized.messages
         self._rt = rt
         self._network = network
         self._shapes = shapes
         self._dla = dla
+        self._rounded = rounded
         self._loaded: _Loaded | None = None
         self._layers: tuple[EngineLayer, ...] = ()
         self._profiler: Any = None
@@ -126,7 +143,9 @@ class TensorRTEngine:
             times: list[float] = []
             while len(times) < runs and (len(times) < _FEWEST_RUNS or sum(times) < _TIMING_MILLISECONDS):
                 times.append(self._milliseconds(loaded))
-            return latency_of(times, self._layer_times(loaded))
+            names = {k: self._network.layers[k].name for k in self._network.quantizable}
+            computed = {name: self.computed[k] for k, name in names.items() if k in self.computed}
+            return latency_of(times, self._layer_times(loaded), computed)
 
     def _milliseconds(self, loaded: _Loaded) -> float:
         cuda = loaded.device.cuda
@@ -207,7 +226,8 @@ class TensorRTEngine:
                 if self._loaded is None:
                     self._loaded = self._load(device)
                     self._layers = engine_layers(self._inspect(self._loaded))
-                    self.ran = ran_in(self._layers, self._network.layers)
+                    self.computed = ran_in(self._layers, self._network.layers)
+                    self.ran = self.computed if self._rounded is None else self._rounded
                 yield self._loaded
         except device.cuda.Error as error:
             raise self._failed(str(error)) from error

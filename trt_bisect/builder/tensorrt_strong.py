@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from trt_bisect.builder.base import MEASURED, BuildOptions, ProfileShapes
+from trt_bisect.builder.base import MEASURED, BuildOptions, ProfileShapes, precisions_in
 from trt_bisect.builder.tensorrt_build import (
     Definition,
     Serialized,
@@ -96,7 +96,8 @@ class TensorRTStrongBuilder:
         Raises:
             TrialFailed: the build failed.
         """
-        return TensorRTEngine(self._rt, self.serialize(plan), self._network, self._shapes)
+        rounded = precisions_in(self._network, plan)
+        return TensorRTEngine(self._rt, self.serialize(plan), self._network, self._shapes, rounded=rounded)
 
     def reference(self) -> TensorRTEngine:
         """Builds the engine with every layer in FP32, TF32 off.

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
-from trt_bisect.builder.base import MEASURED, BuildOptions, ProfileShapes
+from trt_bisect.builder.base import MEASURED, BuildOptions, ProfileShapes, precisions_in
 from trt_bisect.builder.tensorrt_build import (
     Definition,
     Serialized,
@@ -158,7 +158,8 @@ class TensorRTWeakBuilder:
             TrialFailed: the build failed.
         """
         serialized = self._serialize_fp32() if {*plan.precisions} == {Precision.FP32} else self.serialize(plan)
-        return TensorRTEngine(self._rt, serialized, self._network, self._shapes, self._options.dla)
+        rounded = None if self._writer is None else precisions_in(self._network, plan)
+        return TensorRTEngine(self._rt, serialized, self._network, self._shapes, self._options.dla, rounded)
 
     def reference(self) -> TensorRTEngine:
         """Builds the engine with every layer in FP32: neither INT8 nor FP16 is allowed, TF32 is off.

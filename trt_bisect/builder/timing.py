@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
@@ -35,6 +35,8 @@ class Latency:
         p99_ms: the 99th percentile.
         runs: the number of inferences timed.
         layers: the layers in the engine's order; empty if the engine names none.
+        computed: by the name of a quantizable layer, the precision in which its kernel computes, or one of
+            ``UNPROVEN``; without the layers that the engine does not tell of.
     """
 
     mean_ms: float
@@ -42,9 +44,12 @@ class Latency:
     p99_ms: float
     runs: int
     layers: tuple[LayerTime, ...] = ()
+    computed: Mapping[str, str] = field(default_factory=dict)
 
 
-def latency_of(milliseconds: Sequence[float], layers: tuple[LayerTime, ...] = ()) -> Latency:
+def latency_of(
+    milliseconds: Sequence[float], layers: tuple[LayerTime, ...] = (), computed: Mapping[str, str] | None = None
+) -> Latency:
     """Returns the statistics of the times of single inferences, in milliseconds.
 
     >>> latency_of([1.0, 2.0, 6.0]).mean_ms
@@ -57,6 +62,7 @@ def latency_of(milliseconds: Sequence[float], layers: tuple[LayerTime, ...] = ()
         p99_ms=float(np.percentile(times, 99)),
         runs=len(times),
         layers=layers,
+        computed=dict(computed or {}),
     )
 
 

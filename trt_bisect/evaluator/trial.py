@@ -74,7 +74,8 @@ class Trial:
         plan: the text of its key, see ``TrialKey``.
         outcome: one of the words above.
         outputs: the figures of each final output by name; empty if the trial failed.
-        ran: by layer index, the precision that the layer ran in as the engine reports it, or one of ``UNPROVEN``.
+        ran: by layer index, the precision that the layer's inputs were rounded to, or one of ``UNPROVEN``; see
+            ``Engine.ran``.
         message: the error, or the builder's warnings.
         build_seconds: the time of the build, or the trial's share of a pass.
         infer_seconds: the time of the inferences, or the trial's share of a pass.

@@ -45,9 +45,10 @@ class LayerRow:
             ``lost`` with its worker, ``not finite``, ``follows`` for a layer that does not change the engine,
             or whose precision the user fixed, ``not tried`` where the strategy did not need it.
         asked: the precision that the trial requested.
-        ran: the precision that the engine reports; empty where it reports none; ``region`` or ``dla`` where the layer
-            ran in a region that TensorRT compiled as one.
-        obeyed: true if the engine ran the requested precision; None where that is not known.
+        ran: the precision that the layer's inputs were rounded to, see ``Engine.ran``; empty where the engine reports
+            none; ``region`` or ``dla`` where the layer ran in a region that TensorRT compiled as one. ``latency`` of
+            the report has the precision that the layer computed in.
+        obeyed: true if ``ran`` is the requested precision; None where that is not known.
         recipe: the layer's precision in the recipe.
         why_not: the reason why the layer is not quantizable; empty for one that is.
         message: the message of a failed trial.

@@ -6,13 +6,18 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from trt_bisect.builder.base import IN_REGION, ON_DLA, UNPROVEN
+from trt_bisect.evaluator.speed import Latencies
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.evaluator.trial_key import TrialKey
+from trt_bisect.model.layers import Layer
 from trt_bisect.model.network import Network
 from trt_bisect.precision import PrecisionPlan
+from trt_bisect.results.layer_row import LayerRow
 
 NAMED = 5
 _NOT_TOLD = ""
+_QDQ = "With explicit Q/DQ the graph settles it: build recipe/network.qdq.onnx, or use '--typing strong' (TensorRT 10)."
+_PRODUCTS = frozenset({"MatMul", "Gemm"})
 _WHY_UNPROVEN = {
     IN_REGION: "the engine compiled them with others into one region, in which TensorRT may ignore what was asked for",
     ON_DLA: "they ran on the DLA, in INT8 or FP16",
@@ -25,7 +30,7 @@ def disobeyed(network: Network, trial: Trial) -> dict[int, tuple[str, str]]:
 
     It makes no difference which engines the plan was measured on. Layers of ``unproven`` are not among them.
     """
-    asked = PrecisionPlan.from_key(TrialKey.from_text(trial.plan).plan).precisions
+    asked = _plan_of(trial).precisions
     return {
         k: (str(asked[k]), trial.ran[k])
         for k in network.quantizable
@@ -42,6 +47,80 @@ def unproven(network: Network, trial: Trial) -> dict[int, str]:
         return {}
     ran = {k: trial.ran.get(k, _NOT_TOLD) for k in network.quantizable}
     return {k: said for k, said in ran.items() if said in _WHY_UNPROVEN}
+
+
+def obedience_doubts(layers: Mapping[int, Layer | LayerRow], trial: Trial) -> tuple[str, ...]:
+    """Returns the doubt on a pass whose engine ran low layers in something else, or tells of none; empty without it.
+
+    A layer that is fused so that the engine does not tell of it is not enough for a doubt, nor is one on the DLA.
+
+    Args:
+        layers: the quantizable layers by index.
+        trial: of the plan, on a whole engine.
+    """
+    if trial.failed:
+        return ()
+    low = str(_plan_of(trial).low)
+    asked = _plan_of(trial).lowered & layers.keys()
+    told = {k: trial.ran[k] for k in sorted(asked) if k in trial.ran}
+    other = {k: ran for k, ran in told.items() if ran not in (low, ON_DLA)}
+    if not asked or (told and not other):
+        return ()
+    if not told:
+        return (
+            f"The engine tells of no layer in which precision it ran: it is not known how many of the {len(asked)} "
+            f"layers ran in {low.upper()}. {_QDQ}",
+        )
+    where = [
+        f"{_names(layers, [k for k, ran in other.items() if ran == one])} "
+        f"ran in {'a region whose precision is not told' if one == IN_REGION else one}"
+        for one in dict.fromkeys(other.values())
+    ]
+    matmuls = sum(layers[k].op_type in _PRODUCTS for k in other)
+    why = "TensorRT takes what is faster: '--force-int8' forbids it." if low == "int8" else ""
+    if 2 * matmuls > len(other):
+        why = "With weak typing TensorRT runs a transformer's MatMuls in float (NVIDIA/TensorRT issues 2441 and 2658)."
+    return (" ".join(filter(None, (f"{ran_low(layers, trial)}: {'; '.join(where)}.", why, _QDQ))),)
+
+
+def ran_low(layers: Mapping[int, Layer | LayerRow], trial: Trial) -> str:
+    """Returns the number of low layers that the engine says it ran so, such as ``7 of 9 layers ran in INT8``."""
+    low = str(_plan_of(trial).low)
+    asked = _plan_of(trial).lowered & layers.keys()
+    return f"{sum(trial.ran.get(k) == low for k in asked)} of {len(asked)} layers ran in {low.upper()}"
+
+
+def float_kernel_notes(network: Network, full: Trial, restored: Trial, latencies: Latencies | None) -> list[str]:
+    """Returns a note on the layers whose inputs are rounded to the low precision, and which compute in float.
+
+    TensorRT fuses their Q/DQ pairs into a float kernel: the accuracy is that of the low precision, the speed is not.
+
+    Args:
+        network: the network.
+        full: the trial of all low.
+        restored: the trial of the recipe.
+        latencies: of these plans, with what each layer computed in; None without a GPU.
+    """
+    low, trials = str(network.low.precision), {"recipe": restored, "int8": full}
+    notes = []
+    for name, trial in {trials[name].plan: (name, trials[name]) for name in trials}.values():
+        timed = (latencies or {}).get(name)
+        computed = {} if timed is None else timed.computed
+        rounded = [k for k in network.quantizable if trial.ran.get(k) == low]
+        others = {k: computed.get(network.layers[k].name, low) for k in rounded}
+        floats = [k for k, own in others.items() if own not in (low, *UNPROVEN)]
+        if floats:
+            plan = "the recipe" if name == "recipe" else f"full {network.low.title}"
+            kinds = " and ".join(sorted({others[k].upper() for k in floats}))
+            notes.append(
+                f"in {plan}, {len(floats)} of {len(rounded)} layers round like {network.low.title} and compute in "
+                f"{kinds}, without a gain in speed: {_names(network.layers, floats)}"
+            )
+    return notes
+
+
+def _plan_of(trial: Trial) -> PrecisionPlan:
+    return PrecisionPlan.from_key(TrialKey.from_text(trial.plan).plan)
 
 
 def obedience_notes(network: Network, trials: Iterable[Trial], deciding: Mapping[int, Trial | None]) -> list[str]:
@@ -68,7 +147,7 @@ def dla_notes(network: Network, full: Trial) -> list[str]:
     fell_back = [k for k in network.quantizable if k in full.ran and full.ran[k] != ON_DLA]
     if not took:
         return []
-    rest = f"; {_names(network, fell_back)} ran on the GPU" if fell_back else ""
+    rest = f"; {_names(network.layers, fell_back)} ran on the GPU" if fell_back else ""
     return [f"in full INT8 the DLA took {len(took)} of {len(network.quantizable)} layers that can be in INT8{rest}"]
 
 
@@ -92,7 +171,7 @@ def _unproven_notes(network: Network, tried: Sequence[Trial]) -> list[str]:
         layers = sorted({k for of_trial in found for k, one in of_trial.items() if one == said})
         count = sum(said in of_trial.values() for of_trial in found)
         if layers:
-            names = _names(network, layers)
+            names = _names(network.layers, layers)
             notes.append(f"in {count} of {len(tried)} trials it is unproven in which precision {names} ran: {why}")
     return notes
 
@@ -111,6 +190,6 @@ def _deciding_notes(network: Network, culprit: int, trial: Trial) -> list[str]:
     return notes
 
 
-def _names(network: Network, layers: Collection[int]) -> str:
-    named = ", ".join(f"'{network.layers[k].name}'" for k in [*layers][:NAMED])
+def _names(known: Mapping[int, Layer | LayerRow] | Sequence[Layer], layers: Collection[int]) -> str:
+    named = ", ".join(f"'{known[k].name}'" for k in [*layers][:NAMED])
     return f"{named} and {len(layers) - NAMED} more" if len(layers) > NAMED else named

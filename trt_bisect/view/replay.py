@@ -9,6 +9,7 @@ from math import nan
 
 from trt_bisect.analyzer.doubts import doubts
 from trt_bisect.analyzer.judge import Rule
+from trt_bisect.builder.base import MEASURED
 from trt_bisect.driver.suspects.bisect import bisect
 from trt_bisect.driver.suspects.curves import CULPRITS, search_for
 from trt_bisect.driver.suspects.search import Findings, Loss, Search, Step
@@ -18,6 +19,7 @@ from trt_bisect.evaluator.trial_key import TrialKey
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.results.layer_rows import exit_code, filled_report
 from trt_bisect.results.manifest import RunManifest
+from trt_bisect.results.precision_check import obedience_doubts
 from trt_bisect.results.run_report import Report
 from trt_bisect.results.search_result import Curve, Measured, Recipe
 from trt_bisect.results.summary import above_verdict
@@ -150,8 +152,10 @@ class Replay:
             "build": sum(trial.build_seconds for trial in trials.values()),
             "infer": sum(trial.infer_seconds for trial in trials.values()),
         }
-        doubted = bool(above_verdict(self._run.blank.inputs) or doubts(rule, full))
-        report = filled_report(self._run.blank, measured, rule, lambda _: ())
+        blank = self._run.blank
+        layers = {row.index: row for row in blank.layers if row.quantizable and blank.arithmetic == MEASURED}
+        doubted = bool(above_verdict(blank.inputs) or doubts(rule, full) or obedience_doubts(layers, full))
+        report = filled_report(blank, measured, rule, lambda _: ())
         return replace(
             report,
             recipe={**report.recipe, "added": []},

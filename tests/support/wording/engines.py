@@ -4,6 +4,9 @@ from __future__ import annotations
 
 WAS_ASKED_FOR = "was asked for"
 DID_NOT_OBEY = "did not obey"
+MATMULS_IN_FLOAT = "runs a transformer's MatMuls in float"
+TELLS_OF_NONE = "tells of no layer"
+NO_GAIN = "without a gain in speed"
 NO_GPU_ANSWERS = "No NVIDIA GPU answers"
 NOT_INSTALLED = "is not installed"
 NO_GPU = "there is none"
@@ -39,3 +42,13 @@ def not_obeyed(culprit: str, ran: str) -> str:
         f"the engine did not obey the trial that makes '{culprit}' a culprit: it ran {ran}; "
         "'--force-int8' or strong typing is stricter"
     )
+
+
+def ran_low(low: int, asked: int) -> str:
+    """Returns the clause on the number of layers that ran in INT8."""
+    return f"{low} of {asked} layers ran in INT8"
+
+
+def float_kernels(layers: int, rounded: int) -> str:
+    """Returns the clause on layers that round and compute in FP32."""
+    return f"{layers} of {rounded} layers round like INT8 and compute in FP32"

@@ -37,6 +37,7 @@ class Grounds:
         refused: the largest cost allowed for a recipe with the margin, if none was found; None otherwise.
         followers_round: true if the whole run was measured with these layers rounding.
         low: the name of the low precision in texts.
+        ran: the number of layers that ran low as the engine tells, in words; empty if nothing has to be told.
     """
 
     given: int
@@ -53,6 +54,7 @@ class Grounds:
     refused: float | None = None
     followers_round: bool = False
     low: str = "INT8"
+    ran: str = ""
 
     @property
     def worst(self) -> float:
@@ -102,7 +104,8 @@ def _inputs(grounds: Grounds) -> Iterator[str]:
 
 def _arithmetic(grounds: Grounds) -> str:
     if grounds.arithmetic != EMULATED:
-        return f"The outputs were measured on {grounds.engine}: another version or GPU may round otherwise."
+        told = f", and {grounds.ran}" if grounds.ran else ""
+        return f"The outputs were measured on {grounds.engine}{told}: another version or GPU may round otherwise."
     return (
         f"No engine has confirmed this: TensorRT's {grounds.low} was emulated with {grounds.engine}, "
         "and costs in speed are counted, not timed."

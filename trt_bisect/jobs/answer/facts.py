@@ -9,13 +9,16 @@ import numpy as np
 
 from trt_bisect.analyzer.doubts import constant_outputs, doubts
 from trt_bisect.analyzer.judge import Rule
+from trt_bisect.builder.base import MEASURED
 from trt_bisect.evaluator.given_inputs import GivenInputs
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.jobs.answer.confidence import Grounds, confidence
 from trt_bisect.jobs.answer.result import Answer
 from trt_bisect.jobs.answer.search import CalibratorTried
 from trt_bisect.jobs.answer.validation import losses_by_place
+from trt_bisect.model.layers import Layer
 from trt_bisect.results.answer import FOLLOWERS, PLAIN, AnswerFacts, CalibratorRow, Held, PlanFigures
+from trt_bisect.results.precision_check import obedience_doubts, ran_low
 from trt_bisect.results.search_result import Curve, Measured, Recipe
 
 ANOTHER_READER = "its rounded tensor has another {low} reader, so that keeping it high saves little"
@@ -115,6 +118,7 @@ def _doubts(answer: Answer, unseen: Held | None) -> Iterator[str]:
     constant, _ = constant_outputs(rule, answer.given.references)
     yield from (doubt.text for doubt in (*constant, *doubts(rule, answer.restored)))
     yield from _on_unseen(rule, answer, unseen)
+    yield from obedience(answer)
 
 
 def _half_gain(answer: Answer) -> PlanFigures | None:
@@ -136,6 +140,24 @@ def _on_unseen(rule: Rule, answer: Answer, held: Held | None) -> Iterator[str]:
         f"Unseen inputs miss the threshold: {held.inputs - held.holds} of {held.inputs}, the worst has {worst}. "
         f"The inputs given do not stand for them: give more of other kinds, or a larger {stricter}."
     )
+
+
+def _low_layers(answer: Answer) -> dict[int, Layer]:
+    network = answer.experiment.network
+    return {k: network.layers[k] for k in network.quantizable}
+
+
+def obedience(answer: Answer) -> tuple[str, ...]:
+    """Returns the doubt on a recipe whose engine did not run its low layers low; empty for emulated engines."""
+    measured = answer.experiment.builder.arithmetic == MEASURED
+    return obedience_doubts(_low_layers(answer), answer.restored) if measured else ()
+
+
+def _ran(answer: Answer) -> str:
+    """The number of layers that ran low, if the engine alone tells; empty if the graph settles what is rounded."""
+    experiment = answer.experiment
+    told = experiment.builder.typing == "weak" and not experiment.network.has_pairs and answer.restored.ran
+    return ran_low(_low_layers(answer), answer.restored) if told else ""
 
 
 def grounds_of(answer: Answer) -> Grounds:
@@ -161,6 +183,7 @@ def grounds_of(answer: Answer) -> Grounds:
         refused=answer.refused,
         followers_round="followers" in experiment.parts,
         low=experiment.network.low.title,
+        ran=_ran(answer),
     )
 
 

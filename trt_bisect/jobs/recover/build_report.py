@@ -15,7 +15,7 @@ from trt_bisect.driver.recipes.search_space import Sensitivities, Space
 from trt_bisect.driver.suspects.search import Loss
 from trt_bisect.evaluator.speed import Latencies, measure_latencies
 from trt_bisect.evaluator.trial import Trial
-from trt_bisect.jobs.answer.facts import answer_facts, similarity_of
+from trt_bisect.jobs.answer.facts import answer_facts, obedience, similarity_of
 from trt_bisect.jobs.answer.plans import AnswerPlans
 from trt_bisect.jobs.answer.result import Answer
 from trt_bisect.jobs.answer.search import Costs
@@ -27,7 +27,7 @@ from trt_bisect.model.network import Network
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.results.answer import AnswerFacts
 from trt_bisect.results.network_graph import network_facts
-from trt_bisect.results.precision_check import dla_notes, obedience_notes
+from trt_bisect.results.precision_check import dla_notes, float_kernel_notes, obedience_notes
 from trt_bisect.results.recovery import (
     ACCURACY,
     ALL_HIGH,
@@ -170,6 +170,7 @@ def _recovery(
     trials = all_trials(first, found.chosen, experiment)
     named = {name: point for point in front for name in point.names}
     obeyed = [*obedience_notes(network, trials, {}), *dla_notes(network, answer.full)]
+    obeyed += float_kernel_notes(network, answer.full, answer.restored, latencies)
     recovery = Recovery(
         model=network.source,
         engine=experiment.builder.engine,
@@ -225,7 +226,10 @@ def _accuracy_lines(found: Recovery) -> list[str]:
 def _facts(found: Found) -> AnswerFacts:
     """The facts of the answer. Where an accuracy decides, no input is said to hold by itself."""
     facts = answer_facts(found.answer)
-    return facts if found.target is None else replace(facts, given=None, unseen=None, settings={}, doubts=())
+    if found.target is None:
+        return facts
+    doubts = obedience(found.answer) if found.answer.meets else ()
+    return replace(facts, given=None, unseen=None, settings={}, doubts=doubts)
 
 
 def _by_input(found: Found) -> dict[str, Mapping[str, Any]]:

@@ -20,7 +20,7 @@ from trt_bisect.results.empty_report import blank_rows, empty_report
 from trt_bisect.results.layer_row import RoundedTensor
 from trt_bisect.results.layer_rows import exit_code, filled_report
 from trt_bisect.results.overflow import Overflow
-from trt_bisect.results.precision_check import dla_notes, obedience_notes
+from trt_bisect.results.precision_check import dla_notes, float_kernel_notes, obedience_notes
 from trt_bisect.results.recipe_files import RecipeFiles
 from trt_bisect.results.run_report import Report
 from trt_bisect.results.search_result import Measured
@@ -90,6 +90,7 @@ def assemble(
         *memory_notes(measured.trials.values()),
         *_overruled(measured, network, rule),
         *_obedience(measured, network),
+        *float_kernel_notes(network, measured.full, measured.restored, latencies),
         *files.notes,
     ]
     text = summary(network, rule, measured, similarity, filled.by_input, answer)

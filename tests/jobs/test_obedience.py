@@ -1,0 +1,89 @@
+"""Runs on an engine that does not do what it is asked, or does not say what it did, end to end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import trt_bisect
+from tests.support import wording
+from trt_bisect.builder.inspector import engine_layers, ran_in
+from trt_bisect.model.network import load_network
+
+FILES = Path(__file__).parents[1] / "files" / "inspector"
+LOW = {"conv1", "pool1", "conv2", "pool2", "ip1", "ip2"}
+"""LeNet's layers that TensorRT can run in INT8."""
+
+
+@pytest.fixture
+def run(lenet, tmp_path):
+    def made(network="lenet.onnx", **options):
+        data = lenet / "calibration.npz", lenet / "digits.npz"
+        fixed = {"strategy": "exhaustive", "explain": "none", "output": tmp_path / "run", "calibrator": "minmax"}
+        return trt_bisect.run(lenet / network, *data, **{**fixed, **options})
+
+    return made
+
+
+def test_a_pass_of_an_engine_that_runs_all_layers_in_fp32_is_doubted(foreign, run, tmp_path):
+    """FP32 equals FP32, so that similarity alone would pass."""
+    foreign(lambda ran: dict.fromkeys(ran, "fp32"), obeys=False)
+    report = run()
+    assert report.similarity["int8"] == pytest.approx(1.0)
+    assert (report.exit_code, report.culprits) == (1, ())
+    (doubt,) = report.answer.doubts
+    assert doubt.startswith(wording.engines.ran_low(0, 6))
+    assert report.summary.startswith(f"DOUBTED: {doubt}")
+    assert {row.name for row in report.layers if row.obeyed is False} == LOW
+    saved = json.loads((tmp_path / "run" / "report.json").read_text())
+    assert (saved["exit_code"], saved["answer"]["doubts"]) == (1, [doubt])
+    assert doubt in (tmp_path / "run" / "report.html").read_text()
+
+
+def test_the_doubt_can_be_accepted(foreign, run):
+    foreign(lambda ran: dict.fromkeys(ran, "fp32"), obeys=False)
+    report = run(accept=True)
+    assert report.exit_code == 0
+    assert report.answer.doubts
+
+
+def test_a_pass_of_an_engine_that_tells_nothing_is_doubted(foreign, run):
+    foreign(lambda ran: {})
+    report = run()
+    assert report.exit_code == 1
+    (doubt,) = report.answer.doubts
+    assert wording.engines.TELLS_OF_NONE in doubt
+
+
+def test_an_engine_that_obeys_is_not_doubted_and_the_verdict_says_how_many_layers_ran_in_int8(foreign, run):
+    foreign()
+    report = run()
+    assert (report.exit_code, report.answer.doubts) == (0, ())
+    assert wording.engines.ran_low(6, 6) in report.answer.rests_on
+
+
+def test_a_recipe_is_doubted_too(foreign, run):
+    """The layer that the recipe keeps high is high; one of the others does not run in INT8."""
+    foreign(lambda ran: {**ran, "conv2": "fp32"})
+    report = run("lenet_planted.onnx")
+    assert report.culprits == ("ip2",)
+    assert report.exit_code == 1
+    (doubt,) = report.answer.doubts
+    assert doubt.startswith(wording.engines.ran_low(4, 5))
+
+
+def test_pairs_fused_into_a_float_kernel_round_and_gain_no_speed(foreign, run, lenet):
+    """The layers of a real engine (TensorRT-RTX, Q/DQ on all of LeNet): pool2 reads and computes in float."""
+    layers = load_network(lenet / "lenet.onnx").layers
+    told = ran_in(engine_layers((FILES / "lenet_rtx.json").read_text()), layers)
+    foreign(typing="strong", computed={layers[k].name: kind for k, kind in told.items()})
+    report = run()
+    assert (report.exit_code, report.answer.doubts) == (0, ())
+    rows = {row.name: row for row in report.layers}
+    assert all(rows[name].ran == "int8" and rows[name].obeyed for name in LOW)
+    assert report.latency["int8"]["computed"]["pool2"] == "fp32"
+    (note,) = [note for note in report.notes if wording.engines.NO_GAIN in note]
+    assert wording.engines.float_kernels(1, 6) in note
+    assert "'pool2'" in note
