@@ -49,7 +49,8 @@ def test_what_is_planted_is_found_where_it_is(case):
 
 
 def test_every_kind_is_planted():
-    assert {kind_of(case) for case in PLANTED} == set(KINDS)
+    of_engines = {"engine not built", "rounded in float", "kernel for a pair", "fusion broken"}
+    assert {kind_of(case) for case in PLANTED} == set(KINDS) - of_engines, "test_kernels.py has those of engines"
 
 
 ALONE = [

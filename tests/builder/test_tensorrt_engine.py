@@ -15,6 +15,7 @@ from tests.support import wording
 from trt_bisect.builder import cuda_memory
 from trt_bisect.builder.cuda_memory import Buffer, Device
 from trt_bisect.builder.gpu import Gpu
+from trt_bisect.builder.inspector import EngineLayer
 from trt_bisect.builder.tensorrt_build import Serialized, TensorRT
 from trt_bisect.builder.tensorrt_engine import TensorRTEngine
 from trt_bisect.data.feeds import TensorSpec
@@ -173,7 +174,7 @@ class FakeEngine:
         def information(form):
             assert inspector.execution_context is context
             assert context.shapes == {"x": (2, 3)}, "formats are told for the usual shape"
-            return json.dumps({"Layers": LAYERS})
+            return json.dumps({"Layers": [] if self.behaviour == "silent" else LAYERS})
 
         inspector.get_engine_information = information
         return inspector
@@ -209,7 +210,8 @@ def make_engine(monkeypatch):
         )
         rt = TensorRT("tensorrt", trt, SimpleNamespace(records=[]), None)
         shapes = {"x": ((1, 3), (2, 3), (4, 3))}
-        return TensorRTEngine(rt, Serialized(b"engine", ("a warning",)), network, shapes, rounded=rounded)
+        logged = (EngineLayer("double", "kgen", ("double",), ("fp32",), ("fp32",), ""),)
+        return TensorRTEngine(rt, Serialized(b"engine", ("a warning",), logged), network, shapes, rounded=rounded)
 
     make.cuda = cuda
     yield make
@@ -252,6 +254,12 @@ def test_where_the_graph_settles_what_is_rounded_the_kernels_tell_the_arithmetic
         assert (engine.ran, engine.computed) == (rounded, {})
         engine.infer(feeds(4))
         assert (engine.ran, engine.computed) == (rounded, {0: "int8", 1: "fp32"})
+
+
+def test_the_builders_log_tells_what_ran_where_the_inspector_does_not(make_engine):
+    with make_engine("silent") as engine:
+        engine.infer(feeds(4))
+        assert engine.ran == {0: "fp32"}
 
 
 def test_the_context_is_current_only_while_it_is_needed(make_engine):

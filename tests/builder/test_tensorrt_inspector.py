@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from trt_bisect.builder.inspector import engine_layers, named_in, onnx_layers_in, precision_of, ran_in
+from trt_bisect.builder.inspector import engine_layers, logged_layers, named_in, onnx_layers_in, precision_of, ran_in
 from trt_bisect.model.layers import Layer
 
 INT8 = "Thirty-two wide channel vectorized row major Int8 format"
@@ -361,3 +361,38 @@ def test_names_in_metadata():
 )
 def test_names_joined_into_one(name, parts):
     assert list(named_in(name)) == parts
+
+
+LOGGED = """Layers:
+Name: __myl_Move_myl0_0, LayerType: kgen, Inputs: [ { Name: x, Dimensions: [1,3], Strides: [3,1], StrideOrder: [1,0], \
+Datatype: Float, Format: (Linear) Row major linear format }], Constants: [], Outputs: [ { Name: t, Dimensions: [1,3], \
+Strides: [3,1], StrideOrder: [1,0], Datatype: Int8, Format: (Linear) Row major linear format }], \
+TacticName: __myl_Move_0x7c57, StreamId: 0, Metadata:\x20
+Name: __mye3010_myl0_19, LayerType: signal, Inputs: [], Constants: [], Outputs: [], TacticName: , StreamId: 0, \
+EventId: 1, Metadata:\x20
+Name: a, b_myl0_1, LayerType: gemm, Inputs: [ { Name: t, Datatype: y, Dimensions: [1,3], Strides: [3,1], \
+StrideOrder: [1,0], Datatype: Int8, Format: (Linear) Row major linear format }, { Name: u, Dimensions: [1,3], \
+Strides: [3,1], StrideOrder: [1,0], Datatype: Half, Format: (Linear) Row major linear format }], Constants: [ \
+{ Name: w, Dimensions: [3,5], Strides: [1,3], StrideOrder: [0,1], Datatype: Int8, Format: (Transposed) Transposed \
+format }, { Name: s, Dimensions: [1], Strides: [1], StrideOrder: [0], Datatype: Float, Format: (Linear) Row major \
+linear format }], Outputs: [ { Name: y, Dimensions: [1,5], Strides: [5,1], StrideOrder: [1,0], Datatype: Float, \
+Format: (Linear) Row major linear format }], TacticName: __myelin_CASK_STUB, StreamId: 1, Metadata: \
+[ONNX Layer: a, b]\x1f[ONNX Layer: x__int8_DequantizeLinear]
+
+I/O Tensors:
+ Name: x, IOMode: Input, DataType: Float, Dimensions: [1,3], Location: Device
+"""
+"""Lines of TensorRT-RTX 1.7's log as it wrote them, with a comma in a name, and a tensor named like a key."""
+
+
+def test_tensorrt_rtx_logs_the_layers_of_an_engine():
+    move, signal, gemm = logged_layers(LOGGED)
+    assert (move.kind, move.inputs, move.outputs, move.tactic) == ("kgen", ("fp32",), ("int8",), "__myl_Move_0x7c57")
+    assert (signal.kind, signal.inputs, signal.outputs, signal.tactic) == ("signal", (), (), "")
+    assert (gemm.name, gemm.kind, gemm.inputs, gemm.outputs) == ("a, b_myl0_1", "gemm", ("int8", "fp16"), ("fp32",))
+    assert gemm.network_layers == ("a, b", "x__int8_DequantizeLinear")
+
+
+@pytest.mark.parametrize("text", ["", "Layers:", "Layers:\nName: x", LOGGED.replace("Layers:", "Tactics:")])
+def test_no_layers_are_read_from_other_messages(text):
+    assert logged_layers(text) == ()

@@ -9,6 +9,8 @@ A region that TensorRT's compiler made of many layers (Myelin: attention, chains
 the DLA is one layer, ``{ForeignNode[first...last]}``. It says neither which layers are in it nor in which precision
 they ran, and precisions asked for may be ignored in it (TensorRT issues 3889 and 4505). TensorRT 10 lists the kernels
 of such regions instead (``__myl_...``), with the ONNX nodes of each in its metadata (issue 4397).
+
+TensorRT-RTX logs the same facts of each engine while it builds it, also without a GPU: see ``logged_layers``.
 """
 
 from __future__ import annotations
@@ -48,6 +50,15 @@ _DLA, _MYELIN = "dla", "myelin"
 """The kinds of layers that are regions; so is a layer with ``_REGION`` in its name."""
 _PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 """The operators whose inputs' precision decides in what they compute."""
+
+LOGGED = "Layers:"
+"""The begin of the verbose message in which TensorRT-RTX lists the layers of an engine that it built."""
+
+_LOGGED_LAYER = re.compile(
+    r"Name: (?P<Name>.*?), LayerType: (?P<LayerType>.*?), Inputs: \[(?P<Inputs>.*?)\], Constants: .*?"
+    r"\], Outputs: \[(?P<Outputs>.*?)\], TacticName: (?P<TacticName>.*?), StreamId: .*?Metadata: (?P<Metadata>.*)"
+)
+_LOGGED_TYPE = re.compile(r"\], Datatype: (\w+), Format: ")
 
 _POINTWISE = "PWN("
 _OWN_BRACKETS = re.compile(r"\([^()]*\)")
@@ -114,6 +125,23 @@ def _engine_layer(layer: Mapping[str, Any] | str) -> EngineLayer:
         _precisions(layer.get("Outputs", [])),
         str(layer.get("TacticName", "")),
     )
+
+
+def logged_layers(message: str) -> tuple[EngineLayer, ...]:
+    """Returns the layers in TensorRT-RTX's verbose message about an engine, one a line; none of any other text.
+
+    Seen in the log of TensorRT-RTX 1.7 with detailed profiling verbosity: ``Layers:``, then lines of the form
+    ``Name: n, LayerType: gemm, Inputs: [ { Name: x, Dimensions: [1,8], ..., Datatype: Int8, Format: ... }], Constants:
+    [...], Outputs: [...], TacticName: t, StreamId: 0, Metadata: [ONNX Layer: fc]``. Constants are no inputs.
+    """
+    lines = message.split("\n") if message.startswith(LOGGED) else []
+    return tuple(_engine_layer(_logged(match)) for match in map(_LOGGED_LAYER.fullmatch, lines) if match)
+
+
+def _logged(match: re.Match[str]) -> dict[str, Any]:
+    """A logged layer in the form of the inspector's JSON."""
+    tensors = ((key, _LOGGED_TYPE.findall(match[key])) for key in ("Inputs", "Outputs"))
+    return {**match.groupdict(), **{key: [{"Datatype": kind} for kind in kinds] for key, kinds in tensors}}
 
 
 def onnx_layers_in(metadata: str) -> tuple[str, ...]:

@@ -41,6 +41,7 @@ _WORKER = (
 _WORK = {
     "start": "The start",
     "build": "The build",
+    "call": "The build",
     "reference": "The build of the FP32 reference",
     "weak_plan": "The parsing of the recipe's network",
     "infer": "The inference",

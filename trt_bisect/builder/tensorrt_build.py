@@ -18,6 +18,7 @@ import onnx
 
 from trt_bisect.builder.base import BuildOptions, ProfileShapes
 from trt_bisect.builder.gpu import find_gpu
+from trt_bisect.builder.inspector import EngineLayer, logged_layers
 from trt_bisect.builder.tensorrt_loading import load_plugins
 from trt_bisect.builder.tensorrt_module import (
     RTX,
@@ -77,10 +78,11 @@ class Definition:
 
 @dataclass(frozen=True)
 class Serialized:
-    """A built engine's bytes, and the builder's warnings."""
+    """A built engine's bytes, the builder's warnings, and the engine's layers as far as the builder logs them."""
 
     data: bytes
     messages: tuple[str, ...]
+    layers: tuple[EngineLayer, ...] = ()
 
 
 def start_tensorrt(engine: str, plugins: Sequence[str] = ()) -> TensorRT:
@@ -250,13 +252,35 @@ def serialize(rt: TensorRT, definition: Definition, config: Any, options: BuildO
     Raises:
         TrialFailed: TensorRT does not build it; the message is its own.
     """
+    rt.logger.layers = ""
     data = rt.builder.build_serialized_network(definition.network, config)
     messages = drain(rt.logger)
     if data is None:
         raise TrialFailed("build failed", failure_in(messages, "TensorRT built no engine and gave no reason."))
     if _keeps_timings(rt, options):
         _save_timing_cache(config, options.timing_cache)
-    return Serialized(bytes(data), warnings_in(messages))
+    return Serialized(bytes(data), warnings_in(messages), logged_layers(rt.logger.layers))
+
+
+def layers_of_file(engine: str, path: Path, shapes: Mapping[str, Sequence[int]]) -> tuple[EngineLayer, ...]:
+    """Builds an ONNX file as it is, with strong typing, and returns the layers of the engine.
+
+    Args:
+        engine: ``tensorrt-rtx``, whose builder logs the layers and needs no GPU.
+        path: the file.
+        shapes: the sizes of dynamic inputs by name; a dynamic axis without a size is 1, as trtexec takes it.
+
+    Raises:
+        EngineUnavailable: the engine is not installed, or does not start here.
+        TrialFailed: the parser refuses the file, or the build failed.
+    """
+    rt, options = start_tensorrt(engine), BuildOptions()
+    definition = parse_file(rt, path, creation_flags(rt.module, ("STRONGLY_TYPED",)))
+    inputs = [definition.network.get_input(i) for i in range(definition.network.num_inputs)]
+    sizes = {each.name: tuple(shapes.get(each.name, (max(1, size) for size in each.shape))) for each in inputs}
+    profile = {each.name: (sizes[each.name],) * 3 for each in inputs if min(each.shape, default=1) < 0}
+    config, _ = new_config(rt, options, profile)
+    return serialize(rt, definition, config, options).layers
 
 
 def _keeps_timings(rt: TensorRT, options: BuildOptions) -> bool:

@@ -225,7 +225,7 @@ class TensorRTEngine:
             with device.current():
                 if self._loaded is None:
                     self._loaded = self._load(device)
-                    self._layers = engine_layers(self._inspect(self._loaded))
+                    self._layers = engine_layers(self._inspect(self._loaded)) or self.serialized.layers
                     self.computed = ran_in(self._layers, self._network.layers)
                     self.ran = self.computed if self._rounded is None else self._rounded
                 yield self._loaded

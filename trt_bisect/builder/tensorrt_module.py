@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
+from trt_bisect.builder.inspector import LOGGED
 from trt_bisect.errors import EngineUnavailable
 
 TENSORRT = "tensorrt"
@@ -64,8 +65,9 @@ LISTENERS: list[Callable[[Message], None]] = []
 
 @functools.cache
 def logger_of(trt: ModuleType) -> Any:
-    """Returns the logger of this process, which keeps errors and warnings in ``records`` and prints nothing.
+    """Returns the logger of this process, which prints nothing.
 
+    It keeps errors and warnings in ``records``, and in ``layers`` the last message that lists an engine's layers.
     TensorRT has one logger for each process: it uses the first one, and ignores all later ones.
     """
 
@@ -73,6 +75,7 @@ def logger_of(trt: ModuleType) -> Any:
         def __init__(self) -> None:
             trt.ILogger.__init__(self)
             self.records: list[Message] = []
+            self.layers = ""
 
         def log(self, severity: Any, msg: str) -> None:
             if severity.name in ("INTERNAL_ERROR", "ERROR", "WARNING"):
@@ -80,6 +83,8 @@ def logger_of(trt: ModuleType) -> Any:
                 self.records.append(message)
                 for tell in LISTENERS:
                     tell(message)
+            elif msg.startswith(LOGGED):
+                self.layers = msg
 
     return KeepingLogger()
 

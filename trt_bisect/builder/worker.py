@@ -69,7 +69,7 @@ class UnexpectedError:
 
 def outcome_of(request: tuple[Any, ...]) -> str:
     """Returns the outcome of a trial whose ``request`` fails."""
-    return "build failed" if request[0] in ("build", "reference") else "inference failed"
+    return "build failed" if request[0] in ("build", "reference", "call") else "inference failed"
 
 
 def serve(descriptor: int, parent: int, work: object | None = None) -> None:
@@ -142,6 +142,9 @@ class _Work:
         self._builders.append(builder)
         number = len(self._builders) - 1
         return StartedBuilder(number, builder.engine, builder.typing, builder.arithmetic, dict(builder.versions))
+
+    def call(self, function: Callable[[], object]) -> object:
+        return function()
 
     def build(self, number: int, plan: PrecisionPlan) -> BuiltEngine:
         return self._keep(self._builders[number].build(plan))

@@ -2,55 +2,88 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 import onnx
 
-from trt_bisect.analyzer.structure.check import structure_findings
+from trt_bisect.analyzer.structure.check import in_order, structure_findings
+from trt_bisect.analyzer.structure.findings import found
 from trt_bisect.analyzer.structure.graph import FileGraph
+from trt_bisect.analyzer.structure.kernels import engine_facts, engine_findings
 from trt_bisect.analyzer.structure.qdq import pairs_of
 from trt_bisect.analyzer.structure.roundings import TensorRounding, tensor_roundings
-from trt_bisect.errors import TrtBisectError
+from trt_bisect.builder.base import DEFAULT_TIMEOUT
+from trt_bisect.builder.engines import engine_version
+from trt_bisect.builder.inspector import EngineLayer
+from trt_bisect.builder.isolation import WorkerProcess
+from trt_bisect.builder.tensorrt_build import layers_of_file
+from trt_bisect.builder.tensorrt_module import RTX
+from trt_bisect.errors import BadInput, TrialFailed, TrtBisectError
 from trt_bisect.model.fault import refusing_invalid
-from trt_bisect.model.file import Weights, read_model
-from trt_bisect.model.network import load_network
+from trt_bisect.model.file import Weights, read_model, save_model
+from trt_bisect.model.network import Network, load_network
+from trt_bisect.model.qdq import GraphTarget, PlanWriter
+from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.results.check import CheckReport
+from trt_bisect.support.scratch import ScratchFolder
+
+_LARGEST_SCALE = 0.02
+
+Shapes = Mapping[str, Sequence[int]]
 
 
-def check(model: str | Path, *, output: str | Path | None = None) -> CheckReport:
+def check(
+    model: str | Path, *, output: str | Path | None = None, engine: str = "", shapes: Shapes | None = None
+) -> CheckReport:
     """Looks at an ONNX file as it is, before anything is measured.
 
     Found are weights and layers that several consumers share, patterns that TensorRT would fuse and the graph prevents,
     Q/DQ pairs where TensorRT does not want them, odd scales, layers that are never quantized, and opsets, operators and
-    types that TensorRT refuses.
+    types that TensorRT refuses. With an engine also what the pairs became in it.
 
     Args:
         model: an ONNX file, with or without Q/DQ pairs.
         output: a folder for ``check.json``, ``check.csv`` and ``check.html``.
+        engine: ``tensorrt-rtx``, which builds without a GPU: its kernels are looked at too. A file without pairs is
+            built with every layer in INT8, and stand-in scales.
+        shapes: sizes for dynamic inputs, by name, for the engine; a dynamic axis without a size is 1.
 
     Raises:
         BadInput: the file cannot be read, or the folder cannot be written.
+        EngineUnavailable: the engine is not installed.
     """
+    if engine not in ("", RTX):
+        raise BadInput(f"check does not build with the engine '{engine}'.", f"Use '--engine {RTX}': it needs no GPU.")
     path = Path(model)
     with refusing_invalid(path):
-        report = _report_on(*read_model(path), str(path))
+        report = _report_on(*read_model(path), str(path), engine, shapes or {})
     if output is not None:
         report.save(output)
     return report
 
 
-def _tensors(source: str) -> tuple[tuple[TensorRounding, ...], str]:
-    """The quantization of every layer; none, and the reason, if ``run`` cannot read the file."""
+def _read(source: str) -> tuple[Network | None, str]:
+    """The network as ``run`` reads it; None, and the reason, if ``run`` cannot read the file."""
     try:
-        return tuple(tensor_roundings(load_network(source))), ""
+        return load_network(source), ""
     except TrtBisectError as error:
-        return (), error.problem
+        return None, error.problem
 
 
-def _report_on(model: onnx.ModelProto, weights: Weights, source: str) -> CheckReport:
+def _report_on(model: onnx.ModelProto, weights: Weights, source: str, engine: str, shapes: Shapes) -> CheckReport:
     graph = FileGraph.of(model, source, weights)
-    tensors, unread = _tensors(source)
-    return CheckReport(
+    network, unread = _read(source)
+    tensors: tuple[TensorRounding, ...] = ()
+    if network is not None:
+        try:
+            tensors = tuple(tensor_roundings(network))
+        except TrtBisectError as error:
+            unread = error.problem
+    report = CheckReport(
         model=source,
         opset=graph.opset,
         nodes=len(graph.model.graph.node),
@@ -59,3 +92,44 @@ def _report_on(model: onnx.ModelProto, weights: Weights, source: str) -> CheckRe
         tensors=tensors,
         unread=unread,
     )
+    return _with_engine(report, graph, network, engine, shapes) if engine else report
+
+
+def _with_engine(
+    report: CheckReport, graph: FileGraph, network: Network | None, engine: str, shapes: Shapes
+) -> CheckReport:
+    """Adds the facts of a real engine of the graph, and the findings on it."""
+    process, version = WorkerProcess(), engine_version(engine)
+    if not report.pairs and network is not None:
+        scales = np.linspace(_LARGEST_SCALE / 2, _LARGEST_SCALE, len(network.activations), dtype=np.float32)
+        written = PlanWriter(network, dict(zip(network.activations, scales, strict=True)), GraphTarget.TENSORRT)
+        graph = _written(written, network.full(Precision.FP32))
+    try:
+        layers = _layers(process, engine, graph, shapes)
+        without = None
+        if network is not None:
+            writer = PlanWriter(network, {}, GraphTarget.TENSORRT)
+            without = _layers(process, engine, _written(writer, network.free_plan()), shapes)
+    except TrialFailed as failure:
+        findings = [found("engine not built", "", f"{engine} {version}: {failure.message}")]
+        return replace(report, findings=in_order([*report.findings, *findings]))
+    finally:
+        process.stop()
+    facts = engine_facts(f"{engine} {version}", graph, layers, without)
+    return replace(report, findings=in_order([*report.findings, *engine_findings(facts)]), engine=facts)
+
+
+def _written(writer: PlanWriter, plan: PrecisionPlan) -> FileGraph:
+    written = writer.write(plan)
+    return FileGraph.of(written.model, writer.network.source, written.weights)
+
+
+def _layers(process: WorkerProcess, engine: str, graph: FileGraph, shapes: Shapes) -> Sequence[EngineLayer]:
+    """Builds a graph in the worker process; raises TrialFailed if that fails, crashes or takes too long."""
+    with ScratchFolder() as folder:
+        path = folder / "network.onnx"
+        save_model(graph.model, graph.weights, path)
+        layers: Sequence[EngineLayer] = process.worker().ask(
+            ("call", partial(layers_of_file, engine, path, shapes)), DEFAULT_TIMEOUT
+        )
+        return layers

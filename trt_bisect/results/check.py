@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from trt_bisect.analyzer.structure.findings import ERROR, SEVERITIES, Finding
+from trt_bisect.analyzer.structure.kernels import EngineFacts
 from trt_bisect.analyzer.structure.roundings import TensorRounding
 from trt_bisect.results.saving import SCHEMA, WithTablePage
 from trt_bisect.support.plain_json import csv_text
@@ -27,6 +28,7 @@ class CheckReport(WithTablePage):
         findings: errors first.
         tensors: the quantization of each tensor of each layer, in execution order.
         unread: the reason why there are no ``tensors``: ``run`` cannot read the file; empty where it can.
+        engine: the kernels of a real engine; None if none was asked for, or it was not built.
     """
 
     JSON = CHECK_JSON
@@ -40,6 +42,7 @@ class CheckReport(WithTablePage):
     findings: tuple[Finding, ...]
     tensors: tuple[TensorRounding, ...] = ()
     unread: str = ""
+    engine: EngineFacts | None = None
 
     @property
     def exit_code(self) -> int:
@@ -75,6 +78,7 @@ class CheckReport(WithTablePage):
             "findings": self.records(),
             "tensors": [asdict(row) for row in self.tensors],
             "unread": self.unread,
+            "engine": None if self.engine is None else asdict(self.engine),
         }
 
     def csv_files(self) -> Mapping[str, str]:

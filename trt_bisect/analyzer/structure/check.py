@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import onnx
 
@@ -25,6 +25,11 @@ def structure_findings(graph: FileGraph) -> tuple[Finding, ...]:
         *_fusion_findings(graph),
         *_float_findings(graph),
     ]
+    return in_order(findings)
+
+
+def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Returns findings by severity, errors first, each once."""
     return tuple(sorted(dict.fromkeys(findings), key=lambda finding: SEVERITIES.index(finding.severity)))
 
 

@@ -225,6 +225,28 @@ KINDS: dict[str, Kind] = {
         "The layer runs in float, as if it had been excluded.",
         "If that is not intended, look at the quantizer's list of operators and exclusions.",
     ),
+    "engine not built": Kind(
+        ERROR,
+        "The engine refuses the file, so that nothing can be said about its kernels.",
+        "Its message names the node; change that node, or leave its layer out of the network.",
+    ),
+    "rounded in float": Kind(
+        WARNING,
+        "The kernel reads floats, rounds them and computes in float: the layer loses the accuracy of INT8 and gains no "
+        "speed.",
+        "Keep the layer high: on this engine that costs no speed.",
+    ),
+    "kernel for a pair": Kind(
+        NOTE,
+        "The engine runs a kernel that only rounds, or only multiplies by a scale. For the first layer of a network "
+        "there is no other way.",
+        "Keep the layer high if the profiler shows that the kernel costs more than INT8 wins.",
+    ),
+    "fusion broken": Kind(
+        WARNING,
+        "The engine without pairs computes these layers in one kernel. Between the parts a tensor is written and read.",
+        "Give all of them pairs, or none.",
+    ),
     "not float32": Kind(
         NOTE,
         "Without Q/DQ pairs trt-bisect quantizes layers that read float32 only; this one stays as it is in every plan.",

@@ -24,7 +24,7 @@ WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 ACTIVATIONS = ("Relu", "LeakyRelu", "Clip", "PRelu")
 """The activations that TensorRT fuses with the layer before them."""
 
-_MOVES = ("Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity")
+MOVES = ("Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity")
 """The operators that move values without changing them."""
 
 Reader = tuple[onnx.NodeProto, int]
@@ -139,11 +139,11 @@ class FileGraph:
 
     def root(self, tensor: str) -> str:
         """Returns the tensor from which this one comes through operators that only round or move values."""
-        return self.source(tensor, (*_MOVES, *PAIR))
+        return self.source(tensor, (*MOVES, *PAIR))
 
     def moved_from(self, tensor: str) -> str:
         """Returns the tensor from which this one comes through operators that only move values."""
-        return self.source(tensor, _MOVES)
+        return self.source(tensor, MOVES)
 
     def source(self, tensor: str, through: Collection[str]) -> str:
         """Returns the tensor from which this one comes through the first inputs of the operators ``through``."""
@@ -158,7 +158,7 @@ class FileGraph:
 
     def layers_reading(self, tensor: str) -> list[Reader]:
         """Returns the layers that read a tensor, also through Q/DQ and, for constants, through moving operators."""
-        passing = (*PAIR, *(_MOVES if tensor in self.constants else ("Identity",)))
+        passing = (*PAIR, *(MOVES if tensor in self.constants else ("Identity",)))
         found: list[Reader] = []
         for node, slot in self.readers(tensor):
             if node.op_type in passing and slot == 0:

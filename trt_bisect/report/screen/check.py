@@ -24,6 +24,8 @@ def print_check(report: CheckReport, console: Console, *, every_layer: bool = Fa
         console.print()
     if report.unread:
         console.print(Text(f"The layers are not listed: {report.unread}", style="yellow"))
+    if report.engine is not None:
+        console.print(Text(report.engine.summary))
     style = "bold red" if report.exit_code else "bold green"
     console.print(Text(report.summary, style=style))
 

@@ -40,7 +40,7 @@ def page(found: CheckReport) -> TablePage:
         model=found.model,
         headline=found.summary,
         facts={"Opset": str(found.opset), "Nodes": str(found.nodes), "Q/DQ pairs": str(found.pairs)},
-        notes=unread,
+        notes=[*unread, *([] if found.engine is None else [found.engine.summary])],
         sections=(
             Section(
                 "findings",

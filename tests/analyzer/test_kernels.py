@@ -1,0 +1,227 @@
+"""The kernels of real engines, which TensorRT-RTX builds without a GPU: what pairs became in them, and what they cost.
+
+The facts that tests expect are read off the builder's log with plain text functions, or written down by hand from it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+import trt_bisect
+from tests.support import networks
+from tests.support.flawed_pairs import pairs
+from tests.support.networks import save
+from trt_bisect.analyzer.structure.graph import FileGraph
+from trt_bisect.analyzer.structure.kernels import engine_facts
+from trt_bisect.builder.inspector import EngineLayer
+from trt_bisect.builder.tensorrt_build import layers_of_file
+from trt_bisect.builder.tensorrt_module import RTX, import_tensorrt, logger_of
+from trt_bisect.errors import BadInput
+from trt_bisect.model.file import save_model
+from trt_bisect.model.network import load_network
+from trt_bisect.model.qdq import GraphTarget, PlanWriter
+from trt_bisect.precision import Precision
+
+pytest.importorskip("tensorrt_rtx_bindings")
+
+SAMPLES = Path(__file__).parents[2] / "samples"
+ONLY_ROUNDED, REFUSED = "rounded in float", "engine not built"
+"""Kinds of findings."""
+
+FILES = {
+    "lenet": SAMPLES / "lenet" / "lenet.onnx",
+    "detector": SAMPLES / "detector" / "detector.onnx",
+    "encoder": SAMPLES / "transformer" / "encoder.onnx",
+}
+
+
+def written(path, folder, high=()):
+    """The network with pairs on all layers that can have them but ``high``, as a file."""
+    network = load_network(path)
+    scales = {name: np.float32(0.02 + 1e-4 * i) for i, name in enumerate(network.activations)}
+    low = [k for k in network.quantizable if network.layers[k].name not in high]
+    made = PlanWriter(network, scales, GraphTarget.TENSORRT).write(network.plan(low, Precision.FP32))
+    save_model(made.model, made.weights, folder / "network.qdq.onnx")
+    return folder / "network.qdq.onnx"
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """For a network by name: its file with pairs, the lines of the builder's log about it, and the report."""
+    known = {}
+
+    def get(name):
+        if name not in known:
+            folder = tmp_path_factory.mktemp(name)
+            source = FILES.get(name) or save(networks.residual(2), folder)
+            file = written(source, folder)
+            layers_of_file(RTX, file, {})
+            lines = [line for line in logger_of(import_tensorrt(RTX)).layers.split("\n") if line.startswith("Name: ")]
+            known[name] = file, lines, trt_bisect.check(file, engine=RTX)
+        return known[name]
+
+    return get
+
+
+@pytest.mark.parametrize("name", ["lenet", "residual", "detector", "encoder"])
+def test_every_layer_with_a_weight_becomes_a_kernel_that_reads_int8(built, name):
+    file, lines, report = built(name)
+    weighted = [node.name for node in onnx.load(file).graph.node if node.op_type in ("Conv", "Gemm", "MatMul")]
+    assert weighted
+    for layer in weighted:
+        kernels = [line for line in lines if f"[ONNX Layer: {layer}]" in line and "LayerType: kgen" not in line]
+        (read,) = [line.partition(", Constants: ")[0] for line in kernels]
+        assert "Datatype: Int8" in read
+        assert "Datatype: Float" not in read
+        assert layer in report.engine.low
+
+
+@pytest.mark.parametrize(("name", "layers", "rounded"), [
+    ("lenet", 6, ["pool2"]),
+    ("residual", 9, ["pool"]),
+    ("encoder", 22, ["block0.add1", "block0.add2", "block1.add1", "block1.add2"]),
+    ("detector", 40, [f"/model.13/{op}" for op in ("Add_1", *(f"Concat{i}" for i in ("", *"_2 _4 _6 _7 _8".split())))]),
+])  # fmt: skip
+def test_the_layers_that_are_only_rounded(built, name, layers, rounded):
+    facts = built(name)[2].engine
+    assert sorted(facts.rounded) == sorted(rounded)
+    assert len(facts.low) == layers - len(rounded)
+    assert facts.untold == ()
+
+
+@pytest.mark.parametrize("name", ["lenet", "residual", "detector", "encoder"])
+def test_the_kernels_are_counted_as_the_log_has_them(built, name):
+    _, lines, report = built(name)
+    counted = report.engine.kernels
+    kernels = [line for line in lines if not any(f"LayerType: {kind}" in line for kind in ("signal", "wait"))]
+    moves = [line for line in kernels if any(f"__myl_{op}_myl" in line for op in ("Tran", "Move", "Resh", "ReshTran"))]
+    read = [line.partition(", Constants: ")[0] for line in kernels if line not in moves]
+    assert counted.total == len(kernels)
+    assert counted.moves == len(moves)
+    assert counted.low == sum("Datatype: Int8" in line and "Datatype: Float" not in line for line in read)
+    assert counted.mixed == sum("Datatype: Int8" in line and "Datatype: Float" in line for line in read)
+
+
+@pytest.mark.parametrize(("name", "without", "moves"), [
+    ("lenet", 8, 1), ("residual", 8, 1), ("detector", 31, 1), ("encoder", 29, 2)
+])  # fmt: skip
+def test_the_engine_without_pairs_is_counted_beside_it(built, name, without, moves):
+    facts = built(name)[2].engine
+    assert (facts.fp32.total, facts.fp32.moves) == (without, moves)
+    assert (facts.fp32.pairs, facts.fp32.low, facts.fp32.rounding) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("name", ["lenet", "residual", "detector", "encoder"])
+def test_a_full_int8_plan_breaks_no_fusion(built, name):
+    assert built(name)[2].engine.broken == ()
+
+
+def test_convolution_sum_and_activation_are_fused_because_the_branch_is_bare(built):
+    lines = built("residual")[1]
+    for block in ("block0", "block1"):
+        (kernel,) = [line for line in lines if f"[ONNX Layer: {block}.add]" in line]
+        assert f"[ONNX Layer: {block}.conv2]" in kernel
+        assert f"[ONNX Layer: {block}.relu2]" in kernel
+        assert kernel.count("Roun") >= 1
+        assert f"{block}.conv2_out__int8" not in kernel
+
+
+def test_the_pairs_with_a_kernel_of_their_own(built):
+    assert built("lenet")[2].engine.pair_kernels == (
+        ("data__int8_q_QuantizeLinear", "data__int8_DequantizeLinear"),
+        ("flatten__int8_q_QuantizeLinear",),
+    )
+
+
+def test_a_layer_left_high_breaks_the_fusion_that_it_was_in(tmp_path):
+    facts = trt_bisect.check(written(FILES["encoder"], tmp_path, ["block0.k"]), engine=RTX).engine
+    (parts,) = facts.broken
+    assert {frozenset(part) for part in parts} == {frozenset({"block0.k"}), frozenset({"block0.q", "block0.v"})}
+
+
+def test_a_sum_behind_a_high_convolution_is_only_rounded(tmp_path):
+    file = written(save(networks.residual(2), tmp_path), tmp_path, ["block0.conv2"])
+    facts = trt_bisect.check(file, engine=RTX).engine
+    assert set(facts.rounded) == {"block0.add", "pool"}
+
+
+def test_a_network_without_pairs_is_built_with_all_layers_in_int8(built):
+    planned, of_file = trt_bisect.check(FILES["lenet"], engine=RTX), built("lenet")[2]
+    assert planned.engine == of_file.engine
+    assert planned.pairs == 0
+
+
+def test_the_facts_are_in_the_saved_report(built, tmp_path):
+    report = built("encoder")[2]
+    loaded = trt_bisect.CheckReport.load(report.save(tmp_path))
+    assert loaded.engine == report.engine
+    assert [each.layer for each in loaded.findings if each.kind == ONLY_ROUNDED] == list(report.engine.rounded)
+    assert report.engine.summary in (tmp_path / "check.html").read_text()
+
+
+def test_a_file_that_the_engine_refuses_is_an_error_with_its_message(tmp_path):
+    report = trt_bisect.check(save(pairs(zero=3), tmp_path), engine=RTX)
+    assert report.engine is None
+    assert report.exit_code == 1
+    (refused,) = [each for each in report.findings if each.kind == REFUSED]
+    assert "zero" in refused.what.lower()
+
+
+def test_dynamic_axes_have_the_sizes_that_are_given(tmp_path):
+    file = written(save(networks.chain(2), tmp_path), tmp_path)
+    logged = {}
+    for batch in (1, 4):
+        layers_of_file(RTX, file, {"x": (batch, 3, 16, 16)} if batch > 1 else {})
+        logged[batch] = logger_of(import_tensorrt(RTX)).layers
+    assert "MinShape: [4,3,16,16]" in logged[4]
+    assert "MinShape: [1,3,16,16]" in logged[1]
+
+
+def test_another_engine_is_refused(tmp_path):
+    with pytest.raises(BadInput, match=RTX):
+        trt_bisect.check(FILES["lenet"], engine="tensorrt")
+
+
+def kernel(name, nodes, reads, kind="kgen"):
+    return EngineLayer(name, kind, tuple(nodes), tuple(reads), ("fp32",), "")
+
+
+def sum_of_two():
+    """A product and a sum with pairs, each on its input alone."""
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s"], ["xq"], "q1"),
+        helper.make_node("DequantizeLinear", ["xq", "s"], ["xd"], "dq1"),
+        helper.make_node("MatMul", ["xd", "xd"], ["m"], "mul"),
+        helper.make_node("QuantizeLinear", ["m", "s"], ["mq"], "q2"),
+        helper.make_node("DequantizeLinear", ["mq", "s"], ["md"], "dq2"),
+        helper.make_node("Add", ["md", "x"], ["y"], "add"),
+    ]
+    tensor = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [4, 4])
+    output = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [4, 4])
+    scale = helper.make_tensor("s", onnx.TensorProto.FLOAT, [], [0.1])
+    graph = helper.make_graph(nodes, "g", [tensor], [output], [scale])
+    return FileGraph.of(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), "sum")
+
+
+def test_a_pair_inside_one_kernel_is_rounding_and_one_across_two_is_int8():
+    quantizer = kernel("__myl_MulMinMaxRounCast_myl0_0", ["q1"], ["fp32"])
+    product = kernel("mul_myl0_1", ["mul", "dq1"], ["int8", "int8"], "gemm")
+    inside = kernel("__myl_MulMinMaxRounCastCastMulAdd_myl0_2", ["q2", "dq2", "add"], ["fp32", "fp32"])
+    facts = engine_facts(RTX, sum_of_two(), [quantizer, product, inside], None)
+    assert (facts.low, facts.rounded, facts.untold) == (("mul",), ("add",), ())
+    apart = [product, kernel("__myl_MulMinMaxRounCast_myl0_2", ["q2"], ["fp32"])]
+    sums = kernel("__myl_CastMulAdd_myl0_3", ["dq2", "add"], ["int8", "fp32"])
+    facts = engine_facts(RTX, sum_of_two(), [quantizer, *apart, sums], None)
+    assert facts.low == ("mul", "add")
+    assert asdict(facts.kernels) == {"total": 4, "moves": 0, "pairs": 2, "low": 1, "mixed": 1, "rounding": 0}
+
+
+def test_a_layer_that_no_kernel_names_is_not_called_rounded():
+    facts = engine_facts(RTX, sum_of_two(), [kernel("mul_myl0_1", ["mul", "dq1"], ["int8"], "gemm")], None)
+    assert (facts.low, facts.untold) == (("mul",), ("add",))

@@ -1,0 +1,214 @@
+"""The kernels of a real engine beside the pairs of its graph: which layers read INT8, and what the pairs cost.
+
+The facts are those that the builder of TensorRT-RTX logs (see ``builder.inspector``): the tensors that a kernel reads,
+and in its metadata the nodes of the graph that it computes, Q/DQ nodes too. A pair whose two nodes are in one kernel
+rounds a value in passing: no INT8 tensor is ever in memory. Kernels that TensorRT-RTX generates are named after their
+operations, four letters each: ``__myl_MulMinMaxRounCast_myl0_7`` is a quantizer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import onnx
+
+from trt_bisect.analyzer.structure.findings import Finding, found
+from trt_bisect.analyzer.structure.graph import DEQUANTIZE, MOVES, PAIR, QUANTIZE, WEIGHTED, FileGraph
+from trt_bisect.builder.inspector import EngineLayer
+
+_LOW = frozenset({"int8", "fp8"})
+_WAITS = frozenset({"signal", "wait"})
+_GENERATED = re.compile(r"__myl_(\w+?)_myl\d+_\d+")
+_OPERATION = re.compile("[A-Z][a-z0-9]*")
+_MOVES = frozenset({"Move", "Tran", "Resh", "Conc", "Slic", "Copy", "Pad"})
+_ROUNDS = frozenset({"Mul", "Div", "Min", "Max", "Roun", "Cast"})
+
+
+@dataclass(frozen=True)
+class KernelCounts:
+    """The kernels of an engine, by kind. A kernel is of the first kind that fits.
+
+    Attributes:
+        total: all of them.
+        moves: those that only move values: reformats, and the network's own transposes.
+        pairs: those that only round or dequantize, and may move values.
+        low: those that read low tensors alone.
+        mixed: those that read low and float tensors.
+        rounding: those that read floats alone, and round.
+    """
+
+    total: int
+    moves: int
+    pairs: int
+    low: int
+    mixed: int
+    rounding: int
+
+
+@dataclass(frozen=True)
+class EngineFacts:
+    """A real engine of a graph beside the engine of the same network without pairs.
+
+    Attributes:
+        engine: its name and version.
+        kernels: those of the engine.
+        fp32: those of the engine without pairs; None where there is no such engine.
+        low: the layers with pairs that read low tensors.
+        rounded: the layers with pairs whose inputs are only rounded, in a kernel that reads floats.
+        untold: the layers with pairs that no kernel names.
+        pair_kernels: for each kernel that only rounds or dequantizes, its Q/DQ nodes; without those of weights.
+        broken: the layers of each kernel of ``fp32`` that no common kernels hold any more, in their parts.
+    """
+
+    engine: str
+    kernels: KernelCounts
+    fp32: KernelCounts | None
+    low: tuple[str, ...]
+    rounded: tuple[str, ...]
+    untold: tuple[str, ...]
+    pair_kernels: tuple[tuple[str, ...], ...]
+    broken: tuple[tuple[tuple[str, ...], ...], ...]
+
+    @property
+    def summary(self) -> str:
+        """A sentence with the counts."""
+        untold = f", not named: {len(self.untold)}" if self.untold else ""
+        asked = len(self.low) + len(self.rounded) + len(self.untold)
+        layers = (
+            f"layers with pairs {asked} (read low tensors: {len(self.low)}, only rounded: {len(self.rounded)}{untold})"
+        )
+        kernels, fp32 = self.kernels, self.fp32
+        counts = f"kernels {kernels.total} (only for pairs: {kernels.pairs}, only move values: {kernels.moves})"
+        beside = "" if fp32 is None else f", without pairs {fp32.total} (only move values: {fp32.moves})"
+        return f"{self.engine}: {layers}; {counts}{beside}; fusions broken: {len(self.broken)}."
+
+
+def engine_facts(
+    engine: str, graph: FileGraph, layers: Sequence[EngineLayer], fp32: Sequence[EngineLayer] | None
+) -> EngineFacts:
+    """Returns the facts of an engine.
+
+    Args:
+        engine: its name and version.
+        graph: the graph that was built.
+        layers: those of its engine.
+        fp32: those of the engine of the same network without pairs; None if there is none.
+    """
+    kernels = _kernels(layers)
+    asked = dict(_asked(graph))
+    states = {name: _state(name, pairs, kernels) for name, pairs in asked.items()}
+    nodes = {node.name: node for node in graph.nodes}
+    of_pairs = [kernel for kernel in kernels if _is_of_pairs(kernel, nodes)]
+    low, rounded, untold = (tuple(n for n, said in states.items() if said is state) for state in (True, False, None))
+    return EngineFacts(
+        engine=engine,
+        kernels=_counts(kernels, nodes),
+        fp32=None if fp32 is None else _counts(_kernels(fp32), nodes),
+        low=low,
+        rounded=rounded,
+        untold=untold,
+        pair_kernels=tuple(_pairs_in(kernel, nodes, graph) for kernel in of_pairs),
+        broken=tuple(_broken(_kernels(fp32 or ()), kernels)),
+    )
+
+
+def engine_findings(facts: EngineFacts) -> Iterator[Finding]:
+    """Yields the findings on an engine's kernels."""
+    for layer in facts.rounded:
+        yield found("rounded in float", layer, "its input is rounded inside a float kernel")
+    for nodes in facts.pair_kernels:
+        yield found("kernel for a pair", ", ".join(nodes), "the kernel does nothing else")
+    for parts in facts.broken:
+        names = " | ".join(", ".join(part) for part in parts)
+        yield found("fusion broken", names.replace(" | ", ", "), f"one kernel without pairs, now {names}")
+
+
+def _kernels(layers: Iterable[EngineLayer]) -> tuple[EngineLayer, ...]:
+    return tuple(layer for layer in layers if layer.kind not in _WAITS)
+
+
+def _counts(kernels: Sequence[EngineLayer], nodes: dict[str, onnx.NodeProto]) -> KernelCounts:
+    kinds = [_kind(kernel, nodes) for kernel in kernels]
+    counted = {kind: kinds.count(kind) for kind in ("moves", "pairs", "low", "mixed", "rounding")}
+    return KernelCounts(total=len(kinds), **counted)
+
+
+def _kind(kernel: EngineLayer, nodes: dict[str, onnx.NodeProto]) -> str:
+    reads = set(kernel.inputs)
+    if _operations(kernel) and _operations(kernel) <= _MOVES:
+        return "moves"
+    if _is_of_pairs(kernel, nodes):
+        return "pairs"
+    if reads & _LOW:
+        return "low" if reads <= _LOW else "mixed"
+    rounds = any(nodes[name].op_type == QUANTIZE for name in kernel.network_layers if name in nodes)
+    return "rounding" if rounds else "float"
+
+
+def _operations(kernel: EngineLayer) -> frozenset[str]:
+    """The operations in the name of a generated kernel; none of another kernel."""
+    match = _GENERATED.fullmatch(kernel.name)
+    return frozenset(_OPERATION.findall(match[1])) if match else frozenset()
+
+
+def _is_of_pairs(kernel: EngineLayer, nodes: dict[str, onnx.NodeProto]) -> bool:
+    """Returns true if a kernel does the work of Q/DQ nodes alone.
+
+    It may name a weighted layer, for which it pads the rounded tensor or multiplies the sums by the scale.
+    """
+    operations = _operations(kernel)
+    if not operations & _ROUNDS or not operations <= _ROUNDS | _MOVES:
+        return False
+    named = [nodes[name].op_type for name in kernel.network_layers if name in nodes]
+    return any(op in PAIR for op in named) and all(op in (*PAIR, *WEIGHTED, *MOVES) for op in named)
+
+
+def _pairs_in(kernel: EngineLayer, nodes: dict[str, onnx.NodeProto], graph: FileGraph) -> tuple[str, ...]:
+    named = (name for name in kernel.network_layers if name in nodes and nodes[name].op_type in PAIR)
+    return tuple(name for name in named if nodes[name].output[0] not in graph.constants)
+
+
+def _asked(graph: FileGraph) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    """Yields the layers that read an activation through a pair, each with the nodes of these pairs."""
+    for node in graph.nodes:
+        if node.op_type in (*PAIR, *MOVES):
+            continue
+        pairs = []
+        for name in (name for name in node.input if name and name not in graph.constants):
+            dequantizer = graph.makers.get(graph.moved_from(name))
+            if dequantizer is not None and dequantizer.op_type == DEQUANTIZE:
+                quantizer = graph.makers.get(graph.moved_from(dequantizer.input[0]))
+                pairs.append((dequantizer.name, quantizer.name if quantizer is not None else ""))
+        if pairs:
+            yield node.name, pairs
+
+
+def _state(layer: str, pairs: Sequence[tuple[str, str]], kernels: Sequence[EngineLayer]) -> bool | None:
+    """True for a layer that reads a low tensor, False for one that is only rounded; None if no kernel names it."""
+    inside = [kernel for kernel in kernels if layer in kernel.network_layers]
+    for kernel in inside:
+        names = frozenset(kernel.network_layers)
+        from_memory = any(dq in names and q not in names for dq, q in pairs)
+        if _LOW & set(kernel.inputs) and (from_memory or set(kernel.inputs) <= _LOW):
+            return True
+    return False if inside else None
+
+
+def _broken(before: Sequence[EngineLayer], after: Sequence[EngineLayer]) -> Iterator[tuple[tuple[str, ...], ...]]:
+    """Yields the layers of each kernel of ``before`` that the kernels of ``after`` do not connect, part by part.
+
+    Two layers are connected where one kernel names both, or a chain of such kernels: an INT8 convolution is often one
+    kernel for the sums, and a second one for the scale, the bias and what is fused.
+    """
+    named = {name for kernel in after for name in kernel.network_layers}
+    for kernel in before:
+        layers = [name for name in kernel.network_layers if name in named]
+        parts: list[set[str]] = []
+        for joined in (set(layers) & set(other.network_layers) for other in after):
+            if joined:
+                apart = [part for part in parts if part.isdisjoint(joined)]
+                parts = [*apart, joined.union(*(part for part in parts if part not in apart))]
+        if len(parts) > 1:
+            yield tuple(tuple(name for name in layers if name in part) for part in parts)
