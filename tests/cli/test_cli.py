@@ -51,7 +51,7 @@ def test_the_planted_lenet(command, again, tmp_path):
     code, out, _ = command(*again, "--all-layers")
     assert code == 1
     lines = [line.split() for line in out.splitlines() if line.strip()]
-    assert lines[0][:3] == ["MISSES:", "full", "INT8"]
+    assert lines[0][:3] == ["FAILS:", "full", "INT8"]
     assert ["NEXT:", "trtexec", f"--onnx={tmp_path}/run/recipe/network.qdq.onnx", "--stronglyTyped"] in lines
     assert lines[lines.index(["Culprit", "Op", "Drop", "Gain", "Taken", "back", "Cause"]) + 1][0] == "ip2"
     title = ["LayerName", "LayerShape", "OutputShape", "Similarity%"]

@@ -60,7 +60,7 @@ def test_one_row_a_network_with_its_line_and_the_last_change(command, week, fini
     lines = out.splitlines()
     assert code == 0
     (ours,) = [line for line in lines if line.startswith("[b]net[/b]")]
-    assert "6  2026-11-06 02:00  100.0000%  ▃▃▁▁█" in ours
+    assert "6  2026-11-06 02:00  fails    100.0000%  ▃▃▁▁█" in ours
     assert "2.200  ▁▂▁▁█" in ours
     assert (
         "2026-11-05: INT8 25.0000% → 100.0000%, former culprits 'conv1' and '[red]ip2', INT8 2.000 → 2.200 ms"

@@ -14,6 +14,7 @@ import trt_bisect
 from tests.support import networks, wording
 from trt_bisect.cli import main
 from trt_bisect.results.summary import DOUBTED
+from trt_bisect.results.verdict import PASSES, WITH_DOUBTS
 
 SCORES, BOXES = "y[:, 4:10]", "y[:, 0:4]"
 HOW = {"calibrator": "minmax", "engine": "onnxruntime", "explain": "none"}
@@ -67,14 +68,14 @@ def test_judged_whole_it_passes_and_is_doubted(factor, planted, data, tmp_path):
     options = {"inputs": data, "slice_factor": factor, "output": tmp_path / "run", **HOW}
     report = trt_bisect.run(planted, data, **options)
     assert report.similarity["int8"] > 0.999
-    assert report.exit_code == 1
+    assert (report.exit_code, report.verdict) == (1, WITH_DOUBTS)
     first, *_, last = report.summary.splitlines()
     assert first.startswith(DOUBTED)
     assert SCORES in report.summary
     assert wording.NO_LAYER_TO_BLAME not in last
     accepted = trt_bisect.run(planted, data, accept=True, **options)
-    assert accepted.exit_code == 0
-    assert accepted.summary == report.summary
+    assert (accepted.exit_code, accepted.verdict) == (0, PASSES)
+    assert accepted.answer.doubts == report.answer.doubts
 
 
 def test_a_sigmoid_clipped_at_a_quarter(tmp_path, data):

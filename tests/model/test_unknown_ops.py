@@ -23,6 +23,7 @@ from trt_bisect.errors import BadInput
 from trt_bisect.model import operators, unknown_ops
 from trt_bisect.model.network import load_network
 from trt_bisect.report.page.headline import headline
+from trt_bisect.results.verdict import PASSES, WITH_DOUBTS
 
 COMPILER = shutil.which("cc") or shutil.which("gcc")
 
@@ -107,13 +108,15 @@ def test_a_pass_of_a_part_is_no_pass_of_the_network(tmp_path):
     assert report.exit_code == 1
     assert wording.NO_LAYER_TO_BLAME not in headline(report)
     accepted = trt_bisect.run(path, data, **command, accept=True)
-    assert (accepted.exit_code, accepted.summary) == (0, report.summary)
+    assert (report.verdict, accepted.verdict, accepted.exit_code) == (WITH_DOUBTS, PASSES, 0)
+    assert accepted.summary.splitlines()[0] == report.summary.splitlines()[0]
     assert headline(accepted) != headline(replace(accepted, inputs={}))
     recovery = trt_bisect.recover(path, data, **options)
     assert recovery.meets
     assert recovery.exit_code == 1
     assert recovery.summary.splitlines()[0] == report.summary.splitlines()[0]
     assert replace(recovery, part="").exit_code == 0
+    assert recovery.verdict == WITH_DOUBTS
     assert trt_bisect.recover(path, data, **options, accept=True).exit_code == 0
 
 

@@ -20,6 +20,7 @@ from trt_bisect.report.notebook.front_plot import front
 from trt_bisect.report.page.headline import recovered_headline
 from trt_bisect.report.page.render import render_page
 from trt_bisect.results.recovery import ALL_HIGH, RECOVERY, FrontPoint, Move, Recovery
+from trt_bisect.results.verdict import WITH_DOUBTS
 from trt_bisect.runs.progress_file import FINISHED, PROGRESS, RUNNING
 from trt_bisect.support.progress import Silent
 from trt_bisect.view.index import Runs
@@ -83,7 +84,7 @@ def test_the_page_of_a_run_has_the_front_too(both):
     data = data_of(both)
     assert data["recovery"] == json.loads((both / RECOVERY).read_text())
     assert data["report"] == json.loads((both / "report.json").read_text())
-    assert data["headline"].startswith("Full INT8 misses")
+    assert data["headline"].startswith("Full INT8 fails")
 
 
 def test_a_run_after_it_keeps_the_front(both, model, tmp_path):
@@ -139,8 +140,8 @@ def test_its_headline(found):
     assert f"{100 * found.cost:.2g}% of INT8's" in said
     accuracy = replace(found, figure="accuracy", meets=False, measured={"int8": 0.5, "recipe": None, "high": 1.0})
     assert wording.presentation.misses_the_target("99.999%") in recovered_headline(accuracy)
-    fine = recovered_headline(replace(found, high=(), moves=(), cost=0.0))
-    assert fine.startswith("Full INT8 " + wording.presentation.meets_the_target("99.999%"))
+    fine = recovered_headline(replace(found, high=(), moves=(), cost=0.0, doubts=()))
+    assert fine.startswith("Full INT8 passes: it " + wording.presentation.meets_the_target("99.999%"))
     assert wording.presentation.NOTHING_HIGH in fine
     moved = recovered_headline(replace(found, high=(), moves=(Move("x", "minmax", 1.0, 2.0),)))
     assert moved.startswith(wording.presentation.ONE_OTHER_SCALE)
@@ -304,7 +305,9 @@ def test_the_list_has_a_folder_without_a_run(alone, found):
     (entry,) = Runs(alone.parent).entries()
     assert entry.snapshot.status == FINISHED
     assert entry.command == "recover"
-    assert entry.verdict == wording.presentation.met_by("target", len(found.high))
+    assert (found.verdict, found.exit_code) == (WITH_DOUBTS, 1), "cosine and SQNR disagree"
+    assert entry.verdict == wording.presentation.met_by("target", len(found.high), found.verdict)
+    assert entry.tone == "doubted"
     assert entry.value("recipe") == repr(found.measured["recipe"])
     assert entry.snapshot.when > 0
 
@@ -319,7 +322,7 @@ def test_without_a_run_the_served_page_is_whole(web, alone, found, width, look):
         assert page.locator("#curve").is_hidden()
         assert page.locator("#best-plot .main-svg").first.is_visible()
         assert page.locator("#graph .node").count() > 0
-        assert page.locator('[data-plan="recipe"].good').count() == 1
+        assert page.locator('[data-plan="recipe"].doubted').count() == 1
         assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
 
 

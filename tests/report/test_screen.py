@@ -48,7 +48,7 @@ def crowded() -> Report:
         layers=tuple(culprits + suspects + [row(25 + k) for k in range(100)]),
         culprits=tuple(each.name for each in culprits),
         notes=tuple(f"note {k}: " + "some words about the run " * 3 for k in range(30)),
-        summary="DOUBTED: output 'y' is clipped at 25.0%\nMISSES: full INT8\nRECIPE: with 20 layers in FP32",
+        summary="DOUBTED: output 'y' is clipped at 25.0%\nFAILS: full INT8\nRECIPE: with 20 layers in FP32",
         next_command="trtexec --onnx=run/recipe/network.qdq.onnx --stronglyTyped",
         answer=answer,
     )
@@ -66,7 +66,7 @@ def test_a_crowded_report_fits_on_the_screen_in_order(crowded):
     assert all(ord(letter) <= ASCII for line in lines for letter in line)
     starts = (
         "DOUBTED",
-        "MISSES",
+        "FAILS",
         "RECIPE",
         "NEXT: trtexec",
         "Culprit",
@@ -137,5 +137,5 @@ def test_a_run_names_the_command_that_builds_its_recipe(lenet, tmp_path):
     assert (program, typing) == ("trtexec", "--stronglyTyped")
     assert Path(model.removeprefix("--onnx=")).is_file()
     labels = [line.split(":")[0] for line in report.summary.splitlines()]
-    assert labels[:2] == ["MISSES", "CULPRIT"]
+    assert labels[:2] == ["FAILS", "CULPRIT"]
     assert "RECIPE" in labels

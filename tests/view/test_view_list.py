@@ -89,9 +89,10 @@ def test_runs_below_are_listed_with_their_folders(client, finished, tmp_path):
 @pytest.mark.parametrize(
     ("change", "tone"),
     [
-        ({}, "repaired"),
+        ({}, "bad"),
         ({"exit_code": 0}, "good"),
-        ({"exit_code": 3}, "bad"),
+        ({"exit_code": 3}, ""),
+        ({"recipe": {"high": [], "added": [], "meets": True}}, "doubted"),
         ({"recipe": {"high": [], "added": [], "meets": False}}, "bad"),
     ],
 )

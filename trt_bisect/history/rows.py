@@ -8,6 +8,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from trt_bisect.results.run_report import RECOVER
+from trt_bisect.results.verdict import verdict_in
+
 
 @dataclass(frozen=True)
 class PastReport:
@@ -70,6 +73,12 @@ class PastReport:
     fingerprint: str
     made_of: Mapping[str, Any]
     schema: int
+
+    @property
+    def verdict(self) -> str:
+        """The verdict as the report had it: a word of ``results.verdict``; empty if the report is not finished."""
+        asked = self.strategy == RECOVER or not self.high
+        return "" if self.exit_code is None else verdict_in(self.exit_code, meets=bool(asked and self.meets))
 
     def is_of(self, model: str) -> bool:
         """Returns true if ``model`` is the path, the file name or the stem of the report's model."""

@@ -161,7 +161,7 @@ def _run_reports(folder: Path, manifest: RunManifest | None, report: Report | No
 def _recovery_reports(folder: Path, recovery: Recovery | None) -> Iterator[StoredReport]:
     """Yields the result of ``recover`` as a report, with that command's exit code."""
     if recovery is not None:
-        report = replace(recovered_report(recovery, None), exit_code=recovery.exit_code)
+        report = recovered_report(recovery, None)
         status = INTERRUPTED if recovery.stopped else FINISHED
         yield StoredReport(report, status, _time(report.started or _begun(folder / RECOVERY, report)))
 

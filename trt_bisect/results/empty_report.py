@@ -100,7 +100,7 @@ def recovered_report(found: Recovery, graph: Mapping[str, Any] | None) -> Report
         inferences=found.inferences,
         seconds={"total": found.seconds},
         fingerprint=found.fingerprint,
-        exit_code=0 if found.meets and not high and not found.moves else 1,
+        exit_code=found.exit_code,
         latency=found.latency,
         started=found.started,
         accuracy=_accuracy(found),

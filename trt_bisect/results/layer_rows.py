@@ -9,12 +9,12 @@ from trt_bisect.analyzer.judge import Rule
 from trt_bisect.analyzer.metrics import AGREEMENT
 from trt_bisect.builder.base import UNPROVEN
 from trt_bisect.driver.suspects.search import Step
-from trt_bisect.errors import NothingMeasured
 from trt_bisect.evaluator.trial import MEASURED, PASSING, Trial
 from trt_bisect.evaluator.trial_key import TrialKey
 from trt_bisect.results.layer_row import FOLLOWS, NOT_JUDGED, NOT_TRIED, LayerRow, RoundedTensor
 from trt_bisect.results.run_report import Report
 from trt_bisect.results.search_result import Measured
+from trt_bisect.results.verdict import UNMEASURED, verdict_of
 
 Rounds = Callable[[LayerRow], tuple[RoundedTensor, ...]]
 """Returns the tensors and weights that a culprit rounds."""
@@ -45,16 +45,17 @@ def filled_report(blank: Report, measured: Measured, rule: Rule, rounds: Rounds)
     )
 
 
-def exit_code(measured: Measured, *, doubted: bool) -> int:
-    """Returns 0 if full INT8 meets the threshold on all inputs, 1 if not, 3 if it could not be measured.
+def run_verdict(measured: Measured, *, doubted: bool) -> str:
+    """Returns the verdict on full INT8. Trials of pieces that are other engines than the whole network do not count.
 
-    A pass that is doubted is 1 as well. Trials of pieces that are other engines than the whole network do not count.
+    Args:
+        measured: the plans that were measured.
+        doubted: something speaks against a pass that the user has not accepted.
     """
     wholes = [trial for key, trial in measured.trials.items() if not TrialKey.from_text(key).in_pieces]
     if all(trial.failed for trial in wholes) or measured.full.outcome in PASSING:
-        return NothingMeasured.exit_code
-    passes = measured.recipe.meets and not measured.recipe.kept
-    return 0 if passes and not doubted else 1
+        return UNMEASURED
+    return verdict_of(meets=measured.recipe.meets and not measured.recipe.kept, doubted=doubted)
 
 
 def counts(trials: Collection[Trial]) -> tuple[int, int, int]:

@@ -12,6 +12,7 @@ from trt_bisect.results.answer import AnswerFacts
 from trt_bisect.results.figure_text import figure_text
 from trt_bisect.results.recipe_files import RecipeFiles
 from trt_bisect.results.saving import WithRecipe
+from trt_bisect.results.verdict import code_of, verdict_of
 from trt_bisect.support.plain_json import csv_text, plain
 from trt_bisect.support.type_checks import checked
 
@@ -90,7 +91,8 @@ class Recovery(WithRecipe):
             empty where an accuracy decides.
         low: the low precision; ``int8`` in the names of plans stands for it.
         part: a sentence on the part of the network that was judged; empty if it was all of it.
-        accepted: a plan that meets the target on a part counts as a pass.
+        accepted: a plan that meets the target counts as a pass even if it is doubted.
+        doubts: sentences against the plan: on the data, and those of the answer.
         files: the files of the recipe; None in a recovery read from a file.
         graph: the value of ``network_facts``; None in a recovery read from a file.
     """
@@ -132,13 +134,20 @@ class Recovery(WithRecipe):
     low: str = str(Precision.INT8)
     part: str = ""
     accepted: bool = False
+    doubts: tuple[str, ...] = ()
     files: RecipeFiles | None = field(default=None, repr=False, compare=False)
     graph: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
 
     @property
     def exit_code(self) -> int:
-        """0 if the plan meets the target, and on the whole network unless a part is accepted; else 1."""
-        return 0 if self.meets and (not self.part or self.accepted) else 1
+        """0 if the plan meets the target and nothing that is not accepted speaks against it; else 1."""
+        return code_of(self.verdict)
+
+    @property
+    def verdict(self) -> str:
+        """The verdict on the plan: a word of ``results.verdict``."""
+        doubted = bool(self.part or self.doubts) and not self.accepted
+        return verdict_of(meets=self.meets, doubted=doubted)
 
     def records(self) -> list[dict[str, Any]]:
         """Returns the plans of the front, the cheapest first."""
@@ -185,6 +194,7 @@ class Recovery(WithRecipe):
             "moves": tuple(checked(Move(**move)) for move in record["moves"]),
             "front": tuple(_point(point) for point in record["front"]),
             "notes": tuple(record["notes"]),
+            "doubts": tuple(record.get("doubts", ())),
             "answer": AnswerFacts.from_json(record["answer"]) if record.get("answer") else None,
         }
         found = checked(cls(**{**record, **lists}))

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from trt_bisect.results.recovery import Recovery
-from trt_bisect.results.summary import holds_on, listed, over_inputs, with_ranges
+from trt_bisect.results.summary import DOUBTED, holds_on, listed, over_inputs, with_ranges
 
 NAMED = 12
 """The most layers or tensors that are named."""
 
 
 def recovery_summary(found: Recovery) -> str:
-    """Returns the paragraph on a recovery: all layers low, the recipe and its cost, the target, and where it holds."""
+    """Returns the verdict on a recovery in lines: doubts; all layers low, the recipe, its cost, where it holds."""
     answer = found.answer
     ranges = with_ranges(answer) if answer else ""
     parts = [f"Full {found.low.upper()}{ranges} measures {_measured(found, 'int8')} ({found.figure}).", _recipe(found)]
     parts += [*_target(found), *(holds_on(answer, found.text, "The recipe") if answer else ())]
-    doubted = [f"The recipe is doubted. {' '.join(answer.doubts)}"] if answer and answer.doubts else []
-    return " ".join([*doubted, *parts])
+    doubted = [f"{DOUBTED}: {doubt}" for doubt in answer.doubts] if answer else []
+    return "\n".join([*doubted, f"{found.verdict.upper()}: {' '.join(parts)}"])
 
 
 def _figure(found: Recovery, value: float | None) -> str:

@@ -24,6 +24,8 @@ from trt_bisect.results.overflow import Overflow
 from trt_bisect.results.recipe_files import FOLDER, RecipeFiles
 from trt_bisect.results.run_changes import RunChanges
 from trt_bisect.results.saving import WithRecipe
+from trt_bisect.results.summary import above_verdict
+from trt_bisect.results.verdict import FAILS, UNMEASURED, verdict_in, verdict_of
 from trt_bisect.support.files import write_whole
 from trt_bisect.support.json_files import read_record
 from trt_bisect.support.plain_json import plain, shape_text
@@ -126,6 +128,27 @@ class Report(WithRecipe):
     def advice(self) -> tuple[CulpritAdvice, ...]:
         """The evidence and the remedies for each culprit, in their order; empty without an explanation."""
         return self.explanation.advice if self.explanation else ()
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """Sentences against a pass: a part that was judged alone, warnings on the data, the doubts of the answer."""
+        return (*above_verdict(self.inputs), *(self.answer.doubts if self.answer else ()))
+
+    @property
+    def verdict(self) -> str:
+        """The verdict on full INT8, in a report of ``recover`` on its recipe: a word of ``results.verdict``."""
+        asked = self.strategy == RECOVER or not self.recipe.get("high")
+        return verdict_in(self.exit_code, meets=bool(asked and self.recipe.get("meets")))
+
+    @property
+    def verdicts(self) -> dict[str, str]:
+        """The verdicts on ``int8`` and on ``recipe``."""
+        verdict = self.verdict
+        if verdict == UNMEASURED or not self.recipe.get("high"):
+            return {"int8": verdict, "recipe": verdict}
+        meets = bool(self.recipe.get("meets"))
+        of_recipe = verdict if self.strategy == RECOVER else verdict_of(meets=meets, doubted=bool(self.doubts))
+        return {"int8": FAILS, "recipe": of_recipe}
 
     def layer_milliseconds(self, plan: str, layer: str) -> float | None:
         """Returns the time of the engine layers that contain a layer, in milliseconds; None if not known.

@@ -14,6 +14,7 @@ from trt_bisect.model.network import Network
 from trt_bisect.results.answer import DECIDING, AnswerFacts
 from trt_bisect.results.figure_text import threshold_text
 from trt_bisect.results.search_result import Measured, Recipe
+from trt_bisect.results.verdict import FAILS, PASSES
 from trt_bisect.support.figures import percent
 
 LARGEST_STEPS = 5
@@ -38,6 +39,7 @@ FIGURES = {
 
 
 def summary(
+    verdict: str,
     network: Network,
     rule: Rule,
     measured: Measured,
@@ -48,6 +50,7 @@ def summary(
     """Returns the verdict in lines: doubts, full INT8, the culprits, the recipe and the data that it holds on.
 
     Args:
+        verdict: on full INT8.
         network: the network that has the layers.
         rule: the rule that judged the plans.
         measured: the curve and the recipe.
@@ -61,11 +64,12 @@ def summary(
     figure = f"{int8}; {FIGURES.get(rule.metric.name, rule.metric.name)}{with_ranges(answer)}."
     threshold = threshold_text(rule.metric.name, rule.threshold)
     if recipe.meets and not recipe.kept:
-        blame = "Similarity alone passes." if doubted else "So no layer is to blame."
-        passes = f"PASSES: full {low} is within the threshold of {threshold}: {figure} {blame}"
+        accepted = "The doubts are accepted." if doubted else "So no layer is to blame."
+        blame = accepted if verdict == PASSES else "The doubts speak against it."
+        passes = f"{verdict.upper()}: full {low} is within the threshold of {threshold}: {figure} {blame}"
         return "\n".join([*doubted, passes, *_other_ranges(answer, text), *holds_on(answer, text, f"Full {low}")])
-    misses = f"MISSES: full {low} misses the threshold of {threshold}: {figure}"
-    lines = [f"MISSES: full {low} could not be built or run." if measured.full.failed else misses]
+    misses = f"misses the threshold of {threshold}: {figure}"
+    lines = [f"{FAILS.upper()}: full {low} {'could not be built or run.' if measured.full.failed else misses}"]
     lines += _base_alone(network, rule, measured.curve.nothing)
     if not recipe.meets:
         lines.append(

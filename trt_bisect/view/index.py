@@ -19,6 +19,7 @@ from trt_bisect.results.figure_text import figure_text
 from trt_bisect.results.manifest import MANIFEST
 from trt_bisect.results.recovery import ACCURACY, RECOVERY
 from trt_bisect.results.run_report import RECOVER, REPORT
+from trt_bisect.results.verdict import TONES, UNMEASURED
 from trt_bisect.runs.progress_file import FINISHED, PROGRESS, RUNNING
 from trt_bisect.view.live_state import LiveRun
 from trt_bisect.view.result_pages import ResultPage, pages_in, time_text
@@ -141,25 +142,17 @@ class Entry:
             return _stage(snapshot)
         if snapshot.status != FINISHED:
             return f"interrupted after {report.plans} plans"
-        goal = "target" if self.command == RECOVER else "threshold"
-        if report.exit_code == 0:
-            return f"INT8 meets the {goal}"
-        if report.exit_code != 1:
-            return "nothing measured"
+        high, goal = len(report.recipe["high"]), "target" if self.command == RECOVER else "threshold"
+        if report.verdict == UNMEASURED or not high:
+            return report.verdict
         if not report.recipe.get("meets"):
-            return f"INT8 misses the {goal}, and so does the recipe"
-        high = len(report.recipe["high"])
-        return f"INT8 misses the {goal}; {'1 layer high meets' if high == 1 else f'{high} layers high meet'} it"
+            return f"{report.verdict}, and so does the recipe"
+        return f"{report.verdict}; {'1 layer high meets' if high == 1 else f'{high} layers high meet'} the {goal}"
 
     @property
     def tone(self) -> str:
-        """The colour of the verdict, a CSS class: good, repaired, bad, or empty without a verdict."""
-        if self.snapshot.status != FINISHED:
-            return ""
-        report = self.snapshot.report
-        if report.exit_code == 0:
-            return "good"
-        return "repaired" if report.exit_code == 1 and report.recipe.get("meets") else "bad"
+        """The colour of the verdict, a CSS class: good, doubted, bad, or empty without a verdict."""
+        return TONES[self.snapshot.report.verdict] if self.snapshot.status == FINISHED else ""
 
     @property
     def engine(self) -> str:

@@ -13,16 +13,16 @@ from trt_bisect.builder.base import MEASURED
 from trt_bisect.driver.suspects.bisect import bisect
 from trt_bisect.driver.suspects.curves import CULPRITS, search_for
 from trt_bisect.driver.suspects.search import Findings, Loss, Search, Step
-from trt_bisect.errors import NothingMeasured
 from trt_bisect.evaluator.trial import UNTRIED, Trial, of_a_pass
 from trt_bisect.evaluator.trial_key import TrialKey
 from trt_bisect.precision import PrecisionPlan
-from trt_bisect.results.layer_rows import exit_code, filled_report
+from trt_bisect.results.layer_rows import filled_report, run_verdict
 from trt_bisect.results.manifest import RunManifest
 from trt_bisect.results.precision_check import obedience_doubts
 from trt_bisect.results.run_report import Report
 from trt_bisect.results.search_result import Curve, Measured, Recipe
 from trt_bisect.results.summary import above_verdict
+from trt_bisect.results.verdict import UNMEASURED, code_of
 
 Lookup = Callable[[PrecisionPlan], Trial | None]
 UNDECIDED = "not decided yet: the run has still to measure which layers the recipe needs"
@@ -160,9 +160,9 @@ class Replay:
             report,
             recipe={**report.recipe, "added": []},
             seconds={"calibrate": 0.0, **seconds, "total": sum(seconds.values())},
-            exit_code=NothingMeasured.exit_code
-            if full is UNTRIED
-            else exit_code(measured, doubted=doubted and not self._run.accept),
+            exit_code=code_of(
+                UNMEASURED if full is UNTRIED else run_verdict(measured, doubted=doubted and not self._run.accept)
+            ),
         )
 
     def _unsettled(self, known: Findings) -> list[Step]:

@@ -6,7 +6,6 @@ EMULATED_HISTOGRAMS = "the histograms are of the emulation"
 NOTHING_HIGH = "nothing has to be left high"
 ONE_OTHER_SCALE = "With 1 other scale and all layers in INT8"
 ALL_IN_INT8 = "every layer in INT8"
-THIS_PASS_IS_DOUBTED = "this pass is doubted"
 NO_LAYER_MATCHES = "No layer matches"
 CHECKED_FILE = "Quantization of each layer"
 OTHER_SETTINGS = "Worst given input, in other settings"
@@ -39,10 +38,10 @@ def best_recipe(layers: int) -> str:
     return f"These are the files of the best recipe: {layers} layers left high."
 
 
-def met_by(limit: str, layers: int) -> str:
+def met_by(limit: str, layers: int, verdict: str = "fails") -> str:
     """Returns the verdict in the list of runs; ``limit`` is ``target`` or ``threshold``."""
     high = "1 layer high meets" if layers == 1 else f"{layers} layers high meet"
-    return f"INT8 misses the {limit}; {high} it"
+    return f"{verdict}; {high} the {limit}"
 
 
 def fused(layer: str, low: str, recipe: str) -> str:

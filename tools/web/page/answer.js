@@ -10,11 +10,11 @@ const EQUALS = 5;
 export function showAnswer(store) {
   const { report } = store.model;
   const lines = report.answer ? (report.summary ?? "").split("\n") : [];
-  const doubts = lines.filter((line) => line.startsWith("DOUBTED"));
+  const doubts = lines.filter((line) => /^(DOUBTED|DATA|PART):/.test(line));
   const inBrief = (line) => labelled(inShort(line, store.model.metric));
   show(byId("doubts"), doubts.map(inBrief));
   show(byId("answer"), [
-    lines.filter((line) => !/^(DOUBTED|MISSES|PASSES|CULPRIT)/.test(line)).map(inBrief),
+    lines.filter((line) => !/^(DOUBTED|DATA|PART|MISSES|FAILS|PASSES|CULPRIT)/.test(line)).map(inBrief),
     culprits(store),
     report.answer ? [calibrators(store.model), recipeOn(store.model), equals(report.answer)] : null,
   ]);

@@ -10,6 +10,7 @@ export function showVerdict({ model }) {
   const { data, report, metric } = model;
   byId("model").textContent = report.model ?? "";
   document.title = `${report.model ?? "run"} · trt-bisect`;
+  byId("headline").className = data.tones?.verdict ?? "";
   byId("headline").textContent = data.headline || report.summary || "Nothing has been measured yet.";
   show(byId("figures"), [card(model, "fp32"), card(model, "int8"), card(model, "recipe")]);
   show(byId("next"), next(report));
@@ -59,10 +60,8 @@ function card(model, plan) {
   );
 }
 
-function standing({ report }, plan) {
-  if (plan === "recipe" && isNumber(report.similarity?.recipe)) return report.recipe?.meets ? "good" : "bad";
-  if (plan === "int8" && isNumber(report.similarity?.int8)) return report.exit_code === 0 ? "good" : "bad";
-  return "";
+function standing({ data, report }, plan) {
+  return isNumber(report.similarity?.[plan]) ? (data.tones?.[plan] ?? "") : "";
 }
 
 function under(model, plan) {

@@ -20,6 +20,7 @@ from trt_bisect.jobs.answer.plans import AnswerPlans
 from trt_bisect.jobs.answer.result import Answer
 from trt_bisect.jobs.answer.search import Costs
 from trt_bisect.jobs.experiment import Experiment, all_trials
+from trt_bisect.jobs.fed_data import WARNINGS
 from trt_bisect.jobs.preparation import Preparation
 from trt_bisect.jobs.recipe_of import recipe_of
 from trt_bisect.jobs.recover.accuracy_target import AccuracyTarget
@@ -168,7 +169,7 @@ def _recovery(
     experiment, network = answer.experiment, answer.experiment.network
     files = recipe_of(preparation.options, experiment, answer.plan)
     trials = all_trials(first, found.chosen, experiment)
-    named = {name: point for point in front for name in point.names}
+    named, facts = {name: point for point in front for name in point.names}, _facts(found)
     obeyed = [*obedience_notes(network, trials, {}), *dla_notes(network, answer.full)]
     obeyed += float_kernel_notes(network, answer.full, answer.restored, latencies)
     recovery = Recovery(
@@ -205,10 +206,11 @@ def _recovery(
         versions={**versions(), **experiment.builder.versions},
         fingerprint=first.key,
         started=preparation.started,
-        answer=_facts(found),
+        answer=facts,
         low=str(network.low.precision),
         part=network.part,
         accepted=preparation.options.accept,
+        doubts=(*experiment.about.get(WARNINGS, ()), *facts.doubts),
         files=files,
         graph=network_facts(network, experiment.ranges.scales),
     )

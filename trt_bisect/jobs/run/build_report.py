@@ -18,13 +18,14 @@ from trt_bisect.precision import Precision
 from trt_bisect.results.answer import AnswerFacts
 from trt_bisect.results.empty_report import blank_rows, empty_report
 from trt_bisect.results.layer_row import RoundedTensor
-from trt_bisect.results.layer_rows import exit_code, filled_report
+from trt_bisect.results.layer_rows import filled_report, run_verdict
 from trt_bisect.results.overflow import Overflow
 from trt_bisect.results.precision_check import dla_notes, float_kernel_notes, obedience_notes
 from trt_bisect.results.recipe_files import RecipeFiles
 from trt_bisect.results.run_report import Report
 from trt_bisect.results.search_result import Measured
 from trt_bisect.results.summary import above_verdict, fixed_lines, listed, memory_notes, summary
+from trt_bisect.results.verdict import code_of
 from trt_bisect.support.machine import peak_bytes
 
 
@@ -93,7 +94,9 @@ def assemble(
         *float_kernel_notes(network, measured.full, measured.restored, latencies),
         *files.notes,
     ]
-    text = summary(network, rule, measured, similarity, filled.by_input, answer)
+    above = above_verdict(blank.inputs)
+    verdict = run_verdict(measured, doubted=bool(above or answer.doubts) and not accept)
+    text = summary(verdict, network, rule, measured, similarity, filled.by_input, answer)
     shapes: dict[str, Shape] = {spec.name: spec.shape for spec in network.outputs}
     shapes |= {name: layer.shape for layer in network.layers for name in layer.outputs[:1] if layer.shape}
     return replace(
@@ -102,10 +105,10 @@ def assemble(
         notes=tuple(dict.fromkeys((*blank.notes, *notes, *said))),
         answer=answer,
         overflows=overflows,
-        summary="\n".join([*above_verdict(blank.inputs), *fixed_lines(network), text]),
+        summary="\n".join([*above, *fixed_lines(network), text]),
         peak_bytes=peak_bytes(),
         seconds=dict(seconds),
-        exit_code=exit_code(measured, doubted=bool(above_verdict(blank.inputs) or answer.doubts) and not accept),
+        exit_code=code_of(verdict),
         latency=None if latencies is None else {p: None if t is None else asdict(t) for p, t in latencies.items()},
         files=files,
     )

@@ -11,6 +11,7 @@ from trt_bisect.results.figure_text import figure_text
 from trt_bisect.results.layer_row import LayerRow
 from trt_bisect.results.recovery import Recovery
 from trt_bisect.results.run_report import Report
+from trt_bisect.results.verdict import COLOURS
 from trt_bisect.support.plain_json import shape_text
 
 _LISTED = 20
@@ -23,6 +24,7 @@ def compact(report: Report) -> str:
     return template.render(
         report=report,
         headline=headline(report),
+        colour=COLOURS[report.verdict],
         low=report.low.upper(),
         int8=figure_text(report.metric, report.similarity.get("int8")),
         recipe=figure_text(report.metric, report.similarity.get("recipe")),
@@ -37,6 +39,7 @@ def compact_recovery(found: Recovery) -> str:
     return template.render(
         found=found,
         headline=recovered_headline(found),
+        colour=COLOURS[found.verdict],
         high=[(row, found.text(row.back)) for row in found.high[:_LISTED]],
         more=max(0, len(found.high) - _LISTED),
         moves=found.moves[:_LISTED],

@@ -12,6 +12,7 @@ from trt_bisect.results.recipe_files import FLOAT_NETWORK, FOLDER
 from trt_bisect.results.recovery import Recovery
 from trt_bisect.results.remedy_commands import recipe_commands
 from trt_bisect.results.run_report import RECOVER, Report
+from trt_bisect.results.verdict import TONES
 from trt_bisect.support.plain_json import plain
 
 _LARGEST_TEXT = 1 << 20
@@ -47,6 +48,10 @@ def page_data(
         {
             "headline": recovered_headline(alone) if alone else headline(report, status),
             "status": status,
+            "tones": {
+                "verdict": TONES[report.verdict] if status == "finished" else "",
+                **{plan: TONES[verdict] for plan, verdict in report.verdicts.items()},
+            },
             "progress": progress,
             "recipe": recipe or {},
             "command": command,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from trt_bisect.results.figure_text import threshold_text
 from trt_bisect.results.recovery import ACCURACY, Recovery
 from trt_bisect.results.run_report import Report
+from trt_bisect.results.verdict import PASSES, UNMEASURED, WITH_DOUBTS
 from trt_bisect.support.figures import percent
 
 _OF_THE_PART = " of the part that was judged"
@@ -19,17 +20,17 @@ def headline(report: Report, status: str = "finished") -> str:
     """
     if status != "finished":
         return _so_far(report, status)
-    if report.exit_code == 3:
+    verdict = report.verdict
+    if verdict == UNMEASURED:
         return "Nothing could be measured: no plan's engine was built and run."
     threshold = _short(report.metric, report.threshold)
     full = f"Full {report.low.upper()}{_OF_THE_PART if report.inputs.get('part') else ''}"
-    if report.exit_code == 0:
-        return f"{full} meets {threshold}: no layer is to blame."
-    if report.similarity.get("int8") is None:
-        return f"{full} gives no figure: {_blame(report)}, {_cure(report)}."
-    if report.recipe.get("meets") and not report.recipe["high"]:
-        return f"{full} meets {threshold}, but this pass is doubted."
-    return f"{full} misses {threshold}: {_blame(report)}, {_cure(report)}."
+    if verdict == PASSES:
+        return f"{full} {verdict}: it meets {threshold}, and no layer is to blame."
+    if verdict == WITH_DOUBTS:
+        return f"{full} {verdict}: it meets {threshold}, and the doubts speak against it."
+    misses = "gives no figure" if report.similarity.get("int8") is None else f"misses {threshold}"
+    return f"{full} {verdict}: it {misses}; {_blame(report)}, {_cure(report)}."
 
 
 def recovered_headline(found: Recovery) -> str:
@@ -38,15 +39,15 @@ def recovered_headline(found: Recovery) -> str:
     of_what = "the part that was judged" if found.part else "the network"
     if found.meets and not found.high and not found.moves:
         full = f"Full {found.low.upper()}{_OF_THE_PART if found.part else ''}"
-        return f"{full} meets the target of {least}: nothing has to be left high."
+        return f"{full} {found.verdict}: it meets the target of {least}, and nothing has to be left high."
     scales, high = len(found.moves), len(found.high)
     changes = [f"{scales} other {'scale' if scales == 1 else 'scales'}"] if scales else []
     left = f"{high} {'layer' if high == 1 else 'layers'} in {found.precision.upper()}"
     changes.append(left if high else f"all layers in {found.low.upper()}")
     ends = "meets" if found.meets else "misses"
     return (
-        f"With {' and '.join(changes)} {of_what} {ends} the target of {least}, for {percent(found.cost)}% of "
-        f"{found.low.upper()}'s gain in speed."
+        f"With {' and '.join(changes)} {of_what} {found.verdict}: it {ends} the target of {least}, for "
+        f"{percent(found.cost)}% of {found.low.upper()}'s gain in speed."
     )
 
 

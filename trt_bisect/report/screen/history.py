@@ -15,6 +15,7 @@ from trt_bisect.history.trends import Trend, engine_text
 from trt_bisect.report.screen.layout import with_columns_that_fit
 from trt_bisect.results.figure_text import figure_text
 from trt_bisect.results.summary import listed
+from trt_bisect.results.verdict import STYLES
 from trt_bisect.runs.progress_file import FINISHED
 
 RUNS_DRAWN = 40
@@ -28,14 +29,17 @@ def trend_table(trends: Sequence[Trend], console: Console) -> Table:
     """
     timed = any(report.int8_ms is not None for trend in trends for report in trend.reports)
     table = _table(("Label", ""), ("Engine", ""), ("Metric", ""), ("Runs", "right"), ("Last, UTC", ""))
-    _add(table, ("INT8", "right"), ("over runs", ""), ("Recipe", "right"), ("Culprits", "right"))
+    _add(table, ("Verdict", ""), ("INT8", "right"), ("over runs", ""), ("Recipe", "right"), ("Culprits", "right"))
     _add(table, *((("INT8 ms", "right"), ("over runs", "")) if timed else ()), ("Changed last", ""))
     for trend in trends:
         finished = trend.finished
         last = finished[-1] if finished else None
         drawn = finished[-RUNS_DRAWN:]
-        cells = [trend.label, trend.engine, trend.metric, str(len(trend.reports)), _when(trend.reports[-1])]
+        cells: list[str | Text] = [trend.label, trend.engine, trend.metric, str(len(trend.reports))]
+        cells.append(_when(trend.reports[-1]))
+        verdict = "" if last is None else last.verdict
         cells += [
+            Text(verdict or "-", style=STYLES.get(verdict, "")),
             "-" if last is None else figure_text(trend.metric, last.int8),
             spark_text([report.int8 for report in drawn]),
             "-" if last is None else figure_text(trend.metric, last.recipe),
@@ -43,7 +47,7 @@ def trend_table(trends: Sequence[Trend], console: Console) -> Table:
         ]
         if timed:
             cells += [_milliseconds(last), spark_text([report.int8_ms for report in drawn])]
-        table.add_row(*map(Text, [*cells, trend.last_change or ("-" if len(finished) < 2 else "nothing")]))
+        table.add_row(*map(_cell, [*cells, trend.last_change or ("-" if len(finished) < 2 else "nothing")]))
     dropped = ("over runs", "Metric", "Runs", "INT8 ms", "Changed last", "Engine")
     return with_columns_that_fit(table, console, dropped, prose=("Changed last", "Engine"))
 
@@ -52,19 +56,20 @@ def run_table(trends: Sequence[Trend], top: int, console: Console) -> Table:
     """Returns one row for each of the last ``top`` runs, all for 0, in the order of recording."""
     rows = sorted((row for trend in trends for row in trend.compared()), key=lambda row: row[0].id)
     timed = any(report.int8_ms is not None for report, _ in rows)
-    table = _table(("Began, UTC", ""), ("Engine", ""), ("Metric", ""), ("INT8", "right"), ("Recipe", "right"))
-    _add(table, ("Culprits", ""), *((("INT8 ms", "right"),) if timed else ()), ("s", "right"))
+    table = _table(("Began, UTC", ""), ("Engine", ""), ("Metric", ""), ("Verdict", ""), ("INT8", "right"))
+    _add(table, ("Recipe", "right"), ("Culprits", ""), *((("INT8 ms", "right"),) if timed else ()), ("s", "right"))
     _add(table, ("Differs from the one before", ""), ("Folder", ""))
     for report, differences in rows[-top:]:
         finished = report.state == FINISHED
         figures = [figure_text(report.metric, value) for value in (report.int8, report.recipe)]
-        cells = [_when(report), engine_text(report), report.metric, *figures]
+        verdict = Text(report.verdict, style=STYLES.get(report.verdict, ""))
+        cells: list[str | Text] = [_when(report), engine_text(report), report.metric, verdict, *figures]
         cells.append(listed(report.culprits, 3) if report.culprits else "none" if finished else "")
         if timed:
             cells.append(_milliseconds(report))
         cells.append("" if report.total_seconds is None else f"{report.total_seconds:.1f}")
         cells += [", ".join(differences) if finished else report.state, Path(report.folder).name]
-        table.add_row(*map(Text, cells), style="" if finished else "dim")
+        table.add_row(*map(_cell, cells), style="" if finished else "dim")
     dropped = ("s", "Metric", "Folder", "Engine", "INT8 ms")
     return with_columns_that_fit(table, console, dropped, prose=("Differs from the one before", "Culprits"))
 
@@ -92,6 +97,10 @@ def _table(*columns: tuple[str, str]) -> Table:
 def _add(table: Table, *columns: tuple[str, str]) -> None:
     for title, justify in columns:
         table.add_column(title, justify="right" if justify else "left", overflow="fold", no_wrap=bool(justify))
+
+
+def _cell(text: str | Text) -> Text:
+    return text if isinstance(text, Text) else Text(text)
 
 
 def _when(report: PastReport) -> str:

@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from trt_bisect.report.screen.run import verdict_lines
 from trt_bisect.results.recovery import Recovery
 from trt_bisect.results.recovery_summary import NAMED
 
@@ -22,7 +23,7 @@ def print_recovery(found: Recovery, console: Console) -> None:
         console.print()
     console.print(_front(found))
     console.print()
-    console.print(Text(found.summary, style="bold green" if found.meets else "bold red"))
+    console.print(verdict_lines(found.summary, found.verdict))
     for note in found.notes:
         console.print(Text(f"Note: {note}", style="yellow"))
 

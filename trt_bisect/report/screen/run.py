@@ -19,7 +19,8 @@ from trt_bisect.results.explanation import Explanation
 from trt_bisect.results.figure_text import figure_text
 from trt_bisect.results.layer_row import FOLLOWS, NOT_TRIED, LayerRow
 from trt_bisect.results.run_report import Report
-from trt_bisect.results.summary import DATA, DOUBTED, listed
+from trt_bisect.results.summary import DATA, DOUBTED, PART, listed
+from trt_bisect.results.verdict import STYLES, WITH_DOUBTS
 from trt_bisect.support.figures import number, percent
 
 NOTES_UP_TO = 5
@@ -149,12 +150,16 @@ def _curve_parts(report: Report, *, every_layer: bool) -> Iterator[Part]:
 
 
 def verdict_text(report: Report) -> Text:
-    """Returns the lines of the summary, doubts in yellow."""
-    style = {0: "bold green", 1: "bold red"}.get(report.exit_code, "bold yellow")
-    text = Text()
-    for place, line in enumerate(report.summary.splitlines()):
+    """Returns the lines of the summary."""
+    return verdict_lines(report.summary, report.verdict)
+
+
+def verdict_lines(summary: str, verdict: str) -> Text:
+    """Returns the lines of a summary in the colour of the verdict, doubts in that of a doubted pass."""
+    text, style = Text(), STYLES[verdict]
+    for place, line in enumerate(summary.splitlines()):
         text.append("\n" if place else "")
-        text.append(line, "bold yellow" if line.startswith((DOUBTED, DATA)) else style)
+        text.append(line, STYLES[WITH_DOUBTS] if line.startswith((DOUBTED, DATA, PART)) else style)
     return text
 
 
