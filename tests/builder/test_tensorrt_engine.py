@@ -188,7 +188,7 @@ def make_engine(monkeypatch):
     monkeypatch.setattr(cuda_memory, "find_gpu", lambda: Gpu("Stand-in", "9.0", "12.4"))
     cuda_memory.open_device.cache_clear()
 
-    def make(behaviour="", rounded=None):
+    def make(behaviour="", rounded=None, names=None):
         engine = None if behaviour == "not loaded" else FakeEngine(cuda, behaviour)
         trt = SimpleNamespace(
             Runtime=lambda logger: SimpleNamespace(deserialize_cuda_engine=lambda data: engine),
@@ -211,7 +211,8 @@ def make_engine(monkeypatch):
         rt = TensorRT("tensorrt", trt, SimpleNamespace(records=[]), None)
         shapes = {"x": ((1, 3), (2, 3), (4, 3))}
         logged = (EngineLayer("double", "kgen", ("double",), ("fp32",), ("fp32",), ""),)
-        return TensorRTEngine(rt, Serialized(b"engine", ("a warning",), logged), network, shapes, rounded=rounded)
+        serialized = Serialized(b"engine", ("a warning",), logged)
+        return TensorRTEngine(rt, serialized, network, shapes, rounded=rounded, names=names)
 
     make.cuda = cuda
     yield make
@@ -290,6 +291,13 @@ def test_time_on_the_gpu(make_engine):
     ]
     assert [layer.milliseconds for layer in latency.layers] == pytest.approx([0.25, 0.5, 0.75])
     assert latency.computed == {"double": "int8"}, "of the layers that can be low"
+
+
+def test_times_have_the_users_names_of_layers_that_were_renamed_for_the_parser(make_engine):
+    with make_engine(names={"double": "double", "count": "double_1"}) as engine:
+        layers = engine.latency(feeds(2)).layers
+        assert engine.ran == {0: "int8", 1: "fp32"}
+    assert [layer.layers for layer in layers] == [("double",), (), ("double", "double_1")]
 
 
 def test_a_slow_network_is_timed_less_often(make_engine):

@@ -119,7 +119,7 @@ def test_the_scales_stand_in_what_tensorrt_parsed(network):
     for layer in layers:
         if layer.type == trt.LayerType.QUANTIZE:
             constant = makers[layer.get_input(1).name]
-            found[layer.get_input(0).name] = largest_constant(trt, constant)
+            found[layer.get_input(0).name] = largest_constant(trt, constant, network)
     weight = network.constant("conv1.weight")
     assert found["x"] == scales["x"]
     assert found["relu1_out"] == scales["relu1_out"]
@@ -281,7 +281,7 @@ def test_the_largest_value_of_a_constant_layer(builder, network):
     definition = builder.network_definition(prefix(len(LAYERS), -1))
     constants = {layer.name: layer for layer in layers_of(definition) if layer.type == trt.LayerType.CONSTANT}
     expected = np.abs(network.constant("fc.weight")).max()
-    assert largest_constant(trt, constants["fc.weight"]) == pytest.approx(expected)
+    assert largest_constant(trt, constants["fc.weight"], network) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(("low", "kind"), [(FP16, "HALF"), (BF16, "BF16"), (FP8, "FP8")])

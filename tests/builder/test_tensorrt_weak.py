@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import onnx
 import pytest
 
 from tests.support import wording
@@ -16,6 +18,7 @@ from trt_bisect.builder.tensorrt_strong import TensorRTStrongBuilder
 from trt_bisect.builder.tensorrt_weak import TensorRTWeakBuilder, cache_calibrator, obey_flag
 from trt_bisect.errors import BadInput, EngineUnavailable, TrialFailed
 from trt_bisect.jobs.recipe_of import cache_version
+from trt_bisect.model.network import load_network
 from trt_bisect.precision import Precision, int8_set, prefix
 
 
@@ -137,7 +140,7 @@ SHAPES = {"x": ((1, 3, 8, 8), (2, 3, 8, 8), (4, 3, 8, 8))}
 
 @pytest.fixture
 def weak(network, monkeypatch):
-    def make(options=None, rt=None, **more):
+    def make(options=None, rt=None, network=network, **more):
         rt = rt or FakeTensorRT()
         started = TensorRT("tensorrt", rt.module, rt.logger, rt)
         monkeypatch.setattr(tensorrt_weak, "start_tensorrt", lambda engine, plugins: started)
@@ -192,6 +195,19 @@ def test_the_network_is_written_once_and_parsed_for_every_plan(weak):
     builder.build(prefix(8, 3))
     assert len(rt.networks) == 2
     assert len(set(rt.files)) == 1
+
+
+def test_the_parser_reads_names_that_it_gives_to_no_layer_of_its_own(network, weak):
+    """``relu1`` of the network is called ``fc_1`` here: the parser may give that name to the sum with fc's bias."""
+    model = onnx.load(network.source)
+    model.graph.node[1].name = "fc_1"
+    onnx.save(model, Path(network.source).with_name("collides.onnx"))
+    collides = load_network(Path(network.source).with_name("collides.onnx"))
+    builder, rt = weak(network=collides)
+    builder.build(prefix(8, 3))
+    names = [node.name for node in onnx.load(rt.files[0], load_external_data=False).graph.node]
+    assert [name for name in names if name.startswith("fc")] == ["fc.1", "fc"]
+    assert collides.layers[1].name == "fc_1"
 
 
 def test_a_calibration_cache_can_stand_for_the_ranges(weak):

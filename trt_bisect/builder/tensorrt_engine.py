@@ -78,17 +78,19 @@ class TensorRTEngine:
         shapes: ProfileShapes,
         dla: int | None = None,
         rounded: Mapping[int, str] | None = None,
+        names: Mapping[str, str] | None = None,
     ) -> None:
         """Keeps an engine that is loaded when it is first used.
 
         Args:
             rt: the running TensorRT.
             serialized: the engine.
-            network: the network that it runs.
+            network: the network that was parsed.
             shapes: the profile shapes of its dynamic inputs.
             dla: the DLA core that it uses.
             rounded: the precision of each layer by its index, where the graph settles it; None with constraints, which
                 TensorRT may not obey.
+            names: the name that the user knows, by name of a layer in ``network``; None if all are the same.
         """
         self.serialized = serialized
         self.ran: Mapping[int, str] = rounded or {}
@@ -99,6 +101,7 @@ class TensorRTEngine:
         self._shapes = shapes
         self._dla = dla
         self._rounded = rounded
+        self._names = names or {layer.name: layer.name for layer in network.layers}
         self._loaded: _Loaded | None = None
         self._layers: tuple[EngineLayer, ...] = ()
         self._profiler: Any = None
@@ -143,8 +146,8 @@ class TensorRTEngine:
             times: list[float] = []
             while len(times) < runs and (len(times) < _FEWEST_RUNS or sum(times) < _TIMING_MILLISECONDS):
                 times.append(self._milliseconds(loaded))
-            names = {k: self._network.layers[k].name for k in self._network.quantizable}
-            computed = {name: self.computed[k] for k, name in names.items() if k in self.computed}
+            layers = (self._network.layers[k] for k in self._network.quantizable if k in self.computed)
+            computed = {self._names[layer.name]: self.computed[layer.index] for layer in layers}
             return latency_of(times, self._layer_times(loaded), computed)
 
     def _milliseconds(self, loaded: _Loaded) -> float:
@@ -158,14 +161,15 @@ class TensorRTEngine:
 
     def _layer_times(self, loaded: _Loaded) -> tuple[LayerTime, ...]:
         known = {layer.name: layer.network_layers for layer in self._layers}
-        mine = {layer.name for layer in self._network.layers}
         self._profiler = loaded.context.profiler = adding_profiler(self._rt.module)
         for _ in range(_PROFILED_RUNS):
             self._enqueue(loaded)
             loaded.stream.synchronize()
         return tuple(
             LayerTime(
-                name, tuple(part for part in known.get(name, named_in(name)) if part in mine), total / _PROFILED_RUNS
+                name,
+                tuple(self._names[part] for part in known.get(name, named_in(name)) if part in self._names),
+                total / _PROFILED_RUNS,
             )
             for name, total in self._profiler.totals.items()
         )

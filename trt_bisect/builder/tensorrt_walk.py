@@ -6,6 +6,7 @@ is all that these functions use of TensorRT.
 
 TensorRT's ONNX parser names a node's main layer after the node. Its further layers have the node's name with a number,
 or in their metadata, or are called ``(Unnamed Layer* N)``: so each TensorRT layer is mapped to a layer of the network.
+The network is ``Network.for_parser``: no node has the name of another with a number.
 """
 
 from __future__ import annotations
@@ -141,13 +142,15 @@ def _following_readers(steps: list[Step]) -> list[Step]:
 
 
 def _step(layer: Any, indices: Mapping[str, int]) -> Step:
+    """Returns a step without what lies around it; metadata, which 8.5 lacks, counts before the name."""
+    in_metadata = [name for name in onnx_layers_in(getattr(layer, "metadata", "") or "") if name in indices]
+    if in_metadata:
+        owner = layer.name if layer.name in in_metadata else in_metadata[0]
+        return Step(layer, indices[owner], named=True, main=layer.name == owner)
     if layer.name in indices:
         return Step(layer, indices[layer.name], named=True, main=True)
-    in_metadata = [indices[name] for name in onnx_layers_in(getattr(layer, "metadata", "") or "") if name in indices]
-    if in_metadata:
-        return Step(layer, in_metadata[0], named=True)
-    owner = indices.get(_NUMBERED.sub("", layer.name))
-    return Step(layer, owner, named=owner is not None)
+    numbered = indices.get(_NUMBERED.sub("", layer.name))
+    return Step(layer, numbered, named=numbered is not None)
 
 
 def set_ranges(trt: ModuleType, definition: Any, steps: list[Step], network: Network, scales: Scales) -> None:

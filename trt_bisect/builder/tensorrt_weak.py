@@ -67,7 +67,8 @@ class TensorRTWeakBuilder:
             BadInput: a dynamic input has no shapes.
             EngineUnavailable: TensorRT is not installed, does not start here, or has no weak typing.
         """
-        self._network = network
+        self._in_file = network
+        self._network = network = network.for_parser
         self._scales = scales
         self._options = options
         self._shapes = dynamic_shapes(network, profile_shapes)
@@ -159,7 +160,8 @@ class TensorRTWeakBuilder:
         """
         serialized = self._serialize_fp32() if {*plan.precisions} == {Precision.FP32} else self.serialize(plan)
         rounded = None if self._writer is None else precisions_in(self._network, plan)
-        return TensorRTEngine(self._rt, serialized, self._network, self._shapes, self._options.dla, rounded)
+        names = {mine.name: layer.name for mine, layer in zip(self._network.layers, self._in_file.layers, strict=True)}
+        return TensorRTEngine(self._rt, serialized, self._network, self._shapes, self._options.dla, rounded, names)
 
     def reference(self) -> TensorRTEngine:
         """Builds the engine with every layer in FP32: neither INT8 nor FP16 is allowed, TF32 is off.

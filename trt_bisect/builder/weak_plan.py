@@ -53,12 +53,15 @@ class TellsWeakPlan(Protocol):
 def weak_plan(builder: Builder, network: Network, plan: PrecisionPlan) -> WeakPlan:
     """Returns the constraints of a plan: the builder's own if it builds with weak typing, else those of ONNX nodes.
 
+    The names are those of ``network.for_parser``, which the recipe has as ``network.onnx``.
+
     TensorRT's parser names the main layer of a node after the node, so that a node's constraints apply to it. Layers
     that the parser adds, such as the sum with a Gemm's bias, have names that only the parser knows: they are left free.
     """
     if builder.typing == "weak" and isinstance(builder, TellsWeakPlan):
         with suppress(TrialFailed):
             return builder.weak_plan(plan)
+    network = network.for_parser
     definition = _Nodes(network)
     found = constraints(definition, steps_of(definition, network.layers), network, plan)
     return WeakPlan(tuple(constraint for _, constraint in found), tuple(layer.name for layer in network.layers))

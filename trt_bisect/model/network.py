@@ -23,7 +23,15 @@ from trt_bisect.model.file import Weights, detach_weights, read_model, weights_d
 from trt_bisect.model.layers import Layer, Rounding, TensorTypes, layers_of
 from trt_bisect.model.low import BF16, FLOAT_TYPES, INT8, FloatType, LowPrecision
 from trt_bisect.model.pair_notes import low_of_pairs, pair_notes, switch_notes
-from trt_bisect.model.prepare import UNNOTED_OPSET, Shapes, infer_shapes, opset_of, prepare
+from trt_bisect.model.prepare import (
+    NAME_IN_FILE,
+    UNNOTED_OPSET,
+    Shapes,
+    infer_shapes,
+    names_for_parser,
+    opset_of,
+    prepare,
+)
 from trt_bisect.model.quantizer import RoundedWeights
 from trt_bisect.model.residual import Shape
 from trt_bisect.model.surgeon import detached_in
@@ -115,6 +123,21 @@ class Network:
     def base_type(self) -> FloatType | None:
         """The type of the tensors that INT8 and FP8 layers read and make; None for float32."""
         return FLOAT_TYPES.get(self.base) if self.base is not None and self.low.needs_ranges else None
+
+    @cached_property
+    def for_parser(self) -> Network:
+        """This network with nodes renamed by ``names_for_parser``; the ``doc_string`` of each has its old name."""
+        constants = {*self.weights, *self._small_constants}
+        names = names_for_parser([layer.name for layer in self.layers], constants)
+        if not names:
+            return self
+        skeleton = onnx.ModelProto()
+        skeleton.CopyFrom(self.skeleton)
+        for node in skeleton.graph.node:
+            if node.name in names:
+                node.doc_string, node.name = f"{NAME_IN_FILE}{node.name}", names[node.name]
+        layers = tuple(replace(layer, name=names.get(layer.name, layer.name)) for layer in self.layers)
+        return replace(self, skeleton=skeleton, layers=layers)
 
     def with_base(self, base: Precision) -> Network:
         """Returns this network with another base.

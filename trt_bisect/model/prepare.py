@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,9 @@ _ML_TYPES = (onnx.TensorProto.BFLOAT16, onnx.TensorProto.FLOAT8E4M3FN)
 _FOLD_UNTIL_BYTES = 1 << 28
 _COMPUTED_UNTIL_BYTES = 1 << 30
 _ONLY_ERRORS = 3
+
+NAME_IN_FILE = "trt-bisect, name in the network's file: "
+"""Begins the ``doc_string`` of a node that ``Network.for_parser`` renamed; its old name follows."""
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -227,13 +230,45 @@ def _is_sorted(graph: gs.Graph) -> bool:
 def name_nodes(graph: onnx.GraphProto) -> None:
     """Gives unnamed nodes the names that TensorRT's parser gives them, ``node_of_<output>``, and makes names unique.
 
+    A node of a recipe's network that was renamed for TensorRT's parser gets the name back that it had.
+
     Source: ``getNodeName`` in onnx-tensorrt's ``onnxProtoUtils.cpp``.
     """
     taken: set[str] = set()
     for node in graph.node:
-        name = node.name or f"node_of_{node.output[0] if node.output else node.op_type}"
+        before, _, renamed = node.doc_string.partition(NAME_IN_FILE)
+        name = (
+            (renamed if not before else "") or node.name or f"node_of_{node.output[0] if node.output else node.op_type}"
+        )
         name = "".join(letter if letter.isprintable() else "_" for letter in name)
         node.name = unused_name(name, taken)
+
+
+def names_for_parser(nodes: Sequence[str], constants: Collection[str]) -> dict[str, str]:
+    """Returns another name for each node whose name TensorRT's parser may give to a layer that it adds.
+
+    The parser names such a layer after its node, with ``_`` and a number, and the layer of a constant after that. Of
+    ``fc``, with a bias, and ``fc_6``, TensorRT-RTX 1.7 may call the sum with the bias ``fc_6``, and the node
+    ``fc_6_22``. So ``fc_6`` gets the name ``fc.6``.
+
+    Source: ``ImporterContext::registerLayer`` in onnx-tensorrt's ``ImporterContext.cpp``.
+
+    Args:
+        nodes: the names of all nodes.
+        constants: the names of the initializers.
+    """
+    taken = {*nodes, *constants}
+    names: dict[str, str] = {}
+    for name in nodes:
+        stem, _, number = name.rpartition("_")
+        is_numbered = number.isdecimal() and stem in taken
+        if is_numbered or name in constants:
+            other = f"{stem}.{number}" if is_numbered else f"{name}."
+            while other in taken:
+                other += "."
+            taken.add(other)
+            names[name] = other
+    return names
 
 
 def use_default_domain(model: onnx.ModelProto) -> None:

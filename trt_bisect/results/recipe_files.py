@@ -133,7 +133,7 @@ class RecipeFiles:
             write_whole(folder / name, text.encode())
         write_network(folder / self.network_name, self.network.model, self.network.weights)
         if self.measured is not None:
-            write_network(folder / FLOAT_NETWORK, self.measured.skeleton, self.measured.weights)
+            write_network(folder / FLOAT_NETWORK, self.measured.for_parser.skeleton, self.measured.weights)
         written = {*self.texts, self.network_name, *([FLOAT_NETWORK] if self.measured is not None else [])}
         for name in (*TEXTS, FLOAT_NETWORK, *map(network_file, LOWS)):
             if name not in written:
@@ -189,10 +189,13 @@ def recipe_files(
         return RecipeFiles({PLAN: texts[PLAN]}, written)
     if network.has_pairs or low is FP8:
         return RecipeFiles({**texts, README: readme_of_pairs(network)}, written)
+    in_parser = {mine.name: layer.name for mine, layer in zip(network.layers, network.for_parser.layers, strict=True)}
+    required = [in_parser[name] for name in kept]
+    texts[MODELOPT] = modelopt_list(list(dict.fromkeys((*kept, *required))))
     flags = flags_of(weak, used, CACHE)
     refused = refusals(weak, flags)
     texts[TRTEXEC] = flags_file(flags, refused)
-    texts[POLYGRAPHY] = polygraphy_script(weak, list(kept), used)
+    texts[POLYGRAPHY] = polygraphy_script(weak, required, used)
     if low.needs_ranges:
         texts[CACHE] = format_cache({**weak.scales, **scales}, trt_version.header)
     texts[README] = readme(network, weak, refused, trt_version)
