@@ -29,7 +29,7 @@ def run(lenet, tmp_path):
 
 def test_a_pass_of_an_engine_that_runs_all_layers_in_fp32_is_doubted(foreign, run, tmp_path):
     """FP32 equals FP32, so that similarity alone would pass."""
-    foreign(lambda ran: dict.fromkeys(ran, "fp32"), obeys=False)
+    foreign(in_float=LOW)
     report = run()
     assert report.similarity["int8"] == pytest.approx(1.0)
     assert (report.exit_code, report.culprits) == (1, ())
@@ -43,14 +43,14 @@ def test_a_pass_of_an_engine_that_runs_all_layers_in_fp32_is_doubted(foreign, ru
 
 
 def test_the_doubt_can_be_accepted(foreign, run):
-    foreign(lambda ran: dict.fromkeys(ran, "fp32"), obeys=False)
+    foreign(in_float=LOW)
     report = run(accept=True)
     assert report.exit_code == 0
     assert report.answer.doubts
 
 
 def test_a_pass_of_an_engine_that_tells_nothing_is_doubted(foreign, run):
-    foreign(lambda ran: {})
+    foreign(tells=lambda ran: {})
     report = run()
     assert report.exit_code == 1
     (doubt,) = report.answer.doubts
@@ -66,7 +66,7 @@ def test_an_engine_that_obeys_is_not_doubted_and_the_verdict_says_how_many_layer
 
 def test_a_recipe_is_doubted_too(foreign, run):
     """The layer that the recipe keeps high is high; one of the others does not run in INT8."""
-    foreign(lambda ran: {**ran, "conv2": "fp32"})
+    foreign(in_float=("conv2",))
     report = run("lenet_planted.onnx")
     assert report.culprits == ("ip2",)
     assert report.exit_code == 1

@@ -12,7 +12,7 @@ from trt_bisect.report.screen.run import _cells
 @pytest.fixture
 def regional(foreign):
     """Networks run on an engine that runs the layers from ``ip1`` on in one region."""
-    foreign(lambda ran: {**ran, "ip1": "region", "ip2": "region"})
+    foreign(tells=lambda ran: {**ran, "ip1": "region", "ip2": "region"})
 
 
 @pytest.fixture

@@ -7,7 +7,10 @@ import sys
 
 import pytest
 
+from tests.support.foreign import foreign
 from tests.support.gpu_tool import TOOL
+
+__all__ = ["foreign"]
 
 sys.path.append(str(TOOL))
 

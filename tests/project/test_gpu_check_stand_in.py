@@ -26,11 +26,11 @@ class StandInEngine(TensorRTEngine):
 
     def __init__(self, engine, network):
         self.serialized = Serialized(b"e" * 2000, ())
-        self.ran, self.messages = {}, ()
+        self.ran, self.computed, self.messages = {}, {}, ()
         self._engine, self._told, self._names = engine, engine.ran, [layer.name for layer in network.layers]
 
     def infer(self, feeds):
-        self.ran = self._told
+        self.ran = self.computed = self._told
         return self._engine.infer(feeds)
 
     def inspect(self):
@@ -52,7 +52,7 @@ class StandInBuilder(OnnxRuntimeBuilder):
 
 @pytest.fixture
 def stand_in(monkeypatch):
-    def maker_of(subject, engine, timing_cache=None):
+    def maker_of(subject, engine, timing_cache=None, *, force_int8=False):
         options = subjects.options_for("onnxruntime", timing_cache)
         return partial(StandInBuilder, subject.network, subject.ranges.scales, options)
 
@@ -65,6 +65,30 @@ def test_basic_checks_pass_on_a_stand_in(make_bench, stand_in, check):
     check(made)
     assert failed(made) == []
     assert made.expectations
+
+
+@pytest.fixture
+def without_tensorrt(monkeypatch):
+    """The checks on ``tensorrt`` look for no tactic sources: it is not installed."""
+    monkeypatch.setattr(subjects, "tactic_sources", lambda engine: None)
+
+
+def test_a_planted_culprit_that_weak_typing_runs_in_float_is_no_failure(make_bench, foreign, without_tensorrt):
+    """Small Gemms may be faster in FP32, and a region tells nothing: no figure of these plans is the emulation's."""
+    foreign(in_float=("ip1", "ip2"), tells=lambda ran: {**ran, "pool2": "region"})
+    made = make_bench("tensorrt")
+    plan_checks.planted(made)
+    assert failed(made) == []
+    assert made.figures["planted"] == {"ip2": "fp32"}
+    assert made.figures["culprits"] == {"emulated": ["ip2"], "measured": []}
+    assert made.figures["fidelity"]["plans"] == 4, "none, and conv1, pool1 and conv2 in INT8"
+
+
+def test_a_layer_kept_high_that_runs_low_is_a_failure(make_bench, foreign, without_tensorrt):
+    foreign(tells=lambda ran: {**ran, "conv1": "int8"})
+    made = make_bench("tensorrt")
+    plan_checks.planted(made)
+    assert failed(made) == [wording.checks.NONE_HIGH_RAN_LOW]
 
 
 def test_fp32_is_compared_with_and_without_tf32(make_bench, stand_in, monkeypatch):

@@ -10,42 +10,46 @@ from trt_bisect.jobs import preparation
 
 
 class Foreign:
-    """An engine of measured arithmetic."""
+    """An engine of measured arithmetic, which runs some layers in FP32 whatever is asked."""
 
     engine, arithmetic = "foreign", "measured"
 
-    def __init__(self, builder, network, typing, tells, computed, obeys):
+    def __init__(self, builder, network, typing, in_float, tells, computed):
         self._builder, self._network, self.typing = builder, network, typing
-        self._tells, self._computed, self._obeys = tells, computed, obeys
+        self._index = {layer.name: layer.index for layer in network.layers}
+        self._in_float, self._tells, self._computed = in_float, tells, computed
         self.versions, self.reference = {"foreign": "8.6"}, builder.reference
 
     def build(self, plan):
-        engine = self._builder.build(plan) if self._obeys else self._builder.reference()
-        index = {layer.name: layer.index for layer in self._network.layers}
-        told = self._tells({name: engine.ran[k] for name, k in index.items()})
-        engine.ran = {index[name]: said for name, said in told.items()}
+        engine = self._builder.build(plan.keeping(self._index[name] for name in self._in_float))
+        told = self._tells({name: engine.ran[k] for name, k in self._index.items()})
+        engine.ran = {self._index[name]: said for name, said in told.items()}
         engine.latency = lambda feeds: latency_of([1.0], computed=self._computed)
         return engine
 
 
 @pytest.fixture
 def foreign(monkeypatch):
-    """Makes every run one on a foreign engine.
+    """Makes every run one on a foreign engine, but those that ask for ONNX Runtime.
 
     Args:
+        in_float: the names of the layers that it runs in FP32.
         tells: from what each layer ran, by name, to what the engine says of it.
         typing: the engine's.
         computed: as ``Latency`` has it.
-        obeys: false for an engine that runs all layers in FP32.
     """
+    open_builder = preparation.open_builder
 
-    def use(tells=dict, typing="weak", computed=None, obeys=True):
+    def use(in_float=(), tells=dict, typing="weak", computed=None):
         def opened(engine, typing_, network, scales, options, shapes, workshop=None):
-            builder = OnnxRuntimeBuilder(network, scales, options)
-            return Foreign(builder, network, typing, tells, computed, obeys)
+            if engine == "onnxruntime":
+                return open_builder(engine, typing_, network, scales, options, shapes, workshop)
+            return Foreign(OnnxRuntimeBuilder(network, scales, options), network, typing, in_float, tells, computed)
 
-        monkeypatch.setattr(preparation, "choose_engine", lambda _: "foreign")
-        monkeypatch.setattr(preparation, "choose_typing", lambda *_: typing)
+        monkeypatch.setattr(preparation, "choose_engine", lambda asked: asked if asked == "onnxruntime" else "foreign")
+        monkeypatch.setattr(
+            preparation, "choose_typing", lambda engine, _: "strong" if engine == "onnxruntime" else typing
+        )
         monkeypatch.setattr(preparation, "open_builder", opened)
 
     return use

@@ -33,8 +33,8 @@ STAGES: dict[str, tuple[str, ...]] = {
     "second": ("fp32", "clamp", "residual", "depthwise", "branch", "calibrator", "qdq", "fused"),
     "third": ("memory", "isolation", "full-gpu", "timing-cache", "noise", "ocr"),
 }
-"""The checks of each stage. The first one tells if the engine starts on this GPU, if every plan of LeNet is built, run
-and obeyed, and if the planted culprit is named."""
+"""The checks of each stage. The first one tells if the engine starts on this GPU, if every plan of LeNet is built and
+run, in what its layers ran, and if the planted culprit is named."""
 SECONDS = 460
 """For the checks of a stage: three stages and the transfers must fit into the 30 minutes of a session."""
 

@@ -103,9 +103,14 @@ def _subject(name: str, model: Path, calibration: Path, inputs: Path, **more: ob
     return TrialSpec(name, network, ranges, inputs, feeds, **more)  # type: ignore[arg-type]
 
 
-def options_for(engine: str, timing_cache: Path | None = None) -> BuildOptions:
+def options_for(engine: str, timing_cache: Path | None = None, *, force_int8: bool = False) -> BuildOptions:
     """Returns the build options of the checks."""
-    return BuildOptions(tactic_sources=tactic_sources(engine), timing_cache=timing_cache, timeout=BUILD_SECONDS)
+    return BuildOptions(
+        tactic_sources=tactic_sources(engine),
+        timing_cache=timing_cache,
+        timeout=BUILD_SECONDS,
+        force_int8=force_int8,
+    )
 
 
 def tactic_sources(engine: str) -> tuple[str, ...] | None:
@@ -113,14 +118,24 @@ def tactic_sources(engine: str) -> tuple[str, ...] | None:
     return _WITHOUT_LIBRARIES if engine == TENSORRT and version_of(engine_version(engine)) < (10, 0) else None
 
 
-def maker_of(subject: TrialSpec, engine: str, timing_cache: Path | None = None) -> Callable[[], Builder]:
-    """Makes the builder of a subject, in the engine's usual typing; it can be pickled."""
+def maker_of(
+    subject: TrialSpec, engine: str, timing_cache: Path | None = None, *, force_int8: bool = False
+) -> Callable[[], Builder]:
+    """Makes the builder of a subject, in the engine's usual typing; it can be pickled.
+
+    Args:
+        subject: the network, the ranges and the feeds.
+        engine: the engine's name.
+        timing_cache: the file of its timing cache.
+        force_int8: with weak typing, INT8 layers are constrained to INT8. Else TensorRT may run those in float that are
+            too small to be faster in INT8.
+    """
     return partial(
         make_builder,
         engine,
         choose_typing(engine),
         subject.network,
         subject.ranges.scales,
-        options_for(engine, timing_cache),
+        options_for(engine, timing_cache, force_int8=force_int8),
         profile_shapes(subject.feeds),
     )

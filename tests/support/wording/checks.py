@@ -8,6 +8,7 @@ NOTICED = "TF32 would have been noticed"
 CACHE_WRITTEN = "the timing cache is written"
 MEMORY_IS_BACK = "memory is back after 20 builds"
 NO_MESSAGE = "without a message"
+NONE_HIGH_RAN_LOW = "no layer kept high ran low"
 
 
 def whole(parts: int) -> str:
