@@ -21,7 +21,7 @@ from trt_bisect.calibration.cache import read_cache
 from trt_bisect.calibration.collect import calibrate
 from trt_bisect.data.datasets import open_dataset, profile_shapes
 from trt_bisect.data.feeds import Feeds
-from trt_bisect.evaluator.each_input import INPUTS
+from trt_bisect.evaluator.each_input import INPUTS, OF_METRIC
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.evaluator.trial_key import TrialKey
 from trt_bisect.model.file import save_model
@@ -46,9 +46,6 @@ MEDIAN_RATIO = "median difference of 1 - cosine, as a ratio"
 
 Trials = dict[str, dict[str, Any]]
 """The trials of a journal on one engine each, by plan."""
-
-_WORDS_OF_EACH_INPUT = 3
-"""The key of such a trial: ``inputs``, their digest, that of the ranges. Trials on one engine name its kind as well."""
 
 
 def lenet(bench: Experiment) -> None:
@@ -215,9 +212,9 @@ def _records(folder: Path) -> list[dict[str, Any]]:
 
 
 def _of_each_input(plan: str) -> bool:
-    """True for a trial that judges each input by itself: it has the deciding metric only, and not what ran."""
-    words = TrialKey.from_text(plan).measured_in.split()
-    return words[:1] == [INPUTS] and len(words) == _WORDS_OF_EACH_INPUT
+    """True for a trial that judges each input by itself: it has the deciding metric only."""
+    measured_in = TrialKey.from_text(plan).measured_in
+    return measured_in.startswith(INPUTS) and f" {OF_METRIC}" in measured_in
 
 
 def _ran_as_asked(record: dict[str, Any], subject: subjects.TrialSpec) -> bool:

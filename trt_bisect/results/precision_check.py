@@ -16,7 +16,7 @@ from trt_bisect.results.layer_row import LayerRow
 
 NAMED = 5
 _NOT_TOLD = ""
-_QDQ = "With explicit Q/DQ the graph settles it: build recipe/network.qdq.onnx, or use '--typing strong' (TensorRT 10)."
+_QDQ = "With explicit Q/DQ the graph settles it: build recipe/network.qdq.onnx, or use '--typing strong' (from 10 on)."
 _PRODUCTS = frozenset({"MatMul", "Gemm"})
 _WHY_UNPROVEN = {
     IN_REGION: "the engine compiled them with others into one region, in which TensorRT may ignore what was asked for",
@@ -73,7 +73,7 @@ def obedience_doubts(layers: Mapping[int, Layer | LayerRow], trial: Trial) -> tu
         )
     where = [
         f"{_names(layers, [k for k, ran in other.items() if ran == one])} "
-        f"ran in {'a region whose precision is not told' if one == IN_REGION else one}"
+        f"ran in {'a region whose precision is not told' if one == IN_REGION else one.upper()}"
         for one in dict.fromkeys(other.values())
     ]
     matmuls = sum(layers[k].op_type in _PRODUCTS for k in other)
@@ -113,8 +113,8 @@ def float_kernel_notes(network: Network, full: Trial, restored: Trial, latencies
             plan = "the recipe" if name == "recipe" else f"full {network.low.title}"
             kinds = " and ".join(sorted({others[k].upper() for k in floats}))
             notes.append(
-                f"in {plan}, {len(floats)} of {len(rounded)} layers round like {network.low.title} and compute in "
-                f"{kinds}, without a gain in speed: {_names(network.layers, floats)}"
+                f"in {plan}, kernels in {kinds} compute {len(floats)} of {len(rounded)} layers, which round like "
+                f"{network.low.title} without a gain in speed: {_names(network.layers, floats)}"
             )
     return notes
 

@@ -51,4 +51,4 @@ def ran_low(low: int, asked: int) -> str:
 
 def float_kernels(layers: int, rounded: int) -> str:
     """Returns the clause on layers that round and compute in FP32."""
-    return f"{layers} of {rounded} layers round like INT8 and compute in FP32"
+    return f"kernels in FP32 compute {layers} of {rounded} layers"
