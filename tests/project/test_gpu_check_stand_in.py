@@ -16,6 +16,7 @@ import subjects
 
 from tests.support import wording
 from tests.support.gpu_tool import failed
+from trt_bisect.builder.engines import EngineStatus
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.builder.tensorrt_build import Serialized
 from trt_bisect.builder.tensorrt_engine import TensorRTEngine
@@ -65,6 +66,16 @@ def test_basic_checks_pass_on_a_stand_in(make_bench, stand_in, check):
     check(made)
     assert failed(made) == []
     assert made.expectations
+
+
+@pytest.mark.parametrize("note", ["", "pip install 'numpy<2'"])
+def test_a_numpy_that_the_version_misreads_is_told_at_the_start(make_bench, monkeypatch, note):
+    pytest.importorskip("tensorrt_rtx_bindings")
+    monkeypatch.setattr(basic_checks, "engine_status", lambda engine: EngineStatus(engine, note=note))
+    made = make_bench("tensorrt-rtx")
+    made.gpu = False
+    basic_checks.start(made)
+    assert [expectation.said for expectation in made.expectations if not expectation.holds] == ([note] if note else [])
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from bench import Experiment
 from measures import cosine, relative_difference
 
 from trt_bisect.builder.base import Engine, Outputs
-from trt_bisect.builder.engines import choose_typing, engine_version, make_builder
+from trt_bisect.builder.engines import choose_typing, engine_status, engine_version, make_builder
 from trt_bisect.builder.gpu import find_gpu
 from trt_bisect.builder.inspector import engine_layers
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
@@ -38,7 +38,7 @@ NOISY_SAMPLES = 16
 
 
 def start(bench: Experiment) -> None:
-    """Import, version, GPU, and a ``trt.Builder``."""
+    """Import, version, the NumPy that goes with it, GPU, and a ``trt.Builder``."""
     bench.figure("version", engine_version(bench.engine))
     bench.figure("typing", choose_typing(bench.engine))
     if bench.gpu:
@@ -46,6 +46,9 @@ def start(bench: Experiment) -> None:
         bench.figure("gpu", gpu.name)
         bench.figure("capability", gpu.capability)
         bench.figure("driver", f"CUDA {gpu.cuda}")
+    note = engine_status(bench.engine).note
+    bench.figure("numpy", np.__version__)
+    bench.expect("the installed NumPy goes with this version", not note, note)
     rt = start_tensorrt(bench.engine)
     bench.figure("tactic sources", list(rt.module.TacticSource.__members__))
     bench.figure("builder flags", list(rt.module.BuilderFlag.__members__))

@@ -36,7 +36,7 @@ from trt_bisect.model.network import Network
 from trt_bisect.model.operators import digests_of
 from trt_bisect.support.scratch import ScratchFolder
 
-_RULES = "5"
+_RULES = "6"
 """Increased when weak typing's constraints or ranges change, or the reading of the engine inspector. It is part of a
 run's fingerprint: trials that were measured under other rules are not used."""
 
