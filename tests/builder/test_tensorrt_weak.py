@@ -17,7 +17,7 @@ from trt_bisect.builder.tensorrt_build import TensorRT, timings_of
 from trt_bisect.builder.tensorrt_strong import TensorRTStrongBuilder
 from trt_bisect.builder.tensorrt_weak import TensorRTWeakBuilder, cache_calibrator, obey_flag
 from trt_bisect.errors import BadInput, EngineUnavailable, TrialFailed
-from trt_bisect.jobs.recipe_of import cache_version
+from trt_bisect.jobs.recipe_of import target_version
 from trt_bisect.model.network import load_network
 from trt_bisect.precision import Precision, int8_set, prefix
 
@@ -302,13 +302,15 @@ def test_the_builder_tells_the_plan_that_it_sets(weak, network):
     assert told.scales["product"] == pytest.approx(0.1)
 
 
-def test_the_cache_is_for_the_tensorrt_in_use(weak):
+def test_the_recipe_is_for_the_tensorrt_in_use(weak):
     builder, _ = weak(rt=FakeTensorRT("10.7.0.23"))
     request = SimpleNamespace(trt_version="")
-    assert cache_version(request, builder).header == "TRT-100700-EntropyCalibration2"
-    assert cache_version(SimpleNamespace(trt_version="8.6.1"), builder).header == "TRT-8601-EntropyCalibration2"
+    assert target_version(request, builder).header == "TRT-100700-EntropyCalibration2"
+    assert target_version(SimpleNamespace(trt_version="8.6.1"), builder).header == "TRT-8601-EntropyCalibration2"
     emulated = SimpleNamespace(engine="onnxruntime", versions={"onnxruntime": "1.20.0"})
-    assert cache_version(request, emulated).header == "TRT-100300-EntropyCalibration2"
+    assert target_version(request, emulated).number[0] == 11, "the newest"
+    rtx = SimpleNamespace(engine="tensorrt-rtx", versions={"tensorrt-rtx": "1.7.1.116"})
+    assert target_version(request, rtx).title == "TensorRT-RTX 1.7.1"
 
 
 def test_the_dla_takes_plans_but_not_the_fp32_reference(weak):

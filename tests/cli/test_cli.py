@@ -52,7 +52,8 @@ def test_the_planted_lenet(command, again, tmp_path):
     assert code == 1
     lines = [line.split() for line in out.splitlines() if line.strip()]
     assert lines[0][:3] == ["FAILS:", "full", "INT8"]
-    assert ["NEXT:", "trtexec", f"--onnx={tmp_path}/run/recipe/network.qdq.onnx", "--stronglyTyped"] in lines
+    network = tmp_path / "run/recipe/network.qdq.onnx"
+    assert ["NEXT:", "trtexec", f"--onnx={network}", "--stronglyTyped", "--noTF32"] in lines
     assert lines[lines.index(["Culprit", "Op", "Drop", "Gain", "Taken", "back", "Cause"]) + 1][0] == "ip2"
     title = ["LayerName", "LayerShape", "OutputShape", "Similarity%"]
     curve = next(k for k, line in enumerate(lines) if line[:4] == title)

@@ -30,7 +30,7 @@ def tried(tmp_path_factory):
     feeds = networks.samples(planted())
     report = trt_bisect.run(
         networks.save(planted(), folder), feeds, feeds, engine="onnxruntime", calibrator="minmax",
-        output=folder / "run", try_remedies=True,
+        output=folder / "run", try_remedies=True, trt_version="10.3.0",
     )  # fmt: skip
     moves = [each for each in report.explanation.tried if each.remedy in (EQUALISATION, BIAS_CORRECTION)]
     return report, folder, {each.network or each.what: each for each in moves}

@@ -6,6 +6,7 @@ import argparse
 import io
 import json
 import shlex
+from dataclasses import replace
 
 import numpy as np
 from polygraphy.tools.convert import Convert
@@ -14,6 +15,9 @@ from typer.main import get_command
 
 from tests.support import networks, wording
 from tests.support.advised import run, starved
+from tests.support.trtexec_rules import read
+from trt_bisect.builder.base import BuildOptions
+from trt_bisect.calibration.cache import parse_version
 from trt_bisect.calibration.calibrator import Calibrator
 from trt_bisect.cli.app import application
 from trt_bisect.precision import Precision
@@ -27,11 +31,16 @@ from trt_bisect.results.remedy_commands import (
     with_cache,
     with_moved,
 )
+from trt_bisect.results.trtexec import Build
 
+KINDS = frozenset({Precision.INT8, Precision.FP16, Precision.FP32})
+SHAPES = {"x:0": ((1, 3, 8, 8), (2, 3, 8, 8), (4, 3, 8, 8)), "mask": ((1, 8), (1, 8), (1, 8))}
+OPTIONS = BuildOptions(workspace_bytes=1 << 30, optimization_level=4, tactic_sources=("CUDNN",), plugins=("/a b.so",))
+BUILD = Build(parse_version("8.6.1"), KINDS, True, SHAPES, ("x:0",), OPTIONS)
 SETTINGS = [
-    Setting("a network.onnx", "data.npz", True, "entropy", False, Precision.FP32, "run"),
-    Setting("n.onnx", "x.cache", False, "cache x.cache", False, Precision.FP16, ""),
-    Setting("n.onnx", "", False, "the network's own Q/DQ", True, Precision.FP32, "run"),
+    Setting("a network.onnx", "data.npz", True, "entropy", False, Precision.FP32, "run", BUILD),
+    Setting("n.onnx", "x.cache", False, "cache x.cache", False, Precision.FP16, "", BUILD),
+    Setting("n.onnx", "", False, "the network's own Q/DQ", True, Precision.FP32, "run", replace(BUILD, weak=False)),
 ]
 
 
@@ -102,8 +111,33 @@ def test_modelopts_and_trtexecs_commands_use_their_flags():
         if words[0] == "(cd":
             assert words[-2:] == ["trtexec", "--onnx=network.onnx)"]
             continue
-        flags = {word.split("=")[0] for word in words[1:]}
-        assert flags <= {"--onnx", "--int8", "--calib", "--stronglyTyped"}
+        options, profile = read(words[1:], "8.6", {"x:0": (None, 3, 8, 8), "mask": (1, 8)})
+        assert profile == {"x:0": SHAPES["x:0"]}
+        assert {"--int8", "--noTF32", "--memPoolSize"} <= options.keys()
+
+
+def test_nothing_is_suggested_that_the_target_cannot_read():
+    """TensorRT 11 has neither calibration caches nor flags of weak typing."""
+    build = replace(BUILD, target=parse_version("11.4.0"), weak=False)
+    for setting in (replace(one, build=build) for one in SETTINGS):
+        calibrated = calibrating(setting, Calibrator("percentile", 99.9))
+        moved = with_moved(setting, "remedies/equalised.onnx", "remedies/equalised.cache")
+        kept = keeping_high(setting, "ip2", setting.high)
+        tools = [command.tool for command in (*calibrated, *moved, *kept)]
+        assert "Polygraphy" not in tools
+        assert "recipe/calibration.cache" not in " ".join(command.text for command in (*calibrated, *moved, *kept))
+        for command in kept:
+            if command.tool == "trtexec":
+                assert read(shlex.split(command.text)[1:], "11.1", {"x:0": (None, 3, 8, 8), "mask": (1, 8)})
+
+
+def test_shapes_that_the_user_fixed_are_given_for_his_own_file():
+    """His file is dynamic; the recipe's network is not."""
+    setting = replace(SETTINGS[0], build=replace(BUILD, shapes={}, dynamic=()), fixed={"x": (1, 3, 8, 8)})
+    (own,) = [one for one in with_cache(setting, "c.cache") if one.tool == "trtexec"]
+    (recipe,) = [one for one in keeping_high(setting, "ip2", setting.high) if "network.qdq" in one.text]
+    assert read(shlex.split(own.text)[1:], "8.6", {"x": (None, 3, None, None)})[1] == {"x": ((1, 3, 8, 8),) * 3}
+    read(shlex.split(recipe.text)[1:], "8.6", {"x": (1, 3, 8, 8)})
 
 
 def test_strangers_names_are_text_on_the_screen(tmp_path):

@@ -16,6 +16,7 @@ from tests.support.editions import edition
 from trt_bisect.analyzer.judge import make_rule
 from trt_bisect.analyzer.metrics import find_metric
 from trt_bisect.builder.base import MEASURED
+from trt_bisect.calibration.cache import NEWEST_VERSION
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.driver.suspects.curves import CULPRITS, FULL
 from trt_bisect.driver.suspects.search import Question
@@ -35,6 +36,7 @@ from trt_bisect.results.answer import AnswerFacts
 from trt_bisect.results.manifest import RunManifest
 from trt_bisect.results.recipe_files import RecipeFiles
 from trt_bisect.results.search_result import Measured, Recipe
+from trt_bisect.results.trtexec import Build
 from trt_bisect.runs.journal import MemoryStore
 from trt_bisect.support.progress import Silent
 from trt_bisect.view.replay import Replay
@@ -117,7 +119,13 @@ class Experiment:
         recipe = Recipe(question.all_but(suspects), suspects, suspects, RULE.meets(restored))
         measured = Measured(found, recipe, full, restored, store.trials, whole.canonical)
         manifest = self.manifest(builder, curve)
-        kept = {"files": RecipeFiles({}, None), "notes": (), "seconds": {}, "latencies": None, "accept": False}
+        kept = {
+            "files": RecipeFiles({}, None, Build(NEWEST_VERSION)),
+            "notes": (),
+            "seconds": {},
+            "latencies": None,
+            "accept": False,
+        }
         kept["answer"] = AnswerFacts(judged=1, given=None, unseen=None, cost=0.0)
         shown = Replay(manifest).report(store.trials)
         return assemble(measured, manifest.blank, network, self.ranges, RULE, **kept), shown

@@ -13,6 +13,7 @@ from tests.support.networks import Sketch, save
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.builder.weak_plan import weak_plan
+from trt_bisect.calibration.cache import parse_version
 from trt_bisect.errors import BadInput
 from trt_bisect.jobs.options.measuring import RecoverOptions, RunOptions
 from trt_bisect.model.cost import shares
@@ -21,7 +22,7 @@ from trt_bisect.model.network import load_network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.precision import Precision
 from trt_bisect.results.recipe_files import write_network
-from trt_bisect.results.trtexec import flags_of
+from trt_bisect.results.trtexec import Build, flags_of
 
 DTYPES = {Precision.FP16: np.float16, Precision.BF16: ml_dtypes.bfloat16}
 LEVELS = {INT8: (np.int8, 127), FP8: (ml_dtypes.float8_e4m3fn, 448)}
@@ -168,7 +169,7 @@ def test_weak_typing_is_told_all_three_kinds(path):
     told = {each.layer: (each.precision, each.outputs) for each in weak.constraints}
     fp16, fp32 = Precision.FP16, Precision.FP32
     assert told == {"a": (None, (fp16,)), "b": (fp16, (fp16,)), "c": (fp32, (fp32,))}
-    assert "--fp16" in flags_of(weak, network.used_precisions(plan), "calibration.cache")
+    assert "--fp16" in flags_of(weak, Build(parse_version("8.6.1"), network.used_precisions(plan)), "calibration.cache")
     bare = load_network(path, base=Precision.FP16).keeping_high({0: "x", 2: "x"})
     assert Precision.INT8 not in bare.used_precisions(bare.plan((), Precision.FP16))
 

@@ -21,12 +21,13 @@ from tests.support.waiting import LIMIT
 from trt_bisect import BadInput, Precision, load_network, open_dataset
 from trt_bisect.builder.tensorrt_walk import Constraint
 from trt_bisect.builder.weak_plan import WeakPlan
+from trt_bisect.calibration.cache import parse_version
 from trt_bisect.data.saved_tensors import open_dumps
 from trt_bisect.data.user_functions import load_function
 from trt_bisect.evaluator.accuracy import read_labels
 from trt_bisect.history.store import HISTORY
 from trt_bisect.results.run_report import Report
-from trt_bisect.results.trtexec import REFUSED, flags_file, flags_of, refusals
+from trt_bisect.results.trtexec import REFUSED, Build, flags_file, flags_of, refusals
 from trt_bisect.runs.cached_inputs import load_inputs
 
 CANARY = "canary"
@@ -250,7 +251,7 @@ def test_commands_and_scripts_run_nothing_of_a_networks_names(hostile, here, tmp
 
     path, data = hostile
     run = tmp_path / "run"
-    report = trt_bisect.run(path, data, metric="sqnr", output=run, try_remedies=True)
+    report = trt_bisect.run(path, data, metric="sqnr", output=run, try_remedies=True, trt_version="10.3.0")
     assert report.culprits
     tools = tmp_path / "tools"
     tools.mkdir()
@@ -283,8 +284,9 @@ def test_commands_and_scripts_run_nothing_of_a_networks_names(hostile, here, tmp
 def test_a_name_reaches_trtexec_whole_or_not_at_all(name, here):
     told = tuple(Constraint(each, Precision.FP32, (Precision.FP32,)) for each in (name, "plain"))
     weak = WeakPlan(told, (name, "plain"))
-    flags = flags_of(weak, {Precision.INT8}, "calibration.cache")
-    refused = refusals(weak, flags)
+    build = Build(parse_version("10.3.0"), frozenset({Precision.INT8}), weak=True)
+    flags = flags_of(weak, build, "calibration.cache")
+    refused = refusals(weak, build, flags)
     (here / "trtexec.flags").write_text(flags_file(flags, refused))
     show = shlex.join([sys.executable, "-c", "import json, sys; print(json.dumps(sys.argv[1:]))"])
     read = ["bash", "-c", f"grep -v '^#' trtexec.flags | xargs {show}"]

@@ -69,7 +69,8 @@ def test_the_first_form_of_the_recipe_is_that_of_the_users_tensorrt(
         assert page.get_by_role("tab", selected=True).inner_text() == form
         command = page.locator("#recipe-panel .command code").inner_text()
         expected = {
-            "Strong typing": "trtexec '--onnx=my run/recipe/network.qdq.onnx' --stronglyTyped",
+            "Strong typing": "trtexec '--onnx=my run/recipe/network.qdq.onnx' --stronglyTyped --noTF32 "
+            "--minShapes=x:1x3x16x16 --optShapes=x:1x3x16x16 --maxShapes=x:1x3x16x16",
             "Weak typing": "(cd 'my run/recipe' && grep -v '^#' trtexec.flags | xargs trtexec --onnx=network.onnx)",
         }
         assert command == expected[form]

@@ -133,8 +133,8 @@ def test_a_run_names_the_command_that_builds_its_recipe(lenet, tmp_path):
     report = trt_bisect.run(
         lenet / "lenet_planted.onnx", lenet / "calibration.npz", engine="onnxruntime", output=tmp_path, samples=4
     )
-    program, model, typing = report.next_command.split()
-    assert (program, typing) == ("trtexec", "--stronglyTyped")
+    program, model, *flags = report.next_command.split()
+    assert (program, flags) == ("trtexec", ["--stronglyTyped", "--noTF32"])
     assert Path(model.removeprefix("--onnx=")).is_file()
     labels = [line.split(":")[0] for line in report.summary.splitlines()]
     assert labels[:2] == ["FAILS", "CULPRIT"]

@@ -18,10 +18,14 @@ from tests.support.trtexec_rules import SHORT, STAND_IN, by_rules, documented, i
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.tensorrt_walk import Constraint, constrain, constraints, set_ranges, steps_of
 from trt_bisect.builder.weak_plan import WeakPlan, weak_plan
+from trt_bisect.calibration.cache import parse_version
 from trt_bisect.model.network import load_network
 from trt_bisect.precision import Precision, all_but, int8_set, prefix
 from trt_bisect.results.recipe_files import polygraphy_script
-from trt_bisect.results.trtexec import REFUSED, flags_file, flags_of, refusals
+from trt_bisect.results.trtexec import REFUSED, Build, flags_file, flags_of, refusals
+
+V86 = parse_version("8.6.1")
+INT8 = Build(V86, frozenset({Precision.INT8}), weak=True)
 
 
 @pytest.fixture(scope="module")
@@ -40,8 +44,9 @@ def told(definition, network, plan, force_int8=False):
 
 
 def through_the_shell(weak, folder, tools, plan):
-    flags = flags_of(weak, {*plan.precisions}, "calibration.cache")
-    assert not refusals(weak, flags)
+    build = Build(V86, frozenset(plan.precisions), weak=True)
+    flags = flags_of(weak, build, "calibration.cache")
+    assert not refusals(weak, build, flags)
     (folder / "trtexec.flags").write_text(flags_file(flags, []))
     done = documented(folder, tools)
     assert done.returncode == 0, done.stderr
@@ -91,7 +96,7 @@ def test_the_polygraphy_script_sets_what_the_builder_sets(name, network, monkeyp
         SimpleNamespace(float32=DataType.FLOAT, float16=DataType.HALF, int8=DataType.INT8),
     )
     scope = {}
-    exec(polygraphy_script(weak, ["conv1"], {Precision.INT8}), scope)
+    exec(polygraphy_script(weak, ["conv1"]), scope)
     by_script.tensors["softmax_out"].dtype = DataType.HALF
     scope["postprocess"](by_script)
     assert by_script.asked() == by_builder.asked() != {}
@@ -219,8 +224,8 @@ def test_a_name_reaches_trtexec_whole(name, tools, tmp_path):
 def test_flags_that_would_lose_a_layer_make_trtexec_fail(name, tools, tmp_path):
     """The documented command fails, says the layer and no other, and nothing of the plan is built."""
     weak = plan_of("other", name, others=("conv1",))
-    flags = flags_of(weak, {Precision.INT8}, "calibration.cache")
-    refused = refusals(weak, flags)
+    flags = flags_of(weak, INT8, "calibration.cache")
+    refused = refusals(weak, INT8, flags)
     assert len(refused) == 1
     (tmp_path / "trtexec.flags").write_text(flags_file(flags, refused))
     done = documented(tmp_path, tools)
@@ -236,7 +241,7 @@ def test_what_else_trtexec_cannot_be_told_is_refused():
     twice = WeakPlan((Constraint("same", Precision.FP32, (Precision.FP32,)),), ("same", "same"))
     names = [f"{'long' * 20}{i}" for i in range(1200)]
     for weak, word in ((half, "split"), (twice, "same"), (plan_of(*names), "1200 layers")):
-        (why,) = refusals(weak, flags_of(weak, {Precision.INT8}, "c"))
+        (why,) = refusals(weak, INT8, flags_of(weak, INT8, "c"))
         assert word in why
 
 
@@ -245,7 +250,7 @@ def test_integers_beside_floats_keep_their_type():
     definition = Definition(["x"], ["values", "places"])
     definition.add("top", "TOPK", ["x"], "values", "places", dtypes=[DataType.FLOAT, DataType.INT32])
     weak = WeakPlan((Constraint("top", Precision.FP32, (Precision.FP32, "INT32")),), ("top",))
-    argv = flags_of(weak, {Precision.INT8}, "c")
+    argv = flags_of(weak, INT8, "c")
     assert by_rules(argv)[1] == {"top": ["fp32", "int32"]}
     assert obeyed(argv, definition) == {"top": ("fp32", {0: "fp32"})}
 
@@ -260,7 +265,9 @@ def norm_run(tmp_path_factory):
     networks.scale_constant(model, "beta", lambda values: values * loud)
     networks.scale_constant(model, "w", lambda values: values / loud[:, None])
     path = networks.save(model, folder)
-    report = trt_bisect.run(path, networks.samples(model), engine="onnxruntime", output=folder / "run")
+    report = trt_bisect.run(
+        path, networks.samples(model), engine="onnxruntime", trt_version="10.3.0", output=folder / "run"
+    )
     assert "/fc:0" in report.culprits
     return folder / "run/recipe", report, model
 
@@ -295,7 +302,8 @@ def test_a_refused_layer_is_said_and_the_other_recipes_stand(tools, tmp_path):
     (node,) = [node for node in model.graph.node if node.name == "softmax"]
     node.name = "soft'max"
     path = networks.save(model, tmp_path)
-    report = trt_bisect.run(path, networks.samples(model), engine="onnxruntime", explain="none", output=tmp_path / "r")
+    given = {"engine": "onnxruntime", "explain": "none", "trt_version": "8.6.1", "output": tmp_path / "r"}
+    report = trt_bisect.run(path, networks.samples(model), **given)
     assert [note for note in report.notes if "soft'max" in note and "trtexec" in note]
     recipe = tmp_path / "r/recipe"
     assert documented(recipe, tools).returncode != 0

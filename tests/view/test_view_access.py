@@ -116,11 +116,11 @@ def test_links_are_not_followed(client, finished, tmp_path):
     assert [entry.name for entry in Runs(tmp_path).entries()] == ["real"]
     assert client(tmp_path).get("/run/link/", params={"token": TOKEN}).status_code == 404
     (tmp_path / "secret").write_text("never told")
-    (tmp_path / "real" / "recipe" / "trtexec.flags").unlink()
-    (tmp_path / "real" / "recipe" / "trtexec.flags").symlink_to(tmp_path / "secret")
+    (tmp_path / "real" / "recipe" / "plan.json").unlink()
+    (tmp_path / "real" / "recipe" / "plan.json").symlink_to(tmp_path / "secret")
     told = client(tmp_path).get("/run/real/data.json", params={"token": TOKEN}).json()["recipe"]
-    assert "trtexec.flags" not in told
-    assert "polygraphy_postprocess.py" in told
+    assert "plan.json" not in told
+    assert "README.md" in told
 
 
 def test_it_writes_nothing_into_the_run_folder(client, run):

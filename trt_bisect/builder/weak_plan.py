@@ -68,7 +68,11 @@ def weak_plan(builder: Builder, network: Network, plan: PrecisionPlan) -> WeakPl
 
 
 class _Nodes:
-    """The nodes of a network with the part of ``INetworkDefinition``'s interface that ``constraints`` uses."""
+    """The nodes of a network with the part of ``INetworkDefinition``'s interface that ``constraints`` uses.
+
+    The indices of a TopK are INT32: its layer makes no other ones, and the parser of TensorRT 10 adds a Cast to ONNX's
+    INT64 (``DEFINE_BUILTIN_OP_IMPORTER(TopK)`` of onnx/onnx-tensorrt, 8.5 to 10.1).
+    """
 
     def __init__(self, network: Network) -> None:
         dtypes = TensorTypes.of(network.skeleton.graph).dtypes
@@ -81,6 +85,8 @@ class _Nodes:
             kind = str(dtypes.get(name, "unknown"))
             dtype = SimpleNamespace(name=_TYPES.get(kind, kind.upper()))
             self._tensors[name] = SimpleNamespace(name=name, dtype=dtype, is_shape_tensor=name not in from_data)
+        for indices in (name for layer in network.layers if layer.op_type == "TopK" for name in layer.outputs[1:]):
+            self._tensors[indices].dtype = SimpleNamespace(name="INT32")
         self._layers = [_NodeLayer(layer, self._tensors) for layer in network.layers]
         self._outputs = [spec.name for spec in network.outputs if spec.name in self._tensors]
         self.num_layers, self.num_outputs = len(self._layers), len(self._outputs)

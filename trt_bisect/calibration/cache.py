@@ -24,60 +24,88 @@ from trt_bisect.errors import BadInput
 
 @dataclass(frozen=True)
 class TensorRTVersion:
-    """The version of TensorRT that a cache is written for.
+    """A version of TensorRT or TensorRT-RTX that files are written for.
 
     Attributes:
-        number: major, minor and patch.
+        number: major, minor and patch; zeros for any TensorRT-RTX.
         why: the reason for this version, shown to the user.
+        rtx: true for TensorRT-RTX.
     """
 
     number: tuple[int, int, int]
     why: str
+    rtx: bool = False
+
+    @property
+    def weak(self) -> bool:
+        """True if it has weak typing: TensorRT up to 10."""
+        return not self.rtx and self.number < (11, 0, 0)
+
+    @property
+    def strong(self) -> bool:
+        """True if it has strong typing: TensorRT from 10 on, and TensorRT-RTX."""
+        return self.rtx or self.number >= (10, 0, 0)
+
+    @property
+    def title(self) -> str:
+        """Its name for people: ``TensorRT 10.3.0``."""
+        return str(self).replace("rtx", "TensorRT-RTX") if self.rtx else f"TensorRT {self}"
 
     @property
     def header(self) -> str:
-        """The first line of a cache for this version."""
+        """The first line of a cache for this version; for a version without weak typing, of the default's caches."""
+        if not self.weak:
+            return DEFAULT_HEADER
         major, minor, patch = self.number
         return f"TRT-{major * (1000 if major < 10 else 10000) + minor * 100 + patch}-EntropyCalibration2"
 
     def __str__(self) -> str:
-        return ".".join(map(str, self.number))
+        """Returns the version as ``--trt-version`` takes it: ``10.3.0``, ``rtx``, ``rtx 1.7.1``."""
+        number = ".".join(map(str, self.number)) if any(self.number) else ""
+        return f"{'rtx ' if self.rtx else ''}{number}".strip()
 
 
 DEFAULT_VERSION = TensorRTVersion((10, 3, 0), "the default, as no TensorRT with calibration caches is in use here")
-"""The version in JetPack 6.2."""
+"""The version in JetPack 6.2, for a calibration cache alone."""
+
+NEWEST_VERSION = TensorRTVersion((11, 4, 0), "the newest, as no TensorRT is in use here")
+"""The version that a recipe is for where no TensorRT is in use."""
 
 DEFAULT_HEADER = DEFAULT_VERSION.header
 _VERSION = re.compile(r"(\d{1,2})\.(\d{1,2})(?:\.(\d{1,2}))?(?:\.\w+)*")
-_WITH_CACHES = range(5, 11)
-"""The major versions that calibrate: TensorRT 11 has only explicit quantization."""
+_RTX = re.compile(r"(?i)(?:tensorrt-)?rtx[- ]?")
+_KNOWN = range(5, 12)
+"""The major versions of TensorRT."""
 _HEADER = re.compile(r"TRT-\d+-\w+")
 _BITS = re.compile(r"[0-9a-fA-F]{1,8}")
 
 
 def parse_version(text: str) -> TensorRTVersion:
-    """Parses the option ``--trt-version``: ``10.3``, ``10.3.0`` or ``10.3.0.26``.
+    """Parses the option ``--trt-version``: ``10.3``, ``10.3.0``, ``10.3.0.26``, ``rtx`` or ``rtx 1.4``.
 
     Raises:
-        BadInput: the text is no version, or a version that reads no calibration caches.
+        BadInput: the text is no version of TensorRT.
     """
-    found = _VERSION.fullmatch(text.strip())
-    if not found:
-        raise BadInput(f"'{text}' is no version of TensorRT.", "Write it as TensorRT does: --trt-version 10.3.0.")
-    if int(found[1]) not in _WITH_CACHES:
+    why = "as --trt-version asked"
+    rtx = _RTX.match(text.strip())
+    rest = text.strip()[rtx.end() :] if rtx else text.strip()
+    found = _VERSION.fullmatch(rest)
+    if rtx and not rest:
+        return TensorRTVersion((0, 0, 0), why, rtx=True)
+    if not found or not (rtx or int(found[1]) in _KNOWN):
         raise BadInput(
-            f"TensorRT {text} cannot read a calibration cache.",
-            "Give --trt-version 5.0 to 10.x, or leave it out: the recipe's Q/DQ network works with any version.",
+            f"'{text}' is no version of TensorRT.",
+            f"Write it as TensorRT does: --trt-version 10.3.0, from {_KNOWN[0]}.0 to {_KNOWN[-1]}.x; or rtx.",
         )
-    return TensorRTVersion((int(found[1]), int(found[2]), int(found[3] or 0)), "as --trt-version asked")
+    return TensorRTVersion((int(found[1]), int(found[2]), int(found[3] or 0)), why, rtx=bool(rtx))
 
 
-def version_of_engine(text: str) -> TensorRTVersion:
-    """Parses the version that an engine reports, such as ``10.3.0.26``; returns the default if there is none."""
+def version_of_engine(text: str, *, rtx: bool = False) -> TensorRTVersion | None:
+    """Parses the version that TensorRT or TensorRT-RTX reports, such as ``10.3.0.26``; returns None if it is none."""
     found = _VERSION.match(text)
     if not found:
-        return DEFAULT_VERSION
-    return TensorRTVersion((int(found[1]), int(found[2]), int(found[3] or 0)), "the one in use")
+        return None
+    return TensorRTVersion((int(found[1]), int(found[2]), int(found[3] or 0)), "the one in use", rtx)
 
 
 def is_cache(path: Path) -> bool:

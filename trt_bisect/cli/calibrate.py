@@ -25,6 +25,10 @@ def calibrate_command(model: Model, options: CalibrateOptions, display: Display)
     if options.calibration is None:
         raise BadInput("There is no data to calibrate with.", "Give --calibration.")
     version = parse_version(options.trt_version) if options.trt_version else DEFAULT_VERSION
+    if not version.weak:
+        raise BadInput(
+            f"{version.title} reads no calibration cache.", "Give --trt-version 5.0 to 10.x, or leave it out."
+        )
     network = options.network(model, options.shapes)
     samples = open_dataset(options.calibration, network.inputs, pictures=options.preprocessing())
     with closing(display.progress()) as progress:

@@ -4,7 +4,7 @@ The file is TOML or JSON, with the keys of a recipe's ``plan.json``: ``layers`` 
 ``fixed_layers.matching``), ``int8``, ``fp16``, ``fp32`` and so on, or a table of ``activation`` and ``weight``;
 ``scales`` holds by activation its INT8 scale; ``one_scale`` lists layers or patterns whose weights have one scale each;
 ``low`` is the low precision, ``high`` that of layers that can never be low; ``activations`` is ``int16`` where the
-layers in INT8 have their activations in 16 bits; ``model`` is a remark.
+layers in INT8 have their activations in 16 bits; ``model`` and ``build`` are remarks.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from trt_bisect.errors import BadInput, first_line
 from trt_bisect.jobs.options import toml
 from trt_bisect.jobs.options.low import INT16
 from trt_bisect.precision import Precision, low_of
-from trt_bisect.results.recipe_files import FOLDER, PLAN
+from trt_bisect.results.recipe_files import BUILD, FOLDER, PLAN
 
-_KEYS = ("layers", "scales", "one_scale", "high", "low", "activations", "model")
+_KEYS = ("layers", "scales", "one_scale", "high", "low", "activations", "model", BUILD)
 _PARTS = ("activation", "weight")
 _HALVES = (Precision.INT8_WEIGHT, Precision.INT8_ACTIVATION)
 _WORDS = {str(precision): precision for precision in Precision if precision not in _HALVES}

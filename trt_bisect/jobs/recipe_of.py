@@ -2,25 +2,47 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 from trt_bisect.builder.base import Builder
-from trt_bisect.builder.tensorrt_module import TENSORRT
+from trt_bisect.builder.tensorrt_module import RTX, TENSORRT
 from trt_bisect.builder.weak_plan import weak_plan
-from trt_bisect.calibration.cache import DEFAULT_VERSION, TensorRTVersion, parse_version, version_of_engine
-from trt_bisect.jobs.experiment import Experiment
+from trt_bisect.calibration.cache import NEWEST_VERSION, TensorRTVersion, parse_version, version_of_engine
+from trt_bisect.data.datasets import profile_shapes
+from trt_bisect.jobs.answer.result import Answer
 from trt_bisect.jobs.options.concerns import CalibrationOptions
+from trt_bisect.jobs.options.measuring import MeasuringOptions
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.results.recipe_files import RecipeFiles, recipe_files
+from trt_bisect.results.trtexec import Build
 
 
-def recipe_of(options: CalibrationOptions, experiment: Experiment, plan: PrecisionPlan) -> RecipeFiles:
-    """The files of a recipe that was measured on ``experiment``."""
-    weak = weak_plan(experiment.builder, experiment.network, plan)
-    version = cache_version(options, experiment.builder)
-    return recipe_files(experiment.network, experiment.ranges.scales, plan, experiment.whole.high, weak, version)
+def recipe_of(options: MeasuringOptions, answer: Answer, plan: PrecisionPlan) -> RecipeFiles:
+    """Returns the files of a recipe that was measured for ``answer``, with the shapes of all inputs given."""
+    experiment = answer.experiment
+    network, builder = experiment.network, experiment.builder
+    build = Build(
+        target=target_version(options, builder),
+        shapes={} if network.is_static else profile_shapes(answer.given.feeds),
+        dynamic=tuple(spec.name for spec in network.inputs if None in spec.shape),
+        options=replace(options.build_options(), plugins=tuple(map(_whole_path, options.plugins))),
+    )
+    weak = weak_plan(builder, network, plan)
+    return recipe_files(network, experiment.ranges.scales, plan, experiment.whole.high, weak, build)
 
 
-def cache_version(options: CalibrationOptions, builder: Builder) -> TensorRTVersion:
-    """The TensorRT that is to read calibration caches: the one asked for, else the one in use, else the default."""
+def _whole_path(library: str) -> str:
+    """Returns the whole path of a library, for commands that run in another folder; a bare name is searched for."""
+    return str(Path(library).absolute()) if Path(library).is_file() else library
+
+
+def target_version(options: CalibrationOptions, builder: Builder) -> TensorRTVersion:
+    """Returns the TensorRT that a recipe is for: the one asked for, else the one in use, else the newest."""
     if options.trt_version:
         return parse_version(options.trt_version)
-    return version_of_engine(builder.versions.get(TENSORRT, "")) if builder.engine == TENSORRT else DEFAULT_VERSION
+    for engine in (TENSORRT, RTX):
+        found = version_of_engine(builder.versions.get(engine, ""), rtx=engine == RTX)
+        if builder.engine == engine and found is not None:
+            return found
+    return NEWEST_VERSION

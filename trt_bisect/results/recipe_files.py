@@ -6,9 +6,10 @@ import json
 import math
 import os
 import re
+import shlex
 import shutil
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from string import Template
 
@@ -16,7 +17,7 @@ import numpy as np
 import onnx
 
 from trt_bisect.builder.weak_plan import WeakPlan
-from trt_bisect.calibration.cache import TensorRTVersion, format_cache
+from trt_bisect.calibration.cache import format_cache
 from trt_bisect.errors import MAKE_ROOM, BadInput
 from trt_bisect.model.file import Weights, save_model
 from trt_bisect.model.low import FLOAT_TYPES, FP8, INT8, LOWS
@@ -26,7 +27,17 @@ from trt_bisect.model.quantizer import Scales
 from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.results.annotated import ANNOTATED
 from trt_bisect.results.summary import listed
-from trt_bisect.results.trtexec import flags_file, flags_of, refusals
+from trt_bisect.results.trtexec import (
+    Build,
+    allowing,
+    flags_file,
+    flags_of,
+    missing,
+    polygraphy_command,
+    refusals,
+    strong_command,
+    weak_command,
+)
 from trt_bisect.support.files import make_folder, write_whole
 
 FOLDER = "recipe"
@@ -39,6 +50,8 @@ MODELOPT = "modelopt_nodes_to_exclude.json"
 PLAN = "plan.json"
 FLOAT_NETWORK = "network.onnx"
 README = "README.md"
+BUILD = "build"
+"""The key of ``PLAN`` that holds the facts that the engine is built with."""
 TEXTS = (PLAN, TRTEXEC, POLYGRAPHY, MODELOPT, CACHE, README)
 """The names of a recipe's text files; not every recipe has them all."""
 
@@ -57,8 +70,7 @@ def network_file(low: Precision) -> str:
 
 _POSTPROCESS = Template('''"""Tells TensorRT the precisions of the recipe that trt-bisect found, layer by layer.
 
-polygraphy convert $network $options \\
-    --trt-network-postprocess-script $script -o model.engine
+README.md beside this file has the command that runs this script.
 """
 
 import tensorrt as trt
@@ -106,10 +118,12 @@ class RecipeFiles:
         measured: the float network that was measured, for the flags and the script; None where the network came with
             Q/DQ pairs.
         notes: the notes for the report.
+        build: the facts that the engine is built with.
     """
 
     texts: Mapping[str, str]
     network: Written
+    build: Build
     measured: Network | None = None
     notes: tuple[str, ...] = ()
     network_name: str = QDQ_NETWORK
@@ -159,12 +173,12 @@ def recipe_files(
     plan: PrecisionPlan,
     high: Precision,
     weak: WeakPlan,
-    trt_version: TensorRTVersion,
+    build: Build,
 ) -> RecipeFiles:
-    """Returns the files of a plan.
+    """Returns the files of a plan for one version of TensorRT.
 
-    A network that came with Q/DQ pairs, or is in FP8, gets no cache, flags or script: the pairs hold the scales, and
-    TensorRT takes precisions from pairs alone.
+    A version without weak typing gets no cache, flags and script. A network that came with Q/DQ pairs, or is in FP8,
+    gets none either: the pairs hold the scales, and TensorRT takes precisions from pairs alone.
 
     Args:
         network: the measured network.
@@ -172,34 +186,57 @@ def recipe_files(
         plan: the recipe's.
         high: the precision of the layers that are never low, where the network has no base.
         weak: the plan under weak typing.
-        trt_version: the version of the TensorRT that will read the calibration cache.
+        build: the facts that the engine is built with; ``precisions`` and ``weak`` are set here.
     """
     low, base = network.low, network.base or high
-    used = network.used_precisions(plan)
     lowered = {layer.index for layer in network.layers if layer.quantizable} & plan.lowered
     kept = {
         layer.name: plan.precisions[layer.index] if layer.quantizable else base
         for layer in network.layers
         if layer.roundings and layer.index not in lowered
     }
-    texts = {PLAN: plan_json(network, kept, base, scales), MODELOPT: modelopt_list(list(kept))}
+    alone = network.has_pairs or low is FP8
+    build = replace(build, precisions=network.used_precisions(plan), weak=build.target.weak and not alone)
+    texts = {PLAN: plan_json(network, kept, base, scales, build), MODELOPT: modelopt_list(list(kept))}
     name = network_file(low.precision)
     written = PlanWriter(network, scales, GraphTarget.TENSORRT).write(plan)
     if low.wide:
-        return RecipeFiles({PLAN: texts[PLAN]}, written)
-    if network.has_pairs or low is FP8:
-        return RecipeFiles({**texts, README: readme_of_pairs(network)}, written)
+        return RecipeFiles({PLAN: texts[PLAN]}, written, build)
     in_parser = {mine.name: layer.name for mine, layer in zip(network.layers, network.for_parser.layers, strict=True)}
     required = [in_parser[name] for name in kept]
-    texts[MODELOPT] = modelopt_list(list(dict.fromkeys((*kept, *required))))
-    flags = flags_of(weak, used, CACHE)
-    refused = refusals(weak, flags)
-    texts[TRTEXEC] = flags_file(flags, refused)
-    texts[POLYGRAPHY] = polygraphy_script(weak, required, used)
-    if low.needs_ranges:
-        texts[CACHE] = format_cache({**weak.scales, **scales}, trt_version.header)
-    texts[README] = readme(network, weak, refused, trt_version)
-    return RecipeFiles(texts, written, network, _refused_note(refused, name), name)
+    if not alone:
+        texts[MODELOPT] = modelopt_list(list(dict.fromkeys((*kept, *required))))
+    refused: list[str] = []
+    if build.weak:
+        flags = flags_of(weak, build, CACHE)
+        refused = refusals(weak, build, flags)
+        texts[TRTEXEC] = flags_file(flags, refused)
+        texts[POLYGRAPHY] = polygraphy_script(weak, required)
+        if low.needs_ranges:
+            texts[CACHE] = format_cache({**weak.scales, **scales}, build.target.header)
+    texts[README] = readme(network, weak, refused, build)
+    return RecipeFiles(texts, written, build, None if alone else network, _refused_note(refused, name), name)
+
+
+def recipe_commands(folder: str, build: Build, network: str) -> dict[str, str]:
+    """Returns by file of a recipe the complete command that uses it: strong typing first, weak typing last.
+
+    Args:
+        folder: the folder of the recipe; empty for commands to run in that folder.
+        build: the facts that the engine is built with.
+        network: the name of the file with Q/DQ pairs or Casts.
+    """
+    beside = f"{folder}/" if folder else ""
+    commands = {network: shlex.join(strong_command(build, beside + network))}
+    if not build.weak:
+        return commands
+    cache = ["--calibration-cache", beside + CACHE] if Precision.INT8 in build.precisions else []
+    script = ["--precision-constraints", "obey", "--trt-network-postprocess-script", beside + POLYGRAPHY]
+    convert = polygraphy_command(build, beside + FLOAT_NETWORK, *allowing(build.precisions), *cache, *script)
+    weak = weak_command(FLOAT_NETWORK, TRTEXEC)
+    commands[POLYGRAPHY] = shlex.join(convert)
+    commands[TRTEXEC] = f"(cd {shlex.quote(folder)} && {weak})" if folder else weak
+    return commands
 
 
 def _refused_note(refused: list[str], network: str) -> tuple[str, ...]:
@@ -211,11 +248,12 @@ def _refused_note(refused: list[str], network: str) -> tuple[str, ...]:
     )
 
 
-def plan_json(network: Network, kept: Mapping[str, Precision], high: Precision, scales: Scales) -> str:
+def plan_json(network: Network, kept: Mapping[str, Precision], high: Precision, scales: Scales, build: Build) -> str:
     """Returns ``plan.json``: the precision of every layer that the low precision rounds, and the activations' scales.
 
     The scales are those of INT8, whatever the low precision; scales that are no normal numbers are left out. Layers
-    whose weights have one scale each are named too. ``activations`` is there only where they are in INT16.
+    whose weights have one scale each are named too. ``activations`` is there only where they are in INT16. ``build``
+    has the facts that the engine is built with, for the commands that the page shows.
     """
     layers = {
         layer.name: str(kept.get(layer.name, network.low.precision)) for layer in network.layers if layer.roundings
@@ -229,6 +267,7 @@ def plan_json(network: Network, kept: Mapping[str, Precision], high: Precision, 
     one_scale = [network.layers[k].name for k in sorted(network.one_scale) if network.layers[k].has_weight]
     of_weights = {"one_scale": one_scale} if one_scale else {}
     plan = {"model": network.source, **low, "high": str(high), "layers": layers, **of_activations, **of_weights}
+    plan |= {BUILD: build.to_json()}
     return json.dumps(plan, indent=1) + "\n"
 
 
@@ -240,28 +279,19 @@ def modelopt_list(kept: list[str]) -> str:
     return json.dumps({"nodes_to_exclude": [f"^{re.escape(name)}$" for name in kept]}, indent=1) + "\n"
 
 
-def polygraphy_script(weak: WeakPlan, named: list[str], precisions: Collection[Precision]) -> str:
+def polygraphy_script(weak: WeakPlan, named: list[str]) -> str:
     """Returns a script for Polygraphy's ``--trt-network-postprocess-script``, with ``--precision-constraints obey``.
 
     Args:
         weak: the plan under weak typing.
         named: the layers that the plan leaves high. The script fails if TensorRT's network lacks one of them, or any
             constrained layer if the constraints name TensorRT's own layers.
-        precisions: the precisions of the layers.
     """
     constraints = [
         (each.layer, _trt_type(each.precision), [_trt_type(kind) for kind in each.outputs]) for each in weak.constraints
     ]
     required = [each.layer for each in weak.constraints if weak.parser or each.layer in named]
-    options = ["--int8", f"--calibration-cache {CACHE}"] if Precision.INT8 in precisions else []
-    options += [f"--{kind}" for kind in (Precision.FP16, Precision.BF16) if kind in precisions]
-    return _POSTPROCESS.substitute(
-        network=FLOAT_NETWORK,
-        options=" ".join([*options, "--precision-constraints obey"]),
-        script=POLYGRAPHY,
-        constraints=_python_list(constraints),
-        required=_python_list(required),
-    )
+    return _POSTPROCESS.substitute(constraints=_python_list(constraints), required=_python_list(required))
 
 
 def _python_list(items: Sequence[object]) -> str:
@@ -272,8 +302,54 @@ def _trt_type(kind: Precision | str | None) -> str | None:
     return TRT_TYPES.get(kind) if isinstance(kind, Precision) else None
 
 
-def readme(network: Network, weak: WeakPlan, refused: list[str], version: TensorRTVersion) -> str:
-    """Returns the recipe's README: the purpose and the use of each file."""
+def readme(network: Network, weak: WeakPlan, refused: list[str], build: Build) -> str:
+    """Returns the recipe's README: the purpose of each file, and the commands for the target alone."""
+    low = network.low
+    name, title = network_file(low.precision), low.title
+    commands = recipe_commands("", build, name)
+    pairs = "Casts" if low.precision in FLOAT_TYPES else "Q/DQ pairs"
+    alone = network.has_pairs or low is FP8
+    rows = [f"| `{name}` | the network with {pairs}: its graph says what is rounded |"]
+    if not alone:
+        made = f"what was measured, in floats, made of `{_in_table(network.source)}`"
+        rows.append(f"| `{FLOAT_NETWORK}` | {made}{': the next files are for it' if build.weak else ''} |")
+    if build.weak:
+        rows.append(f"| `{TRTEXEC}` | weak typing: trtexec's flags |")
+        rows.append(f"| `{POLYGRAPHY}` | weak typing: the same constraints for Polygraphy |")
+    if build.weak and low.needs_ranges:
+        rows.append(f"| `{CACHE}` | the scales for {build.target.title} |")
+    rows.append(f"| `{MODELOPT}` | the layers for ModelOpt to leave alone: `{_modelopt(low.precision)}` |")
+    rows.append(f"| `{PLAN}` | the precision of every layer that {title} would round |")
+    rows.append(_row_of_annotated(QDQ_NETWORK if alone else FLOAT_NETWORK))
+    parts = [
+        f"# Recipe\n\nFor {build.target.title} ({build.target.why}); `--trt-version` names another one. The commands "
+        "are for this folder.",
+        "\n".join(["| file | use |", "| --- | --- |", *rows]),
+        _about_building(commands[name], build),
+    ]
+    if network.has_pairs or low is FP8:
+        came = f"`{_in_table(network.source)}` came with Q/DQ pairs" if network.has_pairs else "The network is in FP8"
+        parts.append(
+            f"{came}: TensorRT takes precisions and scales from pairs alone. So there are\n"
+            "no scales apart, and no constraints on layers."
+        )
+    if build.weak:
+        parts.append(_about_weak(weak, refused, build, commands, cached=low.needs_ranges))
+    if low is INT8:
+        parts.append(_ABOUT_ONNX_RUNTIME)
+    return "\n\n".join(parts) + "\n"
+
+
+def _about_building(command: str, build: Build) -> str:
+    unsaid = missing(build)
+    text = f"## {'Strong typing' if build.target.strong else 'Explicit quantization'}\n\n{_fenced(command)}"
+    if unsaid:
+        text += f"\n\nThe command cannot say all that the engine was measured with. It lacks {'; '.join(unsaid)}."
+    return text
+
+
+def _about_weak(weak: WeakPlan, refused: list[str], build: Build, commands: Mapping[str, str], *, cached: bool) -> str:
+    """Returns the section on the files for weak typing."""
     names = (
         f"They name the layers of {weak.parser}'s parser, with all constraints of the measured engine."
         if weak.parser
@@ -283,37 +359,31 @@ def readme(network: Network, weak: WeakPlan, refused: list[str], version: Tensor
     flags = (
         f"trtexec cannot express this recipe ({'; '.join(refused)}). `{TRTEXEC}` makes it fail and say so."
         if refused
-        else f"`grep -v '^#' {TRTEXEC} | xargs trtexec --onnx={FLOAT_NETWORK}`"
+        else _fenced(commands[TRTEXEC])
     )
-    low = network.low
-    name, title = network_file(low.precision), low.title
-    cache = f"| `{CACHE}` | the scales for TensorRT {version} ({version.why}) |\n" if low.needs_ranges else ""
-    more = _ABOUT_CACHES + _ABOUT_ONNX_RUNTIME if low is INT8 else ""
-    return f"""# Recipe
+    core = build.options.dla
+    dla = f"\n\nPolygraphy builds for DLA core 0; the engine was measured on core {core}." if core else ""
+    cache = f"\n\n{_ABOUT_CACHES}" if cached else ""
+    return f"""## Weak typing
 
-| file | use |
-| --- | --- |
-| `{name}` | strong typing: `trtexec --onnx={name} --stronglyTyped` |
-| `{FLOAT_NETWORK}` | what was measured, in floats, made of `{_in_table(network.source)}`: the next files are for it |
-| `{TRTEXEC}` | weak typing: {_in_table(flags)} |
-| `{POLYGRAPHY}` | the same for Polygraphy; its first lines have the command |
-{cache}| `{MODELOPT}` | the layers for ModelOpt to leave alone: `{_modelopt(low.precision)}` |
-| `{PLAN}` | the precision of every layer that {title} would round |
-{_row_of_annotated(FLOAT_NETWORK)}
+{flags}
+
+With Polygraphy:
+
+{_fenced(commands[POLYGRAPHY])}{dla}
 
 The flags and the script hold the same constraints, a precision and types of outputs for every layer that is not left to
-TensorRT. {names}
-{more}"""
+TensorRT. {names}{cache}"""
 
 
-_ABOUT_CACHES = """
-TensorRT 10 skips a calibration cache of another version, and then fails with "bound to nullptr". `--trt-version` writes
-it for another one: `trt-bisect run ... --trt-version 10.3.0`.
-"""
-_ABOUT_ONNX_RUNTIME = f"""
-To try `{QDQ_NETWORK}` in ONNX Runtime, set its session option `session.disable_quant_qdq` to `"1"`. Without it, its
-INT8 kernels compute other outputs on x86 processors without VNNI: their 16-bit sums saturate.
-"""
+def _fenced(command: str) -> str:
+    return f"```\n{command}\n```"
+
+
+_ABOUT_CACHES = """TensorRT 10 skips a calibration cache of another version, and then fails with "bound to nullptr"."""
+_ABOUT_ONNX_RUNTIME = f"""To try `{QDQ_NETWORK}` in ONNX Runtime, set its session option
+`session.disable_quant_qdq` to `"1"`. Without it, its INT8 kernels compute other outputs on x86 processors without VNNI:
+their 16-bit sums saturate."""
 
 
 def _modelopt(low: Precision) -> str:
@@ -321,24 +391,6 @@ def _modelopt(low: Precision) -> str:
     if low in FLOAT_TYPES:
         return f"python -m modelopt.onnx.autocast --low_precision_type {low} --nodes_to_exclude ..."
     return f"python -m modelopt.onnx.quantization --quantize_mode {low} --nodes_to_exclude ..."
-
-
-def readme_of_pairs(network: Network) -> str:
-    """Returns the README for a network whose precisions TensorRT takes from its Q/DQ pairs alone."""
-    older = "; before TensorRT 10 `--int8` instead" if network.low is INT8 else ""
-    came = f"`{_in_table(network.source)}` came with Q/DQ pairs" if network.has_pairs else "The network is in FP8"
-    return f"""# Recipe
-
-| file | use |
-| --- | --- |
-| `{QDQ_NETWORK}` | `trtexec --onnx={QDQ_NETWORK} --stronglyTyped`{older} |
-| `{MODELOPT}` | the layers for ModelOpt to leave alone |
-| `{PLAN}` | the precision of every layer that {network.low.title} would round |
-{_row_of_annotated(QDQ_NETWORK)}
-
-{came}: TensorRT takes precisions and scales from pairs alone. So there are
-no scales apart, and no constraints on layers.
-{_ABOUT_ONNX_RUNTIME if network.low is INT8 else ""}"""
 
 
 def _row_of_annotated(file_of_weights: str) -> str:

@@ -3,7 +3,7 @@
 Sources. ModelOpt: ``python -m modelopt.onnx.quantization --help`` (NVIDIA/TensorRT-Model-Optimizer,
 ``modelopt/onnx/quantization/__main__.py``; the parser of 0.47 takes these commands): its calibration methods are
 ``entropy`` and ``max``, it reads TensorRT's calibration caches, and nodes are regular expressions; in PyTorch, its
-guide "PyTorch Quantization". Polygraphy: ``polygraphy convert --help``. trtexec: ``trtexec --help``. ONNX Runtime:
+guide "PyTorch Quantization". Polygraphy and trtexec: see ``results.trtexec``. ONNX Runtime:
 ``onnxruntime.quantization.quantize_static``. AIMET: ``aimet_onnx.cross_layer_equalization``.
 """
 
@@ -17,17 +17,17 @@ from dataclasses import dataclass, field, replace
 from trt_bisect.calibration.calibrator import Calibrator
 from trt_bisect.model.low import FLOAT_TYPES
 from trt_bisect.precision import Precision
-from trt_bisect.results.recipe_files import CACHE, FLOAT_NETWORK, network_file
+from trt_bisect.results.recipe_files import CACHE, network_file, recipe_commands
 from trt_bisect.results.recipe_files import POLYGRAPHY as SCRIPT
-from trt_bisect.results.recipe_files import TRTEXEC as FLAGS
+from trt_bisect.results.trtexec import Build, calibrated, engine_flags, polygraphy_command
 
 Options = Mapping[str, tuple[str, ...]]
 """By flag, such as ``--samples``, the values that it is given one after the other; an empty tuple for a switch."""
-_DATA = "DATA.npz"
-"""Data that has no name on the command line, to be filled in."""
+_DATA, _RANGES = "DATA.npz", "RANGES.cache"
+"""Data, and a calibration cache, that have no name on the command line, to be filled in."""
 
 TRT_BISECT, MODELOPT, POLYGRAPHY, TRTEXEC = "trt-bisect", "ModelOpt", "Polygraphy", "trtexec"
-ORT, AIMET = "ONNX Runtime", "AIMET"
+ORT, AIMET, RTX = "ONNX Runtime", "AIMET", "tensorrt_rtx"
 
 _MODELOPT = "python -m modelopt.onnx.quantization"
 _AUTOCAST = "python -m modelopt.onnx.autocast"
@@ -55,9 +55,11 @@ class Setting:
         has_pairs: the network holds Q/DQ pairs; tools that write pairs need the network without them.
         high: the precision of layers that are not low.
         folder: the run folder; empty where there is none.
+        build: the facts that the recipe's engine is built with.
         options: the options of the command line that ask for this run, the data among them.
         recover_options: those of them that ``trt-bisect recover`` has as well.
         low: the low precision.
+        fixed: the shapes of inputs that the user fixed: of his own file, they are dynamic.
     """
 
     model: str
@@ -67,9 +69,11 @@ class Setting:
     has_pairs: bool
     high: Precision
     folder: str
+    build: Build
     options: Options = field(default_factory=dict)
     recover_options: Options = field(default_factory=dict)
     low: Precision = Precision.INT8
+    fixed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     @property
     def float_network(self) -> str:
@@ -87,7 +91,10 @@ class Setting:
 
 
 def calibrating(setting: Setting, calibrator: Calibrator) -> tuple[Command, ...]:
-    """Returns the run with another calibrator, which writes its cache, and the commands that read that cache."""
+    """Returns the run with another calibrator, and the commands of other tools with its ranges.
+
+    Where the target has weak typing, the run writes a cache that they read.
+    """
     folder = f"trt-bisect-{str(calibrator).replace(' ', '-')}"
     cache = f"{folder}/recipe/{CACHE}"
     changed = {"--calibration": (setting.data,), "--calibrator": (calibrator.method,)}
@@ -95,12 +102,10 @@ def calibrating(setting: Setting, calibrator: Calibrator) -> tuple[Command, ...]
         changed["--percentile"] = (f"{calibrator.percentile:g}",)
     own = {"entropy": "entropy", "minmax": "max"}.get(calibrator.method)
     by_data = ["--calibration_data_path", setting.data, "--calibration_method", own or ""]
-    return (
-        _run(setting, {**changed, "--output": (folder,)}),
-        _modelopt(setting, *(by_data if own else ["--calibration_cache_path", cache])),
-        _polygraphy(setting, cache),
-        _trtexec(setting, "--int8", f"--calib={cache}"),
-    )
+    weak = _with_cache(setting, cache)
+    by_cache = [_modelopt(setting, "--calibration_cache_path", cache)] if weak else []
+    modelopt = [_modelopt(setting, *by_data)] if own else by_cache
+    return (_run(setting, {**changed, "--output": (folder,)}), *modelopt, *weak)
 
 
 def with_cache(setting: Setting, cache: str) -> tuple[Command, ...]:
@@ -109,8 +114,7 @@ def with_cache(setting: Setting, cache: str) -> tuple[Command, ...]:
     return (
         _run(setting, {"--calibration": (path,), "--output": (path.removesuffix(".cache"),)}),
         _modelopt(setting, "--calibration_cache_path", path),
-        _polygraphy(setting, path),
-        _trtexec(setting, "--int8", f"--calib={path}"),
+        *_with_cache(setting, path),
     )
 
 
@@ -123,11 +127,7 @@ def running_moved(setting: Setting, network: str) -> Command:
 def with_moved(setting: Setting, network: str, cache: str) -> tuple[Command, ...]:
     """Returns the commands that build a network of the run folder in INT8 with its calibration cache."""
     moved, path = replace(setting, model=setting.path(network)), setting.path(cache)
-    return (
-        _modelopt(moved, "--calibration_cache_path", path),
-        _polygraphy(moved, path),
-        _trtexec(moved, "--int8", f"--calib={path}"),
-    )
+    return (_modelopt(moved, "--calibration_cache_path", path), *_with_cache(moved, path))
 
 
 def keeping_high(setting: Setting, layer: str, high: Precision) -> tuple[Command, ...]:
@@ -136,7 +136,7 @@ def keeping_high(setting: Setting, layer: str, high: Precision) -> tuple[Command
     In the run's own high precision: the recipe, which does so for all culprits, for each tool, and the search for a
     cheaper recipe. In another precision: the run that finds the recipe in that precision.
     """
-    cache = setting.path("recipe", CACHE)
+    cache = setting.calibration or (setting.path("recipe", CACHE) if setting.build.weak else _RANGES)
     by_data = setting.has_data or setting.has_pairs
     ranges = ["--calibration_data_path", setting.data] if by_data else ["--calibration_cache_path", cache]
     pattern = ("--nodes_to_exclude", f"^{re.escape(layer)}$")
@@ -163,35 +163,10 @@ def using_recipe(setting: Setting, typing: str) -> Command:
 
 
 def _recipe(setting: Setting) -> tuple[Command, ...]:
-    """Returns the commands of each tool that reads the recipe."""
-    return tuple(
-        recipe_commands(setting.path("recipe"), setting.high, setting.low, has_pairs=setting.has_pairs).values()
-    )
-
-
-def recipe_commands(folder: str, high: Precision, low: Precision, *, has_pairs: bool) -> dict[str, Command]:
-    """Returns by file of a recipe the complete command that uses it: strong typing first, weak typing last.
-
-    Args:
-        folder: the folder of the recipe.
-        high: the precision of the layers that are not low.
-        low: the low precision.
-        has_pairs: the network came with Q/DQ pairs, so that the recipe is a network alone.
-    """
-    network = network_file(low)
-    strong = Command(TRTEXEC, shlex.join(["trtexec", f"--onnx={folder}/{network}", "--stronglyTyped"]))
-    if has_pairs or low is Precision.FP8:
-        return {network: strong}
-    kinds = [f"--{kind}" for kind in (Precision.FP16, Precision.BF16) if kind in (low, high)]
-    cache = ["--int8", "--calibration-cache", f"{folder}/{CACHE}"] if low is Precision.INT8 else []
-    script = ["--precision-constraints", "obey", "--trt-network-postprocess-script", f"{folder}/{SCRIPT}"]
-    convert = ["polygraphy", "convert", f"{folder}/{FLOAT_NETWORK}", "-o", "model.engine", *cache, *kinds, *script]
-    weak = f"cd {shlex.quote(folder)} && grep -v '^#' {FLAGS} | xargs trtexec --onnx={FLOAT_NETWORK}"
-    return {
-        network: strong,
-        SCRIPT: Command(POLYGRAPHY, shlex.join(convert)),
-        FLAGS: Command(TRTEXEC, f"({weak})"),
-    }
+    """Returns the commands of each tool that reads the recipe: strong typing first, weak typing last."""
+    commands = recipe_commands(setting.path("recipe"), setting.build, network_file(setting.low))
+    tool = RTX if setting.build.target.rtx else TRTEXEC
+    return tuple(Command(POLYGRAPHY if file == SCRIPT else tool, text) for file, text in commands.items())
 
 
 def _run(setting: Setting, changed: Options, *, network: str = "", command: str = "run") -> Command:
@@ -223,13 +198,19 @@ def _modelopt(setting: Setting, *options: str, high: Precision | None = None) ->
     return Command(MODELOPT, f"{_MODELOPT} {shlex.join(arguments)}")
 
 
-def _polygraphy(setting: Setting, cache: str, *options: str) -> Command:
-    convert = ["polygraphy", "convert", setting.float_network, "-o", "model.engine", "--int8"]
-    return Command(POLYGRAPHY, shlex.join([*convert, "--calibration-cache", cache, *options]))
+def _with_cache(setting: Setting, cache: str) -> tuple[Command, ...]:
+    """Returns the commands that build the network of ``setting`` in INT8 with a calibration cache.
 
-
-def _trtexec(setting: Setting, *options: str) -> Command:
-    return Command(TRTEXEC, shlex.join(["trtexec", f"--onnx={setting.float_network}", *options]))
+    They are empty where the target does not read one.
+    """
+    if not setting.build.target.weak:
+        return ()
+    network, build = setting.float_network, setting.build
+    fixed = {name: (shape, shape, shape) for name, shape in setting.fixed.items()}
+    build = replace(build, shapes={**build.shapes, **fixed}, dynamic=tuple({*build.dynamic, *fixed}))
+    converting = polygraphy_command(build, network, "--int8", "--calibration-cache", cache)
+    trtexec = ["trtexec", f"--onnx={network}", "--int8", *calibrated(build, cache), *engine_flags(build)]
+    return Command(POLYGRAPHY, shlex.join(converting)), Command(TRTEXEC, shlex.join(trtexec))
 
 
 def requantizing(setting: Setting) -> tuple[Command, ...]:

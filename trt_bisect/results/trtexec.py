@@ -1,48 +1,238 @@
-"""A plan as flags of trtexec, or the reason why trtexec cannot express it.
+"""The commands that build a recipe's engine, by trtexec and Polygraphy, for one version of TensorRT.
 
-Source of the rules: ``sampleOptions.cpp``, ``sampleEngines.cpp`` and ``sampleUtils.cpp`` in ``samples/common`` of
-NVIDIA/TensorRT, 8.4 to 10.13. A list is split at every comma, and an entry at its last colon. Apostrophes quote, and
-are removed from every name. From 10.0 on, the first ``*`` in a name matches any text, for layers that no entry names
-exactly. Types of outputs are joined by ``+``: one for each output of the layer, or one for all of them, integers
-included. A name that no layer has is ignored silently.
+Sources. trtexec: ``sampleOptions.cpp``, ``sampleEngines.cpp`` and ``sampleUtils.cpp`` in ``samples/common`` of
+NVIDIA/TensorRT, branches ``release/8.5`` to ``release/11.1``. Polygraphy: ``tools/Polygraphy`` of the same branches.
+TensorRT-RTX: its documentation, "Performance Benchmarking"; its ``tensorrt_rtx`` is made from trtexec's sources without
+plugins (``TRT_WINML`` in 10.3's), so its ``--noTF32`` is inferred.
+
+- trtexec sets each dynamic axis to 1 where no shapes are given. It fails where shapes are given to a static network.
+- A list is split at every comma, and an entry at its last colon. Apostrophes quote, and are removed from every name.
+- From 10.0 on, the first ``*`` in a name matches any text, for layers that no entry names exactly.
+- Types of outputs are joined by ``+``: one for each output of the layer, or one for all of them, integers included.
+- A layer's name that no layer has is ignored silently.
+- ``--stronglyTyped`` is there from 9.3 on; in 11 it does nothing. 11 has none of the options of weak typing.
+- ``--optShapesCalib`` needs the shape of every input, those of static inputs too.
 """
 
 from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
+from trt_bisect.builder.base import BuildOptions, ProfileShapes
 from trt_bisect.builder.tensorrt_walk import Constraint
 from trt_bisect.builder.weak_plan import WeakPlan
+from trt_bisect.calibration.cache import TensorRTVersion, parse_version
+from trt_bisect.errors import BadInput
 from trt_bisect.precision import Precision
 
 _SPLITS = ",'\n"
 _MOST_BYTES = 100_000
 """The limit for all flags. Above 128 KiB with the environment, xargs starts a second trtexec with the rest."""
 
-_TYPES = {kind: kind for kind in map(str, Precision)} | {"FLOAT": "fp32", "HALF": "fp16", "BF16": "bf16"}
-_TYPES |= {kind.upper(): kind for kind in ("int32", "int64", "bool", "uint8", "int8")}
-"""trtexec's names of output types, by precision or by TensorRT's own name."""
+_OLD_TYPES = {"fp32": "fp32", "FLOAT": "fp32", "fp16": "fp16", "HALF": "fp16"}
+_OLD_TYPES |= {kind: kind.lower() for kind in ("int8", "INT8", "INT32")}
+_TYPES = _OLD_TYPES | {kind: kind.lower() for kind in ("bf16", "BF16", "INT64", "BOOL", "UINT8")}
+_OLD_TYPES |= {"INT64": "int32"}
+"""trtexec's names of output types, by precision or by TensorRT's own name. trtexec before 9.3 knows the old ones alone;
+ONNX's int64 is INT32 in these versions."""
+
+_SOURCES = ("EDGE_MASK_CONVOLUTIONS", "JIT_CONVOLUTIONS")
+_OLD_SOURCES = ("CUBLAS", "CUBLAS_LT", "CUDNN", *_SOURCES)
+_MIB = 1 << 20
+
+_FIRST_LEVEL = (8, 6, 0)
+_FIRST_TYPES = (9, 3, 0)
+_LAST_DLA = (10, 7, 99)
 
 REFUSED = "--refused-by-trt-bisect"
 """A flag that trtexec does not have: it prints it as an unknown option, with its value, and fails."""
 
 
-def flags_of(weak: WeakPlan, precisions: Collection[Precision], cache: str) -> list[str]:
-    """Returns the flags that build the plan.
+@dataclass(frozen=True)
+class Build:
+    """The facts that an engine of a recipe is built with, beside its network.
+
+    Attributes:
+        target: the TensorRT that builds it.
+        precisions: the precisions of its layers.
+        weak: the recipe has files for weak typing.
+        shapes: the smallest, the first and the largest shape of every input; empty for a static network.
+        dynamic: the names of the inputs that are dynamic.
+        options: the options that it was measured with.
+    """
+
+    target: TensorRTVersion
+    precisions: frozenset[Precision] = frozenset()
+    weak: bool = False
+    shapes: ProfileShapes = field(default_factory=dict)
+    dynamic: tuple[str, ...] = ()
+    options: BuildOptions = field(default_factory=BuildOptions)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the facts in JSON's types, as in a recipe's ``plan.json``; those at their defaults are left out."""
+        more = {"shapes": self.shapes, "dynamic": self.dynamic}
+        more |= {name: getattr(self.options, name) for name in _IN_JSON}
+        given = {name: value for name, value in more.items() if value is not None and value != () and value != {}}
+        kinds = sorted(map(str, self.precisions))
+        return {"target": str(self.target), "precisions": kinds, "weak": self.weak, **given}
+
+    @classmethod
+    def from_json(cls, record: Any) -> Build | None:
+        """Returns the facts in ``to_json``'s form, None if ``record`` has none."""
+        try:
+            options = {name: _IN_JSON[name](record[name]) for name in _IN_JSON if name in record}
+            shapes = {str(name): _three(three) for name, three in record.get("shapes", {}).items()}
+            return cls(
+                target=parse_version(record["target"]),
+                precisions=frozenset(map(Precision, record["precisions"])),
+                weak=bool(record["weak"]),
+                shapes=shapes,
+                dynamic=tuple(name for name in _texts(record.get("dynamic", ())) if name in shapes),
+                options=BuildOptions(**options),
+            )
+        except (AttributeError, KeyError, TypeError, ValueError, BadInput):
+            return None
+
+
+def _texts(values: Any) -> tuple[str, ...]:
+    return tuple(map(str, values))
+
+
+def _three(shapes: Any) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    least, usual, most = (tuple(map(int, shape)) for shape in shapes)
+    return least, usual, most
+
+
+_IN_JSON: Mapping[str, Any] = {
+    "workspace_bytes": int,
+    "optimization_level": int,
+    "tactic_sources": _texts,
+    "plugins": _texts,
+    "dla": int,
+}
+"""The options of a build that a command has to repeat, with the functions that read them from JSON."""
+
+
+def strong_command(build: Build, network: str) -> list[str]:
+    """Returns the words of the command that builds a network with Q/DQ pairs or Casts as it is.
+
+    It is strongly typed where the target can; before TensorRT 10 the pairs decide, and the precisions are allowed.
+    """
+    tool = "tensorrt_rtx" if build.target.rtx else "trtexec"
+    typed = [] if build.target.rtx else ["--stronglyTyped"]
+    typing = typed if build.target.strong else allowing(build.precisions)
+    return [tool, f"--onnx={network}", *typing, *engine_flags(build)]
+
+
+def weak_command(network: str, flags: str) -> str:
+    """Returns the command line that builds a network with a file of flags beside it."""
+    return f"grep -v '^#' {flags} | xargs trtexec --onnx={network}"
+
+
+def allowing(precisions: frozenset[Precision]) -> list[str]:
+    """Returns the flags, of trtexec and Polygraphy, that allow the precisions of a weakly typed engine."""
+    return [f"--{kind}" for kind in (Precision.INT8, Precision.FP16, Precision.BF16) if kind in precisions]
+
+
+def engine_flags(build: Build) -> list[str]:
+    """Returns trtexec's flags of an engine, whatever its typing; see ``missing`` for what they cannot say."""
+    flags, options = ["--noTF32"], build.options
+    named = [name for name in build.dynamic if not _unsayable(name)]
+    for place, option in enumerate(("--minShapes", "--optShapes", "--maxShapes") if named else ()):
+        flags.append(f"{option}={_shapes(build, named, place)}")
+    if options.workspace_bytes is not None:
+        flags.append(f"--memPoolSize=workspace:{options.workspace_bytes / _MIB:.0f}")
+    if options.optimization_level is not None and _has_level(build.target):
+        flags.append(f"--builderOptimizationLevel={options.optimization_level}")
+    if options.tactic_sources is not None:
+        signs = (f"{'+' if source in options.tactic_sources else '-'}{source}" for source in _sources(build.target))
+        flags.append(f"--tacticSources={','.join(signs)}")
+    if not build.target.rtx:
+        option = "--staticPlugins" if build.target.number >= _FIRST_LEVEL else "--plugins"
+        flags += [f"{option}={library}" for library in options.plugins]
+    if options.dla is not None and _has_dla(build.target):
+        flags += [f"--useDLACore={options.dla}", "--allowGPUFallback"]
+    return flags
+
+
+def missing(build: Build) -> list[str]:
+    """Returns the clauses on what the engine was measured with and trtexec of the target cannot be told."""
+    options, target, found = build.options, build.target, []
+    found += [
+        f"the shapes of the input '{name}', whose name trtexec splits" for name in filter(_unsayable, build.dynamic)
+    ]
+    if options.optimization_level is not None and not _has_level(target):
+        found.append(f"the optimisation level {options.optimization_level}, which came with TensorRT 8.6")
+    known = _sources(target)
+    found += [f"the tactic source {name}" for name in options.tactic_sources or () if name not in known]
+    if target.rtx and options.plugins:
+        found.append(f"the plugins {', '.join(options.plugins)}")
+    if options.dla is not None and not _has_dla(target):
+        found.append(f"the DLA core {options.dla}, which TensorRT up to 10.7 has")
+    kinds = (Precision.BF16, Precision.FP8) if not target.strong else ()
+    found += [f"{str(kind).upper()}, which came with TensorRT 10" for kind in kinds if kind in build.precisions]
+    return found
+
+
+def _has_level(target: TensorRTVersion) -> bool:
+    return target.rtx or target.number >= _FIRST_LEVEL
+
+
+def _has_dla(target: TensorRTVersion) -> bool:
+    return not target.rtx and target.number <= _LAST_DLA
+
+
+def _sources(target: TensorRTVersion) -> tuple[str, ...]:
+    """The names of tactic sources that trtexec of the target knows."""
+    return _OLD_SOURCES if target.weak else _SOURCES
+
+
+def _unsayable(name: str) -> bool:
+    return any(letter in name for letter in _SPLITS)
+
+
+def _shapes(build: Build, names: list[str], place: int) -> str:
+    """Returns shapes in trtexec's form: the smallest, the first or the largest of each input, by ``place``."""
+    return ",".join(f"{name}:{'x'.join(map(str, build.shapes[name][place]))}" for name in names)
+
+
+def polygraphy_command(build: Build, network: str, *more: str) -> list[str]:
+    """Returns the words of ``polygraphy convert`` for a weakly typed engine; ``more`` is added at its end.
+
+    Polygraphy leaves TF32 off by itself, and takes the calibration profile from the shapes. It names no DLA core.
+    """
+    options, words = build.options, ["polygraphy", "convert", network, "-o", "model.engine", *more]
+    for place, option in enumerate(("--trt-min-shapes", "--trt-opt-shapes", "--trt-max-shapes")):
+        entries = [f"{name}:[{','.join(map(str, build.shapes[name][place]))}]" for name in build.dynamic]
+        words += [option, *entries] if entries else []
+    if options.workspace_bytes is not None:
+        words += ["--pool-limit", f"workspace:{options.workspace_bytes}"]
+    if options.optimization_level is not None and _has_level(build.target):
+        words += ["--builder-optimization-level", str(options.optimization_level)]
+    if options.tactic_sources is not None:
+        words += ["--tactic-sources", *(name for name in options.tactic_sources if name in _sources(build.target))]
+    words += ["--plugins", *options.plugins] if options.plugins else []
+    return [*words, "--use-dla", "--allow-gpu-fallback"] if options.dla is not None else words
+
+
+def flags_of(weak: WeakPlan, build: Build, cache: str) -> list[str]:
+    """Returns the flags that build the plan with weak typing.
 
     Args:
         weak: the plan's constraints.
-        precisions: the precisions of the layers.
+        build: the facts of the engine.
         cache: the calibration cache's file.
     """
-    flags = ["--noTF32"]
-    if Precision.INT8 in precisions:
-        flags += ["--int8", f"--calib={cache}"]
-    flags += [f"--{kind}" for kind in (Precision.FP16, Precision.BF16) if kind in precisions]
+    flags = [*engine_flags(build), *allowing(build.precisions)]
+    if Precision.INT8 in build.precisions:
+        flags += calibrated(build, cache)
+    known = _types_of(build)
     layers = [f"{each.layer}:{each.precision}" for each in weak.constraints if each.precision is not None]
-    types = [f"{each.layer}:{_types(each)}" for each in weak.constraints if _types_outputs(each)]
+    types = [f"{each.layer}:{_types(each, known)}" for each in weak.constraints if _types_outputs(each)]
     if layers or types:
         flags.append("--precisionConstraints=obey")
     if layers:
@@ -52,13 +242,27 @@ def flags_of(weak: WeakPlan, precisions: Collection[Precision], cache: str) -> l
     return flags
 
 
+def calibrated(build: Build, cache: str) -> list[str]:
+    """Returns trtexec's flags for the scales of a calibration cache, with the calibration profile of a dynamic network.
+
+    Source: NvInfer.h, ``setCalibrationProfile``: it must be set if the network has runtime dimensions.
+    """
+    names = list(build.shapes)
+    sayable = bool(build.dynamic) and not any(map(_unsayable, names))
+    return [f"--calib={cache}", *([f"--optShapesCalib={_shapes(build, names, 1)}"] if sayable else [])]
+
+
+def _types_of(build: Build) -> Mapping[str, str]:
+    return _TYPES if build.target.number >= _FIRST_TYPES else _OLD_TYPES
+
+
 def _types_outputs(constraint: Constraint) -> bool:
     return any(isinstance(kind, Precision) for kind in constraint.outputs)
 
 
-def _types(constraint: Constraint) -> str:
+def _types(constraint: Constraint, known: Mapping[str, str]) -> str:
     """Returns the types of a layer's outputs: one for all if they are the same."""
-    kinds = [_TYPES.get(str(kind), "") for kind in constraint.outputs]
+    kinds = [known.get(str(kind), "") for kind in constraint.outputs]
     return kinds[0] if len(set(kinds)) == 1 else "+".join(kinds)
 
 
@@ -79,9 +283,10 @@ def _plain(text: str) -> str:
     return "".join("`" if letter == "'" else letter if letter.isprintable() else "?" for letter in text)
 
 
-def refusals(weak: WeakPlan, flags: list[str]) -> list[str]:
+def refusals(weak: WeakPlan, build: Build, flags: list[str]) -> list[str]:
     """Returns the reasons why trtexec cannot express a plan, a clause for each layer; empty if it can."""
-    found = [f"layer '{each.layer}': {why}" for each in weak.constraints for why in _why_not(each, weak)]
+    known = _types_of(build)
+    found = [f"layer '{each.layer}': {why}" for each in weak.constraints for why in _why_not(each, weak, known)]
     length = sum(len(flag.encode()) for flag in flags)
     if not found and length > _MOST_BYTES:
         found.append(
@@ -90,7 +295,7 @@ def refusals(weak: WeakPlan, flags: list[str]) -> list[str]:
     return found
 
 
-def _why_not(constraint: Constraint, weak: WeakPlan) -> Iterator[str]:
+def _why_not(constraint: Constraint, weak: WeakPlan, known: Mapping[str, str]) -> Iterator[str]:
     name = constraint.layer
     letters = [letter for letter in _SPLITS if letter in name]
     if letters:
@@ -99,8 +304,14 @@ def _why_not(constraint: Constraint, weak: WeakPlan) -> Iterator[str]:
         yield "its name holds '*' and stands for other layers too"
     if Counter(weak.layers)[name] != weak.constraints.count(constraint):
         yield "other layers have its name"
-    if _types_outputs(constraint) and any(str(kind) not in _TYPES for kind in constraint.outputs):
-        yield "some of its outputs have a type and some are left to TensorRT"
+    if _types_outputs(constraint):
+        unknown = sorted({str(kind).lower() for kind in constraint.outputs if kind and str(kind) not in known})
+        if unknown:
+            yield f"trtexec of the target does not know the type {' and '.join(unknown)} of its outputs"
+        if None in constraint.outputs:
+            yield "some of its outputs have a type and some are left to TensorRT"
+    elif constraint.precision is not None and str(constraint.precision) not in known:
+        yield f"trtexec of the target does not know the precision {constraint.precision}"
 
 
 def _matches(pattern: str, name: str) -> bool:

@@ -20,7 +20,7 @@ from trt_bisect.jobs.options.concerns import (
 from trt_bisect.jobs.options.declare import Options, Renamed, fixed, option
 from trt_bisect.jobs.options.fixing import FixedLayerOptions
 from trt_bisect.jobs.options.judging import DIRECTIONS
-from trt_bisect.jobs.options.kinds import DATA, FILE, NUMBER, PLACE, TEXTS, WHOLE
+from trt_bisect.jobs.options.kinds import DATA, FILE, NUMBER, PLACE, TEXTS, TRT_VERSION, WHOLE
 from trt_bisect.jobs.options.low import LowOptions
 from trt_bisect.jobs.options.measuring import FixedSearchOptions, RecoverOptions, RunOptions
 from trt_bisect.jobs.options.operators import OperatorOptions
@@ -219,6 +219,9 @@ class CalibrateOptions(DataOptions, PictureOptions, CalibrationOptions, Operator
 
     output: str | Path = option(
         "calibration.cache", kind=PLACE, flag=("--output", "-o"), help="The calibration cache to write."
+    )
+    trt_version: str = option(
+        "", kind=TRT_VERSION, help="The TensorRT that is to read the cache, such as 10.3.0.", otherwise="10.3.0"
     )
     inputs: Any = fixed(None)
     dataset: Any = fixed(None)

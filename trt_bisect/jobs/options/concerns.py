@@ -128,8 +128,9 @@ class CalibrationOptions(Options):
     trt_version: str = option(
         "",
         kind=TRT_VERSION,
-        help="The TensorRT that is to read the calibration cache, such as 10.3.0.",
-        otherwise="the one in use, else 10.3.0",
+        help="The TensorRT that the recipe is for, such as 10.3.0, or rtx: it decides which files and commands are "
+        "written. Weak typing needs a version before 11.",
+        otherwise="the one in use, else the newest",
     )
 
     def __post_init__(self) -> None:

@@ -169,7 +169,7 @@ def text_or_number(value: Any, folder: Path) -> str | float:
 
 
 def trt_version(value: Any, folder: Path) -> str:
-    """A version of TensorRT that reads calibration caches."""
+    """A version of TensorRT."""
     from trt_bisect.calibration.cache import parse_version
 
     try:

@@ -167,7 +167,7 @@ def _recovery(
 ) -> Recovery:
     answer, first = found.answer, found.plans.experiment
     experiment, network = answer.experiment, answer.experiment.network
-    files = recipe_of(preparation.options, experiment, answer.plan)
+    files = recipe_of(preparation.options, answer, answer.plan)
     trials = all_trials(first, found.chosen, experiment)
     named, facts = {name: point for point in front for name in point.names}, _facts(found)
     obeyed = [*obedience_notes(network, trials, {}), *dla_notes(network, answer.full)]

@@ -29,7 +29,7 @@ from trt_bisect.jobs.compare import final_outputs_only
 from trt_bisect.jobs.experiment import Experiment, all_trials
 from trt_bisect.jobs.options.concerns import EXPLAIN_FULL, EXPLAIN_NOTHING
 from trt_bisect.jobs.options.measuring import RunOptions
-from trt_bisect.jobs.recipe_of import cache_version
+from trt_bisect.jobs.recipe_of import target_version
 from trt_bisect.jobs.run.range_faults import range_advice
 from trt_bisect.jobs.run.remedies import best_of, measured_before, try_remedies
 from trt_bisect.jobs.run.setting import setting_of
@@ -46,6 +46,7 @@ from trt_bisect.results.explanation import ExplainedLayer, ExplainedTensor, Expl
 from trt_bisect.results.layer_rows import counts
 from trt_bisect.results.remedy_commands import Setting
 from trt_bisect.results.run_report import Report
+from trt_bisect.results.trtexec import Build
 from trt_bisect.support.machine import cores
 from trt_bisect.support.memory import give_back_memory
 from trt_bisect.support.progress import Progress
@@ -117,12 +118,12 @@ def _explanation(
         more, why_not = try_remedies(plans, answer, groups)
         tried = best_of([*tried, *more])
         notes += why_not
-    setting = setting_of(experiment, options)
+    target = target_version(options, experiment.builder)
+    setting = setting_of(experiment, options, Build(target) if report.files is None else report.files.build)
     advice = [_advice(each, layers, tensors, setting, tried) for each in evidence]
     fed = tuple(each for each in tensors if each.compared.origin.kind == INPUT)
-    header = cache_version(options, experiment.builder).header
     causes = tuple(cause_with_remedies(group, advice, tried) for group in groups)
-    return Explanation(len(experiment.feeds), layers, fed, found, tuple(advice), tried, header, causes), notes
+    return Explanation(len(experiment.feeds), layers, fed, found, tuple(advice), tried, target.header, causes), notes
 
 
 def _rounded(

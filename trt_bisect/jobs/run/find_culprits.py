@@ -87,7 +87,7 @@ def verdict(answering: AnswerSearch, announced: RunManifest) -> tuple[Report, Me
         experiment.network,
         experiment.ranges,
         experiment.rule,
-        files=recipe_of(preparation.options, experiment, measured.recipe.plan),
+        files=recipe_of(preparation.options, answer, measured.recipe.plan),
         notes=[
             *preparation.notes,
             *range_notes(experiment.network, experiment.builder, overflows),

@@ -94,9 +94,9 @@ def run_with(
             answering = stack.enter_context(answer_search(preparation, first))
             found, measured, answer = verdict(answering, manifest)
             experiment = answer.experiment
-            following = (
-                "" if folder is None else _next_command(found, setting_of(experiment, asked or options), options)
-            )
+            following = ""
+            if folder is not None and found.files is not None:
+                following = _next_command(found, setting_of(experiment, asked or options, found.files.build), options)
             if accuracy is not None and fp32 is not None:
                 shown.stage("Measuring the accuracy", None)
                 found = _with_accuracy(found, accuracies(accuracy, fp32, answer))

@@ -7,10 +7,11 @@ from trt_bisect.jobs.experiment import Experiment
 from trt_bisect.jobs.options.measuring import RecoverOptions, RunOptions
 from trt_bisect.jobs.options.repeated import repeated
 from trt_bisect.results.remedy_commands import Setting
+from trt_bisect.results.trtexec import Build
 
 
-def setting_of(experiment: Experiment, options: RunOptions) -> Setting:
-    """Returns the facts of a run that suggested commands repeat."""
+def setting_of(experiment: Experiment, options: RunOptions, build: Build) -> Setting:
+    """Returns the facts of a run that suggested commands repeat; ``build`` has those of the recipe's engine."""
     flags = repeated(options)
     return Setting(
         model=experiment.network.source,
@@ -21,6 +22,8 @@ def setting_of(experiment: Experiment, options: RunOptions) -> Setting:
         high=experiment.whole.high,
         low=experiment.network.low.precision,
         folder=name_of(options.output),
+        build=build,
         options=flags,
         recover_options=repeated(options, RecoverOptions),
+        fixed=dict(options.shapes or {}),
     )

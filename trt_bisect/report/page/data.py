@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from trt_bisect.precision import Precision
 from trt_bisect.report.page.headline import headline, recovered_headline
-from trt_bisect.results.recipe_files import FLOAT_NETWORK, FOLDER
+from trt_bisect.results.recipe_files import BUILD, FOLDER, PLAN, network_file, recipe_commands
 from trt_bisect.results.recovery import Recovery
-from trt_bisect.results.remedy_commands import recipe_commands
 from trt_bisect.results.run_report import RECOVER, Report
+from trt_bisect.results.trtexec import Build
 from trt_bisect.results.verdict import TONES
 from trt_bisect.support.plain_json import plain
 
@@ -55,19 +56,24 @@ def page_data(
             "progress": progress,
             "recipe": recipe or {},
             "command": command,
-            "commands": _commands(recipe or {}, folder, report.precision, report.low),
+            "commands": _commands(recipe or {}, folder, report.low),
         }
     )
     recovered = None if recovery is None else recovery.to_json()
     return {"report": report.to_json(), "graph": graph, "explanation": explanation, "recovery": recovered, **few}
 
 
-def _commands(recipe: Mapping[str, Any], folder: str, high: str, low: str) -> dict[str, str]:
-    """Returns by file of the recipe the complete command that uses it; ``high`` may be ``mixed`` too."""
-    place = f"{folder}/{FOLDER}" if folder else FOLDER
-    highest = {str(each): each for each in Precision}.get(high, Precision.FP16)
-    known = recipe_commands(place, highest, Precision(low), has_pairs=FLOAT_NETWORK not in recipe)
-    return {name: command.text for name, command in known.items() if name in recipe}
+def _commands(recipe: Mapping[str, Any], folder: str, low: str) -> dict[str, str]:
+    """Returns by file of the recipe the complete command that uses it; none where the plan does not tell its build."""
+    try:
+        plan = json.loads(recipe.get(PLAN, ""))
+    except (TypeError, ValueError, RecursionError):
+        return {}
+    build = Build.from_json(plan.get(BUILD)) if isinstance(plan, dict) else None
+    if build is None:
+        return {}
+    known = recipe_commands(f"{folder}/{FOLDER}" if folder else FOLDER, build, network_file(Precision(low)))
+    return {name: command for name, command in known.items() if name in recipe}
 
 
 def recipe_texts(folder: Path) -> dict[str, str | dict[str, int]]:
