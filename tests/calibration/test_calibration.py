@@ -241,8 +241,11 @@ def test_calibrate_and_run_write_the_version_asked(command, lenet, tmp_path):
     assert headers == ["TRT-100700-EntropyCalibration2", "TRT-8601-EntropyCalibration2"]
     assert "8.6.1" in (tmp_path / "run/recipe/README.md").read_text()
     before = written.read_bytes()
-    assert command("run", model, "--calibration", data, "-o", tmp_path / "run", "--trt-version", "11")[0] == 2
+    assert command("run", model, "--calibration", data, "-o", tmp_path / "run", "--trt-version", "10")[0] == 2
     assert written.read_bytes() == before
+    code, _, err = command("calibrate", model, "--calibration", data, "-o", tmp_path / "x.cache", "--trt-version", "11")
+    assert code == 2
+    assert "TensorRT 11.0.0" in err
 
 
 def mean_squared_error(values, threshold):

@@ -173,6 +173,8 @@ def test_what_a_tool_cannot_be_told_is_named(measured):
         assert ("CUDNN" in files.texts["README.md"].partition("lacks")[2]) == (version == "11.4.0")
     rtx = recipe(measured, "rtx", options)
     assert "/opt/lib a.so" in rtx.texts["README.md"].partition("lacks")[2]
+    custom = recipe(measured, "11.4.0", BuildOptions(operators=("/opt/ops.so",)))
+    assert "/opt/ops.so" in custom.texts["README.md"].partition("lacks")[2]
     odd = replace(rtx.build, shapes={"a,b": ((1,), (2,), (3,))}, dynamic=("a,b",))
     assert any("a,b" in clause for clause in missing(odd))
     assert "Shapes" not in " ".join(recipe_commands("", odd, "n.onnx").values())

@@ -81,7 +81,7 @@ _BITS = re.compile(r"[0-9a-fA-F]{1,8}")
 
 
 def parse_version(text: str) -> TensorRTVersion:
-    """Parses the option ``--trt-version``: ``10.3``, ``10.3.0``, ``10.3.0.26``, ``rtx`` or ``rtx 1.4``.
+    """Parses the option ``--trt-version``: ``10.3``, ``10.3.0``, ``10.3.0.26``, ``11``, ``rtx`` or ``rtx 1.4``.
 
     Raises:
         BadInput: the text is no version of TensorRT.
@@ -89,7 +89,7 @@ def parse_version(text: str) -> TensorRTVersion:
     why = "as --trt-version asked"
     rtx = _RTX.match(text.strip())
     rest = text.strip()[rtx.end() :] if rtx else text.strip()
-    found = _VERSION.fullmatch(rest)
+    found = _VERSION.fullmatch(f"{rest}.0" if rest == str(_KNOWN[-1]) else rest)
     if rtx and not rest:
         return TensorRTVersion((0, 0, 0), why, rtx=True)
     if not found or not (rtx or int(found[1]) in _KNOWN):

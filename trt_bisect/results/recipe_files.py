@@ -343,6 +343,8 @@ def readme(network: Network, weak: WeakPlan, refused: list[str], build: Build) -
 def _about_building(command: str, build: Build) -> str:
     unsaid = missing(build)
     text = f"## {'Strong typing' if build.target.strong else 'Explicit quantization'}\n\n{_fenced(command)}"
+    if build.dynamic:
+        text += "\n\nThe shapes are those of the data that the recipe was measured on. Give your own for other ones."
     if unsaid:
         text += f"\n\nThe command cannot say all that the engine was measured with. It lacks {'; '.join(unsaid)}."
     return text

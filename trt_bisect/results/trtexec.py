@@ -171,6 +171,8 @@ def missing(build: Build) -> list[str]:
     found += [f"the tactic source {name}" for name in options.tactic_sources or () if name not in known]
     if target.rtx and options.plugins:
         found.append(f"the plugins {', '.join(options.plugins)}")
+    if options.operators and not options.plugins:
+        found.append(f"plugins for the operators in {', '.join(options.operators)}, which are ONNX Runtime's")
     if options.dla is not None and not _has_dla(target):
         found.append(f"the DLA core {options.dla}, which TensorRT up to 10.7 has")
     kinds = (Precision.BF16, Precision.FP8) if not target.strong else ()
