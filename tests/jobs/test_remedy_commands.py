@@ -132,12 +132,16 @@ def test_nothing_is_suggested_that_the_target_cannot_read():
 
 
 def test_shapes_that_the_user_fixed_are_given_for_his_own_file():
-    """His file is dynamic; the recipe's network is not."""
-    setting = replace(SETTINGS[0], build=replace(BUILD, shapes={}, dynamic=()), fixed={"x": (1, 3, 8, 8)})
+    """His file is dynamic; the recipe's network, and one made from it, are not."""
+    shapes = {"x": ((1, 3, 8, 8),) * 3, "mask": ((1, 8),) * 3}
+    setting = replace(SETTINGS[0], build=replace(BUILD, shapes=shapes, dynamic=()), fixed={"x": (1, 3, 8, 8)})
     (own,) = [one for one in with_cache(setting, "c.cache") if one.tool == "trtexec"]
     (recipe,) = [one for one in keeping_high(setting, "ip2", setting.high) if "network.qdq" in one.text]
-    assert read(shlex.split(own.text)[1:], "8.6", {"x": (None, 3, None, None)})[1] == {"x": ((1, 3, 8, 8),) * 3}
-    read(shlex.split(recipe.text)[1:], "8.6", {"x": (1, 3, 8, 8)})
+    inputs = {"x": (None, 3, None, None), "mask": (1, 8)}
+    assert read(shlex.split(own.text)[1:], "8.6", inputs)[1] == {"x": ((1, 3, 8, 8),) * 3}
+    (moved,) = [one for one in with_moved(setting, "moved.onnx", "moved.cache") if one.tool == "trtexec"]
+    for command in (recipe, moved):
+        read(shlex.split(command.text)[1:], "8.6", {"x": (1, 3, 8, 8), "mask": (1, 8)})
 
 
 def test_strangers_names_are_text_on_the_screen(tmp_path):

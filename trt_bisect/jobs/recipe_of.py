@@ -24,7 +24,7 @@ def recipe_of(options: MeasuringOptions, answer: Answer, plan: PrecisionPlan) ->
     network, builder = experiment.network, experiment.builder
     build = Build(
         target=target_version(options, builder),
-        shapes={} if network.is_static else profile_shapes(answer.given.feeds),
+        shapes=profile_shapes(answer.given.feeds[:1] if network.is_static else answer.given.feeds),
         dynamic=tuple(spec.name for spec in network.inputs if None in spec.shape),
         options=replace(options.build_options(), plugins=tuple(map(_whole_path, options.plugins))),
     )

@@ -325,6 +325,7 @@ def readme(network: Network, weak: WeakPlan, refused: list[str], build: Build) -
         f"# Recipe\n\nFor {build.target.title} ({build.target.why}); `--trt-version` names another one. The commands "
         "are for this folder.",
         "\n".join(["| file | use |", "| --- | --- |", *rows]),
+        f"## {'Strong typing' if build.target.strong else f'The network with {pairs}'}",
         _about_building(commands[name], build),
     ]
     if network.has_pairs or low is FP8:
@@ -342,7 +343,7 @@ def readme(network: Network, weak: WeakPlan, refused: list[str], build: Build) -
 
 def _about_building(command: str, build: Build) -> str:
     unsaid = missing(build)
-    text = f"## {'Strong typing' if build.target.strong else 'Explicit quantization'}\n\n{_fenced(command)}"
+    text = _fenced(command)
     if build.dynamic:
         text += "\n\nThe shapes are those of the data that the recipe was measured on. Give your own for other ones."
     if unsaid:

@@ -126,7 +126,7 @@ def running_moved(setting: Setting, network: str) -> Command:
 
 def with_moved(setting: Setting, network: str, cache: str) -> tuple[Command, ...]:
     """Returns the commands that build a network of the run folder in INT8 with its calibration cache."""
-    moved, path = replace(setting, model=setting.path(network)), setting.path(cache)
+    moved, path = replace(setting, model=setting.path(network), fixed={}), setting.path(cache)
     return (_modelopt(moved, "--calibration_cache_path", path), *_with_cache(moved, path))
 
 
@@ -207,7 +207,7 @@ def _with_cache(setting: Setting, cache: str) -> tuple[Command, ...]:
         return ()
     network, build = setting.float_network, setting.build
     fixed = {name: (shape, shape, shape) for name, shape in setting.fixed.items()}
-    build = replace(build, shapes={**build.shapes, **fixed}, dynamic=tuple({*build.dynamic, *fixed}))
+    build = replace(build, shapes={**build.shapes, **fixed}, dynamic=tuple(dict.fromkeys((*build.dynamic, *fixed))))
     converting = polygraphy_command(build, network, "--int8", "--calibration-cache", cache)
     trtexec = ["trtexec", f"--onnx={network}", "--int8", *calibrated(build, cache), *engine_flags(build)]
     return Command(POLYGRAPHY, shlex.join(converting)), Command(TRTEXEC, shlex.join(trtexec))

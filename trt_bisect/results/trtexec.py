@@ -60,7 +60,7 @@ class Build:
         target: the TensorRT that builds it.
         precisions: the precisions of its layers.
         weak: the recipe has files for weak typing.
-        shapes: the smallest, the first and the largest shape of every input; empty for a static network.
+        shapes: the smallest, the first and the largest shape of every input.
         dynamic: the names of the inputs that are dynamic.
         options: the options that it was measured with.
     """
@@ -74,7 +74,7 @@ class Build:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the facts in JSON's types, as in a recipe's ``plan.json``; those at their defaults are left out."""
-        more = {"shapes": self.shapes, "dynamic": self.dynamic}
+        more = {"shapes": self.shapes, "dynamic": self.dynamic} if self.dynamic else {}
         more |= {name: getattr(self.options, name) for name in _IN_JSON}
         given = {name: value for name, value in more.items() if value is not None and value != () and value != {}}
         kinds = sorted(map(str, self.precisions))
