@@ -74,7 +74,8 @@ class Build:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the facts in JSON's types, as in a recipe's ``plan.json``; those at their defaults are left out."""
-        more = {"shapes": self.shapes, "dynamic": self.dynamic} if self.dynamic else {}
+        shapes = {name: [*map(_joined, three)] for name, three in self.shapes.items()}
+        more: dict[str, Any] = {"shapes": shapes, "dynamic": self.dynamic} if self.dynamic else {}
         more |= {name: getattr(self.options, name) for name in _IN_JSON}
         given = {name: value for name, value in more.items() if value is not None and value != () and value != {}}
         kinds = sorted(map(str, self.precisions))
@@ -103,8 +104,12 @@ def _texts(values: Any) -> tuple[str, ...]:
 
 
 def _three(shapes: Any) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    least, usual, most = (tuple(map(int, shape)) for shape in shapes)
+    least, usual, most = (tuple(map(int, shape.split("x"))) if shape else () for shape in shapes)
     return least, usual, most
+
+
+def _joined(shape: tuple[int, ...]) -> str:
+    return "x".join(map(str, shape))
 
 
 _IN_JSON: Mapping[str, Any] = {
@@ -199,7 +204,7 @@ def _unsayable(name: str) -> bool:
 
 def _shapes(build: Build, names: list[str], place: int) -> str:
     """Returns shapes in trtexec's form: the smallest, the first or the largest of each input, by ``place``."""
-    return ",".join(f"{name}:{'x'.join(map(str, build.shapes[name][place]))}" for name in names)
+    return ",".join(f"{name}:{_joined(build.shapes[name][place])}" for name in names)
 
 
 def polygraphy_command(build: Build, network: str, *more: str) -> list[str]:
