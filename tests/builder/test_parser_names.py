@@ -26,6 +26,7 @@ from trt_bisect.model.file import save_model
 from trt_bisect.model.network import load_network
 from trt_bisect.precision import Precision
 from trt_bisect.results.recipe_files import recipe_files
+from trt_bisect.results.trtexec import Build
 
 pytest.importorskip("tensorrt_rtx_bindings")
 
@@ -55,7 +56,7 @@ def recipe(network, tmp_path_factory):
     scales = dict.fromkeys(network.activations, 0.01)
     plan = network.full(Precision.FP32).keeping({network.layer_named(CULPRIT).index}, Precision.FP32)
     weak = weak_plan(OnnxRuntimeBuilder(network, scales, BuildOptions()), network, plan)
-    recipe_files(network, scales, plan, Precision.FP32, weak, DEFAULT_VERSION).write(folder)
+    recipe_files(network, scales, plan, Precision.FP32, weak, Build(DEFAULT_VERSION)).write(folder)
     return folder
 
 

@@ -384,9 +384,9 @@ def _fenced(command: str) -> str:
 
 
 _ABOUT_CACHES = """TensorRT 10 skips a calibration cache of another version, and then fails with "bound to nullptr"."""
-_ABOUT_ONNX_RUNTIME = f"""To try `{QDQ_NETWORK}` in ONNX Runtime, set its session option
-`session.disable_quant_qdq` to `"1"`. Without it, its INT8 kernels compute other outputs on x86 processors without VNNI:
-their 16-bit sums saturate."""
+_ABOUT_ONNX_RUNTIME = f"""To try `{QDQ_NETWORK}` in ONNX Runtime, set
+its session option `session.disable_quant_qdq` to `"1"`. Without it, its INT8 kernels compute other outputs on x86
+processors without VNNI: their 16-bit sums saturate."""
 
 
 def _modelopt(low: Precision) -> str:
