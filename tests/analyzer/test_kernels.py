@@ -20,8 +20,8 @@ from tests.support.networks import save
 from trt_bisect.analyzer.structure.graph import FileGraph
 from trt_bisect.analyzer.structure.kernels import engine_facts
 from trt_bisect.builder.inspector import EngineLayer
-from trt_bisect.builder.tensorrt_build import layers_of_file
 from trt_bisect.builder.tensorrt_module import RTX, import_tensorrt, logger_of
+from trt_bisect.builder.tensorrt_rtx import layers_of_file
 from trt_bisect.errors import BadInput
 from trt_bisect.model.file import save_model
 from trt_bisect.model.network import load_network
@@ -61,7 +61,7 @@ def built(tmp_path_factory):
             folder = tmp_path_factory.mktemp(name)
             source = FILES.get(name) or save(networks.residual(2), folder)
             file = written(source, folder)
-            layers_of_file(RTX, file, {})
+            layers_of_file(file, {})
             lines = [line for line in logger_of(import_tensorrt(RTX)).layers.split("\n") if line.startswith("Name: ")]
             known[name] = file, lines, trt_bisect.check(file, engine=RTX)
         return known[name]
@@ -177,7 +177,7 @@ def test_dynamic_axes_have_the_sizes_that_are_given(tmp_path):
     file = written(save(networks.chain(2), tmp_path), tmp_path)
     logged = {}
     for batch in (1, 4):
-        layers_of_file(RTX, file, {"x": (batch, 3, 16, 16)} if batch > 1 else {})
+        layers_of_file(file, {"x": (batch, 3, 16, 16)} if batch > 1 else {})
         logged[batch] = logger_of(import_tensorrt(RTX)).layers
     assert "MinShape: [4,3,16,16]" in logged[4]
     assert "MinShape: [1,3,16,16]" in logged[1]

@@ -15,6 +15,7 @@ from tests.support.api_names import (
     BUILDER,
     CHECKS,
     COMMON,
+    RTX_ALONE,
     WEAK,
     Called,
     calls_in,
@@ -73,7 +74,8 @@ def test_with_weak_typing(version):
 
 @pytest.mark.parametrize("version", STRONG_ONLY)
 def test_with_strong_typing_alone(version):
-    assert absent(version, used_by(COMMON)) == set()
+    files = used_by((*COMMON, *RTX_ALONE) if "rtx" in version else COMMON)
+    assert absent(version, files) == set()
 
 
 def test_the_names_are_found_in_the_source():
@@ -85,6 +87,8 @@ def test_the_names_are_found_in_the_source():
     weak = names_used(BUILDER / "tensorrt_weak.py")
     assert weak["IInt8EntropyCalibrator2"] >= {"get_batch", "read_calibration_cache"}
     assert names_used(BUILDER / "tensorrt_engine.py")["IExecutionContext"] >= {"execute_async_v3", "infer_shapes"}
+    rtx = names_used(BUILDER / "tensorrt_rtx.py")
+    assert rtx["IRuntimeConfig"] >= {"dynamic_shapes_kernel_specialization_strategy", "set_runtime_cache"}
 
 
 def test_a_wrong_name_is_found(tmp_path):
@@ -117,7 +121,7 @@ def test_every_call_fits_a_signature_with_weak_typing(version):
 
 
 def test_every_call_fits_a_signature_of_tensorrt_rtx():
-    count, wrong = misfits("tensorrt-rtx-1.7.1.116", used_by(COMMON))
+    count, wrong = misfits("tensorrt-rtx-1.7.1.116", used_by((*COMMON, *RTX_ALONE)))
     assert wrong == []
     assert count > 35
 

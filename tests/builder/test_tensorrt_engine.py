@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import sys
+from dataclasses import replace
 from enum import Enum
 from types import ModuleType, SimpleNamespace
 
@@ -18,6 +19,7 @@ from trt_bisect.builder.gpu import Gpu
 from trt_bisect.builder.inspector import EngineLayer
 from trt_bisect.builder.tensorrt_build import Serialized, TensorRT
 from trt_bisect.builder.tensorrt_engine import TensorRTEngine
+from trt_bisect.builder.tensorrt_module import RTX
 from trt_bisect.data.feeds import TensorSpec
 from trt_bisect.errors import EngineUnavailable, TrialFailed
 from trt_bisect.model.layers import Layer
@@ -152,8 +154,14 @@ class FakeEngine:
         self.num_io_tensors = len(TENSORS)
         self.behaviour = behaviour
 
-    def create_execution_context(self):
+    def create_execution_context(self, runtime_config=None):
+        self.context.runtime_config = runtime_config
         return None if self.behaviour == "no context" else self.context
+
+    def create_runtime_config(self):
+        config = SimpleNamespace(create_runtime_cache=object)
+        config.set_runtime_cache = lambda cache: setattr(config, "cache", cache)
+        return config
 
     def get_tensor_name(self, i):
         return list(TENSORS)[i]
@@ -188,7 +196,7 @@ def make_engine(monkeypatch):
     monkeypatch.setattr(cuda_memory, "find_gpu", lambda: Gpu("Stand-in", "9.0", "12.4"))
     cuda_memory.open_device.cache_clear()
 
-    def make(behaviour="", rounded=None, names=None):
+    def make(behaviour="", rounded=None, names=None, rt=None):
         engine = None if behaviour == "not loaded" else FakeEngine(cuda, behaviour)
         trt = SimpleNamespace(
             Runtime=lambda logger: SimpleNamespace(deserialize_cuda_engine=lambda data: engine),
@@ -196,6 +204,7 @@ def make_engine(monkeypatch):
             TensorIOMode=Mode,
             TensorLocation=Location,
             LayerInformationFormat=SimpleNamespace(JSON="json"),
+            DynamicShapesKernelSpecializationStrategy=SimpleNamespace(EAGER="eager"),
         )
         network = SimpleNamespace(
             quantizable=(0,),
@@ -208,7 +217,7 @@ def make_engine(monkeypatch):
                 for k, name in enumerate(("double", "count"))
             ),
         )
-        rt = TensorRT("tensorrt", trt, SimpleNamespace(records=[]), None)
+        rt = replace(rt, module=trt) if rt else TensorRT("tensorrt", trt, SimpleNamespace(records=[]), None)
         shapes = {"x": ((1, 3), (2, 3), (4, 3))}
         logged = (EngineLayer("double", "kgen", ("double",), ("fp32",), ("fp32",), ""),)
         serialized = Serialized(b"engine", ("a warning",), logged)
@@ -255,6 +264,21 @@ def test_where_the_graph_settles_what_is_rounded_the_kernels_tell_the_arithmetic
         assert (engine.ran, engine.computed) == (rounded, {})
         engine.infer(feeds(4))
         assert (engine.ran, engine.computed) == (rounded, {0: "int8", 1: "fp32"})
+
+
+def test_tensorrt_rtx_compiles_every_kernel_at_once_and_keeps_it_for_the_next_engine(make_engine):
+    rt = TensorRT(RTX, None, SimpleNamespace(records=[]), None)
+    configs = []
+    for _ in range(2):
+        with make_engine(rt=rt) as engine:
+            engine.infer(feeds(2))
+            configs.append(engine._loaded.context.runtime_config)
+    assert [config.dynamic_shapes_kernel_specialization_strategy for config in configs] == ["eager", "eager"]
+    assert configs[0] is not configs[1]
+    assert configs[0].cache is configs[1].cache is not None
+    with make_engine() as other:
+        other.infer(feeds(2))
+        assert other._loaded.context.runtime_config is None, "TensorRT has no such strategy"
 
 
 def test_the_builders_log_tells_what_ran_where_the_inspector_does_not(make_engine):

@@ -23,6 +23,9 @@ COMMON = (
 )
 """The files that run with TensorRT of every version and with TensorRT-RTX."""
 
+RTX_ALONE = ("tensorrt_rtx.py",)
+"""The files that run with TensorRT-RTX only."""
+
 WEAK = ("tensorrt_weak.py", "tensorrt_walk.py", "weak_plan.py", "tensorrt_dla.py")
 """The files that run with TensorRT before 11 only."""
 
@@ -44,6 +47,7 @@ OBJECTS = {
     "context": "IExecutionContext",
     "loaded.context": "IExecutionContext",
     "inspector": "EngineInspector",
+    "runtime_config": "IRuntimeConfig",
     "definition.network": "INetworkDefinition",
     "self.layer": "ILayer",
     "step.layer": "ILayer",
@@ -62,7 +66,7 @@ IN_FILE = {
 IN_CHECKS = {"config": "IBuilderConfig", "rt.builder": "Builder"}
 """The same in tools/gpu_check, where an ``engine`` is one of ours."""
 
-OURS = {"rt.logger": {"records"}, "network": {"inputs", "source"}}
+OURS = {"rt.logger": {"records", "layers"}, "network": {"inputs", "source"}}
 """Attributes of our own subclasses, and of our own objects of the same name."""
 
 

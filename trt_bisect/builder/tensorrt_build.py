@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -36,9 +36,10 @@ from trt_bisect.model.network import Network
 from trt_bisect.model.operators import digests_of
 from trt_bisect.support.scratch import ScratchFolder
 
-_RULES = "6"
-"""Increased when weak typing's constraints or ranges change, or the reading of the engine inspector. It is part of a
-run's fingerprint: trials that were measured under other rules are not used."""
+_RULES = "7"
+"""Increased when weak typing's constraints or ranges change, the reading of the engine inspector, or the kernels that
+TensorRT-RTX is told to run. It is part of a run's fingerprint: trials that were measured under other rules are not
+used."""
 
 
 @dataclass(frozen=True)
@@ -50,12 +51,14 @@ class TensorRT:
         module: the Python module.
         logger: see ``logger_of``.
         builder: its ``trt.Builder``.
+        kernels: the ``trt.IRuntimeCache`` of its engines, if one was made: see ``tensorrt_rtx``.
     """
 
     engine: str
     module: ModuleType
     logger: Any
     builder: Any
+    kernels: list[Any] = field(default_factory=list)
 
     @property
     def version(self) -> tuple[int, int]:
@@ -260,27 +263,6 @@ def serialize(rt: TensorRT, definition: Definition, config: Any, options: BuildO
     if _keeps_timings(rt, options):
         _save_timing_cache(config, options.timing_cache)
     return Serialized(bytes(data), warnings_in(messages), logged_layers(rt.logger.layers))
-
-
-def layers_of_file(engine: str, path: Path, shapes: Mapping[str, Sequence[int]]) -> tuple[EngineLayer, ...]:
-    """Builds an ONNX file as it is, with strong typing, and returns the layers of the engine.
-
-    Args:
-        engine: ``tensorrt-rtx``, whose builder logs the layers and needs no GPU.
-        path: the file.
-        shapes: the sizes of dynamic inputs by name; a dynamic axis without a size is 1, as trtexec takes it.
-
-    Raises:
-        EngineUnavailable: the engine is not installed, or does not start here.
-        TrialFailed: the parser refuses the file, or the build failed.
-    """
-    rt, options = start_tensorrt(engine), BuildOptions()
-    definition = parse_file(rt, path, creation_flags(rt.module, ("STRONGLY_TYPED",)))
-    inputs = [definition.network.get_input(i) for i in range(definition.network.num_inputs)]
-    sizes = {each.name: tuple(shapes.get(each.name, (max(1, size) for size in each.shape))) for each in inputs}
-    profile = {each.name: (sizes[each.name],) * 3 for each in inputs if min(each.shape, default=1) < 0}
-    config, _ = new_config(rt, options, profile)
-    return serialize(rt, definition, config, options).layers
 
 
 def _keeps_timings(rt: TensorRT, options: BuildOptions) -> bool:

@@ -14,7 +14,8 @@ from trt_bisect.builder.base import Outputs, ProfileShapes
 from trt_bisect.builder.cuda_memory import Buffer, Device, open_device
 from trt_bisect.builder.inspector import EngineLayer, engine_layers, named_in, ran_in
 from trt_bisect.builder.tensorrt_build import Serialized, TensorRT
-from trt_bisect.builder.tensorrt_module import drain, errors_in
+from trt_bisect.builder.tensorrt_module import RTX, drain, errors_in
+from trt_bisect.builder.tensorrt_rtx import eager_context
 from trt_bisect.builder.timing import Latency, LayerTime, adding_profiler, latency_of
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import TrialFailed
@@ -245,7 +246,8 @@ class TensorRTEngine:
         engine = runtime.deserialize_cuda_engine(self.serialized.data)
         if engine is None:
             raise self._failed("The engine cannot be loaded.")
-        context = engine.create_execution_context()
+        is_rtx = self._rt.engine == RTX
+        context = eager_context(self._rt, engine) if is_rtx else engine.create_execution_context()
         if context is None:
             raise self._failed("Out of memory: the engine cannot be given memory to run in.")
         names = [engine.get_tensor_name(i) for i in range(engine.num_io_tensors)]

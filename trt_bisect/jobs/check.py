@@ -20,8 +20,8 @@ from trt_bisect.builder.base import DEFAULT_TIMEOUT
 from trt_bisect.builder.engines import engine_version
 from trt_bisect.builder.inspector import EngineLayer
 from trt_bisect.builder.isolation import WorkerProcess
-from trt_bisect.builder.tensorrt_build import layers_of_file
 from trt_bisect.builder.tensorrt_module import RTX
+from trt_bisect.builder.tensorrt_rtx import layers_of_file
 from trt_bisect.errors import BadInput, TrialFailed, TrtBisectError
 from trt_bisect.model.fault import refusing_invalid
 from trt_bisect.model.file import Weights, read_model, save_model
@@ -105,11 +105,11 @@ def _with_engine(
         written = PlanWriter(network, dict(zip(network.activations, scales, strict=True)), GraphTarget.TENSORRT)
         graph = _written(written, network.full(Precision.FP32))
     try:
-        layers = _layers(process, engine, graph, shapes)
+        layers = _layers(process, graph, shapes)
         without = None
         if network is not None:
             writer = PlanWriter(network, {}, GraphTarget.TENSORRT)
-            without = _layers(process, engine, _written(writer, network.free_plan()), shapes)
+            without = _layers(process, _written(writer, network.free_plan()), shapes)
     except TrialFailed as failure:
         findings = [found("engine not built", "", f"{engine} {version}: {failure.message}")]
         return replace(report, findings=in_order([*report.findings, *findings]))
@@ -124,12 +124,12 @@ def _written(writer: PlanWriter, plan: PrecisionPlan) -> FileGraph:
     return FileGraph.of(written.model, writer.network.source, written.weights)
 
 
-def _layers(process: WorkerProcess, engine: str, graph: FileGraph, shapes: Shapes) -> Sequence[EngineLayer]:
+def _layers(process: WorkerProcess, graph: FileGraph, shapes: Shapes) -> Sequence[EngineLayer]:
     """Builds a graph in the worker process; raises TrialFailed if that fails, crashes or takes too long."""
     with ScratchFolder() as folder:
         path = folder / "network.onnx"
         save_model(graph.model, graph.weights, path)
         layers: Sequence[EngineLayer] = process.worker().ask(
-            ("call", partial(layers_of_file, engine, path, shapes)), DEFAULT_TIMEOUT
+            ("call", partial(layers_of_file, path, shapes)), DEFAULT_TIMEOUT
         )
         return layers
