@@ -11,6 +11,7 @@ import trt_bisect
 from tests.support import wording
 from trt_bisect.builder.inspector import engine_layers, ran_in
 from trt_bisect.model.network import load_network
+from trt_bisect.view.snapshot import RunFolder
 
 FILES = Path(__file__).parents[1] / "files" / "inspector"
 LOW = {"conv1", "pool1", "conv2", "pool2", "ip1", "ip2"}
@@ -47,6 +48,14 @@ def test_the_doubt_can_be_accepted(foreign, run):
     report = run(accept=True)
     assert report.exit_code == 0
     assert report.answer.doubts
+
+
+@pytest.mark.parametrize(("in_float", "exit_code"), [(LOW, 1), ((), 0)])
+def test_view_doubts_it_before_the_report_exists(foreign, run, tmp_path, in_float, exit_code):
+    foreign(in_float=in_float)
+    run()
+    (tmp_path / "run" / "report.json").unlink()
+    assert RunFolder(tmp_path / "run").snapshot().report.exit_code == exit_code
 
 
 def test_a_pass_of_an_engine_that_tells_nothing_is_doubted(foreign, run):

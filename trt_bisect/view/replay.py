@@ -9,7 +9,6 @@ from math import nan
 
 from trt_bisect.analyzer.doubts import doubts
 from trt_bisect.analyzer.judge import Rule
-from trt_bisect.builder.base import MEASURED
 from trt_bisect.driver.suspects.bisect import bisect
 from trt_bisect.driver.suspects.curves import CULPRITS, search_for
 from trt_bisect.driver.suspects.search import Findings, Loss, Search, Step
@@ -153,8 +152,12 @@ class Replay:
             "infer": sum(trial.infer_seconds for trial in trials.values()),
         }
         blank = self._run.blank
-        layers = {row.index: row for row in blank.layers if row.quantizable and blank.arithmetic == MEASURED}
-        doubted = bool(above_verdict(blank.inputs) or doubts(rule, full) or obedience_doubts(layers, full))
+        layers = {row.index: row for row in blank.layers if row.quantizable}
+        doubted = bool(
+            above_verdict(blank.inputs)
+            or doubts(rule, full)
+            or (blank.typing == "weak" and obedience_doubts(layers, full))
+        )
         report = filled_report(blank, measured, rule, lambda _: ())
         return replace(
             report,

@@ -9,7 +9,6 @@ import numpy as np
 
 from trt_bisect.analyzer.doubts import constant_outputs, doubts
 from trt_bisect.analyzer.judge import Rule
-from trt_bisect.builder.base import MEASURED
 from trt_bisect.evaluator.given_inputs import GivenInputs
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.jobs.answer.confidence import Grounds, confidence
@@ -148,9 +147,9 @@ def _low_layers(answer: Answer) -> dict[int, Layer]:
 
 
 def obedience(answer: Answer) -> tuple[str, ...]:
-    """Returns the doubt on a recipe whose engine did not run its low layers low; empty for emulated engines."""
-    measured = answer.experiment.builder.arithmetic == MEASURED
-    return obedience_doubts(_low_layers(answer), answer.restored) if measured else ()
+    """Returns the doubt on a recipe whose engine did not run its low layers low; empty where the graph settles it."""
+    constrained = answer.experiment.builder.typing == "weak"
+    return obedience_doubts(_low_layers(answer), answer.restored) if constrained else ()
 
 
 def _ran(answer: Answer) -> str:
