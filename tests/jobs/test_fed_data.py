@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import onnx
 import onnxruntime as ort
@@ -10,11 +12,13 @@ import pytest
 import trt_bisect
 from tests.support import wording
 from tests.support.networks import Sketch, scale_constant
-from trt_bisect.analyzer.data_warnings import on_growing_ranges
+from trt_bisect.analyzer.data_warnings import on_growing_ranges, on_values
 from trt_bisect.calibration.collect import magnitudes
 from trt_bisect.data.datasets import open_dataset
 from trt_bisect.data.statistics import statistics
 from trt_bisect.model.first_layer import expects_small_values
+
+SAMPLES = Path(__file__).resolve().parents[2] / "samples"
 
 
 @pytest.fixture
@@ -78,7 +82,8 @@ def test_a_network_that_is_dead_on_its_data_does_not_pass(tmp_path, random, opti
     for sample in data:
         np.testing.assert_array_equal(session.run(None, {"x": sample[None]}), session.run(None, {"x": data[:1]}))
     report = run(path, data, **options)
-    assert (report.summary.splitlines()[0].split(":")[0], report.exit_code) == ("DOUBTED", 1)
+    assert [line.split(":")[0] for line in report.summary.splitlines()[:3]] == ["DATA", "DOUBTED", "PASSES"]
+    assert report.exit_code == 1
     assert run(path, data, accept=True, **options).exit_code == 0
     assert run(path, 255 * data - 60, **options).exit_code == 0
 
@@ -91,6 +96,143 @@ def test_a_network_for_pixels_takes_them(network, random):
     assert not expects_small_values(trt_bisect.load_network(network), "x")
     report = run(network, random.integers(0, 256, (8, 3, 8, 8)).astype(np.float32), threshold=0.5)
     assert "warnings" not in report.inputs
+
+
+def told(path, data):
+    """The warnings on data, for the inputs of a network."""
+    network = trt_bisect.load_network(path)
+    samples = open_dataset(data, network.inputs)
+    return list(on_values(network, statistics(samples), samples, "the data"))
+
+
+@pytest.mark.parametrize(
+    ("network", "data"),
+    [
+        ("lenet/lenet.onnx", "lenet/calibration.npz"),
+        ("lenet/lenet_planted.onnx", "lenet/digits.npz"),
+        ("detector/detector.onnx", "detector/test.npz"),
+        ("ocr/network.onnx", "ocr/calibration.npz"),
+        ("transformer/encoder.onnx", "transformer/calibration.npz"),
+    ],
+)
+def test_the_right_data_of_trained_networks_raise_no_warning(network, data):
+    assert told(SAMPLES / network, SAMPLES / data) == []
+
+
+@pytest.mark.parametrize("scale", [1 / 255, 1 / 58])
+def test_data_so_small_that_the_first_layer_hardly_moves(scale):
+    """FP32 itself then recognises 17 of 100 digits, instead of 100 of 100: so says ONNX Runtime on the file."""
+    path, labels = SAMPLES / "lenet/lenet.onnx", np.load(SAMPLES / "lenet/labels.npy")
+    with np.load(SAMPLES / "lenet/digits.npz") as file:
+        digits = file["data"]
+    session, found = ort.InferenceSession(path), {}
+    for factor in (1, scale):
+        given = (digits * factor).astype(np.float32)
+        outputs = [session.run(None, {"data": digit[None]})[0].argmax() for digit in given]
+        found[factor] = (np.mean(outputs == labels), len(told(path, given)))
+    assert found[1] == (1.0, 0)
+    assert found[scale] == (0.17, 1)
+
+
+@pytest.mark.parametrize(
+    ("values", "warned"),
+    [
+        (lambda random: random.integers(0, 256, (4, 3, 24, 24)), 0),
+        (lambda random: random.integers(0, 256, (4, 3, 24, 24)) / 255, 1),
+        (lambda random: (random.integers(0, 256, (4, 3, 24, 24)) - 127.5) / 127.5, 1),
+        (lambda random: -123.7 + random.random((4, 3, 24, 24)), 1),
+    ],
+)
+def test_a_network_that_normalises_pixels_itself(tmp_path, random, values, warned):
+    sketch = Sketch(seed=4)
+    mean, std = sketch.constant("mean", 123.7), sketch.constant("std", 58.4)
+    x = sketch.node("Div", [sketch.node("Sub", ["x", mean], "sub"), std], "div")
+    sketch.conv(x, "first", 3, 6)
+    onnx.save(sketch.model({"x": [1, 3, 24, 24]}, {"first_out": [1, 6, 24, 24]}), tmp_path / "net.onnx")
+    assert len(told(tmp_path / "net.onnx", values(random).astype(np.float32))) == warned
+
+
+def test_a_network_that_normalises_values_of_0_to_1_itself(tmp_path, random):
+    sketch = Sketch(seed=4)
+    mean, std = sketch.constant("mean", 0.485), sketch.constant("std", 0.229)
+    x = sketch.node("Div", [sketch.node("Sub", ["x", mean], "sub"), std], "div")
+    sketch.conv(x, "first", 3, 6)
+    onnx.save(sketch.model({"x": [1, 3, 24, 24]}, {"first_out": [1, 6, 24, 24]}), tmp_path / "net.onnx")
+    pixels = random.integers(0, 256, (4, 3, 24, 24)).astype(np.float32)
+    assert [wording.inputs.FED_PIXELS in warning for warning in told(tmp_path / "net.onnx", pixels)] == [True]
+    assert told(tmp_path / "net.onnx", pixels / 255) == []
+
+
+def test_data_that_are_nearly_constant(tmp_path, random):
+    sketch = Sketch(seed=4)
+    sketch.dense("x", "dense", 6, 4)
+    onnx.save(sketch.model({"x": [1, 6]}, {"dense_bias_out": [1, 4]}), tmp_path / "net.onnx")
+    data = random.random((8, 6)).astype(np.float32)
+    assert told(tmp_path / "net.onnx", data) == []
+    assert len(told(tmp_path / "net.onnx", 100 + data)) == 1
+
+
+def test_a_wrong_mean_of_pictures_does_not_pass(tmp_path, random):
+    """Pixels divided by 255 and then less 123.7: -123.7 to -102.5, as an option that nobody gave once made them."""
+    from PIL import Image
+
+    sketch = Sketch(seed=4)
+    sketch.conv(sketch.node("Relu", [sketch.conv("x", "first", 3, 6)], "relu"), "second", 6, 4)
+    model = sketch.model({"x": [1, 3, 24, 24]}, {"second_out": [1, 4, 24, 24]})
+    scale_constant(model, "first.weight", lambda weight: weight / 58)
+    onnx.save(model, tmp_path / "net.onnx")
+    (tmp_path / "pictures").mkdir()
+    for place in range(4):
+        pixels = random.integers(0, 256, (24, 24, 3), np.uint8)
+        Image.fromarray(pixels).save(tmp_path / "pictures" / f"{place}.png")
+    pictures, mean = str(tmp_path / "pictures"), "123.7,116.3,103.5"
+    right = run(tmp_path / "net.onnx", pictures, mean=mean, threshold=0.5)
+    assert ("warnings" in right.inputs, right.exit_code) == (False, 0)
+    wrong = run(tmp_path / "net.onnx", pictures, mean=mean, scale=255, threshold=0.5)
+    assert (len(wrong.inputs["warnings"]), wrong.exit_code) == (1, 1)
+    assert "divided by 255, mean 123.7,116.3,103.5" in wrong.summary.splitlines()[0]
+
+
+def recurrent(folder, *, by_output):
+    """A network with a state: that of an LSTM, or one that only an output of the same shape shows."""
+    sketch = Sketch(seed=4)
+    random = np.random.default_rng(0)
+    if by_output:
+        joined = sketch.node("Concat", ["x", "h0"], "join", axis=1)
+        next_state = sketch.node("Tanh", [sketch.dense(joined, "cell", 8, 4)], "next")
+        sketch.dense(next_state, "last", 4, 3)
+        inputs, outputs = {"x": [1, 4], "h0": [1, 4]}, {"last_bias_out": [1, 3], next_state: [1, 4]}
+    else:
+        shapes = {"w": (1, 16, 4), "r": (1, 16, 4), "b": (1, 32)}
+        cell = [sketch.constant(name, random.normal(0, 0.4, shape)) for name, shape in shapes.items()]
+        state = sketch.node("Unsqueeze", ["h0", sketch.constant("axis", [0], np.int64)], "state")
+        more = ["", state, sketch.constant("c0", np.zeros((1, 1, 4)))]
+        sketch.node("LSTM", ["x", *cell, *more], "lstm", hidden_size=4)
+        sketch.dense("lstm_out", "last", 4, 3)
+        inputs, outputs = {"x": [5, 1, 4], "h0": [1, 4]}, {"last_bias_out": [5, 1, 1, 3]}
+    onnx.save(sketch.model(inputs, outputs), folder / "net.onnx")
+    return folder / "net.onnx"
+
+
+@pytest.mark.parametrize("by_output", [True, False])
+def test_a_recurrent_state_of_zeros_is_a_note_beside_data_that_vary(tmp_path, random, by_output):
+    path = recurrent(tmp_path, by_output=by_output)
+    x = random.normal(size=(6, 4) if by_output else (30, 1, 4)).astype(np.float32)
+    zeros = np.zeros((6, 4), np.float32)
+    report = run(path, {"x": x, "h0": zeros}, threshold=0.5)
+    assert ("warnings" in report.inputs, report.exit_code) == (False, 0)
+    assert len([note for note in report.notes if note.startswith("'h0'")]) == 1
+    nothing = run(path, {"x": 0 * x, "h0": zeros}, threshold=0.5)
+    assert (len(nothing.inputs["warnings"]), nothing.exit_code) == (2, 1)
+    assert len(told(path, {"x": x, "h0": zeros + 1})) == 1
+
+
+def test_an_input_of_zeros_that_is_no_state_is_no_real_data(tmp_path, random):
+    sketch = Sketch(seed=4)
+    sketch.dense(sketch.node("Concat", ["x", "more"], "join", axis=1), "last", 8, 4)
+    onnx.save(sketch.model({"x": [1, 4], "more": [1, 4]}, {"last_bias_out": [1, 4]}), tmp_path / "net.onnx")
+    data = {"x": random.normal(size=(6, 4)).astype(np.float32), "more": np.zeros((6, 4), np.float32)}
+    assert len(told(tmp_path / "net.onnx", data)) == 1
 
 
 def test_a_network_that_scales_its_pixels_itself(tmp_path, random):

@@ -1,17 +1,25 @@
-"""Warnings on the data: pixels in a network for small values, and data unlike those of the calibration."""
+"""Warnings on the data: of the wrong scale, constant, or unlike those of the calibration."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from trt_bisect.calibration.collect import Magnitudes
+from trt_bisect.data.feeds import Feeds
 from trt_bisect.data.statistics import FedInput
-from trt_bisect.model.first_layer import expects_small_values
+from trt_bisect.model.first_layer import feeds_state, first_layer, first_outputs, has_large_weights
 from trt_bisect.model.network import Network
 from trt_bisect.model.quantizer import INT8_MAX
 
+_NEARLY_CONSTANT = 0.02
+"""Data whose range is at most this share of their largest magnitude are nearly constant."""
+_NO_EFFECT = 0.1
+"""Data have no effect if they move the first layer's outputs by less than this share of their mean. Trained networks
+have 0.39 to 5 with their own data, and at most 0.075 with a 58th of it (ten networks)."""
+_NORMALISED_TO = 300.0
+"""A network that scales its input itself brings pixels of 0 to 255 below this, subtracted means included."""
 _OTHER_UNITS = 10.0
 """Data whose largest magnitude differs from the calibration's by this factor are taken to be in other units."""
 _GROWS, _MANY = 0.05, 0.1
@@ -21,23 +29,59 @@ _LEAST_SAMPLES = 4
 _GIVE_MORE = "Give a few hundred like those in production"
 
 
-def on_values(network: Network, fed: Sequence[FedInput], source: str) -> Iterator[str]:
-    """Yields a warning for each input with pixels of 0 to 255 in a network that expects small values, or one value.
+def on_values(network: Network, fed: Sequence[FedInput], samples: Iterable[Feeds], source: str) -> Iterator[str]:
+    """Yields a warning for each input with data of the wrong scale, or with one value everywhere or nearly so.
 
     Args:
         network: the network that reads the data.
         fed: the statistics of its inputs.
+        samples: the samples; a few are run through the first layer.
         source: the name of the data.
     """
+    states = zero_states(network, fed)
     for each in fed:
-        if each.looks_like_pixels and expects_small_values(network, each.name):
-            yield (
-                f"'{each.name}' is fed pixels of 0 to 255 ({source}: {each}), but the weights of the first layer fit "
-                "values of about 0 to 1. Scale the data as in training: pictures with --scale 255, arrays with "
-                "array / 255."
-            )
-        elif each.std == 0.0 and each.samples > 1:
-            yield f"'{each.name}' holds {each.least:g} everywhere in {source}: this is no real data."
+        if each.std == 0.0 and each.samples > 1:
+            if each.name not in states:
+                yield f"'{each.name}' holds {each.least:g} everywhere in {source}: this is no real data."
+        elif each.samples > 1 and each.most - each.least <= _NEARLY_CONSTANT * each.absmax:
+            yield f"'{each.name}' is nearly constant in {source}: {each}. Prepare the data as in training."
+        else:
+            yield from _of_wrong_scale(network, each, samples, source)
+
+
+def zero_states(network: Network, fed: Sequence[FedInput]) -> list[str]:
+    """Returns the inputs that are 0 everywhere because they are recurrent states at the start of a sequence.
+
+    If every input is constant, they are no such states, but missing data.
+
+    Args:
+        network: the network that reads the data.
+        fed: the statistics of its inputs of floating-point numbers.
+    """
+    zero = [each.name for each in fed if each.absmax == 0.0]
+    all_constant = len(fed) == len(network.inputs) and all(each.std == 0.0 for each in fed)
+    return [] if all_constant else [name for name in zero if feeds_state(network, name)]
+
+
+def _of_wrong_scale(network: Network, each: FedInput, samples: Iterable[Feeds], source: str) -> Iterator[str]:
+    """Yields a warning if the first convolution that reads an input expects far smaller or far larger values."""
+    layer = first_layer(network, each.name)
+    if layer is None:
+        return
+    seen = first_outputs(network, layer, samples)
+    pixels = each.looks_like_pixels and has_large_weights(network, layer)
+    if pixels and (not layer.scaled or (seen is not None and seen.reach > _NORMALISED_TO)):
+        yield (
+            f"'{each.name}' is fed pixels of 0 to 255 ({source}: {each}), but the weights of the first layer fit "
+            "values of about 0 to 1. Scale the data as in training: pictures with --scale 255, arrays with "
+            "array / 255."
+        )
+    elif seen is not None and each.samples > 1 and seen.spread < _NO_EFFECT:
+        yield (
+            f"'{each.name}' ({source}: {each}) moves the outputs of the first layer by only {100 * seen.spread:.2g} % "
+            "of their mean: the network expects larger values or others. Prepare the data as in training: pixels of 0 "
+            "to 255 with --scale 1, or other --mean and --std."
+        )
 
 
 def on_units(seen: Mapping[str, float], fed: Sequence[FedInput], calibration: str, source: str) -> Iterator[str]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from trt_bisect.analyzer.data_warnings import on_units, on_values, reach_of_scales
+from trt_bisect.analyzer.data_warnings import on_units, on_values, reach_of_scales, zero_states
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.data.datasets import Dataset, profile_shapes
 from trt_bisect.data.feeds import Feeds
@@ -31,6 +31,7 @@ class FedData:
         self._calibrated_with = ""
         self._pictures: dict[str, str] = {}
         self._warnings: list[str] = []
+        self._states: list[str] = []
         if network.part:
             say(f"PART: {network.part}")
 
@@ -41,9 +42,8 @@ class FedData:
 
     def calibrated_with(self, data: Dataset) -> None:
         """Looks at the calibration data, at most 100 samples of them."""
-        self._calibration = statistics(data.first(MOST_SAMPLES))
         self._calibrated_with = data.source
-        self._warn(on_values(self._network, self._calibration, data.source))
+        self._calibration = self._looked_at(data.first(MOST_SAMPLES), data.source)
 
     def judged(self, feeds: Sequence[Feeds], source: str, ranges: Ranges, *, of_calibration: bool) -> dict[str, Any]:
         """Looks at the judged inputs.
@@ -59,10 +59,8 @@ class FedData:
             ``pictures``, by source the way pictures become inputs; ``shapes``, of dynamic inputs; ``warnings``,
             sentences; ``part``, a sentence if a part is judged alone.
         """
-        fed = statistics(feeds[:MOST_SAMPLES])
+        fed = self._looked_at(feeds[:MOST_SAMPLES], source)
         seen = {each.name: each.absmax for each in self._calibration} or reach_of_scales(ranges.scales)
-        if not self._warnings:
-            self._warn(on_values(self._network, fed, source))
         if not of_calibration:
             self._warn(on_units(seen, fed, self._calibrated_with or ranges.origin, source))
         facts: dict[str, Any] = {
@@ -77,15 +75,29 @@ class FedData:
         return {**facts, **({WARNINGS: list(self._warnings)} if self._warnings else {})}
 
     def notes(self, feeds: Sequence[Feeds]) -> list[str]:
-        """Returns a sentence on the shapes that dynamic inputs are measured at; nothing where all are fixed."""
-        if self._network.is_static:
-            return []
+        """Returns sentences on states that are 0 in all samples, and on the shapes of dynamic inputs."""
+        states = [
+            f"'{name}' is 0 in every sample: it is a recurrent state, so only the start of a sequence is measured"
+            for name in self._states
+        ]
+        return states if self._network.is_static else [*states, self._on_shapes(feeds)]
+
+    def _on_shapes(self, feeds: Sequence[Feeds]) -> str:
         shapes = _shapes(feeds)
         fixed = " ".join(f"--shape {name}:{shape}" for name, shape in shapes.items())
         one_shape = not any(" to " in shape for shape in shapes.values())
         fixes = f"; to fix them: {fixed}" if one_shape else ""
         measured = ", ".join(f"'{name}' {shape}" for name, shape in shapes.items())
-        return [f"the inputs are dynamic and measured at the shapes of the data, {measured}{fixes}"]
+        return f"the inputs are dynamic and measured at the shapes of the data, {measured}{fixes}"
+
+    def _looked_at(self, samples: Iterable[Feeds], source: str) -> tuple[FedInput, ...]:
+        """The statistics of samples, which are read twice. Warns of them if nothing was warned of before."""
+        fed, way = statistics(samples), self._pictures.get(source)
+        self._states = self._states or zero_states(self._network, fed)
+        if not self._warnings:
+            named = f"{source}, fed as {way}" if way else source
+            self._warn(on_values(self._network, fed, samples, named))
+        return fed
 
     def _warn(self, warnings: Any) -> None:
         for warning in warnings:
