@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +14,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from tests.support.networks import Sketch
 from trt_bisect.cli import main
 
 CHANNELS = 3
@@ -215,3 +218,51 @@ def test_the_right_command_for_all_of_these(folder, monkeypatch, capsys, tmp_pat
     assert stopped.value.code in (0, 1)
     shutil.rmtree(tmp_path / "trt-bisect-net")
     assert capsys.readouterr().err == ""
+
+
+@pytest.fixture
+def two_networks(tmp_path):
+    """``da/model.onnx`` and ``db/model.onnx``: the same layers with other weights, and data for both."""
+    for seed, name in enumerate(("da", "db")):
+        sketch = Sketch(seed)
+        sketch.dense("x", "dense", 6, 4)
+        (tmp_path / name).mkdir()
+        onnx.save(sketch.model({"x": [1, 6]}, {"dense_bias_out": [1, 4]}), tmp_path / name / "model.onnx")
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(8, 6)).astype(np.float32))
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ["run", "recover"])
+def test_a_folder_with_the_run_of_another_network_is_left_as_it_is(command, two_networks, monkeypatch, name):
+    monkeypatch.chdir(two_networks)
+    explain = ["--explain", "none"] if name == "run" else []
+    how = ["--calibration", "x.npy", "--engine", "onnxruntime", "--history", "none", *explain]
+    assert command(name, "da/model.onnx", *how)[0] == 0
+    folder = two_networks / "trt-bisect-model"
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    for again in ("run", "recover"):
+        code, _, err = command(again, "db/model.onnx", *how[:6])
+        assert (code, "'da/model.onnx'" in err, "--output" in err) == (2, True, True)
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+    shutil.copy("db/model.onnx", "da/model.onnx")
+    assert command(name, two_networks / "da/model.onnx", *how)[0] == 0
+
+
+def test_a_network_that_was_moved_goes_on_in_its_folder(command, two_networks, monkeypatch):
+    monkeypatch.chdir(two_networks)
+    how = ["--calibration", "x.npy", "--engine", "onnxruntime", "--history", "none", "--explain", "none", "-o", "out"]
+    assert command("run", "da/model.onnx", *how)[0] == 0
+    (two_networks / "da/model.onnx").rename(two_networks / "moved.onnx")
+    assert command("run", "moved.onnx", *how)[0] == 0
+
+
+def test_a_calibration_cache_goes_into_a_pipe(command, two_networks):
+    pipe = two_networks / "pipe"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor(1) as other:
+        read = other.submit(pipe.read_text)
+        code, _, _ = command(
+            "calibrate", two_networks / "da/model.onnx", "--calibration", two_networks / "x.npy", "-o", pipe
+        )
+        assert (code, "Calibration" in read.result().splitlines()[0]) == (0, True)
+    assert pipe.is_fifo()

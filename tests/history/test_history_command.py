@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sqlite3
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
+from io import BytesIO
 
 import pandas as pd
 import pytest
@@ -143,6 +146,18 @@ def test_csv_and_parquet_have_what_the_reports_have(command, week, finished):
         assert (table["exit_code"][0], table["recipe"][0]) == (1, report["similarity"]["recipe"])
     assert json.loads(csv["culprits"][3]) == list(parquet["culprits"][3]) == ["conv1", "[red]ip2"]
     assert str(parquet["started"].dtype).endswith("UTC]")
+
+
+def test_csv_into_a_pipe(command, week):
+    pipe = week / "pipe"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor(1) as other:
+        read = other.submit(pipe.read_bytes)
+        assert command("history", week, "--csv", pipe)[0] == 0
+        rows = len(pd.read_csv(BytesIO(read.result())))
+    assert (rows, pipe.is_fifo()) == (6, True)
+    assert command("history", week, "--copy", pipe)[0] == 2
+    assert pipe.is_fifo()
 
 
 def test_trials_as_a_table(command, week, finished):

@@ -8,6 +8,7 @@ import resource
 import subprocess
 import sys
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -307,6 +308,17 @@ def test_a_file_that_finds_no_room_leaves_the_old_one_and_nothing_else(tmp_path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == {"report.json": b"old"}
+
+
+def test_a_pipe_is_written_to_and_stays_a_pipe(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor(1) as other:
+        read = other.submit(pipe.read_bytes)
+        write_whole(pipe, b"content")
+        assert read.result() == b"content"
+    assert pipe.is_fifo()
+    assert list(tmp_path.iterdir()) == [pipe]
 
 
 def test_kept_inputs_are_those_that_were_kept(tmp_path):

@@ -108,6 +108,8 @@ def save_copy(base: sqlite3.Connection, path: Path) -> None:
     Raises:
         BadInput: the file cannot be written.
     """
+    if path.exists() and not path.is_file():
+        raise BadInput(f"The copy '{path}' cannot be written: it exists and is no file.", "Choose another file.")
     beside = path.absolute().with_name(f".{path.name}-{os.getpid()}")
     try:
         with sqlite_errors(path):

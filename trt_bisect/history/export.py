@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from trt_bisect.errors import BadInput
+from trt_bisect.support.files import whole_file
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,7 +24,7 @@ def write_table_csv(table: pd.DataFrame, path: Path) -> None:
         BadInput: the file cannot be written.
     """
     texts = _as_json(table, (*_LISTS, *_RECORDS))
-    _write(path, "--csv", lambda beside: texts.to_csv(beside, index=False, date_format="%Y-%m-%dT%H:%M:%S.%f%z"))
+    _write(path, "--csv", lambda file: texts.to_csv(file, index=False, date_format="%Y-%m-%dT%H:%M:%S.%f%z"))
 
 
 def write_table_parquet(table: pd.DataFrame, path: Path) -> None:
@@ -35,7 +35,7 @@ def write_table_parquet(table: pd.DataFrame, path: Path) -> None:
     """
     texts = _as_json(table, _RECORDS)
     try:
-        _write(path, "--parquet", lambda beside: texts.to_parquet(beside, engine="pyarrow", index=False))
+        _write(path, "--parquet", lambda file: texts.to_parquet(file, engine="pyarrow", index=False))
     except ImportError as error:
         raise BadInput("The package 'pyarrow' is not installed.", "pip install 'trt-bisect[history]'") from error
 
@@ -48,15 +48,10 @@ def _as_json(table: pd.DataFrame, names: tuple[str, ...]) -> pd.DataFrame:
     return changed
 
 
-def _write(path: Path, option: str, write: Callable[[Path], None]) -> None:
-    """Writes a temporary file and renames it, so that a stop leaves either the old file or the new one."""
-    beside = path.absolute().with_name(f".{path.name}-{os.getpid()}")
+def _write(path: Path, option: str, write: Callable[[BinaryIO], None]) -> None:
+    """Writes a file that a stop leaves as the old or the new one; a device or a pipe in place."""
     try:
-        write(beside)
-        beside.replace(path)
-    except OSError as error:
-        raise BadInput(
-            f"The file '{path}' cannot be written: {error.strerror or error}.", f"Choose another with {option}."
-        ) from error
-    finally:
-        beside.unlink(missing_ok=True)
+        with whole_file(path) as file:
+            write(file)
+    except BadInput as error:
+        raise BadInput(error.problem, f"Choose another with {option}.") from error

@@ -50,6 +50,7 @@ from trt_bisect.jobs.judgement import Judgement
 from trt_bisect.jobs.options.concerns import AUTO, BRANCH
 from trt_bisect.jobs.options.judging import JudgeOptions
 from trt_bisect.jobs.options.measuring import MeasuringOptions
+from trt_bisect.jobs.workspace import refuse_another_network
 from trt_bisect.model.low import FLOAT_TYPES, FP8
 from trt_bisect.model.network import Network
 from trt_bisect.model.reading import compare_with_file
@@ -72,8 +73,9 @@ class Preparation:
         progress: Progress,
         judgement: Callable[[JudgeOptions, str, Precision], Judgement] = Judgement,
     ) -> None:
+        refuse_another_network(folder, network)
         self.options = options
-        self.network = network
+        self.network, self.digest = network, network.digest()
         self.folder = folder
         self.progress = progress
         self.began, self.started = perf_counter(), time()

@@ -1,4 +1,4 @@
-"""A run at work in its folder: alone there, its progress beside it, recorded when it ends."""
+"""A run at work in its folder: alone there, with one network, its progress beside it, recorded when it ends."""
 
 from __future__ import annotations
 
@@ -8,10 +8,16 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
+from trt_bisect.errors import BadInput
 from trt_bisect.history.record_on_exit import NONE, recorded
+from trt_bisect.model.network import Network
+from trt_bisect.results.manifest import MANIFEST
+from trt_bisect.results.recovery import RECOVERY
+from trt_bisect.results.run_report import REPORT
 from trt_bisect.runs.lock import locked
 from trt_bisect.runs.progress_file import Heartbeat
 from trt_bisect.support.files import output_folder
+from trt_bisect.support.json_files import read_record
 from trt_bisect.support.progress import Progress
 
 _UNFINISHED = re.compile(r"\.(.+)-(\d+)")
@@ -45,3 +51,27 @@ def _clear(folder: Path) -> None:
         for path in list(folder.iterdir()):
             if _UNFINISHED.fullmatch(path.name):
                 shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+
+
+def refuse_another_network(folder: Path | None, network: Network) -> None:
+    """Raises BadInput if a folder holds the run of another network: another file, with other content.
+
+    The same file with other content is a new version of the network, and a file with the same content was moved.
+
+    Args:
+        folder: the run folder; None for none.
+        network: as it was read.
+    """
+    if folder is None:
+        return
+    for name in (MANIFEST, REPORT, RECOVERY):
+        record = read_record(folder / name) or {}
+        before = (record.get("report") or {}).get("model") if name == MANIFEST else record.get("model")
+        if not isinstance(before, str) or Path(before).resolve() == Path(network.source).resolve():
+            continue
+        if name != MANIFEST or record.get("network") != network.digest():
+            raise BadInput(
+                f"The folder '{folder}' holds the run of another network, '{before}'.",
+                "Give another folder with --output, or remove this one.",
+            )
+        return

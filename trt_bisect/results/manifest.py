@@ -33,6 +33,7 @@ class RunManifest:
         measured_in: the engines of the passes: ``PIECES`` if pieces are other engines than the whole network.
         started: the time of its start, in seconds since the epoch.
         accept: a pass that is doubted counts as a pass.
+        network: the digest of the network as it was read; empty in files of version 0.2.
     """
 
     blank: Report
@@ -41,6 +42,7 @@ class RunManifest:
     measured_in: str
     started: float
     accept: bool = False
+    network: str = ""
 
     @property
     def question(self) -> Question:
@@ -63,6 +65,7 @@ class RunManifest:
             "schema": _SCHEMA,
             "started": self.started,
             "accept": self.accept,
+            "network": self.network,
             "curve": self.curve,
             "mark": TrialKey("", self.measured_in).text,
             "metric": self.rule.metric.facts(),
@@ -84,7 +87,8 @@ class RunManifest:
         rule = Rule(metric, blank.threshold, blank.share, tuple(record["outputs"]))
         measured_in = TrialKey.from_text(record["mark"]).measured_in
         curve = record.get("curve") or (FULL if record["every_boundary"] else CULPRITS)
-        return checked(cls(blank, rule, curve, measured_in, record["started"], record.get("accept", False)))
+        accept, network = record.get("accept", False), record.get("network", "")
+        return checked(cls(blank, rule, curve, measured_in, record["started"], accept, network))
 
     def save(self, folder: Path) -> None:
         """Writes ``run.json``; raises BadInput if it cannot be written."""

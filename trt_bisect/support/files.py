@@ -55,6 +55,8 @@ def output_folder(folder: Path | None) -> Iterator[None]:
 def write_whole(path: Path, content: bytes) -> None:
     """Writes a file. After a stop at any moment, either the old or the complete new file exists.
 
+    What exists and is no regular file, such as a device or a pipe, is written to in place.
+
     Raises:
         BadInput: the file cannot be written.
     """
@@ -64,20 +66,24 @@ def write_whole(path: Path, content: bytes) -> None:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[BinaryIO]:
-    """Opens a temporary file to write to, and replaces ``path`` by it at the end of the block.
+    """Opens a temporary file to write to, and replaces ``path`` by it at the end of the block; see ``write_whole``.
 
     Raises:
         BadInput: the file cannot be written.
     """
-    temporary = path.with_name(f".{path.name}-{os.getpid()}")
+    in_place = path.exists() and not path.is_file()
+    opened = path if in_place else path.with_name(f".{path.name}-{os.getpid()}")
     try:
-        with temporary.open("wb") as file:
+        with opened.open("wb") as file:
             yield file
-        temporary.replace(path)
+        if not in_place:
+            opened.replace(path)
     except OSError as error:
-        with suppress(OSError):
-            temporary.unlink()
         raise BadInput(f"'{path}' cannot be written: {error.strerror or error}.", MAKE_ROOM) from error
+    finally:
+        if not in_place:
+            with suppress(OSError):
+                opened.unlink(missing_ok=True)
 
 
 def unwritable(folder: Path, error: OSError, option: str = "--output") -> BadInput:

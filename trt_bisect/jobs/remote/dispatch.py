@@ -37,6 +37,7 @@ from trt_bisect.jobs.options.fixing import FIXING
 from trt_bisect.jobs.options.measuring import RunOptions
 from trt_bisect.jobs.options.pictures import NAMES as PICTURE_OPTIONS
 from trt_bisect.jobs.remote.worker import RunRequest
+from trt_bisect.jobs.workspace import refuse_another_network
 from trt_bisect.model.network import Network
 from trt_bisect.results.run_report import Report
 from trt_bisect.runs.cached_inputs import CANDIDATES, INPUTS, INPUTS_ABOUT, MAGNITUDES, RANGES
@@ -146,6 +147,7 @@ def _task(connection: Connection, job: WantedRun) -> Task:
     fixing = {name: asked.pop(name) for name in FIXING if name in asked}
     kept = {name: asked[name] for name in _OF_NETWORK if name in asked}
     network = RunOptions(**kept, **fixing).network(model, shapes)
+    refuse_another_network(job.folder, network)
     if isinstance(asked.get("labels"), (str, Path)):
         asked["labels"] = read_labels(Path(asked["labels"]))
     pictures = preprocessing({name: asked.get(name) for name in PICTURE_OPTIONS})

@@ -159,4 +159,5 @@ def _asked(preparation: Preparation, experiment: Experiment, command: str) -> Ru
         measured_in,
         preparation.started,
         preparation.options.accept,
+        preparation.digest,
     )
