@@ -18,6 +18,8 @@ from tests.support import networks, wording
 from tests.support.editions import edition
 from tests.support.planted_answers import MISLEADING, THRESHOLD, every_plan
 from trt_bisect.builder import onnxruntime as onnxruntime_builder
+from trt_bisect.calibration.candidates import CANDIDATES
+from trt_bisect.calibration.collect import calibrate
 from trt_bisect.data.datasets import open_dataset
 from trt_bisect.data.holdout import split
 from trt_bisect.driver.recipes import search_space
@@ -25,11 +27,21 @@ from trt_bisect.jobs.answer import answer as answer_module
 from trt_bisect.jobs.answer import plans as plans_module
 from trt_bisect.jobs.answer import steps_back
 from trt_bisect.model.network import load_network
-from trt_bisect.model.session import integer_sums_are_exact
+from trt_bisect.model.qdq import GraphTarget, PlanWriter
+from trt_bisect.model.session import CPU, integer_sums_are_exact, make_session
+from trt_bisect.precision import Precision
 from trt_bisect.results.answer import DECIDING, PLAIN
 
 OFF = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
 HOW = {"engine": "onnxruntime", "explain": "none"}
+
+
+def unoptimised():
+    options = ort.SessionOptions()
+    options.graph_optimization_level = OFF
+    return options
+
+
 WAYS = {"branch": {"strategy": "branch"}, "culprits": {"curve": "culprits"}, "bisect": {"strategy": "bisect"}}
 FEW = [
     *((name, "branch") for name in MISLEADING),
@@ -154,6 +166,47 @@ def test_the_figure_in_a_session_with_default_options_is_told(two_kinds, tmp_pat
     assert report.answer.settings[PLAIN] == pytest.approx(min(each), abs=1e-6)
 
 
+def pooled(folder):
+    """A convolution and a MaxPool in INT8, whose output no INT8 layer reads, with opset 21."""
+    sketch = networks.Sketch(1)
+    x = sketch.node("MaxPool", [sketch.conv("x", "conv0", 3, 8)], "pool", kernel_shape=[2, 2], strides=[2, 2])
+    return networks.save(sketch.model({"x": ["n", 3, 16, 16]}, {x: ["n", 8, 8, 8]}, opset=21), folder)
+
+
+def test_ranges_without_a_doubt_come_before_those_in_use(tmp_path):
+    """Entropy's range ends at 70 % of the largest value: cosine does not see it, the largest values do."""
+    path = pooled(tmp_path)
+    data = networks.samples(onnx.load(path))
+    in_use = trt_bisect.run(path, data, calibrator="entropy", **HOW)
+    assert in_use.similarity["int8"] >= 0.992
+    assert (in_use.exit_code, bool(in_use.answer.doubts)) == (1, True)
+    found = trt_bisect.run(path, data, output=tmp_path / "run", **HOW)
+    assert (found.exit_code, found.answer.doubts, found.answer.cost) == (0, (), 0.0)
+    session = ort.InferenceSession(tmp_path / "run/recipe/network.qdq.onnx", unoptimised(), providers=[CPU])
+    exact = ort.InferenceSession(path, providers=[CPU])
+    reached, largest = (max(np.abs(s.run(None, {"x": x[None]})[0]).max() for x in data["x"]) for s in (session, exact))
+    assert reached >= 0.95 * largest
+
+
+def test_of_calibrators_with_the_same_top1_the_outputs_decide(tmp_path):
+    model = networks.chain(depth=3)
+    data = networks.samples(model, 12)
+    path = networks.save(model, tmp_path)
+    exact, decibels = ort.InferenceSession(path, providers=[CPU]), {}
+    network = load_network(path)
+    for calibrator in CANDIDATES:
+        feeds = ({"x": x[None]} for x in data["x"])
+        ranges = calibrate(network, feeds, calibrator.method, calibrator.percentile)
+        writer = PlanWriter(network, ranges.scales, GraphTarget.TENSORRT)
+        session = make_session(writer.write(network.full(Precision.FP32)), level=OFF)
+        pairs = [[s.run(None, {"x": x[None]})[0].astype(np.float64) for s in (exact, session)] for x in data["x"]]
+        assert all(r.argmax() == o.argmax() for r, o in pairs)
+        decibels[str(calibrator)] = min(10 * np.log10(np.sum(r**2) / np.sum((r - o) ** 2)) for r, o in pairs)
+    chosen = trt_bisect.run(path, data, metric="top1", curve="culprits", **HOW)
+    (row,) = [row for row in chosen.answer.calibrators if row.chosen]
+    assert row.calibrator == max(decibels, key=decibels.get)
+
+
 def test_a_recipe_that_the_default_session_refuses_ends_no_run(tmp_path, monkeypatch):
     """Opset 21, a MaxPool whose output no INT8 layer reads: ONNX Runtime refuses it before it chooses kernels."""
     monkeypatch.setattr(onnxruntime_builder, "integer_sums_are_exact", lambda: True)
@@ -165,13 +218,13 @@ def test_a_recipe_that_the_default_session_refuses_ends_no_run(tmp_path, monkeyp
     )
     recipe = tmp_path / "run/recipe/network.qdq.onnx"
     with pytest.raises(Exception, match="output_dtype") as refused:
-        ort.InferenceSession(recipe, providers=["CPUExecutionProvider"])
+        ort.InferenceSession(recipe, providers=[CPU])
     assert report.exit_code == 0
     assert PLAIN not in report.answer.settings
     assert any(str(refused.value).rstrip(".") in note for note in report.notes)
     basic = ort.SessionOptions()
     basic.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
-    assert ort.InferenceSession(recipe, basic, providers=["CPUExecutionProvider"])
+    assert ort.InferenceSession(recipe, basic, providers=[CPU])
 
 
 def test_inputs_on_which_a_recipe_misses_join_the_judged_ones(two_kinds, tmp_path, monkeypatch):

@@ -157,5 +157,25 @@ def test_the_demo_names_the_concat_and_its_recipe_keeps_the_detections(
     assert count <= 1.1
 
 
+def best_class(output):
+    """The output with the largest score of each box alone, as ``--task detect`` reads it."""
+    scores = output[:, 4:]
+    return np.concatenate([output[:, :4], np.where(scores == scores.max(axis=1, keepdims=True), scores, 0)], axis=1)
+
+
+@pytest.mark.slow
+def test_the_calibrator_chosen_keeps_the_detections_of_images_held_out(tmp_path):
+    """Several calibrators keep all detections of the images given; not all of them keep those of the others."""
+    data, path = DETECTOR / "calibration.npz", DETECTOR / "detector.onnx"
+    how = {"engine": "onnxruntime", "explain": "none", "curve": "culprits"}
+    report = trt_bisect.run(path, data, task="detect", output=tmp_path / "run", **how)
+    assert (report.exit_code, report.culprits, report.answer.unseen.holds) == (0, (), 12)
+    images, session = np.load(data)["images"], suppressor()
+    both = (outputs_of(file, images) for file in (path, tmp_path / "run/recipe/network.qdq.onnx"))
+    for pair in zip(*both, strict=True):
+        (boxes, classes), found = (detections(best_class(output), session) for output in pair)
+        assert len(boxes) == len(found[0]) == labels_found(*found, {"boxes": boxes, "classes": classes})
+
+
 def test_the_folder_is_small():
     assert sum(file.stat().st_size for file in DETECTOR.iterdir()) < LIMIT

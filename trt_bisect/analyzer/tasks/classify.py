@@ -37,7 +37,7 @@ def classify(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
         return {"top1": share(total[AGREED], total[ITEMS]), **top5}
 
     note = f"--task {asked.name} compares the class with the largest score of {axes}"
-    return Task(asked.entry, note, each_input(list(found), read, count, further))
+    return Task(asked.entry, note, tuple(found), each_input(list(found), read, count, further))
 
 
 def classes_of_floats(asked: AskedTask, reference: Sequence[Outputs]) -> dict[str, Classes]:

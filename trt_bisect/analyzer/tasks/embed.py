@@ -51,7 +51,7 @@ def embed(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
         return _vectors(outputs[name])
 
     note = f"--task {asked.name} compares the nearest neighbours among FP32's vectors of the inputs by '{name}': {how}"
-    return Task(asked.entry, note, each_input([name], read, _counted, _further, _sought))
+    return Task(asked.entry, note, (name,), each_input([name], read, _counted, _further, _sought))
 
 
 def _is_long(value: np.ndarray) -> bool:

@@ -41,7 +41,7 @@ def segment(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
 
     how = ", ".join(f"'{name}' ({_how(classes)})" for name, classes in found.items())
     note = f"--task {asked.name} compares the class of each pixel of {how}"
-    return Task(asked.entry, note, each_input(list(found), read, count, _miou))
+    return Task(asked.entry, note, tuple(found), each_input(list(found), read, count, _miou))
 
 
 def _classes(name: str, asked: AskedTask, reference: Sequence[Outputs]) -> Classes | None:

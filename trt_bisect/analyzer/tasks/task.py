@@ -15,8 +15,10 @@ from trt_bisect.evaluator.trial import OutputFigures
 
 ITEMS = "items"
 """The figure with the number of things that were compared."""
+NEARBY = "nearby"
+"""The figure with the mean agreement at other score thresholds: it tells plans of the same agreement apart."""
 AGREED = "agreed"
-_EDITION = 2
+_EDITION = 3
 """Changes when a task counts other things, so that figures of before are not taken for its own."""
 _Read = TypeVar("_Read")
 
@@ -59,13 +61,18 @@ class Task:
     Attributes:
         entry: the name of its figures among those of the outputs.
         note: a sentence for the user on how the outputs are read.
+        reads: the names of the outputs that it reads.
         judge: from the FP32 outputs, one dictionary for each input, to the function that judges other outputs for any
             of these inputs. The figures of several inputs are those of each added up.
+        nearby: likewise to the function that returns ``NEARBY`` of other outputs for all of these inputs; None for a
+            task without a threshold.
     """
 
     entry: str
     note: str
+    reads: tuple[str, ...]
     judge: Callable[[Sequence[Outputs]], Judge]
+    nearby: Callable[[Sequence[Outputs]], Callable[[Sequence[Outputs]], float]] | None = None
 
     def check(self, reference: Sequence[Outputs]) -> None:
         """Raises BadInput if FP32 gives nothing that could be compared, on any input."""

@@ -34,7 +34,7 @@ def text(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
 
     classes = reference[0][name].shape[-1]
     note = f"--task {asked.name} reads '{name}' as CTC scores of {classes} classes, of which {blank} is the blank"
-    return Task(asked.entry, note, each_input([name], read, _counted, further))
+    return Task(asked.entry, note, (name,), each_input([name], read, _counted, further))
 
 
 def blank_of(name: str, reference: Sequence[Outputs]) -> int | None:

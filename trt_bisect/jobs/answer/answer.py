@@ -111,7 +111,7 @@ class AnswerSearch:
         candidates = plans.preparation.data.candidates if self.space.units else ()
         others = [ranges for ranges in candidates if ranges.origin != own.origin]
         aimed = replace(self.space, budget=self.space.budget * _SAFETY)
-        ranges, self.tried = choose_ranges(plans, aimed, [own, *others], self.named)
+        ranges, self.tried = choose_ranges(plans, self.target, aimed, [own, *others], self.named)
         self.take_ranges(ranges)
         return self.experiment
 

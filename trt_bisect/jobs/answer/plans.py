@@ -10,7 +10,7 @@ from math import inf
 import numpy as np
 
 from trt_bisect.analyzer.metrics import AGREEMENT
-from trt_bisect.analyzer.tasks.task import ITEMS
+from trt_bisect.analyzer.tasks.task import ITEMS, NEARBY
 from trt_bisect.builder.base import Builder, Engine, Outputs
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.builder.switch import SwitchSession
@@ -307,7 +307,17 @@ class AnswerPlans:
         except TrialFailed as failure:
             return Trial(key, failure.outcome, message=failure.message)
         figures = self.experiment.comparison_with(given.references)(outputs)
+        task = self.experiment.task
+        if task is not None and self._nearby is not None and given is self.inputs.given and figures[task.entry].values:
+            values = {**figures[task.entry].values, NEARBY: self._nearby(outputs)}
+            figures[task.entry] = replace(figures[task.entry], values=values)
         return Trial.judged(key, figures, ran, Cost(0.0, 0.0, len(outputs)), messages)
+
+    @cached_property
+    def _nearby(self) -> Callable[[Sequence[Outputs]], float] | None:
+        """See ``Task.nearby``; for all inputs given."""
+        task = self.experiment.task
+        return None if task is None or task.nearby is None else task.nearby(self.inputs.given.references)
 
     def _infer(self, engine: Engine, place: int, feeds: Feeds) -> Feeds:
         self.preparation.progress.step(f"input {place}")

@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from math import inf
+from math import inf, nan
 from statistics import fmean
 
+from trt_bisect.analyzer.doubts import doubts
+from trt_bisect.analyzer.metrics import BUILT_IN
+from trt_bisect.analyzer.slices import output_of
+from trt_bisect.analyzer.tasks.task import NEARBY
 from trt_bisect.calibration.ranges import Ranges, with_scales_of
 from trt_bisect.driver.recipes.cheapest import Cheapest, cheapest, least_cost
 from trt_bisect.driver.recipes.lowering import orders
 from trt_bisect.driver.recipes.search_space import Kept, Sensitivities, Space
 from trt_bisect.driver.suspects.search import Loss, drive
 from trt_bisect.jobs.answer.plans import AnswerPlans
+from trt_bisect.jobs.answer.target import Target
 from trt_bisect.model.cost import shares, times_by_macs
 from trt_bisect.model.low import LowPrecision
 from trt_bisect.model.shapes import facts_for
@@ -94,18 +99,18 @@ def costs_of(units: Units, costs: Costs, high: Precision) -> tuple[float, ...]:
 
 
 def choose_ranges(
-    plans: AnswerPlans, space: Space, candidates: Sequence[Ranges], named: bool
+    plans: AnswerPlans, target: Target, space: Space, candidates: Sequence[Ranges], named: bool
 ) -> tuple[Ranges, tuple[CalibratorTried, ...]]:
     """Chooses the ranges with which the recipe is cheapest, and returns them with the result of each calibrator.
 
-    Ranges with which full INT8 meets the budget on all inputs come first: those in use if full INT8 leaves the usual
-    margin with them, else those with the smallest loss. Without such ranges, a recipe is searched with the promising
-    ones, in one order, for the judged inputs, among them those on which full INT8 missed. It is given up as soon as it
-    costs more than another one. Of recipes that cost about the same, that with the smallest mean loss counts: it is the
-    likeliest to hold on other inputs.
+    Ranges with which full INT8 meets the budget on all inputs come first (see ``_passing``). Without such ranges, a
+    recipe is searched with the promising ones, in one order, for the judged inputs, among them those on which full INT8
+    missed. It is given up as soon as it costs more than another one. Of recipes that cost about the same, that with the
+    smallest mean loss counts: it is the likeliest to hold on other inputs.
 
     Args:
         plans: measures plans on the inputs given.
+        target: judges plans.
         space: the units to choose from.
         candidates: the ranges in use, and others.
         named: true if the user named the ranges in use; then they stay.
@@ -113,13 +118,11 @@ def choose_ranges(
     progress = plans.preparation.progress
     progress.stage(_first_stage(plans.experiment.network.low), len(candidates))
     tried = [_full_int8(plans, ranges) for ranges in candidates]
-    own = tried[0]
-    most = space.budget * (1.0 - plans.usual_margin.share)
-    if named or len(tried) == 1 or (own.meets and _loss(own) <= most):
-        return own.ranges, tuple(tried)
-    meeting = [one for one in tried if one.meets]
-    if meeting:
-        return min(meeting, key=_loss).ranges, tuple(tried)
+    if named or len(tried) == 1:
+        return tried[0].ranges, tuple(tried)
+    passing = _passing(plans, target, space.budget, tried)
+    if passing is not None:
+        return passing.ranges, tuple(tried)
     if not plans.switches:
         return min(tried, key=_loss).ranges, tuple(tried)
     progress.stage("The cheapest recipe with each calibrator", None)
@@ -136,6 +139,50 @@ def choose_ranges(
             means[place] = fmean(plans.on_judged(space.plan(kept), one.ranges))
     cheap = [place for place in means if (tried[place].cost or 0.0) <= best + _AS_CHEAP]
     return tried[min(cheap, key=means.__getitem__, default=0)].ranges, tuple(tried)
+
+
+def _passing(
+    plans: AnswerPlans, target: Target, aim: float, tried: Sequence[CalibratorTried]
+) -> CalibratorTried | None:
+    """Returns the calibrator with which full INT8 passes: in all settings and without a doubt, if there is one.
+
+    The ranges in use come first if full INT8 leaves the usual margin with them, then those with the smallest loss. A
+    figure that jumps, such as top-1, is often the same for several calibrators and says nothing of a margin: then
+    ``_finer`` decides between those with the smallest loss.
+    """
+    rule, given = plans.experiment.rule, plans.inputs.given
+    jumps = rule.metric.of_sums is None
+    meeting = sorted((one for one in tried if one.meets), key=_loss)
+    if tried[0].meets and not jumps and _loss(tried[0]) <= aim * (1.0 - plans.usual_margin.share):
+        meeting.sort(key=lambda one: one is not tried[0])
+    if jumps and sum(_loss(one) == _loss(meeting[0]) for one in meeting) > 1:
+        meeting.sort(key=lambda one: (_loss(one), *_finer(plans, one.ranges)))
+    doubted = []
+    for one in meeting:
+        experiment = plans.with_ranges(one.ranges)
+        if target.check(experiment, plans.full).meets(target.budget):
+            if not doubts(rule, plans.whole(plans.full, experiment, given, "all inputs")):
+                return one
+            doubted.append(one)
+    return next(iter((*doubted, *meeting)), None)
+
+
+def _finer(plans: AnswerPlans, ranges: Ranges) -> tuple[float, float]:
+    """Returns a finer figure of full INT8, lower for better: to compare ranges with the same loss.
+
+    These are the task's disagreement at other thresholds (see ``NEARBY``), and for equal ones the noise to signal ratio
+    of the outputs that count, of the worst one on its worst input.
+    """
+    trial = plans.whole(plans.full, plans.with_ranges(ranges), plans.inputs.given, "all inputs")
+    task, sqnr = plans.experiment.task, BUILT_IN["sqnr"]
+    if task is None:
+        counting = plans.experiment.rule.judged(trial)
+        apart = 0.0
+    else:
+        counting = {name: figures for name, figures in trial.outputs.items() if output_of(name) in task.reads}
+        apart = 1.0 - trial.outputs[task.entry].values.get(NEARBY, 1.0) if task.entry in trial.outputs else 1.0
+    noise = [sqnr.loss(figures.values.get(sqnr.name, nan)) for figures in counting.values()]
+    return apart, max(noise, default=inf)
 
 
 def _first_stage(low: LowPrecision) -> str:
