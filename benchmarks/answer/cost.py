@@ -2,10 +2,11 @@
 
     python -m benchmarks.answer cost --before 43c004f
 
-The four networks of ``benchmarks.networks`` with the ranges of one cache and one input, and the OCR sample with its
-calibration data, once with one input judged and once with all of ``inputs.npz``. The two trees run by turns, one
-process at a time; the ratio is that of the medians, of the seconds that passed and of the processor's. On a busy
-machine only the second means anything. A run that has no answer in ``--timeout`` seconds is ended.
+The four networks of ``benchmarks.networks`` with the ranges of one cache and one input, the OCR sample with its
+calibration data, once with one input judged and once with all of ``inputs.npz``, and the other samples. The two trees
+run by turns, one process at a time; the ratio is that of the medians, of the seconds that passed and of the
+processor's. On a busy machine only the second means anything. A run that has no answer in ``--timeout`` seconds is
+ended.
 """
 
 from __future__ import annotations
@@ -33,7 +34,14 @@ from benchmarks.networks import CASES, write
 
 ROOT = Path(__file__).resolve().parents[2]
 WORK = ROOT / ".bench"
-OCR = ROOT / "samples" / "ocr"
+SAMPLES = ROOT / "samples"
+OCR = SAMPLES / "ocr"
+OTHER_SAMPLES = {
+    "sample lenet": ("lenet/lenet_planted.onnx", "lenet/calibration.npz", "--metric", "cosine"),
+    "sample detector": ("detector/detector.onnx", "detector/calibration.npz", "--calibrator", "entropy"),
+    "sample transformer": ("transformer/encoder.onnx", "transformer/calibration.npz", "--threshold", "0.99"),
+}
+"""By name the network, its data, and the options after them."""
 GOAL = 3.0
 TREES = ("before", "now")
 COMMAND = (sys.executable, "-c", "import sys; from trt_bisect.cli import main; sys.exit(main())")
@@ -91,9 +99,10 @@ def tree_of(commit: str) -> Path:
 def jobs(only: Sequence[str] | None) -> list[Job]:
     """The networks with their data; calibration caches are made where they are missing."""
     found = []
-    for name in [case.name for case in CASES] + ["ocr, 1 input", "ocr, all inputs"]:
+    for name in [case.name for case in CASES] + ["ocr, 1 input", "ocr, all inputs", *OTHER_SAMPLES]:
         if not only or name.startswith(tuple(only)):
-            found.append(_ocr(name) if name.startswith("ocr") else _generated(name))
+            made = _sample if name in OTHER_SAMPLES else _ocr if name.startswith("ocr") else _generated
+            found.append(made(name))
     return found
 
 
@@ -101,6 +110,11 @@ def _ocr(name: str) -> Job:
     options = ["--samples", "1"] if "1 input" in name else []
     data = ("--calibration", str(OCR / "calibration.npz"), "--input", str(OCR / "inputs.npz"), "--threshold", "0.95")
     return Job(name, (str(OCR / "network.onnx"), *data, *options))
+
+
+def _sample(name: str) -> Job:
+    network, data, *options = OTHER_SAMPLES[name]
+    return Job(name, (str(SAMPLES / network), "--calibration", str(SAMPLES / data), *options))
 
 
 def _generated(name: str) -> Job:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trt_bisect.analyzer.front import Point, knee, pareto
-from trt_bisect.driver.recipes.cheapest import FEW_NEEDED, cheapest, surely_cheapest
+from trt_bisect.driver.recipes.cheapest import FEW_NEEDED, cheaper_few, cheapest, surely_cheapest
 from trt_bisect.driver.recipes.front_path import path
 from trt_bisect.driver.recipes.local_search import FEW_UNITS
 from trt_bisect.driver.recipes.lowering import lowered, orders
@@ -79,6 +79,23 @@ def test_the_cheapest_plan_is_that_of_brute_force():
         worse.append(space.price(chosen.kept)[1] - best[1])
     assert equal >= 95
     assert max(worse) <= 1
+
+
+@settings(max_examples=24, deadline=None)
+@given(seed=st.integers(0, 10**6), units=st.integers(2, 11), share=st.floats(0.01, 0.99), pairs=st.booleans())
+def test_of_all_singles_and_pairs_those_that_meet_the_budget_are_found(seed, units, share, pairs):
+    network = Network(seed, units)
+    space = space_of(units, share * network.loss(range(units)), network.costs)
+    alone = drive(sensitivities(MeasuredSets(space)), network.measure_all) if pairs else None
+    network.asked.clear()
+    kept = frozenset(range(0, units, 2))
+    found = drive(cheaper_few(space, kept, alone), network.measure_all)
+    sizes = (1, 2) if pairs else (1,)
+    small = [one for one in every_set(units) if len(one) in sizes and space.price(one) < space.price(kept)]
+    good = sorted((one for one in small if network.loss(space.all - one) <= space.budget), key=space.price)
+    assert set(found) <= set(good)
+    assert found[:1] == good[:1]
+    assert len(network.asked) <= len(small)
 
 
 @settings(max_examples=12, deadline=None)

@@ -57,6 +57,14 @@ def test_the_margin_against_the_noise(losses, meets, could):
     assert (f"{'holds' if meets else 'misses'} {wording.answers.BY_MORE_THAN_THE_NOISE}" in text) is not could
 
 
+def test_a_culprit_that_only_moved_scales_make_is_within_the_noise_with_both_figures():
+    assert wording.answers.within_the_noise("conv3") not in said()
+    text = said(unmoved={"conv3": 0.0091})
+    assert wording.answers.within_the_noise("conv3") in text
+    assert "0.0091" in text
+    assert "0.02 of 0.01" in text
+
+
 def test_the_words_before_the_colon_say_it_in_short():
     short, long = "No colon here.", "It holds: the largest loss is 0.004."
     assert AnswerFacts(8, None, None, 0.0, confidence=(long, short)).rests_on == f"It holds. {short}"

@@ -15,6 +15,7 @@ from trt_bisect.jobs.answer import steps_back
 from trt_bisect.jobs.answer.steps_back import another_that_holds, minimal, with_more_high
 from trt_bisect.jobs.answer.validation import Checked
 from trt_bisect.precision import int8_set
+from trt_bisect.results.answer import NUDGED, OFF, OWN
 
 UNITS = 12
 SPACE = Space(int8_set(UNITS, ()), tuple((k,) for k in range(UNITS)), tuple(range(1, UNITS + 1)), 0.1)
@@ -90,6 +91,21 @@ def test_only_the_steps_back_that_remain_are_run_to_the_end():
     found, _, taken_back = minimal(plans, target, SPACE, found, EXPERIMENT, Checked({"own engine": 0.0}))
     assert (found.kept, taken_back) == ({3, 5}, {3: 0.4, 5: 0.5})
     assert target.to_the_end == 1
+
+
+def test_a_step_back_that_only_moved_scales_make_miss_has_both_figures():
+    """The budget is 0.1. Layer 2 misses with moved scales alone, layer 5 on the engine already."""
+
+    class Moved(Target):
+        def check(self, experiment, plan, *, own_engine=True):
+            settings = {OFF: 0.05, OWN: 0.5 if 5 in plan.lowered else 0.06}
+            if settings[OWN] <= self.budget:
+                settings[NUDGED] = 0.2 if 2 in plan.lowered else 0.07
+            return Checked(settings)
+
+    found, plans = Cheapest(frozenset({2, 5, 8}), True, {}), SimpleNamespace(margin=NO_MARGIN)
+    found, _, taken_back = minimal(plans, Moved(()), SPACE, found, EXPERIMENT, Checked({OWN: 0.06}))
+    assert (found.kept, taken_back, found.unmoved) == ({2, 5}, {5: 0.5, 2: 0.2}, {2: 0.06})
 
 
 class Counted(Target):

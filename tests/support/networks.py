@@ -191,6 +191,35 @@ def detector(width: int = 8, classes: int = 6) -> onnx.ModelProto:
     return model
 
 
+def drawn(seed: int) -> onnx.ModelProto:
+    """A small network whose structure is drawn: convolutions, activations, sums and joins, some channels loud."""
+    random, sketch = np.random.default_rng(seed), Sketch(seed)
+    width, x, inside = int(random.integers(4, 9)), "x", 3
+    before, names = [], [f"conv{k}" for k in range(int(random.integers(4, 8)))]
+    for k, name in enumerate(names):
+        x = sketch.conv(x, name, inside, width, int(random.choice([1, 3])))
+        if random.random() < 0.7:
+            x = sketch.node(str(random.choice(["Relu", "Sigmoid", "Tanh"])), [x], f"act{k}")
+        kind, inside = random.random(), width
+        if kind < 0.25 and before:
+            x = sketch.node("Add", [x, before[int(random.integers(len(before)))]], f"add{k}")
+        elif kind < 0.45 and before:
+            x = sketch.node("Concat", [x, before[int(random.integers(len(before)))]], f"cat{k}", axis=1)
+            inside = 2 * width
+        if inside == width:
+            before.append(x)
+    x = sketch.node("Flatten", [sketch.node("GlobalAveragePool", [x], "pool")], "flatten")
+    weight = sketch.constant("fc.weight", sketch.random.normal(0, 0.3, (inside, 10)))
+    sketch.nodes.append(helper.make_node("Gemm", [x, weight], ["y"], name="fc"))
+    model = sketch.model({"x": ["n", 3, 8, 8]}, {"y": ["n", 10]})
+    for name in names:
+        if random.random() < 0.6:
+            channel, factor = int(random.integers(width)), float(10 ** random.uniform(0.5, 2))
+            loud = np.where(np.arange(width) == channel, factor, 1.0).astype(np.float32).reshape(-1, 1, 1, 1)
+            scale_constant(model, f"{name}.weight", lambda values, loud=loud: values * loud)
+    return model
+
+
 def _norm(sketch, x, name, width):
     scale = sketch.constant(f"{name}.scale", np.ones(width))
     shift = sketch.constant(f"{name}.shift", np.zeros(width))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 
 from trt_bisect.driver.recipes.local_search import FEW_UNITS, Goal, improved
 from trt_bisect.driver.recipes.lowering import lowered, orders, side_by_side, without_most
@@ -22,6 +23,8 @@ _MOST_HIGH = 32
 errors of all units matter, and those left are lowered by their number: log2(N) more plans."""
 FEW_NEEDED = 4
 """A larger set can be made cheaper as a rule. So it is not tried to show that each of its units is needed."""
+_PAIRS = 64
+"""The number of pairs that are tried at the end: all of them with up to eleven units."""
 _HOPE = 3.0
 """A set is measured if its estimated loss is at most so many budgets."""
 
@@ -38,6 +41,7 @@ class Cheapest:
         equals: other 1-minimal sets that cost the same within one per cent.
         near: other sets that were measured to meet the budget and cost little more, with their losses; none where there
             are few units, which are soon searched again.
+        unmoved: by unit of ``kept`` without which only moved scales miss, the loss with the scales as they are.
     """
 
     kept: Kept
@@ -45,6 +49,7 @@ class Cheapest:
     taken_back: dict[int, float]
     equals: tuple[Kept, ...] = ()
     near: Mapping[Kept, float] = field(default_factory=dict)
+    unmoved: Mapping[int, float] = field(default_factory=dict)
 
 
 def cheapest(
@@ -110,6 +115,30 @@ def surely_cheapest(space: Space, dearest: float = math.inf) -> Batches[Cheapest
         if known.meets(payable - {unit}):
             return None
     return _settled(known, (yield from reduced(known, kept)), [])
+
+
+def cheaper_few(space: Space, kept: Kept, alone: Sensitivities | None) -> Batches[list[Kept]]:
+    """Measures the single units, and pairs of them, that cost less than a set.
+
+    A search aims below the budget, and lower again where its sets miss in a check: then it passes over sets that only
+    just meet the budget.
+
+    Args:
+        space: the units to choose from, with the budget itself.
+        kept: the set; of singles, all that cost less are measured.
+        alone: of pairs, those that cost less and whose units have the largest gains are measured; None for no pairs.
+
+    Returns:
+        Those that meet the budget, the cheapest first.
+    """
+    known, price = MeasuredSets(space), space.price(kept)
+    yield from known.ask([one for unit in sorted(space.all) if space.price(one := frozenset({unit})) < price])
+    if alone is not None:
+        price = min([price, *(space.price(one) for one in known.losses if known.meets(one))])
+        pairs = [pair for pair in map(frozenset, combinations(sorted(space.all), 2)) if space.price(pair) < price]
+        pairs.sort(key=lambda pair: -sum(alone.gains[unit] for unit in pair))
+        yield from known.ask(pairs[:_PAIRS])
+    return sorted(filter(known.meets, known.losses), key=space.price)
 
 
 def _lowered_in(known: MeasuredSets, rankings: Sequence[Sequence[int]], dearest: float) -> Batches[list[Kept]]:

@@ -36,7 +36,7 @@ from trt_bisect.jobs.answer.search import (
     make_space,
     retuned,
 )
-from trt_bisect.jobs.answer.steps_back import another_that_holds, minimal, with_more_high
+from trt_bisect.jobs.answer.steps_back import another_that_holds, minimal, one_or_two, with_more_high
 from trt_bisect.jobs.answer.target import SimilarityTarget, Target
 from trt_bisect.jobs.answer.validation import Checked
 from trt_bisect.jobs.experiment import Experiment
@@ -147,6 +147,10 @@ class AnswerSearch:
         found, experiment, checked, aim = held
         if not found.meets or (self.space.has_many and not checked.meets(budget)):
             return self._answer(found, experiment, checked, aim, {})
+        if found.kept and self._by_similarity and self.alone.can_measure(self.space):
+            self.plans.preparation.progress.stage(_SEARCHING, None)
+            few = one_or_two(self.target, self.space, found, experiment, self.alone.known)
+            found, checked = few or (found, checked)
         checked = self._in_fp16(found, experiment, checked)
         found, checked, taken_back = minimal(self.plans, self.target, self.space, found, experiment, checked)
         return self._answer(found, experiment, checked, aim, taken_back)
@@ -370,6 +374,7 @@ class AnswerSearch:
             checked=checked,
             aim=aim,
             equals=found.equals,
+            unmoved=found.unmoved,
             unseen=unseen,
             unseen_inputs=unseen_given,
             plain=plans.plain(plan, experiment) if plans.switches else None,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from trt_bisect.analyzer.judge import Rule
 from trt_bisect.builder.base import EMULATED
+from trt_bisect.results.answer import NUDGED
 from trt_bisect.results.figure_text import figure_text
 from trt_bisect.support.figures import percent
 
@@ -30,6 +31,7 @@ class Grounds:
         arithmetic: ``emulated`` or ``measured``.
         meets: the recipe holds on all inputs given.
         culprits: by name, the loss with that culprit taken back to INT8; None if that plan cannot be run.
+        unmoved: by name of those that only moved scales make culprits, the loss with the scales as they are.
         losses: by setting of the engine, the largest loss of the recipe on all inputs.
         followers: this loss with the layers that only follow rounding too; None if it was not measured.
         margin: the share of the loss allowed that the recipe had to leave unused.
@@ -55,6 +57,7 @@ class Grounds:
     followers_round: bool = False
     low: str = "INT8"
     ran: str = ""
+    unmoved: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def worst(self) -> float:
@@ -134,11 +137,12 @@ def _culprits(grounds: Grounds, rule: Rule) -> Iterator[str]:
     weak = [
         (name, loss)
         for name, loss in grounds.culprits.items()
-        if loss is not None and math.isfinite(loss) and loss - allowed <= noise * loss
+        if loss is not None and math.isfinite(loss) and (name in grounds.unmoved or loss - allowed <= noise * loss)
     ]
     for name, loss in weak[:_MOST_NAMED]:
+        still = f"{grounds.unmoved[name]:.3g}, and with {NUDGED} " if name in grounds.unmoved else ""
         yield (
-            f"'{name}' is a culprit by less than the noise: taken back to {grounds.low}, the largest loss is "
+            f"'{name}' is a culprit by less than the noise: taken back to {grounds.low}, the largest loss is {still}"
             f"{loss:.3g} of {allowed:.3g} allowed."
         )
     if len(weak) > _MOST_NAMED:

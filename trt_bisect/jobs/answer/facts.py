@@ -165,6 +165,7 @@ def grounds_of(answer: Answer) -> Grounds:
     builder, rule, followers = experiment.builder, experiment.rule, answer.followers
     version = builder.versions.get(builder.engine, "")
     loss = None if followers is None else rule.loss(followers)
+    names = {unit: experiment.network.layers[space.units[unit][0]].name for unit in answer.taken_back}
     return Grounds(
         given=len(answer.counting),
         judged=answer.judged,
@@ -172,9 +173,8 @@ def grounds_of(answer: Answer) -> Grounds:
         engine=f"{builder.engine} {version}".strip(),
         arithmetic=builder.arithmetic,
         meets=answer.meets,
-        culprits={
-            experiment.network.layers[space.units[unit][0]].name: lost for unit, lost in answer.taken_back.items()
-        },
+        culprits={names[unit]: lost for unit, lost in answer.taken_back.items()},
+        unmoved={names[unit]: lost for unit, lost in answer.unmoved.items()},
         losses=answer.checked.losses,
         followers=None if followers is None else math.inf if loss is None else loss,
         margin=answer.margin.share,

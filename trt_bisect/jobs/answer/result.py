@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from trt_bisect.driver.recipes.search_space import Space
 from trt_bisect.driver.suspects.search import Loss
@@ -38,6 +38,7 @@ class Answer:
         refused: the largest cost allowed for a recipe with the margin, if none was found; None otherwise.
         half_gain: a plan that gives up at most half of INT8's gain, if the recipe gives up more; None otherwise.
         equals: other sets of units that cost the same.
+        unmoved: see ``Cheapest``.
         unseen: the recipe on unseen inputs; None without such inputs.
         unseen_inputs: the unseen inputs.
         plain: the recipe's file on all inputs in ONNX Runtime with default options; None where that is the same.
@@ -58,6 +59,7 @@ class Answer:
     checked: Checked
     aim: float
     equals: tuple[frozenset[int], ...] = ()
+    unmoved: Mapping[int, float] = field(default_factory=dict)
     unseen: Trial | None = None
     unseen_inputs: GivenInputs | None = None
     followers: Trial | None = None

@@ -6,17 +6,18 @@ import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
-from trt_bisect.driver.recipes.cheapest import Cheapest
+from trt_bisect.driver.recipes.cheapest import Cheapest, cheaper_few
 from trt_bisect.driver.recipes.lowering import lowered
-from trt_bisect.driver.recipes.search_space import Kept, MeasuredSets, Space
+from trt_bisect.driver.recipes.search_space import Kept, MeasuredSets, Sensitivities, Space
 from trt_bisect.driver.suspects.search import Loss, drive
 from trt_bisect.jobs.answer.plans import AnswerPlans
 from trt_bisect.jobs.answer.target import Target
 from trt_bisect.jobs.answer.validation import Checked
 from trt_bisect.jobs.experiment import Experiment
 from trt_bisect.precision import PrecisionPlan
-from trt_bisect.results.answer import OWN
+from trt_bisect.results.answer import NUDGED, OWN
 
 _GROUPS = 64
 """A larger set of many units is first taken back in groups: so many, each of which may stay high as a whole."""
@@ -46,6 +47,27 @@ def another_that_holds(
     """
     allowed = [kept for kept in found.near if space.cost(kept) <= dearest]
     for kept in sorted(allowed, key=lambda kept: (max(found.near[kept], aim), space.price(kept)))[:_OTHERS]:
+        checked = target.check(experiment, space.plan(kept))
+        if checked.meets(target.budget):
+            return replace(found, kept=kept, equals=(), near={}), checked
+    return None
+
+
+def one_or_two(
+    target: Target, space: Space, found: Cheapest, experiment: Experiment, alone: Sensitivities | None
+) -> tuple[Cheapest, Checked] | None:
+    """Returns the cheapest single unit or pair that holds in all settings and costs less than a set; None without one.
+
+    Args:
+        target: judges plans.
+        space: the units to choose from.
+        found: the set, which holds.
+        experiment: the experiment with its ranges.
+        alone: see ``cheaper_few``.
+    """
+    if len(found.kept) < 2 and space.cost(found.kept) <= min(space.costs):
+        return None
+    for kept in drive(cheaper_few(space, found.kept, alone), partial(target.losses, ranges=experiment.ranges)):
         checked = target.check(experiment, space.plan(kept))
         if checked.meets(target.budget):
             return replace(found, kept=kept, equals=(), near={}), checked
@@ -98,14 +120,14 @@ def minimal(
         checked: the check of the set.
 
     Returns:
-        The set, its check, and by unit the loss without it; None if that plan cannot be run. With many units some have
-        none: they stay high, and no step back that was left showed that they must.
+        The set with ``unmoved``, its check, and by unit the loss without it; None if that plan cannot be run. With many
+        units some have none: they stay high, and no step back that was left showed that they must.
     """
     kept, left = found.kept, float(_STEPS) if space.has_many else math.inf
     if space.has_many and len(kept) > _GROUPS:
         kept, checked = _without_groups(target, space, kept, experiment)
     order = sorted(kept, key=lambda unit: -space.costs[unit])
-    waiting, taken_back, in_check = deque(order), dict[int, Loss](), set[int]()
+    waiting, taken_back, in_check, unmoved = deque(order), dict[int, Loss](), set[int](), dict[int, float]()
     while waiting and left > 0:
         unit, left = waiting.popleft(), left - 1
         plan = space.plan(kept - {unit})
@@ -118,15 +140,17 @@ def minimal(
         if not other.meets(space.budget):
             taken_back[unit] = max(other.losses.values())
             in_check.add(unit)
+            if [*other.losses][-1] == NUDGED and len(other.losses) > 1:
+                unmoved[unit] = max(loss for setting, loss in other.losses.items() if setting != NUDGED)
         elif may_go:
             kept, checked = kept - {unit}, other
             waiting.extend(taken_back)
-            taken_back, in_check = {}, set()
+            taken_back, in_check, unmoved = {}, set(), {}
         left -= _ENGINE * (OWN in other.losses)
     in_search = [unit for unit in taken_back if unit not in in_check]
     taken_back |= _without_each(plans, target, space, kept, in_search, experiment)
     measured = {unit: taken_back[unit] for unit in order if unit in taken_back}
-    return replace(found, kept=kept, meets=checked.meets(space.budget)), checked, measured
+    return replace(found, kept=kept, meets=checked.meets(space.budget), unmoved=unmoved), checked, measured
 
 
 def _without_each(
