@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import argparse
 import io
+import json
+import math
 import os
 import resource
 import shutil
@@ -56,10 +58,11 @@ class Job:
 
 
 class Took(NamedTuple):
-    """The seconds of a run, and those of the processor in all its threads."""
+    """The seconds of a run, those of the processor in all its threads, and the plans that it measured."""
 
     seconds: float
     processor: float
+    plans: float
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -81,7 +84,10 @@ def measure(asked: argparse.Namespace, console: Console) -> list[dict[str, Any]]
         medians = {tree: Took(*map(statistics.median, zip(*runs[tree], strict=True))) for tree in TREES}
         ratios = [now / before for now, before in zip(medians["now"], medians["before"], strict=True)]
         rows.append({"network": job.name, "runs": runs, "ratio": ratios[0], "processor ratio": ratios[1]})
-        console.print(f"{job.name}: {ratios[0]:.2f} times, of the processor {ratios[1]:.2f} times")
+        console.print(
+            f"{job.name}: {ratios[0]:.2f} times, of the processor {ratios[1]:.2f} times, "
+            f"plans {medians['before'].plans:.0f} and {medians['now'].plans:.0f}"
+        )
     console.print(table(rows, asked.before))
     return rows
 
@@ -140,11 +146,11 @@ def timed(tree: Path, job: Job, timeout_s: float) -> Took:
             command, check=False, capture_output=True, cwd=tree, env=environment, timeout=timeout_s, text=True
         )
     except subprocess.TimeoutExpired:
-        return Took(float("inf"), float("inf"))
-    took = Took(time.perf_counter() - began, _processor() - used)
+        return Took(math.inf, math.inf, math.nan)
+    seconds, processor = time.perf_counter() - began, _processor() - used
     if done.returncode not in (0, 1):
         raise SystemExit(f"trt-bisect run failed on {job.name} in {tree}: {done.stderr}")
-    return took
+    return Took(seconds, processor, json.loads((folder / "report.json").read_text())["plans"])
 
 
 def _processor() -> float:
