@@ -140,7 +140,7 @@ def test_a_command_fixes_options_that_it_does_not_have():
 
 def test_suggested_commands_repeat_all_options_but_where_it_writes():
     tensors = {"save_tensors", "max_size", "polygraphy_json"}
-    apart = {"output", "tensorboard", "tensorboard_channels", "progress"} | tensors
+    apart = {"output", "tensorboard", "tensorboard_channels", "progress", "time_limit"} | tensors
     assert {info.name for info in RunOptions.declared() if not info.repeated} == apart
 
 

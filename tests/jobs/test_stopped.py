@@ -121,7 +121,8 @@ threshold = 0.9
 """
         )
         process = begin("regress", "--config", "suite.toml")
-    ended(process, signal.SIGTERM)
+    out, _ = ended(process, signal.SIGTERM)
+    assert ("STOPPED" in out) == (tmp_path / "out/report.json").exists() == (command == "run")
     trials = journaled(tmp_path)
     assert trials
     assert {trial["outcome"] for trial in trials} == {"measured"}

@@ -134,7 +134,7 @@ def _constant(name: str, arrays: Sequence[np.ndarray]) -> str:
 def _on_worst_input(figures: OutputFigures) -> tuple[float | None, float | None]:
     """Returns SQNR without the mean, and cosine, on the input with the worst cosine."""
     values = figures.values
-    if "cosine" in values and figures.inputs:
+    if "cosine" in values and "centered_sqnr" in figures.inputs:
         place = figures.inputs["cosine"].index(values["cosine"])
         return figures.inputs["centered_sqnr"][place], values["cosine"]
     return values.get("centered_sqnr"), values.get("cosine")

@@ -27,9 +27,10 @@ def run_command(
     """Find the layers that lose the accuracy, print them, and write the plan that restores it.
 
     Exit codes: 0 full INT8 meets the threshold; 1 it does not, the culprits are named; 2 bad use or input; 3 nothing
-    could be measured, or full INT8 ran out of memory or time; 130 interrupted, the same command goes on.
+    could be measured, or full INT8 ran out of memory or time; 130 interrupted: the verdict so far is printed and
+    written, and the same command goes on.
     """
-    from trt_bisect.jobs.run.run import run_with
+    from trt_bisect.jobs.run.run import StoppedRun, run_with
     from trt_bisect.report.page.render import PAGE
     from trt_bisect.report.screen.advice import print_advice
     from trt_bisect.report.screen.run import console_for_reports, print_report, print_verdict
@@ -37,7 +38,14 @@ def run_command(
     options = in_folder(options, model)
     folder = Path(str(options.output))
     command = shlex.join(["trt-bisect", *sys.argv[1:]])
-    report = run_with(model, replace(options, progress=display.progress()), command)
+    try:
+        report = run_with(model, replace(options, progress=display.progress()), command)
+    except StoppedRun as stop:
+        if display.as_json:
+            display.print_json(stop.report.to_json())
+        else:
+            print_verdict(stop.report, console_for_reports())
+        raise
     if display.as_json:
         display.print_json(report.to_json())
         raise typer.Exit(report.exit_code)

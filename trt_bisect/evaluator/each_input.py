@@ -127,6 +127,20 @@ class EachInput:
         """Returns the losses of a plan on the inputs that it was run on, by their places."""
         return {place: loss.share for place, loss in self._known(self._canonical(plan)).items()}
 
+    def meeting(self, among: Collection[int]) -> list[PrecisionPlan]:
+        """Returns the plans that were run on some inputs, all of them, and meet the budget there."""
+        return [
+            plan
+            for plan, losses in self._found.items()
+            if losses.keys() >= set(among)
+            and self._loss({place: losses[place] for place in among}, among) <= self._budget
+        ]
+
+    def least_loss(self, plan: PrecisionPlan, among: Sequence[int]) -> float | None:
+        """Returns the loss that a plan has on some inputs at least, as far as it was run; None if it was not."""
+        plan = self._canonical(plan)
+        return self._largest(plan, among) if self._known(plan) else None
+
     def without_margin(self, plan: PrecisionPlan) -> float:
         """Returns the loss of a plan on the inputs that it was run on, whatever margin it has to leave."""
         known = self._known(self._canonical(plan))

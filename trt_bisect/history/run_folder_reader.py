@@ -153,7 +153,7 @@ def _run_reports(folder: Path, manifest: RunManifest | None, report: Report | No
     if report is not None:
         is_answered = manifest is not None and not report.started and manifest.answered_by(report)
         started = manifest.started if manifest and is_answered else report.started or _begun(folder / REPORT, report)
-        yield StoredReport(report, FINISHED, _time(started))
+        yield StoredReport(report, INTERRUPTED if report.stopped == INTERRUPTED else FINISHED, _time(started))
     if manifest is not None and manifest.started != started:
         yield StoredReport(manifest.blank, RUNNING if runs_in(folder) else INTERRUPTED, _time(manifest.started))
 

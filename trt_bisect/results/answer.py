@@ -101,6 +101,7 @@ class AnswerFacts:
         aim: the loss that the search aimed at; less than the budget where a recipe missed in another setting.
         margin: the share of the loss allowed that a recipe had to leave unused on the inputs given.
         spared: the number of inputs that may use the margin.
+        not_done: what was not done because the run was stopped, a clause each; empty if it came to its end.
         confidence: sentences on what the verdict rests on: inputs, arithmetic, noise, layers that only follow. The
             words of a sentence before its first colon are its short form.
     """
@@ -118,6 +119,7 @@ class AnswerFacts:
     half_gain: PlanFigures | None = None
     doubts: tuple[str, ...] = ()
     confidence: tuple[str, ...] = ()
+    not_done: tuple[str, ...] = ()
 
     @property
     def rests_on(self) -> str:
@@ -136,5 +138,5 @@ class AnswerFacts:
         equals = tuple(tuple(names) for names in record["equals"])
         if (half := record.get("half_gain")) is not None:
             half = checked(PlanFigures(**{**half, "high": tuple(half["high"])}))
-        texts = {name: tuple(record.get(name, ())) for name in ("doubts", "confidence")}
+        texts = {name: tuple(record.get(name, ())) for name in ("doubts", "confidence", "not_done")}
         return checked(cls(**{**record, **held, **texts, "calibrators": rows, "equals": equals, "half_gain": half}))

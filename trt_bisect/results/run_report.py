@@ -69,6 +69,7 @@ class Report(WithRecipe):
         next_command: the command that uses the recipe, or that searches on; empty without a folder, and in older
             reports.
         low: the low precision in question; ``int8`` in the names of plans and columns stands for it.
+        stopped: ``interrupted`` or ``time limit`` for a run that was stopped before its end; the same command goes on.
         overflows: the first tensors that leave the range of FP16 or BF16 with all layers in it.
         files: the files of the recipe; None in a report read from a file.
         graph: the value of ``network_facts``; None in a report read from a file.
@@ -119,6 +120,7 @@ class Report(WithRecipe):
     next_command: str = ""
     low: str = str(Precision.INT8)
     overflows: tuple[Overflow, ...] = ()
+    stopped: str = ""
     accuracy: Mapping[str, float | None] | None = None
     files: RecipeFiles | None = field(default=None, repr=False, compare=False)
     graph: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)

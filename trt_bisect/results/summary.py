@@ -20,6 +20,9 @@ from trt_bisect.support.figures import percent
 LARGEST_STEPS = 5
 DOUBTED = "DOUBTED"
 DATA, PART = "DATA", "PART"
+INTERRUPTED, TIME_LIMIT = "interrupted", "time limit"
+"""The ways in which a run is stopped before its end."""
+UNEXPLAINED = "the causes were not looked for"
 _NAMED = 4
 """The number of layers that a line of the summary names; the report has all of them."""
 TOO_DEAR = 0.5
@@ -71,6 +74,8 @@ def summary(
     misses = f"misses the threshold of {threshold}: {figure}"
     lines = [f"{FAILS.upper()}: full {low} {'could not be built or run.' if measured.full.failed else misses}"]
     lines += _base_alone(network, rule, measured.curve.nothing)
+    if not recipe.meets and answer.not_done:
+        return "\n".join(lines)
     if not recipe.meets:
         lines.append(
             f"NO RECIPE: No plan that was tried meets the threshold. The best one, with {_left_high(network, recipe)}, "
@@ -208,15 +213,15 @@ def _blamed(network: Network, rule: Rule, recipe: Recipe, findings: Findings, le
         yield f"CULPRITS: {listed(names, _NAMED)} are the culprits: {taken_back}."
     if recipe.untested:
         also = listed([network.layers[k].name for k in recipe.untested], _NAMED)
-        limited = f"in a network this large, steps back to {low} are limited"
-        yield f"NOT TESTED: {also} stay high too and were not shown to be needed: {limited}."
+        limits = "in a network this large, and in a run that was stopped, steps back are limited"
+        yield f"NOT TESTED: {also} stay high too and were not shown to be needed: {limits}."
     others = {*recipe.culprits, *recipe.untested}
     unbuilt = [network.layers[k].name for k in recipe.kept if k not in others]
     if unbuilt:
         yield (
             f"NOT JUDGED: {listed(unbuilt, _NAMED)} could not be judged: no engine with it in {low} could be measured."
         )
-    if names and not findings.suspects:
+    if names and findings.steps and not findings.suspects:
         yield f"SPREAD: {_accumulates(network, rule, findings)}"
 
 
@@ -253,6 +258,17 @@ def _layers_high(recipe: Recipe) -> str:
     """The number of layers left high and their precision, such as ``2 layers in FP32``."""
     kinds = sorted({str(recipe.plan.precisions[k]).upper() for k in recipe.kept})
     return f"{len(recipe.kept)} {'layer' if len(recipe.kept) == 1 else 'layers'} in {' and '.join(kinds)}"
+
+
+def stopped_line(stopped: str, not_done: Sequence[str]) -> str:
+    """Returns the line on a run that was stopped.
+
+    Args:
+        stopped: see ``Report.stopped``.
+        not_done: what was not done, a clause each.
+    """
+    by = "--time-limit ended the run" if stopped == TIME_LIMIT else "the run was interrupted"
+    return f"STOPPED: {by}: {'; '.join(not_done)}. The same command goes on from here."
 
 
 def memory_notes(trials: Iterable[Trial]) -> list[str]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from time import perf_counter
 from typing import Any, Protocol
 
@@ -41,6 +43,56 @@ class Silent:
 
     def close(self) -> None:
         """Does nothing."""
+
+
+class TimeUp(BaseException):
+    """The time limit of a run is over. Like Ctrl-C, it goes through everything that handles errors."""
+
+
+class TimeLimited:
+    """Another display, which raises TimeUp at every step or stage after a time, except where it is ``lifted``.
+
+    Args:
+        shown: the other display.
+        seconds: the time from now on.
+    """
+
+    def __init__(self, shown: Progress, seconds: float) -> None:
+        self._shown = shown
+        self._ends = perf_counter() + seconds
+        self.is_lifted = False
+
+    def stage(self, title: str, total: int | None) -> None:
+        """Begins a stage."""
+        self._check()
+        self._shown.stage(title, total)
+
+    def step(self, what: str, size: int = 1) -> None:
+        """Begins a step."""
+        self._check()
+        self._shown.step(what, size)
+
+    def say(self, text: str) -> None:
+        """Shows a permanent line."""
+        self._shown.say(text)
+
+    def close(self) -> None:
+        """Ends the display."""
+        self._shown.close()
+
+    def _check(self) -> None:
+        if perf_counter() > self._ends and not self.is_lifted:
+            raise TimeUp
+
+
+@contextmanager
+def lifted(shown: Progress) -> Iterator[None]:
+    """Within it, no time limit ends what a display shows: the last steps of a run, which belong to its verdict."""
+    if isinstance(shown, TimeLimited):
+        shown.is_lifted = True
+    yield
+    if isinstance(shown, TimeLimited):
+        shown.is_lifted = False
 
 
 class RichProgress:

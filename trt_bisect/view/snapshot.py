@@ -77,7 +77,8 @@ class RunFolder:
             when = began or (report.started if report else 0.0) or self._ended()
             return Snapshot(report or empty_report(self.path.name), status, progress, when, report is not None)
         if report is not None and manifest.answered_by(report) and (running is None or self._is_newer()):
-            return Snapshot(report, FINISHED if running is None else RUNNING, progress, manifest.started, whole=True)
+            ended = INTERRUPTED if report.stopped == INTERRUPTED else FINISHED
+            return Snapshot(report, ended if running is None else RUNNING, progress, manifest.started, whole=True)
         status = INTERRUPTED if running is None else RUNNING
         return Snapshot(self._so_far(manifest), status, progress, manifest.started, whole=False)
 

@@ -15,6 +15,7 @@ from trt_bisect.driver.recipes.search_space import Kept, Sensitivities, Space
 from trt_bisect.driver.recipes.within_budget import within
 from trt_bisect.driver.suspects.search import Loss, drive
 from trt_bisect.evaluator.each_input import NO_MARGIN
+from trt_bisect.evaluator.trial import Trial
 from trt_bisect.jobs.answer.each_alone import EachAlone
 from trt_bisect.jobs.answer.half_gain import half_gain
 from trt_bisect.jobs.answer.inputs import answer_inputs, unseen_inputs
@@ -42,8 +43,9 @@ from trt_bisect.jobs.answer.validation import Checked
 from trt_bisect.jobs.experiment import Experiment
 from trt_bisect.jobs.followers import with_rounded_followers
 from trt_bisect.jobs.preparation import Preparation
-from trt_bisect.results.answer import OWN
-from trt_bisect.results.summary import TOO_DEAR
+from trt_bisect.precision import PrecisionPlan
+from trt_bisect.results.answer import DECIDING, OFF, OWN
+from trt_bisect.results.summary import TOO_DEAR, over_inputs
 
 _SEARCHING = "Searching for the cheapest recipe"
 _JUDGED_AT_FIRST = 8
@@ -59,6 +61,8 @@ _SAFETY = 0.95
 _CLOSER, _CLOSEST = 0.98, 0.8
 """After a miss that no new input explains, the aim is lowered by the miss and by ``_CLOSER``, to ``_CLOSEST`` at least:
 a rounding that flips can make one loss many times as large, which says nothing about the others."""
+_CHECKED_AT_END = 4
+"""When the time is over, so many sets that hold on the judged inputs are checked on all."""
 _FOR_MARGIN = 2.0
 """A recipe with a margin may cost so many times as much as one without: see the figures in ``docs/benchmarks.md``."""
 
@@ -93,6 +97,7 @@ class AnswerSearch:
     single_scales: bool = field(default=True, init=False)
     fp16: Costs | None = field(default=None, init=False)
     tried: tuple[CalibratorTried, ...] = field(default=(), init=False)
+    space: Space = field(init=False)
     refused: float | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -107,6 +112,8 @@ class AnswerSearch:
         """
         plans, own = self.plans, self.experiment.ranges
         self.space = space or make_space(plans)
+        if plans.switches:
+            self._say_full()
         plans.judged = self._worst_inputs(_JUDGED_FOR_RANGES)
         candidates = plans.preparation.data.candidates if self.space.units else ()
         others = [ranges for ranges in candidates if ranges.origin != own.origin]
@@ -115,11 +122,28 @@ class AnswerSearch:
         self.take_ranges(ranges)
         return self.experiment
 
+    def _say_full(self) -> None:
+        """Measures full INT8 on all inputs with the first ranges, so that it is known whatever happens, and says it."""
+        plans, experiment, rule = self.plans, self.experiment, self.experiment.rule
+        trial = plans.whole(plans.full, experiment, plans.inputs.given, "all inputs")
+        value, by_input = rule.similarity(trial), rule.by_input(trial)
+        figure = "no figure" if value is None else rule.metric.text(value)
+        over = over_inputs(None if by_input is None else by_input.facts(), rule.metric.text)
+        low, origin = experiment.network.low, experiment.ranges.origin
+        ranges = f" with ranges of {origin}" if low.needs_ranges else ""
+        plans.preparation.progress.say(f"Full {low.title}{ranges}: {figure}{over}")
+
     def take_ranges(self, ranges: Ranges) -> None:
         """Goes on with other ranges."""
         if ranges.digest() != self.experiment.ranges.digest():
             changed = self.plans.preparation.with_ranges(self.experiment, ranges)
-            self.experiment = self.plans.preparation.in_pieces(changed)
+            self._go_on_with(self.plans.preparation.in_pieces(changed))
+
+    def _go_on_with(self, experiment: Experiment) -> None:
+        """Takes an experiment with other ranges; full INT8 is known with them too, wherever the search is stopped."""
+        if self.plans.switches:
+            self.plans.whole(self.plans.full, experiment, self.plans.inputs.given, "all inputs")
+        self.experiment = experiment
 
     def _worst_inputs(self, count: int) -> list[int]:
         counting = self.plans.inputs.counting
@@ -145,6 +169,8 @@ class AnswerSearch:
         self.plans.join(checked.missed)
         held = self._with_margin(suspects) if self.plans.margin.share else self._held(suspects)
         found, experiment, checked, aim = held
+        if experiment is not self.experiment:
+            self._go_on_with(experiment)
         if not found.meets or (self.space.has_many and not checked.meets(budget)):
             return self._answer(found, experiment, checked, aim, {})
         if found.kept and self._by_similarity and self.alone.can_measure(self.space):
@@ -179,6 +205,109 @@ class AnswerSearch:
         back = measure([self.space.plan(kept - {unit}) for unit in units])
         taken_back = dict(zip(units, back, strict=True))
         return self._answer(found, experiment, checked, target.budget, taken_back)
+
+    def so_far(self, *, measures: bool) -> Answer | None:
+        """Returns the answer of a search that was stopped; None if full INT8 is not known on all inputs.
+
+        The recipe is the cheapest plan that holds on all inputs given. Its layers that were not taken back are
+        ``untested``.
+
+        Args:
+            measures: plans that hold on the inputs judged so far are checked, and layers are added to them until a plan
+                holds. Otherwise nothing is measured: the recipe has to be known to hold, in one setting at least.
+        """
+        plans, given = self.plans, self.plans.inputs.given
+        if measures:
+            plans.whole(plans.full, self.experiment, given, "all inputs")
+        if plans.known(plans.full, self.experiment) is None:
+            return None
+        plans.leave(NO_MARGIN)
+        self.space = replace(self.space, budget=plans.experiment.rule.budget)
+        found, experiment, checked = self._holding(measures=measures)
+
+        def trial(plan: PrecisionPlan) -> Trial | None:
+            known = plans.known(plan, experiment)
+            return plans.whole(plan, experiment, given, "all inputs") if measures else known
+
+        full, restored = trial(plans.full) or plans.known(plans.full, self.experiment), trial(self._plan(found))
+        assert full is not None
+        assert restored is not None
+        answer = Answer(
+            experiment=experiment,
+            space=self.space,
+            kept=found.kept,
+            meets=found.meets,
+            full=full,
+            restored=restored,
+            taken_back=self._taken_back(found.kept, experiment) if found.meets else {},
+            tried=self.tried,
+            given=given,
+            counting=plans.inputs.counting,
+            judged=len(plans.judged),
+            checked=checked,
+            aim=self.space.budget,
+        )
+        return replace(answer, not_done=tuple(self._not_done(answer)))
+
+    def _plan(self, found: Cheapest) -> PrecisionPlan:
+        return self.space.plan(found.kept)
+
+    def _holding(self, *, measures: bool) -> tuple[Cheapest, Experiment, Checked]:
+        """Returns the cheapest set that holds on all inputs given, as far as it is known; see ``so_far``.
+
+        Without one it is the empty set, which does not hold.
+        """
+        plans, counting = self.plans, self.plans.inputs.counting
+        tried = (self.experiment.ranges, *(one.ranges for one in self.tried), *plans.preparation.data.candidates)
+        by_digest = {ranges.digest(): ranges for ranges in tried}
+        sets = [
+            (self._kept_high(plan), ranges)
+            for ranges in by_digest.values()
+            for plan in plans.meeting(ranges, counting if not measures else plans.judged or counting)
+        ]
+        sets.sort(key=lambda one: self.space.price(one[0]))
+        for kept, ranges in sets[:_CHECKED_AT_END] if measures else sets:
+            experiment, plan = plans.with_ranges(ranges), self.space.plan(kept)
+            checked = self.target.check(experiment, plan) if measures else self._as_known(plan, experiment)
+            if checked.meets(self.space.budget):
+                return Cheapest(kept, True, {}), experiment, checked
+        kept, ranges = sets[0] if sets else (frozenset[int](), self.experiment.ranges)
+        experiment = plans.with_ranges(ranges)
+        if not measures:
+            return Cheapest(frozenset(), False, {}), self.experiment, self._as_known(plans.full, self.experiment)
+        found, checked = with_more_high(self.target, self.space, Cheapest(kept, True, {}), experiment)
+        return replace(found, meets=checked.meets(self.space.budget)), experiment, checked
+
+    def _kept_high(self, plan: PrecisionPlan) -> Kept:
+        return frozenset(unit for unit, layers in enumerate(self.space.units) if plan.lowered.isdisjoint(layers))
+
+    def _as_known(self, plan: PrecisionPlan, experiment: Experiment) -> Checked:
+        """Returns the check of a plan in the settings in which it is known on all inputs; nothing is measured."""
+        plans, rule = self.plans, experiment.rule
+        trial = plans.known(plan, experiment)
+        loss = math.inf if trial is None else rule.loss(trial)
+        of_engine = trial is not None and trial.builds > 0
+        return Checked({OWN if of_engine else OFF: math.inf if loss is None else loss})
+
+    def _taken_back(self, kept: Kept, experiment: Experiment) -> dict[int, Loss]:
+        """Returns by unit of a set the loss without it, where it is known to miss."""
+        evaluator, counting = self.plans.each(experiment.ranges), self.plans.inputs.counting
+        losses = {unit: evaluator.least_loss(self.space.plan(kept - {unit}), counting) for unit in sorted(kept)}
+        return {unit: loss for unit, loss in losses.items() if loss is not None and loss > self.space.budget}
+
+    def _not_done(self, answer: Answer) -> Iterator[str]:
+        """Yields what a stopped search did not do."""
+        if not answer.meets:
+            yield "no recipe was found yet"
+        elif answer.kept:
+            yield "the recipe was not shown to be the cheapest"
+        if answer.untested:
+            yield f"{len(answer.untested)} of its {len(answer.high)} layers were not tested by taking them back"
+        missing = [name for name in DECIDING if name not in answer.checked.losses] if answer.meets else []
+        if missing and self.plans.switches:
+            yield f"the recipe was not checked with {' and '.join(missing)}"
+        if self.plans.preparation.data.unseen is not None:
+            yield "unseen inputs were not measured"
 
     def sensitivities(self) -> Sensitivities | None:
         """Returns the loss and the gain of each unit; None where they cannot be measured."""
@@ -311,7 +440,8 @@ class AnswerSearch:
                 bound = min(dearest, space.cost(found.kept))
                 other = search(partial(self.target.losses, ranges=one.ranges), dearest=bound)
                 if other.meets and space.price(other.kept) < space.price(found.kept):
-                    found, self.experiment = other, self.plans.with_ranges(one.ranges)
+                    found = other
+                    self._go_on_with(self.plans.with_ranges(one.ranges))
         return found
 
     def _with_single_scales(self, found: Cheapest, checked: Checked, aim: float) -> Searched:

@@ -22,7 +22,7 @@ from trt_bisect.results.search_result import Curve, Measured, Recipe
 
 ANOTHER_READER = "its rounded tensor has another {low} reader, so that keeping it high saves little"
 COVERED = "the culprits that stay high make up for it: with them high, it can stay in {low}"
-UNTESTED = "it stays high, but was not shown to be needed: steps back are limited in a network this large"
+UNTESTED = "it stays high, but was not shown to be needed: it was not taken back"
 CANCELLED = "later layers cancel its error: kept high alone, it does not make full {low} better"
 
 
@@ -97,6 +97,7 @@ def answer_facts(answer: Answer) -> AnswerFacts:
         half_gain=_half_gain(answer),
         doubts=tuple(_doubts(answer, unseen)) if answer.meets else (),
         confidence=confidence(grounds, rule),
+        not_done=answer.not_done,
     )
 
 

@@ -24,7 +24,7 @@ from trt_bisect.evaluator.each_input import NO_MARGIN, EachInput, Margin
 from trt_bisect.evaluator.given_inputs import GivenInputs
 from trt_bisect.evaluator.inferences import InputLoss, Judged
 from trt_bisect.evaluator.runners import Runner, SwitchRunner, WholeRunner, switch_session
-from trt_bisect.evaluator.trial import Cost, Trial
+from trt_bisect.evaluator.trial import MEASURED, Cost, OutputFigures, Trial
 from trt_bisect.evaluator.trial_key import TrialKey
 from trt_bisect.jobs.answer.inputs import AnswerInputs
 from trt_bisect.jobs.experiment import Experiment
@@ -266,6 +266,32 @@ class AnswerPlans:
         kind, builder = ("whole", experiment.builder) if followers is None else ("followers", followers)
         return self._kept(kind, plan, experiment, given, name, lambda: builder.build(plan))
 
+    def known(self, plan: PrecisionPlan, experiment: Experiment) -> Trial | None:
+        """Returns the trial of a plan on all inputs as far as it is known; nothing is measured.
+
+        Returns:
+            The trial of its own engine, or one that is made of its losses on single inputs; None without both.
+        """
+        plan = experiment.whole.canonical(plan)
+        trial = self.experiment.store.find(self._key("whole", plan, experiment, self.inputs.given))
+        evaluator = self._by_ranges.get(experiment.ranges.digest())
+        if trial is not None or evaluator is None:
+            return trial
+        losses, rule, places = evaluator.by_place(plan), experiment.rule, range(len(self.inputs.given))
+        if not losses.keys() >= set(self.inputs.counting):
+            return None
+        value, metric = rule.metric.value, rule.metric.name
+        by_input = tuple(value(losses[place]) if place in losses else None for place in places)
+        worst = {metric: value(evaluator.without_margin(plan))}
+        name = (*rule.outputs, *(spec.name for spec in experiment.network.outputs))[0]
+        figures = OutputFigures(worst, inputs={metric: by_input} if len(by_input) > 1 else {})
+        return Trial(self._key("whole", plan, experiment, self.inputs.given), MEASURED, {name: figures}, builds=0)
+
+    def meeting(self, ranges: Ranges, among: Sequence[int]) -> list[PrecisionPlan]:
+        """Returns the plans with some ranges that were measured to meet the budget on some inputs, all of them."""
+        evaluator = self._by_ranges.get(ranges.digest())
+        return [] if evaluator is None else evaluator.meeting(among)
+
     def plain(self, plan: PrecisionPlan, experiment: Experiment) -> Trial | None:
         """Returns the trial of the recipe's file on all inputs in ONNX Runtime with default options.
 
@@ -288,7 +314,7 @@ class AnswerPlans:
         build: Callable[[], Engine],
     ) -> Trial:
         """Returns the trial of a plan on one engine; it is measured once."""
-        key = TrialKey(plan.key(), f"inputs {given.digest[:12]} {experiment.ranges.digest()[:12]} {kind}").text
+        key = self._key(kind, plan, experiment, given)
         store = self.experiment.store
         known = store.find(key)
         if known is None:
@@ -298,6 +324,9 @@ class AnswerPlans:
             known = self._measured(key, build, given)
             store.keep(known)
         return known
+
+    def _key(self, kind: str, plan: PrecisionPlan, experiment: Experiment, given: GivenInputs) -> str:
+        return TrialKey(plan.key(), f"inputs {given.digest[:12]} {experiment.ranges.digest()[:12]} {kind}").text
 
     def _measured(self, key: str, build: Callable[[], Engine], given: GivenInputs) -> Trial:
         try:

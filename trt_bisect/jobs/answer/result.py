@@ -42,6 +42,7 @@ class Answer:
         unseen: the recipe on unseen inputs; None without such inputs.
         unseen_inputs: the unseen inputs.
         plain: the recipe's file on all inputs in ONNX Runtime with default options; None where that is the same.
+        not_done: what was not done because the search was stopped, a clause each; empty if it came to its end.
         followers: the recipe on all inputs with the layers that only follow rounding too; None if that changes nothing.
     """
 
@@ -67,6 +68,7 @@ class Answer:
     margin: Margin = NO_MARGIN
     refused: float | None = None
     half_gain: HalfGain | None = None
+    not_done: tuple[str, ...] = ()
 
     @property
     def plan(self) -> PrecisionPlan:
@@ -82,7 +84,8 @@ class Answer:
     def untested(self) -> tuple[int, ...]:
         """The layers that stay high though no step back was measured that shows that they must, ascending.
 
-        There are none unless there are many units: then the steps back are limited. A recipe that misses has none.
+        There are none unless there are many units, as the steps back are limited then, or the search was stopped. A
+        recipe that misses has none.
         """
         return tuple(sorted(self.space.layers(self.kept - self.taken_back.keys()))) if self.meets else ()
 

@@ -117,6 +117,7 @@ class RunKeywords(
     save_tensors: str
     max_size: float
     polygraphy_json: bool
+    time_limit: str | float | None
 
 
 class RecoverKeywords(

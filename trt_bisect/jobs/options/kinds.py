@@ -16,6 +16,7 @@ from trt_bisect.jobs.options import toml
 from trt_bisect.jobs.options.option_info import Kind, OptionInfo
 
 _SHAPE = re.compile(r"(.+):(\d+(?:x\d+)*)")
+_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
 _FUNCTION = "MODULE:FUNCTION"
 
 
@@ -40,6 +41,19 @@ def _shape_remedy(text: str) -> str:
     example = f"--shape {name or 'NAME'}:{'x'.join(found) if len(found) > 1 else '1x3x224x224'}"
     named = "" if name else " with the input's name ('trt-bisect layers' prints it)"
     return f"Write {example}{named}, every size 1 or more."
+
+
+def parse_time(given: str | float) -> float:
+    """A duration in seconds: ``90s``, ``10m``, ``1h``, or a number of seconds.
+
+    Raises:
+        BadInput: it is of another form, or 0.
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", str(given).strip())
+    seconds = float(match[1]) * _SECONDS[match[2]] if match else 0.0
+    if not seconds:
+        raise BadInput(f"The time '{given}' cannot be read.", "Write 90s, 10m or 1h.")
+    return seconds
 
 
 def _word(value: Any) -> tuple[str, ...]:
@@ -126,5 +140,7 @@ WORD_OR_FILE = Kind(str, lambda info: partial(toml.place, known=info.choices), _
 """One of the choices, or a file."""
 SHARE = Kind(str, _always(toml.text_or_number), _word, metavar="<share>")
 """A share: 0.05, or 5%."""
+TIME = Kind(str, _always(toml.text_or_number), _word, metavar="<time>")
+"""A duration: 90s, 10m, 1h, or seconds; see ``parse_time``."""
 TRT_VERSION = Kind(str, _always(toml.trt_version), _word, metavar="<version>")
 """A version of TensorRT."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from trt_bisect.driver.suspects.curves import FULL
 from trt_bisect.errors import BadInput
@@ -25,6 +25,7 @@ from trt_bisect.jobs.options.declare import fixed, option
 from trt_bisect.jobs.options.fixing import FixedLayerOptions
 from trt_bisect.jobs.options.goal import TargetOptions
 from trt_bisect.jobs.options.judging import AccuracyOptions, JudgeOptions
+from trt_bisect.jobs.options.kinds import TIME, parse_time
 from trt_bisect.jobs.options.pictures import PictureOptions
 from trt_bisect.jobs.options.tensor_files import TensorFileOptions
 from trt_bisect.precision import Precision
@@ -72,8 +73,25 @@ class MeasuringOptions(
 class RunOptions(MeasuringOptions, ExplainOptions, AccuracyOptions, TensorFileOptions):
     """The options of ``run``."""
 
+    panel: ClassVar[str] = "Search"
+
+    time_limit: str | float | None = option(
+        None,
+        kind=TIME,
+        repeated=False,
+        help="90s, 10m or 1h, after which the search ends with the best recipe found until then. The same command with "
+        "a longer limit, or none, goes on.",
+        otherwise="none",
+    )
+
+    @property
+    def time_limit_seconds(self) -> float | None:
+        """``time_limit`` in seconds."""
+        return None if self.time_limit is None else parse_time(self.time_limit)
+
     def __post_init__(self) -> None:
         super().__post_init__()
+        _ = self.time_limit_seconds
         if self.try_remedies and self.explain == EXPLAIN_NOTHING:
             raise BadInput("Remedies are tried for what is explained.", "Leave out --explain none.")
         if self.try_remedies and self.low != "int8":

@@ -24,7 +24,7 @@ from trt_bisect.results.precision_check import dla_notes, float_kernel_notes, ob
 from trt_bisect.results.recipe_files import RecipeFiles
 from trt_bisect.results.run_report import Report
 from trt_bisect.results.search_result import Measured
-from trt_bisect.results.summary import above_verdict, fixed_lines, listed, memory_notes, summary
+from trt_bisect.results.summary import above_verdict, fixed_lines, listed, memory_notes, stopped_line, summary
 from trt_bisect.results.verdict import code_of
 from trt_bisect.support.machine import peak_bytes
 
@@ -57,13 +57,18 @@ def blank_report(
         low=str(network.low.precision),
         versions=dict(versions),
         layers=blank_rows(network.layers, high, network.base or high),
-        ranges={"origin": ranges.origin, "tensors": len(ranges.scales), "unusable": dict(ranges.unusable)},
+        ranges=ranges_facts(ranges),
         inputs=dict(inputs),
         notes=tuple(dict.fromkeys(notes)),
         fingerprint=fingerprint,
         made_of=dict(made_of),
         budget=rule.budget,
     )
+
+
+def ranges_facts(ranges: Ranges) -> dict[str, Any]:
+    """Returns the record of the ranges for a report."""
+    return {"origin": ranges.origin, "tensors": len(ranges.scales), "unusable": dict(ranges.unusable)}
 
 
 def assemble(
@@ -80,8 +85,12 @@ def assemble(
     answer: AnswerFacts,
     accept: bool,
     overflows: tuple[Overflow, ...] = (),
+    stopped: str = "",
 ) -> Report:
-    """Returns the report of a run: the blank one with the measurements, the files, the notes and the times."""
+    """Returns the report of a run: the blank one with the measurements, the files, the notes and the times.
+
+    ``stopped`` is that of the report; ``answer.not_done`` then says what is missing.
+    """
     writer = PlanWriter(network, ranges.scales, GraphTarget.TENSORRT)
     filled = filled_report(blank, measured, rule, lambda row: _rounds(network.layers[row.index], writer))
     similarity = filled.similarity
@@ -96,7 +105,8 @@ def assemble(
     ]
     above = above_verdict(blank.inputs)
     verdict = run_verdict(measured, doubted=bool(above or answer.doubts) and not accept)
-    text = summary(verdict, network, rule, measured, similarity, filled.by_input, answer)
+    lines = [summary(verdict, network, rule, measured, similarity, filled.by_input, answer)]
+    lines += [stopped_line(stopped, answer.not_done)] if stopped else []
     shapes: dict[str, Shape] = {spec.name: spec.shape for spec in network.outputs}
     shapes |= {name: layer.shape for layer in network.layers for name in layer.outputs[:1] if layer.shape}
     return replace(
@@ -105,7 +115,9 @@ def assemble(
         notes=tuple(dict.fromkeys((*blank.notes, *notes, *said))),
         answer=answer,
         overflows=overflows,
-        summary="\n".join([*above, *fixed_lines(network), text]),
+        stopped=stopped,
+        ranges=ranges_facts(ranges),
+        summary="\n".join([*above, *fixed_lines(network), *lines]),
         peak_bytes=peak_bytes(),
         seconds=dict(seconds),
         exit_code=code_of(verdict),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 
 from trt_bisect._version import versions
@@ -11,7 +11,7 @@ from trt_bisect.driver.suspects.curves import ADAPTIVE
 from trt_bisect.driver.suspects.search import Findings
 from trt_bisect.evaluator.branch import BranchEvaluator
 from trt_bisect.evaluator.speed import measure_latencies
-from trt_bisect.evaluator.trial import Trial
+from trt_bisect.evaluator.trial import UNTRIED, Trial
 from trt_bisect.evaluator.trial_key import WHOLE
 from trt_bisect.jobs.answer.answer import AnswerSearch
 from trt_bisect.jobs.answer.facts import answer_facts, measured_answer, refused_by_default
@@ -26,9 +26,10 @@ from trt_bisect.results.layer_rows import counts
 from trt_bisect.results.manifest import RunManifest
 from trt_bisect.results.network_graph import NETWORK, network_facts
 from trt_bisect.results.run_report import Report
-from trt_bisect.results.search_result import Measured
-from trt_bisect.results.summary import base_misses
+from trt_bisect.results.search_result import Curve, Measured
+from trt_bisect.results.summary import INTERRUPTED, TIME_LIMIT, UNEXPLAINED, base_misses
 from trt_bisect.support.plain_json import write_json
+from trt_bisect.support.progress import TimeUp, lifted
 
 
 def _broken_off(experiment: Experiment) -> list[str]:
@@ -50,40 +51,86 @@ def _not_measured(curve: str, findings: Findings) -> list[str]:
     ]
 
 
+@dataclass
+class _Searched:
+    """The results of a search, also of one that was stopped.
+
+    Attributes:
+        asked: the manifest of the run.
+        of_curve: the experiment that the curve is measured on.
+        curve: the curve; an empty one if it was not measured.
+        answer: the answer; None if full INT8 was not measured.
+        gains: by layer index, see ``Recipe``.
+        stopped: see ``Report``.
+    """
+
+    asked: RunManifest
+    of_curve: Experiment
+    curve: Curve
+    answer: Answer | None = None
+    gains: Mapping[int, float] = field(default_factory=dict)
+    stopped: str = ""
+
+
 def verdict(answering: AnswerSearch, announced: RunManifest) -> tuple[Report, Measured, Answer]:
     """Searches the culprits and the recipe; returns the report, the measurements behind it, and the answer.
+
+    A search that was stopped gives a report on what is known, with ``stopped``.
 
     Args:
         answering: searches the answer, on all inputs.
         announced: the manifest that was written at the start.
+
+    Raises:
+        TimeUp, KeyboardInterrupt: the search was stopped before full INT8 was measured.
     """
-    preparation, experiment = answering.plans.preparation, answering.choose_ranges()
-    asked = announce(preparation, experiment, announced.blank.command, announced)
-    answering.plans.give_back()
-    names = [layer.name for layer in experiment.network.layers]
-    curve = search(asked.curve, asked.question, experiment.evaluator, experiment.rule, names, preparation.progress)
-    broken_off, first, of_curve = _broken_off(experiment), answering.plans.experiment, experiment
-    answer = answering.finish(curve.findings.suspects)
-    experiment = answer.experiment
-    gains = answering.alone.gains(answer, curve.findings.suspects)
-    measured = measured_answer(answer, curve, {**first.store.trials, **of_curve.store.trials}, gains)
-    trials = all_trials(first, of_curve, experiment)
-    latencies = measure_latencies(
-        experiment.builder,
-        experiment.network,
-        measured.recipe.plan,
-        preparation.options.high_precision,
-        experiment.feeds[0],
-        preparation.progress,
+    found = _Searched(announced, answering.experiment, Curve(Findings(None, (), (), ()), nothing=UNTRIED))
+    try:
+        _search(answering, found)
+    except (TimeUp, KeyboardInterrupt) as stop:
+        found.stopped = TIME_LIMIT if isinstance(stop, TimeUp) else INTERRUPTED
+        with lifted(answering.plans.preparation.progress):
+            answer = found.answer or answering.so_far(measures=found.stopped == TIME_LIMIT)
+        if answer is None:
+            raise
+        rest = [] if found.curve.findings.steps else ["the curve was not measured"]
+        found.answer = replace(answer, not_done=(*answer.not_done, *rest, UNEXPLAINED))
+    with lifted(answering.plans.preparation.progress):
+        return _reported(answering, found)
+
+
+def _reported(answering: AnswerSearch, found: _Searched) -> tuple[Report, Measured, Answer]:
+    """Returns what ``verdict`` returns, with the latencies that are measured."""
+    assert found.answer is not None
+    preparation, first, curve, answer = (
+        answering.plans.preparation,
+        answering.plans.experiment,
+        found.curve,
+        found.answer,
+    )
+    experiment, interrupted = answer.experiment, found.stopped == INTERRUPTED
+    measured = measured_answer(answer, curve, {**first.store.trials, **found.of_curve.store.trials}, found.gains)
+    trials = all_trials(first, found.of_curve, experiment)
+    latencies = (
+        None
+        if interrupted
+        else measure_latencies(
+            experiment.builder,
+            experiment.network,
+            measured.recipe.plan,
+            preparation.options.high_precision,
+            experiment.feeds[0],
+            preparation.progress,
+        )
     )
     memory = preparation.options.memory_bytes
-    overflows = overflows_of(experiment.network, experiment.feeds, memory)
+    overflows = () if interrupted else overflows_of(experiment.network, experiment.feeds, memory)
     base = (
         base_range_notes(experiment, memory) if base_misses(experiment.network, experiment.rule, curve.nothing) else []
     )
     report = assemble(
         measured,
-        asked.blank,
+        found.asked.blank,
         experiment.network,
         experiment.ranges,
         experiment.rule,
@@ -92,8 +139,8 @@ def verdict(answering: AnswerSearch, announced: RunManifest) -> tuple[Report, Me
             *preparation.notes,
             *range_notes(experiment.network, experiment.builder, overflows),
             *base,
-            *broken_off,
-            *_not_measured(asked.curve, curve.findings),
+            *_broken_off(found.of_curve),
+            *_not_measured(found.asked.curve, curve.findings),
             *refused_by_default(answer),
         ],
         overflows=overflows,
@@ -101,9 +148,26 @@ def verdict(answering: AnswerSearch, announced: RunManifest) -> tuple[Report, Me
         latencies=latencies,
         answer=answer_facts(answer),
         accept=preparation.options.accept,
+        stopped=found.stopped,
     )
     plans, builds, inferences = counts(trials)
     return replace(report, plans=plans, builds=builds, inferences=inferences), measured, answer
+
+
+def _search(answering: AnswerSearch, found: _Searched) -> None:
+    """Searches; fills ``found`` as it goes, so that what is known is there if it is stopped."""
+    preparation = answering.plans.preparation
+    experiment = found.of_curve = answering.choose_ranges()
+    found.asked = announce(preparation, experiment, found.asked.blank.command, found.asked)
+    answering.plans.give_back()
+    names = [layer.name for layer in experiment.network.layers]
+    asked = found.asked
+    found.curve = search(
+        asked.curve, asked.question, experiment.evaluator, experiment.rule, names, preparation.progress
+    )
+    suspects = found.curve.findings.suspects
+    found.answer = answering.finish(suspects)
+    found.gains = answering.alone.gains(found.answer, suspects)
 
 
 def _seconds(preparation: Preparation, trials: Sequence[Trial]) -> dict[str, float]:

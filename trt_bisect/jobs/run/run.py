@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trt_bisect.analyzer.judge import make_rule
 from trt_bisect.analyzer.metrics import find_metric
 from trt_bisect.data.staged import content_of
+from trt_bisect.errors import NothingMeasured
 from trt_bisect.jobs.accuracy import accuracies, asked_accuracy, fp32_accuracy, refuse_accuracy
 from trt_bisect.jobs.answer.answer import AnswerSearch, answer_search
 from trt_bisect.jobs.answer.result import Answer
@@ -27,12 +29,14 @@ from trt_bisect.model.network import Network
 from trt_bisect.report.page.headline import headline
 from trt_bisect.report.tensorboard.board import Board, open_board
 from trt_bisect.results.network_graph import network_facts
-from trt_bisect.results.remedy_commands import Setting, recovering, using_recipe
-from trt_bisect.results.run_report import Report
+from trt_bisect.results.remedy_commands import recovering, using_recipe
+from trt_bisect.results.run_files import read_as
+from trt_bisect.results.run_report import REPORT, Report
 from trt_bisect.results.search_result import Measured
-from trt_bisect.results.summary import TOO_DEAR, accuracy_line
+from trt_bisect.results.summary import INTERRUPTED, TIME_LIMIT, TOO_DEAR, UNEXPLAINED, accuracy_line, stopped_line
 from trt_bisect.support.machine import peak_bytes
-from trt_bisect.support.progress import Progress, default_progress
+from trt_bisect.support.plain_json import plain
+from trt_bisect.support.progress import Progress, TimeLimited, TimeUp, default_progress, lifted
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -83,36 +87,106 @@ def run_with(
     folder = None if output is None else Path(output)
     board = open_board(options.tensorboard, options.tensorboard_channels)
     with working_in(folder, options.progress or default_progress(), options.history) as shown:
+        if options.time_limit_seconds is not None:
+            shown = TimeLimited(shown, options.time_limit_seconds)
         network = options.network(model, options.shapes)
         preparation = Preparation(options, network, folder, shown)
-        with ExitStack() as stack:
-            first = stack.enter_context(preparation.opened(options.calibration, options.inputs, options.dataset))
-            manifest = announce(preparation, first, command)
-            refuse_tensors(options, folder, first.builder.engine)
-            accuracy = asked_accuracy(preparation, first, options)
-            fp32 = None if accuracy is None else fp32_accuracy(accuracy, first)
-            answering = stack.enter_context(answer_search(preparation, first))
-            found, measured, answer = verdict(answering, manifest)
-            experiment = answer.experiment
-            following = ""
-            if folder is not None and found.files is not None:
-                following = _next_command(found, setting_of(experiment, asked or options, found.files.build), options)
-            if accuracy is not None and fp32 is not None:
+        try:
+            report = _reported(preparation, options, command, asked or options, board)
+        except TimeUp as end:
+            raise NothingMeasured(
+                f"--time-limit {options.time_limit} ended the run before full {network.low.title} was measured.",
+                "Give a longer one: the same command goes on from what was measured.",
+            ) from end
+    return report
+
+
+class StoppedRun(KeyboardInterrupt):
+    """The user interrupted a run after full INT8 was measured.
+
+    Attributes:
+        report: the report so far; its ``summary`` ends with what was not done.
+    """
+
+    def __init__(self, report: Report) -> None:
+        super().__init__(report.summary)
+        self.report = report
+
+
+def _reported(
+    preparation: Preparation, options: RunOptions, command: str, asked: RunOptions, board: Board | None
+) -> Report:
+    """Measures, and saves the report of a run: first the verdict with the recipe, then all of it.
+
+    Raises:
+        StoppedRun: the user interrupted it, and a report says what is known.
+        TimeUp: the time was over before full INT8 was measured.
+    """
+    folder, shown = preparation.folder, preparation.progress
+    with ExitStack() as stack:
+        first = stack.enter_context(preparation.opened(options.calibration, options.inputs, options.dataset))
+        manifest = announce(preparation, first, command)
+        refuse_tensors(options, folder, first.builder.engine)
+        accuracy = asked_accuracy(preparation, first, options)
+        fp32 = None if accuracy is None else fp32_accuracy(accuracy, first)
+        answering = stack.enter_context(answer_search(preparation, first))
+        found, measured, answer = verdict(answering, manifest)
+        experiment = answer.experiment
+        following = "" if folder is None else _next_command(found, experiment, asked, options)
+        graph = network_facts(experiment.network, experiment.ranges.scales)
+        found = replace(found, graph=graph, next_command=following)
+        if found.stopped == INTERRUPTED:
+            if (before := _better_before(found, folder)) is not None:
+                shown.say(f"The report in {folder} stays: it is of the same run, and knows more")
+                raise StoppedRun(before)
+            raise StoppedRun(_save_with_peak(found, folder, with_recipe=True))
+        if accuracy is not None and fp32 is not None and not found.stopped:
+            with lifted(shown):
                 shown.stage("Measuring the accuracy", None)
                 found = _with_accuracy(found, accuracies(accuracy, fp32, answer))
-            shown.say(headline(found))
-            graph = network_facts(experiment.network, experiment.ranges.scales)
-            saved = _save_with_peak(replace(found, graph=graph, next_command=following), folder, with_recipe=True)
+        shown.say(headline(found))
+        saved = _save_with_peak(found, folder, with_recipe=True)
+        try:
             notes = [] if folder is None else save_tensors(options, answer, folder, shown)
             report = replace(saved, notes=(*saved.notes, *notes)) if notes else saved
-            if options.explain != EXPLAIN_NOTHING:
-                report = _explained(answering, answer, report, asked or options)
-        if report is not saved:
-            report = _save_with_peak(report, folder)
-        if board is not None:
+            if options.explain != EXPLAIN_NOTHING and not found.stopped:
+                report = _explained(answering, answer, report, asked)
+        except TimeUp:
+            report = _unexplained(saved, TIME_LIMIT)
+        except KeyboardInterrupt as stop:
+            raise StoppedRun(_save_with_peak(_unexplained(saved, INTERRUPTED), folder)) from stop
+    if report is not saved:
+        report = _save_with_peak(report, folder)
+    if board is not None:
+        with lifted(shown):
             _write_logs(board, experiment, first, measured, report, shown, options.memory_bytes)
-            report = _save_with_peak(report, folder)
+        report = _save_with_peak(report, folder)
     return report
+
+
+def _unexplained(report: Report, stopped: str) -> Report:
+    """Returns the report of a run that was stopped after its verdict."""
+    line = stopped_line(stopped, [UNEXPLAINED])
+    return replace(report, stopped=stopped, summary=f"{report.summary}\n{line}")
+
+
+def _better_before(found: Report, folder: Path | None) -> Report | None:
+    """Returns the report in a folder if it answers the question of a run that was interrupted, and better."""
+    before = None if folder is None else read_as(Report.from_json, folder / REPORT)
+    if before is None or _question(before) != _question(found):
+        return None
+    return before if not before.stopped or _recipe_cost(before) < _recipe_cost(found) else None
+
+
+def _recipe_cost(report: Report) -> float:
+    """The cost of the recipe; infinite if it does not hold."""
+    return report.answer.cost if report.answer is not None and report.recipe["meets"] else inf
+
+
+def _question(report: Report) -> dict[str, Any]:
+    """Returns the question of a run, without the ranges, which it chooses."""
+    same = {name: getattr(report, name) for name in ("metric", "threshold", "share", "strategy")}
+    return {**plain(report.made_of), **same, "ranges": ""}
 
 
 def _write_logs(
@@ -145,13 +219,18 @@ def _with_accuracy(report: Report, accuracy: Mapping[str, float | None]) -> Repo
     return replace(report, accuracy=accuracy, summary="\n".join([report.summary, accuracy_line(accuracy)]))
 
 
-def _next_command(report: Report, setting: Setting, options: RunOptions) -> str:
+def _next_command(report: Report, experiment: Experiment, asked: RunOptions, options: RunOptions) -> str:
     """Returns the command to go on with: it builds the recipe's engine, or searches if there is none that pays.
 
-    It is empty for an experiment that no engine runs.
+    A run that was stopped without a recipe goes on. It is empty for an experiment that no engine runs.
     """
     if report.exit_code not in (0, 1) or options.low_precision.wide:
         return ""
+    if report.stopped and not report.recipe["meets"]:
+        return report.command
+    if report.files is None:
+        return ""
+    setting = setting_of(experiment, asked, report.files.build)
     pays = report.recipe["meets"] and (report.answer is None or report.answer.cost <= TOO_DEAR)
     return (using_recipe(setting, report.typing) if pays else recovering(setting)).text
 

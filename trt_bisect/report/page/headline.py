@@ -18,6 +18,8 @@ def headline(report: Report, status: str = "finished") -> str:
         report: the report of a finished run, or of one under way.
         status: ``finished``, ``running`` or ``interrupted``.
     """
+    if status == "interrupted" and report.stopped:
+        return f"Interrupted. So far: {headline(report)}"
     if status != "finished":
         return _so_far(report, status)
     verdict = report.verdict

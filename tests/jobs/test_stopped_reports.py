@@ -1,0 +1,127 @@
+"""The report of a run that is interrupted, or ended by ``--time-limit``: its recipe holds in plain ONNX Runtime."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnxruntime
+import pytest
+
+import trt_bisect
+from tests.support import networks
+from tests.support.progress_doubles import Said
+from trt_bisect import BadInput, NothingMeasured, Report
+from trt_bisect.jobs.options.kinds import parse_time
+from trt_bisect.jobs.run.run import StoppedRun
+from trt_bisect.support import progress
+
+THRESHOLD = 0.9999
+ASKED = {"engine": "onnxruntime", "explain": "none", "history": "none", "threshold": THRESHOLD}
+WAYS = ("interrupted", "time limit")
+
+
+@pytest.fixture(scope="module")
+def given(tmp_path_factory):
+    """A network, six inputs on which it misses in INT8, and the run that nobody stopped."""
+    folder = tmp_path_factory.mktemp("given")
+    model = networks.transformer()
+    path, data = networks.save(model, folder), networks.samples(model, 6)
+    feeds = [{name: values[k : k + 1] for name, values in data.items()} for k in range(6)]
+    counted = Steps()
+    whole = trt_bisect.run(path, feeds, inputs=feeds, output=folder / "whole", progress=counted, **ASKED)
+    assert whole.culprits
+    return path, feeds, whole, counted.count
+
+
+class Steps(Said):
+    """Counts steps and stages, and presses Ctrl-C at one of them."""
+
+    def __init__(self, at=0):
+        super().__init__()
+        self.count, self.at = 0, at
+
+    def stage(self, title, total):
+        self.step(title)
+
+    def step(self, what, size=1):
+        self.count += 1
+        if self.count == self.at:
+            raise KeyboardInterrupt
+
+
+def stopped(way, at, given, folder, monkeypatch):
+    """Runs until a step; returns the report, None if nothing was known then."""
+    path, feeds, *_ = given
+    try:
+        if way == "interrupted":
+            return trt_bisect.run(path, feeds, inputs=feeds, output=folder, progress=Steps(at), **ASKED)
+        with monkeypatch.context() as clock:
+            steps = iter(range(1 << 20))
+            clock.setattr(progress, "perf_counter", lambda: next(steps))
+            return trt_bisect.run(path, feeds, inputs=feeds, output=folder, time_limit=at, **ASKED)
+    except StoppedRun as stop:
+        return stop.report
+    except (KeyboardInterrupt, NothingMeasured):
+        return None
+
+
+def worst_cosine(model, other, feeds):
+    """The worst cosine of any output on any input, of two files in ONNX Runtime without optimisations."""
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    one, two = (onnxruntime.InferenceSession(path, options) for path in (model, other))
+    cosines = []
+    for sample in feeds:
+        for a, b in zip(one.run(None, sample), two.run(None, sample), strict=True):
+            a, b = a.astype(np.float64).ravel(), b.astype(np.float64).ravel()
+            cosines.append(a @ b / np.linalg.norm(a) / np.linalg.norm(b))
+    return min(cosines)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("share", [0.02, 0.3, 0.6, 0.9])
+def test_a_stopped_run_leaves_a_verdict_and_a_recipe_that_holds_and_goes_on(given, tmp_path, monkeypatch, way, share):
+    path, feeds, whole, steps = given
+    found = stopped(way, max(int(share * steps), 1), given, tmp_path, monkeypatch)
+    if found is None:
+        assert share < 0.1
+        assert not (tmp_path / "report.json").exists()
+    else:
+        assert found.stopped == way
+        assert Report.load(tmp_path).to_json() == found.to_json()
+        assert found.answer.not_done
+        assert found.similarity["int8"] < THRESHOLD
+        assert found.exit_code == 1
+        assert len(found.by_input["int8"]["values"]) == len(feeds)
+        if found.recipe["meets"]:
+            assert found.answer.cost < 1
+            assert worst_cosine(path, tmp_path / "recipe" / "network.qdq.onnx", feeds) >= THRESHOLD
+        else:
+            assert way == "interrupted"
+            assert share < 0.5, "later, plans that hold on all six inputs were measured"
+    if share == 0.6:
+        again = trt_bisect.run(path, feeds, inputs=feeds, output=tmp_path, **ASKED)
+        assert not again.stopped
+        assert (again.culprits, again.recipe, again.answer) == (whole.culprits, whole.recipe, whole.answer)
+
+
+def test_a_finished_report_is_not_replaced_by_one_that_knows_less(given, tmp_path, monkeypatch):
+    path, feeds, whole, steps = given
+    trt_bisect.run(path, feeds, inputs=feeds, output=tmp_path, **ASKED)
+    before = (tmp_path / "report.json").read_bytes()
+    found = stopped("interrupted", steps // 4, given, tmp_path, monkeypatch)
+    assert (tmp_path / "report.json").read_bytes() == before
+    assert (found.culprits, found.stopped) == (whole.culprits, "")
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90s", 90), ("10m", 600), ("1h", 3600), ("1.5m", 90), ("45", 45), (0.5, 0.5)]
+)
+def test_times(text, seconds):
+    assert parse_time(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["0", "10 minutes", "-5s", "1h30m", ""])
+def test_what_is_no_time_is_refused(text, given):
+    path, feeds, *_ = given
+    with pytest.raises(BadInput, match=r"90s, 10m or 1h"):
+        trt_bisect.run(path, feeds, time_limit=text)
