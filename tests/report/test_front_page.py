@@ -212,7 +212,7 @@ def test_the_section_is_there_and_clicks_select(tab, both):
     with tab.shown(both / "report.html") as page:
         assert page.locator("#best").is_visible()
         assert page.locator('nav a[href="#best"]').is_visible()
-        assert page.locator("#best-words p").first.inner_text() == found.summary
+        assert page.locator("#best-words > p").all_inner_texts() == found.summary.splitlines()
         cells = page.locator("#best-high tbody tr").first.locator("td").all_inner_texts()
         first = found.high[0]
         assert cells[:4] == [first.layer, first.op_type, first.precision, f"{100 * first.cost:.2f}%"]
@@ -317,7 +317,7 @@ def test_without_a_run_the_served_page_is_whole(web, alone, found, width, look):
     """It is made of the same data as the file."""
     with serving(alone) as address, web.shown(f"{address}/{QUERY}", width=width, look=look) as page:
         page.locator("#live.finished").wait_for()
-        assert page.locator("#best-words p").first.inner_text() == found.summary
+        assert page.locator("#best-words > p").all_inner_texts() == found.summary.splitlines()
         assert page.locator("h1").inner_text() == recovered_headline(found)
         assert page.locator("#curve").is_hidden()
         assert page.locator("#best-plot .main-svg").first.is_visible()
