@@ -114,7 +114,7 @@ def test_the_times_of_the_layers_add_up_to_the_profile_without_formats(engine):
 
 
 def test_full_int8_is_doubted_on_the_fp16_engine_and_not_where_all_products_ran_in_int8():
-    """What the doubt would have said of these engines, had each of their convolutions been asked for INT8."""
+    """The doubt on these engines, as if each of their convolutions had been asked for INT8."""
     for engine, low in (("resnet-fp16", 0), ("resnet-qat", 21)):
         _, layers, network = published(engine)
         asked = {layer.index: layer for layer in network if layer.op_type in ("Conv", "Gemm")}
