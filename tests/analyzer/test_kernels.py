@@ -183,6 +183,12 @@ def test_dynamic_axes_have_the_sizes_that_are_given(tmp_path):
     assert "MinShape: [1,3,16,16]" in logged[1]
 
 
+@pytest.mark.parametrize("shapes", [{"z": (1, 3, 16, 16)}, {"x": (1, 3)}, {"x": (1, 4, 16, 16)}])
+def test_a_shape_that_does_not_fit_is_no_fault_of_the_file(tmp_path, shapes):
+    with pytest.raises(BadInput, match=next(iter(shapes))):
+        trt_bisect.check(save(networks.chain(2), tmp_path), engine=RTX, shapes=shapes)
+
+
 def test_another_engine_is_refused(tmp_path):
     with pytest.raises(BadInput, match=RTX):
         trt_bisect.check(FILES["lenet"], engine="tensorrt")

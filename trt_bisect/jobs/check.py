@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -26,14 +26,13 @@ from trt_bisect.errors import BadInput, TrialFailed, TrtBisectError
 from trt_bisect.model.fault import refusing_invalid
 from trt_bisect.model.file import Weights, read_model, save_model
 from trt_bisect.model.network import Network, load_network
+from trt_bisect.model.prepare import Shapes, refuse_shapes
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.results.check import CheckReport
 from trt_bisect.support.scratch import ScratchFolder
 
 _LARGEST_SCALE = 0.02
-
-Shapes = Mapping[str, Sequence[int]]
 
 
 def check(
@@ -53,7 +52,7 @@ def check(
         shapes: sizes for dynamic inputs, by name, for the engine; a dynamic axis without a size is 1.
 
     Raises:
-        BadInput: the file cannot be read, or the folder cannot be written.
+        BadInput: the file cannot be read, an input does not take its shape, or the folder cannot be written.
         EngineUnavailable: the engine is not installed.
     """
     if engine not in ("", RTX):
@@ -75,6 +74,7 @@ def _read(source: str) -> tuple[Network | None, str]:
 
 
 def _report_on(model: onnx.ModelProto, weights: Weights, source: str, engine: str, shapes: Shapes) -> CheckReport:
+    refuse_shapes(model.graph, shapes, source)
     graph = FileGraph.of(model, source, weights)
     network, unread = _read(source)
     tensors: tuple[TensorRounding, ...] = ()

@@ -155,9 +155,15 @@ def infer_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
         return model
 
 
-def _fix_shapes(graph: onnx.GraphProto, shapes: Shapes, source: str) -> None:
-    constants = {tensor.name for tensor in graph.initializer}
-    inputs = {value.name: value for value in graph.input if value.name not in constants}
+def refuse_shapes(graph: onnx.GraphProto, shapes: Shapes, source: str) -> None:
+    """Raises BadInput if an input of the graph does not take the shape that is given for it, or there is none.
+
+    Args:
+        graph: of the network as it is in the file.
+        shapes: sizes by input.
+        source: the file's name, for the message.
+    """
+    inputs = _inputs_of(graph)
     for name, shape in shapes.items():
         if name not in inputs:
             raise BadInput(
@@ -173,7 +179,18 @@ def _fix_shapes(graph: onnx.GraphProto, shapes: Shapes, source: str) -> None:
                 f"Shape {'x'.join(map(str, shape))} does not fit input '{name}' of '{source}': {_dims_text(dims)}.",
                 _shape_remedy(name, shape, dims),
             )
-        for dim, size in zip(dims, shape, strict=True):
+
+
+def _inputs_of(graph: onnx.GraphProto) -> dict[str, onnx.ValueInfoProto]:
+    constants = {tensor.name for tensor in graph.initializer}
+    return {value.name: value for value in graph.input if value.name not in constants}
+
+
+def _fix_shapes(graph: onnx.GraphProto, shapes: Shapes, source: str) -> None:
+    refuse_shapes(graph, shapes, source)
+    inputs = _inputs_of(graph)
+    for name, shape in shapes.items():
+        for dim, size in zip(inputs[name].type.tensor_type.shape.dim, shape, strict=True):
             dim.dim_value = size
     if shapes:
         del graph.value_info[:]
