@@ -232,3 +232,14 @@ def test_offsets_to_anchors_are_refused(random):
 def test_detections_are_suggested(random, head):
     boxes, scores = dense(random)
     assert "--task detect" in suggestion([head(boxes[6:], scores[6:]), head(boxes, scores)])
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_boxes_that_are_not_decoded_are_told(random, turned):
+    """YOLOX at 416 as it is exported by default: 52, 26 and 13 places a side, offsets and logarithms of sizes."""
+    many = 52**2 + 26**2 + 13**2
+    raw = np.concatenate([random.normal(size=(1, many, 4)), random.random((1, many, 2))], axis=-1).astype(np.float32)
+    with pytest.raises(BadInput) as refused:
+        find_task(AskedTask("detect"), [{"output": raw.transpose(0, 2, 1) if turned else raw}])
+    assert raw.shape == (1, 3549, 6)
+    assert ("'output'" in refused.value.problem, "--decode_in_inference" in refused.value.remedy) == (True, True)

@@ -38,6 +38,21 @@ def test_it_searches(opened, report):
     assert selected(opened)["panel"] in found
     opened.keyboard.press("Escape")
     assert names_in_table(opened) == [row.name for row in report.layers]
+    assert selected(opened)["panel"] in found
+
+
+def test_escape_leaves_the_search(opened, report):
+    focused = "document.activeElement.id"
+    opened.locator("body").press("/")
+    assert opened.evaluate(focused) == "search"
+    opened.keyboard.press("Escape")
+    assert opened.evaluate(focused) == ""
+    opened.keyboard.press("/")
+    opened.keyboard.type("BLOCK2")
+    opened.keyboard.press("Escape")
+    opened.keyboard.press("n")
+    assert (opened.evaluate(focused), opened.locator("#search").input_value()) == ("", "")
+    assert selected(opened)["panel"] in report.culprits
 
 
 def test_it_says_when_nothing_is_found(opened):

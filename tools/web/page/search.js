@@ -26,10 +26,12 @@ export function startSearch(store) {
   store.on("model", () => view.open && open(search));
   return {
     focus: () => parts.field.focus(),
-    // What was typed goes first; false where there was nothing.
+    // What was typed goes first, and the focus leaves the field; false where there was neither.
     clear: () => {
+      const focused = document.activeElement === parts.field;
+      parts.field.blur();
       close(search);
-      if (!parts.field.value) return false;
+      if (!parts.field.value) return focused;
       parts.field.value = "";
       store.find("");
       return true;

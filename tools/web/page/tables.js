@@ -175,10 +175,12 @@ function startKeys() {
       event.preventDefault();
       field.focus();
     } else if (event.key === "Escape") {
+      const focused = document.activeElement === field;
+      field.blur();
       if (field.value) {
         field.value = "";
         field.dispatchEvent(new Event("input"));
-      } else {
+      } else if (!focused) {
         choose(null, null);
       }
     }

@@ -9,9 +9,10 @@ from statistics import fmean
 
 from trt_bisect.analyzer.metrics import AGREEMENT
 from trt_bisect.analyzer.tasks.detections import NO_DETECTIONS, Detections, number_kept, suppressed
-from trt_bisect.analyzer.tasks.heads import SUPPORTED, find_head
+from trt_bisect.analyzer.tasks.heads import SUPPORTED, find_head, undecoded
 from trt_bisect.analyzer.tasks.task import AGREED, ITEMS, AskedTask, Counts, Judge, Task, each_input, not_told
 from trt_bisect.builder.base import Outputs
+from trt_bisect.errors import BadInput
 
 _NEARBY = (0.5, 0.6, 0.7, 0.8, 0.9, 1.1, 1.2, 1.3, 1.4, 1.5)
 """The other score thresholds of ``NEARBY``, as factors of the one asked for."""
@@ -27,6 +28,12 @@ def detect(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
     """
     head = find_head(reference)
     if head is None:
+        raw = undecoded(reference)
+        if raw:
+            raise BadInput(
+                f"--task detect cannot read '{raw}': its scores are probabilities, and its boxes are not decoded.",
+                "Export the network with its decoding (YOLOX: --decode_in_inference), or leave out --task.",
+            )
         raise not_told(asked.name, reference[0], SUPPORTED)
 
     def count(before: Sequence[Detections], after: Sequence[Detections]) -> Counts:

@@ -297,6 +297,22 @@ def _yolo(reference: Sequence[Outputs]) -> Head | None:
     return None
 
 
+def undecoded(reference: Sequence[Outputs]) -> str:
+    """Returns the output ``[B, N, 4 + ...]``, or turned, with scores that are probabilities and boxes that are none.
+
+    Their sizes are negative: they are offsets to anchors or logarithms. Empty if there is no such output.
+    """
+    for name, value in reference[0].items():
+        for last in (True, False):
+            if value.ndim != 3 or value.dtype.kind != "f" or _differ(reference, name, 2 if last else 1):
+                continue
+            rows = np.concatenate([_turned(outputs[name], last) for outputs in reference])
+            width = rows.shape[-1]
+            if 5 <= width <= value.size // width and _shares(rows[:, 4:]) and not _sized(_surest(rows)[:, :4]):
+                return name
+    return ""
+
+
 def _turned(value: np.ndarray, last: bool) -> np.ndarray:
     """Returns the candidates of all images as float64 ``[rows, columns]``."""
     rows = value if last else value.transpose(0, 2, 1)
