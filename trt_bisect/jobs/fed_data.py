@@ -59,7 +59,8 @@ class FedData:
             ``pictures``, by source the way pictures become inputs; ``shapes``, of dynamic inputs; ``warnings``,
             sentences; ``part``, a sentence if a part is judged alone.
         """
-        fed = self._looked_at(feeds[:MOST_SAMPLES], source)
+        first = feeds[:MOST_SAMPLES]
+        fed = statistics(first) if of_calibration else self._looked_at(first, source)
         seen = {each.name: each.absmax for each in self._calibration} or reach_of_scales(ranges.scales)
         if not of_calibration:
             self._warn(on_units(seen, fed, self._calibrated_with or ranges.origin, source))
