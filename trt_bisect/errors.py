@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import traceback
 from pathlib import Path
 
@@ -85,6 +86,18 @@ def on_screen(error: TrtBisectError) -> str:
 def _printable(text: str) -> str:
     line = " ".join(text.splitlines())[:_LONGEST_TEXT]
     return "".join(letter if letter.isprintable() else "?" for letter in line)
+
+
+def install(extra: str) -> str:
+    """Returns the command that installs the packages of an optional group, as this package's metadata name them."""
+    from importlib.metadata import PackageNotFoundError, requires
+
+    try:
+        lines = requires("trt-bisect") or []
+    except PackageNotFoundError:
+        lines = []
+    needed = [line.split(";")[0].strip() for line in lines if re.search(rf"extra == ['\"]{extra}['\"]", line)]
+    return f"pip install {shlex.join(needed or [f'trt-bisect[{extra}]'])}"
 
 
 def own_fault(error: Exception) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
@@ -26,7 +27,7 @@ from tests.support.flawed_structures import (
     quantized_residual,
 )
 from trt_bisect.analyzer.structure.check import structure_findings
-from trt_bisect.analyzer.structure.findings import KINDS
+from trt_bisect.analyzer.structure.findings import KINDS, found
 from trt_bisect.analyzer.structure.graph import FileGraph
 from trt_bisect.analyzer.structure.operators import INTEGER_OPS, REFUSED
 
@@ -254,6 +255,20 @@ def test_a_bias_that_two_layers_share_is_no_shared_weight():
     assert findings_of(finished(sketch, x)) == ()
 
 
+def test_a_name_with_a_comma_is_the_name_of_one_layer():
+    """Of two layers called 'a' and 'a, b', the finding on the second says nothing of the first."""
+    from trt_bisect.analyzer.blame import evidence_on
+
+    finding = found("unsigned", ["a, b"], "'x' is quantized to uint8")
+    shared = found("shared weight", ["a", "c"], "2 layers read weight 'w'")
+    concerned = {
+        name: evidence_on(SimpleNamespace(name=name, op_type="Conv", roundings=()), (), [finding, shared], None, 1, 1)
+        for name in ("a", "a, b", "b", "c")
+    }
+    kinds = {name: [one.kind for one in each.structure] for name, each in concerned.items()}
+    assert kinds == {"a": ["shared weight"], "a, b": ["unsigned"], "b": [], "c": ["shared weight"]}
+
+
 def test_the_report_as_json_and_csv(tmp_path):
     path = tmp_path / "network.onnx"
     onnx.save(one_conv({"zero": 3}), str(path))
@@ -262,7 +277,7 @@ def test_the_report_as_json_and_csv(tmp_path):
     assert record["counts"] == {"error": 1, "warning": 0, "note": 0}
     assert record["findings"][0]["layer"] == "conv"
     rows = list(csv.DictReader(io.StringIO((tmp_path / "out/check.csv").read_text())))
-    assert rows == record["findings"]
+    assert [{**row, "layers": ["conv"]} for row in rows] == record["findings"]
     assert list(rows[0]) == ["severity", "kind", "layer", "what", "why", "remedy"]
     assert report.exit_code == 1
     assert list(report.table()["kind"]) == ["asymmetric"]

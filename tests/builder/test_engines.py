@@ -85,7 +85,7 @@ def test_an_engine_asked_for_by_name_is_taken_or_refused_with_the_reason(machine
     assert choose_engine("onnxruntime") == "onnxruntime"
     with pytest.raises(EngineUnavailable, match=f"tensorrt {wording.engines.NOT_INSTALLED}") as refused:
         choose_engine("tensorrt")
-    assert "trt-bisect[tensorrt]" in refused.value.problem
+    assert "pip install 'tensorrt>=8.6'" in refused.value.problem
     machine({"tensorrt": "8.6.1"}, answers=False)
     with pytest.raises(EngineUnavailable, match="cuInit returned 100"):
         choose_engine("tensorrt")
@@ -124,7 +124,7 @@ def test_the_list_names_every_engine(machine, monkeypatch):
     assert listed["tensorrt"] == EngineStatus("tensorrt", "10.3.0", ("weak", "strong"), str(H200))
     assert "H200" in listed["tensorrt"].device
     assert not listed["tensorrt-rtx"].usable
-    assert "pip install 'trt-bisect[rtx]'" in listed["tensorrt-rtx"].why_not
+    assert "'tensorrt-rtx-cu13-libs>=1.4'" in listed["tensorrt-rtx"].why_not
     assert listed["onnxruntime"].usable
 
 

@@ -371,7 +371,7 @@ def test_without_ray_it_says_what_to_install(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(BadInput, match="needs Ray") as error:
         RayCluster(ClusterSettings("auto"), print)
-    assert "trt-bisect[cluster]" in error.value.remedy
+    assert "'ray[client]>=2.40'" in error.value.remedy
 
 
 def test_ray_is_not_imported_without_being_asked_for():

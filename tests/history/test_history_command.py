@@ -183,7 +183,7 @@ def test_without_pyarrow(command, week, monkeypatch):
     code, _, err = command("history", week, "--parquet", week / "x.parquet")
     assert code == 2
     assert f"'pyarrow' {wording.engines.NOT_INSTALLED}" in err
-    assert "trt-bisect[history]" in err
+    assert "pip install 'pyarrow>=16'" in err
     assert not list(week.glob("*.parquet"))
 
 

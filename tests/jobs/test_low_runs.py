@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+from onnx import numpy_helper
 
 from tests.support.networks import Sketch, save
 from trt_bisect.errors import BadInput
@@ -176,6 +177,15 @@ def test_fp8_is_calibrated_and_its_recipe_has_pairs_of_fp8(tmp_path):
     model = onnx.load(tmp_path / "run/recipe/network.qdq.onnx")
     kinds = {t.data_type for t in model.graph.initializer if t.name.endswith("_zero_point")}
     assert kinds <= {onnx.TensorProto.FLOAT8E4M3FN}
+    plan = json.loads((tmp_path / "run/recipe/plan.json").read_text())
+    stored = {
+        float(numpy_helper.to_array(t)) for t in model.graph.initializer if t.name.endswith("_scale") and not t.dims
+    }
+    assert plan["scales"]
+    assert set(plan["scales"].values()) <= stored, "those of the pairs in use"
+    again = ran(network, data, "fp8", calibration=str(data), plan=str(tmp_path / "run"), output=str(tmp_path / "again"))
+    assert json.loads((tmp_path / "again/recipe/plan.json").read_text())["scales"] == plan["scales"]
+    assert again.similarity["int8"] == report.similarity["recipe"]
 
 
 def test_the_recipe_of_fp16_has_casts_and_no_cache(tmp_path):

@@ -131,6 +131,9 @@ def test_sorting_and_the_columns_of_sensitive_ops(planted):
     assert {"cosine", "sqnr", "mse", "loss", "gain", "macs", "worth"} <= set(table.columns)
     cosines = [op.metrics["cosine"] for op in planted.sorted_by("cosine", descending=False)]
     assert cosines == sorted(cosines)
+    for figure in ("cosine", "sqnr"):
+        assert planted.sorted_by(figure) == planted.sorted_by(figure, descending=False), "the most sensitive first"
+    assert planted.sorted_by("mse") == planted.sorted_by("mse", descending=True)
     gains = [op.gain for op in planted.sorted_by("gain", way="both")]
     assert gains == sorted(gains, reverse=True)
     with pytest.raises(trt_bisect.BadInput, match="sort by 'beauty'"):

@@ -327,7 +327,7 @@ def test_the_plot_without_plotly(report, monkeypatch):
     monkeypatch.setitem(sys.modules, "plotly.graph_objects", None)
     with pytest.raises(BadInput, match="Plotly") as refused:
         report.plot()
-    assert "trt-bisect[notebook]" in str(refused.value)
+    assert "plotly>=" in str(refused.value)
 
 
 def test_the_tables_style(report, strange):

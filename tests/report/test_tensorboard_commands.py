@@ -177,7 +177,7 @@ def test_without_the_package_nothing_is_begun(command, lenet, tmp_path, monkeypa
         data = ["--calibration", lenet / "none.npz"]
         code, _, err = command(name, lenet / "lenet.onnx", *data, "--tensorboard", tmp_path / "logs")
         assert code == 2
-        assert "pip install 'trt-bisect[tensorboard]'" in err, "and not that the data is missing"
+        assert "pip install 'tensorboard>=2.18'" in err, "and not that the data is missing"
         assert len(err[err.index("trt-bisect:") :].strip().splitlines()) == 2
     assert not (tmp_path / "logs").exists()
 

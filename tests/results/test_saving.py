@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -33,6 +34,15 @@ def test_a_row_without_a_metric_has_an_empty_cell(ops, tmp_path):
     assert {op["op_name"]: op["metrics"] for op in record["ops"]} == {"a": {"cosine": 0.5, "sqnr": None}, "b": {}}
 
 
+@pytest.mark.parametrize("name", ["=1+1", "@SUM(A1)", "+1", "-1"])
+def test_a_name_that_a_spreadsheet_would_calculate_is_text(name, tmp_path):
+    """OWASP's advice on CSV injection: an apostrophe in front. Numbers stay numbers."""
+    Sensitivity("m", "cosine", "emulated", None, (replace(MEASURED, op_name=name, gain=-0.5),)).save(tmp_path)
+    (row,) = rows_of(tmp_path / "sensitivity.csv")
+    assert row["op_name"] == f"'{name}"
+    assert row["gain"] == "-0.5"
+
+
 @pytest.mark.parametrize("count", [0, 3])
 def test_a_table_has_its_columns_without_rows_too(count, tmp_path):
     findings = tuple(found(next(iter(KINDS)), f"layer, {k}", 'a "quoted"\ntext') for k in range(count))
@@ -41,7 +51,8 @@ def test_a_table_has_its_columns_without_rows_too(count, tmp_path):
     rows = rows_of(tmp_path / "check.csv")
     assert [row["layer"] for row in rows] == [f"layer, {k}" for k in range(count)]
     assert all(row["what"] == 'a "quoted"\ntext' for row in rows)
-    assert rows == json.loads((tmp_path / "check.json").read_text())["findings"]
+    findings = json.loads((tmp_path / "check.json").read_text())["findings"]
+    assert [{**row, "layers": [row["layer"]]} for row in rows] == findings
     columns = (tmp_path / "check.csv").read_text().splitlines()[0].split(",")
     assert columns == ["severity", "kind", "layer", "what", "why", "remedy"] == list(report.table().columns)
 

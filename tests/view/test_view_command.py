@@ -164,7 +164,7 @@ def test_a_missing_package_is_named(command, finished, monkeypatch, package):
     monkeypatch.setitem(sys.modules, package, None)
     code, _, err = command("view", finished)
     assert code == 2
-    assert "pip install 'trt-bisect[view]'" in err
+    assert "pip install 'cryptography>=42' 'starlette>=0.40' 'uvicorn>=0.30'" in err
 
 
 @pytest.mark.subprocess

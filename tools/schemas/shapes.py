@@ -103,7 +103,7 @@ _COMMON = {
     "nonfinite": "the number of values that are NaN or infinite.",
     "op_type": "the ONNX operator.",
     "outcome": "the outcome, with the words of the journal.",
-    "output": "the layer's first output.",
+    "output": "the final output that is worst with the layer in INT8, or the group of its places that is.",
     "precision": "the precision of layers that are not in INT8.",
     "producer": "the layer that makes the tensor.",
     "quantizable": "TensorRT can run the layer in INT8.",

@@ -217,8 +217,4 @@ def _title(advice: Advice) -> str:
 
 def _concerning(name: str, structure: Iterable[Finding]) -> Sequence[Finding]:
     """The findings on a layer, alone or in a list of layers, that can lose accuracy."""
-    return [
-        finding
-        for finding in structure
-        if finding.kind in ACCURACY_KINDS and (finding.layer == name or name in finding.layer.split(", "))
-    ]
+    return [finding for finding in structure if finding.kind in ACCURACY_KINDS and name in finding.layers]

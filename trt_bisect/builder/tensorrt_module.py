@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from trt_bisect.builder.inspector import LOGGED
-from trt_bisect.errors import EngineUnavailable
+from trt_bisect.errors import EngineUnavailable, install
 
 TENSORRT = "tensorrt"
 RTX = "tensorrt-rtx"
@@ -35,7 +35,7 @@ def import_tensorrt(engine: str) -> ModuleType:
                 broken = f"{name}: {error}"
         except (ImportError, OSError) as error:
             broken = f"{name}: {error}"
-    remedy = f"pip install 'trt-bisect[{_EXTRAS[engine]}]'"
+    remedy = install(_EXTRAS[engine])
     if broken:
         raise EngineUnavailable(f"{engine} does not load: {broken}", f"Install it again: {remedy}")
     raise EngineUnavailable(f"{engine} is not installed.", remedy)

@@ -26,7 +26,9 @@ def sensitivity_command(
     top: Annotated[int, typer.Option(help="How many rows are printed; 0 for all.")] = 20,
     way: Annotated[str, typer.Option(help="Rows of both, weight, activation, or all.")] = "all",
     sort: Annotated[str, typer.Option(help="loss, gain, worth, macs, or a metric.")] = "loss",
-    order: Annotated[str, typer.Option(help="Of the rows: descending or ascending.")] = "descending",
+    order: Annotated[
+        str, typer.Option(help="Of the rows: worst (the most sensitive first), descending or ascending.")
+    ] = "worst",
 ) -> None:
     """Rank the layers by the loss of each alone in low precision, in INT8 by weights and activations, and by its gain.
 
@@ -43,11 +45,12 @@ def sensitivity_command(
         raise BadInput(
             f"Weights and activations are told apart for INT8 only, not for {options.low}.", "Give --way all."
         )
-    if order not in ("descending", "ascending"):
-        raise BadInput(f"There is no order '{order}'.", "Use descending or ascending.")
+    if order not in ("worst", "descending", "ascending"):
+        raise BadInput(f"There is no order '{order}'.", "Use worst, descending or ascending.")
     options = in_folder(options, model)
     found = sensitivity_with(model, replace(options, progress=display.progress()))
-    rows = found.sorted_by(sort, descending=order == "descending", way=None if way == "all" else way)
+    descending = None if order == "worst" else order == "descending"
+    rows = found.sorted_by(sort, descending=descending, way=None if way == "all" else way)
     if display.as_json:
         display.print_json(found.to_json())
         return

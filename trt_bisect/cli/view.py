@@ -9,7 +9,7 @@ import typer
 
 from trt_bisect.cli.config import with_config
 from trt_bisect.cli.display import Display
-from trt_bisect.errors import BadInput
+from trt_bisect.errors import BadInput, install
 
 if TYPE_CHECKING:
     from socket import socket
@@ -54,7 +54,7 @@ def view_command(
             new_token,
         )
     except ImportError as error:
-        raise BadInput(f"The package '{error.name}' is not installed.", "pip install 'trt-bisect[view]'") from error
+        raise BadInput(f"The package '{error.name}' is not installed.", install("view")) from error
 
     if token is not None and not token.strip():
         raise BadInput("An empty token protects nothing.", "Give --token some text, or leave it out for a new one.")

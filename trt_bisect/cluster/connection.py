@@ -10,7 +10,7 @@ from typing import Any
 
 from trt_bisect.builder.isolation import Worker
 from trt_bisect.cluster.settings import AUTO, GOES_ON, ClusterSettings
-from trt_bisect.errors import BadInput, EngineUnavailable, TrialFailed, first_line
+from trt_bisect.errors import BadInput, EngineUnavailable, TrialFailed, first_line, install
 
 _SCHEME = "ray://"
 _REACH_SECONDS = 5.0
@@ -30,9 +30,7 @@ class Connection:
         """
         address = cluster.address
         if importlib.util.find_spec("ray") is None:
-            raise BadInput(
-                f"The cluster '{address}' needs Ray, which is not installed.", "pip install 'trt-bisect[cluster]'"
-            )
+            raise BadInput(f"The cluster '{address}' needs Ray, which is not installed.", install("cluster"))
         _reach(address)
         self.cluster = cluster
         self.say = say

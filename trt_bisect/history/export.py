@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from trt_bisect.errors import BadInput
+from trt_bisect.errors import BadInput, install
 from trt_bisect.support.files import whole_file
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def write_table_parquet(table: pd.DataFrame, path: Path) -> None:
     try:
         _write(path, "--parquet", lambda file: texts.to_parquet(file, engine="pyarrow", index=False))
     except ImportError as error:
-        raise BadInput("The package 'pyarrow' is not installed.", "pip install 'trt-bisect[history]'") from error
+        raise BadInput("The package 'pyarrow' is not installed.", install("history")) from error
 
 
 def _as_json(table: pd.DataFrame, names: tuple[str, ...]) -> pd.DataFrame:

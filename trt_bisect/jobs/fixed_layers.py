@@ -13,7 +13,9 @@ from trt_bisect.errors import BadInput
 from trt_bisect.jobs.options.low import INT16
 from trt_bisect.jobs.plan_file import FilePlan, read_plan
 from trt_bisect.model.layers import Layer
+from trt_bisect.model.low import INT8
 from trt_bisect.model.network import Network
+from trt_bisect.model.quantizer import int8_scale
 from trt_bisect.precision import Precision, low_of
 from trt_bisect.results.summary import fixed_text
 
@@ -221,7 +223,8 @@ def _with_scales(network: Network, plan: FilePlan | None) -> Network:
                 f"'{plan.source}' has a scale for '{tensor}': {why.format(tensor)}.",
                 f"Did you mean '{near[0]}'?" if near else "Name the tensors that INT8 layers read.",
             )
-    return replace(network, scales=dict(plan.scales))
+    low = network.low if network.low.level is not None else INT8
+    return replace(network, scales={name: int8_scale(low, scale) for name, scale in plan.scales.items()})
 
 
 def fixed_notes(network: Network) -> tuple[str, ...]:

@@ -38,7 +38,7 @@ class FilePlan:
     Attributes:
         source: its path, for messages.
         layers: by layer or pattern the precision, in the order of the file.
-        scales: by activation the INT8 scale, float32.
+        scales: by activation the scale in the low precision, float32.
         high: the precision of the layers that can never be low; None where the file does not say it.
         low: the low precision; None where the file does not say it.
         one_scale: the layers or patterns whose weights have one scale each.

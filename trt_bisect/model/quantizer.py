@@ -160,6 +160,14 @@ def scale_in(low: LowPrecision, scale: np.float32) -> np.float32:
     return scale if levels == INT8_MAX else np.float32(np.float32(scale * INT8_MAX) / np.float32(levels))
 
 
+def int8_scale(low: LowPrecision, scale: np.float32) -> np.float32:
+    """Returns the INT8 scale of an activation from its scale in a low precision: the inverse of ``scale_in``."""
+    levels = np.float64(_INT16.max if low.wide else low.levels)
+    near = np.float32(np.float64(scale) * levels / INT8_MAX)
+    around = (near, np.nextafter(near, np.float32(0)), np.nextafter(near, np.float32(np.inf)))
+    return next((one for one in around if scale_in(low, one) == scale), near)
+
+
 def activation_quantizer(low: LowPrecision, scale: np.float32) -> Quantizer:
     """Returns the quantizer of an activation in a low precision, from its INT8 scale: symmetric."""
     quantizer = symmetric(scale_in(low, scale), low=low)

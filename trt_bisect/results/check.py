@@ -33,7 +33,7 @@ class CheckReport(WithTablePage):
 
     JSON = CHECK_JSON
     CSV = CHECK_CSV
-    COLUMNS = tuple(column.name for column in fields(Finding))
+    COLUMNS = tuple(column.name for column in fields(Finding) if column.name != "layers")
 
     model: str
     opset: int
@@ -64,7 +64,7 @@ class CheckReport(WithTablePage):
 
     def records(self) -> list[dict[str, Any]]:
         """Returns the findings, one a row."""
-        return [asdict(finding) for finding in self.findings]
+        return [{name: getattr(finding, name) for name in self.COLUMNS} for finding in self.findings]
 
     def to_json(self) -> dict[str, Any]:
         """Returns the content of ``check.json``, in JSON's types."""
@@ -75,7 +75,7 @@ class CheckReport(WithTablePage):
             "nodes": self.nodes,
             "pairs": self.pairs,
             "counts": dict(self.counts),
-            "findings": self.records(),
+            "findings": [asdict(finding) for finding in self.findings],
             "tensors": [asdict(row) for row in self.tensors],
             "unread": self.unread,
             "engine": None if self.engine is None else asdict(self.engine),

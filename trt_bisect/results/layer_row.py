@@ -59,6 +59,7 @@ class LayerRow:
         taken_back: the similarity of the recipe with this culprit in INT8 too, on an input that misses.
         suspect: for a layer with a large drop that is no culprit, the reason why it is none.
         fixed: the precision that the user fixed, which every plan has; empty for a layer left to the search.
+        output: the final output that is worst with the layer in INT8, or the group of its places that is.
         output_shape: the shape of the final output ``output``, which was compared; ``shape`` is that of the layer's own
             output.
     """

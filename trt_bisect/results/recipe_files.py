@@ -10,6 +10,7 @@ import shlex
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from string import Template
 
@@ -23,7 +24,7 @@ from trt_bisect.model.file import Weights, save_model
 from trt_bisect.model.low import FLOAT_TYPES, FP8, INT8, LOWS
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter, Written
-from trt_bisect.model.quantizer import Scales
+from trt_bisect.model.quantizer import Scales, scale_in
 from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.results.annotated import ANNOTATED
 from trt_bisect.results.summary import listed
@@ -251,7 +252,7 @@ def _refused_note(refused: list[str], network: str) -> tuple[str, ...]:
 def plan_json(network: Network, kept: Mapping[str, Precision], high: Precision, scales: Scales, build: Build) -> str:
     """Returns ``plan.json``: the precision of every layer that the low precision rounds, and the activations' scales.
 
-    The scales are those of INT8, whatever the low precision; scales that are no normal numbers are left out. Layers
+    The scales are those in use: largest magnitude / 448 in FP8. Scales that are no normal numbers are left out. Layers
     whose weights have one scale each are named too. ``activations`` is there only where they are in INT16. ``build``
     has the facts that the engine is built with, for the commands that the page shows.
     """
@@ -261,7 +262,8 @@ def plan_json(network: Network, kept: Mapping[str, Precision], high: Precision, 
     low = {} if network.low is INT8 else {"low": str(network.low.precision)}
     low |= {"activations": "int16"} if network.low.wide else {}
     least = np.finfo(np.float32).tiny
-    usable = {name: float(scales[name]) for name in network.rounded_activations if name in scales}
+    scale = partial(scale_in, network.low if network.low.level is not None else INT8)
+    usable = {name: float(scale(scales[name])) for name in network.rounded_activations if name in scales}
     usable = {name: scale for name, scale in usable.items() if math.isfinite(scale) and scale >= least}
     of_activations = {"scales": usable} if usable else {}
     one_scale = [network.layers[k].name for k in sorted(network.one_scale) if network.layers[k].has_weight]

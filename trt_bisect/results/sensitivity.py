@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from trt_bisect.analyzer.metrics import JUDGING
 from trt_bisect.errors import BadInput
 from trt_bisect.precision import Precision
 from trt_bisect.results.saving import SCHEMA, WithTablePage
@@ -72,12 +73,14 @@ class Sensitivity(WithTablePage):
     ops: tuple[SensitiveOp, ...]
     low: str = str(Precision.INT8)
 
-    def sorted_by(self, figure: str, *, descending: bool = True, way: str | None = None) -> tuple[SensitiveOp, ...]:
+    def sorted_by(
+        self, figure: str, *, descending: bool | None = None, way: str | None = None
+    ) -> tuple[SensitiveOp, ...]:
         """Returns the rows sorted by ``loss``, ``gain``, ``worth``, ``macs`` or a metric, rows without it last.
 
         Args:
             figure: one of these.
-            descending: the largest first.
+            descending: the largest first; None for the most sensitive first.
             way: only the rows of this rounded part: ``both``, ``weight`` or ``activation``.
 
         Raises:
@@ -87,7 +90,10 @@ class Sensitivity(WithTablePage):
         if not any(op.figure(figure) is not None for op in rows):
             known = ["loss", "gain", "worth", "macs", *dict.fromkeys(name for op in self.ops for name in op.metrics)]
             raise BadInput(f"There is nothing to sort by '{figure}'.", f"Use one of {', '.join(known)}.")
-        sign = -1.0 if descending else 1.0
+        if descending is None and figure == self.metric:
+            figure = "loss"
+        higher = figure in JUDGING and JUDGING[figure].higher
+        sign = -1.0 if (not higher if descending is None else descending) else 1.0
         return tuple(sorted(rows, key=lambda op: _place(op.figure(figure), sign)))
 
     def records(self) -> list[dict[str, Any]]:

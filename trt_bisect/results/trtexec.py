@@ -286,8 +286,8 @@ def flags_file(flags: list[str], refused: list[str]) -> str:
 
 
 def _plain(text: str) -> str:
-    """Returns ``text`` without the characters that ``xargs`` reads as line ends or quotes."""
-    return "".join("`" if letter == "'" else letter if letter.isprintable() else "?" for letter in text)
+    """Returns ``text`` without line ends, which ``xargs`` takes even in quotes for the end of an argument."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def refusals(weak: WeakPlan, build: Build, flags: list[str]) -> list[str]:

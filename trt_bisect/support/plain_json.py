@@ -13,6 +13,9 @@ from typing import Any
 
 from trt_bisect.support.files import write_whole
 
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""A cell that begins with one of these is a formula for Excel, LibreOffice and Google Sheets."""
+
 
 def plain(value: Any) -> Any:
     """Converts a value to JSON's types. Floats that are not finite become None, tuples become lists, times ISO 8601."""
@@ -30,7 +33,8 @@ def plain(value: Any) -> Any:
 def csv_text(records: Iterable[Mapping[str, Any]], columns: Iterable[str] = ()) -> str:
     """Returns CSV with one row for each record.
 
-    None and NaN are empty, shapes are written as ``1x3x8``, other tuples separated by spaces.
+    None and NaN are empty, shapes are written as ``1x3x8``, other tuples separated by spaces. A text that a spreadsheet
+    would run as a formula gets an apostrophe in front (OWASP, "CSV Injection").
 
     Args:
         records: one a row; a record without one of the columns has an empty cell there.
@@ -85,5 +89,5 @@ def _cell(name: str, value: Any) -> Any:
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
     if isinstance(value, tuple):
-        return shape_text(value) if name == "shape" else " ".join(map(str, value))
-    return value
+        value = shape_text(value) if name == "shape" else " ".join(map(str, value))
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value

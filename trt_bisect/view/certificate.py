@@ -15,7 +15,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trt_bisect.errors import BadInput, first_line
+from trt_bisect.errors import BadInput, first_line, install
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -75,7 +75,7 @@ def own_certificate(host: str, folder: Path | None = None) -> Certificate:
     except ImportError as error:
         raise BadInput(
             "--tls needs the package 'cryptography' to make a certificate.",
-            "pip install 'trt-bisect[view]', or give --certificate and --key.",
+            f"{install('view')}, or give --certificate and --key.",
         ) from error
     names = sorted({host, socket.gethostname(), "localhost", "127.0.0.1", "::1"} - {"", "0.0.0.0", "::"})
     names = [name for name in names if name.isascii()]

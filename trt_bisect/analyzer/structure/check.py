@@ -42,7 +42,7 @@ def _shared_findings(graph: FileGraph) -> Iterator[Finding]:
                 readers.setdefault(root, []).append(node)
     for root, nodes in readers.items():
         if len(nodes) > 1:
-            names = ", ".join(node.name for node in nodes)
+            names = [node.name for node in nodes]
             constants = {(node.op_type, *_constants_of(node, graph)) for node in nodes}
             has_bias = len(_constants_of(nodes[0], graph)) > 1
             kind = "shared layer" if len(constants) == 1 and has_bias else "shared weight"

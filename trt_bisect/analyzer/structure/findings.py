@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 ERROR, WARNING, NOTE = "error", "warning", "note"
@@ -31,10 +32,11 @@ class Finding:
     Attributes:
         severity: see ``Kind``.
         kind: a key of ``KINDS``.
-        layer: the name that TensorRT gives the layer. Empty for the network as a whole.
+        layer: the name that TensorRT gives the layer, of several with commas between. Empty for the network as a whole.
         what: the finding in words.
         why: the reason why it matters.
         remedy: the advice to the user.
+        layers: the names of the layers, one by one: a name may hold a comma.
     """
 
     severity: str
@@ -43,12 +45,14 @@ class Finding:
     what: str
     why: str
     remedy: str
+    layers: tuple[str, ...] = ()
 
 
-def found(kind: str, layer: str, what: str) -> Finding:
-    """Returns a finding of a known kind."""
+def found(kind: str, layers: str | Iterable[str], what: str) -> Finding:
+    """Returns a finding of a known kind on a layer, on several, or on the network (an empty text)."""
     known = KINDS[kind]
-    return Finding(known.severity, kind, layer, what, known.why, known.remedy)
+    names = tuple(filter(None, (layers,) if isinstance(layers, str) else dict.fromkeys(layers)))
+    return Finding(known.severity, kind, ", ".join(names), what, known.why, known.remedy, names)
 
 
 KINDS: dict[str, Kind] = {

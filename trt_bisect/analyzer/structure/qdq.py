@@ -45,9 +45,9 @@ class Pair:
     readers: tuple[Reader, ...]
 
     @property
-    def layer(self) -> str:
+    def layers(self) -> tuple[str, ...]:
         """The names of the layers that read it."""
-        return ", ".join(dict.fromkeys(node.name for node, _ in self.readers)) or "(the network's output)"
+        return tuple(dict.fromkeys(node.name for node, _ in self.readers)) or ("(the network's output)",)
 
     @property
     def per_channel(self) -> bool:
@@ -110,11 +110,11 @@ def _level_findings(pair: Pair) -> Iterator[Finding]:
     if pair.zero_point is not None and pair.zero_point.dtype.kind in "iu" and np.any(pair.zero_point):
         points = sorted({int(point) for point in np.ravel(pair.zero_point)})
         values = str(points[0]) if len(points) == 1 else f"{points[0]} to {points[-1]}"
-        yield found("asymmetric", pair.layer, f"zero point {values} on '{pair.tensor}'")
+        yield found("asymmetric", pair.layers, f"zero point {values} on '{pair.tensor}'")
     elif pair.dtype == np.uint8 and pair.stored:
-        yield found("unsigned weight", pair.layer, f"'{pair.tensor}' is stored as uint8")
+        yield found("unsigned weight", pair.layers, f"'{pair.tensor}' is stored as uint8")
     elif pair.dtype == np.uint8:
-        yield found("unsigned", pair.layer, f"'{pair.tensor}' is quantized to uint8")
+        yield found("unsigned", pair.layers, f"'{pair.tensor}' is quantized to uint8")
 
 
 def _scale_findings(pair: Pair, graph: FileGraph) -> Iterator[Finding]:
@@ -131,7 +131,7 @@ def _scale_findings(pair: Pair, graph: FileGraph) -> Iterator[Finding]:
     for kind, where in odd.items():
         if where.any():
             first = int(np.argmax(where))
-            yield found(kind, pair.layer, f"{_count(where, pair)}scale {scales[first]:g} on '{pair.tensor}'")
+            yield found(kind, pair.layers, f"{_count(where, pair)}scale {scales[first]:g} on '{pair.tensor}'")
     usable = np.isfinite(scales) & (scales >= smallest)
     live = _channels_with_values(pair, graph)
     if pair.per_channel and usable.all() and live.any():
@@ -140,7 +140,7 @@ def _scale_findings(pair: Pair, graph: FileGraph) -> Iterator[Finding]:
         if ratios[worst] >= OUT_OF_LINE:
             yield found(
                 "scale out of line",
-                pair.layer,
+                pair.layers,
                 f"channel {worst} of '{pair.tensor}' has scale {scales[worst]:g}, {ratios[worst]:.0f} times the median",
             )
 
@@ -173,7 +173,7 @@ def _out_of_line(pairs: tuple[Pair, ...]) -> Iterator[Finding]:
             times = f"{ratio:.0f} times" if ratio > 1 else f"1/{1 / ratio:.0f} of"
             yield found(
                 "scale out of line",
-                pair.layer,
+                pair.layers,
                 f"scale {scales[place]:g} on '{pair.tensor}', {times} the scales around it",
             )
 
@@ -189,13 +189,13 @@ def _single_scale(pair: Pair) -> float | None:
 def _place_findings(pair: Pair, graph: FileGraph) -> Iterator[Finding]:
     """Yields findings on the place of a pair and on its axis."""
     if pair.per_channel and not pair.is_constant and pair.scale is not None:
-        yield found("per-channel activation", pair.layer, f"{pair.scale.size} scales on '{pair.tensor}'")
+        yield found("per-channel activation", pair.layers, f"{pair.scale.size} scales on '{pair.tensor}'")
     biased = [node.name for node, slot in pair.readers if _is_bias(node, slot, graph)]
     if pair.is_constant and biased:
         kind = "integer bias" if pair.dtype == np.int32 else "pair on a bias"
-        yield found(kind, ", ".join(dict.fromkeys(biased)), f"bias '{graph.root(pair.tensor)}' is quantized")
+        yield found(kind, biased, f"bias '{graph.root(pair.tensor)}' is quantized")
     if not pair.stored and graph.maker_op(pair.tensor) == DEQUANTIZE:
-        yield found("double pair", pair.layer, f"'{graph.root(pair.tensor)}' goes through two pairs")
+        yield found("double pair", pair.layers, f"'{graph.root(pair.tensor)}' goes through two pairs")
     maker = graph.makers.get(pair.tensor)
     cut = [node for node, _ in pair.readers if node.op_type in ACTIVATIONS]
     if maker is not None and maker.op_type in WEIGHTED and cut:

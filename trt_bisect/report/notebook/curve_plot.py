@@ -10,7 +10,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from trt_bisect.analyzer.metrics import BUILT_IN, FRACTIONS
-from trt_bisect.errors import BadInput
+from trt_bisect.errors import BadInput, install
 from trt_bisect.report.screen.run import drop_text
 from trt_bisect.results.figure_text import figure_text, threshold_text
 from trt_bisect.results.layer_row import LayerRow
@@ -86,7 +86,7 @@ def graph_objects() -> Any:
     try:
         import plotly.graph_objects
     except ImportError as error:
-        raise BadInput("Plotly is not installed.", "pip install 'trt-bisect[notebook]'") from error
+        raise BadInput("Plotly is not installed.", install("notebook")) from error
     return plotly.graph_objects
 
 

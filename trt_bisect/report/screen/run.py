@@ -10,11 +10,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from trt_bisect.analyzer.blame import BOTH
 from trt_bisect.analyzer.metrics import AGREEMENT, FRACTIONS
 from trt_bisect.builder.base import IN_REGION, ON_DLA
 from trt_bisect.report.screen.causes import causes_in_short
 from trt_bisect.report.screen.layout import Part, fitting, height, spaced, with_columns_that_fit
 from trt_bisect.results.answer import AnswerFacts, CalibratorRow, Held
+from trt_bisect.results.causes import SPREAD_OUT
 from trt_bisect.results.explanation import Explanation
 from trt_bisect.results.figure_text import figure_text
 from trt_bisect.results.layer_row import FOLLOWS, NOT_TRIED, LayerRow
@@ -181,7 +183,14 @@ def _culprits(report: Report, most: int, console: Console) -> Table:
 def _causes(explanation: Explanation | None) -> dict[str, str]:
     """Returns for each culprit the side that loses and the first reason; empty without an explanation."""
     advice = explanation.advice if explanation is not None else ()
-    return {each.culprit: ": ".join(filter(None, (each.blame, *each.reasons[:1]))) or "not known" for each in advice}
+    return {each.culprit: _cause(each.blame, each.reasons) for each in advice}
+
+
+def _cause(blame: str | None, reasons: Sequence[str]) -> str:
+    """The side of a culprit that is to blame, and the first reason; ``SPREAD_OUT`` if a side has no reason."""
+    if blame is None:
+        return reasons[0] if reasons else "not known"
+    return f"{'weight and activation' if blame == BOTH else blame}: {reasons[0] if reasons else SPREAD_OUT}"
 
 
 def _suspects(report: Report) -> list[str]:

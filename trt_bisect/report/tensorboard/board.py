@@ -6,7 +6,7 @@ import importlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from trt_bisect.errors import BadInput, first_line
+from trt_bisect.errors import BadInput, first_line, install
 from trt_bisect.report.tensorboard.tags import RUN
 from trt_bisect.support.files import make_folder, unwritable
 
@@ -68,6 +68,6 @@ def open_board(folder: str | Path | None, channels: int = 0) -> Board | None:
     except ImportError as error:
         raise BadInput(
             f"TensorBoard's logs need the package 'tensorboard': {first_line(error)}",
-            "Install it: pip install 'trt-bisect[tensorboard]'.",
+            f"Install it: {install('tensorboard')}",
         ) from error
     return Board(make_folder(Path(folder), OPTION), channels)
