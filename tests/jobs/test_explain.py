@@ -24,6 +24,7 @@ from trt_bisect.jobs.options.concerns import SearchOptions
 from trt_bisect.jobs.run import explain as explaining
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.precision import Precision, int8_set
+from trt_bisect.results.advice import OWN_RECIPE
 from trt_bisect.results.run_report import Report
 from trt_bisect.support.progress import Silent
 
@@ -349,7 +350,7 @@ def test_of_an_nvidia_engine_the_tensors_are_the_emulations(tmp_path, monkeypatc
     assert advice.reasons[0] == "starved range"
     assert "Alone" not in advice.evidence
     assert report.explanation.layers["block1.conv2"].sensitivity is None
-    alone = [each for each in report.explanation.tried if each.culprits]
+    alone = [each for each in report.explanation.tried if each.culprits and each.what != OWN_RECIPE]
     assert alone
     assert all(each.calibrator for each in alone), "of a single layer, only the scales can be changed"
 

@@ -101,7 +101,7 @@ def test_without_data_only_high_precision_is_tried(tmp_path):
     report = run(networks.chain(), tmp_path, calibration=tmp_path / "clipping.cache", metric="sqnr", try_remedies=True)
     assert report.culprits == ("conv4",)
     assert any(f"{wording.advice.NO_BIAS_CORRECTION}the ranges (cache clipping.cache)" in note for note in report.notes)
-    assert {each.remedy for each in report.explanation.tried} == {"FP16"}
+    assert {each.remedy for each in report.explanation.tried} == {"FP16", "FP32"}
     assert report.advice[0].reasons[0] == "saturation"
 
 
@@ -156,4 +156,4 @@ def test_a_networks_own_pairs_cannot_be_calibrated(tmp_path):
     report = run(pairs(loud=300.0), tmp_path, calibration=None, try_remedies=True)
     note = "calibrators, equalisation and bias correction were not tried: the scales are those of the network's own"
     assert f"{note} Q/DQ pairs" in report.notes
-    assert {each.remedy for each in report.explanation.tried} == {"FP16"}
+    assert {each.remedy for each in report.explanation.tried} == {"FP16", "FP32"}

@@ -144,6 +144,20 @@ def test_shapes_that_the_user_fixed_are_given_for_his_own_file():
         read(shlex.split(command.text)[1:], "8.6", {"x": (1, 3, 8, 8), "mask": (1, 8)})
 
 
+def test_a_recipe_of_two_layers_is_named_whole():
+    """Either layer alone in high precision would miss the threshold."""
+    setting = replace(SETTINGS[0], kept=("ip1", "ip2"))
+    for high in (Precision.FP16, Precision.FP32):
+        excluded = [
+            words[words.index("--nodes_to_exclude") + 1 :]
+            for command in keeping_high(setting, "ip1", high)
+            if "--nodes_to_exclude" in (words := shlex.split(command.text))
+        ]
+        assert [words[:2] for words in excluded] == [["^ip1$", "^ip2$"]]
+    many = replace(setting, kept=tuple(map(str, range(100))))
+    assert not any("nodes_to_exclude" in command.text for command in keeping_high(many, "1", Precision.FP32))
+
+
 def test_strangers_names_are_text_on_the_screen(tmp_path):
     model = starved()
     (node,) = [node for node in model.graph.node if node.name == "conv3"]

@@ -196,7 +196,14 @@ def test_a_run_tells_the_shapes_of_all_its_data(tmp_path, monkeypatch):
         {"x": random.standard_normal((1, 8, width)).astype(np.float32), "bias": np.ones(8, np.float32)}
         for width in (20, 10, 30, 10)
     ]
-    given = {"engine": "onnxruntime", "explain": "none", "holdout": 0, "output": "my run", "history": "none"}
+    given = {
+        "engine": "onnxruntime",
+        "explain": "none",
+        "holdout": 0,
+        "output": "my run",
+        "history": "none",
+        "accept": True,
+    }
     report = trt_bisect.run(path, data, **given)
     tool, *words = shlex.split(report.next_command)
     options, profile = read(words, "11.1", INPUTS)

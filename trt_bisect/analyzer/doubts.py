@@ -15,7 +15,7 @@ from trt_bisect.builder.base import Outputs
 from trt_bisect.evaluator.trial import OutputFigures, Trial
 
 HIDDEN, CLIPPED, SHORT, VANISHED, DISAGREE = "hidden group", "clipped", "short", "class vanished", "metrics disagree"
-CONSTANT = "constant FP32 output"
+CONSTANT, UNSEEN, NOT_LOW = "constant FP32 output", "unseen inputs miss", "not low"
 """The kinds of doubts."""
 _CLIPPED_REACH, _CLIPPED_SHARE = 0.9, 0.05
 """An output is clipped noticeably if it reaches less than this share of FP32's largest magnitude, and at least this

@@ -19,8 +19,9 @@ def markdown(report: Report) -> str:
 def _blocks(report: Report) -> Iterator[str]:
     yield f"# {literal(report.model)} in INT8"
     yield listed(report.summary.splitlines())
-    if report.next_command:
-        yield f"Next:\n\n```\n{report.next_command}\n```"
+    if report.next_step or report.next_command:
+        command = f"\n\n```\n{report.next_command}\n```" if report.next_command else ""
+        yield f"Next: {literal(report.next_step)}{command}"
     culprits = [row for row in report.layers if row.culprit]
     if culprits:
         yield "## Culprits"

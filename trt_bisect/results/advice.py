@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from trt_bisect.analyzer.advisor import NOT_NORMALISED, ONE_CHANNEL, RESULT_QUANTIZED, SATURATION, STARVED
 from trt_bisect.analyzer.blame import ACTIVATION, Evidence
@@ -36,6 +37,8 @@ EQUALISATION = "cross-layer equalisation"
 BIAS_CORRECTION = "bias correction"
 HIGH = {Precision.FP16: "FP16", Precision.FP32: "FP32"}
 QAT = "QAT"
+OWN_RECIPE = "this run's recipe"
+"""The description of the run's own recipe among the remedies that were measured."""
 
 _FP16_LARGEST = 65504.0
 _NOTHING = "none"
@@ -106,8 +109,9 @@ class CulpritAdvice:
         evidence: a paragraph.
         reasons: the reasons that the advisor and the structure check give, the strongest first; may be empty.
         blame: ``weight``, ``activation``, ``both``, or None where that is not known.
-        remedies: those measured to meet the threshold first, then those that were not measured, last those measured to
-            miss it; in each, the cheapest first.
+        remedies: those measured to meet the threshold at the recipe's cost or less first; then those that were not
+            measured, and the recipe itself; then those measured to be dearer, last those measured to miss the
+            threshold; in each, the cheapest first.
     """
 
     culprit: str
@@ -143,21 +147,22 @@ def advice_on(evidence: Evidence, facts: Facts, setting: Setting, tried: Iterabl
     """
     own = [each for each in tried if not each.culprits or evidence.layer.name in each.culprits]
     best = {each.remedy: each for each in sorted(own, key=_merit)}
+    recipe_cost = next((each.cost for each in own if each.what == OWN_RECIPE and each.meets), math.inf)
     remedies = [replace(remedy, tried=best.get(remedy.remedy)) for remedy in _remedies(evidence, facts, setting, best)]
     return CulpritAdvice(
         culprit=evidence.layer.name,
         evidence=evidence.paragraph(),
         reasons=evidence.reasons,
         blame=evidence.blame,
-        remedies=tuple(sorted(remedies, key=_measured_first)),
+        remedies=tuple(sorted(remedies, key=partial(_measured_first, recipe_cost=recipe_cost))),
     )
 
 
-def _measured_first(remedy: Remedy) -> tuple[int, float]:
+def _measured_first(remedy: Remedy, recipe_cost: float) -> tuple[int, float]:
     tried = remedy.tried
-    if tried is None:
+    if tried is None or tried.what == OWN_RECIPE:
         return 1, 0.0
-    return (0, tried.cost) if tried.meets else (2, 0.0)
+    return (0 if tried.cost <= recipe_cost else 2, tried.cost) if tried.meets else (3, 0.0)
 
 
 def _merit(tried: Tried) -> tuple[bool, float, bool, float]:
@@ -262,10 +267,8 @@ def _high_remedies(layer: Layer, facts: Facts, setting: Setting) -> Iterator[Rem
     elif facts.reach > _FP16_LARGEST:
         del reasons[Precision.FP16]
         reasons[Precision.FP32] = f"Its values reach {number(facts.reach)}, more than FP16 can hold."
-    in_half = layer.dtype == "float16" and Precision.FP16 in reasons
-    if in_half:
+    if layer.dtype == "float16" and Precision.FP16 in reasons:
         del reasons[Precision.FP32]
     for high, why in reasons.items():
-        done = " This run's recipe does that for all culprits." if high is setting.high or in_half else ""
         speed = f"the layer, {percent(facts.share)} % of the multiply-adds, runs in {HIGH[high]}"
-        yield Remedy(HIGH[high], why + done, speed, keeping_high(setting, layer.name, high))
+        yield Remedy(HIGH[high], why, speed, keeping_high(setting, layer.name, high))

@@ -98,6 +98,7 @@ class AnswerFacts:
             ``followers in INT8`` is reported, and does not decide.
         half_gain: a plan that gives up at most half of INT8's gain, if the recipe gives up more; None otherwise.
         doubts: sentences that contradict the recipe's similarity, or that of full INT8 if it passes.
+        doubt_kinds: the kind of each, a word of ``analyzer.doubts``; empty in older reports.
         aim: the loss that the search aimed at; less than the budget where a recipe missed in another setting.
         margin: the share of the loss allowed that a recipe had to leave unused on the inputs given.
         spared: the number of inputs that may use the margin.
@@ -118,6 +119,7 @@ class AnswerFacts:
     spared: int = 0
     half_gain: PlanFigures | None = None
     doubts: tuple[str, ...] = ()
+    doubt_kinds: tuple[str, ...] = ()
     confidence: tuple[str, ...] = ()
     not_done: tuple[str, ...] = ()
 
@@ -138,5 +140,5 @@ class AnswerFacts:
         equals = tuple(tuple(names) for names in record["equals"])
         if (half := record.get("half_gain")) is not None:
             half = checked(PlanFigures(**{**half, "high": tuple(half["high"])}))
-        texts = {name: tuple(record.get(name, ())) for name in ("doubts", "confidence", "not_done")}
+        texts = {name: tuple(record.get(name, ())) for name in ("doubts", "doubt_kinds", "confidence", "not_done")}
         return checked(cls(**{**record, **held, **texts, "calibrators": rows, "equals": equals, "half_gain": half}))

@@ -33,6 +33,8 @@ _MODELOPT = "python -m modelopt.onnx.quantization"
 _AUTOCAST = "python -m modelopt.onnx.autocast"
 _MTQ = "import modelopt.torch.quantization as mtq"
 _FLOAT_NETWORK = "FP32.onnx"
+_MOST_EXCLUDED = 50
+"""With more layers kept high, no command lists them: the recipe's files do."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,7 @@ class Setting:
         recover_options: those of them that ``trt-bisect recover`` has as well.
         low: the low precision.
         fixed: the shapes of inputs that the user fixed: of his own file, they are dynamic.
+        kept: the layers that the recipe keeps high.
     """
 
     model: str
@@ -74,6 +77,7 @@ class Setting:
     recover_options: Options = field(default_factory=dict)
     low: Precision = Precision.INT8
     fixed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    kept: tuple[str, ...] = ()
 
     @property
     def float_network(self) -> str:
@@ -131,29 +135,44 @@ def with_moved(setting: Setting, network: str, cache: str) -> tuple[Command, ...
 
 
 def keeping_high(setting: Setting, layer: str, high: Precision) -> tuple[Command, ...]:
-    """Returns the commands that leave one layer in high precision, and the others in INT8.
+    """Returns the commands that leave the layers of the recipe in high precision, and the others in INT8.
 
-    In the run's own high precision: the recipe, which does so for all culprits, for each tool, and the search for a
-    cheaper recipe. In another precision: the run that finds the recipe in that precision.
+    In the run's own high precision: the recipe, for each tool, and the search for a cheaper recipe. In another
+    precision: the run that finds the recipe in that precision. ModelOpt is told each layer by name, unless there are
+    very many.
+
+    Args:
+        setting: the run; without a recipe ``layer`` is left high alone.
+        layer: a culprit.
+        high: the precision.
     """
+    kept = setting.kept or (layer,)
     cache = setting.calibration or (setting.path("recipe", CACHE) if setting.build.weak else _RANGES)
     by_data = setting.has_data or setting.has_pairs
     ranges = ["--calibration_data_path", setting.data] if by_data else ["--calibration_cache_path", cache]
-    pattern = ("--nodes_to_exclude", f"^{re.escape(layer)}$")
+    pattern = ("--nodes_to_exclude", *(f"^{re.escape(name)}$" for name in kept))
     if setting.low in FLOAT_TYPES:
         words = ["--onnx_path", setting.float_network, "--low_precision_type", str(setting.low), *pattern]
-        return (*_recipe(setting), recovering(setting), Command(MODELOPT, f"{_AUTOCAST} {shlex.join(words)}"))
-    excluding = _modelopt(setting, *ranges, *pattern, high=high)
-    if high is not setting.high:
+        excluding = Command(MODELOPT, f"{_AUTOCAST} {shlex.join(words)}")
+    else:
+        excluding = _modelopt(setting, *ranges, *pattern, high=high)
+    by_name = () if len(kept) > _MOST_EXCLUDED else (excluding,)
+    if setting.low not in FLOAT_TYPES and high is not setting.high:
         changed = {"--precision": (str(high),), "--output": (f"trt-bisect-{high}",)}
-        return (_run(setting, changed, network=setting.model), excluding)
-    return (*_recipe(setting), recovering(setting), excluding)
+        return (_run(setting, changed, network=setting.model), *by_name)
+    return (*_recipe(setting), recovering(setting), *by_name)
 
 
 def recovering(setting: Setting) -> Command:
     """Returns the search for a cheaper recipe, and for the front of accuracy against cost."""
     folder = {"--output": (setting.folder,)} if setting.folder else {}
     return _run(setting, folder, network=setting.model, command="recover")
+
+
+def running(setting: Setting, changed: Options) -> Command:
+    """Returns the same run again in its folder, with the options in ``changed``."""
+    folder = {"--output": (setting.folder,)} if setting.folder else {}
+    return _run(setting, {**folder, **changed}, network=setting.model)
 
 
 def using_recipe(setting: Setting, typing: str) -> Command:

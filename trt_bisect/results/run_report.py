@@ -66,8 +66,9 @@ class Report(WithRecipe):
         budget: the loss that the threshold allows; None in older reports.
         by_input: if several inputs were judged, ``ByInput.facts`` for ``int8`` and ``recipe``.
         answer: the recipe on given and unseen inputs, the calibrators; None in a report of schema 1.
-        next_command: the command that uses the recipe, or that searches on; empty without a folder, and in older
-            reports.
+        next_kind: the kind of the step to go on with, a word of ``results.next_step``; empty in older reports.
+        next_step: the step, an imperative clause.
+        next_command: the command that does it, or that follows it; empty without a folder, and in older reports.
         low: the low precision in question; ``int8`` in the names of plans and columns stands for it.
         stopped: ``interrupted`` or ``time limit`` for a run that was stopped before its end; the same command goes on.
         overflows: the first tensors that leave the range of FP16 or BF16 with all layers in it.
@@ -117,6 +118,8 @@ class Report(WithRecipe):
     budget: float | None = None
     by_input: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     answer: AnswerFacts | None = None
+    next_kind: str = ""
+    next_step: str = ""
     next_command: str = ""
     low: str = str(Precision.INT8)
     overflows: tuple[Overflow, ...] = ()

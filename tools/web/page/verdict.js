@@ -20,14 +20,9 @@ export function showVerdict({ model }) {
   show(byId("notes"), notes(report));
 }
 
-function next({ next_command: text, recipe }) {
-  if (!text) return null;
-  const what = text.startsWith("trt-bisect")
-    ? "Next: search on"
-    : recipe?.high?.length
-      ? "Next: build the recipe"
-      : "Next: build it";
-  return [h("h2", {}, what), command(text)];
+function next({ next_step: step, next_command: text }) {
+  if (!step && !text) return null;
+  return [h("h2", {}, step ? `Next: ${step}` : "Next"), command(text)];
 }
 
 // Each sentence begins with the words that say it in short.

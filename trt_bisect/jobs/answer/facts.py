@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from trt_bisect.analyzer.doubts import constant_outputs, doubts
+from trt_bisect.analyzer.doubts import NOT_LOW, UNSEEN, Doubt, constant_outputs, doubts
 from trt_bisect.analyzer.judge import Rule
 from trt_bisect.evaluator.given_inputs import GivenInputs
 from trt_bisect.evaluator.trial import Trial
@@ -83,6 +83,7 @@ def answer_facts(answer: Answer) -> AnswerFacts:
         settings[PLAIN] = loss
     if grounds.followers is not None:
         settings[FOLLOWERS] = grounds.followers
+    found = tuple(_doubts(answer, unseen)) if answer.meets else ()
     return AnswerFacts(
         judged=answer.judged,
         given=_held(rule, answer.restored, answer.given, answer.counting),
@@ -95,7 +96,8 @@ def answer_facts(answer: Answer) -> AnswerFacts:
         margin=answer.margin.share,
         spared=answer.margin.spared,
         half_gain=_half_gain(answer),
-        doubts=tuple(_doubts(answer, unseen)) if answer.meets else (),
+        doubts=tuple(doubt.text for doubt in found),
+        doubt_kinds=tuple(doubt.kind for doubt in found),
         confidence=confidence(grounds, rule),
         not_done=answer.not_done,
     )
@@ -112,13 +114,13 @@ def refused_by_default(answer: Answer) -> list[str]:
     ]
 
 
-def _doubts(answer: Answer, unseen: Held | None) -> Iterator[str]:
-    """Yields the sentences that contradict a recipe that meets the threshold."""
+def _doubts(answer: Answer, unseen: Held | None) -> Iterator[Doubt]:
+    """Yields what contradicts a recipe that meets the threshold."""
     rule = answer.experiment.rule
     constant, _ = constant_outputs(rule, answer.given.references)
-    yield from (doubt.text for doubt in (*constant, *doubts(rule, answer.restored)))
+    yield from (*constant, *doubts(rule, answer.restored))
     yield from _on_unseen(rule, answer, unseen)
-    yield from obedience(answer)
+    yield from (Doubt("", NOT_LOW, text) for text in obedience(answer))
 
 
 def _half_gain(answer: Answer) -> PlanFigures | None:
@@ -130,16 +132,17 @@ def _half_gain(answer: Answer) -> PlanFigures | None:
     return PlanFigures(answer.space.cost(found.kept), high, answer.experiment.rule.similarity(found.trial))
 
 
-def _on_unseen(rule: Rule, answer: Answer, held: Held | None) -> Iterator[str]:
-    """Yields a sentence if a plan that holds on all inputs given misses on unseen ones."""
+def _on_unseen(rule: Rule, answer: Answer, held: Held | None) -> Iterator[Doubt]:
+    """Yields a doubt if a plan that holds on all inputs given misses on unseen ones."""
     if answer.unseen is None or held is None or rule.meets(answer.unseen):
         return
     worst = "no figure" if held.worst is None else rule.metric.text(held.worst)
     stricter = "--margin" if answer.margin.share else "--threshold"
-    yield (
+    text = (
         f"Unseen inputs miss the threshold: {held.inputs - held.holds} of {held.inputs}, the worst has {worst}. "
         f"The inputs given do not stand for them: give more of other kinds, or a larger {stricter}."
     )
+    yield Doubt("", UNSEEN, text)
 
 
 def _low_layers(answer: Answer) -> dict[int, Layer]:

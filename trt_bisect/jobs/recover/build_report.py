@@ -9,6 +9,7 @@ from time import perf_counter
 from typing import Any
 
 from trt_bisect._version import versions
+from trt_bisect.analyzer.doubts import NOT_LOW
 from trt_bisect.analyzer.front import Point, knee, pareto
 from trt_bisect.driver.recipes.front_path import path
 from trt_bisect.driver.recipes.search_space import Sensitivities, Space
@@ -231,7 +232,8 @@ def _facts(found: Found) -> AnswerFacts:
     if found.target is None:
         return facts
     doubts = obedience(found.answer) if found.answer.meets else ()
-    return replace(facts, given=None, unseen=None, settings={}, doubts=doubts)
+    kinds = (NOT_LOW,) * len(doubts)
+    return replace(facts, given=None, unseen=None, settings={}, doubts=doubts, doubt_kinds=kinds)
 
 
 def _by_input(found: Found) -> dict[str, Mapping[str, Any]]:

@@ -113,13 +113,14 @@ def _explanation(
     groups = grouped(evidence, _rounded(culprits, tensors, weights), experiment.ranges.origin, low.title)
     tried: tuple[Tried, ...] = ()
     if culprits or report.exit_code:
-        tried = measured_before(plans, answer)
+        tried = measured_before(plans, answer, report.culprits)
     if options.try_remedies and report.exit_code:
         more, why_not = try_remedies(plans, answer, groups)
         tried = best_of([*tried, *more])
         notes += why_not
     target = target_version(options, experiment.builder)
-    setting = setting_of(experiment, options, Build(target) if report.files is None else report.files.build)
+    build = Build(target) if report.files is None else report.files.build
+    setting = replace(setting_of(experiment, options, build), kept=tuple(report.recipe["high"]))
     advice = [_advice(each, layers, tensors, setting, tried) for each in evidence]
     fed = tuple(each for each in tensors if each.compared.origin.kind == INPUT)
     causes = tuple(cause_with_remedies(group, advice, tried) for group in groups)

@@ -25,7 +25,7 @@ from trt_bisect.jobs.answer.search import CalibratorTried, make_space
 from trt_bisect.jobs.experiment import Experiment
 from trt_bisect.jobs.run.moves import BOTH, CORRECTED, EQUALISED, Move, moved_networks
 from trt_bisect.precision import Precision
-from trt_bisect.results.advice import BIAS_CORRECTION, CALIBRATOR, EQUALISATION, HIGH, Tried
+from trt_bisect.results.advice import BIAS_CORRECTION, CALIBRATOR, EQUALISATION, HIGH, OWN_RECIPE, Tried
 from trt_bisect.results.causes import Group
 
 REMEDIES = "remedies"
@@ -53,6 +53,16 @@ class Tries:
 
     plans: AnswerPlans
     answer: Answer
+
+    def by_recipe(self, culprits: tuple[str, ...]) -> Iterator[Tried]:
+        """Yields the run's own recipe, which keeps the culprits high."""
+        answer, experiment = self.answer, self.answer.experiment
+        in_half = all(experiment.network.layer_named(name).dtype == "float16" for name in culprits)
+        high = Precision.FP16 if in_half else experiment.whole.high
+        if culprits and high in HIGH:
+            figures = self._figures(experiment.rule.loss(answer.restored))
+            cost = answer.space.cost(answer.kept)
+            yield Tried(culprits, HIGH[high], OWN_RECIPE, *figures, high=len(answer.high), cost=cost)
 
     def by_calibrators(self) -> Iterator[Tried]:
         """Yields the results of each calibrator that the run measured: the recipe that it leads to, on all inputs."""
@@ -206,9 +216,10 @@ def try_remedies(plans: AnswerPlans, answer: Answer, groups: Sequence[Group]) ->
     return tuple(tried), [f"{_BY_CALIBRATION} were not tried: {why_not}"] if why_not else list(notes)
 
 
-def measured_before(plans: AnswerPlans, answer: Answer) -> tuple[Tried, ...]:
-    """Returns the remedies that every run measures: the other calibrators."""
-    return tuple(Tries(plans, answer).by_calibrators())
+def measured_before(plans: AnswerPlans, answer: Answer, culprits: tuple[str, ...]) -> tuple[Tried, ...]:
+    """Returns the remedies that every run measures: its recipe, if it has culprits, and the other calibrators."""
+    tries = Tries(plans, answer)
+    return (*tries.by_recipe(culprits), *tries.by_calibrators())
 
 
 def best_of(tried: Sequence[Tried]) -> tuple[Tried, ...]:

@@ -21,6 +21,7 @@ from trt_bisect.jobs.options.concerns import EXPLAIN_NOTHING
 from trt_bisect.jobs.options.measuring import RunOptions
 from trt_bisect.jobs.options.signatures import takes
 from trt_bisect.jobs.preparation import Preparation
+from trt_bisect.jobs.recipe_of import target_version
 from trt_bisect.jobs.run.find_culprits import announce, verdict
 from trt_bisect.jobs.run.save_tensors import refuse_tensors, save_tensors
 from trt_bisect.jobs.run.setting import setting_of
@@ -29,11 +30,12 @@ from trt_bisect.model.network import Network
 from trt_bisect.report.page.headline import headline
 from trt_bisect.report.tensorboard.board import Board, open_board
 from trt_bisect.results.network_graph import network_facts
-from trt_bisect.results.remedy_commands import recovering, using_recipe
+from trt_bisect.results.next_step import BUILD, RECIPE, next_step
 from trt_bisect.results.run_files import read_as
 from trt_bisect.results.run_report import REPORT, Report
 from trt_bisect.results.search_result import Measured
-from trt_bisect.results.summary import INTERRUPTED, TIME_LIMIT, TOO_DEAR, UNEXPLAINED, accuracy_line, stopped_line
+from trt_bisect.results.summary import INTERRUPTED, TIME_LIMIT, UNEXPLAINED, accuracy_line, stopped_line
+from trt_bisect.results.trtexec import Build
 from trt_bisect.support.machine import peak_bytes
 from trt_bisect.support.plain_json import plain
 from trt_bisect.support.progress import Progress, TimeLimited, TimeUp, default_progress, lifted
@@ -132,9 +134,8 @@ def _reported(
         answering = stack.enter_context(answer_search(preparation, first))
         found, measured, answer = verdict(answering, manifest)
         experiment = answer.experiment
-        following = "" if folder is None else _next_command(found, experiment, asked, options)
         graph = network_facts(experiment.network, experiment.ranges.scales)
-        found = replace(found, graph=graph, next_command=following)
+        found = replace(_with_next(found, experiment, asked, options, folder), graph=graph)
         if found.stopped == INTERRUPTED:
             if (before := _better_before(found, folder)) is not None:
                 shown.say(f"The report in {folder} stays: it is of the same run, and knows more")
@@ -151,6 +152,7 @@ def _reported(
             report = replace(saved, notes=(*saved.notes, *notes)) if notes else saved
             if options.explain != EXPLAIN_NOTHING and not found.stopped:
                 report = _explained(answering, answer, report, asked)
+                report = _with_next(report, experiment, asked, options, folder)
         except TimeUp:
             report = _unexplained(saved, TIME_LIMIT)
         except KeyboardInterrupt as stop:
@@ -219,20 +221,21 @@ def _with_accuracy(report: Report, accuracy: Mapping[str, float | None]) -> Repo
     return replace(report, accuracy=accuracy, summary="\n".join([report.summary, accuracy_line(accuracy)]))
 
 
-def _next_command(report: Report, experiment: Experiment, asked: RunOptions, options: RunOptions) -> str:
-    """Returns the command to go on with: it builds the recipe's engine, or searches if there is none that pays.
+def _with_next(
+    report: Report, experiment: Experiment, asked: RunOptions, options: RunOptions, folder: Path | None
+) -> Report:
+    """Returns ``report`` with the step to go on with; there is none for an experiment that no engine runs.
 
-    A run that was stopped without a recipe goes on. It is empty for an experiment that no engine runs.
+    Without a folder it has no command.
     """
-    if report.exit_code not in (0, 1) or options.low_precision.wide:
-        return ""
-    if report.stopped and not report.recipe["meets"]:
-        return report.command
-    if report.files is None:
-        return ""
-    setting = setting_of(experiment, asked, report.files.build)
-    pays = report.recipe["meets"] and (report.answer is None or report.answer.cost <= TOO_DEAR)
-    return (using_recipe(setting, report.typing) if pays else recovering(setting)).text
+    if options.low_precision.wide:
+        return report
+    build = report.files.build if report.files else Build(target_version(options, experiment.builder))
+    step = next_step(report, setting_of(experiment, asked, build), accept=options.accept)
+    if step is None or (report.files is None and step.kind in (RECIPE, BUILD)):
+        return report
+    command = "" if folder is None else step.command
+    return replace(report, next_kind=step.kind, next_step=step.what, next_command=command)
 
 
 def _save_with_peak(report: Report, folder: Path | None, *, with_recipe: bool = False) -> Report:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 from rich.console import Console, Group
 from rich.padding import Padding
 from rich.text import Text
 
-from trt_bisect.results.advice import Tried
+from trt_bisect.results.advice import OWN_RECIPE, Tried
 from trt_bisect.results.causes import Cause
 from trt_bisect.results.explanation import Explanation
 from trt_bisect.results.figure_text import figure_text
@@ -37,7 +38,7 @@ def print_causes(explanation: Explanation, metric: str, console: Console) -> Non
 
 
 def causes_in_short(explanation: Explanation, metric: str) -> Group | None:
-    """Returns the causes, a line each, and the best of the remedies that were measured; None without any cause.
+    """Returns the causes, a line each, and the cheapest remedy measured to be cheaper than the recipe; or None.
 
     The arguments are those of ``print_causes``.
     """
@@ -45,9 +46,9 @@ def causes_in_short(explanation: Explanation, metric: str) -> Group | None:
     if not total:
         return None
     causes = [Text(f"{_who(cause, total)}: {cause.words}.") for cause in explanation.causes[:MEETING_UP_TO]]
-    measured = {each.what: each for cause in explanation.causes for each in cause.measured if each.meets}
-    best = sorted(measured.values(), key=lambda each: 0.0 if each.cost is None else each.cost)[:1]
-    return Group(*causes, *_measured(best, metric))
+    recipe = next((each.cost for each in explanation.tried if each.what == OWN_RECIPE and each.meets), math.inf)
+    cheaper = [each for each in explanation.tried if each.meets and each.cost < recipe]
+    return Group(*causes, *_measured(sorted(cheaper, key=lambda each: each.cost)[:1], metric))
 
 
 def _measured(measured: Sequence[Tried], metric: str) -> Iterator[Padding]:

@@ -75,12 +75,19 @@ def print_report(report: Report, console: Console, *, every_layer: bool = False,
 def print_verdict(report: Report, console: Console) -> None:
     """Prints the verdict and the next command alone."""
     console.print(verdict_text(report))
-    if report.next_command:
+    if next_lines(report):
         console.print(_next(report), soft_wrap=True)
 
 
+def next_lines(report: Report) -> list[str]:
+    """Returns the step to go on with, and its command; empty without one."""
+    if not report.next_step:
+        return [f"NEXT: {report.next_command}"] if report.next_command else []
+    return [f"NEXT: {report.next_step}{':' if report.next_command else '.'}", *filter(None, [report.next_command])]
+
+
 def _next(report: Report) -> Text:
-    return Text(f"NEXT: {report.next_command}" if report.next_command else "", style="bold", overflow="fold")
+    return Text("\n".join(next_lines(report)), style="bold", overflow="fold")
 
 
 def _parts(report: Report, console: Console) -> Iterator[Part]:

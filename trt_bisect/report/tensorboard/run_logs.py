@@ -20,6 +20,7 @@ from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.shapes import groups_within
 from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.report.markdown import listed, literal, table
+from trt_bisect.report.screen.run import next_lines
 from trt_bisect.report.tensorboard.board import Board
 from trt_bisect.report.tensorboard.gather import LoudChannels, TensorHistograms
 from trt_bisect.report.tensorboard.graph import graph_of
@@ -144,7 +145,7 @@ def write_run(
         _write_curve(run, report, rule)
         rows = [(name, each.what, each.score, each.accuracy) for name, each in zip(names, shown, strict=True)]
         run.texts(
-            summary=listed([*report.summary.splitlines(), *_next(report)]),
+            summary=listed([*report.summary.splitlines(), *next_lines(report)]),
             culprits=_culprits(report),
             notes=listed([*_origin_of_histograms(report), *report.notes]),
             runs=table(["run", "plan", report.metric, ACCURACY], rows),
@@ -244,10 +245,6 @@ def _culprits(report: Report) -> str:
     ]
     titles = ["k", "culprit", "operator", "similarity", "drop", "gain", "taken back", "what is rounded"]
     return table(titles, rows) if rows else ""
-
-
-def _next(report: Report) -> list[str]:
-    return [f"NEXT: {report.next_command}"] if report.next_command else []
 
 
 def _origin_of_histograms(report: Report) -> list[str]:
