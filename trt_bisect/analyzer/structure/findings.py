@@ -238,7 +238,7 @@ KINDS: dict[str, Kind] = {
         WARNING,
         "The kernel reads floats, rounds them and computes in float: the layer loses the accuracy of INT8 and gains no "
         "speed.",
-        "Keep the layer high: on this engine that costs no speed.",
+        "Keep the layer high: its kernel computes in float either way.",
     ),
     "kernel for a pair": Kind(
         NOTE,
