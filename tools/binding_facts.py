@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 from zipfile import ZipFile
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -90,12 +91,24 @@ def _profiler(trt: ModuleType) -> bool:
     return profiler.totals == {"conv1": 1.5}
 
 
+def _allocator(trt: ModuleType) -> bool:
+    from types import SimpleNamespace
+
+    from trt_bisect.builder.tensorrt_engine import output_allocator
+
+    buffers: Any = {"y": SimpleNamespace(hold=lambda _: None, address=4096)}
+    allocator = output_allocator(trt, buffers)
+    allocator.notify_shape("y", trt.Dims([2, 3]))
+    return allocator.reallocate_output("y", 0, 24, 256) == 4096 and allocator.shapes == {"y": (2, 3)}
+
+
 CHECKS: Mapping[str, Callable[[ModuleType], object]] = {
     "Weights.numpy": _weights,
     "Dims": _dims,
     "ILogger": _logger,
     "IInt8EntropyCalibrator2": _calibrator,
     "IProfiler": _profiler,
+    "IOutputAllocator": _allocator,
 }
 
 

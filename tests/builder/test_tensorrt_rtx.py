@@ -16,6 +16,7 @@ from trt_bisect.builder.tensorrt_build import creation_flags, dynamic_shapes
 from trt_bisect.builder.tensorrt_module import RTX, drain, errors_in, logger_of, warnings_in
 from trt_bisect.builder.tensorrt_strong import TensorRTStrongBuilder
 from trt_bisect.builder.tensorrt_walk import largest_constant, steps_of
+from trt_bisect.data.datasets import profile_shapes
 from trt_bisect.errors import BadInput, EngineUnavailable, TrialFailed
 from trt_bisect.model.low import BF16, FP8, FP16
 from trt_bisect.model.network import load_network
@@ -299,3 +300,26 @@ def test_every_low_precision_is_parsed_and_built(low, kind, tmp_path):
         assert {types[network.layers[k].name] for k in network.quantizable if k not in chosen} <= {"FLOAT"}
         assert (kind in types.values()) is bool(chosen)
         assert builder.serialize(network.free_plan(chosen)).data
+
+
+def reshaping(folder):
+    """A convolution whose outputs are reshaped as an input says: TensorRT's shape tensor."""
+    sketch = Sketch(2)
+    reshaped = sketch.node("Reshape", [sketch.conv("x", "conv", 3, 4), "sizes"], "reshape")
+    sketch.node("Relu", [reshaped], "relu")
+    model = sketch.model({"x": [1, 3, 8, 8]}, {"relu_out": ["rows", "columns"]})
+    model.graph.input.append(onnx.helper.make_tensor_value_info("sizes", onnx.TensorProto.INT64, [2]))
+    return load_network(save(model, folder))
+
+
+def test_a_network_whose_input_holds_sizes_builds_with_the_values_of_the_data(tmp_path):
+    """TensorRT-RTX refuses it without them: 'no optimization profile has been defined'."""
+    network = reshaping(tmp_path)
+    feeds = [{"x": np.zeros((1, 3, 8, 8), np.float32), "sizes": np.array(sizes)} for sizes in ((8, 32), (16, 16))]
+    scales = {name: np.float32(0.1) for name in network.activations}
+    plan = prefix(len(network.layers), 0)
+    bare = TensorRTStrongBuilder(network, scales, BuildOptions(), {}, engine=RTX)
+    with pytest.raises(TrialFailed, match="profile"):
+        bare.serialize(plan)
+    builder = TensorRTStrongBuilder(network, scales, BuildOptions(), profile_shapes(feeds), engine=RTX)
+    assert len(builder.serialize(plan).data) > 1000

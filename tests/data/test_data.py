@@ -155,6 +155,18 @@ def test_bad_sources_are_named(name, tmp_path):
     assert len(str(caught.value).splitlines()) == 2
 
 
+def test_profile_shapes_have_the_values_of_inputs_that_may_hold_sizes():
+    """Integers with one axis at most: sizes for a Reshape, k of a TopK; pixels and ids of many tokens are none."""
+    samples = [
+        {"sizes": np.array(sizes), "k": np.int32(k).reshape(()), "ids": np.zeros((1, 9), np.int64), "x": np.zeros(2)}
+        for sizes, k in (((8, 16), 3), ((4, 32), 5))
+    ]
+    spans = profile_shapes(samples)
+    assert spans.pop("sizes (values)") == ((4, 16), (8, 16), (8, 32))
+    assert spans.pop("k (values)") == ((3,), (3,), (5,))
+    assert set(spans) == {"sizes", "k", "ids", "x"}
+
+
 def test_profile_shapes_span_all_samples():
     shapes = [(1, 5, 7), (1, 9, 3), (2, 6, 6)]
     assert profile_shapes({"x": np.zeros(shape)} for shape in shapes) == {"x": ((1, 5, 3), (1, 5, 7), (2, 9, 7))}

@@ -19,7 +19,8 @@ Outputs = dict[str, np.ndarray]
 """The network's final outputs of one inference, by name."""
 
 ProfileShapes = Mapping[str, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]]
-"""The smallest, the usual and the largest shape of each dynamic input, by name."""
+"""The smallest, the usual and the largest shape of each dynamic input, by name, as ``data.datasets.profile_shapes``
+makes them: with the values of inputs that may hold sizes."""
 
 EMULATED = "emulated"
 MEASURED = "measured"

@@ -30,6 +30,7 @@ from trt_bisect.builder.tensorrt_module import (
     version_of,
     warnings_in,
 )
+from trt_bisect.data.datasets import VALUES
 from trt_bisect.errors import BadInput, EngineUnavailable, TrialFailed
 from trt_bisect.model.file import save_model
 from trt_bisect.model.network import Network
@@ -132,7 +133,7 @@ def versions_of(rt: TensorRT, options: BuildOptions) -> dict[str, str]:
 
 
 def dynamic_shapes(network: Network, shapes: ProfileShapes) -> ProfileShapes:
-    """Returns the shapes of the dynamic inputs.
+    """Returns the shapes of the dynamic inputs, and the values of inputs that may hold sizes.
 
     Raises:
         BadInput: shapes are missing, have another rank, or change an axis that is fixed.
@@ -151,7 +152,8 @@ def dynamic_shapes(network: Network, shapes: ProfileShapes) -> ProfileShapes:
                     f"The shape {'x'.join(map(str, shape))} does not fit the input {spec} of '{network.source}'.",
                     "Only dynamic axes can be given a size; the others must match.",
                 )
-    return {spec.name: shapes[spec.name] for spec in dynamic}
+    names = [spec.name + VALUES for spec in network.inputs if spec.name + VALUES in shapes]
+    return {name: shapes[name] for name in (*(spec.name for spec in dynamic), *names)}
 
 
 def parse_model(rt: TensorRT, model: onnx.ModelProto, weights: Mapping[str, np.ndarray], flags: int) -> Definition:
@@ -198,16 +200,19 @@ def creation_flags(trt: ModuleType, names: Sequence[str]) -> int:
     return sum(1 << int(known[name]) for name in names if name in known)
 
 
-def new_config(rt: TensorRT, options: BuildOptions, shapes: ProfileShapes) -> tuple[Any, Any]:
+def new_config(
+    rt: TensorRT, options: BuildOptions, shapes: ProfileShapes, definition: Definition | None = None
+) -> tuple[Any, Any]:
     """Makes a builder configuration with TF32 off, and with detailed profiling verbosity for the engine inspector.
 
     Args:
         rt: the engine that builds.
         options: workspace, optimisation level and timing cache.
-        shapes: the shapes of the dynamic inputs.
+        shapes: the shapes of the dynamic inputs, and the values of inputs that may hold sizes.
+        definition: the parsed network, which says which of its inputs are shape tensors; None if it has none.
 
     Returns:
-        The configuration and its optimization profile, None where no input is dynamic.
+        The configuration and its optimization profile, None where no input is dynamic or a shape tensor.
 
     Raises:
         BadInput: this version does not have an option.
@@ -226,7 +231,7 @@ def new_config(rt: TensorRT, options: BuildOptions, shapes: ProfileShapes) -> tu
         config.set_tactic_sources(_tactic_bits(rt, options.tactic_sources))
     if _keeps_timings(rt, options):
         _load_timing_cache(config, options.timing_cache)
-    return config, _add_profile(rt, config, shapes)
+    return config, _add_profile(rt, config, shapes, definition)
 
 
 def _tactic_bits(rt: TensorRT, names: Sequence[str]) -> int:
@@ -239,12 +244,19 @@ def _tactic_bits(rt: TensorRT, names: Sequence[str]) -> int:
     return sum(1 << int(known[name]) for name in names)
 
 
-def _add_profile(rt: TensorRT, config: Any, shapes: ProfileShapes) -> Any:
-    if not shapes:
+def _add_profile(rt: TensorRT, config: Any, shapes: ProfileShapes, definition: Definition | None) -> Any:
+    network = definition.network if definition is not None else None
+    inputs = [network.get_input(i) for i in range(network.num_inputs)] if network is not None else []
+    sizes = [each.name for each in inputs if each.is_shape_tensor and each.name + VALUES in shapes]
+    plain = {name: three for name, three in shapes.items() if not name.endswith(VALUES)}
+    if not plain and not sizes:
         return None
     profile = rt.builder.create_optimization_profile()
-    for name, (smallest, usual, largest) in shapes.items():
+    for name, (smallest, usual, largest) in plain.items():
         profile.set_shape(name, smallest, usual, largest)
+    for name in sizes:
+        smallest, usual, largest = shapes[name + VALUES]
+        profile.set_shape_input(name, smallest, usual, largest)
     config.add_optimization_profile(profile)
     return profile
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from trt_bisect.builder.tensorrt_build import Serialized, TensorRT
 from trt_bisect.builder.tensorrt_module import RTX, drain, errors_in
 from trt_bisect.builder.tensorrt_rtx import eager_context
 from trt_bisect.builder.timing import Latency, LayerTime, adding_profiler, latency_of
+from trt_bisect.data.datasets import VALUES
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import TrialFailed
 from trt_bisect.model.network import Network
@@ -57,6 +58,7 @@ class _Loaded:
     stream: Any
     tensors: tuple[_Tensor, ...]
     buffers: Mapping[str, Buffer]
+    allocator: Any
 
 
 class TensorRTEngine:
@@ -127,7 +129,7 @@ class TensorRTEngine:
         with self._current() as loaded:
             shapes = self._bind(loaded, feeds)
             self._enqueue(loaded)
-            return self._download(loaded, shapes)
+            return self._download(loaded, {**shapes, **loaded.allocator.shapes})
 
     def latency(self, feeds: Feeds, runs: int = 200) -> Latency:
         """Measures the time of an inference on the GPU after some untimed ones, and then that of each engine layer.
@@ -176,7 +178,11 @@ class TensorRTEngine:
         )
 
     def _bind(self, loaded: _Loaded, feeds: Feeds) -> dict[str, tuple[int, ...]]:
-        """Uploads the inputs, makes room for the outputs, and returns the outputs' shapes."""
+        """Uploads the inputs, makes room for the outputs, and returns the outputs' shapes.
+
+        An output whose shape depends on the data is left out: TensorRT asks for its room, and tells its shape, when it
+        runs.
+        """
         context = loaded.context
         for tensor in loaded.tensors:
             if tensor.is_input:
@@ -196,13 +202,14 @@ class TensorRTEngine:
         if unknown:
             raise self._failed(f"The engine lacks the shapes of {', '.join(unknown)}.")
         shapes: dict[str, tuple[int, ...]] = {}
+        loaded.allocator.shapes.clear()
         for tensor in loaded.tensors:
             if not tensor.is_input:
-                shapes[tensor.name] = shape = tuple(int(size) for size in context.get_tensor_shape(tensor.name))
+                shape = tuple(int(size) for size in context.get_tensor_shape(tensor.name))
                 if any(size < 0 for size in shape):
-                    raise self._failed(
-                        f"The shape of the output '{tensor.name}' depends on the data: that is not supported."
-                    )
+                    context.set_output_allocator(tensor.name, loaded.allocator)
+                    continue
+                shapes[tensor.name] = shape
                 buffer = loaded.buffers[tensor.name]
                 buffer.hold(_size(shape, tensor.dtype))
                 context.set_tensor_address(tensor.name, buffer.host_address if tensor.on_host else buffer.address)
@@ -214,6 +221,9 @@ class TensorRTEngine:
 
     def _download(self, loaded: _Loaded, shapes: Mapping[str, tuple[int, ...]]) -> Outputs:
         outputs = [tensor for tensor in loaded.tensors if not tensor.is_input]
+        untold = [tensor.name for tensor in outputs if tensor.name not in shapes]
+        if untold:
+            raise self._failed(f"TensorRT ran the engine and told no shape of {', '.join(untold)}.")
         for tensor in outputs:
             if not tensor.on_host:
                 size = _size(shapes[tensor.name], tensor.dtype)
@@ -253,11 +263,20 @@ class TensorRTEngine:
         names = [engine.get_tensor_name(i) for i in range(engine.num_io_tensors)]
         tensors = tuple(self._tensor(engine, name) for name in names)
         buffers = {name: Buffer(device) for name in names}
-        return _Loaded(device, runtime, engine, context, device.cuda.Stream(), tensors, buffers)
+        allocator = output_allocator(trt, buffers)
+        return _Loaded(device, runtime, engine, context, device.cuda.Stream(), tensors, buffers, allocator)
 
     def _inspect(self, loaded: _Loaded) -> str:
         for name, (_, usual, _) in self._shapes.items():
-            loaded.context.set_input_shape(name, usual)
+            if not name.endswith(VALUES):
+                loaded.context.set_input_shape(name, usual)
+        for tensor in loaded.tensors:
+            if tensor.is_input and tensor.on_host and tensor.name + VALUES in self._shapes:
+                values = np.array(self._shapes[tensor.name + VALUES][1], tensor.dtype)
+                buffer = loaded.buffers[tensor.name]
+                buffer.hold(values.nbytes)
+                buffer.write(values)
+                loaded.context.set_tensor_address(tensor.name, buffer.host_address)
         inspector = loaded.engine.create_engine_inspector()
         inspector.execution_context = loaded.context
         return str(inspector.get_engine_information(self._rt.module.LayerInformationFormat.JSON))
@@ -286,6 +305,32 @@ class TensorRTEngine:
         if self._loaded is not None:
             with self._loaded.device.current():
                 self._loaded = None
+
+
+def output_allocator(trt: ModuleType, buffers: Mapping[str, Buffer]) -> Any:
+    """Makes an allocator that gives outputs the room of their buffers, and keeps their shapes in ``shapes``, by name.
+
+    TensorRT calls it while it runs an engine: before 10 the first function, since then the asynchronous one.
+    """
+
+    class BufferAllocator(trt.IOutputAllocator):  # type: ignore[name-defined,misc]
+        def __init__(self) -> None:
+            trt.IOutputAllocator.__init__(self)
+            self.shapes: dict[str, tuple[int, ...]] = {}
+
+        def reallocate_output(self, tensor_name: str, _memory: int, size: int, _alignment: int) -> int:
+            buffers[tensor_name].hold(size)
+            return buffers[tensor_name].address
+
+        def reallocate_output_async(
+            self, tensor_name: str, memory: int, size: int, alignment: int, _stream: int
+        ) -> int:
+            return self.reallocate_output(tensor_name, memory, size, alignment)
+
+        def notify_shape(self, tensor_name: str, shape: Iterable[int]) -> None:
+            self.shapes[tensor_name] = tuple(int(size) for size in shape)
+
+    return BufferAllocator()
 
 
 def _size(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:

@@ -13,16 +13,18 @@ from trt_bisect.errors import BadInput
 def load_plugins(trt: ModuleType, logger: Any, libraries: Iterable[str]) -> None:
     """Loads libraries with plugins, which register themselves, and TensorRT's own plugins.
 
+    From TensorRT 10.1 on the parser does not register TensorRT's own, which stand for RoiAlign, NonMaxSuppression and
+    other operators.
+
     Args:
         trt: the TensorRT module.
         logger: see ``logger_of``.
-        libraries: paths; nothing is loaded if there are none.
+        libraries: paths of the user's.
 
     Raises:
         BadInput: a library does not load.
     """
-    paths = tuple(libraries)
-    for path in paths:
+    for path in libraries:
         try:
             ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
         except OSError as error:
@@ -30,8 +32,7 @@ def load_plugins(trt: ModuleType, logger: Any, libraries: Iterable[str]) -> None
                 f"The plugins in '{path}' do not load: {error}",
                 f"Give a library that was built for TensorRT {trt.__version__} on this machine.",
             ) from error
-    if paths:
-        trt.init_libnvinfer_plugins(logger, "")
+    trt.init_libnvinfer_plugins(logger, "")
 
 
 def use_dla(trt: ModuleType, builder: Any, config: Any, core: int) -> None:

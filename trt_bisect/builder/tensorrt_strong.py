@@ -87,7 +87,7 @@ class TensorRTStrongBuilder:
             TrialFailed: the build failed.
         """
         definition = self.network_definition(plan)
-        config, _ = new_config(self._rt, self._options, self._shapes)
+        config, _ = new_config(self._rt, self._options, self._shapes, definition)
         return serialize(self._rt, definition, config, self._options)
 
     def build(self, plan: PrecisionPlan) -> TensorRTEngine:

@@ -131,7 +131,7 @@ class TensorRTWeakBuilder:
         """
         trt = self._rt.module
         definition = self.network_definition(plan)
-        config, profile = new_config(self._rt, self._options, self._shapes)
+        config, profile = new_config(self._rt, self._options, self._shapes, definition)
         used = self._network.used_precisions(plan)
         if plan.int8:
             config.set_flag(trt.BuilderFlag.INT8)
@@ -173,7 +173,7 @@ class TensorRTWeakBuilder:
 
     def _serialize_fp32(self) -> Serialized:
         definition = parse_file(self._rt, self._file, self._flags())
-        config, _ = new_config(self._rt, self._options, self._shapes)
+        config, _ = new_config(self._rt, self._options, self._shapes, definition)
         return serialize(self._rt, definition, config, self._options)
 
     def _flags(self) -> int:

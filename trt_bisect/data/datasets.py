@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
@@ -24,6 +25,11 @@ from trt_bisect.data.user_functions import load_function, samples_from
 from trt_bisect.errors import BadInput, first_line
 
 _KINDS = "Give a .npz, .npy or .json file, a folder of .npz files or of pictures, or module:function."
+
+VALUES = " (values)"
+"""Follows the name of an input, where its values stand beside its shape, see ``profile_shapes``."""
+_MOST_SIZES = 64
+"""The most values of a shape tensor. Source: TensorRT's documentation, "Working with Dynamic Shapes"."""
 
 
 def _same_place(position: int) -> int:
@@ -92,13 +98,26 @@ def digest_of_feeds(feeds: Mapping[str, np.ndarray]) -> str:
 def profile_shapes(
     samples: Iterable[Feeds],
 ) -> dict[str, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]]:
-    """Returns for each input the smallest, the first and the largest shape in ``samples``, axis by axis."""
+    """Returns for each input the smallest, the first and the largest shape in ``samples``, axis by axis.
+
+    Inputs that may hold sizes (see ``may_be_sizes``) have their values too, likewise, under their name and ``VALUES``.
+    """
     profiles: dict[str, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = {}
     for feeds in samples:
         for name, array in feeds.items():
-            least, first, most = profiles.get(name, (array.shape,) * 3)
-            profiles[name] = (tuple(map(min, least, array.shape)), first, tuple(map(max, most, array.shape)))
+            spans = {name: array.shape}
+            if may_be_sizes(array.dtype, array.shape):
+                spans[name + VALUES] = tuple(int(value) for value in array.flat)
+            for key, span in spans.items():
+                least, first, most = profiles.get(key, (span,) * 3)
+                profiles[key] = (tuple(map(min, least, span)), first, tuple(map(max, most, span)))
     return profiles
+
+
+def may_be_sizes(dtype: np.dtype[Any], shape: Sequence[int | None]) -> bool:
+    """Returns true if an input may be a shape tensor of TensorRT: integers, at most one axis, at most 64 values."""
+    known = [size for size in shape if size is not None]
+    return dtype.kind in "iu" and len(shape) <= 1 and len(known) == len(shape) and math.prod(known) <= _MOST_SIZES
 
 
 def open_dataset(

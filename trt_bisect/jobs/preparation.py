@@ -32,7 +32,7 @@ from trt_bisect.builder.isolation import WorkerProcess
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.calibration.usable import keeping_unusable_high, refuse_without_low
 from trt_bisect.cluster.open import STAYS_HERE, open_cluster
-from trt_bisect.data.datasets import Dataset, digest_of_feeds, profile_shapes
+from trt_bisect.data.datasets import Dataset, digest_of_feeds, may_be_sizes, profile_shapes
 from trt_bisect.data.feeds import Feeds, size_remedy
 from trt_bisect.driver.suspects.curves import FULL
 from trt_bisect.errors import BadInput, NothingMeasured, TrialFailed
@@ -323,7 +323,9 @@ class Preparation:
         return RebuildEvaluator(self.network, builder, feeds, compare, store, self.options.high_precision, workers)
 
     def _profile(self, engine: str, feeds: Iterable[Feeds]) -> ProfileShapes:
-        return {} if engine == ONNXRUNTIME or self.network.is_static else profile_shapes(feeds)
+        sizes = any(may_be_sizes(spec.dtype, spec.shape) for spec in self.network.inputs)
+        needless = engine == ONNXRUNTIME or (self.network.is_static and not sizes)
+        return {} if needless else profile_shapes(feeds)
 
     def _build_options(self) -> BuildOptions:
         """The build options, with a timing cache where the run has a folder."""
