@@ -115,7 +115,7 @@ class Evidence:
         """Returns the evidence in words."""
         sentences = [self._cost(), *self._alone(), *_cause_sentences(self.causes[:_MOST_CAUSES])]
         if not self.causes and not self.structure:
-            sentences.append("No tensor that it rounds is abnormal by itself.")
+            sentences.append("The values that it rounds are ordinary: no outlier, no clipping, no starved range.")
         sentences += [f"{finding.what[0].upper()}{finding.what[1:]}. {finding.why}" for finding in self.structure]
         return " ".join(sentences)
 

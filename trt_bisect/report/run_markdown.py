@@ -59,8 +59,8 @@ def _answer(report: Report, answer: AnswerFacts) -> Iterator[str]:
     if len(answer.calibrators) > 1:
         yield "## Calibrators"
         yield table(
-            ("calibrator", "full INT8, worst", "inputs", "meets", "first recipe", "layers", ""),
-            (calibrator_cells(report.metric, row) for row in answer.calibrators),
+            ("calibrator", "full INT8, worst", "inputs", "meets", "first recipe", "layers", "its mean", ""),
+            (calibrator_cells(report, row) for row in answer.calibrators),
         )
 
 

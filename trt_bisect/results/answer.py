@@ -25,13 +25,16 @@ class CalibratorRow:
 
     Attributes:
         calibrator: ``entropy``, ``percentile 99.99`` and so on, or the origin of ranges that were given.
-        similarity: the similarity of full INT8 on the worst of the inputs that were run; None if it has no figure.
+        similarity: the similarity of full INT8 on the worst of the inputs that were run, all of them for the chosen
+            calibrator; None if it has no figure.
         inputs: the number of these: a calibrator that misses on the first input is not run on others.
         meets: full INT8 meets the threshold on all inputs.
         cost: the cost of the first recipe found with these ranges, a share of INT8's gain in speed; None if none was
             searched, or if it was given up because another was cheaper.
         high: the number of layers that this recipe keeps high.
         chosen: these are the run's ranges.
+        mean: the metric at the mean loss of that recipe over the judged inputs: of recipes that cost about the same,
+            that with the best mean is chosen; None if none was searched, and in older reports.
     """
 
     calibrator: str
@@ -41,6 +44,7 @@ class CalibratorRow:
     cost: float | None = None
     high: int | None = None
     chosen: bool = False
+    mean: float | None = None
 
 
 @dataclass(frozen=True)
@@ -105,6 +109,7 @@ class AnswerFacts:
         not_done: what was not done because the run was stopped, a clause each; empty if it came to its end.
         confidence: sentences on what the verdict rests on: inputs, arithmetic, noise, layers that only follow. The
             words of a sentence before its first colon are its short form.
+        close: noise could reverse the verdict on the recipe.
     """
 
     judged: int
@@ -121,6 +126,7 @@ class AnswerFacts:
     doubts: tuple[str, ...] = ()
     doubt_kinds: tuple[str, ...] = ()
     confidence: tuple[str, ...] = ()
+    close: bool = False
     not_done: tuple[str, ...] = ()
 
     @property

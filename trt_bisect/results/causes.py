@@ -111,7 +111,7 @@ def _words(cause: str, rounded: Sequence[Compared], calibrator: str, low: str) -
         advisor.NOT_FINITE: f"{low} makes values that are not finite",
         advisor.NOT_NORMALISED: "the input is not scaled like the data that the network was trained on",
         advisor.RESULT_QUANTIZED: "an output of the network is rounded",
-        SPREAD_OUT: "no tensor that they round is abnormal by itself",
+        SPREAD_OUT: "ordinary values, whose roundings cost this much",
     }.get(cause, cause)
 
 

@@ -7,6 +7,7 @@ FEWER_THAN_20_INPUTS = "fewer than 20 inputs"
 NOISE_COULD_REVERSE = "Noise could reverse it"
 NO_ENGINE_HAS_CONFIRMED = "No engine has confirmed this"
 BY_MORE_THAN_THE_NOISE = "by more than the noise"
+LESS_THAN_THE_NOISE = "by less than the noise"
 NOISE_NOT_MEASURED = "Noise was not measured"
 MISSES_THE_THRESHOLD = "misses the threshold"
 MEETS_THE_THRESHOLD = "meets the threshold"
@@ -47,3 +48,8 @@ def more_of(count: int, total: int) -> str:
 def equal_outputs_give(figure: float) -> str:
     """Returns the clause on the figure of a reference against itself."""
     return f"equal outputs give {figure}"
+
+
+def margin_on(inputs: int, given: int) -> str:
+    """Returns the clause on the inputs on which the recipe keeps the margin."""
+    return f"% on {inputs} of {given} input"

@@ -53,14 +53,15 @@ function calibrators({ report, metric }) {
   if (rows.length < 2) return null;
   const line = (row) => [
     row.calibrator,
-    metric.text(row.similarity),
+    metric.text(row.similarity) + (row.inputs < report.answer.given?.inputs ? " or worse" : ""),
     count(row.inputs),
     row.meets ? "yes" : "no",
     isNumber(row.cost) ? dropText(row.cost) : "\u2013",
     isNumber(row.high) ? count(row.high) : "\u2013",
+    isNumber(row.mean) ? metric.text(row.mean) : "\u2013",
     row.chosen ? "chosen" : "",
   ];
-  const titles = ["Calibrator", "full INT8, worst", "on inputs", "meets", "first recipe costs", "layers high", ""];
+  const titles = ["Calibrator", "full INT8, worst", "on inputs", "meets", "first recipe costs", "layers high", "its mean", ""];
   return [h("h3", {}, "Calibrators"), plainTable("calibrators", titles, 1, rows.map(line))];
 }
 

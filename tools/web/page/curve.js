@@ -1,7 +1,7 @@
 // Similarity over k. The line is the network with the suspects ruled out; each suspect hangs from it by what it costs.
 
 import { byId, h, offerSection, show } from "./dom.js";
-import { isNumber } from "./format.js";
+import { isNumber, plural } from "./format.js";
 import { axis, draw, plain, targetLine } from "./plot.js";
 import { scaleOf } from "./scale.js";
 import { colour } from "./theme.js";
@@ -35,7 +35,7 @@ function drawCurve(element, store, view) {
   byId("curve-empty").hidden = groups.measured.length + groups.failed.length > 0;
   element.hidden = !byId("curve-empty").hidden;
   offerSection("curve", !element.hidden || model.data.recovery == null);
-  byId("curve-title").textContent = `${titled(metric.label)} of the final outputs, with layers 0 to k in INT8`;
+  byId("curve-title").textContent = `${titled(metric.label)} of the final outputs, with layers 0 to k in INT8${judgedOn(model.report)}`;
   const roomy = element.clientWidth >= ROOMY;
   legend(groups, model, roomy);
   if (element.hidden) return;
@@ -44,6 +44,11 @@ function drawCurve(element, store, view) {
     view.bound = true;
     element.on("plotly_click", (event) => store.select(event.points[0].customdata));
   }
+}
+
+// The curve is measured on the judged inputs, and without the suspects: its end is not the figure of full INT8.
+function judgedOn({ inputs }) {
+  return isNumber(inputs?.judged) ? `; on ${plural(inputs.judged, "judged input")}, suspects high` : "";
 }
 
 function titled(words) {

@@ -107,7 +107,6 @@ function alone(row) {
     ["activations", row.activation],
     ["weights", row.weight],
     ["both", row.both],
-    ["gain", row.gain],
   ].filter(([, value]) => isNumber(value));
   if (!figures.length) return null;
   const largest = Math.max(...figures.map(([, value]) => Math.abs(value)), Number.MIN_VALUE);

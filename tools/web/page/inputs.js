@@ -73,7 +73,7 @@ function drawAnswered(element, given, unseen, report, metric) {
   drawPoints(
     element,
     traces,
-    "inputs, from the worst<br>squares: recipe (open: unseen), dots: full INT8",
+    "inputs, from the worst; squares: recipe (open: unseen), dots: full INT8",
     report,
     metric,
   );

@@ -36,6 +36,7 @@ class Grounds:
         followers: this loss with the layers that only follow rounding too; None if it was not measured.
         margin: the share of the loss allowed that the recipe had to leave unused.
         spared: the number of inputs that may use the margin.
+        with_margin: the number of inputs on which the recipe leaves the margin unused.
         refused: the largest cost allowed for a recipe with the margin, if none was found; None otherwise.
         followers_round: true if the whole run was measured with these layers rounding.
         low: the name of the low precision in texts.
@@ -53,11 +54,17 @@ class Grounds:
     followers: float | None = None
     margin: float = 0.0
     spared: int = 0
+    with_margin: int = 0
     refused: float | None = None
     followers_round: bool = False
     low: str = "INT8"
     ran: str = ""
     unmoved: Mapping[str, float] = field(default_factory=dict)
+
+    def is_close(self, rule: Rule) -> bool:
+        """Returns true if noise could reverse the verdict on the recipe."""
+        worst, noise = self.worst, self.noise(rule)
+        return math.isfinite(worst) and noise > 0.0 and abs(rule.budget - worst) <= noise * worst
 
     @property
     def worst(self) -> float:
@@ -98,10 +105,11 @@ def _inputs(grounds: Grounds) -> Iterator[str]:
             "may miss (--margin)."
         )
     if grounds.margin:
-        spared = f" but {grounds.spared}" if grounds.spared else ""
+        which = f"{grounds.with_margin} of {_counted(grounds.given, 'input')}"
+        spared = f" The other {grounds.spared} may use it." if grounds.spared else ""
         yield (
-            f"It keeps a margin of {100 * grounds.margin:.0f} %: on all inputs given{spared}, so much of the loss that "
-            "the threshold allows had to stay unused, because inputs that were not given lose more (--margin)."
+            f"It keeps a margin of {100 * grounds.margin:.0f} % on {which}: so much of the loss that the threshold "
+            f"allows stays unused there, because inputs that were not given lose more (--margin).{spared}"
         )
 
 
@@ -120,6 +128,9 @@ def _margin(grounds: Grounds, rule: Rule) -> Iterator[str]:
     if not math.isfinite(worst) or not grounds.losses:
         return
     settings = f" in {len(grounds.losses)} settings" if len(grounds.losses) > 1 else ""
+    if noise == 0.0 and len(grounds.losses) > 1:
+        yield f"No setting moved it: the largest loss is {worst:.3g} in all {len(grounds.losses)} settings."
+        return
     if noise == 0.0:
         yield f"Noise was not measured: the figures come from one setting, the largest loss is {worst:.3g}."
         return
@@ -127,7 +138,7 @@ def _margin(grounds: Grounds, rule: Rule) -> Iterator[str]:
         f"the largest loss{settings} is {worst:.3g} of {rule.budget:.3g} allowed, and noise moves it by about "
         f"{percent(noise)} %"
     )
-    near = abs(rule.budget - worst) <= noise * worst
+    near = grounds.is_close(rule)
     holds = "holds" if grounds.meets else "misses"
     yield f"Noise could reverse it: {figures}." if near else f"It {holds} by more than the noise: {figures}."
 

@@ -89,7 +89,7 @@ def answer_facts(answer: Answer) -> AnswerFacts:
         given=_held(rule, answer.restored, answer.given, answer.counting),
         unseen=unseen,
         cost=space.cost(answer.kept),
-        calibrators=tuple(_row(rule, one, chosen=_is_chosen(answer, one)) for one in answer.tried),
+        calibrators=tuple(_row(rule, answer, one) for one in answer.tried),
         equals=tuple(tuple(names[k] for k in sorted(space.layers(kept))) for kept in answer.equals),
         settings={setting: similarity_of(rule, loss) for setting, loss in settings.items()},
         aim=answer.aim,
@@ -99,6 +99,7 @@ def answer_facts(answer: Answer) -> AnswerFacts:
         doubts=tuple(doubt.text for doubt in found),
         doubt_kinds=tuple(doubt.kind for doubt in found),
         confidence=confidence(grounds, rule),
+        close=grounds.is_close(rule),
         not_done=answer.not_done,
     )
 
@@ -183,6 +184,10 @@ def grounds_of(answer: Answer) -> Grounds:
         followers=None if followers is None else math.inf if loss is None else loss,
         margin=answer.margin.share,
         spared=answer.margin.spared,
+        with_margin=sum(
+            loss <= rule.budget * (1.0 - answer.margin.share)
+            for loss in losses_by_place(rule, answer.restored, answer.counting).values()
+        ),
         refused=answer.refused,
         followers_round="followers" in experiment.parts,
         low=experiment.network.low.title,
@@ -194,9 +199,21 @@ def _is_chosen(answer: Answer, tried: CalibratorTried) -> bool:
     return answer.experiment.ranges.origin.split(",")[0] == tried.ranges.origin
 
 
-def _row(rule: Rule, tried: CalibratorTried, *, chosen: bool) -> CalibratorRow:
+def _row(rule: Rule, answer: Answer, tried: CalibratorTried) -> CalibratorRow:
+    """The row of a calibrator. Full INT8 of the chosen one is measured on all inputs, and has one figure everywhere."""
+    chosen = _is_chosen(answer, tried)
     similarity = None if tried.loss is None else similarity_of(rule, tried.loss)
-    return CalibratorRow(tried.ranges.origin, similarity, tried.inputs, tried.meets, tried.cost, tried.high, chosen)
+    mean = None if tried.mean is None else similarity_of(rule, tried.mean)
+    return CalibratorRow(
+        tried.ranges.origin,
+        rule.similarity(answer.full) if chosen else similarity,
+        len(answer.counting) if chosen else tried.inputs,
+        tried.meets,
+        tried.cost,
+        tried.high,
+        chosen,
+        mean,
+    )
 
 
 def _held(rule: Rule, trial: Trial, given: GivenInputs, counting: tuple[int, ...]) -> Held | None:

@@ -61,6 +61,7 @@ class CalibratorTried:
             searched, or given up because it would cost more than another.
         high: the number of its layers kept high.
         kept: the units of that recipe.
+        mean: its mean loss over the judged inputs, which decides between recipes that cost about the same.
     """
 
     ranges: Ranges
@@ -70,6 +71,7 @@ class CalibratorTried:
     cost: float | None = None
     high: int | None = None
     kept: frozenset[int] | None = None
+    mean: float | None = None
 
 
 def make_space(plans: AnswerPlans, units: Units | None = None, costs: Costs | None = None) -> Space:
@@ -137,6 +139,7 @@ def choose_ranges(
             tried[place] = replace(one, cost=space.cost(kept), high=len(space.layers(kept)), kept=kept)
             best = min(best, space.cost(kept))
             means[place] = fmean(plans.on_judged(space.plan(kept), one.ranges))
+            tried[place] = replace(tried[place], mean=means[place])
     cheap = [place for place in means if (tried[place].cost or 0.0) <= best + _AS_CHEAP]
     return tried[min(cheap, key=means.__getitem__, default=0)].ranges, tuple(tried)
 

@@ -72,7 +72,8 @@ def _cure(report: Report) -> str:
     high = len(report.recipe.get("high", ()))
     if report.recipe.get("meets"):
         layers = f"{high} {'layer' if high == 1 else 'layers'} in {report.precision.upper()}"
-        return f"and {layers} {'restores' if high == 1 else 'restore'} it"
+        noise = " by less than the noise" if report.answer is not None and report.answer.close else ""
+        return f"and {layers} {'restores' if high == 1 else 'restore'} it{noise}"
     return "and no plan that was tried meets it"
 
 

@@ -212,20 +212,26 @@ def _suspects(report: Report) -> list[str]:
 def _calibrators(report: Report, rows: Sequence[CalibratorRow], console: Console) -> Table:
     """Returns calibrators: all low with each on the inputs tried, and the recipe that its ranges lead to."""
     full = f"Full {report.low.upper()}"
-    titles = ["Calibrator", full, "of inputs", "meets", "first recipe", "layers", ""]
-    table = _table(titles, figures=(full, "of inputs", "first recipe", "layers"))
+    titles = ["Calibrator", full, "of inputs", "meets", "first recipe", "layers", "its mean", ""]
+    table = _table(titles, figures=(full, "of inputs", "first recipe", "layers", "its mean"))
     for row in rows:
-        table.add_row(*map(Text, calibrator_cells(report.metric, row)), style="bold" if row.chosen else "")
-    return with_columns_that_fit(table, console, ("of inputs", "layers", "meets"))
+        table.add_row(*map(Text, calibrator_cells(report, row)), style="bold" if row.chosen else "")
+    return with_columns_that_fit(table, console, ("of inputs", "its mean", "layers", "meets"))
 
 
-def calibrator_cells(metric: str, row: CalibratorRow) -> tuple[str, ...]:
-    """Returns the cells of a calibrator; ``-`` where it was given up because another is better."""
+def calibrator_cells(report: Report, row: CalibratorRow) -> tuple[str, ...]:
+    """Returns the cells of a calibrator; ``-`` where it was given up because another is better.
+
+    A figure of some of the inputs, of which the others may be worse, says so.
+    """
+    metric, given = report.metric, report.answer.given if report.answer else None
+    cut = given is not None and row.similarity is not None and row.inputs < given.inputs
     cost = "-" if row.cost is None else f"{percent(row.cost)}%"
     layers = "-" if row.high is None else str(row.high)
-    figure = figure_text(metric, row.similarity)
+    figure = figure_text(metric, row.similarity) + (" or worse" if cut else "")
+    mean = figure_text(metric, row.mean)
     meets, chosen = "yes" if row.meets else "no", "chosen" if row.chosen else ""
-    return row.calibrator, figure, str(row.inputs), meets, cost, layers, chosen
+    return row.calibrator, figure, str(row.inputs), meets, cost, layers, mean, chosen
 
 
 def _inputs(report: Report, answer: AnswerFacts, console: Console) -> Table | None:

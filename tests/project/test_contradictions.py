@@ -1,0 +1,199 @@
+"""No fact of a report contradicts another: the runs of all samples and of planted networks, in every form."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+import numpy as np
+import pytest
+
+import trt_bisect
+from tests.conftest import SAMPLES
+from tests.support import networks, wording
+from tests.support.planted_answers import MISLEADING
+from trt_bisect.analyzer.doubts import CONSTANT, UNSEEN
+from trt_bisect.analyzer.metrics import JUDGING
+from trt_bisect.history.store import History
+from trt_bisect.report.page.data import page_data
+from trt_bisect.report.screen.run import calibrator_cells
+from trt_bisect.results import next_step
+from trt_bisect.results.advice import OWN_RECIPE
+from trt_bisect.results.answer import DECIDING
+from trt_bisect.results.verdict import FAILS, PASSES, WITH_DOUBTS
+from trt_bisect.view.index import Runs
+
+CODES = {PASSES: 0, WITH_DOUBTS: 1, FAILS: 1}
+TONES = {PASSES: "good", WITH_DOUBTS: "doubted", FAILS: "bad"}
+HOW = {"engine": "onnxruntime", "history": "none"}
+
+
+def part(path, most, cut=slice(None)):
+    with np.load(path) as data:
+        return {name: np.ascontiguousarray(data[name][:most, ..., cut, cut]) for name in data.files}
+
+
+def lenet(name, **options):
+    folder = SAMPLES / "lenet"
+    return folder / name, {"calibration": part(folder / "calibration.npz", 24), **options}
+
+
+def detector(**options):
+    folder = SAMPLES / "detector"
+    return folder / "detector.onnx", {"calibration": part(folder / "calibration.npz", 6), **options}
+
+
+def ocr():
+    tiles = part(SAMPLES / "ocr" / "inputs.npz", 2, slice(32, 64))
+    options = {"threshold": 0.95, "samples": 1, "calibrator": "mse", "explain": "none"}
+    return SAMPLES / "ocr" / "network.onnx", {"calibration": tiles, **options}
+
+
+def transformer():
+    folder = SAMPLES / "transformer"
+    with np.load(folder / "calibration.npz") as data:
+        return folder / "encoder.onnx", {"calibration": {"x": data["x"][:24]}}
+
+
+CASES = {
+    "lenet": lambda: lenet("lenet.onnx"),
+    "lenet planted": lambda: lenet("lenet_planted.onnx"),
+    "lenet top1": lambda: lenet("lenet_planted.onnx", metric="top1"),
+    "lenet clipped": lambda: lenet("lenet.onnx", calibrator="percentile", percentile=60.0),
+    "lenet doubted": lambda: lenet("lenet.onnx", validation={"data": np.full((2, 1, 28, 28), 40.0, np.float32)}),
+    "lenet constant": lambda: (
+        SAMPLES / "lenet" / "lenet.onnx",
+        {"calibration": {"data": np.zeros((4, 1, 28, 28), np.float32)}},
+    ),
+    "detector": lambda: detector(task="detect", threshold=0.99),
+    "transformer": transformer,
+    "ocr": ocr,
+}
+
+
+PLANTED = {
+    "planted pair": (networks.chain, {}),
+    "planted clipped": (networks.chain, {"calibrator": "percentile", "percentile": 90.0, "threshold": 0.999}),
+    **{name: (lambda make=make: make().model, {"calibrator": "minmax"}) for name, make in MISLEADING.items()},
+}
+
+
+@pytest.fixture(scope="module", params=[*CASES, *PLANTED])
+def case(request, tmp_path_factory):
+    """A finished run, and its folder, in a parent with nothing else."""
+    folder = tmp_path_factory.mktemp("case")
+    if request.param in CASES:
+        path, options = CASES[request.param]()
+    else:
+        make, options = PLANTED[request.param]
+        model = make()
+        if request.param == "planted pair":
+            networks.plant_between(model, "conv0", "conv1")
+            networks.plant_between(model, "conv5", "conv6")
+        path = networks.save(model, folder)
+        options = {**options, "calibration": networks.samples(model)}
+    report = trt_bisect.run(path, output=folder / "runs" / "run", **HOW, **options)
+    return report, folder / "runs"
+
+
+def test_one_word_one_colour_and_one_exit_code(case):
+    report, parent = case
+    assert report.exit_code == CODES[report.verdict]
+    lines = report.summary.splitlines()
+    assert next(line for line in lines if line.split(":")[0] in map(str.upper, CODES)).startswith(
+        f"{report.verdict.upper()}: "
+    )
+    page = page_data(report)
+    assert page["tones"]["verdict"] == page["tones"]["int8"] == TONES[report.verdict]
+    assert report.verdict in page["headline"]
+    [entry] = Runs(parent).entries()
+    assert entry.verdict.split(";")[0].split(",")[0] == report.verdict
+    assert entry.tone == TONES[report.verdict]
+    with History(parent / "history.sqlite") as kept:
+        kept.record(parent / "run")
+        assert [past.verdict for past in kept.past()] == [report.verdict]
+    assert (report.verdict == PASSES) == (not report.doubts and report.recipe["meets"] and not report.recipe["high"])
+
+
+def test_full_int8_and_the_recipe_have_one_figure_over_the_same_inputs(case):
+    report, _ = case
+    answer = report.answer
+    [chosen] = [row for row in answer.calibrators if row.chosen]
+    assert (chosen.similarity, chosen.inputs) == (report.similarity["int8"], answer.given.inputs)
+    assert chosen.meets == (report.recipe["meets"] and not report.recipe["high"])
+    if report.metric != "agreement":
+        assert answer.given.worst == pytest.approx(report.similarity["recipe"], abs=1e-9)
+        assert not report.recipe["meets"] or answer.given.holds == answer.given.inputs
+    cells = {row.calibrator: calibrator_cells(report, row) for row in answer.calibrators}
+    for row in answer.calibrators:
+        assert ("or worse" in cells[row.calibrator][1]) == (row.inputs < answer.given.inputs)
+        assert not row.meets or row.inputs == answer.given.inputs
+
+
+def test_of_equally_cheap_recipes_the_report_says_why_one_is_chosen(case):
+    report, _ = case
+    searched = [row for row in report.answer.calibrators if row.cost is not None]
+    [chosen] = [row for row in report.answer.calibrators if row.chosen]
+    if len(searched) > 1:
+        loss = JUDGING[report.metric].loss
+        as_cheap = [row for row in searched if row.cost <= min(each.cost for each in searched) + 0.01]
+        assert loss(chosen.mean) == min(loss(row.mean) for row in as_cheap)
+
+
+def test_the_next_step_is_the_first_that_is_not_done(case):
+    report, _ = case
+    kinds = set(report.answer.doubt_kinds)
+    cheaper = [
+        each for each in (report.explanation.tried if report.explanation else ())
+        if each.meets and (each.cost < report.answer.cost or not report.recipe["meets"])
+    ]  # fmt: skip
+    if report.inputs.get("warnings") or CONSTANT in kinds:
+        assert report.next_kind == next_step.DATA
+    elif UNSEEN in kinds:
+        assert report.next_kind == next_step.INPUTS
+    elif cheaper:
+        assert report.next_kind == next_step.CHEAPER
+    elif kinds:
+        assert report.next_kind == next_step.DOUBT
+    else:
+        pays = report.recipe["meets"] and report.answer.cost <= 0.5
+        assert report.next_kind == (
+            next_step.SEARCH if not pays else next_step.RECIPE if report.recipe["high"] else next_step.BUILD
+        )
+    assert (report.next_kind in (next_step.RECIPE, next_step.BUILD)) == report.next_command.startswith("trtexec")
+
+
+def test_the_advice_knows_the_runs_own_recipe_and_names_all_its_layers(case):
+    report, _ = case
+    for advice in report.advice:
+        done = [remedy for remedy in advice.remedies if remedy.tried and remedy.tried.what == OWN_RECIPE]
+        assert [remedy.remedy for remedy in done] == [report.precision.upper()]
+        assert (done[0].tried.similarity, done[0].tried.high) == (
+            report.similarity["recipe"], len(report.recipe["high"])
+        )  # fmt: skip
+        for command in (command for remedy in advice.remedies for command in remedy.commands):
+            words = shlex.split(command.text) if command.tool == "ModelOpt" and "_exclude" in command.text else []
+            if words:
+                named = words[words.index("--nodes_to_exclude") + 1 : words.index("--high_precision_dtype")]
+                assert named == [f"^{re.escape(name)}$" for name in report.recipe["high"]]
+        assert (
+            advice.blame is None or wording.advice.to_blame(advice.blame) in advice.evidence or advice.blame == "both"
+        )
+    for cause in report.explanation.causes if report.explanation else ():
+        assert report.precision.upper() not in [remedy.remedy for remedy in cause.remedies]
+
+
+def test_noise_and_margin_are_those_of_the_figures(case):
+    report, _ = case
+    answer, metric = report.answer, JUDGING[report.metric]
+    deciding = [answer.settings[name] for name in DECIDING if name in answer.settings]
+    text = " ".join(answer.confidence)
+    if len(deciding) > 1:
+        assert wording.answers.NOISE_NOT_MEASURED not in text
+    assert answer.close == (wording.answers.NOISE_COULD_REVERSE in text)
+    if report.verdict == FAILS and report.recipe["meets"]:
+        assert answer.close == (wording.answers.LESS_THAN_THE_NOISE in page_data(report)["headline"])
+    if answer.margin and report.metric != "agreement":
+        kept = report.budget * (1.0 - answer.margin) * (1.0 + 1e-9)
+        with_margin = sum(metric.loss(value) <= kept for value in answer.given.figures.values())
+        assert wording.answers.margin_on(with_margin, answer.given.inputs) in text
