@@ -65,6 +65,8 @@ def _so_far(report: Report, status: str) -> str:
 def _blame(report: Report) -> str:
     if len(report.culprits) == 1:
         return f"'{report.culprits[0]}' is to blame"
+    if report.stopped and not report.culprits:
+        return "the culprits are not known yet"
     return f"{len(report.culprits)} layers are to blame" if report.culprits else "no single layer is to blame"
 
 
