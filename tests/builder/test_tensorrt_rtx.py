@@ -321,5 +321,5 @@ def test_a_network_whose_input_holds_sizes_builds_with_the_values_of_the_data(tm
     bare = TensorRTStrongBuilder(network, scales, BuildOptions(), {}, engine=RTX)
     with pytest.raises(TrialFailed, match="profile"):
         bare.serialize(plan)
-    builder = TensorRTStrongBuilder(network, scales, BuildOptions(), profile_shapes(feeds), engine=RTX)
+    builder = TensorRTStrongBuilder(network, scales, BuildOptions(), profile_shapes(feeds, values=True), engine=RTX)
     assert len(builder.serialize(plan).data) > 1000

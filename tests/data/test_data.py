@@ -161,7 +161,8 @@ def test_profile_shapes_have_the_values_of_inputs_that_may_hold_sizes():
         {"sizes": np.array(sizes), "k": np.int32(k).reshape(()), "ids": np.zeros((1, 9), np.int64), "x": np.zeros(2)}
         for sizes, k in (((8, 16), 3), ((4, 32), 5))
     ]
-    spans = profile_shapes(samples)
+    assert set(profile_shapes(samples)) == {"sizes", "k", "ids", "x"}
+    spans = profile_shapes(samples, values=True)
     assert spans.pop("sizes (values)") == ((4, 16), (8, 16), (8, 32))
     assert spans.pop("k (values)") == ((3,), (3,), (5,))
     assert set(spans) == {"sizes", "k", "ids", "x"}

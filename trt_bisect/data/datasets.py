@@ -96,17 +96,18 @@ def digest_of_feeds(feeds: Mapping[str, np.ndarray]) -> str:
 
 
 def profile_shapes(
-    samples: Iterable[Feeds],
+    samples: Iterable[Feeds], values: bool = False
 ) -> dict[str, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]]:
     """Returns for each input the smallest, the first and the largest shape in ``samples``, axis by axis.
 
-    Inputs that may hold sizes (see ``may_be_sizes``) have their values too, likewise, under their name and ``VALUES``.
+    With ``values``, inputs that may hold sizes (see ``may_be_sizes``) have their values too, likewise, under their name
+    and ``VALUES``.
     """
     profiles: dict[str, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = {}
     for feeds in samples:
         for name, array in feeds.items():
             spans = {name: array.shape}
-            if may_be_sizes(array.dtype, array.shape):
+            if values and may_be_sizes(array.dtype, array.shape):
                 spans[name + VALUES] = tuple(int(value) for value in array.flat)
             for key, span in spans.items():
                 least, first, most = profiles.get(key, (span,) * 3)

@@ -325,7 +325,7 @@ class Preparation:
     def _profile(self, engine: str, feeds: Iterable[Feeds]) -> ProfileShapes:
         sizes = any(may_be_sizes(spec.dtype, spec.shape) for spec in self.network.inputs)
         needless = engine == ONNXRUNTIME or (self.network.is_static and not sizes)
-        return {} if needless else profile_shapes(feeds)
+        return {} if needless else profile_shapes(feeds, values=True)
 
     def _build_options(self) -> BuildOptions:
         """The build options, with a timing cache where the run has a folder."""
