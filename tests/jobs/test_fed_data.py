@@ -11,7 +11,7 @@ import pytest
 
 import trt_bisect
 from tests.support import wording
-from tests.support.networks import Sketch, scale_constant
+from tests.support.networks import Sketch, save, scale_constant
 from trt_bisect.analyzer.data_warnings import on_growing_ranges, on_values
 from trt_bisect.calibration.collect import magnitudes
 from trt_bisect.data.datasets import open_dataset
@@ -355,3 +355,19 @@ def test_a_quiet_sample_of_the_calibration_data_is_not_scaled_otherwise(network,
     judged = report.to_json()["inputs"]["fed"]["judged"]["x"]
     np.testing.assert_allclose(judged["most"], data[3].max(), rtol=1e-5)
     assert "warnings" not in report.inputs
+
+
+def test_samples_that_are_reshaped_to_other_sizes_after_the_first_layer_are_measured(tmp_path):
+    """An input holds the sizes of a Reshape that follows the convolution: its outputs have no axis of channels."""
+    sketch = Sketch(2)
+    reshaped = sketch.node("Reshape", [sketch.conv("x", "conv", 3, 4), "sizes"], "reshape")
+    sketch.node("Relu", [reshaped], "relu")
+    model = sketch.model({"x": [1, 3, 8, 8]}, {"relu_out": ["rows", "columns"]})
+    model.graph.input.append(onnx.helper.make_tensor_value_info("sizes", onnx.TensorProto.INT64, [2]))
+    random = np.random.default_rng(0)
+    samples = [
+        {"x": random.normal(size=(1, 3, 8, 8)).astype(np.float32), "sizes": np.array(sizes)}
+        for sizes in ((8, 32), (16, 16), (8, 32), (16, 16))
+    ]
+    report = trt_bisect.run(save(model, tmp_path), samples, engine="onnxruntime", output=tmp_path / "run")
+    assert [layer.name for layer in report.layers] == ["conv", "reshape", "relu"]

@@ -111,7 +111,10 @@ def first_outputs(network: Network, layer: FirstLayer, samples: Iterable[Feeds])
     ratios = []
     for name, node in zip(outputs, layer.convolutions, strict=True):
         channels = len(network.constant(node.input[1]))
-        values = np.concatenate([_by_channel(each[name], channels) for each in seen], axis=1)
+        by_channel = [found for each in seen if (found := _by_channel(each[name], channels)) is not None]
+        if not by_channel:
+            continue
+        values = np.concatenate(by_channel, axis=1)
         mean, std = np.abs(values.mean(axis=1)), values.std(axis=1)
         alive = mean + std > 0
         ratios += list(std[alive] / np.maximum(mean[alive], np.finfo(np.float64).tiny))
@@ -171,9 +174,14 @@ def _biased(network: Network, node: onnx.NodeProto) -> str:
             return last
 
 
-def _by_channel(values: np.ndarray, channels: int) -> np.ndarray:
-    """Returns an output as ``[channels, all other places]``, without the border of a picture."""
-    axis = next((k for k in (1, values.ndim - 1) if k < values.ndim and values.shape[k] == channels), 0)
+def _by_channel(values: np.ndarray, channels: int) -> np.ndarray | None:
+    """Returns an output as ``[channels, all other places]``, without the border of a picture.
+
+    None if no axis has the channels: a Reshape moved them.
+    """
+    axis = next((k for k in (1, values.ndim - 1, 0) if k < values.ndim and values.shape[k] == channels), None)
+    if axis is None:
+        return None
     found = np.moveaxis(values.astype(np.float64), axis, 0)
     inner = tuple(
         slice(_BORDER, -_BORDER) if size > 4 * _BORDER and found.ndim > 2 and k > 1 else slice(None)
