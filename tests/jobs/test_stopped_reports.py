@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import io
+import re
+
 import numpy as np
 import onnxruntime
 import pytest
+import rich.console
+from rich.console import Console
 
 import trt_bisect
 from tests.support import networks, wording
@@ -104,6 +109,34 @@ def test_a_stopped_run_leaves_a_verdict_and_a_recipe_that_holds_and_goes_on(give
         again = trt_bisect.run(path, feeds, inputs=feeds, output=tmp_path, **ASKED)
         assert not again.stopped
         assert (again.culprits, again.recipe, again.answer) == (whole.culprits, whole.recipe, whole.answer)
+
+
+def test_the_time_of_the_search_is_said_before_it_begins(given):
+    """From the time of the first inferences: 2 to 15 for each layer and each input, as the docs have it."""
+    path, feeds, *_ = given
+    shown = Said()
+    report = trt_bisect.run(path, feeds, inputs=feeds, progress=shown, **ASKED)
+    (said,) = [line for line in shown.lines if "--time-limit" in line]
+    assert f"{sum(row.quantizable for row in report.layers)} layers, 6 inputs" in said
+    assert 2 <= report.inferences / sum(row.quantizable for row in report.layers) / 6 <= 15
+
+
+def test_a_bar_is_full_only_at_the_end(monkeypatch):
+    """On a terminal: a stage of unknown length, and one that takes more steps than expected."""
+    screen = io.StringIO()
+    terminal = {"file": screen, "force_terminal": True, "width": 120, "color_system": "standard"}
+    monkeypatch.setattr(rich.console, "Console", lambda **_: Console(**terminal))
+    for total in (None, 4):
+        shown = progress.RichProgress()
+        shown.stage("Searching", total)
+        for _ in range(9):
+            shown.step("a plan")
+        shown.close()
+        last = [line for line in screen.getvalue().splitlines() if "a plan" in line][-1]
+        assert "?" not in last
+        shown_count = re.search(r"8(/\d+)?", re.sub("\x1b[^m]*m", "", last))[0]
+        assert shown_count == ("8" if total is None else "8/11"), "a quarter more than the nine steps begun"
+        assert re.search("\x1b\\[90m[\u2501\u257a]", last), "a part of the bar is grey"
 
 
 def test_a_finished_report_is_not_replaced_by_one_that_knows_less(given, tmp_path, monkeypatch):

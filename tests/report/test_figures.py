@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trt_bisect.support.figures import number, percent
+from trt_bisect.support.figures import duration, number, percent
 
 
 @pytest.mark.parametrize(
@@ -23,6 +23,14 @@ from trt_bisect.support.figures import number, percent
 )
 def test_a_percentage_has_no_exponent_and_is_all_only_when_it_is_all(share, digits, text):
     assert percent(share, digits) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.42, "0.4 s"), (47.3, "47 s"), (89, "89 s"), (90, "2 min"), (1234, "21 min"), (5400, "1.5 h"), (40000, "11 h")],
+)
+def test_a_time_has_the_unit_that_a_person_would_take(seconds, text):
+    assert duration(seconds) == text
 
 
 @pytest.mark.parametrize(

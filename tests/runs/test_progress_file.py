@@ -47,7 +47,7 @@ def test_it_writes_what_is_shown_and_takes_it_away_at_the_end(tmp_path):
         written.step(what, size)
     wait_until(lambda: read(tmp_path)["what"] == "conv3")
     found = read(tmp_path)
-    assert (found["stage"], found["done"], found["total"]) == ("Measuring 5 plans", 4, 7)
+    assert (found["stage"], found["done"], found["total"]) == ("Measuring 5 plans", 4, 8)
     assert shown.heard == [("Measuring 5 plans", 5), ("conv1", 2), ("conv2", 2), ("conv3", 3)]
     assert is_running(found, 0.0)
     written.close()

@@ -29,6 +29,8 @@ JOURNAL = "journal.jsonl"
 class MemoryStore:
     """The trials of a run without a folder."""
 
+    resumed = 0
+
     def __init__(self) -> None:
         self.trials: dict[str, Trial] = {}
         self._others: dict[str, MemoryStore] = {}

@@ -15,7 +15,7 @@ from typing import Any
 from trt_bisect.errors import BadInput
 from trt_bisect.support.files import write_whole
 from trt_bisect.support.json_files import read_record
-from trt_bisect.support.progress import Progress
+from trt_bisect.support.progress import Progress, grown
 
 PROGRESS = "progress.json"
 FINISHED, RUNNING, INTERRUPTED = "finished", "running", "interrupted"
@@ -57,7 +57,7 @@ class Heartbeat:
         self._shown.step(what, size)
         done, total = self._stage["done"] + self._doing, self._stage["total"]
         self._doing = size
-        self._set(done=done, what=what, total=None if total is None else max(total, done + size))
+        self._set(done=done, what=what, total=grown(total, done + size))
 
     def say(self, text: str) -> None:
         """Shows a message. It is not written into the file."""

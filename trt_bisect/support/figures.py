@@ -39,5 +39,12 @@ def percent(share: float, digits: int = 2) -> str:
     return _positional(value, digits)
 
 
+def duration(seconds: float) -> str:
+    """Returns a time with two digits at most, such as ``40 s``, ``3 min`` or ``1.5 h``."""
+    size, unit = next((one for one in ((3600.0, "h"), (60.0, "min")) if seconds >= 1.5 * one[0]), (1.0, "s"))
+    value = seconds / size
+    return f"{_positional(value, 2 if value >= 10 or unit == 'h' else 1)} {unit}"
+
+
 def _positional(value: float, digits: int) -> str:
     return np.format_float_positional(float(f"{value:.{digits}g}"), trim="-")

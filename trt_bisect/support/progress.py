@@ -45,6 +45,11 @@ class Silent:
         """Does nothing."""
 
 
+def grown(total: int | None, done: int) -> int | None:
+    """Returns the total of a stage that has reached ``done`` steps: a total that was too small grows by a quarter."""
+    return total if total is None or done <= total else done + max(done // 4, 1)
+
+
 class TimeUp(BaseException):
     """The time limit of a run is over. Like Ctrl-C, it goes through everything that handles errors."""
 
@@ -104,7 +109,7 @@ class RichProgress:
 
     def __init__(self, *, verbose: bool = False) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
         from rich.progress import Progress as Bar
 
         self._console = Console(stderr=True, highlight=False)
@@ -112,7 +117,7 @@ class RichProgress:
         self._bar = Bar(
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
-            MofNCompleteColumn(),
+            TextColumn("{task.fields[count]}"),
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(),
@@ -124,6 +129,8 @@ class RichProgress:
         self._bar.start()
         self._task: Any = None
         self._current_size = 0
+        self._total: int | None = None
+        self._done = 0
 
     def stage(self, title: str, total: int | None) -> None:
         """Begins a stage with a new bar."""
@@ -133,16 +140,20 @@ class RichProgress:
             self._say_timed(title)
         elif not self._console.is_terminal:
             self.say(title)
-        self._task = self._bar.add_task(title, total=total, what="")
+        self._total, self._done = total, 0
+        self._task = self._bar.add_task(title, total=total or _UNKNOWN, what="", count=_count(0, total))
         self._current_size = 0
 
     def step(self, what: str, size: int = 1) -> None:
         """Begins a step and moves the bar by the step before it."""
         if self._verbose:
             self._say_timed(f"  {what}")
-        task = next(task for task in self._bar.tasks if task.id == self._task)
-        grown = None if task.total is None else max(task.total, task.completed + self._current_size + size)
-        self._bar.update(self._task, advance=self._current_size, total=grown, what=what)
+        self._done += self._current_size
+        done = self._done
+        self._total = grown(self._total, done + size)
+        completed = done if self._total else 0
+        total, count = self._total or _UNKNOWN, _count(done, self._total)
+        self._bar.update(self._task, completed=completed, total=total, what=what, count=count)
         self._current_size = size
 
     def _say_timed(self, text: str) -> None:
@@ -155,6 +166,14 @@ class RichProgress:
     def close(self) -> None:
         """Removes the bar."""
         self._bar.stop()
+
+
+_UNKNOWN = 1
+"""The total of a bar that stays empty, as nobody knows how many steps its stage takes."""
+
+
+def _count(done: int, total: int | None) -> str:
+    return str(done) if total is None else f"{done}/{total}"
 
 
 class NotebookProgress:

@@ -53,6 +53,8 @@ _JUDGED_AT_FIRST = 8
 next one: ``docs/benchmarks.md``."""
 _JUDGED_FOR_RANGES = 4
 """The same for the choice of a calibrator, to which the worst input of each promising one is added."""
+_PLANS_OF_SEARCH = 3
+"""The number of plans that a search is expected to take for each unit; the bar grows if it takes more."""
 _ROUNDS = 5
 _MENDING = 5
 """The number of further rounds that repair the sets found, after ``_ROUNDS`` searches whose recipes missed."""
@@ -191,7 +193,7 @@ class AnswerSearch:
         self.space = space = replace(self.space, budget=target.budget)
         measure = partial(target.losses, ranges=experiment.ranges, to_the_end=True)
         for _ in range(_ROUNDS):
-            plans.preparation.progress.stage("Searching within the cost", None)
+            plans.preparation.progress.stage("Searching within the cost", _PLANS_OF_SEARCH * len(space.units))
             kept = drive(within(space, most, self.improvements), measure).kept
             new = target.worse(space.plan(kept), experiment.ranges)
             if not new:
@@ -402,13 +404,13 @@ class AnswerSearch:
     ) -> Cheapest:
         """Searches once; for a cheap set of which each unit is shown to be needed, no sensitivities are measured."""
         shown = self.plans.preparation.progress
-        shown.stage(_SEARCHING, None)
+        shown.stage(_SEARCHING, _PLANS_OF_SEARCH * len(space.units))
         if self._may_be_sure and not mended:
             sure = drive(surely_cheapest(space, min(dearest, CHEAP_RECIPE)), measure)
             if sure is not None:
                 return sure
         alone = self.sensitivities()
-        shown.stage(_SEARCHING, None)
+        shown.stage(_SEARCHING, _PLANS_OF_SEARCH * len(space.units))
         limit = max(self.improvements, IMPROVEMENTS_OF_FEW if len(space.units) <= FEW_UNITS else 0)
         return find_set(space, measure, suspects, alone, limit, mended, dearest)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import inf, nan
 from statistics import fmean
+from time import perf_counter
 
 from trt_bisect.analyzer.doubts import doubts
 from trt_bisect.analyzer.metrics import BUILT_IN
@@ -23,6 +24,7 @@ from trt_bisect.model.cost import shares, times_by_macs
 from trt_bisect.model.low import LowPrecision
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.precision import Precision, PrecisionPlan
+from trt_bisect.support.figures import duration
 
 Units = tuple[tuple[int, ...], ...]
 Costs = Mapping[int, Mapping[Precision, float]]
@@ -44,6 +46,9 @@ CHEAP_RECIPE = 0.05
 of its few layers is needed."""
 _RETUNED = 64
 """Of many units only the most expensive ones get other scales."""
+_SWEEPS, _MOST_JUDGED = (2.0, 15.0), 16
+"""A search takes so many inferences for each layer and each input given, of which it judges on few if there are more
+than ``_MOST_JUDGED``: see "How long a search takes" in ``docs/benchmarks.md``."""
 _SAME_SCALE = 1e-3
 """Scales that are no further apart, relatively, are the same."""
 
@@ -119,6 +124,7 @@ def choose_ranges(
     """
     progress = plans.preparation.progress
     progress.stage(_first_stage(plans.experiment.network.low), len(candidates))
+    began = perf_counter()
     tried = [_full_int8(plans, ranges) for ranges in candidates]
     if named or len(tried) == 1:
         return tried[0].ranges, tuple(tried)
@@ -127,9 +133,10 @@ def choose_ranges(
         return passing.ranges, tuple(tried)
     if not plans.switches:
         return min(tried, key=_loss).ranges, tuple(tried)
-    progress.stage("The cheapest recipe with each calibrator", None)
+    _say_how_long(plans, space, perf_counter() - began, sum(one.inputs for one in tried))
     best, means = float("inf"), dict[int, float]()
     promising = [place for place, one in enumerate(tried) if place == 0 or one.ranges.origin in PROMISING]
+    progress.stage("The cheapest recipe with each calibrator", len(promising) * len(space.units))
     for place in promising:
         plans.join(plans.worst_known(plans.full, tried[place].ranges)[:1])
     for place in sorted(promising, key=lambda place: _loss(tried[place])):
@@ -186,6 +193,19 @@ def _finer(plans: AnswerPlans, ranges: Ranges) -> tuple[float, float]:
         apart = 1.0 - trial.outputs[task.entry].values.get(NEARBY, 1.0) if task.entry in trial.outputs else 1.0
     noise = [sqnr.loss(figures.values.get(sqnr.name, nan)) for figures in counting.values()]
     return apart, max(noise, default=inf)
+
+
+def _say_how_long(plans: AnswerPlans, space: Space, seconds: float, inferences: int) -> None:
+    """Says the time that the search will take, from that of the first inferences; nothing where a run goes on."""
+    if space.has_many or plans.experiment.store.resumed:
+        return
+    counting = len(plans.inputs.counting)
+    each = seconds / max(inferences, 1)
+    least, most = (times * len(space.units) * min(counting, _MOST_JUDGED) * each for times in _SWEEPS)
+    plans.preparation.progress.say(
+        f"The search will take about {duration(least)} to {duration(most)}: {len(space.units)} layers, {counting} "
+        f"inputs, {1000 * each:.0f} ms an inference (--time-limit ends it with the best recipe found)"
+    )
 
 
 def _first_stage(low: LowPrecision) -> str:
@@ -260,8 +280,8 @@ def retuned(
     if space.cost(kept) <= CHEAP_RECIPE:
         return kept, moved
     mean = fmean(plans.on_judged(space.plan(kept), ranges))
-    plans.preparation.progress.stage("Other scales for single tensors", None)
     most = _RETUNED if space.has_many else None
+    plans.preparation.progress.stage("Other scales for single tensors", len(kept) * len(candidates))
     for unit in sorted(found.kept, key=lambda unit: -space.costs[unit])[:most]:
         plan = space.plan(kept - {unit})
         for others in _other_scales(plans, space.units[unit], moved, candidates):
