@@ -111,6 +111,25 @@ def test_a_stopped_run_leaves_a_verdict_and_a_recipe_that_holds_and_goes_on(give
         assert (again.culprits, again.recipe, again.answer) == (whole.culprits, whole.recipe, whole.answer)
 
 
+class AtTheSearch(Said):
+    """Presses Ctrl-C when the search begins, after the choice of the ranges and the curve."""
+
+    def stage(self, title, total):
+        if title.startswith("Searching for the cheapest"):
+            raise KeyboardInterrupt
+
+
+def test_a_recipe_that_holds_on_all_inputs_is_known_before_the_search(given, tmp_path):
+    """Of 20 inputs the search judges on few, so that none of its own plans is known on all."""
+    path, *_ = given
+    (name, values), *_ = networks.samples(networks.transformer(), 20).items()
+    feeds = [{name: values[k : k + 1]} for k in range(20)]
+    with pytest.raises(StoppedRun) as stop:
+        trt_bisect.run(path, feeds, inputs=feeds[:1], output=tmp_path, holdout=0, progress=AtTheSearch(), **ASKED)
+    assert stop.value.report.recipe["meets"]
+    assert worst_cosine(path, tmp_path / "recipe" / "network.qdq.onnx", feeds) >= THRESHOLD
+
+
 def test_the_time_of_the_search_is_said_before_it_begins(given):
     """From the time of the first inferences: 2 to 15 for each layer and each input, as the docs have it."""
     path, feeds, *_ = given

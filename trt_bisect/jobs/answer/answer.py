@@ -122,7 +122,24 @@ class AnswerSearch:
         aimed = replace(self.space, budget=self.space.budget * _SAFETY)
         ranges, self.tried = choose_ranges(plans, self.target, aimed, [own, *others], self.named)
         self.take_ranges(ranges)
+        first = next((one.kept for one in self.tried if one.ranges.digest() == ranges.digest()), None)
+        if first is not None:
+            self._hold_first(first)
         return self.experiment
+
+    def _hold_first(self, kept: Kept) -> None:
+        """Adds units to a first recipe, the cheapest first, until a plan is known to hold on all inputs.
+
+        It takes few plans, and a search that is stopped from then on has a recipe; see ``so_far``.
+        """
+        plans, space = self.plans, self.space
+        others = sorted(space.all - kept, key=lambda unit: (space.costs[unit], unit))
+        counts = [0, *(2**power for power in range(len(others).bit_length())), len(others)]
+        for count in counts:
+            plan = space.plan(kept.union(others[:count]))
+            (loss,) = plans.losses([plan], self.experiment.ranges, plans.inputs.counting)
+            if loss is not None and loss <= space.budget:
+                break
 
     def _say_full(self) -> None:
         """Measures full INT8 on all inputs with the first ranges, so that it is known whatever happens, and says it."""
