@@ -161,7 +161,7 @@ def test_an_error_that_nobody_foresaw_breaks_no_run(lenet, tmp_path, monkeypatch
 def test_a_run_that_fails_leaves_its_error_and_what_was_there(finished, lenet, tmp_path):
     run = night(finished, tmp_path / "run", at("2026-11-01"))
     with pytest.raises(BadInput, match="missing"):
-        trt_bisect.run(lenet / "lenet.onnx", tmp_path / "missing.npz", output=run)
+        trt_bisect.run(lenet / "lenet_planted.onnx", tmp_path / "missing.npz", output=run)
     with History(tmp_path / HISTORY) as kept:
         assert [row.state for row in kept.past()] == ["finished"]
 
