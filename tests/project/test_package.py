@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tarfile
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import trt_bisect
+from trt_bisect.errors import install
 
 ROOT = Path(__file__).parents[2]
 
@@ -38,3 +40,11 @@ def test_the_wheel_runs_on_a_sample_in_an_environment_with_what_it_requires_alon
 def test_the_version_of_the_citation_is_that_of_the_package():
     citation = (ROOT / "CITATION.cff").read_text()
     assert f"\nversion: {trt_bisect.__version__}\n" in citation
+
+
+@pytest.mark.parametrize("extra", ["view", "cluster", "history", "tensorboard", "notebook", "tensorrt", "rtx"])
+def test_advice_to_install_names_the_packages_of_pyproject(extra):
+    """No index is known to have trt-bisect itself."""
+    text = (ROOT / "pyproject.toml").read_text()
+    listed = re.search(rf"^{extra} = \[(.*)\]$", text, re.MULTILINE)[1]
+    assert install(extra).split("pip install ")[1] == " ".join(f"'{one}'" for one in re.findall('"([^"]+)"', listed))
