@@ -59,7 +59,7 @@ def _answer(report: Report, answer: AnswerFacts) -> Iterator[str]:
     if len(answer.calibrators) > 1:
         yield "## Calibrators"
         yield table(
-            ("calibrator", "full INT8, worst", "inputs", "meets", "first recipe", "layers", "its mean", ""),
+            ("calibrator", "full INT8, worst", "inputs", "meets", "first recipe", "layers", "mean loss", ""),
             (calibrator_cells(report, row) for row in answer.calibrators),
         )
 

@@ -33,8 +33,8 @@ class CalibratorRow:
             searched, or if it was given up because another was cheaper.
         high: the number of layers that this recipe keeps high.
         chosen: these are the run's ranges.
-        mean: the metric at the mean loss of that recipe over the judged inputs: of recipes that cost about the same,
-            that with the best mean is chosen; None if none was searched, and in older reports.
+        mean_loss: the mean loss of that recipe over the judged inputs: of recipes that cost about the same, that with
+            the smallest is chosen; None if none was searched, and in older reports.
     """
 
     calibrator: str
@@ -44,7 +44,7 @@ class CalibratorRow:
     cost: float | None = None
     high: int | None = None
     chosen: bool = False
-    mean: float | None = None
+    mean_loss: float | None = None
 
 
 @dataclass(frozen=True)
@@ -128,6 +128,17 @@ class AnswerFacts:
     confidence: tuple[str, ...] = ()
     close: bool = False
     not_done: tuple[str, ...] = ()
+
+    @property
+    def free_ranges(self) -> tuple[CalibratorRow, ...]:
+        """The calibrators that would make full INT8 pass where that of the run does not.
+
+        If full INT8 meets the threshold with the run's own ranges too, and yet a recipe is needed, it misses in another
+        setting: then so do the others, which were tried first.
+        """
+        if any(row.chosen and row.meets for row in self.calibrators):
+            return ()
+        return tuple(row for row in self.calibrators if row.meets and row.similarity is not None)
 
     @property
     def rests_on(self) -> str:

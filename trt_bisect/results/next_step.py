@@ -87,10 +87,14 @@ def _cheaper(report: Report, setting: Setting) -> NextStep | None:
     calibrators = {str(each): each for each in CANDIDATES}
     known = [
         Tried((), CALIBRATOR, row.calibrator, row.similarity, None, True, calibrators[row.calibrator])
-        for row in (report.answer.calibrators if report.answer and report.recipe["high"] else ())
-        if row.meets and not row.chosen and row.calibrator in calibrators
+        for row in (report.answer.free_ranges if report.answer and report.recipe["high"] else ())
+        if row.calibrator in calibrators
     ]
-    known += [each for each in (report.explanation.tried if report.explanation else ()) if each.meets]
+    known += [
+        each
+        for each in (report.explanation.tried if report.explanation else ())
+        if each.meets and (each.culprits or each.high or each.calibrator is None or known)
+    ]
     by_cost = sorted((each for each in known if each.cost < least), key=lambda each: each.cost)
     for best in by_cost:
         command = _command_of(best, report, setting)

@@ -241,7 +241,11 @@ def _price(answer: AnswerFacts, low: str) -> Iterator[str]:
 
 
 def _too_dear(answer: AnswerFacts, low: str, text: Callable[[float], str]) -> Iterator[str]:
-    """Yields a line on what to do if the recipe gives up more than half of the low precision's gain."""
+    """Yields a line on free ranges, or on what to do if the recipe gives up more than half of the gain."""
+    for row in answer.free_ranges[:1]:
+        figure = "no figure" if row.similarity is None else text(row.similarity)
+        yield f"RANGES: with those of {row.calibrator} full {low} meets the threshold ({figure})."
+        return
     if answer.cost <= TOO_DEAR:
         return
     half, known = answer.half_gain, ""

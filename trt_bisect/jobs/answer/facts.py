@@ -203,7 +203,6 @@ def _row(rule: Rule, answer: Answer, tried: CalibratorTried) -> CalibratorRow:
     """The row of a calibrator. Full INT8 of the chosen one is measured on all inputs, and has one figure everywhere."""
     chosen = _is_chosen(answer, tried)
     similarity = None if tried.loss is None else similarity_of(rule, tried.loss)
-    mean = None if tried.mean is None else similarity_of(rule, tried.mean)
     return CalibratorRow(
         tried.ranges.origin,
         rule.similarity(answer.full) if chosen else similarity,
@@ -212,7 +211,7 @@ def _row(rule: Rule, answer: Answer, tried: CalibratorTried) -> CalibratorRow:
         tried.cost,
         tried.high,
         chosen,
-        mean,
+        tried.mean,
     )
 
 

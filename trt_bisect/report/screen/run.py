@@ -212,11 +212,11 @@ def _suspects(report: Report) -> list[str]:
 def _calibrators(report: Report, rows: Sequence[CalibratorRow], console: Console) -> Table:
     """Returns calibrators: all low with each on the inputs tried, and the recipe that its ranges lead to."""
     full = f"Full {report.low.upper()}"
-    titles = ["Calibrator", full, "of inputs", "meets", "first recipe", "layers", "its mean", ""]
-    table = _table(titles, figures=(full, "of inputs", "first recipe", "layers", "its mean"))
+    titles = ["Calibrator", full, "of inputs", "meets", "first recipe", "layers", "mean loss", ""]
+    table = _table(titles, figures=(full, "of inputs", "first recipe", "layers", "mean loss"))
     for row in rows:
         table.add_row(*map(Text, calibrator_cells(report, row)), style="bold" if row.chosen else "")
-    return with_columns_that_fit(table, console, ("of inputs", "its mean", "layers", "meets"))
+    return with_columns_that_fit(table, console, ("of inputs", "mean loss", "layers", "meets"))
 
 
 def calibrator_cells(report: Report, row: CalibratorRow) -> tuple[str, ...]:
@@ -229,7 +229,7 @@ def calibrator_cells(report: Report, row: CalibratorRow) -> tuple[str, ...]:
     cost = "-" if row.cost is None else f"{percent(row.cost)}%"
     layers = "-" if row.high is None else str(row.high)
     figure = figure_text(metric, row.similarity) + (" or worse" if cut else "")
-    mean = figure_text(metric, row.mean)
+    mean = "-" if row.mean_loss is None else f"{row.mean_loss:.3g}"
     meets, chosen = "yes" if row.meets else "no", "chosen" if row.chosen else ""
     return row.calibrator, figure, str(row.inputs), meets, cost, layers, mean, chosen
 
