@@ -16,7 +16,7 @@ from trt_bisect.builder.tensorrt_build import creation_flags, dynamic_shapes
 from trt_bisect.builder.tensorrt_module import RTX, drain, errors_in, logger_of, warnings_in
 from trt_bisect.builder.tensorrt_strong import TensorRTStrongBuilder
 from trt_bisect.builder.tensorrt_walk import largest_constant, steps_of
-from trt_bisect.data.datasets import profile_shapes
+from trt_bisect.data.datasets import profile_sizes
 from trt_bisect.errors import BadInput, EngineUnavailable, TrialFailed
 from trt_bisect.model.low import BF16, FP8, FP16
 from trt_bisect.model.network import load_network
@@ -321,5 +321,6 @@ def test_a_network_whose_input_holds_sizes_builds_with_the_values_of_the_data(tm
     bare = TensorRTStrongBuilder(network, scales, BuildOptions(), {}, engine=RTX)
     with pytest.raises(TrialFailed, match="profile"):
         bare.serialize(plan)
-    builder = TensorRTStrongBuilder(network, scales, BuildOptions(), profile_shapes(feeds, values=True), engine=RTX)
+    options = BuildOptions(sizes=profile_sizes(feeds))
+    builder = TensorRTStrongBuilder(network, scales, options, {}, engine=RTX)
     assert len(builder.serialize(plan).data) > 1000

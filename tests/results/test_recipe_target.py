@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import shlex
 from dataclasses import replace
 from types import SimpleNamespace
@@ -175,6 +176,8 @@ def test_what_a_tool_cannot_be_told_is_named(measured):
     assert "/opt/lib a.so" in rtx.texts["README.md"].partition("lacks")[2]
     custom = recipe(measured, "11.4.0", BuildOptions(operators=("/opt/ops.so",)))
     assert "/opt/ops.so" in custom.texts["README.md"].partition("lacks")[2]
+    sized = recipe(measured, "10.3.0", BuildOptions(sizes={"k": ((3,), (3,), (5,))}))
+    assert re.search(r"'k'.* 3 to 5", sized.texts["README.md"].partition("lacks")[2])
     odd = replace(rtx.build, shapes={"a,b": ((1,), (2,), (3,))}, dynamic=("a,b",))
     assert any("a,b" in clause for clause in missing(odd))
     assert "Shapes" not in " ".join(recipe_commands("", odd, "n.onnx").values())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol
@@ -19,8 +19,7 @@ Outputs = dict[str, np.ndarray]
 """The network's final outputs of one inference, by name."""
 
 ProfileShapes = Mapping[str, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]]
-"""The smallest, the usual and the largest shape of each dynamic input, by name, as ``data.datasets.profile_shapes``
-makes them: with the values of inputs that may hold sizes."""
+"""The smallest, the usual and the largest shape of each dynamic input, by name."""
 
 EMULATED = "emulated"
 MEASURED = "measured"
@@ -58,6 +57,7 @@ class BuildOptions:
             ``model.followers``.
         plugins: TensorRT only: libraries with plugins, loaded before the network is parsed.
         operators: ONNX Runtime only: libraries with operators of the user's.
+        sizes: TensorRT only: by input that may be a shape tensor, the smallest, the usual and the largest values.
         dla: weak typing only: the DLA core that runs what it can, with the GPU for the rest; None for the GPU alone.
         timeout: seconds that a build, or an inference, may take in its worker process; None for no limit.
     """
@@ -72,6 +72,7 @@ class BuildOptions:
     followers_round: bool = False
     plugins: tuple[str, ...] = ()
     operators: tuple[str, ...] = ()
+    sizes: ProfileShapes = field(default_factory=dict)
     dla: int | None = None
     timeout: float | None = None
 

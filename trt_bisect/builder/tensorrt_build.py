@@ -30,7 +30,6 @@ from trt_bisect.builder.tensorrt_module import (
     version_of,
     warnings_in,
 )
-from trt_bisect.data.datasets import VALUES
 from trt_bisect.errors import BadInput, EngineUnavailable, TrialFailed
 from trt_bisect.model.file import save_model
 from trt_bisect.model.network import Network
@@ -133,7 +132,7 @@ def versions_of(rt: TensorRT, options: BuildOptions) -> dict[str, str]:
 
 
 def dynamic_shapes(network: Network, shapes: ProfileShapes) -> ProfileShapes:
-    """Returns the shapes of the dynamic inputs, and the values of inputs that may hold sizes.
+    """Returns the shapes of the dynamic inputs.
 
     Raises:
         BadInput: shapes are missing, have another rank, or change an axis that is fixed.
@@ -152,8 +151,7 @@ def dynamic_shapes(network: Network, shapes: ProfileShapes) -> ProfileShapes:
                     f"The shape {'x'.join(map(str, shape))} does not fit the input {spec} of '{network.source}'.",
                     "Only dynamic axes can be given a size; the others must match.",
                 )
-    names = [spec.name + VALUES for spec in network.inputs if spec.name + VALUES in shapes]
-    return {name: shapes[name] for name in (*(spec.name for spec in dynamic), *names)}
+    return {spec.name: shapes[spec.name] for spec in dynamic}
 
 
 def parse_model(rt: TensorRT, model: onnx.ModelProto, weights: Mapping[str, np.ndarray], flags: int) -> Definition:
@@ -207,8 +205,8 @@ def new_config(
 
     Args:
         rt: the engine that builds.
-        options: workspace, optimisation level and timing cache.
-        shapes: the shapes of the dynamic inputs, and the values of inputs that may hold sizes.
+        options: workspace, optimisation level, timing cache, and the values of inputs that may hold sizes.
+        shapes: the shapes of the dynamic inputs.
         definition: the parsed network, which says which of its inputs are shape tensors; None if it has none.
 
     Returns:
@@ -231,7 +229,7 @@ def new_config(
         config.set_tactic_sources(_tactic_bits(rt, options.tactic_sources))
     if _keeps_timings(rt, options):
         _load_timing_cache(config, options.timing_cache)
-    return config, _add_profile(rt, config, shapes, definition)
+    return config, _add_profile(rt, config, shapes, options.sizes, definition)
 
 
 def _tactic_bits(rt: TensorRT, names: Sequence[str]) -> int:
@@ -244,19 +242,19 @@ def _tactic_bits(rt: TensorRT, names: Sequence[str]) -> int:
     return sum(1 << int(known[name]) for name in names)
 
 
-def _add_profile(rt: TensorRT, config: Any, shapes: ProfileShapes, definition: Definition | None) -> Any:
+def _add_profile(
+    rt: TensorRT, config: Any, shapes: ProfileShapes, sizes: ProfileShapes, definition: Definition | None
+) -> Any:
     network = definition.network if definition is not None else None
     inputs = [network.get_input(i) for i in range(network.num_inputs)] if network is not None else []
-    sizes = [each.name for each in inputs if each.is_shape_tensor and each.name + VALUES in shapes]
-    plain = {name: three for name, three in shapes.items() if not name.endswith(VALUES)}
-    if not plain and not sizes:
+    shape_tensors = [tensor.name for tensor in inputs if tensor.is_shape_tensor and tensor.name in sizes]
+    if not shapes and not shape_tensors:
         return None
     profile = rt.builder.create_optimization_profile()
-    for name, (smallest, usual, largest) in plain.items():
-        profile.set_shape(name, smallest, usual, largest)
-    for name in sizes:
-        smallest, usual, largest = shapes[name + VALUES]
-        profile.set_shape_input(name, smallest, usual, largest)
+    for name, span in shapes.items():
+        profile.set_shape(name, *span)
+    for name in shape_tensors:
+        profile.set_shape_input(name, *sizes[name])
     config.add_optimization_profile(profile)
     return profile
 

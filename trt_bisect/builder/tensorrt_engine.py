@@ -10,14 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from trt_bisect.builder.base import Outputs, ProfileShapes
+from trt_bisect.builder.base import BuildOptions, Outputs, ProfileShapes
 from trt_bisect.builder.cuda_memory import Buffer, Device, open_device
 from trt_bisect.builder.inspector import EngineLayer, engine_layers, named_in, ran_in
 from trt_bisect.builder.tensorrt_build import Serialized, TensorRT
 from trt_bisect.builder.tensorrt_module import RTX, drain, errors_in
 from trt_bisect.builder.tensorrt_rtx import eager_context
 from trt_bisect.builder.timing import Latency, LayerTime, adding_profiler, latency_of
-from trt_bisect.data.datasets import VALUES
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import TrialFailed
 from trt_bisect.model.network import Network
@@ -79,7 +78,7 @@ class TensorRTEngine:
         serialized: Serialized,
         network: Network,
         shapes: ProfileShapes,
-        dla: int | None = None,
+        options: BuildOptions | None = None,
         rounded: Mapping[int, str] | None = None,
         names: Mapping[str, str] | None = None,
     ) -> None:
@@ -90,7 +89,8 @@ class TensorRTEngine:
             serialized: the engine.
             network: the network that was parsed.
             shapes: the profile shapes of its dynamic inputs.
-            dla: the DLA core that it uses.
+            options: those that it was built with: the DLA core, and the values of inputs that may hold sizes;
+                None for the defaults.
             rounded: the precision of each layer by its index, where the graph settles it; None with constraints, which
                 TensorRT may not obey.
             names: the name that the user knows, by name of a layer in ``network``; None if all are the same.
@@ -102,7 +102,7 @@ class TensorRTEngine:
         self._rt = rt
         self._network = network
         self._shapes = shapes
-        self._dla = dla
+        self._options = options or BuildOptions()
         self._rounded = rounded
         self._names = names or {layer.name: layer.name for layer in network.layers}
         self._loaded: _Loaded | None = None
@@ -251,8 +251,8 @@ class TensorRTEngine:
         trt = self._rt.module
         drain(self._rt.logger)
         runtime = trt.Runtime(self._rt.logger)
-        if self._dla is not None:
-            runtime.DLA_core = self._dla
+        if self._options.dla is not None:
+            runtime.DLA_core = self._options.dla
         engine = runtime.deserialize_cuda_engine(self.serialized.data)
         if engine is None:
             raise self._failed("The engine cannot be loaded.")
@@ -268,11 +268,10 @@ class TensorRTEngine:
 
     def _inspect(self, loaded: _Loaded) -> str:
         for name, (_, usual, _) in self._shapes.items():
-            if not name.endswith(VALUES):
-                loaded.context.set_input_shape(name, usual)
+            loaded.context.set_input_shape(name, usual)
         for tensor in loaded.tensors:
-            if tensor.is_input and tensor.on_host and tensor.name + VALUES in self._shapes:
-                values = np.array(self._shapes[tensor.name + VALUES][1], tensor.dtype)
+            if tensor.is_input and tensor.on_host and tensor.name in self._options.sizes:
+                values = np.array(self._options.sizes[tensor.name][1], tensor.dtype)
                 buffer = loaded.buffers[tensor.name]
                 buffer.hold(values.nbytes)
                 buffer.write(values)

@@ -97,7 +97,7 @@ class TensorRTStrongBuilder:
             TrialFailed: the build failed.
         """
         rounded = precisions_in(self._network, plan)
-        return TensorRTEngine(self._rt, self.serialize(plan), self._network, self._shapes, rounded=rounded)
+        return TensorRTEngine(self._rt, self.serialize(plan), self._network, self._shapes, self._options, rounded)
 
     def reference(self) -> TensorRTEngine:
         """Builds the engine with every layer in FP32, TF32 off.

@@ -161,7 +161,7 @@ class TensorRTWeakBuilder:
         serialized = self._serialize_fp32() if {*plan.precisions} == {Precision.FP32} else self.serialize(plan)
         rounded = None if self._writer is None else precisions_in(self._network, plan)
         names = {mine.name: layer.name for mine, layer in zip(self._network.layers, self._in_file.layers, strict=True)}
-        return TensorRTEngine(self._rt, serialized, self._network, self._shapes, self._options.dla, rounded, names)
+        return TensorRTEngine(self._rt, serialized, self._network, self._shapes, self._options, rounded, names)
 
     def reference(self) -> TensorRTEngine:
         """Builds the engine with every layer in FP32: neither INT8 nor FP16 is allowed, TF32 is off.

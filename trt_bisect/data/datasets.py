@@ -26,8 +26,8 @@ from trt_bisect.errors import BadInput, first_line
 
 _KINDS = "Give a .npz, .npy or .json file, a folder of .npz files or of pictures, or module:function."
 
-VALUES = " (values)"
-"""Follows the name of an input, where its values stand beside its shape, see ``profile_shapes``."""
+Span = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+"""The smallest, the first and the largest of some samples."""
 _MOST_SIZES = 64
 """The most values of a shape tensor. Source: TensorRT's documentation, "Working with Dynamic Shapes"."""
 
@@ -95,24 +95,30 @@ def digest_of_feeds(feeds: Mapping[str, np.ndarray]) -> str:
     return sha.hexdigest()
 
 
-def profile_shapes(
-    samples: Iterable[Feeds], values: bool = False
-) -> dict[str, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]]:
-    """Returns for each input the smallest, the first and the largest shape in ``samples``, axis by axis.
+def profile_shapes(samples: Iterable[Feeds]) -> dict[str, Span]:
+    """Returns for each input the smallest, the first and the largest shape in ``samples``, axis by axis."""
+    return _spans({name: array.shape for name, array in feeds.items()} for feeds in samples)
 
-    With ``values``, inputs that may hold sizes (see ``may_be_sizes``) have their values too, likewise, under their name
-    and ``VALUES``.
-    """
-    profiles: dict[str, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = {}
-    for feeds in samples:
-        for name, array in feeds.items():
-            spans = {name: array.shape}
-            if values and may_be_sizes(array.dtype, array.shape):
-                spans[name + VALUES] = tuple(int(value) for value in array.flat)
-            for key, span in spans.items():
-                least, first, most = profiles.get(key, (span,) * 3)
-                profiles[key] = (tuple(map(min, least, span)), first, tuple(map(max, most, span)))
-    return profiles
+
+def profile_sizes(samples: Iterable[Feeds]) -> dict[str, Span]:
+    """Returns for each input that may hold sizes its smallest, first and largest values, likewise."""
+    return _spans(
+        {
+            name: tuple(int(value) for value in array.flat)
+            for name, array in feeds.items()
+            if may_be_sizes(array.dtype, array.shape)
+        }
+        for feeds in samples
+    )
+
+
+def _spans(samples: Iterable[Mapping[str, tuple[int, ...]]]) -> dict[str, Span]:
+    spans: dict[str, Span] = {}
+    for sample in samples:
+        for name, numbers in sample.items():
+            least, first, most = spans.get(name, (numbers,) * 3)
+            spans[name] = (tuple(map(min, least, numbers)), first, tuple(map(max, most, numbers)))
+    return spans
 
 
 def may_be_sizes(dtype: np.dtype[Any], shape: Sequence[int | None]) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 from trt_bisect.analyzer.data_warnings import on_units, on_values, reach_of_scales, zero_states
 from trt_bisect.calibration.ranges import Ranges
-from trt_bisect.data.datasets import VALUES, Dataset, profile_shapes
+from trt_bisect.data.datasets import Dataset, profile_shapes
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.data.statistics import MOST_SAMPLES, FedInput, statistics
 from trt_bisect.model.network import Network
@@ -125,7 +125,5 @@ def _shapes(feeds: Sequence[Feeds]) -> dict[str, str]:
     """The shape of each input, or its smallest and its largest one."""
     found = {}
     for name, (least, _, most) in profile_shapes(feeds).items():
-        if name.endswith(VALUES):
-            continue
         found[name] = shape_text(least) if least == most else f"{shape_text(least)} to {shape_text(most)}"
     return found

@@ -32,7 +32,7 @@ from trt_bisect.builder.isolation import WorkerProcess
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.calibration.usable import keeping_unusable_high, refuse_without_low
 from trt_bisect.cluster.open import STAYS_HERE, open_cluster
-from trt_bisect.data.datasets import Dataset, digest_of_feeds, may_be_sizes, profile_shapes
+from trt_bisect.data.datasets import Dataset, digest_of_feeds, may_be_sizes, profile_shapes, profile_sizes
 from trt_bisect.data.feeds import Feeds, size_remedy
 from trt_bisect.driver.suspects.curves import FULL
 from trt_bisect.errors import BadInput, NothingMeasured, TrialFailed
@@ -309,23 +309,27 @@ class Preparation:
     def builder_for(self, engine: str, ranges: Ranges, feeds: Iterable[Feeds]) -> Builder:
         """The builder of an engine for inputs of the shapes of ``feeds``."""
         typing = choose_typing(engine, typing_to_ask(self.options.typing, self.network.low))
-        options, shapes = self._build_options(), self._profile(engine, feeds)
+        options, shapes = self._profiled(engine, feeds)
         return open_builder(engine, typing, self.network, ranges.scales, options, shapes)
 
     def _whole(
         self, builder: Builder, ranges: Ranges, feeds: list[Feeds], compare: Compare, store: TrialStore
     ) -> RebuildEvaluator:
         """Measures on whole engines, by workers of the cluster where there is one."""
-        shapes, options = self._profile(builder.engine, feeds), self._build_options()
+        options, shapes = self._profiled(builder.engine, feeds)
         make = partial(make_builder, builder.engine, builder.typing, self.network, ranges.scales, profile_shapes=shapes)
         trial_spec = TrialSpec(builder.engine, builder.versions, make, options, feeds)
         workers = self._cluster.pool(trial_spec, builder)
         return RebuildEvaluator(self.network, builder, feeds, compare, store, self.options.high_precision, workers)
 
-    def _profile(self, engine: str, feeds: Iterable[Feeds]) -> ProfileShapes:
-        sizes = any(may_be_sizes(spec.dtype, spec.shape) for spec in self.network.inputs)
-        needless = engine == ONNXRUNTIME or (self.network.is_static and not sizes)
-        return {} if needless else profile_shapes(feeds, values=True)
+    def _profiled(self, engine: str, feeds: Iterable[Feeds]) -> tuple[BuildOptions, ProfileShapes]:
+        """The build options and the profile shapes for inputs like ``feeds``; ONNX Runtime needs neither of them."""
+        options = self._build_options()
+        if engine == ONNXRUNTIME:
+            return options, {}
+        if any(may_be_sizes(spec.dtype, spec.shape) for spec in self.network.inputs):
+            options = replace(options, sizes=profile_sizes(feeds))
+        return options, {} if self.network.is_static else profile_shapes(feeds)
 
     def _build_options(self) -> BuildOptions:
         """The build options, with a timing cache where the run has a folder."""

@@ -9,7 +9,7 @@ from trt_bisect.builder.base import Builder
 from trt_bisect.builder.tensorrt_module import RTX, TENSORRT
 from trt_bisect.builder.weak_plan import weak_plan
 from trt_bisect.calibration.cache import NEWEST_VERSION, TensorRTVersion, parse_version, version_of_engine
-from trt_bisect.data.datasets import profile_shapes
+from trt_bisect.data.datasets import profile_shapes, profile_sizes
 from trt_bisect.jobs.answer.result import Answer
 from trt_bisect.jobs.options.concerns import CalibrationOptions
 from trt_bisect.jobs.options.measuring import MeasuringOptions
@@ -26,7 +26,11 @@ def recipe_of(options: MeasuringOptions, answer: Answer, plan: PrecisionPlan) ->
         target=target_version(options, builder),
         shapes=profile_shapes(answer.given.feeds[:1] if network.is_static else answer.given.feeds),
         dynamic=tuple(spec.name for spec in network.inputs if None in spec.shape),
-        options=replace(options.build_options(), plugins=tuple(map(_whole_path, options.plugins))),
+        options=replace(
+            options.build_options(),
+            plugins=tuple(map(_whole_path, options.plugins)),
+            sizes=profile_sizes(answer.given.feeds),
+        ),
     )
     weak = weak_plan(builder, network, plan)
     return recipe_files(network, experiment.ranges.scales, plan, experiment.whole.high, weak, build)

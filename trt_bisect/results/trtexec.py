@@ -170,6 +170,11 @@ def missing(build: Build) -> list[str]:
     found += [
         f"the shapes of the input '{name}', whose name trtexec splits" for name in filter(_unsayable, build.dynamic)
     ]
+    found += [
+        f"the values of the input '{name}', if {target.title} takes it for sizes: give them in place of its shape, "
+        f"{_joined(values[0])} to {_joined(values[2])}"
+        for name, values in options.sizes.items()
+    ]
     if options.optimization_level is not None and not _has_level(target):
         found.append(f"the optimisation level {options.optimization_level}, which came with TensorRT 8.6")
     known = _sources(target)
