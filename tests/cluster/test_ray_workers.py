@@ -292,7 +292,7 @@ def test_the_places_of_a_node(needs, places):
 def test_no_two_tasks_of_a_connection_have_the_same_ticket():
     """They share a mailbox: a letter of an abandoned run must not go to another."""
     asked = []
-    connection = SimpleNamespace(ask=lambda *request: asked.append(request) or {})
+    connection = SimpleNamespace(alive=True, ask=lambda *request: asked.append(request) or {})
     for _ in range(2):
         Tasks(connection, "jobs.remote.worker", {"num_cpus": 1}).begin(Task("a run", None, "key", tuple))
     first, second = [request[1] for request in asked if request[0] == "begin"]

@@ -215,10 +215,10 @@ def test_the_domain_written_out_and_tensors_named_as_ours(tmp_path):
 
 def test_pairs_that_cannot_be_switched_are_said(tmp_path):
     sketch, x = one_conv()
-    scale, zero = sketch.constant("s", 0.01), sketch.constant("z", 0, np.int16)
+    scale, zero = sketch.node("ReduceMax", [x], "computed", keepdims=0), sketch.constant("z", 0, np.int8)
     rounded = sketch.node("QuantizeLinear", [x, scale, zero], "q")
     sketch.nodes.append(helper.make_node("DequantizeLinear", [rounded, scale, zero], ["y"], name="dq"))
-    path = tmp_path / "int16.onnx"
+    path = tmp_path / "computed.onnx"
     onnx.save(sketch.model({"x": ["n", 3, 8, 8]}, {"y": ["n", 4, 8, 8]}, opset=21), path)
     report = run(path)
     assert any("2 Q/DQ nodes" in note for note in report.notes)

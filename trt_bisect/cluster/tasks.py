@@ -58,7 +58,8 @@ class Tasks:
         self._under_way: dict[int, Task] = {}
         self._ended: deque[tuple[Task, Tried | Ran | Raised | Lost]] = deque()
         self._refused: dict[str, str] = {}
-        self._nodes: Mapping[str, Node] = connection.ask("employ", needs)
+        # A run that the user interrupted has left the cluster; its interim verdict makes experiments and runs no task.
+        self._nodes: Mapping[str, Node] = connection.ask("employ", needs) if connection.alive else {}
         self._had_room = monotonic()
 
     @property
