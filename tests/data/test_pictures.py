@@ -150,6 +150,13 @@ def test_options_of_version_0_2_are_named_and_not_taken(folder):
     fed(folder, NCHW, **taken)
 
 
+def test_samples_are_named_by_their_files(folder):
+    kept = open_dataset(str(folder), NCHW)
+    assert [kept.label(place) for place in range(2)] == [str(folder / "a.png"), str(folder / "b.png")]
+    two = (TensorSpec("x", F32, (2, 3, 4, 6)),)
+    assert open_dataset(str(folder), two).label(0) == f"{folder / 'a.png'} to b.png"
+
+
 def test_one_picture_is_one_sample(folder, pixels):
     [found] = fed(folder / "a.png", NCHW)
     np.testing.assert_allclose(found[0, 0], pixels[:, :, 0] / 255.0, rtol=1e-6)

@@ -18,7 +18,9 @@ from trt_bisect.precision import int8_set
 from trt_bisect.runs.journal import Journal, MemoryStore
 
 BUDGET = 0.1
-GIVEN = GivenInputs([{"x": np.float32([place])} for place in range(4)], [{}] * 4, [f"data {k}" for k in range(4)])
+GIVEN = GivenInputs(
+    [{"x": np.float32([place])} for place in range(4)], [{}] * 4, [f"data {k}" for k in range(4)], ["data"] * 4
+)
 PLANS = [int8_set(3, layers) for layers in ((), (0,), (1,), (0, 1, 2))]
 LOSSES = {PLANS[0]: [0, 0, 0, 0], PLANS[1]: [0.01, 0.2, 0.02, 0.3], PLANS[2]: [0.01, 0.02, 0.09, 0.03]}
 

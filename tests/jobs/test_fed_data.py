@@ -320,6 +320,10 @@ def test_one_command_from_pictures_to_a_recipe(network, random, tmp_path):
     assert (tmp_path / "run/recipe/network.qdq.onnx").exists()
     assert of_pictures.inputs["pictures"] == {str(tmp_path / "pictures"): "8x8, RGB, NCHW, divided by 255"}
     assert "pictures" not in of_arrays.inputs
+    named, numbered = of_pictures.answer.given, of_arrays.answer.given
+    places = {int(name.split()[-1]): value for name, value in numbered.figures.items()}
+    assert named.figures == {str(tmp_path / f"pictures/{k:03d}.png"): pytest.approx(v) for k, v in places.items()}
+    assert named.source == str(tmp_path / "pictures")
 
 
 def detector_of_any_size(folder):

@@ -49,6 +49,7 @@ class Dataset:
         place: from the position of a sample to its position in the data that the user named.
         notes: remarks for the user, a sentence each.
         pictures: the way pictures become inputs, such as ``224x224, RGB, NCHW, divided by 255``; empty for other data.
+        names: the names of the samples in the data that the user named; empty where they have numbers alone.
     """
 
     source: str
@@ -58,6 +59,11 @@ class Dataset:
     place: Callable[[int], int] = _same_place
     notes: tuple[str, ...] = ()
     pictures: str = ""
+    names: tuple[str, ...] = ()
+
+    def label(self, place: int) -> str:
+        """Returns the name of a sample by its place in the data that the user named: ``data.npz 3``, ``dir/a.png``."""
+        return self.names[place] if self.names else f"{self.source} {place}"
 
     def __iter__(self) -> Iterator[Feeds]:
         empty = True
@@ -235,12 +241,20 @@ def _open_folder(path: Path, specs: tuple[TensorSpec, ...], asked: Preprocessing
             arrays = _read_arrays(file, specs)
             yield {name: with_batch_axis(array, _spec_of(name, specs)) for name, array in arrays.items()}
 
-    return Dataset(str(path), specs, samples, len(files))
+    return Dataset(str(path), specs, samples, len(files), names=tuple(map(str, files)))
 
 
 def _open_pictures(place: Path, files: list[Path], specs: tuple[TensorSpec, ...], asked: Preprocessing) -> Dataset:
     opened = open_images(place, files, specs, asked)
-    return Dataset(str(place), specs, opened.samples, len(opened), notes=opened.notes, pictures=str(opened.fed))
+    return Dataset(
+        str(place),
+        specs,
+        opened.samples,
+        len(opened),
+        notes=opened.notes,
+        pictures=str(opened.fed),
+        names=opened.names,
+    )
 
 
 def _read_arrays(path: Path, specs: tuple[TensorSpec, ...]) -> dict[str, np.ndarray]:

@@ -162,6 +162,13 @@ class ImageFiles:
     def __len__(self) -> int:
         return len(self.files) // self.fed.batch
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the samples: their pictures', the first and the last one of a batch."""
+        batch = self.fed.batch
+        firsts, lasts = self.files[::batch][: len(self)], self.files[batch - 1 :: batch]
+        return tuple(str(a) if batch == 1 else f"{a} to {b.name}" for a, b in zip(firsts, lasts, strict=True))
+
     def samples(self) -> Iterator[Feeds]:
         """Reads the pictures, one sample at a time."""
         files, name = iter(self.files), self.fed.spec.name

@@ -19,12 +19,14 @@ class GivenInputs:
     Attributes:
         feeds: the arrays of each input.
         references: FP32's outputs for each input.
-        labels: the name of each input in messages, such as ``calibration.npz 3``.
+        labels: the name of each input in messages, such as ``calibration.npz 3`` or ``photos/cat.png``.
+        sources: the name of the data set of each input.
     """
 
     feeds: Sequence[Feeds]
     references: Sequence[Outputs]
     labels: Sequence[str]
+    sources: Sequence[str]
 
     @cached_property
     def digest(self) -> str:

@@ -224,7 +224,7 @@ def _held(rule: Rule, trial: Trial, given: GivenInputs, counting: tuple[int, ...
     known = [value for value in figures.values() if value is not None]
     towards_worse = 5 if rule.metric.loss(1.0) < rule.metric.loss(0.0) else 95
     return Held(
-        source=given.labels[worst].rsplit(" ", 1)[0],
+        source=given.sources[worst],
         inputs=len(losses),
         holds=sum(loss <= rule.budget for loss in losses.values()),
         worst=similarity_of(rule, losses[worst]),

@@ -47,24 +47,25 @@ def answer_inputs(preparation: Preparation, experiment: Experiment) -> Iterator[
         TrialFailed: FP32 does not run on an input.
     """
     with Spill(preparation.options.memory_bytes // 2) as spill:
-        feeds, labels = _distinct(experiment, spill)
+        feeds, names = _distinct(experiment, spill)
         known, others = experiment.references, feeds[len(experiment.references) :]
         if others:
             preparation.progress.stage("FP32 on all inputs", len(others))
         references = [*known, *_references(preparation, experiment, others, spill)]
         preparation.notes += constant_outputs(experiment.rule, references)[1]
-        given = GivenInputs(feeds, references, labels)
+        given = GivenInputs(feeds, references, [name for _, name in names], [source for source, _ in names])
         counting = _counting(experiment, given)
         give_back_arena()
         yield AnswerInputs(given, counting, tuple(range(len(experiment.feeds))), spill)
 
 
-def _distinct(experiment: Experiment, spill: Spill) -> tuple[list[Feeds], list[str]]:
-    """The inputs without repetitions, and a label for each: its place in its data set."""
+def _distinct(experiment: Experiment, spill: Spill) -> tuple[list[Feeds], list[tuple[str, str]]]:
+    """The inputs without repetitions; for each the name of its data set, and its own."""
     source = str(experiment.about.get("source", ""))
     places = experiment.about.get("places") or range(len(experiment.feeds))
     feeds = list(experiment.feeds)
-    labels = [f"{source} {place}" for place in places]
+    label = {data.source: data.label for data in experiment.more}.get(source, f"{source} {{}}".format)
+    names = [(source, label(place)) for place in places]
     known = {digest_of_feeds(one) for one in feeds}
     for data in experiment.more:
         for place, sample in enumerate(data):
@@ -72,8 +73,8 @@ def _distinct(experiment: Experiment, spill: Spill) -> tuple[list[Feeds], list[s
             if digest not in known:
                 known.add(digest)
                 feeds.append(spill.kept(sample))
-                labels.append(f"{data.source} {data.place(place)}")
-    return feeds, labels
+                names.append((data.source, data.label(data.place(place))))
+    return feeds, names
 
 
 def _references(
@@ -122,5 +123,6 @@ def unseen_inputs(preparation: Preparation, experiment: Experiment, inputs: Answ
         return None
     preparation.progress.stage("FP32 on unseen inputs", len(new))
     feeds = [sample for _, sample in new.values()]
-    labels = [f"{unseen.source} {unseen.place(place)}" for place, _ in new.values()]
-    return GivenInputs(feeds, _references(preparation, experiment, feeds, inputs.spill), labels)
+    labels = [unseen.label(unseen.place(place)) for place, _ in new.values()]
+    references = _references(preparation, experiment, feeds, inputs.spill)
+    return GivenInputs(feeds, references, labels, [unseen.source] * len(labels))
