@@ -20,6 +20,7 @@ from tests.support.trtexec_rules import by_rules, read
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.weak_plan import weak_plan
 from trt_bisect.calibration.cache import parse_version
+from trt_bisect.jobs.options.kinds import parse_shapes
 from trt_bisect.model.network import load_network
 from trt_bisect.precision import Precision, int8_set
 from trt_bisect.report.page.data import page_data, recipe_texts
@@ -241,3 +242,16 @@ def test_a_real_builder_takes_the_shapes_of_the_command(measured, tmp_path):
         shapes.set_shape(name, *three)
     config.add_optimization_profile(shapes)
     assert builder.build_serialized_network(network, config) is not None
+
+
+def test_a_real_engine_is_asked_with_the_readmes_command(measured, tmp_path, monkeypatch):
+    """Of two MatMuls one has pairs: its kernel reads INT8 (TensorRT-RTX's own log)."""
+    pytest.importorskip("tensorrt_rtx_bindings")
+    files = recipe(measured, "11.4.0")
+    files.write(tmp_path)
+    [line] = [line for line in files.texts["README.md"].splitlines() if line.startswith("trt-bisect check ")]
+    _, _, network, *options = shlex.split(line)
+    assert options == ["--engine", "tensorrt-rtx", "--shape", "x:1x8x20"]
+    monkeypatch.chdir(tmp_path)
+    found = trt_bisect.check(network, engine="tensorrt-rtx", shapes=parse_shapes(options[3:]))
+    assert found.engine.low == ("fc",)

@@ -336,11 +336,20 @@ def readme(network: Network, weak: WeakPlan, refused: list[str], build: Build) -
             f"{came}: TensorRT takes precisions and scales from pairs alone. So there are\n"
             "no scales apart, and no constraints on layers."
         )
+    if low.precision not in FLOAT_TYPES:
+        parts.append(f"{_ABOUT_A_REAL_ENGINE}\n\n{_fenced(shlex.join(_checking(name, build)))}")
     if build.weak:
         parts.append(_about_weak(weak, refused, build, commands, cached=low.needs_ranges))
     if low is INT8:
         parts.append(_ABOUT_ONNX_RUNTIME)
     return "\n\n".join(parts) + "\n"
+
+
+def _checking(network: str, build: Build) -> list[str]:
+    """Returns the words of the command that asks a real engine what its kernels make of the pairs."""
+    usual = [f"{name}:{'x'.join(map(str, build.shapes[name][1]))}" for name in build.dynamic]
+    shapes = [word for shape in usual for word in ("--shape", shape)]
+    return ["trt-bisect", "check", network, "--engine", "tensorrt-rtx", *shapes]
 
 
 def _about_building(command: str, build: Build) -> str:
@@ -386,6 +395,9 @@ def _fenced(command: str) -> str:
 
 
 _ABOUT_CACHES = """TensorRT 10 skips a calibration cache of another version, and then fails with "bound to nullptr"."""
+_ABOUT_A_REAL_ENGINE = """TensorRT-RTX, where it is installed, builds a real engine without a GPU. Its layers tell which
+layers become INT8 kernels, which only round, and where a pair costs a kernel of its own:"""
+
 _ABOUT_ONNX_RUNTIME = f"""To try `{QDQ_NETWORK}` in ONNX Runtime, set
 its session option `session.disable_quant_qdq` to `"1"`. Without it, its INT8 kernels compute other outputs on x86
 processors without VNNI: their 16-bit sums saturate."""
