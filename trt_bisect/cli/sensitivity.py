@@ -27,7 +27,7 @@ def sensitivity_command(
     way: Annotated[str, typer.Option(help="Rows of both, weight, activation, or all.")] = "all",
     sort: Annotated[str, typer.Option(help="loss, gain, worth, macs, or a metric.")] = "loss",
     order: Annotated[
-        str, typer.Option(help="Of the rows: worst (the most sensitive first), descending or ascending.")
+        str, typer.Option(help="Sort the rows: worst (the most sensitive first), descending or ascending.")
     ] = "worst",
 ) -> None:
     """Rank the layers by the loss of each alone in low precision, in INT8 by weights and activations, and by its gain.

@@ -47,7 +47,7 @@ class PictureOptions(Options):
         None,
         choices=LAYOUTS,
         noun="layout",
-        help="Of the input.",
+        help="Set the layout of the input.",
         otherwise="as the input's shape tells",
     )
 
