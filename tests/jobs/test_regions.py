@@ -34,7 +34,7 @@ def test_a_culprit_in_a_region_is_named_and_said_to_be_unproven(report, tmp_path
     assert (rows["conv1"].ran, rows["conv1"].obeyed) in [("int8", True), ("", None)]
     about = [note for note in report.notes if "unproven" in note]
     assert len(about) == 2
-    assert "'ip1', 'ip2'" in about[0]
+    assert "'ip1' and 'ip2'" in about[0]
     assert "'ip2'" in about[1]
     assert not any(wording.engines.DID_NOT_OBEY in note for note in report.notes)
     assert "unproven" in _cells(report, rows["ip2"])[-1].plain
@@ -53,5 +53,5 @@ def test_recover_says_which_layers_are_unproven(regional, lenet, tmp_path):
     data = lenet / "calibration.npz", lenet / "digits.npz"
     found = trt_bisect.recover(lenet / "lenet_planted.onnx", *data, cost="macs", output=tmp_path / "recovered")
     (about,) = [note for note in found.notes if "unproven" in note]
-    assert "'ip1', 'ip2'" in about
+    assert "'ip1' and 'ip2'" in about
     assert not any(wording.engines.DID_NOT_OBEY in note for note in found.notes)

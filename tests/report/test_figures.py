@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trt_bisect.support.figures import duration, number, percent
+from trt_bisect.support.figures import counted, duration, listed, number, percent
 
 
 @pytest.mark.parametrize(
@@ -49,3 +49,16 @@ def test_a_time_has_the_unit_that_a_person_would_take(seconds, text):
 )
 def test_a_number_has_an_exponent_only_where_it_is_very_small_or_very_large(value, digits, text):
     assert number(value, digits) == text
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [([], ""), (["a"], "'a'"), (["a", "b"], "'a' and 'b'"), (["a", "b", "c"], "'a', 'b' and 'c'")],
+)
+def test_names_in_a_sentence(names, expected):
+    assert listed(names, 3) == expected
+    assert listed([*names, *"wxyz"], 2).endswith(f"and {len(names) + 2} more")
+
+
+def test_counts():
+    assert [counted(count, "layer") for count in (0, 1, 2)] == ["0 layers", "1 layer", "2 layers"]

@@ -59,7 +59,7 @@ def test_layers_in_a_region_are_unproven_and_neither_obeyed_nor_disobeyed():
     told = Trial("8*4", "measured", ran={0: "int8", 2: "int8", 3: "int8"})
     region, culprit = obedience_notes(NETWORK, [inside, told], {2: inside, 0: told})
     assert "1 of 2 trials" in region
-    assert "'conv2', 'fc'" in region
+    assert "'conv2' and 'fc'" in region
     assert "'conv1'" not in region
     assert "'conv2'" in culprit
 
@@ -74,7 +74,7 @@ def test_what_an_engine_does_not_tell_of_is_unproven_too():
 def test_what_the_dla_took_and_what_fell_back():
     (note,) = dla_notes(NETWORK, Trial("8*4", "measured", ran={0: "dla", 1: "fp32", 2: "int8", 3: "fp16"}))
     assert "1 of 3 layers" in note
-    assert f"'conv2', 'fc' {wording.networks.ON_THE_GPU}" in note
+    assert f"'conv2' and 'fc' {wording.networks.ON_THE_GPU}" in note
     assert dla_notes(NETWORK, Trial("8*4", "measured", ran={0: "int8", 2: "int8"})) == []
 
 

@@ -5,13 +5,13 @@ They explain a loss. The final outputs alone decide which layers are culprits.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from trt_bisect.analyzer.compared import Compared
 from trt_bisect.analyzer.origins import INPUT, WEIGHT
 from trt_bisect.analyzer.tensors import NEAR_ZERO, LoudChannel
-from trt_bisect.support.figures import number, percent
+from trt_bisect.support.figures import listed, number, percent
 
 LOW_SIMILARITY = "low similarity"
 NOT_FINITE = "not finite"
@@ -97,7 +97,7 @@ def _where(each: Compared, reason: str, low: str) -> str:
     if origin.kind == WEIGHT or reason not in (STARVED, SATURATION, ONE_CHANNEL) or not origin.readers:
         return "."
     maker = f"made by '{origin.layer}'" if origin.layer else "an input of the network"
-    return f"; it is {maker} and read in {low} by {_listed(origin.readers)}."
+    return f"; it is {maker} and read in {low} by {listed(origin.readers, 4)}."
 
 
 def _findings(each: Compared, cosines: Mapping[str, float], least_cosine: float, low: str) -> Iterator[tuple[str, str]]:
@@ -198,8 +198,3 @@ def _input(each: Compared) -> Iterator[tuple[str, str]]:
 
 def _percent(share: float) -> str:
     return f"{percent(share, 4)} %"
-
-
-def _listed(names: Sequence[str], most: int = 4) -> str:
-    shown = ", ".join(f"'{name}'" for name in names[:most])
-    return f"{shown} and {len(names) - most} more" if len(names) > most else shown

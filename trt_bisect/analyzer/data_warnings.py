@@ -12,6 +12,7 @@ from trt_bisect.data.statistics import FedInput
 from trt_bisect.model.first_layer import feeds_state, first_layer, first_outputs, has_large_weights
 from trt_bisect.model.network import Network
 from trt_bisect.model.quantizer import INT8_MAX
+from trt_bisect.support.figures import counted
 
 _NEARLY_CONSTANT = 0.02
 """Data whose range is at most this share of their largest magnitude are nearly constant."""
@@ -115,7 +116,7 @@ def on_growing_ranges(seen: Magnitudes, samples: int | None) -> Iterator[str]:
         samples: the number of samples; None if it is not known.
     """
     if samples is not None and samples < _LEAST_SAMPLES:
-        yield f"calibrated with {_counted(samples)}: too few to tell how far activations go. {_GIVE_MORE}"
+        yield f"calibrated with {counted(samples, 'sample')}: too few to tell how far activations go. {_GIVE_MORE}"
         return
     growth = seen.growth()
     growing = {name: share for name, share in growth.items() if share > _GROWS}
@@ -126,7 +127,3 @@ def on_growing_ranges(seen: Magnitudes, samples: int | None) -> Iterator[str]:
             f"{len(growth)} ranges more than {100 * _GROWS:.0f} % larger ('{most}' {100 * growing[most]:.0f} %). "
             f"{_GIVE_MORE}"
         )
-
-
-def _counted(samples: int) -> str:
-    return "1 sample" if samples == 1 else f"{samples} samples"

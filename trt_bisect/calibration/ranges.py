@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from trt_bisect.model.quantizer import INT8_MAX
+from trt_bisect.support.figures import counted, listed
 
 MASK_ABSMAX = 1e9
 """A tensor that reaches more than this holds the constant of a mask (-3e38, -1e9), not activations."""
@@ -51,7 +52,7 @@ def with_scales_of(ranges: Ranges, others: Mapping[str, Ranges]) -> Ranges:
     """
     scales = {tensor: other.scales[tensor] for tensor, other in others.items()}
     counts = Counter(other.origin for other in others.values())
-    changes = ", ".join(f"{count} {'tensor' if count == 1 else 'tensors'} by {how}" for how, count in counts.items())
+    changes = ", ".join(f"{counted(count, 'tensor')} by {how}" for how, count in counts.items())
     origin = f"{ranges.origin}, {changes}" if changes else ranges.origin
     return replace(ranges, scales={**ranges.scales, **scales}, origin=origin)
 
@@ -119,12 +120,6 @@ def notes_on_unusable(unusable: Iterable[tuple[str, str]]) -> list[str]:
     return [
         f"'{tensors[0]}' has no usable range: {why}"
         if len(tensors) == 1
-        else f"{len(tensors)} tensors have no usable range ({first_of(tensors)}), each because {why}"
+        else f"{len(tensors)} tensors have no usable range ({listed(tensors, 3)}), each because {why}"
         for why, tensors in by_reason.items()
     ]
-
-
-def first_of(names: Sequence[str], most: int = 3) -> str:
-    """Returns the first names in quotes, and the number of the others."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(f"'{name}'" for name in names[:most]) + more

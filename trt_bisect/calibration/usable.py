@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from trt_bisect.calibration.ranges import Ranges, first_of, notes_on_unusable
+from trt_bisect.calibration.ranges import Ranges, notes_on_unusable
 from trt_bisect.errors import BadInput
 from trt_bisect.model.layers import Layer
 from trt_bisect.model.network import Network
+from trt_bisect.support.figures import listed
 
 _CONTROL_FLOW = ("If", "Loop", "Scan", "SequenceMap")
 
@@ -50,7 +51,7 @@ def refuse_without_low(network: Network) -> None:
 def _note(network: Network, kept: Sequence[tuple[int, str]], why: str) -> str:
     """A sentence on layers that stay high for one reason; ``kept`` has their indices and the tensors without ranges."""
     layers = [network.layers[k].name for k, _ in kept]
-    which = f"layer '{layers[0]}' is" if len(layers) == 1 else f"{len(layers)} layers ({first_of(layers)}) are"
+    which = f"layer '{layers[0]}' is" if len(layers) == 1 else f"{len(layers)} layers ({listed(layers, 3)}) are"
     (reason,) = notes_on_unusable((tensor, why) for tensor in dict.fromkeys(tensor for _, tensor in kept))
     return f"{which} kept in high precision: {reason}"
 

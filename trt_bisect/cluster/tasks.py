@@ -12,6 +12,7 @@ from typing import Any
 from trt_bisect.cluster.connection import Connection
 from trt_bisect.cluster.messages import Ended, Events, InternalError, Lost, Mail, Node, Raised, Ran, Refused, Tried
 from trt_bisect.errors import EngineUnavailable
+from trt_bisect.support.figures import counted
 
 _WAIT_SECONDS = 1.0
 _FULL_SECONDS = 60.0
@@ -159,4 +160,4 @@ class Tasks:
 
 def _capacity(nodes: Mapping[str, Node]) -> str:
     workers = sum(node.capacity for node in nodes.values())
-    return f"{workers} worker{'' if workers == 1 else 's'} on {len(nodes)} node{'' if len(nodes) == 1 else 's'}"
+    return f"{counted(workers, 'worker')} on {counted(len(nodes), 'node')}"

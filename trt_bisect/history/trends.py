@@ -10,8 +10,8 @@ from trt_bisect.analyzer.differences import SCHEMA, Difference, differences, ori
 from trt_bisect.history.rows import PastReport
 from trt_bisect.results.figure_text import figure_text
 from trt_bisect.results.run_report import RECOVER
-from trt_bisect.results.summary import listed
 from trt_bisect.runs.progress_file import FINISHED
+from trt_bisect.support.figures import listed
 
 LATENCY_MOVED = 0.05
 """A latency has changed if it differs by more than this share."""

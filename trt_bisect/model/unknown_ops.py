@@ -19,6 +19,7 @@ from onnx import helper
 from trt_bisect.errors import BadInput
 from trt_bisect.model.file import subgraphs_of_attribute, tensors_read
 from trt_bisect.model.operators import new_options
+from trt_bisect.support.figures import counted, listed
 
 BEFORE, AFTER = "before", "after"
 PARTS = (BEFORE, AFTER)
@@ -227,11 +228,11 @@ def _nothing_left(split: _Split, source: str, part: str) -> BadInput:
 def _cut(split: _Split, kept: onnx.ModelProto, part: str) -> Cut:
     judged, left = (split.before, split.after) if part == BEFORE else (split.after, split.before)
     ends = [value.name for value in (kept.graph.output if part == BEFORE else kept.graph.input)]
-    where = f"on {_quoted(ends)}" if part == BEFORE else f"from data with {_quoted(ends)}"
+    where = f"on {listed(ends, _NAMED)}" if part == BEFORE else f"from data with {listed(ends, _NAMED)}"
     other = AFTER if part == BEFORE else BEFORE
-    without = f"; not judged: {_quoted([node.name for node in left])}" if left else ""
-    count = f"{len(judged)} {'node' if len(judged) == 1 else 'nodes'}"
-    names = _quoted([node.name for node in split.unknown])
+    without = f"; not judged: {listed([node.name for node in left], _NAMED)}" if left else ""
+    count = counted(len(judged), "node")
+    names = listed([node.name for node in split.unknown], _NAMED)
     of_all = f"{len(judged)} of {len(judged) + len(split.unknown) + len(left)} nodes"
     return Cut(
         f"Only the part {part} {names} was judged, {of_all}. This is no verdict on the whole network.",
@@ -243,12 +244,7 @@ def _cut(split: _Split, kept: onnx.ModelProto, part: str) -> Cut:
 
 def _named(nodes: Sequence[onnx.NodeProto]) -> str:
     kinds = dict.fromkeys(f"{domain}.{name}".lstrip(".") for domain, name in map(kind_of, nodes))
-    return f"{_quoted([*kinds])} (node {_quoted([node.name for node in nodes])})"
-
-
-def _quoted(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(f"'{name}'" for name in names[:_NAMED]) + more
+    return f"{listed([*kinds], _NAMED)} (node {listed([node.name for node in nodes], _NAMED)})"
 
 
 def add_types(model: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> None:

@@ -17,7 +17,7 @@ def literal(text: str) -> str:
     return _OF_GITHUB.sub(lambda mark: f"&#{ord(mark[0])};", marked)
 
 
-def listed(sentences: Iterable[str]) -> str:
+def bullets(sentences: Iterable[str]) -> str:
     """Returns a list with one sentence an item."""
     return "\n".join(f"- {literal(sentence)}" for sentence in sentences)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trt_bisect.report.markdown import listed, literal, table
+from trt_bisect.report.markdown import bullets, literal, table
 from trt_bisect.report.screen.run import calibrator_cells, drop_text, held_cells
 from trt_bisect.results.answer import AnswerFacts
 from trt_bisect.results.figure_text import figure_text
@@ -18,7 +18,7 @@ def markdown(report: Report) -> str:
 
 def _blocks(report: Report) -> Iterator[str]:
     yield f"# {literal(report.model)} in INT8"
-    yield listed(report.summary.splitlines())
+    yield bullets(report.summary.splitlines())
     if report.next_step or report.next_command:
         command = f"\n\n```\n{report.next_command}\n```" if report.next_command else ""
         yield f"Next: {literal(report.next_step)}{command}"
@@ -43,7 +43,7 @@ def _blocks(report: Report) -> Iterator[str]:
         yield from _answer(report, report.answer)
     if report.notes:
         yield "## Notes"
-        yield listed(report.notes)
+        yield bullets(report.notes)
     versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
     yield literal(f"{report.engine} ({report.arithmetic}), {report.plans} plans, {versions}")
 

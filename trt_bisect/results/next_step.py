@@ -12,7 +12,7 @@ from trt_bisect.results.remedy_commands import Command, Setting, calibrating, re
 from trt_bisect.results.run_report import Report
 from trt_bisect.results.summary import TOO_DEAR
 from trt_bisect.results.verdict import UNMEASURED
-from trt_bisect.support.figures import percent
+from trt_bisect.support.figures import counted, percent
 
 DATA, WHOLE, INPUTS = "data", "whole network", "more inputs"
 CHEAPER, DOUBT, GO_ON = "cheaper", "doubt", "go on"
@@ -70,7 +70,7 @@ def next_step(report: Report, setting: Setting, *, accept: bool) -> NextStep | N
     high, command = len(report.recipe["high"]), using_recipe(setting, report.typing).text
     if not high:
         return NextStep(BUILD, f"build full {report.low.upper()}", command)
-    return NextStep(RECIPE, f"build the recipe, which keeps {_layers(high)} high", command)
+    return NextStep(RECIPE, f"build the recipe, which keeps {counted(high, 'layer')} high", command)
 
 
 def _before_trust(report: Report) -> str:
@@ -99,7 +99,9 @@ def _cheaper(report: Report, setting: Setting) -> NextStep | None:
     for best in by_cost:
         command = _command_of(best, report, setting)
         if command is not None:
-            left = f"with {_layers(best.high)} high" if best.high else "with no layer high, at no cost in speed"
+            left = (
+                f"with {counted(best.high, 'layer')} high" if best.high else "with no layer high, at no cost in speed"
+            )
             figure = figure_text(report.metric, best.similarity)
             return NextStep(CHEAPER, f"take {best.what}: {figure} {left}", command.text)
     return None
@@ -116,7 +118,3 @@ def _command_of(tried: Tried, report: Report, setting: Setting) -> Command | Non
         return commands[0]
     whole = tried.calibrator is not None and not tried.culprits
     return calibrating(setting, tried.calibrator)[0] if whole and tried.calibrator else None
-
-
-def _layers(count: int) -> str:
-    return "1 layer" if count == 1 else f"{count} layers"

@@ -13,6 +13,7 @@ from trt_bisect.model.layers import Layer
 from trt_bisect.model.network import Network
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.results.layer_row import LayerRow
+from trt_bisect.support.figures import listed
 
 NAMED = 5
 _NOT_TOLD = ""
@@ -191,5 +192,4 @@ def _deciding_notes(network: Network, culprit: int, trial: Trial) -> list[str]:
 
 
 def _names(known: Mapping[int, Layer | LayerRow] | Sequence[Layer], layers: Collection[int]) -> str:
-    named = ", ".join(f"'{known[k].name}'" for k in [*layers][:NAMED])
-    return f"{named} and {len(layers) - NAMED} more" if len(layers) > NAMED else named
+    return listed([known[k].name for k in layers], NAMED)

@@ -27,7 +27,6 @@ from trt_bisect.model.qdq import GraphTarget, PlanWriter, Written
 from trt_bisect.model.quantizer import Scales, scale_in
 from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.results.annotated import ANNOTATED
-from trt_bisect.results.summary import listed
 from trt_bisect.results.trtexec import (
     Build,
     allowing,
@@ -39,6 +38,7 @@ from trt_bisect.results.trtexec import (
     strong_command,
     weak_command,
 )
+from trt_bisect.support.figures import listed
 from trt_bisect.support.files import make_folder, write_whole
 
 FOLDER = "recipe"

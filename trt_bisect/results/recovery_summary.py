@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from trt_bisect.results.recovery import Recovery
-from trt_bisect.results.summary import DOUBTED, holds_on, listed, over_inputs, with_ranges
+from trt_bisect.results.summary import DOUBTED, holds_on, over_inputs, with_ranges
+from trt_bisect.support.figures import listed
 
 NAMED = 12
 """The most layers or tensors that are named."""

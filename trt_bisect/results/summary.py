@@ -15,7 +15,7 @@ from trt_bisect.results.answer import DECIDING, AnswerFacts
 from trt_bisect.results.figure_text import threshold_text
 from trt_bisect.results.search_result import Measured, Recipe
 from trt_bisect.results.verdict import FAILS, PASSES
-from trt_bisect.support.figures import percent
+from trt_bisect.support.figures import counted, listed, percent
 
 LARGEST_STEPS = 5
 DOUBTED = "DOUBTED"
@@ -261,7 +261,7 @@ def _too_dear(answer: AnswerFacts, low: str, text: Callable[[float], str]) -> It
 def _layers_high(recipe: Recipe) -> str:
     """The number of layers left high and their precision, such as ``2 layers in FP32``."""
     kinds = sorted({str(recipe.plan.precisions[k]).upper() for k in recipe.kept})
-    return f"{len(recipe.kept)} {'layer' if len(recipe.kept) == 1 else 'layers'} in {' and '.join(kinds)}"
+    return f"{counted(len(recipe.kept), 'layer')} in {' and '.join(kinds)}"
 
 
 def stopped_line(stopped: str, not_done: Sequence[str]) -> str:
@@ -323,11 +323,3 @@ def _span(names: Sequence[str]) -> str:
 def _left_high(network: Network, recipe: Recipe) -> str:
     names = [network.layers[k].name for k in recipe.kept]
     return f"{listed(names)} left in high precision" if names else "nothing left in high precision"
-
-
-def listed(names: Sequence[str], most: int = 12) -> str:
-    """Returns names in quotes for a sentence; of more than ``most``, the first ones and the number of the others."""
-    shown = [f"'{name}'" for name in names[:most]]
-    if len(names) > most:
-        return ", ".join(shown) + f" and {len(names) - most} more"
-    return shown[0] if len(shown) == 1 else ", ".join(shown[:-1]) + f" and {shown[-1]}"

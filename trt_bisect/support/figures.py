@@ -1,8 +1,9 @@
-"""Numbers as text in sentences and tables."""
+"""Numbers, counts and names as text in sentences and tables."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -44,6 +45,19 @@ def duration(seconds: float) -> str:
     size, unit = next((one for one in ((3600.0, "h"), (60.0, "min")) if seconds >= 1.5 * one[0]), (1.0, "s"))
     value = seconds / size
     return f"{_positional(value, 2 if value >= 10 or unit == 'h' else 1)} {unit}"
+
+
+def counted(count: int, noun: str) -> str:
+    """Returns a count with its noun, such as ``1 layer`` or ``3 layers``."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def listed(names: Sequence[str], most: int = 12) -> str:
+    """Returns names in quotes for a sentence; of more than ``most``, the first ones and the number of the others."""
+    shown = [f"'{name}'" for name in names[:most]]
+    if len(names) > most:
+        return f"{', '.join(shown)} and {len(names) - most} more"
+    return " and ".join(filter(None, (", ".join(shown[:-1]), *shown[-1:])))
 
 
 def _positional(value: float, digits: int) -> str:

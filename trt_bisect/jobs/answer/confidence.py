@@ -10,7 +10,7 @@ from trt_bisect.analyzer.judge import Rule
 from trt_bisect.builder.base import EMULATED
 from trt_bisect.results.answer import NUDGED
 from trt_bisect.results.figure_text import figure_text
-from trt_bisect.support.figures import percent
+from trt_bisect.support.figures import counted, percent
 
 ENOUGH = 20
 """With fewer inputs a recipe often misses on others: of unseen inputs 36 of 114 with 5 given, 8 of 69 with 20."""
@@ -90,7 +90,7 @@ def confidence(grounds: Grounds, rule: Rule) -> tuple[str, ...]:
 def _inputs(grounds: Grounds) -> Iterator[str]:
     unseen = f"{grounds.unseen} unseen" if grounds.unseen else "no unseen input"
     yield (
-        f"It rests on {_counted(grounds.given, 'input')} given and {unseen}: "
+        f"It rests on {counted(grounds.given, 'input')} given and {unseen}: "
         f"the search judged its plans on {grounds.judged} of those given."
     )
     if grounds.given < ENOUGH:
@@ -105,7 +105,7 @@ def _inputs(grounds: Grounds) -> Iterator[str]:
             "may miss (--margin)."
         )
     if grounds.margin:
-        which = f"{grounds.with_margin} of {_counted(grounds.given, 'input')}"
+        which = f"{grounds.with_margin} of {counted(grounds.given, 'input')}"
         spared = f" The other {grounds.spared} may use it." if grounds.spared else ""
         yield (
             f"It keeps a margin of {100 * grounds.margin:.0f} % on {which}: so much of the loss that the threshold "
@@ -176,7 +176,3 @@ def _followers(grounds: Grounds, rule: Rule) -> Iterator[str]:
         f"{figure_text(rule.metric.name, similarity)}, which {'meets' if holds else 'misses'} the threshold."
     )
     yield text if holds or not grounds.meets else f"{text} --followers int8 searches a recipe that meets it there too."
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"

@@ -34,6 +34,7 @@ from trt_bisect.model.pieces import Boundaries
 from trt_bisect.model.session import give_back_arena
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.precision import PrecisionPlan
+from trt_bisect.support.figures import counted
 from trt_bisect.support.machine import cores
 from trt_bisect.support.memory import give_back_memory
 
@@ -388,4 +389,4 @@ class AnswerPlans:
 
     def _tell(self, plan: PrecisionPlan) -> None:
         high = len(self.experiment.network.quantizable) - len(plan.lowered)
-        self.preparation.progress.step(f"{high} {'layer' if high == 1 else 'layers'} high")
+        self.preparation.progress.step(f"{counted(high, 'layer')} high")

@@ -24,8 +24,9 @@ from trt_bisect.results.precision_check import dla_notes, float_kernel_notes, ob
 from trt_bisect.results.recipe_files import RecipeFiles
 from trt_bisect.results.run_report import Report
 from trt_bisect.results.search_result import Measured
-from trt_bisect.results.summary import above_verdict, fixed_lines, listed, memory_notes, stopped_line, summary
+from trt_bisect.results.summary import above_verdict, fixed_lines, memory_notes, stopped_line, summary
 from trt_bisect.results.verdict import code_of
+from trt_bisect.support.figures import listed
 from trt_bisect.support.machine import peak_bytes
 
 

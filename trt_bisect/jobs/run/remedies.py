@@ -27,6 +27,7 @@ from trt_bisect.jobs.run.moves import BOTH, CORRECTED, EQUALISED, Move, moved_ne
 from trt_bisect.precision import Precision
 from trt_bisect.results.advice import BIAS_CORRECTION, CALIBRATOR, EQUALISATION, HIGH, OWN_RECIPE, Tried
 from trt_bisect.results.causes import Group
+from trt_bisect.support.figures import listed
 
 REMEDIES = "remedies"
 """The folder, in the run folder, of the networks that help, and of calibration caches that no calibrator gives."""
@@ -108,7 +109,7 @@ class Tries:
             if changed.digest() == ranges.digest():
                 continue
             calibrator = calibrators[one.ranges.origin]
-            what = f"{calibrator} for what {_listed(group.culprits)} {'read' if len(units) > 1 else 'reads'}"
+            what = f"{calibrator} for what {listed(group.culprits, 3)} {'read' if len(units) > 1 else 'reads'}"
             self.plans.preparation.progress.step(what)
             loss = max(self.plans.on_all(space.plan(rest), changed).values(), default=math.inf)
             tried = Tried(group.culprits, CALIBRATOR, what, None, None, False, calibrator)
@@ -127,7 +128,7 @@ class Tries:
         plan = answer.plan.keeping(layers, Precision.FP16)
         trial = self.plans.whole(plan, experiment, answer.given, "all inputs")
         figures = self._figures(experiment.rule.loss(trial))
-        what = f"FP16 instead of FP32 for {_listed(group.culprits)}"
+        what = f"FP16 instead of FP32 for {listed(group.culprits, 3)}"
         high = len(answer.high)
         yield Tried(
             group.culprits, HIGH[Precision.FP16], what, *figures, high=high, cost=answer.space.cost(answer.kept)
@@ -234,8 +235,3 @@ def _why_no_calibration(experiment: Experiment) -> str:
     if experiment.data is None:
         return f"the ranges ({experiment.ranges.origin}) do not come from data that was given"
     return ""
-
-
-def _listed(names: Sequence[str], most: int = 3) -> str:
-    shown = ", ".join(f"'{name}'" for name in names[:most])
-    return f"{shown} and {len(names) - most} more" if len(names) > most else shown

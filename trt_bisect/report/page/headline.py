@@ -6,7 +6,7 @@ from trt_bisect.results.figure_text import threshold_text
 from trt_bisect.results.recovery import ACCURACY, Recovery
 from trt_bisect.results.run_report import Report
 from trt_bisect.results.verdict import PASSES, UNMEASURED, WITH_DOUBTS
-from trt_bisect.support.figures import percent
+from trt_bisect.support.figures import counted, percent
 
 _OF_THE_PART = " of the part that was judged"
 
@@ -43,8 +43,8 @@ def recovered_headline(found: Recovery) -> str:
         full = f"Full {found.low.upper()}{_OF_THE_PART if found.part else ''}"
         return f"{full} {found.verdict}: it meets the target of {least}, and nothing has to be left high."
     scales, high = len(found.moves), len(found.high)
-    changes = [f"{scales} other {'scale' if scales == 1 else 'scales'}"] if scales else []
-    left = f"{high} {'layer' if high == 1 else 'layers'} in {found.precision.upper()}"
+    changes = [counted(scales, "other scale")] if scales else []
+    left = f"{counted(high, 'layer')} in {found.precision.upper()}"
     changes.append(left if high else f"all layers in {found.low.upper()}")
     ends = "meets" if found.meets else "misses"
     return (
@@ -57,9 +57,8 @@ def _so_far(report: Report, status: str) -> str:
     tried = [row for row in report.layers if row.quantizable]
     done = sum(row.outcome != "not tried" for row in tried)
     suspects = sum(bool(row.suspect) for row in report.layers)
-    found = f"{suspects} {'suspect' if suspects == 1 else 'suspects'} so far"
     word = "Measuring" if status == "running" else "Interrupted"
-    return f"{word}: {done} of {len(tried)} layers judged, {found}."
+    return f"{word}: {done} of {len(tried)} layers judged, {counted(suspects, 'suspect')} so far."
 
 
 def _blame(report: Report) -> str:
@@ -73,7 +72,7 @@ def _blame(report: Report) -> str:
 def _cure(report: Report) -> str:
     high = len(report.recipe.get("high", ()))
     if report.recipe.get("meets"):
-        layers = f"{high} {'layer' if high == 1 else 'layers'} in {report.precision.upper()}"
+        layers = f"{counted(high, 'layer')} in {report.precision.upper()}"
         noise = " by less than the noise" if report.answer is not None and report.answer.close else ""
         return f"and {layers} {'restores' if high == 1 else 'restore'} it{noise}"
     return "and no plan that was tried meets it"

@@ -6,11 +6,11 @@ import shlex
 from collections.abc import Iterable, Iterator
 
 from trt_bisect.analyzer.figures import INT8, RECIPE
-from trt_bisect.report.markdown import listed, literal, table
+from trt_bisect.report.markdown import bullets, literal, table
 from trt_bisect.report.regression.text import headline, made_of_text, range_text, sentences
 from trt_bisect.results.figure_text import figure_text
 from trt_bisect.results.regression import FAILED, NetworkResult, Regression
-from trt_bisect.results.summary import listed as named
+from trt_bisect.support.figures import listed
 
 _HEADER = ("network", "", "full INT8", "was", "recipe", "was", "culprits")
 _MOST_ROWS = 500
@@ -38,7 +38,7 @@ def _blocks(regression: Regression) -> Iterator[str]:
     if len(regression.networks) > _MOST_ROWS:
         yield f"{len(regression.networks) - _MOST_ROWS} more are in `regression.json`."
     if regression.gone:
-        yield literal(f"In the baseline, and no longer in the suite: {named(regression.gone)}.")
+        yield literal(f"In the baseline, and no longer in the suite: {listed(regression.gone)}.")
     yield from _details(regression.networks)
     if regression.is_worse:
         yield "If that is as it should be, this command takes it as the new baseline:"
@@ -49,7 +49,7 @@ def _details(networks: Iterable[NetworkResult]) -> Iterator[str]:
     changed = [result for result in networks if _is_changed(result)]
     for result in sorted(changed, key=lambda result: result.status != FAILED)[:_MOST_DETAILED]:
         yield f"### {literal(result.name)}: {result.status}"
-        yield listed(sentences(result) or ["no figure moved beyond noise"])
+        yield bullets(sentences(result) or ["no figure moved beyond noise"])
         if result.baseline is not None and result.figures is not None:
             yield literal(f"What differs from the baseline: {made_of_text(result.differs)}.")
     if len(changed) > _MOST_DETAILED:
@@ -71,5 +71,5 @@ def _row(result: NetworkResult) -> tuple[str, ...]:
             figure_text(metric, similarity.get(plan)),
             range_text(was, lambda v: figure_text(metric, v)) if was else "",
         ]
-    culprits = named(result.figures.culprits, _MOST_NAMES) if result.figures.culprits else "none"
+    culprits = listed(result.figures.culprits, _MOST_NAMES) if result.figures.culprits else "none"
     return (result.name, result.status, *cells, culprits)

@@ -14,9 +14,9 @@ from trt_bisect.history.sparkline import spark_text
 from trt_bisect.history.trends import Trend, engine_text
 from trt_bisect.report.screen.layout import with_columns_that_fit
 from trt_bisect.results.figure_text import figure_text
-from trt_bisect.results.summary import listed
 from trt_bisect.results.verdict import STYLES
 from trt_bisect.runs.progress_file import FINISHED
+from trt_bisect.support.figures import listed
 
 RUNS_DRAWN = 40
 """The most runs in a sparkline, the last ones."""

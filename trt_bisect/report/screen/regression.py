@@ -10,7 +10,7 @@ from trt_bisect.report.regression.markdown import accept_command
 from trt_bisect.report.regression.text import PLANS, headline, made_of_text, sentences
 from trt_bisect.results.figure_text import figure_text
 from trt_bisect.results.regression import ERROR, FAILED, JUNIT, PASSED, SUMMARY, NetworkResult, Regression
-from trt_bisect.results.summary import listed
+from trt_bisect.support.figures import listed
 
 _STYLES = {PASSED: "bold green", FAILED: "bold red", ERROR: "bold yellow"}
 

@@ -21,9 +21,9 @@ from trt_bisect.results.explanation import Explanation
 from trt_bisect.results.figure_text import figure_text
 from trt_bisect.results.layer_row import FOLLOWS, NOT_TRIED, LayerRow
 from trt_bisect.results.run_report import Report
-from trt_bisect.results.summary import DATA, DOUBTED, PART, listed
+from trt_bisect.results.summary import DATA, DOUBTED, PART
 from trt_bisect.results.verdict import STYLES, WITH_DOUBTS
-from trt_bisect.support.figures import number, percent
+from trt_bisect.support.figures import listed, number, percent
 
 NOTES_UP_TO = 5
 LINES = 40

@@ -10,7 +10,7 @@ from trt_bisect.analyzer.origins import RESULT, Origin
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import PlanWriter
 from trt_bisect.precision import PrecisionPlan
-from trt_bisect.report.markdown import listed, table
+from trt_bisect.report.markdown import bullets, table
 from trt_bisect.report.tensorboard.board import Board
 from trt_bisect.report.tensorboard.gather import LoudChannels, TensorHistograms
 from trt_bisect.report.tensorboard.graph import graph_of
@@ -60,7 +60,7 @@ class ComparisonLogs:
                 run.graph(graph_of(network))
             if weights is not None:
                 weights.write(run)
-            run.texts(not_finite=listed(self._fp32.not_finite()))
+            run.texts(not_finite=bullets(self._fp32.not_finite()))
         with LogRun(self._board.folder / run_name(1, "cosine", _worst_result(found))) as run:
             self._int8.write(run)
             if network is not None:
@@ -70,8 +70,8 @@ class ComparisonLogs:
             _write_figures(run, found)
             run.texts(
                 advice=_advice(found),
-                notes=listed(found.notes),
-                not_finite=listed(self._int8.not_finite()),
+                notes=bullets(found.notes),
+                not_finite=bullets(self._int8.not_finite()),
             )
 
 

@@ -10,7 +10,7 @@ from trt_bisect.analyzer.origins import INPUT, activation_origins
 from trt_bisect.model.layers import Layer
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import PlanWriter
-from trt_bisect.report.markdown import listed
+from trt_bisect.report.markdown import bullets
 from trt_bisect.report.tensorboard.board import Board
 from trt_bisect.report.tensorboard.gather import LoudChannels, TensorHistograms
 from trt_bisect.report.tensorboard.graph import graph_of
@@ -46,4 +46,4 @@ class ProfileLogs:
             run.graph(graph_of(self._network))
             self._outputs.write(run)
             WeightHistograms(self._network, self._weights, self._channels).write(run)
-            run.texts(notes=listed(notes), not_finite=listed(self._outputs.not_finite()))
+            run.texts(notes=bullets(notes), not_finite=bullets(self._outputs.not_finite()))

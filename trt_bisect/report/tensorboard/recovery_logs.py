@@ -11,7 +11,7 @@ from trt_bisect.data.feeds import Feeds
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.precision import Precision, PrecisionPlan
-from trt_bisect.report.markdown import listed, table
+from trt_bisect.report.markdown import bullets, table
 from trt_bisect.report.tensorboard.board import Board
 from trt_bisect.report.tensorboard.run_logs import PlanLogs, Shown
 from trt_bisect.report.tensorboard.steps import Step, write_steps
@@ -73,7 +73,7 @@ def write_recovery(
     with LogRun(board.folder / PLANS) as run:
         write_steps(run, steps)
         rows = [(name, step.similarity, step.accuracy) for name, step in zip(names[1:], steps, strict=True)]
-        run.texts(summary=listed(found.summary.splitlines()), runs=table(["run", found.metric, ACCURACY], rows))
+        run.texts(summary=bullets(found.summary.splitlines()), runs=table(["run", found.metric, ACCURACY], rows))
 
 
 def _moved(before: PrecisionPlan, after: PrecisionPlan) -> Collection[int]:

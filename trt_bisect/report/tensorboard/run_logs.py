@@ -19,7 +19,7 @@ from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.shapes import groups_within
 from trt_bisect.precision import Precision, PrecisionPlan
-from trt_bisect.report.markdown import listed, literal, table
+from trt_bisect.report.markdown import bullets, literal, table
 from trt_bisect.report.screen.run import next_lines
 from trt_bisect.report.tensorboard.board import Board
 from trt_bisect.report.tensorboard.gather import LoudChannels, TensorHistograms
@@ -145,9 +145,9 @@ def write_run(
         _write_curve(run, report, rule)
         rows = [(name, each.what, each.score, each.accuracy) for name, each in zip(names, shown, strict=True)]
         run.texts(
-            summary=listed([*report.summary.splitlines(), *next_lines(report)]),
+            summary=bullets([*report.summary.splitlines(), *next_lines(report)]),
             culprits=_culprits(report),
-            notes=listed([*_origin_of_histograms(report), *report.notes]),
+            notes=bullets([*_origin_of_histograms(report), *report.notes]),
             runs=table(["run", "plan", report.metric, ACCURACY], rows),
         )
 
@@ -213,7 +213,7 @@ class PlanLogs:
             for tag, value in (figures or {}).items():
                 run.scalar(tag, value, 0)
             text = "" if is_fp32 else _plan_text(shown, network)
-            run.texts(plan=text, not_finite=listed(histograms.not_finite()))
+            run.texts(plan=text, not_finite=bullets(histograms.not_finite()))
 
 
 def _write_curve(run: LogRun, report: Report, rule: Rule) -> None:
@@ -231,7 +231,7 @@ def _plan_text(shown: Shown, network: Network) -> str:
     in_int8 = shown.plan.lowered
     kept = [layer.name for layer in network.layers if layer.quantizable and layer.index not in in_int8]
     text = f"{shown.what}: {len(in_int8)} layers in INT8."
-    return literal(text) + (f"\n\nNot in INT8:\n\n{listed(kept)}" if kept else "")
+    return literal(text) + (f"\n\nNot in INT8:\n\n{bullets(kept)}" if kept else "")
 
 
 def _culprits(report: Report) -> str:

@@ -18,6 +18,7 @@ from trt_bisect.report.page.tables.shape import (
 )
 from trt_bisect.results.profile import TENSORS, Profile
 from trt_bisect.results.saving import pictures
+from trt_bisect.support.figures import counted
 
 _COLUMNS = (
     Column("index", "#", "Place in execution order", INDEX, paper=True),
@@ -58,7 +59,7 @@ def page(found: Profile) -> TablePage:
     return TablePage(
         command="profile",
         model=found.model,
-        headline=f"{len(found.tensors)} tensors of {layers} {'layer' if layers == 1 else 'layers'}, in FP32.",
+        headline=f"{len(found.tensors)} tensors of {counted(layers, 'layer')}, in FP32.",
         facts={"Samples": f"{found.samples} of {found.source}" if found.samples else ""},
         notes=found.notes,
         sections=(
