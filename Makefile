@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 PARALLEL := -n auto --dist loadfile --no-loadscope-reorder
-DECIDE := data model calibration builder driver evaluator analyzer runs results
+DECIDE := data model calibration builder driver evaluator analyzer runs recipe
 
 .PHONY: demo test quick full coverage lint site audit assets package clean
 

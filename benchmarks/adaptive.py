@@ -184,7 +184,7 @@ def _curves(folder: Path) -> Iterator[tuple[str, np.ndarray]]:
     from trt_bisect.analyzer.metrics import find_metric
     from trt_bisect.evaluator.trial import of_a_pass
     from trt_bisect.evaluator.trial_key import TrialKey
-    from trt_bisect.results.manifest import RunManifest
+    from trt_bisect.report.manifest import RunManifest
     from trt_bisect.runs.journal import records_of, trial_of
 
     manifest = RunManifest.from_json(json.loads((folder / "run.json").read_text()))

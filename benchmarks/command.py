@@ -44,8 +44,8 @@ STAGES = {
     ],
     "explaining": [("trt_bisect.jobs.run.explain", "explained")],
     "writing the report": [
-        ("trt_bisect.results.saving", "Saved.save"),
-        ("trt_bisect.results.manifest", "RunManifest.save"),
+        ("trt_bisect.report.saving", "Saved.save"),
+        ("trt_bisect.report.manifest", "RunManifest.save"),
     ],
     "the history": [("trt_bisect.history.record_on_exit", "_record")],
     "the screen": [("trt_bisect.report.screen.run", "print_report")],

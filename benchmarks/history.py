@@ -127,9 +127,9 @@ def _asking(year: Path, repeat: int) -> dict[str, float]:
     from rich.console import Console
 
     from trt_bisect.history.queries import HistoryFilter
+    from trt_bisect.history.screen import trend_table
     from trt_bisect.history.store import History
     from trt_bisect.history.trends import trends
-    from trt_bisect.report.screen.history import trend_table
 
     def every(work: Callable[[History], object]) -> float:
         def opened() -> None:

@@ -36,31 +36,31 @@ if TYPE_CHECKING:
     from trt_bisect.jobs.worst import worst
     from trt_bisect.model.network import Network, load_network
     from trt_bisect.precision import Precision, PrecisionPlan, all_but, only, prefix
-    from trt_bisect.results.check import CheckReport
-    from trt_bisect.results.comparison import Comparison
-    from trt_bisect.results.profile import Profile
-    from trt_bisect.results.recovery import Recovery
-    from trt_bisect.results.regression import Regression
-    from trt_bisect.results.run_report import Report
-    from trt_bisect.results.sensitivity import Sensitivity
-    from trt_bisect.results.worst import WorstReport
+    from trt_bisect.report.check import CheckReport
+    from trt_bisect.report.comparison import Comparison
+    from trt_bisect.report.model import Report
+    from trt_bisect.report.profile import Profile
+    from trt_bisect.report.recovery import Recovery
+    from trt_bisect.report.regression.result import Regression
+    from trt_bisect.report.sensitivity import Sensitivity
+    from trt_bisect.report.worst import WorstReport
 
 _HOME = {
     "BadInput": "errors",
-    "CheckReport": "results.check",
-    "Comparison": "results.comparison",
+    "CheckReport": "report.check",
+    "Comparison": "report.comparison",
     "EngineUnavailable": "errors",
     "History": "history.store",
     "Network": "model.network",
     "NothingMeasured": "errors",
     "Precision": "precision",
     "PrecisionPlan": "precision",
-    "Profile": "results.profile",
+    "Profile": "report.profile",
     "Question": "driver.suspects.search",
-    "Regression": "results.regression",
-    "Report": "results.run_report",
+    "Regression": "report.regression.result",
+    "Report": "report.model",
     "TrtBisectError": "errors",
-    "WorstReport": "results.worst",
+    "WorstReport": "report.worst",
     "all_but": "precision",
     "bisect": "driver.suspects.bisect",
     "calibrate": "calibration.collect",
@@ -80,11 +80,11 @@ _HOME = {
     "prefix": "precision",
     "profile": "jobs.profile",
     "read_cache": "calibration.cache",
-    "Recovery": "results.recovery",
+    "Recovery": "report.recovery",
     "recover": "jobs.recover.recover",
     "regress": "jobs.regress.regress",
     "run": "jobs.run.run",
-    "Sensitivity": "results.sensitivity",
+    "Sensitivity": "report.sensitivity",
     "sensitivity": "jobs.sensitivity",
     "similarity": "analyzer.similarity",
     "worst": "jobs.worst",

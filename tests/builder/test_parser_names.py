@@ -25,8 +25,8 @@ from trt_bisect.calibration.cache import DEFAULT_VERSION
 from trt_bisect.model.file import save_model
 from trt_bisect.model.network import load_network
 from trt_bisect.precision import Precision
-from trt_bisect.results.recipe_files import recipe_files
-from trt_bisect.results.trtexec import Build
+from trt_bisect.recipe.files import recipe_files
+from trt_bisect.recipe.trtexec import Build
 
 pytest.importorskip("tensorrt_rtx_bindings")
 

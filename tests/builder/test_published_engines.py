@@ -19,7 +19,7 @@ from trt_bisect.builder.timing import LayerTime, latency_of
 from trt_bisect.evaluator.speed import layer_times
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.model.layers import Layer
-from trt_bisect.results.precision_check import obedience_doubts
+from trt_bisect.report.precision_check import obedience_doubts
 
 FOLDER = Path(__file__).parents[3] / "shared" / "profiles" / "A100"
 ENGINES = ("resnet-fp32", "resnet-fp16", "resnet-qat", "resnet-qat-residual")

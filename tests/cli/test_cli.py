@@ -20,8 +20,8 @@ from tests.support import networks, wording
 from tests.support.editions import edition
 from tests.support.waiting import wait_until
 from trt_bisect.cli.app import COMMANDS
-from trt_bisect.results.layer_row import LayerRow
-from trt_bisect.results.run_report import Report
+from trt_bisect.report.layer_row import LayerRow
+from trt_bisect.report.model import Report
 
 
 def without_times(report):

@@ -5,7 +5,7 @@ import json
 import pytest
 
 import trt_bisect
-from trt_bisect.results.run_report import Report
+from trt_bisect.report.model import Report
 
 
 @pytest.fixture(scope="package")

@@ -30,7 +30,7 @@ from trt_bisect.evaluator.trial import LOST
 from trt_bisect.evaluator.workers import TrialSpec
 from trt_bisect.model.network import load_network
 from trt_bisect.precision import int8_set
-from trt_bisect.results.run_report import Report
+from trt_bisect.report.model import Report
 
 FEEDS = {"x": np.arange(3, dtype=np.float32)}
 

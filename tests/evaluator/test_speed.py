@@ -17,8 +17,8 @@ from trt_bisect.cli.run import run_command
 from trt_bisect.errors import TrialFailed
 from trt_bisect.jobs import preparation as job
 from trt_bisect.precision import Precision
+from trt_bisect.report.model import Report
 from trt_bisect.report.screen.run import latency_lines
-from trt_bisect.results.run_report import Report
 
 MILLISECONDS = {Precision.FP32: 4.0, Precision.FP16: 2.0, Precision.INT8: 1.0}
 """Of each layer in each precision."""

@@ -30,7 +30,7 @@ from trt_bisect.model.network import load_network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.session import CPU, integer_sums_are_exact, make_session
 from trt_bisect.precision import Precision
-from trt_bisect.results.answer import DECIDING, PLAIN
+from trt_bisect.report.answer import DECIDING, PLAIN
 
 OFF = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
 HOW = {"engine": "onnxruntime", "explain": "none"}

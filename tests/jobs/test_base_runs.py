@@ -18,7 +18,7 @@ from trt_bisect.calibration.collect import calibrate
 from trt_bisect.model.network import load_network
 from trt_bisect.model.session import NO_QDQ_FUSION
 from trt_bisect.precision import Precision
-from trt_bisect.results.manifest import MANIFEST, RunManifest
+from trt_bisect.report.manifest import MANIFEST, RunManifest
 
 CULPRIT = "block1.conv2"
 OPTIONS = {"engine": "onnxruntime", "calibrator": "minmax", "metric": "sqnr", "explain": "none", "history": "none"}

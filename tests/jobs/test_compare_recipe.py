@@ -13,7 +13,7 @@ import trt_bisect
 from tests.support import networks
 from trt_bisect.errors import BadInput
 from trt_bisect.model.session import NO_QDQ_FUSION
-from trt_bisect.results.recipe_files import QDQ_NETWORK
+from trt_bisect.recipe.files import QDQ_NETWORK
 
 SCALES = {"per channel": {}, "per tensor": {"weight_scales": "tensor"}, "one layer's": {"one_scale": ["conv2"]}}
 

@@ -14,7 +14,7 @@ from trt_bisect.analyzer.judge import make_rule
 from trt_bisect.analyzer.metrics import find_metric
 from trt_bisect.errors import BadInput
 from trt_bisect.jobs.answer.confidence import Grounds, confidence
-from trt_bisect.results.answer import AnswerFacts
+from trt_bisect.report.answer import AnswerFacts
 
 SURE = {
     "given": 26, "judged": 8, "unseen": 6, "engine": "onnxruntime 1.2.3", "arithmetic": "emulated", "meets": True,

@@ -24,8 +24,8 @@ from trt_bisect.jobs.options.concerns import SearchOptions
 from trt_bisect.jobs.run import explain as explaining
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.precision import Precision, int8_set
-from trt_bisect.results.advice import OWN_RECIPE
-from trt_bisect.results.run_report import Report
+from trt_bisect.report.advice import OWN_RECIPE
+from trt_bisect.report.model import Report
 from trt_bisect.support.progress import Silent
 
 TENSOR = (

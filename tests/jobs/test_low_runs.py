@@ -15,7 +15,7 @@ from trt_bisect.errors import BadInput
 from trt_bisect.jobs.run.run import run
 from trt_bisect.model.low import FP16
 from trt_bisect.model.network import load_network
-from trt_bisect.results.run_report import Report
+from trt_bisect.report.model import Report
 
 WIDE = 8
 

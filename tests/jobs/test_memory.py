@@ -13,7 +13,7 @@ import pytest
 import trt_bisect
 from tests.support.networks import Sketch
 from trt_bisect.builder.switch import SwitchSession
-from trt_bisect.results.recovery import Recovery
+from trt_bisect.report.recovery import Recovery
 
 DEPTH, CHANNELS, SIZE = 12, 8, 512
 TENSOR = CHANNELS * SIZE * SIZE * 4

@@ -14,7 +14,7 @@ from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.calibration.cache import read_cache
 from trt_bisect.precision import int8_set
-from trt_bisect.results.advice import BIAS_CORRECTION, EQUALISATION
+from trt_bisect.report.advice import BIAS_CORRECTION, EQUALISATION
 
 
 def planted():

@@ -23,7 +23,7 @@ from trt_bisect.model.cost import shares, times_by_macs
 from trt_bisect.model.network import load_network
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.precision import Precision
-from trt_bisect.results.recovery import Move
+from trt_bisect.report.recovery import Move
 
 
 @pytest.mark.parametrize("case", edition(("residual-4", "depthwise-3", "transformer-2"), tuple(CASES)))

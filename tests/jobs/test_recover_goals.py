@@ -22,7 +22,7 @@ from trt_bisect.model.cost import shares, times_by_macs
 from trt_bisect.model.network import load_network
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.precision import Precision
-from trt_bisect.results.recovery import Recovery
+from trt_bisect.report.recovery import Recovery
 
 SAMPLES = Path(__file__).parents[2] / "samples"
 

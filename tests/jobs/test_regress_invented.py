@@ -15,7 +15,7 @@ from tests.support import wording
 from tests.support.suites import SUITE, differing, failing, only
 from trt_bisect.errors import BadInput, NothingMeasured
 from trt_bisect.jobs.regress.regress import regress
-from trt_bisect.results.run_report import Report
+from trt_bisect.report.model import Report
 
 OLD_REPORT = Path(__file__).parents[1] / "files" / "report-1" / "report.json"
 """Of the planted LeNet, written by version 0.1.0."""

@@ -17,7 +17,7 @@ from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.calibration.cache import read_cache
 from trt_bisect.calibration.collect import calibrate
 from trt_bisect.precision import Precision, int8_set
-from trt_bisect.results.advice import BIAS_CORRECTION, EQUALISATION
+from trt_bisect.report.advice import BIAS_CORRECTION, EQUALISATION
 
 CLIPPED = {"calibrator": "percentile", "percentile": 90.0, "threshold": 0.999, "try_remedies": True}
 

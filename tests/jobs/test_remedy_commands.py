@@ -21,8 +21,7 @@ from trt_bisect.calibration.cache import parse_version
 from trt_bisect.calibration.calibrator import Calibrator
 from trt_bisect.cli.app import application
 from trt_bisect.precision import Precision
-from trt_bisect.report.screen.advice import print_advice
-from trt_bisect.results.remedy_commands import (
+from trt_bisect.recipe.commands import (
     Setting,
     calibrating,
     keeping_high,
@@ -31,7 +30,8 @@ from trt_bisect.results.remedy_commands import (
     with_cache,
     with_moved,
 )
-from trt_bisect.results.trtexec import Build
+from trt_bisect.recipe.trtexec import Build
+from trt_bisect.report.screen.advice import print_advice
 
 KINDS = frozenset({Precision.INT8, Precision.FP16, Precision.FP32})
 SHAPES = {"x:0": ((1, 3, 8, 8), (2, 3, 8, 8), (4, 3, 8, 8)), "mask": ((1, 8), (1, 8), (1, 8))}

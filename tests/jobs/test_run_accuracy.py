@@ -11,7 +11,7 @@ import trt_bisect
 from tests.support import wording
 from tests.support.quantized import plain_session
 from trt_bisect.errors import BadInput
-from trt_bisect.results.summary import accuracy_line
+from trt_bisect.report.summary import accuracy_line
 
 COUNT = 20
 

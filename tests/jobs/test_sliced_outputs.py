@@ -13,8 +13,8 @@ import pytest
 import trt_bisect
 from tests.support import networks, wording
 from trt_bisect.cli import main
-from trt_bisect.results.summary import DOUBTED
-from trt_bisect.results.verdict import PASSES, WITH_DOUBTS
+from trt_bisect.report.summary import DOUBTED
+from trt_bisect.report.verdict import PASSES, WITH_DOUBTS
 
 SCORES, BOXES = "y[:, 4:10]", "y[:, 0:4]"
 HOW = {"calibrator": "minmax", "engine": "onnxruntime", "explain": "none"}

@@ -15,8 +15,8 @@ import trt_bisect
 from tests.support import networks, wording
 from trt_bisect.errors import BadInput
 from trt_bisect.jobs.two_networks import TwoNetworks
+from trt_bisect.report.comparison import Comparison
 from trt_bisect.report.page.tables.comparison import page
-from trt_bisect.results.comparison import Comparison
 
 EXPORTS = Path(__file__).parents[1] / "files" / "quantized"
 FLOAT = EXPORTS / "fp32.onnx"

@@ -32,11 +32,11 @@ from trt_bisect.model.network import load_network
 from trt_bisect.model.pieces import cut
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.precision import Precision
-from trt_bisect.results.answer import AnswerFacts
-from trt_bisect.results.manifest import RunManifest
-from trt_bisect.results.recipe_files import RecipeFiles
-from trt_bisect.results.search_result import Measured, Recipe
-from trt_bisect.results.trtexec import Build
+from trt_bisect.recipe.files import RecipeFiles
+from trt_bisect.recipe.trtexec import Build
+from trt_bisect.report.answer import AnswerFacts
+from trt_bisect.report.manifest import RunManifest
+from trt_bisect.report.search_result import Measured, Recipe
 from trt_bisect.runs.journal import MemoryStore
 from trt_bisect.support.progress import Silent
 from trt_bisect.view.replay import Replay

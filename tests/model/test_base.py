@@ -21,8 +21,8 @@ from trt_bisect.model.low import FP8, INT8
 from trt_bisect.model.network import load_network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.precision import Precision
-from trt_bisect.results.recipe_files import write_network
-from trt_bisect.results.trtexec import Build, flags_of
+from trt_bisect.recipe.files import write_network
+from trt_bisect.recipe.trtexec import Build, flags_of
 
 DTYPES = {Precision.FP16: np.float16, Precision.BF16: ml_dtypes.bfloat16}
 LEVELS = {INT8: (np.int8, 127), FP8: (ml_dtypes.float8_e4m3fn, 448)}

@@ -23,7 +23,7 @@ from trt_bisect.errors import BadInput
 from trt_bisect.model import operators, unknown_ops
 from trt_bisect.model.network import load_network
 from trt_bisect.report.page.headline import headline
-from trt_bisect.results.verdict import PASSES, WITH_DOUBTS
+from trt_bisect.report.verdict import PASSES, WITH_DOUBTS
 
 COMPILER = shutil.which("cc") or shutil.which("gcc")
 

@@ -15,12 +15,12 @@ from tests.support.planted_answers import MISLEADING
 from trt_bisect.analyzer.doubts import CONSTANT, UNSEEN
 from trt_bisect.analyzer.metrics import JUDGING
 from trt_bisect.history.store import History
+from trt_bisect.report import next_step
+from trt_bisect.report.advice import OWN_RECIPE
+from trt_bisect.report.answer import DECIDING
 from trt_bisect.report.page.data import page_data
 from trt_bisect.report.screen.run import calibrator_cells
-from trt_bisect.results import next_step
-from trt_bisect.results.advice import OWN_RECIPE
-from trt_bisect.results.answer import DECIDING
-from trt_bisect.results.verdict import FAILS, PASSES, WITH_DOUBTS
+from trt_bisect.report.verdict import FAILS, PASSES, WITH_DOUBTS
 from trt_bisect.view.index import Runs
 
 CODES = {PASSES: 0, WITH_DOUBTS: 1, FAILS: 1}

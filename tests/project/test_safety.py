@@ -26,8 +26,8 @@ from trt_bisect.data.saved_tensors import open_dumps
 from trt_bisect.data.user_functions import load_function
 from trt_bisect.evaluator.accuracy import read_labels
 from trt_bisect.history.store import HISTORY
-from trt_bisect.results.run_report import Report
-from trt_bisect.results.trtexec import REFUSED, Build, flags_file, flags_of, refusals
+from trt_bisect.recipe.trtexec import REFUSED, Build, flags_file, flags_of, refusals
+from trt_bisect.report.model import Report
 from trt_bisect.runs.cached_inputs import load_inputs
 
 CANARY = "canary"
@@ -299,7 +299,7 @@ def test_a_name_reaches_trtexec_whole_or_not_at_all(name, here):
 
 def test_a_strangers_run_folder_is_looked_at_and_not_run(finished, here, tmp_path):
     """A metric of the user's own is a function; a report and ``run.json`` that name one are not asked to import it."""
-    from trt_bisect.results.manifest import RunManifest
+    from trt_bisect.report.manifest import RunManifest
 
     (here / "stranger.py").write_text(f"from pathlib import Path\nPath({CANARY!r}).touch()\n")
     asked = json.loads((finished / "run.json").read_text())

@@ -30,7 +30,7 @@ from trt_bisect.jobs.workspace import working_in
 from trt_bisect.model import fault
 from trt_bisect.model.network import load_network
 from trt_bisect.model.quantizer import Quantizer
-from trt_bisect.results.recovery import Recovery
+from trt_bisect.report.recovery import Recovery
 from trt_bisect.runs.cached_inputs import load_inputs, load_ranges, save_inputs, save_ranges
 from trt_bisect.runs.journal import Journal
 from trt_bisect.support.files import write_whole

@@ -19,8 +19,8 @@ from tests.support.view_server import QUERY, serving
 from trt_bisect.report.notebook.front_plot import front
 from trt_bisect.report.page.headline import recovered_headline
 from trt_bisect.report.page.render import render_page
-from trt_bisect.results.recovery import ALL_HIGH, RECOVERY, FrontPoint, Move, Recovery
-from trt_bisect.results.verdict import WITH_DOUBTS
+from trt_bisect.report.recovery import ALL_HIGH, RECOVERY, FrontPoint, Move, Recovery
+from trt_bisect.report.verdict import WITH_DOUBTS
 from trt_bisect.runs.progress_file import FINISHED, PROGRESS, RUNNING
 from trt_bisect.support.progress import Silent
 from trt_bisect.view.index import Runs

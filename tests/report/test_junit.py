@@ -16,11 +16,11 @@ from tests.support import wording
 from trt_bisect.analyzer.changes import Change
 from trt_bisect.analyzer.figures import Figures, LayerFigures
 from trt_bisect.analyzer.metrics import BUILT_IN
+from trt_bisect.report.regression.baseline import baseline_of
 from trt_bisect.report.regression.junit import junit_xml
 from trt_bisect.report.regression.markdown import markdown
+from trt_bisect.report.regression.result import NetworkResult, Regression
 from trt_bisect.report.regression.text import sentences
-from trt_bisect.results.baseline import baseline_of
-from trt_bisect.results.regression import NetworkResult, Regression
 
 # Jenkins' own (jenkinsci/xunit-plugin, MIT, the licence is in the file), as pytest ships it with its sources.
 BROKEN = "The file is broken."

@@ -18,11 +18,11 @@ from tests.support import pages, wording
 from tests.support.pages import Elements
 from trt_bisect import BadInput, Report
 from trt_bisect.jobs.run import run as api
+from trt_bisect.report.network_graph import network_facts
 from trt_bisect.report.page.data import page_data, recipe_texts
 from trt_bisect.report.page.headline import headline
 from trt_bisect.report.page.render import ASSETS, asset, json_in_html, render_page
-from trt_bisect.results.network_graph import network_facts
-from trt_bisect.results.verdict import WITH_DOUBTS
+from trt_bisect.report.verdict import WITH_DOUBTS
 
 ROOT = Path(__file__).parents[2]
 WEB = ROOT / "tools" / "web" / "page"

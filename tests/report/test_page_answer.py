@@ -12,9 +12,9 @@ from tests.support import pages
 from tests.support.editions import edition
 from tests.support.page_parts import idle
 from trt_bisect import Report
+from trt_bisect.report.answer import Held
 from trt_bisect.report.page.data import page_data, recipe_texts
 from trt_bisect.report.page.render import render_page
-from trt_bisect.results.answer import Held
 
 CLIPPED = "output 'y' is clipped at 25.0%"
 CANCELLED = "later layers cancel its error"

@@ -13,9 +13,9 @@ from rich.console import Console
 import trt_bisect
 from tests.support import wording
 from trt_bisect import Report
+from trt_bisect.report.answer import AnswerFacts, CalibratorRow, Held
+from trt_bisect.report.layer_row import LayerRow
 from trt_bisect.report.screen.run import LINES, print_report
-from trt_bisect.results.answer import AnswerFacts, CalibratorRow, Held
-from trt_bisect.results.layer_row import LayerRow
 
 OLD = Path(__file__).parents[1] / "files" / "report-1" / "report.json"
 ASCII = 127

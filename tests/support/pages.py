@@ -15,9 +15,9 @@ import onnx
 import trt_bisect
 from tests.support import networks
 from trt_bisect import Report
+from trt_bisect.report.layer_row import LayerRow
 from trt_bisect.report.page.files import write_page
 from trt_bisect.report.page.render import PAGE
-from trt_bisect.results.layer_row import LayerRow
 
 STRANGE = (
     "<script>alert(1)</script>",

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from trt_bisect.results.run_report import REPORT
+from trt_bisect.report.model import REPORT
 from trt_bisect.runs.progress_file import PROGRESS
 
 

@@ -16,8 +16,8 @@ import trt_bisect
 from tests.support.run_states import embedded, interrupted, running
 from tests.support.view_server import TOKEN, serving
 from tests.support.waiting import LIMIT, wait_until
-from trt_bisect.results.manifest import MANIFEST
-from trt_bisect.results.run_report import REPORT
+from trt_bisect.report.manifest import MANIFEST
+from trt_bisect.report.model import REPORT
 from trt_bisect.runs.journal import JOURNAL
 from trt_bisect.runs.progress_file import FINISHED, INTERRUPTED, PROGRESS, RUNNING
 from trt_bisect.view import throttle as pace

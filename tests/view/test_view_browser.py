@@ -11,8 +11,8 @@ import pytest
 
 from tests.support import wording
 from tests.support.view_server import QUERY, serving
-from trt_bisect.results.manifest import MANIFEST
-from trt_bisect.results.run_report import REPORT
+from trt_bisect.report.manifest import MANIFEST
+from trt_bisect.report.model import REPORT
 from trt_bisect.runs.journal import JOURNAL
 from trt_bisect.runs.progress_file import PROGRESS, Heartbeat
 from trt_bisect.view import throttle as pace

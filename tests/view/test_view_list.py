@@ -13,8 +13,8 @@ import trt_bisect
 from tests.support import wording
 from tests.support.run_states import interrupted, running
 from tests.support.view_server import TOKEN
-from trt_bisect.results.manifest import MANIFEST
-from trt_bisect.results.run_report import REPORT
+from trt_bisect.report.manifest import MANIFEST
+from trt_bisect.report.model import REPORT
 from trt_bisect.runs.progress_file import INTERRUPTED, RUNNING
 from trt_bisect.view.index import Runs, sparkline
 

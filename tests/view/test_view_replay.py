@@ -15,8 +15,8 @@ from trt_bisect.analyzer.metrics import find_metric, metric_of_facts
 from trt_bisect.driver.suspects.bisect import bisect
 from trt_bisect.driver.suspects.exhaustive import exhaustive
 from trt_bisect.driver.suspects.search import Findings, Question, drive
-from trt_bisect.results.layer_row import NOT_TRIED
-from trt_bisect.results.manifest import MANIFEST, RunManifest
+from trt_bisect.report.layer_row import NOT_TRIED
+from trt_bisect.report.manifest import MANIFEST, RunManifest
 from trt_bisect.runs.journal import JOURNAL
 from trt_bisect.runs.progress_file import INTERRUPTED
 from trt_bisect.view.file_tail import JournalTail

@@ -27,7 +27,7 @@ from trt_bisect.model.file import save_model
 from trt_bisect.model.network import load_network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.precision import all_but, prefix
-from trt_bisect.results.precision_check import disobeyed, unproven
+from trt_bisect.report.precision_check import disobeyed, unproven
 
 FP32_DIFFERENCE = 1e-5
 TF32_DIFFERENCE = 1e-4

@@ -27,9 +27,9 @@ from trt_bisect.evaluator.trial_key import TrialKey
 from trt_bisect.model.file import save_model
 from trt_bisect.model.network import Network
 from trt_bisect.precision import Precision, all_but
-from trt_bisect.results.layer_row import LayerRow
-from trt_bisect.results.precision_check import disobeyed, obedience_doubts, unproven
-from trt_bisect.results.run_report import Report
+from trt_bisect.report.layer_row import LayerRow
+from trt_bisect.report.model import Report
+from trt_bisect.report.precision_check import disobeyed, obedience_doubts, unproven
 from trt_bisect.support.progress import Silent
 
 NEAR = 0.10

@@ -9,7 +9,7 @@ from typing import Any
 from trt_bisect.analyzer.channel_map import ChannelMap
 from trt_bisect.analyzer.distribution import Distribution
 from trt_bisect.analyzer.tensor_histogram import TensorHistogram
-from trt_bisect.results.explanation import Channels
+from trt_bisect.report.explanation import Channels
 
 
 @dataclass(frozen=True)

@@ -33,17 +33,17 @@ from trt_bisect.analyzer.differences import Difference
 from trt_bisect.analyzer.tensors import Figures, RoundingFigures, Spread
 from trt_bisect.builder.timing import Latency
 from trt_bisect.evaluator.trial import Trial
-from trt_bisect.results.advice import CulpritAdvice, Remedy, Tried
-from trt_bisect.results.causes import Cause
-from trt_bisect.results.check import CheckReport
-from trt_bisect.results.comparison import Comparison
-from trt_bisect.results.explanation import ExplainedLayer, Explanation
-from trt_bisect.results.profile import Profile, ProfiledTensor
-from trt_bisect.results.recovery import Recovery
-from trt_bisect.results.regression import NetworkResult, Regression
-from trt_bisect.results.run_report import Report
-from trt_bisect.results.sensitivity import SensitiveOp, Sensitivity
-from trt_bisect.results.worst import WorstReport
+from trt_bisect.report.advice import CulpritAdvice, Remedy, Tried
+from trt_bisect.report.causes import Cause
+from trt_bisect.report.check import CheckReport
+from trt_bisect.report.comparison import Comparison
+from trt_bisect.report.explanation import ExplainedLayer, Explanation
+from trt_bisect.report.model import Report
+from trt_bisect.report.profile import Profile, ProfiledTensor
+from trt_bisect.report.recovery import Recovery
+from trt_bisect.report.regression.result import NetworkResult, Regression
+from trt_bisect.report.sensitivity import SensitiveOp, Sensitivity
+from trt_bisect.report.worst import WorstReport
 
 SCHEMA = shape_of(Schema)
 _KEPT = shape_of(Tried).without("loss", "calibrator", "ranges", "moved")

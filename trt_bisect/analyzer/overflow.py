@@ -20,7 +20,7 @@ OVERFLOW, NAN, UNDERFLOW = "overflow", "nan", "underflow"
 
 @dataclass(frozen=True)
 class RangeFault:
-    """The first value of a tensor that a type cannot hold; see ``results.overflow.Overflow``."""
+    """The first value of a tensor that a type cannot hold; see ``report.overflow.Overflow``."""
 
     layer: Layer
     tensor: str

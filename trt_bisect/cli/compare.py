@@ -33,8 +33,8 @@ def compare_command(
 ) -> None:
     """Compare every tensor and weight in FP32 and low precision, or of two networks, or of two saved runs."""
     from trt_bisect.jobs.compare import compare_with
+    from trt_bisect.report.comparison import check_sort
     from trt_bisect.report.screen.tensors import print_comparison
-    from trt_bisect.results.comparison import check_sort
 
     check_sort(sort)
     found = compare_with(model, replace(options, other=other, progress=display.progress()))

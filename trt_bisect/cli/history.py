@@ -118,8 +118,8 @@ def _export(table: DataFrame, csv: Path | None, parquet: Path | None, display: D
 
 
 def _show(kept: History, wanted: HistoryFilter, *, trials: bool, top: int) -> None:
+    from trt_bisect.history.screen import run_table, trend_table, trial_table
     from trt_bisect.history.trends import trends
-    from trt_bisect.report.screen.history import run_table, trend_table, trial_table
 
     screen = console(WIDE)
     if trials:

@@ -47,8 +47,8 @@ def regress_command(
     from rich.console import Console
 
     from trt_bisect.jobs.regress.regress import regress
+    from trt_bisect.report.regression.result import SUMMARY
     from trt_bisect.report.screen.regression import print_regression
-    from trt_bisect.results.regression import SUMMARY
 
     if suite is not None and config is not None:
         raise BadInput(f"Two suites are given, '{suite}' and --config '{config}'.", "Leave one of them out.")

@@ -15,7 +15,7 @@ from trt_bisect.jobs.options.commands import SensitivityOptions
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from trt_bisect.results.sensitivity import SensitiveOp
+    from trt_bisect.report.sensitivity import SensitiveOp
 
 
 @with_options(SensitivityOptions)
@@ -37,7 +37,7 @@ def sensitivity_command(
     """
     from trt_bisect.jobs.sensitivity import sensitivity_with
     from trt_bisect.report.screen.layout import with_columns_that_fit
-    from trt_bisect.results.sensitivity import WAYS
+    from trt_bisect.report.sensitivity import WAYS
 
     if way not in ("all", *WAYS):
         raise BadInput(f"There is no way '{way}'.", f"Use all, {', '.join(WAYS)}.")

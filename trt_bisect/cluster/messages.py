@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from trt_bisect.errors import TrtBisectError
 from trt_bisect.evaluator.attempt import Attempt
-from trt_bisect.results.run_report import Report
+from trt_bisect.report.model import Report
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from trt_bisect.results.run_report import RECOVER
-from trt_bisect.results.verdict import verdict_in
+from trt_bisect.report.model import RECOVER
+from trt_bisect.report.verdict import verdict_in
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class PastReport:
 
     @property
     def verdict(self) -> str:
-        """The verdict as the report had it: a word of ``results.verdict``; empty if the report is not finished."""
+        """The verdict as the report had it: a word of ``report.verdict``; empty if the report is not finished."""
         asked = self.strategy == RECOVER or not self.high
         return "" if self.exit_code is None else verdict_in(self.exit_code, meets=bool(asked and self.meets))
 

@@ -14,11 +14,11 @@ from trt_bisect.analyzer.metrics import JUDGING
 from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.accuracy import ACCURACY, accuracy_in
 from trt_bisect.evaluator.trial import Trial
-from trt_bisect.results.empty_report import recovered_report
-from trt_bisect.results.manifest import MANIFEST, RunManifest
-from trt_bisect.results.recovery import RECOVERY, Recovery
-from trt_bisect.results.run_files import read_as
-from trt_bisect.results.run_report import REPORT, Report
+from trt_bisect.report.empty_report import recovered_report
+from trt_bisect.report.manifest import MANIFEST, RunManifest
+from trt_bisect.report.model import REPORT, Report
+from trt_bisect.report.recovery import RECOVERY, Recovery
+from trt_bisect.report.run_files import read_as
 from trt_bisect.runs.journal import JOURNAL, complete_lines, records_of, trial_of
 from trt_bisect.runs.progress_file import FINISHED, INTERRUPTED, RUNNING, runs_in
 

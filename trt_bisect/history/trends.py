@@ -8,8 +8,8 @@ from itertools import pairwise
 
 from trt_bisect.analyzer.differences import SCHEMA, Difference, differences, origin
 from trt_bisect.history.rows import PastReport
-from trt_bisect.results.figure_text import figure_text
-from trt_bisect.results.run_report import RECOVER
+from trt_bisect.report.figure_text import figure_text
+from trt_bisect.report.model import RECOVER
 from trt_bisect.runs.progress_file import FINISHED
 from trt_bisect.support.figures import listed
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from trt_bisect.history.run_folder_reader import StoredReport, StoredRun, StoredTrial
-from trt_bisect.results.run_report import Report
+from trt_bisect.report.model import Report
 from trt_bisect.runs.progress_file import FINISHED
 from trt_bisect.support.plain_json import plain
 

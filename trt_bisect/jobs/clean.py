@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trt_bisect.errors import BadInput, first_line
-from trt_bisect.results.recovery import RECOVERY
-from trt_bisect.results.run_report import REPORT
-from trt_bisect.results.saved_run import TENSORS
+from trt_bisect.report.model import REPORT
+from trt_bisect.report.recovery import RECOVERY
+from trt_bisect.report.saved_run import TENSORS
 from trt_bisect.runs.cached_inputs import CANDIDATES, MAGNITUDES, RANGES
 from trt_bisect.runs.journal import JOURNAL
 from trt_bisect.runs.lock import locked

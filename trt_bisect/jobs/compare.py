@@ -35,9 +35,9 @@ from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.shapes import groups_within
 from trt_bisect.precision import PrecisionPlan
+from trt_bisect.report.comparison import Comparison
 from trt_bisect.report.tensorboard.board import Board, open_board
 from trt_bisect.report.tensorboard.comparison_logs import ComparisonLogs
-from trt_bisect.results.comparison import Comparison
 from trt_bisect.support.files import output_folder
 from trt_bisect.support.progress import Progress, default_progress
 

@@ -17,7 +17,7 @@ from trt_bisect.model.low import INT8
 from trt_bisect.model.network import Network
 from trt_bisect.model.quantizer import int8_scale
 from trt_bisect.precision import Precision, low_of
-from trt_bisect.results.summary import fixed_text
+from trt_bisect.report.summary import fixed_text
 
 REGEX, OPERATOR, RECIPE = "re:", "op:", "recipe:"
 _NEAR = 0.4

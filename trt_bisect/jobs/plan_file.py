@@ -23,7 +23,7 @@ from trt_bisect.errors import BadInput, first_line
 from trt_bisect.jobs.options import toml
 from trt_bisect.jobs.options.low import INT16
 from trt_bisect.precision import Precision, low_of
-from trt_bisect.results.recipe_files import BUILD, FOLDER, PLAN
+from trt_bisect.recipe.files import BUILD, FOLDER, PLAN
 
 _KEYS = ("layers", "scales", "one_scale", "high", "low", "activations", "model", BUILD)
 _PARTS = ("activation", "weight")

@@ -29,9 +29,9 @@ from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.quantizer import Quantizer
 from trt_bisect.model.reading import as_in_file
 from trt_bisect.model.shapes import groups_within
+from trt_bisect.report.profile import Profile, ProfiledTensor
 from trt_bisect.report.tensorboard.board import open_board
 from trt_bisect.report.tensorboard.profile_logs import ProfileLogs
-from trt_bisect.results.profile import Profile, ProfiledTensor
 from trt_bisect.support.files import output_folder
 from trt_bisect.support.progress import Progress, default_progress
 

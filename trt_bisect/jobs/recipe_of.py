@@ -14,8 +14,8 @@ from trt_bisect.jobs.answer.result import Answer
 from trt_bisect.jobs.options.concerns import CalibrationOptions
 from trt_bisect.jobs.options.measuring import MeasuringOptions
 from trt_bisect.precision import PrecisionPlan
-from trt_bisect.results.recipe_files import RecipeFiles, recipe_files
-from trt_bisect.results.trtexec import Build
+from trt_bisect.recipe.files import RecipeFiles, recipe_files
+from trt_bisect.recipe.trtexec import Build
 
 
 def recipe_of(options: MeasuringOptions, answer: Answer, plan: PrecisionPlan) -> RecipeFiles:

@@ -25,7 +25,7 @@ from trt_bisect.model.layers import Layer
 from trt_bisect.model.network import Network
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.precision import Precision, PrecisionPlan
-from trt_bisect.results.sensitivity import WAYS, SensitiveOp, Sensitivity
+from trt_bisect.report.sensitivity import WAYS, SensitiveOp, Sensitivity
 from trt_bisect.support.progress import Progress, default_progress
 
 if TYPE_CHECKING:

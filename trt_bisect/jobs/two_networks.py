@@ -17,7 +17,7 @@ from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.reading import as_in_file
 from trt_bisect.model.shapes import facts_for, groups_within
 from trt_bisect.precision import PrecisionPlan
-from trt_bisect.results.comparison import MatchedLayer
+from trt_bisect.report.comparison import MatchedLayer
 
 
 @dataclass(frozen=True)

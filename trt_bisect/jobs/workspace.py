@@ -11,9 +11,9 @@ from pathlib import Path
 from trt_bisect.errors import BadInput
 from trt_bisect.history.record_on_exit import NONE, recorded
 from trt_bisect.model.network import Network
-from trt_bisect.results.manifest import MANIFEST
-from trt_bisect.results.recovery import RECOVERY
-from trt_bisect.results.run_report import REPORT
+from trt_bisect.report.manifest import MANIFEST
+from trt_bisect.report.model import REPORT
+from trt_bisect.report.recovery import RECOVERY
 from trt_bisect.runs.lock import locked
 from trt_bisect.runs.progress_file import Heartbeat
 from trt_bisect.support.files import output_folder

@@ -25,7 +25,7 @@ from trt_bisect.jobs.options.signatures import takes
 from trt_bisect.jobs.preparation import Preparation
 from trt_bisect.model.network import Network
 from trt_bisect.precision import low_of
-from trt_bisect.results.worst import WorstReport, without_infinities
+from trt_bisect.report.worst import WorstReport, without_infinities
 from trt_bisect.support.files import output_folder
 from trt_bisect.support.progress import default_progress
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from trt_bisect.report.answer import AnswerFacts
+from trt_bisect.report.figure_text import figure_text
 from trt_bisect.report.markdown import bullets, literal, table
+from trt_bisect.report.model import Report
 from trt_bisect.report.screen.run import calibrator_cells, drop_text, held_cells
-from trt_bisect.results.answer import AnswerFacts
-from trt_bisect.results.figure_text import figure_text
-from trt_bisect.results.run_report import Report
 
 
 def markdown(report: Report) -> str:

@@ -14,12 +14,12 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from trt_bisect.history.sparkline import heights
+from trt_bisect.report.figure_text import figure_text
+from trt_bisect.report.manifest import MANIFEST
+from trt_bisect.report.model import RECOVER, REPORT
 from trt_bisect.report.page.render import asset, icon
-from trt_bisect.results.figure_text import figure_text
-from trt_bisect.results.manifest import MANIFEST
-from trt_bisect.results.recovery import ACCURACY, RECOVERY
-from trt_bisect.results.run_report import RECOVER, REPORT
-from trt_bisect.results.verdict import TONES, UNMEASURED
+from trt_bisect.report.recovery import ACCURACY, RECOVERY
+from trt_bisect.report.verdict import TONES, UNMEASURED
 from trt_bisect.runs.progress_file import FINISHED, PROGRESS, RUNNING
 from trt_bisect.view.live_state import LiveRun
 from trt_bisect.view.result_pages import ResultPage, pages_in, time_text

@@ -11,13 +11,13 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+from trt_bisect.recipe.files import FOLDER
+from trt_bisect.report.explanation import EXPLANATION
+from trt_bisect.report.network_graph import NETWORK
 from trt_bisect.report.page.data import page_data, recipe_texts
 from trt_bisect.report.page.render import render_page
-from trt_bisect.results.explanation import EXPLANATION
-from trt_bisect.results.network_graph import NETWORK
-from trt_bisect.results.recipe_files import FOLDER
-from trt_bisect.results.recovery import RECOVERY, Recovery
-from trt_bisect.results.run_files import graph_for, read_as, recovery_for
+from trt_bisect.report.recovery import RECOVERY, Recovery
+from trt_bisect.report.run_files import graph_for, read_as, recovery_for
 from trt_bisect.support.json_files import read_record
 from trt_bisect.support.plain_json import plain
 from trt_bisect.view.file_tail import Replaced

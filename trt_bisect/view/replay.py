@@ -15,13 +15,13 @@ from trt_bisect.driver.suspects.search import Findings, Loss, Search, Step
 from trt_bisect.evaluator.trial import UNTRIED, Trial, of_a_pass
 from trt_bisect.evaluator.trial_key import TrialKey
 from trt_bisect.precision import PrecisionPlan
-from trt_bisect.results.layer_rows import filled_report, run_verdict
-from trt_bisect.results.manifest import RunManifest
-from trt_bisect.results.precision_check import obedience_doubts
-from trt_bisect.results.run_report import Report
-from trt_bisect.results.search_result import Curve, Measured, Recipe
-from trt_bisect.results.summary import above_verdict
-from trt_bisect.results.verdict import UNMEASURED, code_of
+from trt_bisect.report.layer_rows import filled_report, run_verdict
+from trt_bisect.report.manifest import RunManifest
+from trt_bisect.report.model import Report
+from trt_bisect.report.precision_check import obedience_doubts
+from trt_bisect.report.search_result import Curve, Measured, Recipe
+from trt_bisect.report.summary import above_verdict
+from trt_bisect.report.verdict import UNMEASURED, code_of
 
 Lookup = Callable[[PrecisionPlan], Trial | None]
 UNDECIDED = "not decided yet: the run has still to measure which layers the recipe needs"

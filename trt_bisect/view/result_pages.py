@@ -13,7 +13,7 @@ from trt_bisect.errors import BadInput
 from trt_bisect.report.page.render import render_tables
 from trt_bisect.report.page.tables.pages import RESULTS, page_of
 from trt_bisect.report.page.tables.shape import TablePage
-from trt_bisect.results.saving import WithTablePage
+from trt_bisect.report.saving import WithTablePage
 from trt_bisect.runs.progress_file import FINISHED
 from trt_bisect.view.file_tail import Replaced
 

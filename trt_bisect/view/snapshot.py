@@ -9,11 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from trt_bisect.results.empty_report import empty_report
-from trt_bisect.results.manifest import MANIFEST, RunManifest
-from trt_bisect.results.recovery import RECOVERY
-from trt_bisect.results.run_files import read_as, recovered_in
-from trt_bisect.results.run_report import REPORT, Report
+from trt_bisect.report.empty_report import empty_report
+from trt_bisect.report.manifest import MANIFEST, RunManifest
+from trt_bisect.report.model import REPORT, Report
+from trt_bisect.report.recovery import RECOVERY
+from trt_bisect.report.run_files import read_as, recovered_in
 from trt_bisect.runs.progress_file import FINISHED, INTERRUPTED, PROGRESS, RUNNING, is_running
 from trt_bisect.support.json_files import read_record
 from trt_bisect.view.file_tail import JournalTail, Replaced, stamp_of

@@ -44,8 +44,8 @@ from trt_bisect.jobs.experiment import Experiment
 from trt_bisect.jobs.followers import with_rounded_followers
 from trt_bisect.jobs.preparation import Preparation
 from trt_bisect.precision import PrecisionPlan
-from trt_bisect.results.answer import DECIDING, OFF, OWN
-from trt_bisect.results.summary import TOO_DEAR, over_inputs
+from trt_bisect.report.answer import DECIDING, OFF, OWN
+from trt_bisect.report.summary import TOO_DEAR, over_inputs
 
 _SEARCHING = "Searching for the cheapest recipe"
 _JUDGED_AT_FIRST = 8

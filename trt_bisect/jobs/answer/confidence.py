@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from trt_bisect.analyzer.judge import Rule
 from trt_bisect.builder.base import EMULATED
-from trt_bisect.results.answer import NUDGED
-from trt_bisect.results.figure_text import figure_text
+from trt_bisect.report.answer import NUDGED
+from trt_bisect.report.figure_text import figure_text
 from trt_bisect.support.figures import counted, percent
 
 ENOUGH = 20

@@ -16,9 +16,9 @@ from trt_bisect.jobs.answer.result import Answer
 from trt_bisect.jobs.answer.search import CalibratorTried
 from trt_bisect.jobs.answer.validation import losses_by_place
 from trt_bisect.model.layers import Layer
-from trt_bisect.results.answer import FOLLOWERS, PLAIN, AnswerFacts, CalibratorRow, Held, PlanFigures
-from trt_bisect.results.precision_check import obedience_doubts, ran_low
-from trt_bisect.results.search_result import Curve, Measured, Recipe
+from trt_bisect.report.answer import FOLLOWERS, PLAIN, AnswerFacts, CalibratorRow, Held, PlanFigures
+from trt_bisect.report.precision_check import obedience_doubts, ran_low
+from trt_bisect.report.search_result import Curve, Measured, Recipe
 
 ANOTHER_READER = "its rounded tensor has another {low} reader, so that keeping it high saves little"
 COVERED = "the culprits that stay high make up for it: with them high, it can stay in {low}"

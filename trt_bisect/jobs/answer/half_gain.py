@@ -10,7 +10,7 @@ from trt_bisect.driver.suspects.search import Loss
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.jobs.answer.plans import AnswerPlans
 from trt_bisect.jobs.experiment import Experiment
-from trt_bisect.results.summary import TOO_DEAR
+from trt_bisect.report.summary import TOO_DEAR
 
 
 @dataclass(frozen=True)

@@ -27,10 +27,10 @@ from trt_bisect.jobs.recipe_of import recipe_of
 from trt_bisect.jobs.recover.accuracy_target import AccuracyTarget
 from trt_bisect.model.network import Network
 from trt_bisect.precision import PrecisionPlan
-from trt_bisect.results.answer import AnswerFacts
-from trt_bisect.results.network_graph import network_facts
-from trt_bisect.results.precision_check import dla_notes, float_kernel_notes, obedience_notes
-from trt_bisect.results.recovery import (
+from trt_bisect.report.answer import AnswerFacts
+from trt_bisect.report.network_graph import network_facts
+from trt_bisect.report.precision_check import dla_notes, float_kernel_notes, obedience_notes
+from trt_bisect.report.recovery import (
     ACCURACY,
     ALL_HIGH,
     KNEE,
@@ -40,8 +40,8 @@ from trt_bisect.results.recovery import (
     Move,
     Recovery,
 )
-from trt_bisect.results.recovery_summary import recovery_summary
-from trt_bisect.results.summary import above_verdict, accuracy_line, base_line, fixed_lines, memory_notes
+from trt_bisect.report.recovery_summary import recovery_summary
+from trt_bisect.report.summary import above_verdict, accuracy_line, base_line, fixed_lines, memory_notes
 
 _POINTS, _POINTS_DEAR = 12, 8
 

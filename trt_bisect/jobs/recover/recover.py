@@ -31,10 +31,10 @@ from trt_bisect.model.network import Network
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.model.together import units
 from trt_bisect.precision import Precision
+from trt_bisect.report.recovery import Recovery
 from trt_bisect.report.tensorboard.board import open_board
 from trt_bisect.report.tensorboard.recovery_logs import write_recovery
 from trt_bisect.report.tensorboard.steps import steps_of
-from trt_bisect.results.recovery import Recovery
 from trt_bisect.support.progress import default_progress
 
 _PLANS_OF_FEW, _PLANS_DEAR = 400, 60

@@ -10,9 +10,9 @@ from pathlib import Path
 from trt_bisect.errors import BadInput, first_line
 from trt_bisect.jobs.regress.nightly_folders import BASELINE, NIGHTLY_RUN, RUNNING, NightlyRun, NightlyRuns
 from trt_bisect.jobs.regress.suite import NetworkTask, Suite
-from trt_bisect.results.baseline import NetworkBaseline, baseline_of, read_baseline
-from trt_bisect.results.regression import PASSED
-from trt_bisect.results.run_report import REPORT, Report
+from trt_bisect.report.model import REPORT, Report
+from trt_bisect.report.regression.baseline import NetworkBaseline, baseline_of, read_baseline
+from trt_bisect.report.regression.result import PASSED
 
 LATEST = "latest"
 _NAMED = 3

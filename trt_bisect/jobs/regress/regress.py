@@ -31,9 +31,9 @@ from trt_bisect.jobs.regress.nightly_folders import NightlyRun, nightly_runs_in
 from trt_bisect.jobs.regress.remote import ClusterRunner
 from trt_bisect.jobs.regress.suite import NetworkTask, Suite, read_suite, stem_of
 from trt_bisect.jobs.run.run import run
-from trt_bisect.results.baseline import NetworkBaseline, baseline_of, write_baseline
-from trt_bisect.results.regression import FAILED, FILES, PASSED, NetworkResult, Regression
-from trt_bisect.results.run_report import REPORT, Report
+from trt_bisect.report.model import REPORT, Report
+from trt_bisect.report.regression.baseline import NetworkBaseline, baseline_of, write_baseline
+from trt_bisect.report.regression.result import FAILED, FILES, PASSED, NetworkResult, Regression
 from trt_bisect.runs.progress_file import PROGRESS
 from trt_bisect.support.files import make_folder
 from trt_bisect.support.json_files import read_record

@@ -10,7 +10,7 @@ from trt_bisect.errors import TrtBisectError
 from trt_bisect.history.record_on_exit import NONE
 from trt_bisect.jobs.regress.suite import NetworkTask
 from trt_bisect.jobs.remote.dispatch import WantedRun, run_elsewhere
-from trt_bisect.results.run_report import Report
+from trt_bisect.report.model import Report
 from trt_bisect.support.progress import Progress
 
 

@@ -39,7 +39,7 @@ from trt_bisect.jobs.options.pictures import NAMES as PICTURE_OPTIONS
 from trt_bisect.jobs.remote.worker import RunRequest
 from trt_bisect.jobs.workspace import refuse_another_network
 from trt_bisect.model.network import Network
-from trt_bisect.results.run_report import Report
+from trt_bisect.report.model import Report
 from trt_bisect.runs.cached_inputs import CANDIDATES, INPUTS, INPUTS_ABOUT, MAGNITUDES, RANGES
 from trt_bisect.runs.journal import JOURNAL, append, opened
 from trt_bisect.runs.lock import locked

@@ -15,17 +15,17 @@ from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.residual import Shape
 from trt_bisect.precision import Precision
-from trt_bisect.results.answer import AnswerFacts
-from trt_bisect.results.empty_report import blank_rows, empty_report
-from trt_bisect.results.layer_row import RoundedTensor
-from trt_bisect.results.layer_rows import filled_report, run_verdict
-from trt_bisect.results.overflow import Overflow
-from trt_bisect.results.precision_check import dla_notes, float_kernel_notes, obedience_notes
-from trt_bisect.results.recipe_files import RecipeFiles
-from trt_bisect.results.run_report import Report
-from trt_bisect.results.search_result import Measured
-from trt_bisect.results.summary import above_verdict, fixed_lines, memory_notes, stopped_line, summary
-from trt_bisect.results.verdict import code_of
+from trt_bisect.recipe.files import RecipeFiles
+from trt_bisect.report.answer import AnswerFacts
+from trt_bisect.report.empty_report import blank_rows, empty_report
+from trt_bisect.report.layer_row import RoundedTensor
+from trt_bisect.report.layer_rows import filled_report, run_verdict
+from trt_bisect.report.model import Report
+from trt_bisect.report.overflow import Overflow
+from trt_bisect.report.precision_check import dla_notes, float_kernel_notes, obedience_notes
+from trt_bisect.report.search_result import Measured
+from trt_bisect.report.summary import above_verdict, fixed_lines, memory_notes, stopped_line, summary
+from trt_bisect.report.verdict import code_of
 from trt_bisect.support.figures import listed
 from trt_bisect.support.machine import peak_bytes
 

@@ -40,13 +40,13 @@ from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.session import give_back_arena
 from trt_bisect.model.shapes import facts_for, groups_within
-from trt_bisect.results.advice import CulpritAdvice, Facts, Tried, advice_on
-from trt_bisect.results.causes import cause_with_remedies, grouped
-from trt_bisect.results.explanation import ExplainedLayer, ExplainedTensor, Explanation, channels_of
-from trt_bisect.results.layer_rows import counts
-from trt_bisect.results.remedy_commands import Setting
-from trt_bisect.results.run_report import Report
-from trt_bisect.results.trtexec import Build
+from trt_bisect.recipe.commands import Setting
+from trt_bisect.recipe.trtexec import Build
+from trt_bisect.report.advice import CulpritAdvice, Facts, Tried, advice_on
+from trt_bisect.report.causes import cause_with_remedies, grouped
+from trt_bisect.report.explanation import ExplainedLayer, ExplainedTensor, Explanation, channels_of
+from trt_bisect.report.layer_rows import counts
+from trt_bisect.report.model import Report
 from trt_bisect.support.machine import cores
 from trt_bisect.support.memory import give_back_memory
 from trt_bisect.support.progress import Progress

@@ -22,12 +22,12 @@ from trt_bisect.jobs.recipe_of import recipe_of
 from trt_bisect.jobs.run.build_report import assemble, blank_report
 from trt_bisect.jobs.run.range_faults import base_range_notes, overflows_of, range_notes
 from trt_bisect.jobs.run.search import search
-from trt_bisect.results.layer_rows import counts
-from trt_bisect.results.manifest import RunManifest
-from trt_bisect.results.network_graph import NETWORK, network_facts
-from trt_bisect.results.run_report import Report
-from trt_bisect.results.search_result import Curve, Measured
-from trt_bisect.results.summary import INTERRUPTED, TIME_LIMIT, UNEXPLAINED, base_misses
+from trt_bisect.report.layer_rows import counts
+from trt_bisect.report.manifest import RunManifest
+from trt_bisect.report.model import Report
+from trt_bisect.report.network_graph import NETWORK, network_facts
+from trt_bisect.report.search_result import Curve, Measured
+from trt_bisect.report.summary import INTERRUPTED, TIME_LIMIT, UNEXPLAINED, base_misses
 from trt_bisect.support.plain_json import write_json
 from trt_bisect.support.progress import TimeUp, lifted
 

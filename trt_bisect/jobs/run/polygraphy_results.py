@@ -9,7 +9,7 @@ import numpy as np
 
 from trt_bisect.data.array_files import read_archive
 from trt_bisect.data.feeds import Feeds
-from trt_bisect.results.saved_run import INPUTS_JSON, POLYGRAPHY, SAMPLE
+from trt_bisect.report.saved_run import INPUTS_JSON, POLYGRAPHY, SAMPLE
 from trt_bisect.support.files import make_folder, write_whole
 
 

@@ -15,8 +15,8 @@ from trt_bisect.jobs.experiment import Experiment
 from trt_bisect.model.low import LOWS
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
-from trt_bisect.results import overflow
-from trt_bisect.results.overflow import Overflow
+from trt_bisect.report import overflow
+from trt_bisect.report.overflow import Overflow
 
 _REASONS = {overflow.OVERFLOW: OVERFLOW, overflow.UNDERFLOW: UNDERFLOW, overflow.NAN: NOT_FINITE}
 _NOTED = 2

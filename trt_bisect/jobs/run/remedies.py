@@ -25,8 +25,8 @@ from trt_bisect.jobs.answer.search import CalibratorTried, make_space
 from trt_bisect.jobs.experiment import Experiment
 from trt_bisect.jobs.run.moves import BOTH, CORRECTED, EQUALISED, Move, moved_networks
 from trt_bisect.precision import Precision
-from trt_bisect.results.advice import BIAS_CORRECTION, CALIBRATOR, EQUALISATION, HIGH, OWN_RECIPE, Tried
-from trt_bisect.results.causes import Group
+from trt_bisect.report.advice import BIAS_CORRECTION, CALIBRATOR, EQUALISATION, HIGH, OWN_RECIPE, Tried
+from trt_bisect.report.causes import Group
 from trt_bisect.support.figures import listed
 
 REMEDIES = "remedies"

@@ -27,15 +27,15 @@ from trt_bisect.jobs.run.save_tensors import refuse_tensors, save_tensors
 from trt_bisect.jobs.run.setting import setting_of
 from trt_bisect.jobs.workspace import working_in
 from trt_bisect.model.network import Network
+from trt_bisect.recipe.trtexec import Build
+from trt_bisect.report.model import REPORT, Report
+from trt_bisect.report.network_graph import network_facts
+from trt_bisect.report.next_step import BUILD, RECIPE, next_step
 from trt_bisect.report.page.headline import headline
+from trt_bisect.report.run_files import read_as
+from trt_bisect.report.search_result import Measured
+from trt_bisect.report.summary import INTERRUPTED, TIME_LIMIT, UNEXPLAINED, accuracy_line, stopped_line
 from trt_bisect.report.tensorboard.board import Board, open_board
-from trt_bisect.results.network_graph import network_facts
-from trt_bisect.results.next_step import BUILD, RECIPE, next_step
-from trt_bisect.results.run_files import read_as
-from trt_bisect.results.run_report import REPORT, Report
-from trt_bisect.results.search_result import Measured
-from trt_bisect.results.summary import INTERRUPTED, TIME_LIMIT, UNEXPLAINED, accuracy_line, stopped_line
-from trt_bisect.results.trtexec import Build
 from trt_bisect.support.machine import peak_bytes
 from trt_bisect.support.plain_json import plain
 from trt_bisect.support.progress import Progress, TimeLimited, TimeUp, default_progress, lifted

@@ -20,7 +20,7 @@ from trt_bisect.jobs.options.tensor_files import ALL_LAYERS, NO_TENSORS, TensorF
 from trt_bisect.jobs.run.polygraphy_results import write_polygraphy
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.precision import PrecisionPlan, int8_set
-from trt_bisect.results.saved_run import INDEX, SAMPLE, TENSORS
+from trt_bisect.report.saved_run import INDEX, SAMPLE, TENSORS
 from trt_bisect.support.files import make_folder, whole_file, write_whole
 from trt_bisect.support.json_files import read_record
 from trt_bisect.support.progress import Progress

@@ -18,7 +18,7 @@ from trt_bisect.evaluator.branch import BranchEvaluator
 from trt_bisect.evaluator.rebuild import RebuildEvaluator
 from trt_bisect.evaluator.trial_key import WHOLE
 from trt_bisect.precision import PrecisionPlan
-from trt_bisect.results.search_result import Curve
+from trt_bisect.report.search_result import Curve
 from trt_bisect.support.progress import Progress
 
 _BOUNDARIES_AT_ONCE = 9

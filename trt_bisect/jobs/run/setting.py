@@ -6,8 +6,8 @@ from trt_bisect.data.staged import name_of
 from trt_bisect.jobs.experiment import Experiment
 from trt_bisect.jobs.options.measuring import RecoverOptions, RunOptions
 from trt_bisect.jobs.options.repeated import repeated
-from trt_bisect.results.remedy_commands import Setting
-from trt_bisect.results.trtexec import Build
+from trt_bisect.recipe.commands import Setting
+from trt_bisect.recipe.trtexec import Build
 
 
 def setting_of(experiment: Experiment, options: RunOptions, build: Build) -> Setting:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from trt_bisect.analyzer.metrics import BUILT_IN, FRACTIONS
 from trt_bisect.errors import BadInput, install
+from trt_bisect.report.figure_text import figure_text, threshold_text
+from trt_bisect.report.layer_row import LayerRow
+from trt_bisect.report.model import Report
 from trt_bisect.report.screen.run import drop_text
-from trt_bisect.results.figure_text import figure_text, threshold_text
-from trt_bisect.results.layer_row import LayerRow
-from trt_bisect.results.run_report import Report
-from trt_bisect.results.summary import FIGURES
+from trt_bisect.report.summary import FIGURES
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from trt_bisect.analyzer.metrics import FRACTIONS
 from trt_bisect.report.notebook.curve_plot import axis, graph_objects, height
-from trt_bisect.results.recovery import FrontPoint, Recovery
+from trt_bisect.report.recovery import FrontPoint, Recovery
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from trt_bisect.report.figure_text import figure_text
+from trt_bisect.report.layer_row import LayerRow
+from trt_bisect.report.model import Report
 from trt_bisect.report.page.headline import headline, recovered_headline
 from trt_bisect.report.page.render import environment
+from trt_bisect.report.recovery import Recovery
 from trt_bisect.report.screen.run import drop_text
-from trt_bisect.results.figure_text import figure_text
-from trt_bisect.results.layer_row import LayerRow
-from trt_bisect.results.recovery import Recovery
-from trt_bisect.results.run_report import Report
-from trt_bisect.results.verdict import COLOURS
+from trt_bisect.report.verdict import COLOURS
 from trt_bisect.support.plain_json import shape_text
 
 _LISTED = 20

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from trt_bisect.precision import Precision
+from trt_bisect.recipe.files import BUILD, FOLDER, PLAN, network_file, recipe_commands
+from trt_bisect.recipe.trtexec import Build
+from trt_bisect.report.model import RECOVER, Report
 from trt_bisect.report.page.headline import headline, recovered_headline
-from trt_bisect.results.recipe_files import BUILD, FOLDER, PLAN, network_file, recipe_commands
-from trt_bisect.results.recovery import Recovery
-from trt_bisect.results.run_report import RECOVER, Report
-from trt_bisect.results.trtexec import Build
-from trt_bisect.results.verdict import TONES
+from trt_bisect.report.recovery import Recovery
+from trt_bisect.report.verdict import TONES
 from trt_bisect.support.plain_json import plain
 
 _LARGEST_TEXT = 1 << 20

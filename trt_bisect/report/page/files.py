@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from trt_bisect.recipe.files import FOLDER
+from trt_bisect.report.empty_report import recovered_report
+from trt_bisect.report.explanation import EXPLANATION
+from trt_bisect.report.model import REPORT, Report
+from trt_bisect.report.network_graph import NETWORK
 from trt_bisect.report.page.data import page_data, recipe_texts
 from trt_bisect.report.page.render import PAGE, render_page
-from trt_bisect.results.empty_report import recovered_report
-from trt_bisect.results.explanation import EXPLANATION
-from trt_bisect.results.network_graph import NETWORK
-from trt_bisect.results.recipe_files import FOLDER
-from trt_bisect.results.recovery import RECOVERY, Recovery
-from trt_bisect.results.run_files import explanation_for, graph_for, read_as, recovery_for
-from trt_bisect.results.run_report import REPORT, Report
+from trt_bisect.report.recovery import RECOVERY, Recovery
+from trt_bisect.report.run_files import explanation_for, graph_for, read_as, recovery_for
 from trt_bisect.support.files import write_whole
 from trt_bisect.support.json_files import read_record
 

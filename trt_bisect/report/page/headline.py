@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from trt_bisect.results.figure_text import threshold_text
-from trt_bisect.results.recovery import ACCURACY, Recovery
-from trt_bisect.results.run_report import Report
-from trt_bisect.results.verdict import PASSES, UNMEASURED, WITH_DOUBTS
+from trt_bisect.report.figure_text import threshold_text
+from trt_bisect.report.model import Report
+from trt_bisect.report.recovery import ACCURACY, Recovery
+from trt_bisect.report.verdict import PASSES, UNMEASURED, WITH_DOUBTS
 from trt_bisect.support.figures import counted, percent
 
 _OF_THE_PART = " of the part that was judged"

@@ -13,8 +13,8 @@ from xml.etree.ElementTree import Element, SubElement
 
 from trt_bisect.analyzer import changes
 from trt_bisect.analyzer.changes import Change
+from trt_bisect.report.regression.result import NetworkResult, Regression, of_kinds
 from trt_bisect.report.regression.text import made_of_text, sentence, sentences
-from trt_bisect.results.regression import NetworkResult, Regression, of_kinds
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _CASES = {

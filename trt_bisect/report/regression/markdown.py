@@ -6,10 +6,10 @@ import shlex
 from collections.abc import Iterable, Iterator
 
 from trt_bisect.analyzer.figures import INT8, RECIPE
+from trt_bisect.report.figure_text import figure_text
 from trt_bisect.report.markdown import bullets, literal, table
+from trt_bisect.report.regression.result import FAILED, NetworkResult, Regression
 from trt_bisect.report.regression.text import headline, made_of_text, range_text, sentences
-from trt_bisect.results.figure_text import figure_text
-from trt_bisect.results.regression import FAILED, NetworkResult, Regression
 from trt_bisect.support.figures import listed
 
 _HEADER = ("network", "", "full INT8", "was", "recipe", "was", "culprits")

@@ -23,9 +23,9 @@ from trt_bisect.analyzer.changes import (
 )
 from trt_bisect.analyzer.differences import Difference
 from trt_bisect.analyzer.figures import INT8, RECIPE
+from trt_bisect.report.figure_text import figure_text
+from trt_bisect.report.regression.result import ERROR, FAILED, PASSED, NetworkResult, Regression, of_kinds
 from trt_bisect.report.screen.run import drop_text
-from trt_bisect.results.figure_text import figure_text
-from trt_bisect.results.regression import ERROR, FAILED, PASSED, NetworkResult, Regression, of_kinds
 from trt_bisect.support.figures import listed
 
 PLANS = {INT8: "full INT8", RECIPE: "the recipe"}

@@ -8,10 +8,10 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
+from trt_bisect.report.advice import CulpritAdvice, Remedy, Tried
+from trt_bisect.report.explanation import EXPLANATION, Explanation
 from trt_bisect.report.screen.causes import print_causes
-from trt_bisect.results.advice import CulpritAdvice, Remedy, Tried
-from trt_bisect.results.explanation import EXPLANATION, Explanation
-from trt_bisect.results.tried_text import tried_text
+from trt_bisect.report.tried_text import tried_text
 
 CULPRITS_UP_TO = 5
 

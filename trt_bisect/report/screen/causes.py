@@ -9,11 +9,11 @@ from rich.console import Console, Group
 from rich.padding import Padding
 from rich.text import Text
 
-from trt_bisect.results.advice import OWN_RECIPE, Tried
-from trt_bisect.results.causes import Cause
-from trt_bisect.results.explanation import Explanation
-from trt_bisect.results.figure_text import figure_text
-from trt_bisect.results.tried_text import tried_text
+from trt_bisect.report.advice import OWN_RECIPE, Tried
+from trt_bisect.report.causes import Cause
+from trt_bisect.report.explanation import Explanation
+from trt_bisect.report.figure_text import figure_text
+from trt_bisect.report.tried_text import tried_text
 
 MEETING_UP_TO = 3
 MISSING_UP_TO = 3

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from trt_bisect.analyzer.structure.findings import ERROR, NOTE, WARNING, Finding
 from trt_bisect.analyzer.structure.roundings import IN_FILE, OUTPUT, TensorRounding
-from trt_bisect.results.check import CheckReport
+from trt_bisect.report.check import CheckReport
 
 LAYERS_OF_A_KIND = 5
 _STYLES = {ERROR: "bold red", WARNING: "yellow", NOTE: "dim"}

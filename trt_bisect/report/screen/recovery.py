@@ -6,9 +6,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from trt_bisect.report.recovery import Recovery
+from trt_bisect.report.recovery_summary import NAMED
 from trt_bisect.report.screen.run import verdict_lines
-from trt_bisect.results.recovery import Recovery
-from trt_bisect.results.recovery_summary import NAMED
 
 _ROWS = 40
 

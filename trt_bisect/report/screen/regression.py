@@ -6,10 +6,10 @@ from rich.console import Console
 from rich.text import Text
 
 from trt_bisect.analyzer.figures import INT8, RECIPE
+from trt_bisect.report.figure_text import figure_text
 from trt_bisect.report.regression.markdown import accept_command
+from trt_bisect.report.regression.result import ERROR, FAILED, JUNIT, PASSED, SUMMARY, NetworkResult, Regression
 from trt_bisect.report.regression.text import PLANS, headline, made_of_text, sentences
-from trt_bisect.results.figure_text import figure_text
-from trt_bisect.results.regression import ERROR, FAILED, JUNIT, PASSED, SUMMARY, NetworkResult, Regression
 from trt_bisect.support.figures import listed
 
 _STYLES = {PASSED: "bold green", FAILED: "bold red", ERROR: "bold yellow"}

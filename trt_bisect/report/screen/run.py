@@ -13,16 +13,16 @@ from rich.text import Text
 from trt_bisect.analyzer.blame import BOTH
 from trt_bisect.analyzer.metrics import AGREEMENT, FRACTIONS
 from trt_bisect.builder.base import IN_REGION, ON_DLA
+from trt_bisect.report.answer import AnswerFacts, CalibratorRow, Held
+from trt_bisect.report.causes import SPREAD_OUT
+from trt_bisect.report.explanation import Explanation
+from trt_bisect.report.figure_text import figure_text
+from trt_bisect.report.layer_row import FOLLOWS, NOT_TRIED, LayerRow
+from trt_bisect.report.model import Report
 from trt_bisect.report.screen.causes import causes_in_short
 from trt_bisect.report.screen.layout import Part, fitting, height, spaced, with_columns_that_fit
-from trt_bisect.results.answer import AnswerFacts, CalibratorRow, Held
-from trt_bisect.results.causes import SPREAD_OUT
-from trt_bisect.results.explanation import Explanation
-from trt_bisect.results.figure_text import figure_text
-from trt_bisect.results.layer_row import FOLLOWS, NOT_TRIED, LayerRow
-from trt_bisect.results.run_report import Report
-from trt_bisect.results.summary import DATA, DOUBTED, PART
-from trt_bisect.results.verdict import STYLES, WITH_DOUBTS
+from trt_bisect.report.summary import DATA, DOUBTED, PART
+from trt_bisect.report.verdict import STYLES, WITH_DOUBTS
 from trt_bisect.support.figures import listed, number, percent
 
 NOTES_UP_TO = 5

@@ -15,9 +15,9 @@ from trt_bisect.analyzer.advisor import LEAST_COSINE, LOW_SIMILARITY
 from trt_bisect.analyzer.compared import Compared
 from trt_bisect.analyzer.tensors import Spread
 from trt_bisect.errors import BadInput
+from trt_bisect.report.comparison import INDEX, Comparison
+from trt_bisect.report.profile import Profile
 from trt_bisect.report.screen.layout import with_columns_that_fit
-from trt_bisect.results.comparison import INDEX, Comparison
-from trt_bisect.results.profile import Profile
 from trt_bisect.support.plain_json import shape_text
 
 ADVICE_UP_TO = 20

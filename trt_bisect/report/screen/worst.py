@@ -6,9 +6,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from trt_bisect.report.figure_text import figure_text
 from trt_bisect.report.screen.run import NOTES_UP_TO
-from trt_bisect.results.figure_text import figure_text
-from trt_bisect.results.worst import WorstReport, description
+from trt_bisect.report.worst import WorstReport, description
 
 _BAR = 40
 

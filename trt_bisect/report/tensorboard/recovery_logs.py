@@ -12,12 +12,12 @@ from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.report.markdown import bullets, table
+from trt_bisect.report.recovery import ACCURACY, RECIPE, Recovery
 from trt_bisect.report.tensorboard.board import Board
 from trt_bisect.report.tensorboard.run_logs import PlanLogs, Shown
 from trt_bisect.report.tensorboard.steps import Step, write_steps
 from trt_bisect.report.tensorboard.tags import PLANS, run_name
 from trt_bisect.report.tensorboard.writer import LogRun
-from trt_bisect.results.recovery import ACCURACY, RECIPE, Recovery
 from trt_bisect.support.progress import Progress
 
 

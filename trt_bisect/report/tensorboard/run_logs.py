@@ -20,7 +20,9 @@ from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.shapes import groups_within
 from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.report.markdown import bullets, literal, table
+from trt_bisect.report.model import Report
 from trt_bisect.report.screen.run import next_lines
+from trt_bisect.report.search_result import Measured
 from trt_bisect.report.tensorboard.board import Board
 from trt_bisect.report.tensorboard.gather import LoudChannels, TensorHistograms
 from trt_bisect.report.tensorboard.graph import graph_of
@@ -36,8 +38,6 @@ from trt_bisect.report.tensorboard.tags import (
 )
 from trt_bisect.report.tensorboard.weights import WeightHistograms, weights_of
 from trt_bisect.report.tensorboard.writer import LogRun
-from trt_bisect.results.run_report import Report
-from trt_bisect.results.search_result import Measured
 from trt_bisect.support.progress import Progress
 
 

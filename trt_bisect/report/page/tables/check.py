@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from trt_bisect.analyzer.structure.findings import ERROR
+from trt_bisect.report.check import CHECK_CSV, TENSORS_CSV, CheckReport
 from trt_bisect.report.page.tables.shape import INDEX, NAME, TEXT, Column, Distribution, Section, TablePage
-from trt_bisect.results.check import CHECK_CSV, TENSORS_CSV, CheckReport
 
 _FINDINGS = (
     Column("layer", "Layer", "Empty for the network as a whole", NAME, phone=True, paper=True),

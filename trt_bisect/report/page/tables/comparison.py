@@ -9,6 +9,7 @@ from typing import Any
 
 from trt_bisect.analyzer.advisor import LOW_SIMILARITY
 from trt_bisect.analyzer.compared import Compared
+from trt_bisect.report.comparison import ADVICE, CHANNELS, MATCHED, TENSORS, WEIGHTS, Comparison
 from trt_bisect.report.page.tables.shape import (
     DECIBELS,
     INDEX,
@@ -23,8 +24,7 @@ from trt_bisect.report.page.tables.shape import (
     Section,
     TablePage,
 )
-from trt_bisect.results.comparison import ADVICE, CHANNELS, MATCHED, TENSORS, WEIGHTS, Comparison
-from trt_bisect.results.saving import pictures
+from trt_bisect.report.saving import pictures
 
 _METRICS = ("cosine", "sqnr", "mse", "l1", "kl", "atol", "rtol")
 _LOGARITHMIC = ("mse", "l1", "kl", "atol", "rtol")

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from trt_bisect.report.check import CheckReport
+from trt_bisect.report.comparison import Comparison
 from trt_bisect.report.page.tables import check, comparison, profile, sensitivity, worst
 from trt_bisect.report.page.tables.shape import TablePage
-from trt_bisect.results.check import CheckReport
-from trt_bisect.results.comparison import Comparison
-from trt_bisect.results.profile import Profile
-from trt_bisect.results.saving import WithTablePage
-from trt_bisect.results.sensitivity import Sensitivity
-from trt_bisect.results.worst import WorstReport
+from trt_bisect.report.profile import Profile
+from trt_bisect.report.saving import WithTablePage
+from trt_bisect.report.sensitivity import Sensitivity
+from trt_bisect.report.worst import WorstReport
 
 _MAKERS: Mapping[type[WithTablePage], Callable[[Any], TablePage]] = {
     Comparison: comparison.page,

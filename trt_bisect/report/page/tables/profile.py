@@ -16,8 +16,8 @@ from trt_bisect.report.page.tables.shape import (
     Section,
     TablePage,
 )
-from trt_bisect.results.profile import TENSORS, Profile
-from trt_bisect.results.saving import pictures
+from trt_bisect.report.profile import TENSORS, Profile
+from trt_bisect.report.saving import pictures
 from trt_bisect.support.figures import counted
 
 _COLUMNS = (

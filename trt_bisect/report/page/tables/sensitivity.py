@@ -13,7 +13,7 @@ from trt_bisect.report.page.tables.shape import (
     Section,
     TablePage,
 )
-from trt_bisect.results.sensitivity import LAYERS, Sensitivity
+from trt_bisect.report.sensitivity import LAYERS, Sensitivity
 
 _OWN = ("loss", "gain", "worth")
 

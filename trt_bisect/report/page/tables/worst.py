@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from trt_bisect.report.figure_text import figure_text, threshold_text
 from trt_bisect.report.page.tables.shape import FLAG, NAME, Column, Distribution, Panels, Section, TablePage
-from trt_bisect.results.figure_text import figure_text, threshold_text
-from trt_bisect.results.worst import WORST_CSV, WorstReport, description
+from trt_bisect.report.worst import WORST_CSV, WorstReport, description
 
 
 def page(found: WorstReport) -> TablePage:

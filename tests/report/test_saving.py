@@ -1,0 +1,64 @@
+"""The files of results: every value of the JSON is in the CSV, and the table has the same rows."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from dataclasses import replace
+
+import pytest
+
+from trt_bisect import BadInput
+from trt_bisect.analyzer.structure.findings import KINDS, found
+from trt_bisect.report.check import CheckReport
+from trt_bisect.report.sensitivity import SensitiveOp, Sensitivity
+
+MEASURED = SensitiveOp(0, "a", "both", "Conv", {"cosine": 0.5, "sqnr": math.inf}, 0.5, 0.25, 10, 0.5)
+FAILED = SensitiveOp(1, "b", "both", "Conv", {}, None, None, 10, 0.5)
+
+
+def rows_of(path):
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize("ops", [(MEASURED, FAILED), (FAILED, MEASURED)])
+def test_a_row_without_a_metric_has_an_empty_cell(ops, tmp_path):
+    Sensitivity("m", "cosine", "emulated", None, ops).save(tmp_path)
+    rows = {row["op_name"]: row for row in rows_of(tmp_path / "sensitivity.csv")}
+    assert rows["a"]["cosine"] == "0.5"
+    assert rows["a"]["worth"] == "0.5"  # a gain of 0.25 for half of the multiply-adds
+    assert rows["b"]["cosine"] == rows["b"]["loss"] == ""
+    record = json.loads((tmp_path / "sensitivity.json").read_text(), parse_constant=pytest.fail)
+    assert {op["op_name"]: op["metrics"] for op in record["ops"]} == {"a": {"cosine": 0.5, "sqnr": None}, "b": {}}
+
+
+@pytest.mark.parametrize("name", ["=1+1", "@SUM(A1)", "+1", "-1"])
+def test_a_name_that_a_spreadsheet_would_calculate_is_text(name, tmp_path):
+    """OWASP's advice on CSV injection: an apostrophe in front. Numbers stay numbers."""
+    Sensitivity("m", "cosine", "emulated", None, (replace(MEASURED, op_name=name, gain=-0.5),)).save(tmp_path)
+    (row,) = rows_of(tmp_path / "sensitivity.csv")
+    assert row["op_name"] == f"'{name}"
+    assert row["gain"] == "-0.5"
+
+
+@pytest.mark.parametrize("count", [0, 3])
+def test_a_table_has_its_columns_without_rows_too(count, tmp_path):
+    findings = tuple(found(next(iter(KINDS)), f"layer, {k}", 'a "quoted"\ntext') for k in range(count))
+    report = CheckReport("m", 17, 5, 0, findings)
+    report.save(tmp_path)
+    rows = rows_of(tmp_path / "check.csv")
+    assert [row["layer"] for row in rows] == [f"layer, {k}" for k in range(count)]
+    assert all(row["what"] == 'a "quoted"\ntext' for row in rows)
+    findings = json.loads((tmp_path / "check.json").read_text())["findings"]
+    assert [{**row, "layers": [row["layer"]]} for row in rows] == findings
+    columns = (tmp_path / "check.csv").read_text().splitlines()[0].split(",")
+    assert columns == ["severity", "kind", "layer", "what", "why", "remedy"] == list(report.table().columns)
+
+
+def test_a_folder_that_is_a_file_is_refused(tmp_path):
+    (tmp_path / "out").write_text("kept")
+    with pytest.raises(BadInput, match="out"):
+        CheckReport("m", 17, 5, 0, ()).save(tmp_path / "out")
+    assert (tmp_path / "out").read_text() == "kept"

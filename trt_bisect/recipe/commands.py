@@ -1,0 +1,259 @@
+"""The commands, or lines of configuration, that apply a remedy with each tool.
+
+Sources. ModelOpt: ``python -m modelopt.onnx.quantization --help`` (NVIDIA/TensorRT-Model-Optimizer,
+``modelopt/onnx/quantization/__main__.py``; the parser of 0.47 takes these commands): its calibration methods are
+``entropy`` and ``max``, it reads TensorRT's calibration caches, and nodes are regular expressions; in PyTorch, its
+guide "PyTorch Quantization". Polygraphy and trtexec: see ``recipe.trtexec``. ONNX Runtime:
+``onnxruntime.quantization.quantize_static``. AIMET: ``aimet_onnx.cross_layer_equalization``.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from trt_bisect.calibration.calibrator import Calibrator
+from trt_bisect.model.low import FLOAT_TYPES
+from trt_bisect.precision import Precision
+from trt_bisect.recipe.files import CACHE, network_file, recipe_commands
+from trt_bisect.recipe.files import POLYGRAPHY as SCRIPT
+from trt_bisect.recipe.trtexec import Build, calibrated, engine_flags, polygraphy_command
+
+Options = Mapping[str, tuple[str, ...]]
+"""By flag, such as ``--samples``, the values that it is given one after the other; an empty tuple for a switch."""
+_DATA, _RANGES = "DATA.npz", "RANGES.cache"
+"""Data, and a calibration cache, that have no name on the command line, to be filled in."""
+
+TRT_BISECT, MODELOPT, POLYGRAPHY, TRTEXEC = "trt-bisect", "ModelOpt", "Polygraphy", "trtexec"
+ORT, AIMET, RTX = "ONNX Runtime", "AIMET", "tensorrt_rtx"
+
+_MODELOPT = "python -m modelopt.onnx.quantization"
+_AUTOCAST = "python -m modelopt.onnx.autocast"
+_MTQ = "import modelopt.torch.quantization as mtq"
+_FLOAT_NETWORK = "FP32.onnx"
+_MOST_EXCLUDED = 50
+"""With more layers kept high, no command lists them: the recipe's files do."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command: the ``tool`` and the ``text`` to type."""
+
+    tool: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The run that commands are made for.
+
+    Attributes:
+        model: the network's file.
+        calibration: the data or the cache; empty where it has no name.
+        has_data: the calibration is data, not a cache.
+        calibrator: ``entropy``, ``minmax``, ``percentile 99.99`` and so on; any other text for a cache.
+        has_pairs: the network holds Q/DQ pairs; tools that write pairs need the network without them.
+        high: the precision of layers that are not low.
+        folder: the run folder; empty where there is none.
+        build: the facts that the recipe's engine is built with.
+        options: the options of the command line that ask for this run, the data among them.
+        recover_options: those of them that ``trt-bisect recover`` has as well.
+        low: the low precision.
+        fixed: the shapes of inputs that the user fixed: of his own file, they are dynamic.
+        kept: the layers that the recipe keeps high.
+    """
+
+    model: str
+    calibration: str
+    has_data: bool
+    calibrator: str
+    has_pairs: bool
+    high: Precision
+    folder: str
+    build: Build
+    options: Options = field(default_factory=dict)
+    recover_options: Options = field(default_factory=dict)
+    low: Precision = Precision.INT8
+    fixed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    kept: tuple[str, ...] = ()
+
+    @property
+    def float_network(self) -> str:
+        """The FP32 network's file, or a placeholder."""
+        return _FLOAT_NETWORK if self.has_pairs else self.model
+
+    @property
+    def data(self) -> str:
+        """The calibration data, as far as it is known."""
+        return self.calibration if self.has_data and self.calibration else _DATA
+
+    def path(self, *parts: str) -> str:
+        """Returns the path of a file in the run folder."""
+        return "/".join((self.folder, *parts) if self.folder else parts)
+
+
+def calibrating(setting: Setting, calibrator: Calibrator) -> tuple[Command, ...]:
+    """Returns the run with another calibrator, and the commands of other tools with its ranges.
+
+    Where the target has weak typing, the run writes a cache that they read.
+    """
+    folder = f"trt-bisect-{str(calibrator).replace(' ', '-')}"
+    cache = f"{folder}/recipe/{CACHE}"
+    changed = {"--calibration": (setting.data,), "--calibrator": (calibrator.method,)}
+    if calibrator.method == "percentile":
+        changed["--percentile"] = (f"{calibrator.percentile:g}",)
+    own = {"entropy": "entropy", "minmax": "max"}.get(calibrator.method)
+    by_data = ["--calibration_data_path", setting.data, "--calibration_method", own or ""]
+    weak = _with_cache(setting, cache)
+    by_cache = [_modelopt(setting, "--calibration_cache_path", cache)] if weak else []
+    modelopt = [_modelopt(setting, *by_data)] if own else by_cache
+    return (_run(setting, {**changed, "--output": (folder,)}), *modelopt, *weak)
+
+
+def with_cache(setting: Setting, cache: str) -> tuple[Command, ...]:
+    """Returns the commands that use a calibration cache of the run folder."""
+    path = setting.path(cache)
+    return (
+        _run(setting, {"--calibration": (path,), "--output": (path.removesuffix(".cache"),)}),
+        _modelopt(setting, "--calibration_cache_path", path),
+        *_with_cache(setting, path),
+    )
+
+
+def running_moved(setting: Setting, network: str) -> Command:
+    """Returns the run on a network of the run folder, calibrated anew."""
+    path = setting.path(network)
+    return _run(setting, {"--output": (path.removesuffix(".onnx"),)}, network=path)
+
+
+def with_moved(setting: Setting, network: str, cache: str) -> tuple[Command, ...]:
+    """Returns the commands that build a network of the run folder in INT8 with its calibration cache."""
+    moved, path = replace(setting, model=setting.path(network), fixed={}), setting.path(cache)
+    return (_modelopt(moved, "--calibration_cache_path", path), *_with_cache(moved, path))
+
+
+def keeping_high(setting: Setting, layer: str, high: Precision) -> tuple[Command, ...]:
+    """Returns the commands that leave the layers of the recipe in high precision, and the others in INT8.
+
+    In the run's own high precision: the recipe, for each tool, and the search for a cheaper recipe. In another
+    precision: the run that finds the recipe in that precision. ModelOpt is told each layer by name, unless there are
+    very many.
+
+    Args:
+        setting: the run; without a recipe ``layer`` is left high alone.
+        layer: a culprit.
+        high: the precision.
+    """
+    kept = setting.kept or (layer,)
+    cache = setting.calibration or (setting.path("recipe", CACHE) if setting.build.weak else _RANGES)
+    by_data = setting.has_data or setting.has_pairs
+    ranges = ["--calibration_data_path", setting.data] if by_data else ["--calibration_cache_path", cache]
+    pattern = ("--nodes_to_exclude", *(f"^{re.escape(name)}$" for name in kept))
+    if setting.low in FLOAT_TYPES:
+        words = ["--onnx_path", setting.float_network, "--low_precision_type", str(setting.low), *pattern]
+        excluding = Command(MODELOPT, f"{_AUTOCAST} {shlex.join(words)}")
+    else:
+        excluding = _modelopt(setting, *ranges, *pattern, high=high)
+    by_name = () if len(kept) > _MOST_EXCLUDED else (excluding,)
+    if setting.low not in FLOAT_TYPES and high is not setting.high:
+        changed = {"--precision": (str(high),), "--output": (f"trt-bisect-{high}",)}
+        return (_run(setting, changed, network=setting.model), *by_name)
+    return (*_recipe(setting), recovering(setting), *by_name)
+
+
+def recovering(setting: Setting) -> Command:
+    """Returns the search for a cheaper recipe, and for the front of accuracy against cost."""
+    folder = {"--output": (setting.folder,)} if setting.folder else {}
+    return _run(setting, folder, network=setting.model, command="recover")
+
+
+def running(setting: Setting, changed: Options) -> Command:
+    """Returns the same run again in its folder, with the options in ``changed``."""
+    folder = {"--output": (setting.folder,)} if setting.folder else {}
+    return _run(setting, {**folder, **changed}, network=setting.model)
+
+
+def using_recipe(setting: Setting, typing: str) -> Command:
+    """Returns the command that builds the recipe's engine: weakly typed if the ``typing`` is ``weak``."""
+    commands = _recipe(setting)
+    return commands[-1] if typing == "weak" else commands[0]
+
+
+def _recipe(setting: Setting) -> tuple[Command, ...]:
+    """Returns the commands of each tool that reads the recipe: strong typing first, weak typing last."""
+    commands = recipe_commands(setting.path("recipe"), setting.build, network_file(setting.low))
+    tool = RTX if setting.build.target.rtx else TRTEXEC
+    return tuple(Command(POLYGRAPHY if file == SCRIPT else tool, text) for file, text in commands.items())
+
+
+def _run(setting: Setting, changed: Options, *, network: str = "", command: str = "run") -> Command:
+    """Returns a trt-bisect command with the run's own options, except those in ``changed``.
+
+    It has a placeholder for data to judge on if the ranges do not come from data and no inputs were given.
+    """
+    options = {**(setting.recover_options if command == "recover" else setting.options), **changed}
+    if (not setting.has_pairs or not network) and setting.low not in FLOAT_TYPES:
+        options.setdefault("--calibration", (setting.data,))
+    if options.get("--calibration") != (setting.data,) and not options.keys() & {"--input", "--dataset"}:
+        options["--dataset"] = (setting.data,)
+    words = ["trt-bisect", command, network or setting.float_network, *_words(options)]
+    return Command(TRT_BISECT, shlex.join(words))
+
+
+def _words(options: Options) -> list[str]:
+    """The options as words of a command line."""
+    words: list[str] = []
+    for option, values in options.items():
+        words += [option] if not values else [word for value in values for word in (option, value)]
+    return words
+
+
+def _modelopt(setting: Setting, *options: str, high: Precision | None = None) -> Command:
+    mode = [] if setting.low is Precision.INT8 else ["--quantize_mode", str(setting.low)]
+    high = high or setting.high
+    arguments = ["--onnx_path", setting.float_network, *mode, *options, "--high_precision_dtype", str(high)]
+    return Command(MODELOPT, f"{_MODELOPT} {shlex.join(arguments)}")
+
+
+def _with_cache(setting: Setting, cache: str) -> tuple[Command, ...]:
+    """Returns the commands that build the network of ``setting`` in INT8 with a calibration cache.
+
+    They are empty where the target does not read one.
+    """
+    if not setting.build.target.weak:
+        return ()
+    network, build = setting.float_network, setting.build
+    fixed = {name: (shape, shape, shape) for name, shape in setting.fixed.items()}
+    build = replace(build, shapes={**build.shapes, **fixed}, dynamic=tuple(dict.fromkeys((*build.dynamic, *fixed))))
+    converting = polygraphy_command(build, network, "--int8", "--calibration-cache", cache)
+    trtexec = ["trtexec", f"--onnx={network}", "--int8", *calibrated(build, cache), *engine_flags(build)]
+    return Command(POLYGRAPHY, shlex.join(converting)), Command(TRTEXEC, shlex.join(trtexec))
+
+
+def requantizing(setting: Setting) -> tuple[Command, ...]:
+    """Returns the commands that quantize the FP32 network again: symmetric, with a scale for each output channel."""
+    return (
+        _run(setting, {"--calibration": (setting.data,), "--output": ("trt-bisect-symmetric",)}),
+        _modelopt(setting, "--calibration_data_path", setting.data),
+        Command(
+            ORT,
+            f"quantize_static({setting.float_network!r}, 'INT8.onnx', reader, quant_format=QuantFormat.QDQ, "
+            "per_channel=True, activation_type=QuantType.QInt8, weight_type=QuantType.QInt8, "
+            "extra_options={'ActivationSymmetric': True, 'WeightSymmetric': True, 'QuantizeBias': False})",
+        ),
+    )
+
+
+def equalising() -> tuple[Command, ...]:
+    """Returns the commands that equalise channels: of convolutions (AIMET), of matrix products (SmoothQuant)."""
+    return (
+        Command(AIMET, "from aimet_onnx.cross_layer_equalization import equalize_model; equalize_model(onnx_model)"),
+        Command(MODELOPT, f"{_MTQ}; mtq.quantize(model, mtq.INT8_SMOOTHQUANT_CFG, forward_loop)  # matrix products"),
+    )
+
+
+def training() -> tuple[Command, ...]:
+    """Returns the commands for quantization-aware training."""
+    return (Command(MODELOPT, f"{_MTQ}; mtq.quantize(model, mtq.INT8_DEFAULT_CFG, forward_loop)  # then train on"),)

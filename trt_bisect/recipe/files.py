@@ -1,0 +1,419 @@
+"""The recipe as files that other tools read."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import shlex
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from string import Template
+
+import numpy as np
+import onnx
+
+from trt_bisect.builder.weak_plan import WeakPlan
+from trt_bisect.calibration.cache import format_cache
+from trt_bisect.errors import MAKE_ROOM, BadInput
+from trt_bisect.model.file import Weights, save_model
+from trt_bisect.model.low import FLOAT_TYPES, FP8, INT8, LOWS
+from trt_bisect.model.network import Network
+from trt_bisect.model.qdq import GraphTarget, PlanWriter, Written
+from trt_bisect.model.quantizer import Scales, scale_in
+from trt_bisect.precision import Precision, PrecisionPlan
+from trt_bisect.recipe.trtexec import (
+    Build,
+    allowing,
+    flags_file,
+    flags_of,
+    missing,
+    polygraphy_command,
+    refusals,
+    strong_command,
+    weak_command,
+)
+from trt_bisect.support.figures import listed
+from trt_bisect.support.files import make_folder, write_whole
+
+ANNOTATED = "annotated.onnx"
+FOLDER = "recipe"
+"""The folder of the files, in a run folder."""
+QDQ_NETWORK = "network.qdq.onnx"
+CACHE = "calibration.cache"
+TRTEXEC = "trtexec.flags"
+POLYGRAPHY = "polygraphy_postprocess.py"
+MODELOPT = "modelopt_nodes_to_exclude.json"
+PLAN = "plan.json"
+FLOAT_NETWORK = "network.onnx"
+README = "README.md"
+BUILD = "build"
+"""The key of ``PLAN`` that holds the facts that the engine is built with."""
+TEXTS = (PLAN, TRTEXEC, POLYGRAPHY, MODELOPT, CACHE, README)
+"""The names of a recipe's text files; not every recipe has them all."""
+
+TRT_TYPES = {
+    Precision.FP32: "float32",
+    Precision.FP16: "float16",
+    Precision.BF16: "bfloat16",
+    Precision.INT8: "int8",
+}
+
+
+def network_file(low: Precision) -> str:
+    """Returns the name of the recipe's network: with Q/DQ pairs, or with the Casts of a low float type."""
+    return f"network.{low}.onnx" if low in FLOAT_TYPES else QDQ_NETWORK
+
+
+_POSTPROCESS = Template('''"""Tells TensorRT the precisions of the recipe that trt-bisect found, layer by layer.
+
+README.md beside this file has the command that runs this script.
+"""
+
+import tensorrt as trt
+
+# (layer, the precision it computes in, the type of each of its outputs); None leaves the choice to TensorRT
+CONSTRAINTS = $constraints
+MUST_BE_THERE = $required
+
+
+def postprocess(network):
+    told = {name: (precision, types) for name, precision, types in CONSTRAINTS}
+    seen = set()
+    for index in range(network.num_layers):
+        layer = network.get_layer(index)
+        if layer.name not in told:
+            continue
+        if layer.name in seen:
+            raise RuntimeError(f"the network has two layers {layer.name!r}")
+        seen.add(layer.name)
+        precision, types = told[layer.name]
+        if precision is not None:
+            layer.precision = getattr(trt, precision)
+        for slot, kind in enumerate(types[: layer.num_outputs]):
+            if kind is not None:
+                layer.set_output_type(slot, getattr(trt, kind))
+    for index in range(network.num_outputs):
+        tensor = network.get_output(index)
+        if tensor.dtype in (trt.float32, trt.float16, getattr(trt, "bfloat16", None)):
+            tensor.dtype = trt.float32
+    missing = [name for name in MUST_BE_THERE if name not in seen]
+    if missing:
+        raise RuntimeError(f"the network has no layers {missing}: it is not the one that was measured")
+''')
+"""The script for Polygraphy's ``--trt-network-postprocess-script``."""
+
+
+@dataclass(frozen=True)
+class RecipeFiles:
+    """The recipe's files: texts and networks.
+
+    Attributes:
+        texts: the texts by file name.
+        network: the network with Q/DQ pairs or Casts, without any at the layers left high.
+        network_name: the name of its file.
+        measured: the float network that was measured, for the flags and the script; None where the network came with
+            Q/DQ pairs.
+        notes: the notes for the report.
+        build: the facts that the engine is built with.
+    """
+
+    texts: Mapping[str, str]
+    network: Written
+    build: Build
+    measured: Network | None = None
+    notes: tuple[str, ...] = ()
+    network_name: str = QDQ_NETWORK
+
+    @property
+    def viewed(self) -> tuple[onnx.ModelProto, str]:
+        """The graph whose nodes are the layers, in floats or with the pairs that the network had, and its file."""
+        if self.measured is not None:
+            return self.measured.skeleton, FLOAT_NETWORK
+        return self.network.model, self.network_name
+
+    def write(self, folder: Path) -> None:
+        """Writes the files, and removes files of an earlier recipe that this one lacks.
+
+        Raises:
+            BadInput: the folder cannot be written.
+        """
+        make_folder(folder)
+        (folder / ANNOTATED).unlink(missing_ok=True)
+        for name, text in self.texts.items():
+            write_whole(folder / name, text.encode())
+        write_network(folder / self.network_name, self.network.model, self.network.weights)
+        if self.measured is not None:
+            write_network(folder / FLOAT_NETWORK, self.measured.for_parser.skeleton, self.measured.weights)
+        written = {*self.texts, self.network_name, *([FLOAT_NETWORK] if self.measured is not None else [])}
+        for name in (*TEXTS, FLOAT_NETWORK, *map(network_file, LOWS)):
+            if name not in written:
+                (folder / name).unlink(missing_ok=True)
+
+
+def write_network(path: Path, model: onnx.ModelProto, weights: Weights) -> None:
+    """Writes a network whole or not at all; raises BadInput if that cannot be done."""
+    beside = path.with_name(f".{path.name}-{os.getpid()}")
+    try:
+        beside.mkdir(exist_ok=True)
+        for file in reversed(save_model(model, weights, beside / path.name)):
+            file.replace(path.with_name(file.name))
+    except OSError as error:
+        raise BadInput(f"'{path}' cannot be written: {error.strerror}.", MAKE_ROOM) from error
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+def recipe_files(
+    network: Network,
+    scales: Mapping[str, np.float32],
+    plan: PrecisionPlan,
+    high: Precision,
+    weak: WeakPlan,
+    build: Build,
+) -> RecipeFiles:
+    """Returns the files of a plan for one version of TensorRT.
+
+    A version without weak typing gets no cache, flags and script. A network that came with Q/DQ pairs, or is in FP8,
+    gets none either: the pairs hold the scales, and TensorRT takes precisions from pairs alone.
+
+    Args:
+        network: the measured network.
+        scales: the scales of all activations, for the calibration cache and the Q/DQ network.
+        plan: the recipe's.
+        high: the precision of the layers that are never low, where the network has no base.
+        weak: the plan under weak typing.
+        build: the facts that the engine is built with; ``precisions`` and ``weak`` are set here.
+    """
+    low, base = network.low, network.base or high
+    lowered = {layer.index for layer in network.layers if layer.quantizable} & plan.lowered
+    kept = {
+        layer.name: plan.precisions[layer.index] if layer.quantizable else base
+        for layer in network.layers
+        if layer.roundings and layer.index not in lowered
+    }
+    alone = network.has_pairs or low is FP8
+    build = replace(build, precisions=network.used_precisions(plan), weak=build.target.weak and not alone)
+    texts = {PLAN: plan_json(network, kept, base, scales, build), MODELOPT: modelopt_list(list(kept))}
+    name = network_file(low.precision)
+    written = PlanWriter(network, scales, GraphTarget.TENSORRT).write(plan)
+    if low.wide:
+        return RecipeFiles({PLAN: texts[PLAN]}, written, build)
+    in_parser = {mine.name: layer.name for mine, layer in zip(network.layers, network.for_parser.layers, strict=True)}
+    required = [in_parser[name] for name in kept]
+    if not alone:
+        texts[MODELOPT] = modelopt_list(list(dict.fromkeys((*kept, *required))))
+    refused: list[str] = []
+    if build.weak:
+        flags = flags_of(weak, build, CACHE)
+        refused = refusals(weak, build, flags)
+        texts[TRTEXEC] = flags_file(flags, refused)
+        texts[POLYGRAPHY] = polygraphy_script(weak, required)
+        if low.needs_ranges:
+            texts[CACHE] = format_cache({**weak.scales, **scales}, build.target.header)
+    texts[README] = readme(network, weak, refused, build)
+    return RecipeFiles(texts, written, build, None if alone else network, _refused_note(refused, name), name)
+
+
+def recipe_commands(folder: str, build: Build, network: str) -> dict[str, str]:
+    """Returns by file of a recipe the complete command that uses it: strong typing first, weak typing last.
+
+    Args:
+        folder: the folder of the recipe; empty for commands to run in that folder.
+        build: the facts that the engine is built with.
+        network: the name of the file with Q/DQ pairs or Casts.
+    """
+    beside = f"{folder}/" if folder else ""
+    commands = {network: shlex.join(strong_command(build, beside + network))}
+    if not build.weak:
+        return commands
+    cache = ["--calibration-cache", beside + CACHE] if Precision.INT8 in build.precisions else []
+    script = ["--precision-constraints", "obey", "--trt-network-postprocess-script", beside + POLYGRAPHY]
+    convert = polygraphy_command(build, beside + FLOAT_NETWORK, *allowing(build.precisions), *cache, *script)
+    weak = weak_command(FLOAT_NETWORK, TRTEXEC)
+    commands[POLYGRAPHY] = shlex.join(convert)
+    commands[TRTEXEC] = f"(cd {shlex.quote(folder)} && {weak})" if folder else weak
+    return commands
+
+
+def _refused_note(refused: list[str], network: str) -> tuple[str, ...]:
+    if not refused:
+        return ()
+    return (
+        f"trtexec cannot express this recipe, so {TRTEXEC} makes it fail ({listed(tuple(refused), 3)}): use "
+        f"{POLYGRAPHY} or {network}",
+    )
+
+
+def plan_json(network: Network, kept: Mapping[str, Precision], high: Precision, scales: Scales, build: Build) -> str:
+    """Returns ``plan.json``: the precision of every layer that the low precision rounds, and the activations' scales.
+
+    The scales are those in use: largest magnitude / 448 in FP8. Scales that are no normal numbers are left out. Layers
+    whose weights have one scale each are named too. ``activations`` is there only where they are in INT16. ``build``
+    has the facts that the engine is built with, for the commands that the page shows.
+    """
+    layers = {
+        layer.name: str(kept.get(layer.name, network.low.precision)) for layer in network.layers if layer.roundings
+    }
+    low = {} if network.low is INT8 else {"low": str(network.low.precision)}
+    low |= {"activations": "int16"} if network.low.wide else {}
+    least = np.finfo(np.float32).tiny
+    scale = partial(scale_in, network.low if network.low.level is not None else INT8)
+    usable = {name: float(scale(scales[name])) for name in network.rounded_activations if name in scales}
+    usable = {name: scale for name, scale in usable.items() if math.isfinite(scale) and scale >= least}
+    of_activations = {"scales": usable} if usable else {}
+    one_scale = [network.layers[k].name for k in sorted(network.one_scale) if network.layers[k].has_weight]
+    of_weights = {"one_scale": one_scale} if one_scale else {}
+    plan = {"model": network.source, **low, "high": str(high), "layers": layers, **of_activations, **of_weights}
+    plan |= {BUILD: build.to_json()}
+    return json.dumps(plan, indent=1) + "\n"
+
+
+def modelopt_list(kept: list[str]) -> str:
+    """Returns ``nodes_to_exclude`` for ModelOpt's ``quantize`` and for its AutoCast, which take patterns, not names.
+
+    A pattern may match at the beginning of a name only. It ends with ``$`` so that ``conv1`` does not match ``conv10``.
+    """
+    return json.dumps({"nodes_to_exclude": [f"^{re.escape(name)}$" for name in kept]}, indent=1) + "\n"
+
+
+def polygraphy_script(weak: WeakPlan, named: list[str]) -> str:
+    """Returns a script for Polygraphy's ``--trt-network-postprocess-script``, with ``--precision-constraints obey``.
+
+    Args:
+        weak: the plan under weak typing.
+        named: the layers that the plan leaves high. The script fails if TensorRT's network lacks one of them, or any
+            constrained layer if the constraints name TensorRT's own layers.
+    """
+    constraints = [
+        (each.layer, _trt_type(each.precision), [_trt_type(kind) for kind in each.outputs]) for each in weak.constraints
+    ]
+    required = [each.layer for each in weak.constraints if weak.parser or each.layer in named]
+    return _POSTPROCESS.substitute(constraints=_python_list(constraints), required=_python_list(required))
+
+
+def _python_list(items: Sequence[object]) -> str:
+    return "".join(["[", *(f"\n    {item!r}," for item in items), "\n]"])
+
+
+def _trt_type(kind: Precision | str | None) -> str | None:
+    return TRT_TYPES.get(kind) if isinstance(kind, Precision) else None
+
+
+def readme(network: Network, weak: WeakPlan, refused: list[str], build: Build) -> str:
+    """Returns the recipe's README: the purpose of each file, and the commands for the target alone."""
+    low = network.low
+    name, title = network_file(low.precision), low.title
+    commands = recipe_commands("", build, name)
+    pairs = "Casts" if low.precision in FLOAT_TYPES else "Q/DQ pairs"
+    alone = network.has_pairs or low is FP8
+    rows = [f"| `{name}` | the network with {pairs}: its graph says what is rounded |"]
+    if not alone:
+        made = f"what was measured, in floats, made of `{_in_table(network.source)}`"
+        rows.append(f"| `{FLOAT_NETWORK}` | {made}{': the next files are for it' if build.weak else ''} |")
+    if build.weak:
+        rows.append(f"| `{TRTEXEC}` | weak typing: trtexec's flags |")
+        rows.append(f"| `{POLYGRAPHY}` | weak typing: the same constraints for Polygraphy |")
+    if build.weak and low.needs_ranges:
+        rows.append(f"| `{CACHE}` | the scales for {build.target.title} |")
+    rows.append(f"| `{MODELOPT}` | the layers for ModelOpt to leave alone: `{_modelopt(low.precision)}` |")
+    rows.append(f"| `{PLAN}` | the precision of every layer that {title} would round |")
+    rows.append(_row_of_annotated(QDQ_NETWORK if alone else FLOAT_NETWORK))
+    parts = [
+        f"# Recipe\n\nFor {build.target.title} ({build.target.why}); `--trt-version` names another one. The commands "
+        "are for this folder.",
+        "\n".join(["| file | use |", "| --- | --- |", *rows]),
+        f"## {'Strong typing' if build.target.strong else f'The network with {pairs}'}",
+        _about_building(commands[name], build),
+    ]
+    if network.has_pairs or low is FP8:
+        came = f"`{_in_table(network.source)}` came with Q/DQ pairs" if network.has_pairs else "The network is in FP8"
+        parts.append(
+            f"{came}: TensorRT takes precisions and scales from pairs alone. So there are\n"
+            "no scales apart, and no constraints on layers."
+        )
+    if low.precision not in FLOAT_TYPES:
+        parts.append(f"{_ABOUT_A_REAL_ENGINE}\n\n{_fenced(shlex.join(_checking(name, build)))}")
+    if build.weak:
+        parts.append(_about_weak(weak, refused, build, commands, cached=low.needs_ranges))
+    if low is INT8:
+        parts.append(_ABOUT_ONNX_RUNTIME)
+    return "\n\n".join(parts) + "\n"
+
+
+def _checking(network: str, build: Build) -> list[str]:
+    """Returns the words of the command that asks a real engine what its kernels make of the pairs."""
+    usual = [f"{name}:{'x'.join(map(str, build.shapes[name][1]))}" for name in build.dynamic]
+    shapes = [word for shape in usual for word in ("--shape", shape)]
+    return ["trt-bisect", "check", network, "--engine", "tensorrt-rtx", *shapes]
+
+
+def _about_building(command: str, build: Build) -> str:
+    unsaid = missing(build)
+    text = _fenced(command)
+    if build.dynamic:
+        text += "\n\nThe shapes are those of the data that the recipe was measured on. Give your own for other ones."
+    if unsaid:
+        text += f"\n\nThe command cannot say all that the engine was measured with. It lacks {'; '.join(unsaid)}."
+    return text
+
+
+def _about_weak(weak: WeakPlan, refused: list[str], build: Build, commands: Mapping[str, str], *, cached: bool) -> str:
+    """Returns the section on the files for weak typing."""
+    names = (
+        f"They name the layers of {weak.parser}'s parser, with all constraints of the measured engine."
+        if weak.parser
+        else "They name the nodes of the network. Layers that TensorRT's parser adds to a node are left to TensorRT: "
+        "no TensorRT with weak typing was in use here to name them."
+    )
+    flags = (
+        f"trtexec cannot express this recipe ({'; '.join(refused)}). `{TRTEXEC}` makes it fail and say so."
+        if refused
+        else _fenced(commands[TRTEXEC])
+    )
+    core = build.options.dla
+    dla = f"\n\nPolygraphy builds for DLA core 0; the engine was measured on core {core}." if core else ""
+    cache = f"\n\n{_ABOUT_CACHES}" if cached else ""
+    return f"""## Weak typing
+
+{flags}
+
+With Polygraphy:
+
+{_fenced(commands[POLYGRAPHY])}{dla}
+
+The flags and the script hold the same constraints, a precision and types of outputs for every layer that is not left to
+TensorRT. {names}{cache}"""
+
+
+def _fenced(command: str) -> str:
+    return f"```\n{command}\n```"
+
+
+_ABOUT_CACHES = """TensorRT 10 skips a calibration cache of another version, and then fails with "bound to nullptr"."""
+_ABOUT_A_REAL_ENGINE = """TensorRT-RTX, where it is installed, builds a real engine without a GPU. Its layers tell which
+layers become INT8 kernels, which only round, and where a pair costs a kernel of its own:"""
+
+_ABOUT_ONNX_RUNTIME = f"""To try `{QDQ_NETWORK}` in ONNX Runtime, set
+its session option `session.disable_quant_qdq` to `"1"`. Without it, its INT8 kernels compute other outputs on x86
+processors without VNNI: their 16-bit sums saturate."""
+
+
+def _modelopt(low: Precision) -> str:
+    """The command of ModelOpt that takes the list."""
+    if low in FLOAT_TYPES:
+        return f"python -m modelopt.onnx.autocast --low_precision_type {low} --nodes_to_exclude ..."
+    return f"python -m modelopt.onnx.quantization --quantize_mode {low} --nodes_to_exclude ..."
+
+
+def _row_of_annotated(file_of_weights: str) -> str:
+    what = "to look at in Netron: drop, culprit, scales and precision stand on each node; made by `run`"
+    return f"| `{ANNOTATED}` | {what}. Its weights are those in `{file_of_weights}` |"
+
+
+def _in_table(text: str) -> str:
+    return text.replace("|", "\\|")

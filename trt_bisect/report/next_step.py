@@ -1,0 +1,120 @@
+"""The step to go on with after a run: the cheapest that is not yet done, from the data to the engine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trt_bisect.analyzer.doubts import CONSTANT, UNSEEN
+from trt_bisect.calibration.candidates import CANDIDATES
+from trt_bisect.recipe.commands import Command, Setting, calibrating, recovering, running, using_recipe
+from trt_bisect.report.advice import CALIBRATOR, Tried
+from trt_bisect.report.figure_text import figure_text
+from trt_bisect.report.model import Report
+from trt_bisect.report.summary import TOO_DEAR
+from trt_bisect.report.verdict import UNMEASURED
+from trt_bisect.support.figures import counted, percent
+
+DATA, WHOLE, INPUTS = "data", "whole network", "more inputs"
+CHEAPER, DOUBT, GO_ON = "cheaper", "doubt", "go on"
+SEARCH, RECIPE, BUILD = "search", "recipe", "build"
+"""The kinds of steps, in the order in which they are taken."""
+_OF_DOUBTS = {CONSTANT: DATA, UNSEEN: INPUTS}
+"""The steps that doubts ask for; the other kinds ask for a look."""
+_FIRST = {
+    DATA: "repair the data, as the lines above say, then run again",
+    WHOLE: "give ONNX Runtime the operators that it lacks (--ort-ops), or accept the part (--accept)",
+    INPUTS: "give more inputs of other kinds, then run again",
+    DOUBT: "look at what is doubted, and accept the plan if it is good enough",
+}
+"""The steps before any plan can be trusted."""
+
+
+@dataclass(frozen=True)
+class NextStep:
+    """A step to go on with.
+
+    Attributes:
+        kind: one of the words above.
+        what: an imperative clause.
+        command: the command that does it, or that follows it.
+    """
+
+    kind: str
+    what: str
+    command: str
+
+
+def next_step(report: Report, setting: Setting, *, accept: bool) -> NextStep | None:
+    """Returns the step to go on with; None if nothing was measured.
+
+    Args:
+        report: with its explanation, if there is one.
+        setting: the run, for the commands.
+        accept: the user takes a doubted plan as it is.
+    """
+    if report.verdict == UNMEASURED:
+        return None
+    kind = "" if accept else _before_trust(report)
+    cheaper = _cheaper(report, setting) if kind in ("", DOUBT) else None
+    if cheaper is not None:
+        return cheaper
+    if kind:
+        return NextStep(kind, _FIRST[kind], running(setting, {"--accept": ()} if kind == DOUBT else {}).text)
+    if report.stopped and not report.recipe["meets"]:
+        return NextStep(GO_ON, "go on with the same command", report.command)
+    if not report.recipe["meets"]:
+        return NextStep(SEARCH, "search on: no plan that was tried meets the threshold", recovering(setting).text)
+    if report.answer is not None and report.answer.cost > TOO_DEAR:
+        most = f"for at most {percent(TOO_DEAR)} % of {report.low.upper()}'s gain in speed"
+        return NextStep(SEARCH, f"search the most accurate plan {most}", recovering(setting).text)
+    high, command = len(report.recipe["high"]), using_recipe(setting, report.typing).text
+    if not high:
+        return NextStep(BUILD, f"build full {report.low.upper()}", command)
+    return NextStep(RECIPE, f"build the recipe, which keeps {counted(high, 'layer')} high", command)
+
+
+def _before_trust(report: Report) -> str:
+    """The step before any plan can be trusted: the first in order of what speaks against the data or the plan."""
+    asked = {_OF_DOUBTS.get(kind, DOUBT) for kind in (report.answer.doubt_kinds if report.answer else ())}
+    asked |= {DATA} if report.inputs.get("warnings") else set()
+    asked |= {WHOLE} if report.inputs.get("part") else set()
+    return next((kind for kind in _FIRST if kind in asked), "")
+
+
+def _cheaper(report: Report, setting: Setting) -> NextStep | None:
+    """The best remedy that was measured to cost less than the recipe; None without one."""
+    least = report.answer.cost if report.answer and report.recipe["meets"] else float("inf")
+    calibrators = {str(each): each for each in CANDIDATES}
+    known = [
+        Tried((), CALIBRATOR, row.calibrator, row.similarity, None, True, calibrators[row.calibrator])
+        for row in (report.answer.free_ranges if report.answer and report.recipe["high"] else ())
+        if row.calibrator in calibrators
+    ]
+    known += [
+        each
+        for each in (report.explanation.tried if report.explanation else ())
+        if each.meets and (each.culprits or each.high or each.calibrator is None or known)
+    ]
+    by_cost = sorted((each for each in known if each.cost < least), key=lambda each: each.cost)
+    for best in by_cost:
+        command = _command_of(best, report, setting)
+        if command is not None:
+            left = (
+                f"with {counted(best.high, 'layer')} high" if best.high else "with no layer high, at no cost in speed"
+            )
+            figure = figure_text(report.metric, best.similarity)
+            return NextStep(CHEAPER, f"take {best.what}: {figure} {left}", command.text)
+    return None
+
+
+def _command_of(tried: Tried, report: Report, setting: Setting) -> Command | None:
+    commands = [
+        remedy.commands[0]
+        for advice in report.advice
+        for remedy in advice.remedies
+        if remedy.tried == tried and remedy.commands
+    ]
+    if commands:
+        return commands[0]
+    whole = tried.calibrator is not None and not tried.culprits
+    return calibrating(setting, tried.calibrator)[0] if whole and tried.calibrator else None

@@ -1,0 +1,195 @@
+"""Comparison of the precisions that plans requested with those that engines ran."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from trt_bisect.builder.base import IN_REGION, ON_DLA, UNPROVEN
+from trt_bisect.evaluator.speed import Latencies
+from trt_bisect.evaluator.trial import Trial
+from trt_bisect.evaluator.trial_key import TrialKey
+from trt_bisect.model.layers import Layer
+from trt_bisect.model.network import Network
+from trt_bisect.precision import PrecisionPlan
+from trt_bisect.report.layer_row import LayerRow
+from trt_bisect.support.figures import listed
+
+NAMED = 5
+_NOT_TOLD = ""
+_QDQ = "With explicit Q/DQ the graph settles it: build recipe/network.qdq.onnx, or use '--typing strong' (from 10 on)."
+_PRODUCTS = frozenset({"MatMul", "Gemm"})
+_WHY_UNPROVEN = {
+    IN_REGION: "the engine compiled them with others into one region, in which TensorRT may ignore what was asked for",
+    ON_DLA: "they ran on the DLA, in INT8 or FP16",
+    _NOT_TOLD: "the engine does not report them, or fused them with layers of another precision",
+}
+
+
+def disobeyed(network: Network, trial: Trial) -> dict[int, tuple[str, str]]:
+    """Returns, by layer index, the requested precision and the one that ran, where they differ.
+
+    It makes no difference which engines the plan was measured on. Layers of ``unproven`` are not among them.
+    """
+    asked = _plan_of(trial).precisions
+    return {
+        k: (str(asked[k]), trial.ran[k])
+        for k in network.quantizable
+        if k in trial.ran and trial.ran[k] not in UNPROVEN and trial.ran[k] != str(asked[k])
+    }
+
+
+def unproven(network: Network, trial: Trial) -> dict[int, str]:
+    """Returns, by layer index, one of ``UNPROVEN`` or an empty text for layers whose precision a trial does not show.
+
+    None of a trial of which nothing is known: it failed, or its engine says nothing at all.
+    """
+    if not trial.ran:
+        return {}
+    ran = {k: trial.ran.get(k, _NOT_TOLD) for k in network.quantizable}
+    return {k: said for k, said in ran.items() if said in _WHY_UNPROVEN}
+
+
+def obedience_doubts(layers: Mapping[int, Layer | LayerRow], trial: Trial) -> tuple[str, ...]:
+    """Returns the doubt on a pass whose engine ran low layers in something else, or tells of none; empty without it.
+
+    A layer that is fused so that the engine does not tell of it is not enough for a doubt, nor is one on the DLA.
+
+    Args:
+        layers: the quantizable layers by index.
+        trial: of the plan, on a whole engine.
+    """
+    if trial.failed:
+        return ()
+    low = str(_plan_of(trial).low)
+    asked = _plan_of(trial).lowered & layers.keys()
+    told = {k: trial.ran[k] for k in sorted(asked) if k in trial.ran}
+    other = {k: ran for k, ran in told.items() if ran not in (low, ON_DLA)}
+    if not asked or (told and not other):
+        return ()
+    if not told:
+        return (
+            f"The engine tells of no layer in which precision it ran: it is not known how many of the {len(asked)} "
+            f"layers ran in {low.upper()}. {_QDQ}",
+        )
+    where = [
+        f"{_names(layers, [k for k, ran in other.items() if ran == one])} "
+        f"ran in {'a region whose precision is not told' if one == IN_REGION else one.upper()}"
+        for one in dict.fromkeys(other.values())
+    ]
+    matmuls = sum(layers[k].op_type in _PRODUCTS for k in other)
+    why = "TensorRT takes what is faster: '--force-int8' forbids it." if low == "int8" else ""
+    if 2 * matmuls > len(other):
+        why = "With weak typing TensorRT runs a transformer's MatMuls in float (NVIDIA/TensorRT issues 2441 and 2658)."
+    return (" ".join(filter(None, (f"{ran_low(layers, trial)}: {'; '.join(where)}.", why, _QDQ))),)
+
+
+def ran_low(layers: Mapping[int, Layer | LayerRow], trial: Trial) -> str:
+    """Returns the number of low layers that the engine says it ran so, such as ``7 of 9 layers ran in INT8``."""
+    low = str(_plan_of(trial).low)
+    asked = _plan_of(trial).lowered & layers.keys()
+    return f"{sum(trial.ran.get(k) == low for k in asked)} of {len(asked)} layers ran in {low.upper()}"
+
+
+def float_kernel_notes(network: Network, full: Trial, restored: Trial, latencies: Latencies | None) -> list[str]:
+    """Returns a note on the layers whose inputs are rounded to the low precision, and which compute in float.
+
+    TensorRT fuses their Q/DQ pairs into a float kernel: the accuracy is that of the low precision, the speed is not.
+
+    Args:
+        network: the network.
+        full: the trial of all low.
+        restored: the trial of the recipe.
+        latencies: of these plans, with what each layer computed in; None without a GPU.
+    """
+    low, trials = str(network.low.precision), {"recipe": restored, "int8": full}
+    notes = []
+    for name, trial in {trials[name].plan: (name, trials[name]) for name in trials}.values():
+        timed = (latencies or {}).get(name)
+        computed = {} if timed is None else timed.computed
+        rounded = [k for k in network.quantizable if trial.ran.get(k) == low]
+        others = {k: computed.get(network.layers[k].name, low) for k in rounded}
+        floats = [k for k, own in others.items() if own not in (low, *UNPROVEN)]
+        if floats:
+            plan = "the recipe" if name == "recipe" else f"full {network.low.title}"
+            kinds = " and ".join(sorted({others[k].upper() for k in floats}))
+            notes.append(
+                f"in {plan}, kernels in {kinds} compute {len(floats)} of {len(rounded)} layers, which round like "
+                f"{network.low.title} without a gain in speed: {_names(network.layers, floats)}"
+            )
+    return notes
+
+
+def _plan_of(trial: Trial) -> PrecisionPlan:
+    return PrecisionPlan.from_key(TrialKey.from_text(trial.plan).plan)
+
+
+def obedience_notes(network: Network, trials: Iterable[Trial], deciding: Mapping[int, Trial | None]) -> list[str]:
+    """Returns the notes on trials whose precisions were not obeyed, or may not have been; empty if there are none.
+
+    Args:
+        network: the network.
+        trials: all trials of the run.
+        deciding: for each culprit, the trial that shows it to be one.
+    """
+    tried = [trial for trial in trials if trial.ran and TrialKey.from_text(trial.plan).has_plan]
+    notes = [*_disobeyed_notes(network, tried), *_unproven_notes(network, tried)]
+    for culprit, trial in deciding.items():
+        notes += [] if trial is None else _deciding_notes(network, culprit, trial)
+    return notes
+
+
+def dla_notes(network: Network, full: Trial) -> list[str]:
+    """Returns a note on the layers that the DLA took in full INT8, and on those that fell back to the GPU.
+
+    Empty if it took none, or if the engine has no DLA.
+    """
+    took = [k for k in network.quantizable if full.ran.get(k) == ON_DLA]
+    fell_back = [k for k in network.quantizable if k in full.ran and full.ran[k] != ON_DLA]
+    if not took:
+        return []
+    rest = f"; {_names(network.layers, fell_back)} ran on the GPU" if fell_back else ""
+    return [f"in full INT8 the DLA took {len(took)} of {len(network.quantizable)} layers that can be in INT8{rest}"]
+
+
+def _disobeyed_notes(network: Network, tried: Sequence[Trial]) -> list[str]:
+    counted = Counter((k, *change) for trial in tried for k, change in disobeyed(network, trial).items())
+    if not counted:
+        return []
+    named = [
+        f"'{network.layers[k].name}' was asked for {asked} and ran in {ran} ({count} of {len(tried)} trials)"
+        for (k, asked, ran), count in counted.most_common(NAMED)
+    ]
+    more = f", and {len(counted) - NAMED} more" if len(counted) > NAMED else ""
+    return [f"the engine did not obey every precision: {'; '.join(named)}{more}"]
+
+
+def _unproven_notes(network: Network, tried: Sequence[Trial]) -> list[str]:
+    """Returns a note for each reason why the precision of layers is unproven, with the layers."""
+    notes = []
+    found = [unproven(network, trial) for trial in tried]
+    for said, why in _WHY_UNPROVEN.items():
+        layers = sorted({k for of_trial in found for k, one in of_trial.items() if one == said})
+        count = sum(said in of_trial.values() for of_trial in found)
+        if layers:
+            names = _names(network.layers, layers)
+            notes.append(f"in {count} of {len(tried)} trials it is unproven in which precision {names} ran: {why}")
+    return notes
+
+
+def _deciding_notes(network: Network, culprit: int, trial: Trial) -> list[str]:
+    name, found, unknown = network.layers[culprit].name, disobeyed(network, trial), unproven(network, trial)
+    notes = []
+    if found:
+        others = ", ".join(f"'{network.layers[k].name}' in {ran}" for k, (_, ran) in list(found.items())[:NAMED])
+        notes.append(
+            f"the engine did not obey the trial that makes '{name}' a culprit: it ran "
+            f"{others}; '--force-int8' or strong typing is stricter"
+        )
+    if culprit in unknown:
+        notes.append(f"that '{name}' ran in INT8 in the trial that makes it a culprit is unproven")
+    return notes
+
+
+def _names(known: Mapping[int, Layer | LayerRow] | Sequence[Layer], layers: Collection[int]) -> str:
+    return listed([known[k].name for k in layers], NAMED)

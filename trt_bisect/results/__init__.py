@@ -1,1 +1,0 @@
-"""The results of every command as frozen dataclasses, and their files."""

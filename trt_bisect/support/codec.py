@@ -1,0 +1,63 @@
+"""JSON of results: msgspec writes, reads and checks dataclasses by the types of their fields."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from trt_bisect.support.files import write_whole
+
+Kind = TypeVar("Kind")
+Malformed = msgspec.DecodeError
+"""Raised for JSON that is damaged, or that is not of the type asked for; the text names the path of the wrong field."""
+
+
+def _plain(value: Any) -> Any:
+    """Returns a NumPy scalar as a Python number, and a path as text."""
+    return str(value) if isinstance(value, Path) else value.item()
+
+
+_ENCODER = msgspec.json.Encoder(enc_hook=_plain)
+encode = _ENCODER.encode
+"""Returns a dataclass, or containers of them, as compact JSON: floats that are not finite are null."""
+
+
+def encode_lines(record: Any) -> bytes:
+    """Returns a dataclass as JSON with a line for each field, and for each element of a field that is a tuple."""
+    lines = []
+    for field in fields(record):
+        value = getattr(record, field.name)
+        text = encode(value)
+        if isinstance(value, (list, tuple)) and value:
+            text = b"[\n  " + b",\n  ".join(map(encode, value)) + b"\n ]"
+        lines.append(b' "%s": %s' % (field.name.encode(), text))
+    return b"{\n" + b",\n".join(lines) + b"\n}\n"
+
+
+def decode(kind: type[Kind], text: bytes | str) -> Kind:
+    """Returns the value of JSON. Fields that ``kind`` does not have are left out.
+
+    Raises:
+        Malformed: the text is no JSON, or a field is missing or of another type.
+    """
+    return msgspec.json.decode(text, type=kind)
+
+
+def read(kind: type[Kind], path: Path) -> Kind | None:
+    """Returns the value of a JSON file; None if the file cannot be read or is malformed."""
+    try:
+        return decode(kind, path.read_bytes())
+    except (OSError, Malformed, RecursionError):
+        return None
+
+
+def write(path: Path, record: Any) -> None:
+    """Writes a dataclass as JSON, in lines.
+
+    Raises:
+        BadInput: the file cannot be written.
+    """
+    write_whole(path, encode_lines(record))
