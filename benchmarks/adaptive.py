@@ -20,7 +20,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -181,22 +180,24 @@ def study(folders: Sequence[Path], console: Console) -> None:
 
 def _curves(folder: Path) -> Iterator[tuple[str, np.ndarray]]:
     """Yields the curves without suspects kept high, in cosine and SQNR, that the journal of a run holds in full."""
+    from trt_bisect.analyzer.judge import Rule
     from trt_bisect.analyzer.metrics import find_metric
     from trt_bisect.evaluator.trial import of_a_pass
-    from trt_bisect.evaluator.trial_key import TrialKey
-    from trt_bisect.report.manifest import RunManifest
+    from trt_bisect.evaluator.trial_key import WHOLE, TrialKey
+    from trt_bisect.report.model import Report
     from trt_bisect.runs.journal import records_of, trial_of
 
-    manifest = RunManifest.from_json(json.loads((folder / "run.json").read_text()))
+    report = Report.load(folder)
     trials: dict[str, dict[str, Any]] = {}
     for record in records_of((folder / "journal.jsonl").read_bytes().splitlines()):
         trial = trial_of(record)
         if trial is not None:
             trials.setdefault(record["run"], {})[trial.plan] = trial
-    question = manifest.question
-    keys = [TrialKey(question.prefix(k).key(), manifest.measured_in) for k in (-1, *question.quantizable)]
+    movable = tuple(row.index for row in report.layers if row.quantizable and not row.fixed)
+    question = Question(len(report.layers), movable, report.budget or 0.0, (report.budget or 0.0) * report.share)
+    keys = [TrialKey(question.prefix(k).key(), WHOLE) for k in (-1, *question.quantizable)]
     for (run, found), metric in itertools.product(trials.items(), ("cosine", "sqnr")):
-        rule = replace(manifest.rule, metric=find_metric(metric))
+        rule = Rule(find_metric(metric), report.threshold, report.share)
         of_boundaries = [of_a_pass(found, key) for key in keys]
         if all(of_boundaries):
             losses = np.array([rule.loss(trial) for trial in of_boundaries if trial], float)

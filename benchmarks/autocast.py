@@ -90,7 +90,7 @@ def main() -> None:
             network, inputs=str(data), low="fp16", engine="onnxruntime", history="none", explain="none",
             output=str(network.parent / "run"),
         )  # fmt: skip
-        rows[name] = {"recipe": {"kept": list(report.recipe["high"]), "cosine": report.similarity["recipe"]}}
+        rows[name] = {"recipe": {"kept": list(report.recipe.high), "cosine": report.similarity.recipe}}
         first = network.parent / "first.npz"
         np.savez(first, x=np.load(data)["x"][0])
         excluded = json.loads((network.parent / "run/recipe/modelopt_nodes_to_exclude.json").read_text())

@@ -86,7 +86,7 @@ def _fill(year: Path, template: Path, nights: int, networks: int, layers: int) -
                     replace(row, index=k, name=f"/backbone/stage{k // 9}/block{k % 9}/conv/Conv", similarity=0.99)
                     for k in range(layers)
                 )
-                similarity = {"int8": 0.97 + 0.01 * random.random(), "recipe": 0.99}
+                similarity: ByPlan[float | None] = ByPlan(0.97 + 0.01 * random.random(), 0.99)
                 invented = replace(report.report, layers=rows, similarity=similarity, model=f"network{network}.onnx")
                 trials = tuple(
                     replace(

@@ -101,7 +101,7 @@ def _rows(subject: TrialSpec, more: float, peers: Sequence[str], timeout: float)
     wishes["engine"] = "onnxruntime"
     began = time.perf_counter()
     report = trt_bisect.run(network, ranges, subject.feeds, **wishes)
-    rows = [row("run", report.recipe["high"], time.perf_counter() - began)]
+    rows = [row("run", report.recipe.high, time.perf_counter() - began)]
     for peer in peers:
         found = run_peer(peer, subject.network, subject.data, timeout)
         ranking = [name for name in found.get("ranking", ()) if name in index]  # type: ignore[attr-defined]

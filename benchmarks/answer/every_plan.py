@@ -107,7 +107,7 @@ def by_run(small: Small) -> Search:
         data = {"x": small.calibration}, {"x": small.inputs}
         report = trt_bisect.run(network, *data, engine="onnxruntime", progress=Silent(), **wishes)
         unit = {network.layers[layers[0]].name: u for u, layers in enumerate(space.units)}
-        return frozenset(unit[name] for name in report.recipe["high"])
+        return frozenset(unit[name] for name in report.recipe.high)
 
     return search
 

@@ -138,7 +138,7 @@ def row(case: Case, threshold: float, margin: float | None = None) -> dict[str, 
     found: dict[str, Any] = {"network": case.name, "threshold": threshold, "seconds": seconds}
     found |= {"processor": processor}
     found |= _recipe_cost(case, folder / "recipe")
-    found |= {"similarity": dict(report.similarity), "plans": report.plans, "inferences": report.inferences}
+    found |= {"similarity": dict(report.similarity.items()), "plans": report.plans, "inferences": report.inferences}
     found |= {"culprits": list(report.culprits)}
     for part, data in (("given", case.given), ("unseen", case.unseen)):
         if data:

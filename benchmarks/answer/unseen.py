@@ -54,7 +54,7 @@ def _rows(small: Small, folder: Path) -> Iterable[dict[str, Any]]:
     onnx.save(small.model, path)
     for seed, (name, count) in enumerate(data.items()):
         np.savez(folder / f"{name}.npz", x=samples(small.model, count, 500 + seed))
-    full = _run(path, 0.01, 0.0, FEW, folder).similarity["int8"]
+    full = _run(path, 0.01, 0.0, FEW, folder).similarity.int8
     assert full is not None
     budget = SHARE * (1.0 - full)
     for inputs, margin in WAYS:

@@ -10,6 +10,7 @@ import pytest
 
 import trt_bisect
 from tests.support import networks
+from tests.support.records import texts
 from trt_bisect import BadInput, similarity
 from trt_bisect.analyzer.classes import LOGITS, OWN, SHARES, Classes, find_classes
 from trt_bisect.cli import main
@@ -170,10 +171,10 @@ def test_a_run_judges_pixels_by_their_classes(segmenting, tmp_path):
     reference = outputs_of(path, data["x"])
     restored = outputs_of(tmp_path / "run" / "recipe" / "network.qdq.onnx", data["x"])
     agreement = [np.mean(r.argmax(1) == o.argmax(1)) for r, o in zip(reference, restored, strict=True)]
-    assert report.by_input["recipe"]["values"] == pytest.approx(agreement, abs=0.02)
-    assert report.similarity["recipe"] == min(report.by_input["recipe"]["values"])
-    assert report.similarity["int8"] < 0.9
-    assert any("axis 1" in note for note in report.notes)
+    assert report.by_input.recipe.values == pytest.approx(agreement, abs=0.02)
+    assert report.similarity.recipe == min(report.by_input.recipe.values)
+    assert report.similarity.int8 < 0.9
+    assert any("axis 1" in note for note in texts(report.notes))
 
 
 def test_an_axis_that_is_not_there_is_refused_before_anything_is_measured(segmenting, tmp_path, monkeypatch, capsys):
@@ -194,7 +195,7 @@ def test_another_axis_takes_no_figures_of_the_first(segmenting, tmp_path):
     first = trt_bisect.run(path, data, data, output=tmp_path / "run", **keywords)
     second = trt_bisect.run(path, data, data, output=tmp_path / "run", class_axis=-1, **keywords)
     assert first.fingerprint != second.fingerprint
-    assert first.similarity["int8"] != second.similarity["int8"]
+    assert first.similarity.int8 != second.similarity.int8
 
 
 def test_a_suite_may_give_the_axis(segmenting, tmp_path):

@@ -10,6 +10,7 @@ from onnx import helper
 
 import trt_bisect
 from tests.support import networks
+from tests.support.records import texts
 from trt_bisect import BadInput, find_metric, similarity
 from trt_bisect.analyzer.doubts import sqnr_disagreement
 from trt_bisect.analyzer.judge import compare_arrays, make_rule, nonfinite_in_reference
@@ -181,7 +182,7 @@ def test_nan_in_one_output_of_the_reference_does_not_poison_the_others(tmp_path)
         outputs=["y"],
     )
     assert report.culprits == ("conv1",)
-    assert any("FP32 reference itself" in note and "'bad'" in note for note in report.notes)
+    assert any("FP32 reference itself" in note and "'bad'" in note for note in texts(report.notes))
 
 
 def test_a_reference_of_nothing_but_nan_measures_nothing(tmp_path):
@@ -242,7 +243,7 @@ def test_a_mask_is_named_and_its_reader_stays_high(tmp_path):
     row = next(row for row in report.layers if row.name == "masked")
     assert not row.quantizable
     assert "mask" in row.why_not
-    assert "mask" in report.ranges["unusable"]
-    assert any("'masked'" in note for note in report.notes)
+    assert "mask" in report.ranges.unusable
+    assert any("'masked'" in note for note in texts(report.notes))
     wrecked = trt_bisect.run(path, data, engine="onnxruntime", calibrator="minmax", keep_mask_ranges=True)
     assert next(row for row in wrecked.layers if row.name == "masked").quantizable

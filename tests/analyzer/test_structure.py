@@ -88,7 +88,7 @@ def test_the_pairs_that_a_recipe_writes_are_as_they_should_be(name, tmp_path):
     report = trt_bisect.run(path, networks.samples(model, 2), **how)
     report.save(tmp_path / "run")
     checked = trt_bisect.check(tmp_path / "run/recipe/network.qdq.onnx")
-    high = set(report.recipe["high"])
+    high = set(report.recipe.high)
     assert checked.pairs > 0
     assert [finding for finding in checked.findings if finding.layer not in high] == []
 

@@ -11,6 +11,7 @@ import pytest
 
 import trt_bisect
 from tests.support import networks
+from tests.support.records import texts
 from trt_bisect.analyzer.metrics import find_metric
 from trt_bisect.analyzer.user_code import code_digest, is_reusable
 
@@ -80,8 +81,8 @@ def test_a_closure_over_another_constant_takes_no_figure_of_the_first(planted, t
     """Three times the factor is three times the error, to the last bit but rounding."""
     first = run(planted, tmp_path / "run", scaled(1.0))
     second = run(planted, tmp_path / "run", scaled(3.0))
-    assert first.similarity["int8"] > 0.05
-    assert second.similarity["int8"] == pytest.approx(3.0 * first.similarity["int8"], rel=1e-12)
+    assert first.similarity.int8 > 0.05
+    assert second.similarity.int8 == pytest.approx(3.0 * first.similarity.int8, rel=1e-12)
 
 
 def test_the_same_function_goes_on_though_it_has_functions_in_it(planted, tmp_path):
@@ -108,7 +109,7 @@ def test_a_metric_by_name_and_then_by_object_has_figures_both_times(planted, tmp
 
     given = run(planted, tmp_path / "run", load_function(f"{script}:worst", "metric"))
     assert given.metric == "worst"
-    assert given.similarity["int8"] == named.similarity["int8"] > 0.05
+    assert given.similarity.int8 == named.similarity.int8 > 0.05
 
 
 def test_what_cannot_be_seen_is_measured_anew_and_said(planted, tmp_path):
@@ -122,7 +123,7 @@ def test_what_cannot_be_seen_is_measured_anew_and_said(planted, tmp_path):
         measured = trials(tmp_path / "run")
         again = run(planted, tmp_path / "run", error)
     assert trials(tmp_path / "run") == 2 * measured
-    assert any("'error'" in note and "anew" in note for note in again.notes)
+    assert any("'error'" in note and "anew" in note for note in texts(again.notes))
 
 
 DIFFERENT = {
@@ -203,6 +204,6 @@ def test_an_accuracy_over_another_constant_is_measured_anew(planted, tmp_path):
             output=tmp_path / "run",
             history="none",
         )
-        return found.measured["int8"]
+        return found.measured.int8
 
     assert [recovered(0.5), recovered(0.75)] == [0.5, 0.75]

@@ -221,9 +221,9 @@ def test_the_worst_is_the_one_that_a_run_takes(lenet, tmp_path):
     report = trt_bisect.worst(model, calibration=data, keep=3, output=tmp_path / "w", **common)
     options = {**common, "curve": "culprits", "explain": "none", "holdout": 0.0}
     run = trt_bisect.run(model, data, samples=3, **options)
-    assert list(report.places) == run.inputs["places"]
+    assert list(report.places) == run.inputs.places
     again = trt_bisect.run(model, data, tmp_path / "w/worst.npz", **options)
-    assert again.inputs["judged"] == 3
+    assert again.inputs.judged == 3
     assert again.similarity == pytest.approx(run.similarity, rel=1e-6)
 
 
@@ -372,7 +372,7 @@ def test_worst_inputs_are_kept_for_one_typing_version_and_precision(monkeypatch,
         before = len(calls)
         less = {"strategy": "bisect", "calibrator": "minmax", "explain": "none"}
         report = trt_bisect.run(*arguments, **less, output=tmp_path / "run", **options)
-        return len(calls) - before, report.inputs["similarities"]
+        return len(calls) - before, report.inputs.similarities
 
     monkeypatch.setattr("trt_bisect.jobs.preparation.choose_engine", lambda _: "foreign")
     monkeypatch.setattr("trt_bisect.jobs.preparation.choose_typing", lambda *_: "weak")

@@ -7,6 +7,7 @@ import pytest
 
 import trt_bisect
 from tests.support import networks, wording
+from tests.support.records import record_of, report_from, texts
 from trt_bisect.builder.base import MEASURED, BuildOptions
 from trt_bisect.builder.engine_pieces import EnginePieces
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
@@ -114,10 +115,10 @@ def test_culprits_found_in_pieces_are_confirmed_on_whole_engines(foreign, tmp_pa
     (row,) = [row for row in report.layers if row.culprit]
     assert row.whole["without"] > 20.0 > row.whole["with"]
     assert row.similarity == pytest.approx(row.whole["with"], rel=0.05)
-    assert "confirmed" not in " ".join(report.notes)
-    assert report.similarity["recipe"] > 20.0
+    assert "confirmed" not in " ".join(texts(report.notes))
+    assert report.similarity.recipe > 20.0
     assert "without=" in report.to_csv()
-    assert trt_bisect.Report.from_json(report.to_json()).layers == report.layers
+    assert report_from(record_of(report)).layers == report.layers
     again = foreign(model, tmp_path, strategy="branch", curve=curve, output=tmp_path / "run")
     assert again.layers == report.layers
 
@@ -135,11 +136,11 @@ def test_a_culprit_whose_curve_has_no_whole_engine_is_shown_by_the_engines_that_
 
     report = foreign(model, tmp_path, spoil, strategy="branch")
     assert report.culprits == ("block1.conv2",)
-    assert report.recipe["high"] == ["block1.conv2"]
-    assert report.recipe["meets"]
+    assert report.recipe.high == ["block1.conv2"]
+    assert report.recipe.meets
     row = report.layers[culprit]
     assert (row.outcome, row.message, row.culprit) == ("build failed", NO_TACTIC, True)
-    assert row.taken_back == pytest.approx(report.similarity["int8"])
+    assert row.taken_back == pytest.approx(report.similarity.int8)
     assert row.taken_back < 20.0
     assert row.whole["without"] > 20.0
     assert row.whole["with"] is None

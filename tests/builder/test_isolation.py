@@ -321,7 +321,7 @@ def test_a_run_outlives_a_crash_and_names_the_culprit_all_the_same(monkeypatch, 
     assert rows["pool2"].outcome == "build failed"
     assert "SIGSEGV" in rows["pool2"].message
     assert report.culprits == ("ip2",)
-    assert report.recipe["meets"]
+    assert report.recipe.meets
     assert "SIGSEGV" in (tmp_path / "run/journal.jsonl").read_text()
 
 

@@ -148,7 +148,7 @@ def test_cache_ranges_are_used_to_the_bit(lenet, tmp_path):
         lenet / "lenet.onnx", cache, lenet / "digits.npz", samples=1, engine="onnxruntime", explain="none",
         output=tmp_path / "run", trt_version="8.6.1",
     )  # fmt: skip
-    assert report.ranges["origin"] == "cache deployed.cache"
+    assert report.ranges.origin == "cache deployed.cache"
     written = (tmp_path / "run/recipe/calibration.cache").read_text().splitlines()[1:]
     assert written == [f"{n}: {b}" for n, b in bits.items()]
     model = onnx.load(tmp_path / "run/recipe/network.qdq.onnx")

@@ -13,6 +13,7 @@ from onnx import helper
 import trt_bisect
 from tests.support import networks, wording
 from tests.support.editions import edition
+from tests.support.records import texts
 from trt_bisect.model.quantizer import symmetric
 
 LEAST = float(np.finfo(np.float32).min)
@@ -75,7 +76,7 @@ def test_a_run_that_keeps_a_masks_scale_is_explained_without_pythons_warnings(ma
         report = trt_bisect.run(
             path, data, inputs=data, engine="onnxruntime", calibrator="minmax", keep_mask_ranges=True, explain="full"
         )
-    assert report.explanation is not None, report.notes
+    assert report.explanation is not None, texts(report.notes)
 
 
 @pytest.mark.parametrize("reach", [LEAST, 0.9 * LEAST, -1e30, -1e-30])

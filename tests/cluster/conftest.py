@@ -1,11 +1,9 @@
 from __future__ import annotations
 
-import json
-
 import pytest
 
 import trt_bisect
-from trt_bisect.report.model import Report
+from trt_bisect.report.older import report_of
 
 
 @pytest.fixture(scope="package")
@@ -35,4 +33,4 @@ def folder_here(lenet, tmp_path_factory):
 @pytest.fixture(scope="package")
 def here(folder_here):
     """The report of that run; not to be changed."""
-    return Report.from_json(json.loads((folder_here / "report.json").read_text()))
+    return report_of((folder_here / "report.json").read_text())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 import subprocess
 import sys
@@ -30,7 +29,7 @@ from trt_bisect.evaluator.trial import LOST
 from trt_bisect.evaluator.workers import TrialSpec
 from trt_bisect.model.network import load_network
 from trt_bisect.precision import int8_set
-from trt_bisect.report.model import Report
+from trt_bisect.report.older import report_of
 
 FEEDS = {"x": np.arange(3, dtype=np.float32)}
 
@@ -312,7 +311,7 @@ def test_a_run_on_the_cluster_reports_the_same(lenet, tmp_path, ray_nodes, folde
         trt_bisect.run(**asked, output=here)
     there = tmp_path / "b" / here.name
     elsewhere = trt_bisect.run(**asked, output=there, cluster=ray_nodes.address)
-    assert without_times(elsewhere) == without_times(Report.from_json(json.loads((here / "report.json").read_text())))
+    assert without_times(elsewhere) == without_times(report_of((here / "report.json").read_text()))
     for name in ("recipe/network.qdq.onnx", "recipe/trtexec.flags", "layers.csv"):
         assert (there / name).read_bytes() == (here / name).read_bytes()
     if strategy == "exhaustive":  # a bisection kills the workers of plans that it asked for ahead and does not need

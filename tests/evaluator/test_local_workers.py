@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import trt_bisect
 from tests.support import fake_builders, networks, wording
 from tests.support.editions import edition
+from tests.support.records import record_of
 from tests.support.waiting import is_running, wait_until
 from tests.support.worker_runs import without_times
 from trt_bisect.builder.base import BuildOptions
@@ -279,7 +280,7 @@ def test_branch_says_what_a_cluster_does_for_it(command, lenet, tmp_path):
 @pytest.mark.slow
 def test_the_best_recipe_is_the_same(lenet):
     arguments = (lenet / "lenet_planted.onnx", lenet / "calibration.npz")
-    here, elsewhere = (trt_bisect.recover(*arguments, cluster=cluster).to_json() for cluster in ("", "local:2"))
+    here, elsewhere = (record_of(trt_bisect.recover(*arguments, cluster=cluster)) for cluster in ("", "local:2"))
     for record in (here, elsewhere):
         for counted in ("started", "seconds", "peak_bytes", "plans", "builds", "inferences"):
             record.pop(counted, None)

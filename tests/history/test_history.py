@@ -183,7 +183,7 @@ def test_recover_is_recorded_and_kept_apart(lenet, tmp_path):
     with History(tmp_path / HISTORY) as kept:
         (row,) = kept.past()
         assert (row.strategy, row.exit_code, row.label) == ("recover", 0, "lenet_planted")
-        assert (row.int8, row.recipe) == (found.measured["int8"], found.measured["recipe"])
+        assert (row.int8, row.recipe) == (found.measured.int8, found.measured.recipe)
         assert row.high == tuple(left.layer for left in found.high)
         about = json.loads((tmp_path / "run/journal.jsonl").read_text().splitlines()[0])["about"]
         assert row.made_of == about

@@ -6,7 +6,8 @@ import json
 import shutil
 from pathlib import Path
 
-from trt_bisect import History, Report
+from tests.support.records import record_of, report_from
+from trt_bisect import History
 from trt_bisect.history.store import HISTORY
 from trt_bisect.history.trends import changes
 
@@ -32,9 +33,9 @@ def test_a_report_of_schema_1_is_recorded_and_what_a_newer_one_counts_is_told(fi
 
 def test_a_report_of_schema_1_is_read_as_it_was_written():
     stored = json.loads((OLD / "report.json").read_text())
-    report = Report.from_json(stored)
-    assert (report.schema, report.answer, report.next_command) == (1, None, "")
-    read = report.to_json()
+    report = report_from(stored)
+    assert (report.schema, report.answer, report.next.command) == (1, None, "")
+    read = record_of(report)
     assert {name: read[name] for name in stored if name != "layers"} == {
         name: value for name, value in stored.items() if name != "layers"
     }

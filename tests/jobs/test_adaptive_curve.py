@@ -13,7 +13,7 @@ import trt_bisect
 from tests.support import networks, wording
 from tests.support.progress_doubles import Said
 from trt_bisect.jobs.options.measuring import RunOptions
-from trt_bisect.report.layer_row import NOT_TRIED
+from trt_bisect.report.model import NOT_TRIED
 from trt_bisect.runs.journal import JOURNAL
 
 DEEP = {

@@ -17,6 +17,7 @@ import trt_bisect
 from tests.support import networks, wording
 from tests.support.editions import edition
 from tests.support.planted_answers import MISLEADING, THRESHOLD, every_plan
+from tests.support.records import record_of, report_from, texts
 from trt_bisect.builder import onnxruntime as onnxruntime_builder
 from trt_bisect.calibration.candidates import CANDIDATES
 from trt_bisect.calibration.collect import calibrate
@@ -30,7 +31,7 @@ from trt_bisect.model.network import load_network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.session import CPU, integer_sums_are_exact, make_session
 from trt_bisect.precision import Precision
-from trt_bisect.report.answer import DECIDING, PLAIN
+from trt_bisect.report.model import DECIDING, PLAIN
 
 OFF = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
 HOW = {"engine": "onnxruntime", "explain": "none"}
@@ -67,8 +68,8 @@ def test_culprits_are_those_of_the_smallest_set_of_all_plans(name, strategy, pla
     data = networks.samples(planted.model)
     path = networks.save(planted.model, tmp_path)
     found = trt_bisect.run(path, data, calibrator="minmax", threshold=THRESHOLD, **WAYS[strategy], **HOW)
-    assert set(found.culprits) == set(found.recipe["high"]) == set(right)
-    assert found.recipe["meets"]
+    assert set(found.culprits) == set(found.recipe.high) == set(right)
+    assert found.recipe.meets
     for row in found.layers:
         assert (row.taken_back is not None) == row.culprit
         assert not row.culprit or row.taken_back < THRESHOLD
@@ -99,7 +100,7 @@ def test_layers_are_measured_alone_only_where_a_cheaper_recipe_is_possible(long_
     for threshold, all_measured in ((0.99, False), (0.999, True)):
         found = trt_bisect.run(*long_chain, threshold=threshold, calibrator="minmax", **HOW)
         measured = {row.name: row.gain for row in found.layers if row.gain is not None}
-        assert found.recipe["meets"]
+        assert found.recipe.meets
         assert "conv7" in found.culprits
         assert set(measured) == (
             set(gains) if all_measured else {row.name for row in found.layers if row.culprit or row.suspect}
@@ -152,7 +153,7 @@ def test_the_recipe_holds_on_all_data_in_plain_onnxruntime(two_kinds, tmp_path):
     for level in (ort.GraphOptimizationLevel.ORT_DISABLE_ALL, ort.GraphOptimizationLevel.ORT_ENABLE_ALL):
         each = cosines(path, recipe, data["x"], level)
         assert min(each[place] for place in range(24) if place not in held_out) >= 0.999
-    assert report.by_input["recipe"]["inputs"] == 20
+    assert report.by_input.recipe.inputs == 20
     assert unseen.worst == pytest.approx(min(each[place] for place in held_out), abs=2e-4)
 
 
@@ -178,10 +179,10 @@ def test_ranges_without_a_doubt_come_before_those_in_use(tmp_path):
     path = pooled(tmp_path)
     data = networks.samples(onnx.load(path))
     in_use = trt_bisect.run(path, data, calibrator="entropy", **HOW)
-    assert in_use.similarity["int8"] >= 0.992
+    assert in_use.similarity.int8 >= 0.992
     assert (in_use.exit_code, bool(in_use.answer.doubts)) == (1, True)
     found = trt_bisect.run(path, data, output=tmp_path / "run", **HOW)
-    assert (found.exit_code, found.answer.doubts, found.answer.cost) == (0, (), 0.0)
+    assert (found.exit_code, texts(found.answer.doubts), found.answer.cost) == (0, (), 0.0)
     session = ort.InferenceSession(tmp_path / "run/recipe/network.qdq.onnx", unoptimised(), providers=[CPU])
     exact = ort.InferenceSession(path, providers=[CPU])
     reached, largest = (max(np.abs(s.run(None, {"x": x[None]})[0]).max() for x in data["x"]) for s in (session, exact))
@@ -221,7 +222,7 @@ def test_a_recipe_that_the_default_session_refuses_ends_no_run(tmp_path, monkeyp
         ort.InferenceSession(recipe, providers=[CPU])
     assert report.exit_code == 0
     assert PLAIN not in report.answer.settings
-    assert any(str(refused.value).rstrip(".") in note for note in report.notes)
+    assert any(str(refused.value).rstrip(".") in note for note in texts(report.notes))
     basic = ort.SessionOptions()
     basic.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
     assert ort.InferenceSession(recipe, basic, providers=[CPU])
@@ -233,7 +234,7 @@ def test_inputs_on_which_a_recipe_misses_join_the_judged_ones(two_kinds, tmp_pat
     monkeypatch.setattr(answer_module, "_JUDGED_AT_FIRST", 1)
     monkeypatch.setattr(plans_module, "_JOIN", 1)
     few = trt_bisect.run(path, data, threshold=0.9999, calibrator="minmax", **HOW)
-    assert few.recipe["meets"]
+    assert few.recipe.meets
     assert few.answer.given.holds == few.answer.given.inputs
     monkeypatch.setattr(answer_module, "_JUDGED_AT_FIRST", 100)
     all_judged = trt_bisect.run(path, data, threshold=0.9999, calibrator="minmax", **HOW)
@@ -251,10 +252,10 @@ def test_calibrators_are_compared_and_one_that_suffices_is_the_recipe(tmp_path):
     rows = {row.calibrator: row for row in report.answer.calibrators}
     assert set(rows) == {"entropy", "minmax", "mse", "percentile 99.9", "percentile 99.99", "percentile 99.999"}
     (chosen,) = (name for name, row in rows.items() if row.chosen)
-    assert report.ranges["origin"] == chosen
+    assert report.ranges.origin == chosen
     for name, row in rows.items():
         named = trt_bisect.run(path, data, threshold=0.99, **_named(name), **HOW)
-        assert named.ranges["origin"] == name
+        assert named.ranges.origin == name
         assert (named.exit_code == 0) == row.meets
     assert report.exit_code == (0 if any(row.meets for row in rows.values()) else 1)
 
@@ -267,7 +268,7 @@ def test_of_calibrators_that_suffice_the_best_replaces_one_without_a_margin(thre
     report = trt_bisect.run(path, data, threshold=threshold, output=tmp_path / "run", **HOW)
     rows = {row.calibrator: row for row in report.answer.calibrators}
     assert rows["entropy"].meets
-    assert report.ranges["origin"] == chosen
+    assert report.ranges.origin == chosen
     assert max(rows, key=lambda name: rows[name].similarity) == "percentile 99.99"
     each = cosines(path, tmp_path / "run/recipe/network.qdq.onnx", data["x"], OFF)
     assert min(abs(cosine - rows[chosen].similarity) for cosine in each) < 1e-8
@@ -293,7 +294,7 @@ def test_the_report_of_schema_2_is_read_again(answered):
     report, folder = answered
     record = json.loads((folder / "report.json").read_text())
     assert record["schema"] == 2
-    read = trt_bisect.Report.from_json(record)
+    read = report_from(record)
     assert read.answer == report.answer
     assert [row.gain for row in read.layers] == [row.gain for row in report.layers]
 
@@ -323,7 +324,7 @@ def test_a_pass_that_misses_on_unseen_inputs_is_doubted(tmp_path):
     assert min(cosines(path, recipe, data["x"], OFF)) >= 0.995
     assert max(cosines(path, recipe, loud["x"], OFF)) < 0.995
     assert (found.answer.given.holds, found.answer.unseen.holds) == (4, 0)
-    assert any("2 of 2" in doubt for doubt in found.answer.doubts)
+    assert any("2 of 2" in doubt for doubt in texts(found.answer.doubts))
     assert found.exit_code == 1
     assert trt_bisect.run(path, data, accept=True, **options).exit_code == 0
 
@@ -335,7 +336,7 @@ def test_unseen_inputs_that_are_given_too_do_not_count(tmp_path):
     path = networks.save(model, tmp_path)
     found = trt_bisect.run(path, data, inputs={"x": data["x"][:10]}, calibrator="minmax", **HOW)
     assert (found.answer.given.inputs, found.answer.unseen.inputs) == (22, 3)
-    assert any("2 samples" in note for note in found.notes)
+    assert any("2 samples" in note for note in texts(found.notes))
     all_given = trt_bisect.run(path, data, inputs={"x": data["x"][::-1]}, calibrator="minmax", **HOW)
     assert (all_given.answer.given.inputs, all_given.answer.unseen) == (25, None)
 
@@ -349,10 +350,10 @@ def test_without_a_recipe_the_setting_that_misses_is_named(two_kinds, monkeypatc
 
     monkeypatch.setattr(plans_module.AnswerPlans, "nudged", missed)
     found = trt_bisect.run(path, data, threshold=0.999, calibrator="minmax", **HOW)
-    assert not found.recipe["meets"]
+    assert not found.recipe.meets
     assert found.answer.settings["own engine"] >= 0.999
     assert "50.0000% with scales" in found.summary
-    assert not any("margin" in sentence for sentence in found.answer.confidence)
+    assert not any("margin" in sentence for sentence in texts(found.answer.confidence))
 
 
 def test_a_set_that_misses_in_another_setting_is_replaced_by_one_that_was_measured(long_chain, monkeypatch):
@@ -369,8 +370,8 @@ def test_a_set_that_misses_in_another_setting_is_replaced_by_one_that_was_measur
 
     monkeypatch.setattr(plans_module.AnswerPlans, "nudged", missed_at_first)
     other = trt_bisect.run(*long_chain, **options)
-    assert other.recipe["meets"]
-    assert other.recipe["high"] != usual.recipe["high"]
+    assert other.recipe.meets
+    assert other.recipe.high != usual.recipe.high
     assert other.answer.settings["scales moved by 2e-5"] >= 0.999
     assert other.plans <= usual.plans + 4, "there is no second search, which takes tens of plans"
 
@@ -419,7 +420,7 @@ def test_a_recipe_that_is_too_dear_comes_with_a_plan_of_half_the_gain(plans_of, 
     assert half.similarity == pytest.approx(1.0 - losses[frozenset(half.high)], abs=1e-6)
     assert half.similarity < 0.99999
     assert f"{100 * half.similarity:.2f}"[:4] in found.summary.partition("TOO EXPENSIVE")[2]
-    assert trt_bisect.Report.from_json(found.to_json()).answer == found.answer
+    assert report_from(record_of(found)).answer == found.answer
 
 
 def test_no_plan_of_half_the_gain_is_named_if_the_fixed_layers_cost_more(plans_of, tmp_path):

@@ -8,9 +8,11 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+from trt_bisect.report.manifest import MANIFEST, RunManifest
 
 import trt_bisect
 from tests.support import networks
+from tests.support.records import texts
 from trt_bisect import similarity
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
@@ -18,7 +20,6 @@ from trt_bisect.calibration.collect import calibrate
 from trt_bisect.model.network import load_network
 from trt_bisect.model.session import NO_QDQ_FUSION
 from trt_bisect.precision import Precision
-from trt_bisect.report.manifest import MANIFEST, RunManifest
 
 CULPRIT = "block1.conv2"
 OPTIONS = {"engine": "onnxruntime", "calibrator": "minmax", "metric": "sqnr", "explain": "none", "history": "none"}
@@ -82,7 +83,7 @@ def test_the_recipes_network_gives_the_similarity_reported(raised, planted):
         )
     )
     losses = [similarity(one, other, "sqnr") for one, other in zip(exact, emulated, strict=True)]
-    assert min(losses) == pytest.approx(report.similarity["recipe"], abs=1e-3)
+    assert min(losses) == pytest.approx(report.similarity.recipe, abs=1e-3)
     assert np.median([similarity(one, other, "sqnr") for one, other in zip(emulated, found, strict=True)]) > 65
     of_file = [similarity(one, other, "sqnr") for one, other in zip(exact, found, strict=True)]
     assert np.mean(of_file) == pytest.approx(np.mean(losses), abs=1)
@@ -92,7 +93,7 @@ def test_the_recipe_is_a_plan_for_the_same_base(raised, planted, tmp_path):
     folder, report = raised
     path, samples = planted
     same = trt_bisect.run(path, samples, base="fp16", plan=folder, **OPTIONS)
-    assert same.similarity["int8"] == pytest.approx(report.similarity["recipe"], abs=1e-6)
+    assert same.similarity.int8 == pytest.approx(report.similarity.recipe, abs=1e-6)
     with pytest.raises(trt_bisect.errors.BadInput, match="base fp16"):
         trt_bisect.run(path, samples, plan=folder, **OPTIONS)
     found = trt_bisect.compare(path, samples, recipe=folder, output=tmp_path / "compared")
@@ -107,7 +108,7 @@ def test_a_run_on_another_base_takes_no_trial_of_the_first(raised, planted):
     before = len((folder / "journal.jsonl").read_text().splitlines())
     plain = trt_bisect.run(path, samples, output=folder.parent / "plain", **OPTIONS)
     assert plain.fingerprint != report.fingerprint
-    assert plain.similarity["recipe"] != report.similarity["recipe"]
+    assert plain.similarity.recipe != report.similarity.recipe
     again = trt_bisect.run(path, samples, base="fp16", precision="fp32", trt_version="10.3.0", output=folder, **OPTIONS)
     assert again.similarity == report.similarity
     assert len((folder / "journal.jsonl").read_text().splitlines()) == before
@@ -134,9 +135,9 @@ def test_a_base_that_overflows_is_told_as_such(tmp_path):
     data = [{"x": each} for each in np.random.default_rng(0).normal(0, 1, (3, 4, 8)).astype(np.float32)]
     options = {**OPTIONS, "metric": "cosine"}
     report = trt_bisect.run(path, data, base="fp16", precision="fp32", **options)
-    assert not report.recipe["meets"]
+    assert not report.recipe.meets
     assert "BASE: FP16 alone misses" in report.summary
-    assert any("'loud_mul' (Mul) overflows FP16" in note for note in report.notes)
+    assert any("'loud_mul' (Mul) overflows FP16" in note for note in texts(report.notes))
     raised = trt_bisect.run(path, data, base="fp16", precision="fp32", high=["*_mul"], **options)
     assert "BASE" not in raised.summary
-    assert raised.similarity["int8"] > 0.99
+    assert raised.similarity.int8 > 0.99

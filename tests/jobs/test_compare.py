@@ -15,6 +15,7 @@ import trt_bisect
 from tests.support import networks, wording
 from tests.support.compared import Alive, tensors_of
 from tests.support.editions import edition
+from tests.support.records import texts
 from trt_bisect.analyzer import advisor, metrics
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.jobs.options.commands import CompareOptions
@@ -284,7 +285,7 @@ def test_little_memory_gives_the_same_in_parts(tmp_path, monkeypatch, segmented)
 def test_an_engine_that_gives_final_outputs_only_is_said(tmp_path):
     model = networks.chain(depth=2)
     found = trt_bisect.compare(networks.save(model, tmp_path), networks.samples(model, 2), engine="tensorrt")
-    assert any(wording.advice.FINAL_OUTPUTS_ONLY in note for note in found.notes)
+    assert any(wording.advice.FINAL_OUTPUTS_ONLY in note for note in texts(found.notes))
     assert found.arithmetic == "emulated"
 
 

@@ -10,11 +10,12 @@ import pytest
 import trt_bisect
 from tests.model.test_followers import swish
 from tests.support import networks, wording
+from tests.support.records import record_of
 from trt_bisect.analyzer.judge import make_rule
 from trt_bisect.analyzer.metrics import find_metric
 from trt_bisect.errors import BadInput
 from trt_bisect.jobs.answer.confidence import Grounds, confidence
-from trt_bisect.report.answer import AnswerFacts
+from trt_bisect.report.model import AnswerFacts
 
 SURE = {
     "given": 26, "judged": 8, "unseen": 6, "engine": "onnxruntime 1.2.3", "arithmetic": "emulated", "meets": True,
@@ -119,7 +120,7 @@ def test_a_real_run_says_what_it_rests_on(runs):
     assert wording.answers.FEWER_THAN_20_INPUTS in text
     assert wording.answers.NO_ENGINE_HAS_CONFIRMED in text
     assert wording.answers.WEAK_TYPING_ROUNDS in text
-    assert type(answer).from_json(json.loads(json.dumps(reports["high"].to_json()))["answer"]) == answer
+    assert type(answer).from_json(record_of(reports["high"])["answer"]) == answer
 
 
 def test_followers_are_a_part_of_the_fingerprint_and_decide_on_request(runs):
@@ -128,11 +129,11 @@ def test_followers_are_a_part_of_the_fingerprint_and_decide_on_request(runs):
     assert high.fingerprint != int8.fingerprint
     assert int8.made_of["followers"] == "int8"
     assert "followers in INT8" not in int8.answer.settings
-    assert int8.similarity["int8"] < high.similarity["int8"]
+    assert int8.similarity.int8 < high.similarity.int8
     journaled = {json.loads(line)["run"] for line in (folder / "run/journal.jsonl").read_text().splitlines()}
     assert len(journaled) >= 2
     assert int8.answer.given.holds == 6
-    assert set(high.recipe["high"]) <= set(int8.recipe["high"])
+    assert set(high.recipe.high) <= set(int8.recipe.high)
     asked = {"engine": "onnxruntime", "calibrator": "minmax", "threshold": 0.9995, "explain": "none"}
     feeds = networks.samples(swish(), 6)
     found = trt_bisect.run(folder / "network.onnx", feeds, feeds, followers="high", **asked)
@@ -143,4 +144,4 @@ def test_followers_need_the_emulation_and_whole_sessions(tmp_path):
     model, feeds = networks.save(swish(), tmp_path), networks.samples(swish(), 2)
     with pytest.raises(BadInput, match=wording.answers.NOT_IN_PIECES):
         trt_bisect.run(model, feeds, followers="int8", engine="onnxruntime", strategy="branch")
-    assert np.isfinite(trt_bisect.run(model, feeds, followers="int8", engine="onnxruntime").similarity["int8"])
+    assert np.isfinite(trt_bisect.run(model, feeds, followers="int8", engine="onnxruntime").similarity.int8)

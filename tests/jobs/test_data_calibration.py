@@ -226,7 +226,7 @@ def test_labels_follow_their_samples(lenet):
     right = np.array([output.argmax() for output in outputs]) == labels
     asked = {"engine": "onnxruntime", "labels": labels, "drop": 1.0}
     found = trt_bisect.recover(lenet / "lenet.onnx", images, dataset=images, **asked)
-    assert found.target["reference"] == right[~held].mean() > 0.9
+    assert found.target.reference == right[~held].mean() > 0.9
 
 
 def test_ranges_kept_by_an_older_rule_for_thresholds_are_computed_anew(tmp_path, network, monkeypatch):

@@ -141,12 +141,12 @@ def test_a_run_says_of_each_input_what_its_recipe_gives_there(planted, tmp_path,
     )
     restored = outputs_of(tmp_path / "run" / "recipe" / "network.qdq.onnx", data["x"])
     expected = [cosine(r, o) for r, o in zip(outputs_of(path, data["x"]), restored, strict=True)]
-    recipe = report.by_input["recipe"]
+    recipe = report.by_input.recipe
     assert recipe["values"] == pytest.approx(expected, abs=2e-4)
-    assert report.similarity["recipe"] == recipe["values"][recipe["worst"]] == min(recipe["values"])
+    assert report.similarity.recipe == recipe["values"][recipe["worst"]] == min(recipe["values"])
     assert recipe["mean"] == pytest.approx(np.mean(recipe["values"]))
-    int8 = report.by_input["int8"]
-    assert report.similarity["int8"] == min(int8["values"])
+    int8 = report.by_input.int8
+    assert report.similarity.int8 == min(int8["values"])
     assert int8["misses"] == sum(value < 0.999 for value in int8["values"]) > 0
     written = json.loads((tmp_path / "run" / "report.json").read_text())
     assert written["by_input"]["int8"]["values"] == int8["values"]
@@ -158,10 +158,10 @@ def test_what_several_inputs_measure_is_what_each_measures_alone(planted):
     path, data = planted
     keywords = {"engine": "onnxruntime", "calibrator": "minmax", "explain": "none"}
     together = trt_bisect.run(path, data, data, **keywords)
-    for place, value in enumerate(together.by_input["int8"]["values"]):
+    for place, value in enumerate(together.by_input.int8.values):
         alone = trt_bisect.run(path, data, {"x": data["x"][place : place + 1]}, curve="culprits", **keywords)
-        assert alone.by_input["int8"]["values"][0] == pytest.approx(value, abs=1e-6)
-        assert alone.similarity["int8"] == pytest.approx(together.similarity["int8"], abs=1e-6)
+        assert alone.by_input.int8.values[0] == pytest.approx(value, abs=1e-6)
+        assert alone.similarity.int8 == pytest.approx(together.similarity.int8, abs=1e-6)
 
 
 def test_a_metric_of_the_user_is_called_with_each_input_by_itself(planted):
@@ -174,7 +174,7 @@ def test_a_metric_of_the_user_is_called_with_each_input_by_itself(planted):
 
     report = trt_bisect.run(path, data, data, metric=smallest, threshold=0.9, engine="onnxruntime", explain="none")
     assert shapes == {(1, 10)}
-    assert report.similarity["int8"] == min(report.by_input["int8"]["values"])
+    assert report.similarity.int8 == min(report.by_input.int8.values)
 
 
 def test_a_threshold_that_fp32_itself_misses_on_one_input_is_refused(planted):
@@ -194,8 +194,8 @@ def test_a_recovery_says_it_too(planted, tmp_path):
     path, data = planted
     options = {"engine": "onnxruntime", "calibrator": "minmax", "threshold": 0.999, "remedies": False}
     found = trt_bisect.recover(path, data, data, **options)
-    assert found.measured["recipe"] == pytest.approx(min(found.by_input["recipe"]["values"]), rel=1e-9)
-    assert found.measured["int8"] == pytest.approx(min(found.by_input["int8"]["values"]), rel=1e-9)
+    assert found.measured.recipe == pytest.approx(min(found.by_input.recipe.values), rel=1e-9)
+    assert found.measured.int8 == pytest.approx(min(found.by_input.int8.values), rel=1e-9)
     assert wording.answers.ON_THE_WORST_OF_6 in found.summary
 
 

@@ -19,13 +19,14 @@ import trt_bisect
 from tests.support import networks, wording
 from tests.support.compared import Alive, tensors_of
 from tests.support.progress_doubles import Said
+from tests.support.records import texts
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.jobs.options.concerns import SearchOptions
 from trt_bisect.jobs.run import explain as explaining
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.precision import Precision, int8_set
 from trt_bisect.report.advice import OWN_RECIPE
-from trt_bisect.report.model import Report
+from trt_bisect.report.older import report_of
 from trt_bisect.support.progress import Silent
 
 TENSOR = (
@@ -199,7 +200,7 @@ def test_whole_engines_explain_alike(strategy, explained, tmp_path):
 def test_a_report_saved_where_it_was_read_keeps_its_explanation(copied):
     folder = copied / "run"
     explanation = (folder / "explanation.json").read_bytes()
-    read = Report.from_json(json.loads((folder / "report.json").read_text()))
+    read = report_of((folder / "report.json").read_text())
     read.save(folder)
     assert (folder / "explanation.json").read_bytes() == explanation
     replace(read, threshold=0.5).save(folder)
@@ -209,7 +210,7 @@ def test_a_report_saved_where_it_was_read_keeps_its_explanation(copied):
 def test_a_report_counts_the_plans_of_every_calibrator(tmp_path):
     """Those measured before another calibrator was chosen, those of the curve, and those of the explanation."""
     explained, bare = (run(planted(), tmp_path / way, calibrator="auto", explain=way)[0] for way in ("tensors", "none"))
-    assert explained.ranges["origin"] != "entropy", "the first calibrator"
+    assert explained.ranges.origin != "entropy", "the first calibrator"
     assert explained.plans == bare.plans + 3, "the culprit by weight, activation and both"
     records = [json.loads(line) for line in (tmp_path / "tensors/run/journal.jsonl").read_text().splitlines()]
     trials = [record["trial"] for record in records if "trial" in record]
@@ -249,8 +250,8 @@ def test_what_goes_wrong_in_explaining_is_a_note(tmp_path, monkeypatch):
     monkeypatch.setattr(explaining, "advise", broken)
     report, _ = run(planted(), tmp_path)
     assert report.culprits == ("block1.conv2",)
-    assert report.notes[-1] == f"{wording.advice.NOT_EXPLAINED}RuntimeError: no luck"
-    assert json.loads((tmp_path / "run/report.json").read_text())["notes"][-1] == report.notes[-1]
+    assert texts(report.notes)[-1] == f"{wording.advice.NOT_EXPLAINED}RuntimeError: no luck"
+    assert json.loads((tmp_path / "run/report.json").read_text())["notes"][-1] == texts(report.notes)[-1]
 
 
 def test_ctrl_c_in_explaining_leaves_the_verdict_and_the_report_and_goes_on(tmp_path, monkeypatch):
@@ -338,13 +339,13 @@ def test_the_beginning_of_a_real_network(ocr, tmp_path):
     made = [tensor.compared for layer in report.explanation.layers.values() for tensor in layer.outputs]
     assert {each.origin.tensor: each.figures for each in made} == figures
     for name in ("cosine", "mse", "l1", "sqnr"):
-        assert getattr(figures[output], name) == pytest.approx(report.outputs["int8"][output][name], rel=1e-2)
+        assert getattr(figures[output], name) == pytest.approx(report.outputs.int8[output][name], rel=1e-2)
 
 
 def test_of_an_nvidia_engine_the_tensors_are_the_emulations(tmp_path, monkeypatch):
     monkeypatch.setattr(OnnxRuntimeBuilder, "arithmetic", "measured")
     report, _ = run(planted(), tmp_path, try_remedies=True)
-    assert any(wording.advice.OF_THE_EMULATION in note for note in report.notes)
+    assert any(wording.advice.OF_THE_EMULATION in note for note in texts(report.notes))
     (advice,) = report.advice
     assert advice.blame is None, "an engine rounds a layer as a whole"
     assert advice.reasons[0] == "starved range"

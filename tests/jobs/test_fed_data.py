@@ -12,6 +12,7 @@ import pytest
 import trt_bisect
 from tests.support import wording
 from tests.support.networks import Sketch, save, scale_constant
+from tests.support.records import record_of, texts
 from trt_bisect.analyzer.data_warnings import on_growing_ranges, on_values
 from trt_bisect.calibration.collect import magnitudes
 from trt_bisect.data.datasets import open_dataset
@@ -49,11 +50,11 @@ def test_statistics_by_numpy(random):
 def test_the_report_says_what_was_fed(network, random):
     data, judged = random.random((8, 3, 8, 8), np.float32), random.random((2, 3, 8, 8), np.float32)
     report = run(network, data, inputs=judged)
-    fed = report.to_json()["inputs"]["fed"]
+    fed = record_of(report)["inputs"]["fed"]
     assert fed["calibration"]["x"]["samples"] == 8
     np.testing.assert_allclose(fed["calibration"]["x"]["mean"], data.mean(), rtol=1e-5)
     np.testing.assert_allclose(fed["judged"]["x"]["std"], judged.std(), rtol=1e-4)
-    assert "warnings" not in report.inputs
+    assert not report.inputs.warnings
 
 
 def test_pixels_of_0_to_255_are_told_first_and_do_not_pass(network, random):
@@ -95,7 +96,7 @@ def test_a_network_for_pixels_takes_them(network, random):
     onnx.save(model, network)
     assert not expects_small_values(trt_bisect.load_network(network), "x")
     report = run(network, random.integers(0, 256, (8, 3, 8, 8)).astype(np.float32), threshold=0.5)
-    assert "warnings" not in report.inputs
+    assert not report.inputs.warnings
 
 
 def told(path, data):
@@ -187,9 +188,9 @@ def test_a_wrong_mean_of_pictures_does_not_pass(tmp_path, random):
         Image.fromarray(pixels).save(tmp_path / "pictures" / f"{place}.png")
     pictures, mean = str(tmp_path / "pictures"), "123.7,116.3,103.5"
     right = run(tmp_path / "net.onnx", pictures, mean=mean, threshold=0.5)
-    assert ("warnings" in right.inputs, right.exit_code) == (False, 0)
+    assert (right.inputs.warnings, right.exit_code) == ((), 0)
     wrong = run(tmp_path / "net.onnx", pictures, mean=mean, scale=255, threshold=0.5)
-    assert (len(wrong.inputs["warnings"]), wrong.exit_code) == (1, 1)
+    assert (len(wrong.inputs.warnings), wrong.exit_code) == (1, 1)
     assert "divided by 255, mean 123.7,116.3,103.5" in wrong.summary.splitlines()[0]
 
 
@@ -220,10 +221,10 @@ def test_a_recurrent_state_of_zeros_is_a_note_beside_data_that_vary(tmp_path, ra
     x = random.normal(size=(6, 4) if by_output else (30, 1, 4)).astype(np.float32)
     zeros = np.zeros((6, 4), np.float32)
     report = run(path, {"x": x, "h0": zeros}, threshold=0.5)
-    assert ("warnings" in report.inputs, report.exit_code) == (False, 0)
-    assert len([note for note in report.notes if note.startswith("'h0'")]) == 1
+    assert (report.inputs.warnings, report.exit_code) == ((), 0)
+    assert len([note for note in texts(report.notes) if note.startswith("'h0'")]) == 1
     nothing = run(path, {"x": 0 * x, "h0": zeros}, threshold=0.5)
-    assert (len(nothing.inputs["warnings"]), nothing.exit_code) == (2, 1)
+    assert (len(nothing.inputs.warnings), nothing.exit_code) == (2, 1)
     assert len(told(path, {"x": x, "h0": zeros + 1})) == 1
 
 
@@ -256,7 +257,7 @@ def test_inputs_in_other_units_than_the_cache(network, random, tmp_path):
     ranges = trt_bisect.calibrate(loaded, open_dataset(data, loaded.inputs), "minmax")
     (tmp_path / "c.cache").write_text(trt_bisect.format_cache(ranges.scales))
     assert run(network, tmp_path / "c.cache", inputs=100 * data[:1]).summary.startswith("DATA: 'x' reaches")
-    assert "warnings" not in run(network, tmp_path / "c.cache", inputs=data[:1]).inputs
+    assert not run(network, tmp_path / "c.cache", inputs=data[:1]).inputs.warnings
 
 
 def test_ranges_that_still_grow(network, random):
@@ -287,8 +288,8 @@ def test_growth_is_kept_in_the_run_folder(network, random, tmp_path):
     data = (random.normal(0, 1, (12, 3, 8, 8)) * np.linspace(0.1, 3, 12)[:, None, None, None]).astype(np.float32)
     first = run(network, data, output=tmp_path / "run", history="none", holdout=0)
     again = run(network, data, output=tmp_path / "run", history="none", holdout=0)
-    assert [note for note in first.notes if wording.inputs.TOO_FEW_SAMPLES in note]
-    assert again.notes == first.notes
+    assert [note for note in texts(first.notes) if wording.inputs.TOO_FEW_SAMPLES in note]
+    assert texts(again.notes) == texts(first.notes)
 
 
 def test_dynamic_inputs_get_the_shapes_of_the_data(tmp_path, random):
@@ -298,10 +299,10 @@ def test_dynamic_inputs_get_the_shapes_of_the_data(tmp_path, random):
     onnx.save(model, tmp_path / "net.onnx")
     data = random.random((6, 3, 8, 10), np.float32)
     report = run(tmp_path / "net.onnx", data)
-    assert report.inputs["shapes"] == {"x": "1x3x8x10"}
-    assert any("--shape x:1x3x8x10" in note for note in report.notes)
+    assert report.inputs.shapes == {"x": "1x3x8x10"}
+    assert any("--shape x:1x3x8x10" in note for note in texts(report.notes))
     fixed = run(tmp_path / "net.onnx", data, shapes={"x": (1, 3, 8, 10)})
-    assert "shapes" not in fixed.inputs
+    assert not fixed.inputs.shapes
     assert fixed.similarity == report.similarity
 
 
@@ -315,11 +316,11 @@ def test_one_command_from_pictures_to_a_recipe(network, random, tmp_path):
         Image.fromarray(picture).save(tmp_path / "pictures" / f"{place:03d}.png")
     of_pictures = run(network, str(tmp_path / "pictures"), output=tmp_path / "run", history="none")
     of_arrays = run(network, (pixels.transpose(0, 3, 1, 2) / 255).astype(np.float32))
-    assert of_pictures.similarity["int8"] == pytest.approx(of_arrays.similarity["int8"], abs=1e-6)
+    assert of_pictures.similarity.int8 == pytest.approx(of_arrays.similarity.int8, abs=1e-6)
     assert of_pictures.made_of["model"] == of_arrays.made_of["model"]
     assert (tmp_path / "run/recipe/network.qdq.onnx").exists()
-    assert of_pictures.inputs["pictures"] == {str(tmp_path / "pictures"): "8x8, RGB, NCHW, divided by 255"}
-    assert "pictures" not in of_arrays.inputs
+    assert of_pictures.inputs.pictures == {str(tmp_path / "pictures"): "8x8, RGB, NCHW, divided by 255"}
+    assert not of_arrays.inputs.pictures
     named, numbered = of_pictures.answer.given, of_arrays.answer.given
     places = {int(name.split()[-1]): value for name, value in numbered.figures.items()}
     assert named.figures == {str(tmp_path / f"pictures/{k:03d}.png"): pytest.approx(v) for k, v in places.items()}
@@ -349,16 +350,16 @@ def test_pictures_whose_own_sizes_a_network_does_not_take(tmp_path, random):
         with pytest.raises(trt_bisect.TrtBisectError) as refused:
             run(network, **given)
         assert "--resize 320x320 --letterbox" in refused.value.remedy
-        assert run(network, **given, **options).inputs["shapes"] == {"x": "1x3x32x32"}
+        assert run(network, **given, **options).inputs.shapes == {"x": "1x3x32x32"}
 
 
 def test_a_quiet_sample_of_the_calibration_data_is_not_scaled_otherwise(network, random):
     data = random.random((8, 3, 8, 8), np.float32)
     data[3] *= 0.02
     report = run(network, data)
-    judged = report.to_json()["inputs"]["fed"]["judged"]["x"]
+    judged = record_of(report)["inputs"]["fed"]["judged"]["x"]
     np.testing.assert_allclose(judged["most"], data[3].max(), rtol=1e-5)
-    assert "warnings" not in report.inputs
+    assert not report.inputs.warnings
 
 
 def test_samples_that_are_reshaped_to_other_sizes_after_the_first_layer_are_measured(tmp_path):

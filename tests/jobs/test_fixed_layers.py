@@ -90,8 +90,8 @@ def test_a_layer_fixed_high_is_never_lowered(planted, strategy, tmp_path):
     model, samples, _ = planted
     report = trt_bisect.run(model, samples, **OPTIONS, strategy=strategy, high=[FIRST], output=tmp_path)
     assert report.culprits == (SECOND,)
-    assert report.recipe["high"] == [SECOND]
-    assert report.similarity["int8"] < 20.0 <= report.similarity["recipe"]
+    assert report.recipe.high == [SECOND]
+    assert report.similarity.int8 < 20.0 <= report.similarity.recipe
     assert precisions(tmp_path, FIRST) == {"fp32"}
     rows = {row.name: row for row in report.layers}
     assert (rows[FIRST].fixed, rows[FIRST].outcome, rows[FIRST].recipe) == ("fp32", "follows", "fp32")
@@ -104,7 +104,7 @@ def test_a_layer_fixed_in_int8_is_never_raised(planted, strategy, tmp_path):
     model, samples, _ = planted
     report = trt_bisect.run(model, samples, **OPTIONS, strategy=strategy, keep_low=[SECOND], output=tmp_path)
     assert precisions(tmp_path, SECOND) == {"int8"}
-    assert not report.recipe["meets"]
+    assert not report.recipe.meets
     assert report.exit_code == 1
     assert SECOND not in report.culprits
     assert f"'{SECOND}' in INT8" in report.summary
@@ -120,7 +120,7 @@ def test_scoped_measures_one_plan(planted, tmp_path):
     for last in ("conv2", "4"):
         given["output"] = tmp_path / last
         report = trt_bisect.run(model, {"x": samples["x"][:1]}, scoped=last, high=["conv1"], **given)
-        assert report.similarity["int8"] == pytest.approx(point, abs=1e-4)
+        assert report.similarity.int8 == pytest.approx(point, abs=1e-4)
         assert json.loads((tmp_path / last / "recipe" / "plan.json").read_text())["layers"] == expected
 
 
@@ -133,9 +133,9 @@ def test_what_is_fixed_high_takes_up_the_trials_of_the_run_before(planted, tmp_p
     second = trt_bisect.run(model, **given, output=tmp_path, high=[f"recipe:{tmp_path}"])
     assert second.fingerprint == first.fingerprint
     assert second.exit_code == 0
-    assert second.similarity["int8"] == first.similarity["recipe"]
+    assert second.similarity.int8 == first.similarity.recipe
     again = trt_bisect.run(model, **given, plan=tmp_path)
-    assert (again.exit_code, again.similarity["int8"]) == (0, first.similarity["recipe"])
+    assert (again.exit_code, again.similarity.int8) == (0, first.similarity.recipe)
     assert {row.fixed for row in again.layers if row.quantizable} == {"int8", "fp32"}
 
 
@@ -162,7 +162,7 @@ def test_a_plan_that_rounds_a_weight_alone(planted, tmp_path):
         outputs.append([session.run(None, {"x": samples["x"][k : k + 1]})[0] for k in range(4)])
     apart = max(float(np.abs(a - b).max()) for a, b in zip(*outputs, strict=True))
     assert apart > 0
-    assert report.similarity["int8"] == pytest.approx(apart, rel=1e-3)
+    assert report.similarity.int8 == pytest.approx(apart, rel=1e-3)
 
 
 def test_a_scale_that_the_user_gives_stays_with_every_calibrator(planted, tmp_path):
@@ -225,11 +225,11 @@ def test_a_recipe_taken_up_again_has_its_own_scales(planted, tmp_path):
     model, samples, _ = planted
     given = {"inputs": samples, "engine": "onnxruntime", "metric": "sqnr", "threshold": 20.0, "explain": "none"}
     first = trt_bisect.run(model, samples, **given, calibrator="minmax", output=tmp_path / "first")
-    assert first.recipe["high"]
+    assert first.recipe.high
     doubled = {"x": 2 * samples["x"]}
     trt_bisect.run(model, doubled, plan=tmp_path / "first", **given, calibrator="entropy", output=tmp_path / "b")
     saved = [json.loads((tmp_path / name / "recipe" / "plan.json").read_text())["scales"] for name in ("first", "b")]
     assert saved[0] == saved[1]
     assert len(saved[0]) > 3
     own = trt_bisect.run(model, samples, plan=tmp_path / "first", **given, calibrator="entropy")
-    assert own.similarity["int8"] == first.similarity["recipe"]
+    assert own.similarity.int8 == first.similarity.recipe

@@ -61,15 +61,15 @@ def test_activations_in_16_bits_beside_numpy(tmp_path):
     exact = x.astype(np.float64) @ weight_of(model, "w")
     ours = np.rint(x / step) * step @ rounded
     worst = min(10 * np.log10(np.sum(e**2) / np.sum((e - o) ** 2)) for e, o in zip(exact, ours, strict=True))
-    assert report.similarity["int8"] == pytest.approx(worst, abs=0.01)
+    assert report.similarity.int8 == pytest.approx(worst, abs=0.01)
     written = plain_run(tmp_path / "r" / "recipe" / "network.qdq.onnx", {"x": x})
     np.testing.assert_allclose(written[0], ours, rtol=1e-3, atol=1e-4)
-    assert report.next_command == ""
+    assert report.next.command == ""
     assert report.summary.startswith("EXPERIMENT: W8A16")
     with pytest.raises(BadInput, match=wording.commands.FOR_INT16):
         trt_bisect.run(path, x, x, high=[f"recipe:{tmp_path / 'r'}"], **FAST)
     eight = trt_bisect.run(path, x, x, metric="sqnr", threshold=20.0, output=tmp_path / "r", **FAST)
-    assert eight.similarity["int8"] < worst - 0.01
+    assert eight.similarity.int8 < worst - 0.01
 
 
 def test_16_bit_activations_go_with_the_emulation_only():

@@ -11,6 +11,7 @@ import pytest
 from onnx import numpy_helper
 
 from tests.support.networks import Sketch, save
+from tests.support.records import report_from
 from trt_bisect.errors import BadInput
 from trt_bisect.jobs.run.run import run
 from trt_bisect.model.low import FP16
@@ -106,7 +107,7 @@ def ran(network, data, low="fp16", **options) -> Report:
 def test_what_leaves_the_range_is_found_by_name_with_nothing_innocent(draw, tmp_path):
     report = ran(*drawn(draw, tmp_path))
     assert set(report.culprits) == PLANTED[draw]
-    assert report.similarity["recipe"] > 0.9999 > (report.similarity["int8"] or 0.0)
+    assert report.similarity.recipe > 0.9999 > (report.similarity.int8 or 0.0)
     assert report.exit_code == 1
     assert report.low == "fp16"
     assert "FP16" in report.summary
@@ -140,7 +141,7 @@ def test_an_overflow_is_told_by_layer_element_and_value(tmp_path):
     saved = json.loads((tmp_path / "run" / "report.json").read_text())
     assert saved["low"] == "fp16"
     assert saved["overflows"][0]["layer"] == "square"
-    assert Report.from_json(saved).overflows == report.overflows
+    assert report_from(saved).overflows == report.overflows
 
 
 def test_an_epsilon_that_becomes_zero_is_told(tmp_path):
@@ -154,7 +155,7 @@ def test_an_epsilon_that_becomes_zero_is_told(tmp_path):
 def test_bf16_has_the_range_of_fp32(draw, tmp_path):
     report = ran(*drawn(draw, tmp_path), low="bf16")
     assert not report.overflows
-    assert report.similarity["int8"] > 0.99, "only precision is lost"
+    assert report.similarity.int8 > 0.99, "only precision is lost"
 
 
 def test_the_curve_is_the_same_on_whole_engines_and_in_pieces(tmp_path):
@@ -169,7 +170,7 @@ def test_fp8_is_calibrated_and_its_recipe_has_pairs_of_fp8(tmp_path):
     network, data = drawn(power, tmp_path)
     report = ran(network, data, "fp8", calibration=str(data), output=str(tmp_path / "run"))
     assert report.low == "fp8"
-    assert report.ranges["tensors"] > 0
+    assert report.ranges.tensors > 0
     assert sum(row.quantizable for row in report.layers) == 2, "the two matrix products"
     files = {path.name for path in (tmp_path / "run" / "recipe").iterdir()}
     named = {"network.qdq.onnx", "plan.json", "modelopt_nodes_to_exclude.json", "README.md"}
@@ -185,7 +186,7 @@ def test_fp8_is_calibrated_and_its_recipe_has_pairs_of_fp8(tmp_path):
     assert set(plan["scales"].values()) <= stored, "those of the pairs in use"
     again = ran(network, data, "fp8", calibration=str(data), plan=str(tmp_path / "run"), output=str(tmp_path / "again"))
     assert json.loads((tmp_path / "again/recipe/plan.json").read_text())["scales"] == plan["scales"]
-    assert again.similarity["int8"] == report.similarity["recipe"]
+    assert again.similarity.int8 == report.similarity.recipe
 
 
 def test_the_recipe_of_fp16_has_casts_and_no_cache(tmp_path):

@@ -10,6 +10,7 @@ import pytest
 
 import trt_bisect
 from tests.support import networks, wording
+from tests.support.records import texts
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.calibration.cache import read_cache
@@ -46,7 +47,7 @@ def test_equalisation_is_measured_to_restore_a_starved_network(tried):
     found = moves["remedies/equalised.onnx"]
     assert found.culprits == ()
     assert found.high == 0
-    assert report.similarity["int8"] < 0.95
+    assert report.similarity.int8 < 0.95
     assert found.meets
     assert found.similarity > 0.999
     assert found.remedy == EQUALISATION
@@ -100,7 +101,7 @@ def test_a_network_that_cannot_be_equalised_says_so(tmp_path):
     report = trt_bisect.run(
         networks.save(model, tmp_path), feeds, feeds, engine="onnxruntime", threshold=0.999999, try_remedies=True
     )
-    assert any(note.startswith(wording.advice.NOT_EQUALISED) for note in report.notes)
+    assert any(note.startswith(wording.advice.NOT_EQUALISED) for note in texts(report.notes))
     assert [each.what for each in report.explanation.tried if each.remedy in (EQUALISATION, BIAS_CORRECTION)] == [
         wording.advice.whole_network("bias correction")
     ]

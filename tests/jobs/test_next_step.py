@@ -26,16 +26,16 @@ def test_bad_data_are_repaired_before_anything_is_built(chain, random):
     network, data = chain
     zeros = {"x": np.zeros_like(data["x"])}
     report = trt_bisect.run(network, zeros, **HOW)
-    assert (report.verdict, report.next_kind) == (WITH_DOUBTS, DATA)
-    assert trt_bisect.run(network, zeros, **HOW, accept=True).next_kind == BUILD
+    assert (report.verdict, report.next.kind) == (WITH_DOUBTS, DATA)
+    assert trt_bisect.run(network, zeros, **HOW, accept=True).next.kind == BUILD
     good = trt_bisect.run(network, {"x": random.normal(size=(4, 3, 16, 16)).astype(np.float32)}, **HOW)
-    assert (good.verdict, good.next_kind, good.next_command) == (PASSES, BUILD, "")
+    assert (good.verdict, good.next.kind, good.next.command) == (PASSES, BUILD, "")
 
 
 def test_a_part_is_made_whole_or_accepted(tmp_path):
     data = {"x": np.random.default_rng(1).normal(size=(8, 3, 8, 8)).astype(np.float32)}
     report = trt_bisect.run(save(with_unknown(), tmp_path), data, threshold=0.9, calibrator="minmax", **HOW)
-    assert (report.verdict, report.next_kind) == (WITH_DOUBTS, WHOLE)
+    assert (report.verdict, report.next.kind) == (WITH_DOUBTS, WHOLE)
 
 
 def test_inputs_that_unseen_ones_contradict_are_added_to(tmp_path):
@@ -45,8 +45,8 @@ def test_inputs_that_unseen_ones_contradict_are_added_to(tmp_path):
     how = {"threshold": 0.995, "calibrator": "minmax", **HOW}
     loud = {"x": 1000 * data["x"][:2]}
     report = trt_bisect.run(networks.save(model, tmp_path), data, validation=loud, **how)
-    assert (report.verdict, report.next_kind) == (WITH_DOUBTS, INPUTS)
-    assert trt_bisect.run(tmp_path / "network.onnx", data, **how).next_kind == BUILD
+    assert (report.verdict, report.next.kind) == (WITH_DOUBTS, INPUTS)
+    assert trt_bisect.run(tmp_path / "network.onnx", data, **how).next.kind == BUILD
 
 
 def test_free_ranges_come_before_a_recipe(command, tmp_path, monkeypatch):
@@ -59,13 +59,13 @@ def test_free_ranges_come_before_a_recipe(command, tmp_path, monkeypatch):
     how = [*options, "--calibrator", "percentile", "--percentile", "90", "-o", "run"]
     code, out, _ = command("run", "network.onnx", *how, "--explain", "none")
     report = trt_bisect.Report.load(tmp_path / "run")
-    assert (code, report.verdict, report.next_kind) == (1, FAILS, CHEAPER)
-    assert report.recipe["high"]
-    assert report.next_command in out
-    words = shlex.split(report.next_command)
+    assert (code, report.verdict, report.next.kind) == (1, FAILS, CHEAPER)
+    assert report.recipe.high
+    assert report.next.command in out
+    words = shlex.split(report.next.command)
     assert command(*words[1:])[0] == 0
     chosen = trt_bisect.Report.load(tmp_path / words[words.index("--output") + 1])
-    assert (chosen.verdict, chosen.next_kind, chosen.recipe["high"]) == (PASSES, BUILD, [])
+    assert (chosen.verdict, chosen.next.kind, chosen.recipe.high) == (PASSES, BUILD, ())
 
 
 def test_a_doubted_pass_is_looked_at_and_can_be_accepted(command, tmp_path, monkeypatch):
@@ -77,9 +77,9 @@ def test_a_doubted_pass_is_looked_at_and_can_be_accepted(command, tmp_path, monk
     how = ["--calibration", "data.npz", "--engine", "onnxruntime", "--calibrator", "minmax", "--slice-factor", "0"]
     code, _, _ = command("run", "network.onnx", *how, "--explain", "none", "-o", "run", "--history", "none")
     report = trt_bisect.Report.load(tmp_path / "run")
-    assert (code, report.verdict, report.next_kind) == (1, WITH_DOUBTS, DOUBT)
-    assert command(*shlex.split(report.next_command)[1:])[0] == 0
-    assert trt_bisect.Report.load(tmp_path / "run").next_kind == BUILD
+    assert (code, report.verdict, report.next.kind) == (1, WITH_DOUBTS, DOUBT)
+    assert command(*shlex.split(report.next.command)[1:])[0] == 0
+    assert trt_bisect.Report.load(tmp_path / "run").next.kind == BUILD
 
 
 @pytest.mark.parametrize(("depth", "kind"), [(2, SEARCH), (8, RECIPE)])
@@ -89,6 +89,6 @@ def test_a_recipe_is_built_if_it_pays_and_searched_if_not(tmp_path, depth, kind)
     networks.plant_between(model, "conv0", "conv1", factor=3000)
     data = networks.samples(model, 4)
     report = trt_bisect.run(networks.save(model, tmp_path), data, threshold=0.99, calibrator="minmax", **HOW)
-    assert report.recipe["meets"]
+    assert report.recipe.meets
     assert (report.answer.cost > 0.5) == (kind == SEARCH)
-    assert report.next_kind == kind
+    assert report.next.kind == kind

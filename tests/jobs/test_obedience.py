@@ -9,6 +9,7 @@ import pytest
 
 import trt_bisect
 from tests.support import wording
+from tests.support.records import texts
 from trt_bisect.builder.inspector import engine_layers, ran_in
 from trt_bisect.model.network import load_network
 from trt_bisect.view.snapshot import RunFolder
@@ -32,9 +33,9 @@ def test_a_pass_of_an_engine_that_runs_all_layers_in_fp32_is_doubted(foreign, ru
     """FP32 equals FP32, so that similarity alone would pass."""
     foreign(in_float=LOW)
     report = run()
-    assert report.similarity["int8"] == pytest.approx(1.0)
+    assert report.similarity.int8 == pytest.approx(1.0)
     assert (report.exit_code, report.culprits) == (1, ())
-    (doubt,) = report.answer.doubts
+    (doubt,) = texts(report.answer.doubts)
     assert doubt.startswith(wording.engines.ran_low(0, 6))
     assert report.summary.startswith(f"DOUBTED: {doubt}")
     assert {row.name for row in report.layers if row.obeyed is False} == LOW
@@ -47,7 +48,7 @@ def test_the_doubt_can_be_accepted(foreign, run):
     foreign(in_float=LOW)
     report = run(accept=True)
     assert report.exit_code == 0
-    assert report.answer.doubts
+    assert texts(report.answer.doubts)
 
 
 @pytest.mark.parametrize(("in_float", "exit_code"), [(LOW, 1), ((), 0)])
@@ -62,14 +63,14 @@ def test_a_pass_of_an_engine_that_tells_nothing_is_doubted(foreign, run):
     foreign(tells=lambda ran: {})
     report = run()
     assert report.exit_code == 1
-    (doubt,) = report.answer.doubts
+    (doubt,) = texts(report.answer.doubts)
     assert wording.engines.TELLS_OF_NONE in doubt
 
 
 def test_an_engine_that_obeys_is_not_doubted_and_the_verdict_says_how_many_layers_ran_in_int8(foreign, run):
     foreign()
     report = run()
-    assert (report.exit_code, report.answer.doubts) == (0, ())
+    assert (report.exit_code, texts(report.answer.doubts)) == (0, ())
     assert wording.engines.ran_low(6, 6) in report.answer.rests_on
 
 
@@ -79,7 +80,7 @@ def test_a_recipe_is_doubted_too(foreign, run):
     report = run("lenet_planted.onnx")
     assert report.culprits == ("ip2",)
     assert report.exit_code == 1
-    (doubt,) = report.answer.doubts
+    (doubt,) = texts(report.answer.doubts)
     assert doubt.startswith(wording.engines.ran_low(4, 5))
 
 
@@ -89,10 +90,10 @@ def test_pairs_fused_into_a_float_kernel_round_and_gain_no_speed(foreign, run, l
     told = ran_in(engine_layers((FILES / "lenet_rtx.json").read_text()), layers)
     foreign(typing="strong", computed={layers[k].name: kind for k, kind in told.items()})
     report = run()
-    assert (report.exit_code, report.answer.doubts) == (0, ())
+    assert (report.exit_code, texts(report.answer.doubts)) == (0, ())
     rows = {row.name: row for row in report.layers}
     assert all(rows[name].ran == "int8" and rows[name].obeyed for name in LOW)
-    assert report.latency["int8"]["computed"]["pool2"] == "fp32"
-    (note,) = [note for note in report.notes if wording.engines.NO_GAIN in note]
+    assert report.latency["int8"].computed["pool2"] == "fp32"
+    (note,) = [note for note in texts(report.notes) if wording.engines.NO_GAIN in note]
     assert wording.engines.float_kernels(1, 6) in note
     assert "'pool2'" in note

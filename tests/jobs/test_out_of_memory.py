@@ -9,6 +9,7 @@ from onnx import helper
 
 import trt_bisect
 from tests.support import networks, wording
+from tests.support.records import record_of, report_from, texts
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.errors import TrialFailed
@@ -114,10 +115,10 @@ def test_it_is_reported_blames_nobody_and_is_tried_again(measured, tmp_path):
     assert "OutOfMemory" in row.message
     assert short.culprits == whole.culprits
     assert any(f"1 plan ran {wording.OUT_OF_MEMORY}" in note for note in short.notes)
-    assert trt_bisect.Report.from_json(short.to_json()).layers == short.layers
+    assert report_from(record_of(short)).layers == short.layers
     again = measured()
     assert facts(again) == facts(whole)
-    assert not any(wording.OUT_OF_MEMORY in note for note in again.notes)
+    assert not any(wording.OUT_OF_MEMORY in note for note in texts(again.notes))
 
 
 def test_no_verdict_on_full_int8_that_had_no_memory(measured, lenet):

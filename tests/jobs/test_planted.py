@@ -69,9 +69,9 @@ def test_planted_culprits(case, way, tmp_path):
     )
     assert report.culprits == tuple(reader for _, reader in pairs)
     assert report.exit_code == 1
-    assert report.similarity["int8"] < 20.0
-    assert report.similarity["recipe"] >= 20.0
-    assert report.recipe["high"] == list(report.culprits)
+    assert report.similarity.int8 < 20.0
+    assert report.similarity.recipe >= 20.0
+    assert report.recipe.high == list(report.culprits)
 
 
 KINDS = ("chain", "residual", "depthwise", "transformer")
@@ -94,4 +94,4 @@ def test_healthy_networks_blame_nobody(kind, way, tmp_path):
     )
     assert report.culprits == ()
     assert report.exit_code == 0
-    assert report.recipe["high"] == []
+    assert report.recipe.high == []

@@ -16,6 +16,7 @@ import trt_bisect
 from tests.support import networks
 from tests.support.editions import edition
 from tests.support.networks import Sketch, plant_between
+from tests.support.records import record_of
 from tests.support.recover_cases import CASES, SMALL, WISHES, engines_of, figures_on, planted
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.jobs.recover.build_report import _moves
@@ -33,7 +34,7 @@ def test_the_planted_layers_are_left_high_and_no_other(case, tmp_path):
     assert {row.layer for row in found.high} == bad
     assert found.meets
     assert found.minimal
-    assert found.measured["int8"] < 20.0 <= found.measured["recipe"]
+    assert found.measured.int8 < 20.0 <= found.measured.recipe
     assert all(row.back < 20.0 for row in found.high)
 
 
@@ -126,7 +127,7 @@ def test_the_front_goes_from_int8_to_high_and_gets_better(recovered):
     assert lines[0] == "cost,sqnr,loss,names,layers,high"
     assert len(lines) == 1 + len(found.front)
     again = json.loads((recovered.folder / "recovery.json").read_text())
-    assert again == found.to_json()
+    assert again == record_of(found)
 
 
 def test_a_scale_is_told_as_another_one_only_if_it_is():
@@ -169,7 +170,7 @@ def test_the_exported_network_gives_the_similarity_and_builds_in_tensorrt_rtx(tm
     exported = tmp_path / "run/recipe/network.qdq.onnx"
     onnx.checker.check_model(str(exported), full_check=True)
     figures = figures_on(tmp_path / "run/recipe", path, data["x"])
-    assert min(figures) == pytest.approx(found.measured["recipe"], abs=0.05)
+    assert min(figures) == pytest.approx(found.measured.recipe, abs=0.05)
     assert (found.answer.given.inputs, found.answer.given.holds) == (len(figures), sum(f >= 20.0 for f in figures))
     trt = pytest.importorskip("tensorrt_rtx_bindings")
     logger = trt.Logger(trt.Logger.ERROR)

@@ -42,7 +42,7 @@ def test_the_most_accurate_plan_within_a_budget(tmp_path):
     assert found.cost == pytest.approx(most)
     assert not found.meets
     assert [row.layer for row in found.high] == [max(figures, key=figures.get)]
-    assert found.measured["recipe"] == pytest.approx(max(figures.values()))
+    assert found.measured.recipe == pytest.approx(max(figures.values()))
 
 
 def counted(lenet, name):
@@ -66,11 +66,11 @@ def test_an_accuracy_is_reached_with_the_planted_layer_high(lenet):
         engine="onnxruntime",
         calibrator="entropy",
     )
-    assert found.target["reference"] == pytest.approx(counted(lenet, "lenet_planted.onnx"))
-    assert found.target["least"] == pytest.approx(0.99 * found.target["reference"])
+    assert found.target.reference == pytest.approx(counted(lenet, "lenet_planted.onnx"))
+    assert found.target.least == pytest.approx(0.99 * found.target.reference)
     assert [row.layer for row in found.high] == ["ip2"]
-    assert found.measured["int8"] < 0.5
-    assert found.measured["recipe"] >= found.target["least"]
+    assert found.measured.int8 < 0.5
+    assert found.measured.recipe >= found.target.least
 
 
 def test_ranges_that_reach_the_accuracy_are_the_recipe(lenet, tmp_path):
@@ -184,7 +184,7 @@ def test_a_calibrator_that_suffices_is_the_recipe_and_one_that_is_named_is_kept(
     free = trt_bisect.recover(path, data, **wishes)
     assert named.high
     assert free.high == ()
-    assert named.measured["int8"] < 0.98 <= free.measured["int8"]
+    assert named.measured.int8 < 0.98 <= free.measured.int8
 
 
 def test_the_most_accurate_plan_within_a_budget_is_judged_on_all_inputs(tmp_path):
@@ -210,4 +210,4 @@ def test_the_most_accurate_plan_within_a_budget_is_judged_on_all_inputs(tmp_path
     found = trt_bisect.recover(network, ranges, {"x": samples}, budget=most, plans=40, **WISHES)
     payable = [high for n in range(3) for high in combinations(costs, n) if sum(costs[k] for k in high) <= most]
     assert found.cost <= most + 1e-9
-    assert found.measured["recipe"] >= max(map(worst, payable)) - 0.2
+    assert found.measured.recipe >= max(map(worst, payable)) - 0.2

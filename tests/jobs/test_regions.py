@@ -6,6 +6,7 @@ import pytest
 
 import trt_bisect
 from tests.support import wording
+from tests.support.records import record_of, report_from, texts
 from trt_bisect.report.screen.run import _cells
 
 
@@ -32,13 +33,13 @@ def test_a_culprit_in_a_region_is_named_and_said_to_be_unproven(report, tmp_path
     rows = {row.name: row for row in report.layers}
     assert (rows["ip2"].ran, rows["ip2"].obeyed) == ("region", None)
     assert (rows["conv1"].ran, rows["conv1"].obeyed) in [("int8", True), ("", None)]
-    about = [note for note in report.notes if "unproven" in note]
+    about = [note for note in texts(report.notes) if "unproven" in note]
     assert len(about) == 2
     assert "'ip1' and 'ip2'" in about[0]
     assert "'ip2'" in about[1]
-    assert not any(wording.engines.DID_NOT_OBEY in note for note in report.notes)
+    assert not any(wording.engines.DID_NOT_OBEY in note for note in texts(report.notes))
     assert "unproven" in _cells(report, rows["ip2"])[-1].plain
-    assert trt_bisect.Report.from_json(report.to_json()).layers == report.layers
+    assert report_from(record_of(report)).layers == report.layers
 
 
 def test_the_trials_that_decide_a_culprit_say_what_ran(report, tmp_path):
@@ -52,6 +53,6 @@ def test_the_trials_that_decide_a_culprit_say_what_ran(report, tmp_path):
 def test_recover_says_which_layers_are_unproven(regional, lenet, tmp_path):
     data = lenet / "calibration.npz", lenet / "digits.npz"
     found = trt_bisect.recover(lenet / "lenet_planted.onnx", *data, cost="macs", output=tmp_path / "recovered")
-    (about,) = [note for note in found.notes if "unproven" in note]
+    (about,) = [note for note in texts(found.notes) if "unproven" in note]
     assert "'ip1' and 'ip2'" in about
-    assert not any(wording.engines.DID_NOT_OBEY in note for note in found.notes)
+    assert not any(wording.engines.DID_NOT_OBEY in note for note in texts(found.notes))

@@ -15,7 +15,7 @@ from tests.support import wording
 from tests.support.suites import SUITE, differing, failing, only
 from trt_bisect.errors import BadInput, NothingMeasured
 from trt_bisect.jobs.regress.regress import regress
-from trt_bisect.report.model import Report
+from trt_bisect.report.older import report_of
 
 OLD_REPORT = Path(__file__).parents[1] / "files" / "report-1" / "report.json"
 """Of the planted LeNet, written by version 0.1.0."""
@@ -36,7 +36,7 @@ def test_a_report_of_schema_1_as_baseline_and_what_differs_is_said(suite, report
 @pytest.fixture(scope="module")
 def report(finished):
     """A real report with latencies, and precisions that an engine says it obeyed."""
-    found = Report.from_json(json.loads((finished / "report.json").read_text()))
+    found = report_of((finished / "report.json").read_text())
     layers = tuple(replace(row, obeyed=True) if row.quantizable else row for row in found.layers)
     return replace(found, layers=layers, latency=timed(fp32=4.0, fp16=2.0, int8=1.0, recipe=1.2))
 

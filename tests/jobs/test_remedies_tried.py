@@ -12,6 +12,7 @@ import trt_bisect
 from tests.support import networks, wording
 from tests.support.advised import run, starved
 from tests.support.flawed_pairs import pairs
+from tests.support.records import texts
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.calibration.cache import read_cache
@@ -51,7 +52,7 @@ def test_what_was_tried_is_what_a_run_with_it_measures(clipped, tmp_path):
     for calibrator, percentile, name in (("minmax", 99.0, "minmax"), ("percentile", 99.9, "percentile 99.9")):
         how = {"calibrator": calibrator, "percentile": percentile, "explain": "none"}
         other = run(networks.chain(), tmp_path, **how)
-        assert tried[wording.advice.whole_network(name)] == pytest.approx(other.similarity["int8"], abs=1e-9)
+        assert tried[wording.advice.whole_network(name)] == pytest.approx(other.similarity.int8, abs=1e-9)
     culprit = report.culprits[0]
     network = trt_bisect.load_network(tmp_path / "network.onnx")
     feeds = trt_bisect.open_dataset(networks.samples(networks.chain()), network.inputs)
@@ -60,7 +61,7 @@ def test_what_was_tried_is_what_a_run_with_it_measures(clipped, tmp_path):
                  if rounded.kind == "activation"]  # fmt: skip
     mixed = trt_bisect.calibration.ranges.Ranges({**ranges.scales, tensor: minmax.scales[tensor]})
     by_hand = run(networks.chain(), tmp_path, calibration=mixed, output=None, explain="none")
-    assert tried[wording.advice.one_input("minmax", culprit)] == pytest.approx(by_hand.similarity["int8"], abs=1e-9)
+    assert tried[wording.advice.one_input("minmax", culprit)] == pytest.approx(by_hand.similarity.int8, abs=1e-9)
 
 
 def test_fp16_is_measured_in_the_recipe_on_all_inputs(tmp_path):
@@ -100,7 +101,9 @@ def test_without_data_only_high_precision_is_tried(tmp_path):
     (tmp_path / "clipping.cache").write_text(trt_bisect.format_cache(scales))
     report = run(networks.chain(), tmp_path, calibration=tmp_path / "clipping.cache", metric="sqnr", try_remedies=True)
     assert report.culprits == ("conv4",)
-    assert any(f"{wording.advice.NO_BIAS_CORRECTION}the ranges (cache clipping.cache)" in note for note in report.notes)
+    assert any(
+        f"{wording.advice.NO_BIAS_CORRECTION}the ranges (cache clipping.cache)" in note for note in texts(report.notes)
+    )
     assert {each.remedy for each in report.explanation.tried} == {"FP16", "FP32"}
     assert report.advice[0].reasons[0] == "saturation"
 
@@ -119,7 +122,7 @@ def test_ranges_of_the_culprits_own_tensors_are_measured_in_the_recipe_on_all_in
         layers = [network.layer_named(name) for name in each.culprits]
         tensors = [r.tensor for layer in layers for r in layer.roundings if not r.is_weight]
         scales = {**ranges.scales, **{name: minmax.scales[name] for name in tensors}}
-        rest = [network.layer_named(name).index for name in report.recipe["high"] if name not in each.culprits]
+        rest = [network.layer_named(name).index for name in report.recipe.high if name not in each.culprits]
         plan = int8_set(len(network.layers), network.quantizable).keeping(rest)
         with OnnxRuntimeBuilder(network, scales, BuildOptions()).build(plan) as engine:
             outputs = [engine.infer(sample)["y"].ravel().astype(float) for sample in samples]
@@ -155,5 +158,5 @@ def test_culprits_are_grouped_by_cause_with_the_figures(clipped):
 def test_a_networks_own_pairs_cannot_be_calibrated(tmp_path):
     report = run(pairs(loud=300.0), tmp_path, calibration=None, try_remedies=True)
     note = "calibrators, equalisation and bias correction were not tried: the scales are those of the network's own"
-    assert f"{note} Q/DQ pairs" in report.notes
+    assert f"{note} Q/DQ pairs" in texts(report.notes)
     assert {each.remedy for each in report.explanation.tried} == {"FP16", "FP32"}

@@ -42,7 +42,7 @@ def test_suggested_commands_of_a_remote_run_repeat_what_the_user_fixed(tmp_path)
     report = done_elsewhere(keywords, tmp_path / "run")
     fixed = {row.name: row.fixed for row in report.layers if row.fixed}
     assert fixed == {"conv2": "fp32", "pool": "fp32"}
-    words = shlex.split(report.next_command)
+    words = shlex.split(report.next.command)
     assert words[:2] == ["trt-bisect", "recover"]
     given = dict(pairwise(words))
     assert given["--high"] == "conv2"

@@ -41,14 +41,14 @@ def test_accuracies_of_a_run(lenet, digits, tmp_path):
     options = {"dataset": feeds, "labels": labels, "explain": "none", "engine": "onnxruntime", "output": tmp_path}
     options["calibrator"] = "entropy"
     report = trt_bisect.run(model, lenet / "calibration.npz", holdout=0, samples=1, **options)
-    assert report.recipe["meets"]
-    assert report.accuracy["fp32"] == right(model, feeds, labels)
-    assert report.accuracy["recipe"] == right(tmp_path / "recipe" / "network.qdq.onnx", feeds, labels)
-    assert report.accuracy["fp32"] == pytest.approx(0.75, abs=0.05)
+    assert report.recipe.meets
+    assert report.accuracy.fp32 == right(model, feeds, labels)
+    assert report.accuracy.recipe == right(tmp_path / "recipe" / "network.qdq.onnx", feeds, labels)
+    assert report.accuracy.fp32 == pytest.approx(0.75, abs=0.05)
     assert json.loads((tmp_path / "report.json").read_text())["accuracy"] == report.accuracy
-    ratio = report.accuracy["int8"] / report.accuracy["fp32"]
+    ratio = report.accuracy.int8 / report.accuracy.fp32
     trt_bisect.run(model, lenet / "calibration.npz", holdout=0, samples=1, keep_low="*", **options)
-    assert report.accuracy["int8"] == right(tmp_path / "recipe" / "network.qdq.onnx", feeds, labels)
+    assert report.accuracy.int8 == right(tmp_path / "recipe" / "network.qdq.onnx", feeds, labels)
     assert f"full INT8 {report.accuracy['int8']:.2%} ({ratio:.4f} of FP32's)" in report.summary
 
 

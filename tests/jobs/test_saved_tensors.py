@@ -13,6 +13,7 @@ from polygraphy.json import load_json
 
 import trt_bisect
 from tests.support import networks, wording
+from tests.support.records import texts
 from trt_bisect.errors import BadInput
 
 OPTIONS = {"calibrator": "minmax", "engine": "onnxruntime", "metric": "sqnr", "threshold": 20.0, "explain": "none"}
@@ -85,7 +86,7 @@ def test_the_size_is_bounded(planted, tmp_path):
         model, samples, **OPTIONS, output=tmp_path, save_tensors="outputs", max_size=250 / (1 << 20)
     )
     assert [len(list((tmp_path / "tensors" / plan).iterdir())) for plan in ("fp32", "int8", "recipe")] == [2, 2, 2]
-    assert any(wording.commands.saved(2, 4) in note for note in report.notes)
+    assert any(wording.commands.saved(2, 4) in note for note in texts(report.notes))
 
 
 def test_without_a_folder_nothing_can_be_saved(planted):
@@ -121,7 +122,7 @@ def test_outputs_saved_by_polygraphy_are_the_reference(planted, tmp_path):
     judged = trt_bisect.run(model, **given, load_outputs=tmp_path / "out.json")
     own = trt_bisect.run(model, **given)
     assert judged.culprits == own.culprits == ("conv1",)
-    assert judged.similarity["int8"] == pytest.approx(own.similarity["int8"], abs=1e-3)
+    assert judged.similarity.int8 == pytest.approx(own.similarity.int8, abs=1e-3)
     # Outputs twice as large have the cosine of equal ones and the relative error of one half: an SQNR of 6.02 dB.
     doubled = RunResults.load(str(tmp_path / "out.json"))
     for _, iterations in doubled:
@@ -129,7 +130,7 @@ def test_outputs_saved_by_polygraphy_are_the_reference(planted, tmp_path):
             iteration["y"] = iteration["y"] * 2
     doubled.save(str(tmp_path / "doubled.json"))
     other = trt_bisect.run(model, **given, load_outputs=tmp_path / "doubled.json")
-    assert other.similarity["recipe"] == pytest.approx(20 * np.log10(2), abs=0.3)
+    assert other.similarity.recipe == pytest.approx(20 * np.log10(2), abs=0.3)
 
 
 def test_saved_outputs_that_do_not_fit_are_refused(planted, tmp_path):

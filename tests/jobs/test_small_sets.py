@@ -62,5 +62,5 @@ def test_no_set_of_one_or_two_layers_is_cheaper_than_the_recipe(seed, tmp_path):
     )
     how = {"calibrator": "minmax", "engine": "onnxruntime", "explain": "none", "curve": "culprits"}
     found = trt_bisect.run(path, data, threshold=1.0 - budget, **how)
-    assert found.recipe["meets"]
+    assert found.recipe.meets
     assert found.answer.cost <= cheapest + 1e-6

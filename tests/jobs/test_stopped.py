@@ -11,6 +11,7 @@ import pytest
 import trt_bisect
 from tests.support import wording
 from tests.support.editions import edition
+from tests.support.records import record_of
 from tests.support.waiting import wait_until
 from trt_bisect import Recovery
 
@@ -181,7 +182,7 @@ def whole(lenet, tmp_path_factory):
 def facts(found):
     """All of a recovery but what it took."""
     apart = ("seconds", "started", "builds", "inferences")
-    return {name: value for name, value in found.to_json().items() if name not in apart}
+    return {name: value for name, value in record_of(found).items() if name not in apart}
 
 
 @pytest.mark.parametrize("stop", [signal.SIGTERM, *edition((), (signal.SIGINT,))])

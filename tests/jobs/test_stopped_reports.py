@@ -14,6 +14,7 @@ from rich.console import Console
 import trt_bisect
 from tests.support import networks, wording
 from tests.support.progress_doubles import Said
+from tests.support.records import record_of
 from trt_bisect import BadInput, NothingMeasured, Report
 from trt_bisect.jobs.options.kinds import parse_time
 from trt_bisect.jobs.run.run import StoppedRun
@@ -93,13 +94,13 @@ def test_a_stopped_run_leaves_a_verdict_and_a_recipe_that_holds_and_goes_on(give
         assert not (tmp_path / "report.json").exists()
     else:
         assert found.stopped == way
-        assert Report.load(tmp_path).to_json() == found.to_json()
+        assert Report.load(tmp_path).to_json() == record_of(found)
         assert found.answer.not_done
-        assert found.similarity["int8"] < THRESHOLD
+        assert found.similarity.int8 < THRESHOLD
         assert found.exit_code == 1
-        assert len(found.by_input["int8"]["values"]) == len(feeds)
+        assert len(found.by_input.int8.values) == len(feeds)
         assert wording.NO_SINGLE_LAYER_TO_BLAME not in headline(found), "no layer was taken back yet"
-        if found.recipe["meets"]:
+        if found.recipe.meets:
             assert found.answer.cost < 1
             assert worst_cosine(path, tmp_path / "recipe" / "network.qdq.onnx", feeds) >= THRESHOLD
         else:
@@ -126,7 +127,7 @@ def test_a_recipe_that_holds_on_all_inputs_is_known_before_the_search(given, tmp
     feeds = [{name: values[k : k + 1]} for k in range(20)]
     with pytest.raises(StoppedRun) as stop:
         trt_bisect.run(path, feeds, inputs=feeds[:1], output=tmp_path, holdout=0, progress=AtTheSearch(), **ASKED)
-    assert stop.value.report.recipe["meets"]
+    assert stop.value.report.recipe.meets
     assert worst_cosine(path, tmp_path / "recipe" / "network.qdq.onnx", feeds) >= THRESHOLD
 
 

@@ -9,6 +9,7 @@ import pytest
 import trt_bisect
 from tests.support import networks
 from tests.support.networks import Sketch, plant_between
+from tests.support.records import texts
 from trt_bisect.errors import BadInput
 
 SIDE, SIZE, STRIDE = 32, 8, 4
@@ -77,15 +78,15 @@ def test_the_numbers_pass_and_the_detections_are_gone(given, tmp_path):
     model, data = given
     plain = trt_bisect.run(model, data, inputs=data, output=tmp_path / "run", **JUDGED)
     assert (plain.exit_code, plain.culprits) == (0, ())
-    assert sum("--task detect" in note for note in plain.notes) == 1
+    assert sum("--task detect" in note for note in texts(plain.notes)) == 1
     found = trt_bisect.run(model, data, inputs=data, task="detect", output=tmp_path / "run", **JUDGED)
     assert (found.exit_code, found.culprits) == (1, ("second",))
-    assert (found.metric, found.threshold, found.similarity["recipe"]) == ("agreement", 0.99, 1.0)
+    assert (found.metric, found.threshold, found.similarity.recipe) == ("agreement", 0.99, 1.0)
     counts = {plan: figures["task detect"] for plan, figures in found.outputs.items()}
     assert (counts["int8"]["kept"], counts["int8"]["lost"]) == (0, sum(SQUARES))
     assert (counts["recipe"]["kept"], counts["recipe"]["lost"], counts["recipe"]["invented"]) == (sum(SQUARES), 0, 0)
-    assert found.outputs["int8"]["output0_out"]["cosine"] == plain.similarity["int8"] > 0.99
-    assert found.by_input["int8"]["misses"] == len(SQUARES)
+    assert found.outputs.int8["output0_out"]["cosine"] == plain.similarity.int8 > 0.99
+    assert found.by_input.int8.misses == len(SQUARES)
     again = trt_bisect.run(model, data, inputs=data, task="detect", output=tmp_path / "run", **JUDGED)
     assert (again.culprits, again.fingerprint) == (found.culprits, found.fingerprint)
     assert found.fingerprint != plain.fingerprint
@@ -97,14 +98,14 @@ def test_recover_finds_the_one_layer(given):
         model, data, inputs=data, task="detect", engine="onnxruntime", calibrator="minmax", remedies=False
     )
     assert [each.layer for each in found.high] == ["second"]
-    assert found.measured["recipe"] == 1.0
+    assert found.measured.recipe == 1.0
 
 
 def test_images_on_which_both_find_nothing_count_neither_as_held_nor_as_missed(given, random):
     model, data = given
     empty = [{"x": x} for x in images(random, (0, 0))]
     found = trt_bisect.run(model, data, inputs=[*empty, *data], task="detect", **JUDGED)
-    assert (found.culprits, found.recipe["meets"]) == (("second",), True)
+    assert (found.culprits, found.recipe.meets) == (("second",), True)
     assert (found.answer.given.inputs, found.answer.given.holds) == (len(SQUARES), len(SQUARES))
     assert found.answer.given.worst == 1.0
     assert set(found.answer.settings.values()) == {1.0}
@@ -189,7 +190,7 @@ def test_search_and_report_have_one_figure_of_vectors_that_of_their_files(tmp_pa
     recipe = outputs_of(tmp_path / "run" / "recipe" / "network.qdq.onnx", data)
     closest = [[set(np.argsort(-row)[:2]) for row in rows @ vectors.T] for rows in (vectors, recipe)]
     agreement = np.mean([one == other for one, other in zip(*closest, strict=True)])
-    assert found.similarity["recipe"] == pytest.approx(agreement)
+    assert found.similarity.recipe == pytest.approx(agreement)
     assert found.answer.settings["own engine"] == found.answer.settings["optimisations off"] == pytest.approx(agreement)
-    assert (found.similarity["int8"] >= threshold) == passes
-    assert 0 < found.by_input["int8"]["misses"] < len(data), "a pass is that of all inputs together"
+    assert (found.similarity.int8 >= threshold) == passes
+    assert 0 < found.by_input.int8.misses < len(data), "a pass is that of all inputs together"

@@ -13,6 +13,7 @@ from onnx import helper, numpy_helper
 
 import trt_bisect
 from tests.support import networks, wording
+from tests.support.records import texts
 from trt_bisect.errors import BadInput
 from trt_bisect.jobs.two_networks import TwoNetworks
 from trt_bisect.report.comparison import Comparison
@@ -141,11 +142,11 @@ def test_a_network_is_judged_by_the_float_one(tmp_path):
     options = {**FAST, "metric": "sqnr", "threshold": 30.0}
     alone = trt_bisect.run(other, samples, **options)
     judged = trt_bisect.run(other, samples, samples, reference=own, high=["n0"], **options)  # own has no such layer
-    assert alone.similarity["int8"] >= 30.0
-    assert not judged.recipe["meets"]
+    assert alone.similarity.int8 >= 30.0
+    assert not judged.recipe.meets
     assert judged.exit_code == 1
-    assert judged.similarity["recipe"] == pytest.approx(min(wanted), abs=0.5)
-    assert any("'inserted' (Abs)" in note for note in judged.notes)
+    assert judged.similarity.recipe == pytest.approx(min(wanted), abs=0.5)
+    assert any("'inserted' (Abs)" in note for note in texts(judged.notes))
     assert judged.made_of["judged_by"]
 
 

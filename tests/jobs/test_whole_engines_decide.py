@@ -10,9 +10,13 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from trt_bisect.report.manifest import RunManifest
+from trt_bisect.report.search_result import Measured, Recipe
+from trt_bisect.view.replay import Replay
 
 from tests.support import networks, wording
 from tests.support.editions import edition
+from tests.support.records import texts
 from trt_bisect.analyzer.judge import make_rule
 from trt_bisect.analyzer.metrics import find_metric
 from trt_bisect.builder.base import MEASURED
@@ -34,12 +38,9 @@ from trt_bisect.model.shapes import facts_for
 from trt_bisect.precision import Precision
 from trt_bisect.recipe.files import RecipeFiles
 from trt_bisect.recipe.trtexec import Build
-from trt_bisect.report.answer import AnswerFacts
-from trt_bisect.report.manifest import RunManifest
-from trt_bisect.report.search_result import Measured, Recipe
+from trt_bisect.report.model import AnswerFacts
 from trt_bisect.runs.journal import MemoryStore
 from trt_bisect.support.progress import Silent
-from trt_bisect.view.replay import Replay
 
 RULE = make_rule(find_metric("cosine"), 0.99)
 STEP = RULE.step
@@ -185,7 +186,7 @@ def test_the_culprits_are_those_that_cost_a_step_on_whole_engines_whatever_piece
     expected = bench.named(place for place, cost in enumerate(wholes) if cost >= STEP) if missed else ()
     assert report.culprits == suspects(shown) == expected
     assert report.exit_code == shown.exit_code == int(missed)
-    assert report.similarity["int8"] == shown.similarity["int8"] == pytest.approx(1.0 - sum(wholes))
+    assert report.similarity.int8 == shown.similarity.int8 == pytest.approx(1.0 - sum(wholes))
     for row in report.layers:
         if row.culprit:
             place = bench.network.quantizable.index(row.index)
@@ -203,7 +204,7 @@ def test_verdict_exit_code_culprits_and_summary_agree_in_every_case(bench, seed,
     index = {layer.name: layer.index for layer in network.layers}
     full = wholes(frozenset(network.quantizable))
     good = full is not None and full >= RULE.threshold
-    recipe = wholes(frozenset(network.quantizable) - {index[name] for name in report.recipe["high"]})
+    recipe = wholes(frozenset(network.quantizable) - {index[name] for name in report.recipe.high})
     assert report.similarity == {"int8": full, "recipe": recipe}
     assert report.exit_code == shown.exit_code
     assert report.exit_code in ((0,) if good else (1, 3))
@@ -211,8 +212,8 @@ def test_verdict_exit_code_culprits_and_summary_agree_in_every_case(bench, seed,
     assert good == (wording.NO_LAYER_TO_BLAME in report.summary)
     assert not (good and report.culprits)
     assert good or (wording.answers.MISSES_THE_THRESHOLD in report.summary) == (full is not None)
-    assert report.recipe["meets"] == (recipe is not None and recipe >= RULE.threshold)
-    assert good or ("NO RECIPE" in report.summary) == (not report.recipe["meets"])
+    assert report.recipe.meets == (recipe is not None and recipe >= RULE.threshold)
+    assert good or ("NO RECIPE" in report.summary) == (not report.recipe.meets)
     assert report.culprits == suspects(shown) == tuple(row.name for row in report.layers if row.culprit)
     for row in report.layers:
         if row.culprit:
@@ -220,7 +221,7 @@ def test_verdict_exit_code_culprits_and_summary_agree_in_every_case(bench, seed,
             fp32_fails = row.whole["without"] is None and wholes(frozenset()) is None
             without = 1.0 if fp32_fails else row.whole["without"]
             assert without - row.whole["with"] >= STEP - 1e-12
-            assert row.name in report.recipe["high"]
+            assert row.name in report.recipe.high
 
 
 def test_what_whole_engines_do_not_confirm_is_withdrawn_and_said(bench):
@@ -231,7 +232,7 @@ def test_what_whole_engines_do_not_confirm_is_withdrawn_and_said(bench):
     report, _ = bench.report(additive(bench.network, pieces), additive(bench.network, wholes))
     (innocent,), (guilty,) = bench.named([2]), bench.named([5])
     assert report.culprits == (guilty,)
-    assert any("withdrawn" in note and repr(innocent) in note for note in report.notes)
+    assert any("withdrawn" in note and repr(innocent) in note for note in texts(report.notes))
     withdrawn = next(row for row in report.layers if row.name == innocent)
     assert withdrawn.whole == {"without": pytest.approx(1.0), "with": pytest.approx(1.0)}
 

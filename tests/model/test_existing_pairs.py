@@ -13,6 +13,7 @@ import trt_bisect
 from tests.support import networks, wording
 from tests.support.networks import Sketch
 from tests.support.quantized import quantized_by_onnxruntime
+from tests.support.records import texts
 from trt_bisect import BadInput, load_network
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
@@ -207,11 +208,11 @@ def test_a_run_on_a_network_in_fp16(strategy, tmp_path):
         path, inputs=[feeds], engine="onnxruntime", strategy=strategy, threshold=0.9999999, output=tmp_path / "run"
     )
     whole = load_network(path)
-    assert report.similarity["int8"] == pytest.approx(
+    assert report.similarity.int8 == pytest.approx(
         cosine(by_onnxruntime(path, feeds), int8_and_float(whole, feeds)[1]), abs=1e-6
     )
     assert not any(row.outcome == "build failed" for row in report.layers)
-    assert "FP16" in report.notes[0]
+    assert "FP16" in texts(report.notes)[0]
     recipe = trt_bisect.check(tmp_path / "run" / "recipe" / "network.qdq.onnx")
     assert not any(finding.severity == "error" for finding in recipe.findings)
 
@@ -343,13 +344,13 @@ def test_an_asymmetric_file_gets_a_symmetric_recipe_and_its_own_figure(tmp_path)
     recipe = tmp_path / "run" / "recipe" / "network.qdq.onnx"
     assert [finding for finding in trt_bisect.check(recipe).findings if finding.severity == "error"] == []
     network = load_network(quantized)
-    assert "asymmetric" in report.notes[0]
-    assert not any(wording.networks.COULD_NOT_BE_EXPLAINED in note for note in report.notes)
+    assert "asymmetric" in texts(report.notes)[0]
+    assert not any(wording.networks.COULD_NOT_BE_EXPLAINED in note for note in texts(report.notes))
     floats = int8_and_float(network, samples[0])[1]
     own = cosine(by_onnxruntime(quantized, samples[0]), floats)
-    assert f"{100 * own:.2f}" in report.notes[1]
+    assert f"{100 * own:.2f}" in texts(report.notes)[1]
     everything = int8_set(len(network.layers), network.quantizable)
     written = PlanWriter(network, {}, GraphTarget.TENSORRT).write(everything)
     save_model(written.model, written.weights, tmp_path / "symmetric.onnx")
     ours = cosine(by_onnxruntime(tmp_path / "symmetric.onnx", samples[0]), floats)
-    assert report.similarity["int8"] == pytest.approx(ours, abs=1e-6)
+    assert report.similarity.int8 == pytest.approx(ours, abs=1e-6)

@@ -190,7 +190,7 @@ def test_a_network_in_its_own_type_is_searched(name, tmp_path):
         path, inputs=str(tmp_path / "x.npz"), low=name, engine="onnxruntime", history="none", threshold=1 - 1e-7
     )
     assert sum(row.quantizable for row in report.layers) == 5
-    assert report.similarity["recipe"] > report.similarity["int8"]
+    assert report.similarity.recipe > report.similarity.int8
     assert report.culprits
 
 

@@ -86,7 +86,7 @@ def test_a_run_measures_the_int8_of_a_symmetric_file(tmp_path):
             reader.CopyFrom(onnx.helper.make_node("Identity", [node.input[0]], list(reader.output)))
     floats = plain_session(model).run(None, SAMPLES[0])[0].astype(np.float64).ravel()
     cosine = float(int8 @ floats / np.linalg.norm(int8) / np.linalg.norm(floats))
-    assert report.similarity["int8"] == pytest.approx(cosine, abs=2e-4)
+    assert report.similarity.int8 == pytest.approx(cosine, abs=2e-4)
 
 
 def test_a_misread_weight_is_refused(monkeypatch):

@@ -17,6 +17,7 @@ from onnx import TensorProto, helper
 import trt_bisect
 from tests.support import wording
 from tests.support.networks import Sketch
+from tests.support.records import texts
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.errors import BadInput
@@ -84,15 +85,15 @@ def test_what_comes_after_is_judged_from_data_at_the_cut(tmp_path):
     data = {name: random.normal(size=(8, 4, 8, 8)).astype(np.float32) for name in ("wobbled", "relu1_out")}
     report = trt_bisect.run(path, data, unknown_ops="after", explain="none", strategy="bisect", calibrator="minmax")
     assert {row.name for row in report.layers if row.quantizable} == {"conv3", "add"}
-    assert any("after it, 2 nodes" in note and "'wobbled'" in note for note in report.notes)
+    assert any("after it, 2 nodes" in note and "'wobbled'" in note for note in texts(report.notes))
 
 
 def test_a_run_judges_what_comes_before(tmp_path):
     data = {"x": np.random.default_rng(1).normal(size=(8, 3, 8, 8)).astype(np.float32)}
     options = {"explain": "none", "strategy": "bisect", "calibrator": "minmax"}
     report = trt_bisect.run(save(with_unknown(), tmp_path), data, **options)
-    assert set(report.outputs["int8"]) == {"conv2_out", "relu1_out"}
-    assert any("'conv3'" in note for note in report.notes)
+    assert set(report.outputs.int8) == {"conv2_out", "relu1_out"}
+    assert any("'conv3'" in note for note in texts(report.notes))
 
 
 def test_a_pass_of_a_part_is_no_pass_of_the_network(tmp_path):

@@ -62,4 +62,4 @@ def test_a_run_takes_the_option(tmp_path):
         for scales in ("channel", "tensor")
     ]
     assert found[0].made_of["model"] != found[1].made_of["model"]
-    assert found[0].similarity["int8"] != found[1].similarity["int8"]
+    assert found[0].similarity.int8 != found[1].similarity.int8

@@ -11,6 +11,7 @@ import trt_bisect
 from tests.support import networks, wording
 from tests.support.networks import Sketch
 from tests.support.quantized import same_as_the_file
+from tests.support.records import texts
 from trt_bisect import BadInput, load_network, make_rule
 from trt_bisect.analyzer.metrics import BUILT_IN
 from trt_bisect.analyzer.worst import worst_inputs
@@ -141,8 +142,8 @@ def test_labels_are_not_judged_and_sequences_do_not_break_a_run(tmp_path):
     model.graph.output.append(helper.make_tensor_sequence_value_info("parts", TensorProto.FLOAT, None))
     report = run(networks.save(model, tmp_path))
     assert {row.output for row in report.layers if row.output} == {"y"}
-    assert any("'label', 'parts'" in note for note in report.notes)
-    assert "label" in report.outputs["int8"]
+    assert any("'label', 'parts'" in note for note in texts(report.notes))
+    assert "label" in report.outputs.int8
     assert {row.output for row in run(tmp_path / "network.onnx", outputs=["label"]).layers if row.output} == {"label"}
 
 
@@ -153,8 +154,8 @@ def test_an_output_of_one_value_is_not_always_perfect(tmp_path):
     )
     path = networks.save(sketch.model({"x": ["n", 3, 8, 8]}, {"y": []}), tmp_path)
     report = run(path)
-    assert 0.9 < report.similarity["int8"] < 1.0
-    assert not any("SQNR" in note for note in report.notes)
+    assert 0.9 < report.similarity.int8 < 1.0
+    assert not any("SQNR" in note for note in texts(report.notes))
 
 
 def test_samples_with_almost_no_output_are_not_the_worst(tmp_path):
@@ -168,9 +169,9 @@ def test_samples_with_almost_no_output_are_not_the_worst(tmp_path):
     gates = np.ones((5, 1, 1, 1), np.float32)
     gates[2] = 1e-9
     report = run(path, {"x": images, "gate": gates})
-    assert report.inputs["faint"] == [2]
-    assert report.inputs["places"] != [2]
-    assert any("passed over" in note for note in report.notes)
+    assert report.inputs.faint == [2]
+    assert report.inputs.places != [2]
+    assert any("passed over" in note for note in texts(report.notes))
 
 
 def test_scalar_inputs_and_the_saved_inputs_can_be_given_again(tmp_path):
@@ -221,7 +222,7 @@ def test_pairs_that_cannot_be_switched_are_said(tmp_path):
     path = tmp_path / "computed.onnx"
     onnx.save(sketch.model({"x": ["n", 3, 8, 8]}, {"y": ["n", 4, 8, 8]}, opset=21), path)
     report = run(path)
-    assert any("2 Q/DQ nodes" in note for note in report.notes)
+    assert any("2 Q/DQ nodes" in note for note in texts(report.notes))
 
 
 def test_weights_shared_with_a_converted_constant_keep_their_values(tmp_path):

@@ -17,7 +17,7 @@ from trt_bisect.analyzer.metrics import JUDGING
 from trt_bisect.history.store import History
 from trt_bisect.report import next_step
 from trt_bisect.report.advice import OWN_RECIPE
-from trt_bisect.report.answer import DECIDING
+from trt_bisect.report.model import DECIDING
 from trt_bisect.report.page.data import page_data
 from trt_bisect.report.screen.run import calibrator_cells
 from trt_bisect.report.verdict import FAILS, PASSES, WITH_DOUBTS
@@ -112,18 +112,18 @@ def test_one_word_one_colour_and_one_exit_code(case):
     with History(parent / "history.sqlite") as kept:
         kept.record(parent / "run")
         assert [past.verdict for past in kept.past()] == [report.verdict]
-    assert (report.verdict == PASSES) == (not report.doubts and report.recipe["meets"] and not report.recipe["high"])
+    assert (report.verdict == PASSES) == (not report.doubts and report.recipe.meets and not report.recipe.high)
 
 
 def test_full_int8_and_the_recipe_have_one_figure_over_the_same_inputs(case):
     report, _ = case
     answer = report.answer
     [chosen] = [row for row in answer.calibrators if row.chosen]
-    assert (chosen.similarity, chosen.inputs) == (report.similarity["int8"], answer.given.inputs)
-    assert chosen.meets == (report.recipe["meets"] and not report.recipe["high"])
+    assert (chosen.similarity, chosen.inputs) == (report.similarity.int8, answer.given.inputs)
+    assert chosen.meets == (report.recipe.meets and not report.recipe.high)
     if report.metric != "agreement":
-        assert answer.given.worst == pytest.approx(report.similarity["recipe"], abs=1e-9)
-        assert not report.recipe["meets"] or answer.given.holds == answer.given.inputs
+        assert answer.given.worst == pytest.approx(report.similarity.recipe, abs=1e-9)
+        assert not report.recipe.meets or answer.given.holds == answer.given.inputs
     cells = {row.calibrator: calibrator_cells(report, row) for row in answer.calibrators}
     for row in answer.calibrators:
         assert ("or worse" in cells[row.calibrator][1]) == (row.inputs < answer.given.inputs)
@@ -144,24 +144,24 @@ def test_the_next_step_is_the_first_that_is_not_done(case):
     kinds = set(report.answer.doubt_kinds)
     cheaper = [
         each for each in (report.explanation.tried if report.explanation else ())
-        if each.meets and (each.cost < report.answer.cost or not report.recipe["meets"])
+        if each.meets and (each.cost < report.answer.cost or not report.recipe.meets)
     ]  # fmt: skip
     labels = [line.split(":")[0] for line in report.summary.splitlines()]
     assert not (cheaper and "TOO EXPENSIVE" in labels and any(each.high == 0 for each in cheaper))
-    if report.inputs.get("warnings") or CONSTANT in kinds:
-        assert report.next_kind == next_step.DATA
+    if report.inputs.warnings or CONSTANT in kinds:
+        assert report.next.kind == next_step.DATA
     elif UNSEEN in kinds:
-        assert report.next_kind == next_step.INPUTS
+        assert report.next.kind == next_step.INPUTS
     elif cheaper:
-        assert report.next_kind == next_step.CHEAPER
+        assert report.next.kind == next_step.CHEAPER
     elif kinds:
-        assert report.next_kind == next_step.DOUBT
+        assert report.next.kind == next_step.DOUBT
     else:
-        pays = report.recipe["meets"] and report.answer.cost <= 0.5
-        assert report.next_kind == (
-            next_step.SEARCH if not pays else next_step.RECIPE if report.recipe["high"] else next_step.BUILD
+        pays = report.recipe.meets and report.answer.cost <= 0.5
+        assert report.next.kind == (
+            next_step.SEARCH if not pays else next_step.RECIPE if report.recipe.high else next_step.BUILD
         )
-    assert (report.next_kind in (next_step.RECIPE, next_step.BUILD)) == report.next_command.startswith("trtexec")
+    assert (report.next.kind in (next_step.RECIPE, next_step.BUILD)) == report.next.command.startswith("trtexec")
 
 
 def test_the_advice_knows_the_runs_own_recipe_and_names_all_its_layers(case):
@@ -170,13 +170,13 @@ def test_the_advice_knows_the_runs_own_recipe_and_names_all_its_layers(case):
         done = [remedy for remedy in advice.remedies if remedy.tried and remedy.tried.what == OWN_RECIPE]
         assert [remedy.remedy for remedy in done] == [report.precision.upper()]
         assert (done[0].tried.similarity, done[0].tried.high) == (
-            report.similarity["recipe"], len(report.recipe["high"])
+            report.similarity.recipe, len(report.recipe.high)
         )  # fmt: skip
         for command in (command for remedy in advice.remedies for command in remedy.commands):
             words = shlex.split(command.text) if command.tool == "ModelOpt" and "_exclude" in command.text else []
             if words:
                 named = words[words.index("--nodes_to_exclude") + 1 : words.index("--high_precision_dtype")]
-                assert named == [f"^{re.escape(name)}$" for name in report.recipe["high"]]
+                assert named == [f"^{re.escape(name)}$" for name in report.recipe.high]
         assert (
             advice.blame is None or wording.advice.to_blame(advice.blame) in advice.evidence or advice.blame == "both"
         )
@@ -192,7 +192,7 @@ def test_noise_and_margin_are_those_of_the_figures(case):
     if len(deciding) > 1:
         assert wording.answers.NOISE_NOT_MEASURED not in text
     assert answer.close == (wording.answers.NOISE_COULD_REVERSE in text)
-    if report.verdict == FAILS and report.recipe["meets"]:
+    if report.verdict == FAILS and report.recipe.meets:
         assert answer.close == (wording.answers.LESS_THAN_THE_NOISE in page_data(report)["headline"])
     if answer.margin and report.metric != "agreement":
         kept = report.budget * (1.0 - answer.margin) * (1.0 + 1e-9)

@@ -17,6 +17,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from tests.support import networks, wording
+from tests.support.records import report_from
 from tests.support.waiting import LIMIT
 from trt_bisect import BadInput, Precision, load_network, open_dataset
 from trt_bisect.builder.tensorrt_walk import Constraint
@@ -27,7 +28,6 @@ from trt_bisect.data.user_functions import load_function
 from trt_bisect.evaluator.accuracy import read_labels
 from trt_bisect.history.store import HISTORY
 from trt_bisect.recipe.trtexec import REFUSED, Build, flags_file, flags_of, refusals
-from trt_bisect.report.model import Report
 from trt_bisect.runs.cached_inputs import load_inputs
 
 CANARY = "canary"
@@ -306,7 +306,7 @@ def test_a_strangers_run_folder_is_looked_at_and_not_run(finished, here, tmp_pat
     asked["metric"] = {"own": True, "name": "stranger:metric", "perfect": None, "higher": True}
     asked["report"]["metric"] = "stranger:metric"
     RunManifest.from_json(asked)
-    Report.from_json(asked["report"]).save(tmp_path / "copy")
+    report_from(asked["report"]).save(tmp_path / "copy")
     assert "stranger" not in sys.modules
 
 

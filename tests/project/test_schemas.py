@@ -12,6 +12,7 @@ from jsonschema import Draft202012Validator
 
 import trt_bisect
 from tests.support import networks
+from tests.support.records import record_of
 from tools import make_schemas
 from tools.schemas.files import FILES
 from trt_bisect.support.json_files import read_record
@@ -95,7 +96,7 @@ def test_a_report_of_a_bisection_without_folder_and_explanation_validates(tmp_pa
     path = networks.save(model, tmp_path)
     report = trt_bisect.run(path, feeds, feeds, engine="onnxruntime", strategy="bisect", explain="none")
     assert report.strategy == "bisect"
-    validate(closed(make_schemas.schema("report.json")), report.to_json())
+    validate(closed(make_schemas.schema("report.json")), record_of(report))
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import trt_bisect
 from tests.support import networks, wording
+from tests.support.records import record_of
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.data import array_files
 from trt_bisect.data.datasets import open_dataset
@@ -214,7 +215,7 @@ def test_json_that_is_too_deep_is_no_record(tmp_path):
 
 @pytest.mark.parametrize(("part", "name"), [("target", "least"), ("measured", "int8"), ("measured", "recipe")])
 def test_a_recovery_without_its_figures_is_none(part, name, lenet, tmp_path):
-    found = trt_bisect.recover(lenet / "lenet.onnx", lenet / "calibration.npz", remedies=False, plans=1).to_json()
+    found = record_of(trt_bisect.recover(lenet / "lenet.onnx", lenet / "calibration.npz", remedies=False, plans=1))
     assert Recovery.from_json(found).to_json() == found
     with pytest.raises(TypeError):
         Recovery.from_json({**found, part: {**found[part], name: [1]}})
@@ -274,7 +275,7 @@ def test_a_run_that_was_stopped_chooses_as_one_that_was_not(lenet, tmp_path):
 
     def recovered():
         arguments = (lenet / "lenet_planted.onnx", lenet / "calibration.npz")
-        record = trt_bisect.recover(*arguments, output=tmp_path / "run").to_json()
+        record = record_of(trt_bisect.recover(*arguments, output=tmp_path / "run"))
         return {name: value for name, value in record.items() if name not in ("started", "seconds", "builds")}
 
     whole = recovered()

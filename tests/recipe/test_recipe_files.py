@@ -11,6 +11,7 @@ import pytest
 
 import trt_bisect
 from tests.support import networks
+from tests.support.records import record_of, report_from
 from trt_bisect import similarity
 from trt_bisect.model.session import NO_QDQ_FUSION
 
@@ -47,7 +48,7 @@ def test_the_qdq_network_gives_the_similarity_reported(recipe):
     each = [
         similarity(original.run(None, {"x": x[None]})[0], ours.run(None, {"x": x[None]})[0], "sqnr") for x in samples
     ]
-    assert min(each) == pytest.approx(report.similarity["recipe"], abs=0.05)
+    assert min(each) == pytest.approx(report.similarity.recipe, abs=0.05)
     culprit = next(node for node in onnx.load(path).graph.node if node.name == "block1.conv2")
     assert culprit.input[0] == "block1.relu1_out"
 
@@ -75,8 +76,8 @@ def test_modelopt_patterns_match_the_names_and_no_other(recipe):
 def test_a_report_is_read_again_as_it_was_written(recipe):
     folder, report = recipe
     record = json.loads((folder / "report.json").read_text())
-    again = trt_bisect.Report.from_json(record)
-    assert again.to_json() == record
+    again = report_from(record)
+    assert record_of(again) == record
     assert again.culprits == report.culprits
     table = again.table()
     assert list(table[table.culprit].name) == ["block1.conv2"]

@@ -209,15 +209,15 @@ def test_a_run_tells_the_shapes_of_all_its_data(tmp_path, monkeypatch):
         "accept": True,
     }
     report = trt_bisect.run(path, data, **given)
-    tool, *words = shlex.split(report.next_command)
+    tool, *words = shlex.split(report.next.command)
     options, profile = read(words, "11.1", INPUTS)
     assert (tool, options["--onnx"]) == ("trtexec", ["my run/recipe/network.qdq.onnx"])
     (least, usual, most) = profile["x"]
     assert (least, most) == ((1, 8, 10), (1, 8, 30))
     assert usual in {(1, 8, width) for width in (10, 20, 30)}
     page = page_data(report, recipe=recipe_texts(tmp_path / "my run/recipe"), folder="my run")
-    assert page["commands"] == {"network.qdq.onnx": report.next_command}
-    assert report.next_command.replace("my run/recipe/", "").replace("'", "") in (
+    assert page["commands"] == {"network.qdq.onnx": report.next.command}
+    assert report.next.command.replace("my run/recipe/", "").replace("'", "") in (
         tmp_path / "my run/recipe/README.md"
     ).read_text().replace("'", "")
     weak = trt_bisect.run(path, data, trt_version="8.6.1", **given)

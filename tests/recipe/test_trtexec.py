@@ -14,6 +14,7 @@ import pytest
 import trt_bisect
 from tests.support import networks, wording
 from tests.support.fake_tensorrt import TRT, DataType, Definition, make_network, parsed
+from tests.support.records import texts
 from tests.support.trtexec_rules import SHORT, STAND_IN, by_rules, documented, in_short, obeyed
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.tensorrt_walk import Constraint, constrain, constraints, set_ranges, steps_of
@@ -304,7 +305,7 @@ def test_a_refused_layer_is_said_and_the_other_recipes_stand(tools, tmp_path):
     path = networks.save(model, tmp_path)
     given = {"engine": "onnxruntime", "explain": "none", "trt_version": "8.6.1", "output": tmp_path / "r"}
     report = trt_bisect.run(path, networks.samples(model), **given)
-    assert [note for note in report.notes if "soft'max" in note and "trtexec" in note]
+    assert [note for note in texts(report.notes) if "soft'max" in note and "trtexec" in note]
     recipe = tmp_path / "r/recipe"
     assert documented(recipe, tools).returncode != 0
     onnx.checker.check_model(str(recipe / "network.qdq.onnx"))

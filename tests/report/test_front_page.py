@@ -15,6 +15,7 @@ import trt_bisect
 from tests.support import networks, pages, wording
 from tests.support.editions import edition
 from tests.support.pages import Elements, percent
+from tests.support.records import record_of
 from tests.support.view_server import QUERY, serving
 from trt_bisect.report.notebook.front_plot import front
 from trt_bisect.report.page.headline import recovered_headline
@@ -22,6 +23,7 @@ from trt_bisect.report.page.render import render_page
 from trt_bisect.report.recovery import ALL_HIGH, RECOVERY, FrontPoint, Move, Recovery
 from trt_bisect.report.verdict import WITH_DOUBTS
 from trt_bisect.runs.progress_file import FINISHED, PROGRESS, RUNNING
+from trt_bisect.support.notes import Line
 from trt_bisect.support.progress import Silent
 from trt_bisect.view.index import Runs
 from trt_bisect.view.live_state import LiveRun
@@ -73,11 +75,9 @@ def data_of(folder: Path) -> dict:
 
 
 def test_recovery_json_is_read_as_it_was_written(alone, found):
-    assert found.to_json() == json.loads((alone / RECOVERY).read_text())
+    assert record_of(found) == json.loads((alone / RECOVERY).read_text())
     unmeasured = replace(found, front=(FrontPoint(0.5, None, float("inf"), (), {}),))
-    assert Recovery.from_json(json.loads(json.dumps(unmeasured.to_json()))) == replace(
-        unmeasured, high=found.high, front=unmeasured.front
-    )
+    assert Recovery.from_json(record_of(unmeasured)) == replace(unmeasured, high=found.high, front=unmeasured.front)
 
 
 def test_the_page_of_a_run_has_the_front_too(both):
@@ -102,7 +102,7 @@ def test_a_recovery_of_another_network_is_left_out(both, tmp_path):
     pages.written(folder, replace(report, model="other.onnx"))
     assert data_of(folder)["recovery"] is None
     found.save(folder)
-    assert data_of(folder)["recovery"] == found.to_json()
+    assert data_of(folder)["recovery"] == record_of(found)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"schema": 1}', '{"schema": 9}', '{"schema": 1, "high": 3}'])
@@ -216,7 +216,7 @@ def test_the_section_is_there_and_clicks_select(tab, both):
         cells = page.locator("#best-high tbody tr").first.locator("td").all_inner_texts()
         first = found.high[0]
         assert cells[:4] == [first.layer, first.op_type, first.precision, f"{100 * first.cost:.2f}%"]
-        assert cells[4] == percent(first.back, found.target["least"])
+        assert cells[4] == percent(first.back, found.target.least)
         assert listed(page) == [row.layer for row in found.high]
         labels = page.locator("#best-plot .annotation-text").all_text_contents()
         assert {"all INT8", "all high", "target 99.999%"} <= set(labels)
@@ -308,7 +308,7 @@ def test_the_list_has_a_folder_without_a_run(alone, found):
     assert (found.verdict, found.exit_code) == (WITH_DOUBTS, 1), "cosine and SQNR disagree"
     assert entry.verdict == wording.presentation.met_by("target", len(found.high), found.verdict)
     assert entry.tone == "doubted"
-    assert entry.value("recipe") == repr(found.measured["recipe"])
+    assert entry.value("recipe") == repr(found.measured.recipe)
     assert entry.snapshot.when > 0
 
 
@@ -331,8 +331,8 @@ def test_a_second_recovery_is_told(alone, tmp_path, found):
     run = LiveRun(folder)
     before = run.state()
     assert run.state() is before
-    replace(found, summary="Another.").save(folder)
-    assert run.state().data["recovery"]["summary"] == "Another."
+    replace(found, lines=(Line("passes", "Another."),)).save(folder)
+    assert run.state().data.recovery.summary == "Another."
 
 
 def test_a_recovery_that_goes_on_is_told(model, tmp_path):

@@ -304,7 +304,7 @@ def test_the_plot_is_the_curve(report):
     assert list(line.x) == [row.index for row in tried if not row.culprit]
     assert list(culprits.x) == [row.index for row in tried if row.culprit]
     assert list(culprits.y) == [pytest.approx(1 - row.similarity) for row in tried if row.culprit]
-    full, recipe = report.similarity["int8"], report.similarity["recipe"]
+    full, recipe = report.similarity.int8, report.similarity.recipe
     names = ["threshold 99%", f"full INT8 {100 * full:.4f}%", f"recipe {100 * recipe:.4f}%"]
     assert [level.name for level in levels] == names
     for level, value in zip(levels, (report.threshold, full, recipe), strict=True):

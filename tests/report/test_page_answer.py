@@ -12,9 +12,11 @@ from tests.support import pages
 from tests.support.editions import edition
 from tests.support.page_parts import idle
 from trt_bisect import Report
-from trt_bisect.report.answer import Held
+from trt_bisect.report.model import Held, NextStep
 from trt_bisect.report.page.data import page_data, recipe_texts
 from trt_bisect.report.page.render import render_page
+from trt_bisect.report.summary import doubt_lines
+from trt_bisect.support.notes import Line
 
 CLIPPED = "output 'y' is clipped at 25.0%"
 CANCELLED = "later layers cancel its error"
@@ -130,8 +132,8 @@ def test_several_inputs(tab, tmp_path, lenet):
     )
     with tab.shown(tmp_path / "report.html") as page:
         int8, recipe = page.evaluate("document.querySelector('#inputs-plot').data.slice(0, 2).map(trace => trace.y)")
-        assert recipe == sorted(report.by_input["recipe"]["values"])
-        by_recipe = sorted(zip(*(report.by_input[plan]["values"] for plan in ("recipe", "int8")), strict=True))
+        assert recipe == sorted(report.by_input.recipe.values)
+        by_recipe = sorted(zip(*(report.by_input.recipe.values, report.by_input.int8.values), strict=True))
         assert sorted(int8) == pytest.approx(sorted(value for _, value in by_recipe))
         assert int8[0] == pytest.approx(by_recipe[0][1])
         worst = page.locator("#inputs-table tbody tr").first.locator("td").all_inner_texts()
@@ -147,12 +149,13 @@ def answered(report) -> Report:
         report.answer,
         unseen=Held("b.npz", 2, 1, 0.9, "data/b.npz 0", 0.95, 0.91, figures),
         equals=(("first", "second"),),
-        doubts=(CLIPPED,),
+        doubts=(Line("clipped", CLIPPED),),
     )
     suspect = next(row for row in report.layers if row.quantizable and not row.culprit)
     layers = tuple(replace(row, suspect=CANCELLED) if row == suspect else row for row in report.layers)
-    summary = f"DOUBTED: {answer.doubts[0]}\n{report.summary}"
-    return replace(report, answer=answer, layers=layers, summary=summary, next_command="trtexec <b>x</b>")
+    lines = (*doubt_lines(answer), *report.lines)
+    step = NextStep("recipe", "build the recipe", "trtexec <b>x</b>")
+    return replace(report, answer=answer, layers=layers, lines=lines, next=step)
 
 
 def test_the_answer_and_a_suspect(tab, strange_run, answered, tmp_path):

@@ -90,14 +90,14 @@ def assert_metric(page, report: Report, metric: str) -> None:
     assert page.get_by_label("log scale").is_visible() == (metric != "sqnr")
     shown_figure = page.locator('[data-plan="int8"] .figure').inner_text()
     number = float(shown_figure.removesuffix("%").removesuffix(" dB"))
-    value = report.similarity["int8"] * (100 if metric == "top1" else 1)
+    value = report.similarity.int8 * (100 if metric == "top1" else 1)
     assert number == pytest.approx(value, rel=1e-2)
 
 
 def test_the_curve_has_lines_for_full_int8_and_the_recipe(opened, report):
     shapes = opened.evaluate("document.querySelector('#curve-plot').layout.shapes.filter(s => s.xref === 'paper')")
-    heights = [1 - report.threshold, 1 - report.similarity["int8"], 1 - report.similarity["recipe"]]
+    heights = [1 - report.threshold, 1 - report.similarity.int8, 1 - report.similarity.recipe]
     assert [shape["y0"] for shape in shapes] == pytest.approx(heights)
     words = " ".join(opened.locator("#curve-plot .annotation").all_text_contents())
-    for name, value in (("full INT8", report.similarity["int8"]), ("recipe", report.similarity["recipe"])):
+    for name, value in (("full INT8", report.similarity.int8), ("recipe", report.similarity.recipe)):
         assert f"{name} {pages.percent(value, report.threshold)}" in words

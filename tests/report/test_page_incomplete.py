@@ -13,9 +13,12 @@ import pytest
 from tests.support import pages
 from tests.support.answering import answering
 from tests.support.page_parts import idle, in_order, names_in_table, row_of, selected
-from trt_bisect import Report
+from trt_bisect.report.model import ByPlan
+from trt_bisect.report.network_graph import Graph
+from trt_bisect.report.older import report_of
 from trt_bisect.report.page.data import page_data
 from trt_bisect.report.page.render import render_page
+from trt_bisect.support.codec import read
 
 
 def test_figures_that_are_not_finite(tab, strange_run, report, tmp_path):
@@ -52,7 +55,7 @@ OLD = Path(__file__).parents[1] / "files" / "report-1" / "report.json"
 
 
 def test_a_report_of_schema_1(tab, tmp_path):
-    old = Report.from_json(json.loads(OLD.read_text()))
+    old = report_of(OLD.read_text())
     page_file = tmp_path / "report.html"
     page_file.write_text(render_page(page_data(old)))
     with tab.shown(page_file, ready="plots") as page:
@@ -98,7 +101,7 @@ class LiveServer(http.server.BaseHTTPRequestHandler):
 
 
 def test_a_live_page_follows_the_run(web, strange_run, report):
-    graph = json.loads((strange_run / "network.json").read_text())
+    graph = read(Graph, strange_run / "network.json")
     half = len(report.layers) // 2
     blank = tuple(
         replace(row, similarity=None, drop=None, outcome="not tried", culprit=False)
@@ -106,7 +109,7 @@ def test_a_live_page_follows_the_run(web, strange_run, report):
         else row
         for row in report.layers
     )
-    so_far = replace(report, layers=blank, similarity={"int8": None, "recipe": None}, summary="", culprits=())
+    so_far = replace(report, layers=blank, similarity=ByPlan(None, None), lines=(), culprits=())
     progress = {"stage": "Measuring 24 plans", "done": 12, "total": 24, "seconds": 3.0}
     running = page_data(so_far, graph, status="running", progress=progress)
     state = {"data": running, "asked": []}

@@ -20,7 +20,7 @@ def test_the_verdict(opened, report):
         "JSON.parse(document.querySelector('#data').textContent).headline"
     )
     figures = [page.locator(f'[data-plan="{plan}"] .figure').inner_text() for plan in ("fp32", "int8", "recipe")]
-    expected = [100.0, 100 * report.similarity["int8"], 100 * report.similarity["recipe"]]
+    expected = [100.0, 100 * report.similarity.int8, 100 * report.similarity.recipe]
     assert figures == [pages.percent(value / 100, report.threshold) for value in expected]
     basis = page.locator("#basis").inner_text()
     assert "emulated" in basis

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import pytest
 
 import trt_bisect
 from tests.support import wording
+from tests.support.records import record_of, report_from
 from trt_bisect import BadInput
 
 
@@ -23,8 +23,8 @@ def test_print_shows_the_verdict(report):
 
 
 def test_json_is_plain_and_is_read_again(report):
-    record = json.loads(json.dumps(report.to_json(), allow_nan=False))
-    again = trt_bisect.Report.from_json(record)
+    record = record_of(report)
+    again = report_from(record)
     assert again.culprits == report.culprits
     assert again.to_markdown() == report.to_markdown()
 
@@ -67,7 +67,7 @@ def test_what_changed_is_named(report):
     assert ("culprit", "ip2") in {(change.kind, change.what) for change in good.compare(report).better}
     assert "new culprit 'ip2'" in str(worse)
     assert set(worse.table()["what"]) >= {"ip2", "int8"}
-    assert json.loads(json.dumps(worse.to_json()))["metric"] == "cosine"
+    assert record_of(worse)["metric"] == "cosine"
 
 
 def test_reports_of_two_metrics_are_not_compared(report):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,9 +12,10 @@ from rich.console import Console
 import trt_bisect
 from tests.support import wording
 from trt_bisect import Report
-from trt_bisect.report.answer import AnswerFacts, CalibratorRow, Held
-from trt_bisect.report.layer_row import LayerRow
+from trt_bisect.report.model import AnswerFacts, CalibratorRow, Held, LayerRow, NextStep
+from trt_bisect.report.older import report_of
 from trt_bisect.report.screen.run import LINES, print_report
+from trt_bisect.support.notes import Line, Note
 
 OLD = Path(__file__).parents[1] / "files" / "report-1" / "report.json"
 ASCII = 127
@@ -39,17 +39,23 @@ def crowded() -> Report:
         cost=0.04,
         calibrators=tuple(CalibratorRow(kind, 0.9, 17, False, 0.05, 3, kind == "mse") for kind in kinds),
         settings={"optimisations off": 0.96, "own engine": 0.961},
-        doubts=("output 'y' is clipped at 25.0%",),
-        confidence=("It rests on 26 inputs given: the search judged 8.", "No engine has confirmed this: emulated."),
+        doubts=(Line("clipped", "output 'y' is clipped at 25.0%"),),
+        confidence=(
+            Line("inputs", "It rests on 26 inputs given: the search judged 8.", short="It rests on 26 inputs given."),
+            Line("arithmetic", "No engine has confirmed this: emulated.", short="No engine has confirmed this."),
+        ),
     )
     return replace(
-        Report.from_json(json.loads(OLD.read_text())),
-        schema=2,
+        report_of(OLD.read_text()),
         layers=tuple(culprits + suspects + [row(25 + k) for k in range(100)]),
         culprits=tuple(each.name for each in culprits),
-        notes=tuple(f"note {k}: " + "some words about the run " * 3 for k in range(30)),
-        summary="DOUBTED: output 'y' is clipped at 25.0%\nFAILS: full INT8\nRECIPE: with 20 layers in FP32",
-        next_command="trtexec --onnx=run/recipe/network.qdq.onnx --stronglyTyped",
+        notes=tuple(Note("data", f"note {k}: " + "some words about the run " * 3) for k in range(30)),
+        lines=(
+            Line("doubted", "DOUBTED: output 'y' is clipped at 25.0%"),
+            Line("fails", "FAILS: full INT8"),
+            Line("recipe", "RECIPE: with 20 layers in FP32"),
+        ),
+        next=NextStep("recipe", "build", "trtexec --onnx=run/recipe/network.qdq.onnx --stronglyTyped"),
         answer=answer,
     )
 
@@ -121,7 +127,7 @@ def test_the_curve_is_printed_when_it_is_asked_for_or_fits(crowded):
 
 
 def test_a_report_of_schema_1_is_shown():
-    report = Report.from_json(json.loads(OLD.read_text()))
+    report = report_of(OLD.read_text())
     lines = printed(report)
     assert " ".join(lines).startswith(" ".join(report.summary.split())[:60])
     [culprit] = [line.split() for line in lines if line.startswith("ip2 ")]
@@ -133,7 +139,7 @@ def test_a_run_names_the_command_that_builds_its_recipe(lenet, tmp_path):
     report = trt_bisect.run(
         lenet / "lenet_planted.onnx", lenet / "calibration.npz", engine="onnxruntime", output=tmp_path, samples=4
     )
-    program, model, *flags = report.next_command.split()
+    program, model, *flags = report.next.command.split()
     assert (program, flags) == ("trtexec", ["--stronglyTyped", "--noTF32"])
     assert Path(model.removeprefix("--onnx=")).is_file()
     labels = [line.split(":")[0] for line in report.summary.splitlines()]

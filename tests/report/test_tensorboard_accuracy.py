@@ -43,10 +43,10 @@ def test_where_labels_were_given_the_names_hold_the_accuracy(labelled):
     assert set(names) <= set(runs)
     recipe = next(name for name, run in runs.items() if name.startswith("tune") and "the recipe" in text(run, "plan"))
     assert recipe.endswith(f"_acc_{report.accuracy['recipe']:#.6g}")
-    assert report.accuracy["int8"] < 0.5 < report.accuracy["recipe"], "the names differ"
+    assert report.accuracy.int8 < 0.5 < report.accuracy.recipe, "the names differ"
     tune = runs[names[1]]
-    assert tune.Scalars("accuracy")[0].value == np.float32(report.accuracy["int8"])
-    assert tune.Scalars("similarity")[0].value == np.float32(report.similarity["int8"])
+    assert tune.Scalars("accuracy")[0].value == np.float32(report.accuracy.int8)
+    assert tune.Scalars("similarity")[0].value == np.float32(report.similarity.int8)
     accuracies = [event.value for event in runs["plans"].Scalars("accuracy")]
     assert sorted(accuracies) == sorted(np.float32(report.accuracy[plan]) for plan in ("int8", "recipe"))
 

@@ -15,13 +15,13 @@ import onnxruntime as ort
 import pytest
 from onnx import helper
 from tensorboard.summary.writer.record_writer import RecordWriter
+from trt_bisect.jobs.run.find_culprits import verdict
 
 import trt_bisect
 from tests.support import networks, wording
 from tests.support.compared import Alive
 from tests.support.event_files import assert_is_histogram_of, read, run_named, text
 from trt_bisect.jobs.run import run as api
-from trt_bisect.jobs.run.find_culprits import verdict
 
 
 def test_compare_writes_both_runs(tmp_path):
@@ -240,4 +240,4 @@ def test_recover_has_a_run_for_each_step(lenet, tmp_path):
         else:
             assert "accuracy" not in tags
     measured = [event.value for event in plans.Scalars("accuracy")]
-    assert recovery.measured["recipe"] in [pytest.approx(value) for value in measured]
+    assert recovery.measured.recipe in [pytest.approx(value) for value in measured]

@@ -6,7 +6,7 @@ from playwright.sync_api import Locator, Page
 from playwright.sync_api import TimeoutError as NotInTime
 
 from tests.support.waiting import wait_until
-from trt_bisect.report.layer_row import LayerRow
+from trt_bisect.report.model import LayerRow
 
 _DRAWN = 2000.0
 """Milliseconds after which the mouse is moved again."""

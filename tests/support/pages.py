@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -15,7 +14,8 @@ import onnx
 import trt_bisect
 from tests.support import networks
 from trt_bisect import Report
-from trt_bisect.report.layer_row import LayerRow
+from trt_bisect.report.model import LayerRow
+from trt_bisect.report.older import report_of
 from trt_bisect.report.page.files import write_page
 from trt_bisect.report.page.render import PAGE
 
@@ -60,7 +60,7 @@ def rewritten(folder: Path, change: Any) -> Path:
 
 def read(folder: Path) -> Report:
     """The report in a run folder."""
-    return Report.from_json(json.loads((folder / "report.json").read_text()))
+    return report_of((folder / "report.json").read_text())
 
 
 def written(folder: Path, report: Report) -> Path:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 
+from tests.support.records import record_of
 from trt_bisect.runs.journal import JOURNAL
 
 
 def without_times(report):
     """Returns a report's record without times and without the counts of plans that were measured ahead."""
-    record = report.to_json()
+    record = record_of(report)
     for counted in ("started", "seconds", "peak_bytes", "plans", "builds", "inferences", "command", "next_command"):
         del record[counted]
     return record

@@ -8,12 +8,13 @@ import re
 import shutil
 
 import pytest
+from trt_bisect.report.manifest import MANIFEST
 
 import trt_bisect
 from tests.support import wording
+from tests.support.records import record_of
 from tests.support.run_states import interrupted, running
 from tests.support.view_server import TOKEN
-from trt_bisect.report.manifest import MANIFEST
 from trt_bisect.report.model import REPORT
 from trt_bisect.runs.progress_file import INTERRUPTED, RUNNING
 from trt_bisect.view.index import Runs, sparkline
@@ -108,14 +109,14 @@ def test_the_verdict_has_a_colour(run, change, tone):
 
 def test_a_recovery_beside_a_run_has_its_own_row_and_times_are_told_in_utc(run, lenet):
     found = trt_bisect.recover(lenet / "lenet_planted.onnx", lenet / "calibration.npz", samples=4, threshold=0.9)
-    record = {**found.to_json(), "started": 86400.0 * 365, "seconds": 150.0}
+    record = {**record_of(found), "started": 86400.0 * 365, "seconds": 150.0}
     (run / "recovery.json").write_text(json.dumps(record))
     entries = {entry.command: entry for entry in Runs(run.parent).entries()}
     assert set(entries) == {"run", "recover"}
     recovered = entries["recover"]
     assert recovered.name == entries["run"].name == "lenet"
     assert recovered.address == "run/lenet/#best"
-    assert recovered.value("recipe") == repr(found.measured["recipe"])
+    assert recovered.value("recipe") == repr(found.measured.recipe)
     assert recovered.began == "1971-01-01T00:00:00+00:00"
     assert (recovered.took, entries["run"].took.endswith(" s")) == ("2 min", True)
     assert entries["run"].history != ()

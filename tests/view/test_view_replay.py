@@ -7,6 +7,8 @@ import shutil
 
 import numpy as np
 import pytest
+from trt_bisect.report.manifest import MANIFEST, RunManifest
+from trt_bisect.view.replay import Replay
 
 import trt_bisect
 from tests.support import networks
@@ -15,12 +17,10 @@ from trt_bisect.analyzer.metrics import find_metric, metric_of_facts
 from trt_bisect.driver.suspects.bisect import bisect
 from trt_bisect.driver.suspects.exhaustive import exhaustive
 from trt_bisect.driver.suspects.search import Findings, Question, drive
-from trt_bisect.report.layer_row import NOT_TRIED
-from trt_bisect.report.manifest import MANIFEST, RunManifest
+from trt_bisect.report.model import NOT_TRIED
 from trt_bisect.runs.journal import JOURNAL
 from trt_bisect.runs.progress_file import INTERRUPTED
 from trt_bisect.view.file_tail import JournalTail
-from trt_bisect.view.replay import Replay
 from trt_bisect.view.snapshot import RunFolder
 
 WAYS = {
@@ -113,7 +113,7 @@ def suspects(report) -> set[str]:
     """The suspects that a report names. A report of a search under way names no culprit, and adds no layer to them."""
     assert report.culprits == ()
     assert not any(row.culprit for row in report.layers)
-    assert report.recipe["added"] == []
+    assert report.recipe.added == []
     return {row.name for row in report.layers if row.suspect}
 
 
@@ -143,7 +143,7 @@ def test_fed_line_by_line_it_shows_what_the_journal_holds_and_ends_as_the_report
     ]
     assert suspects(report) == set(final.culprits)
     assert len(final.culprits) == 2
-    assert report.similarity["int8"] == final.similarity["int8"]
+    assert report.similarity.int8 == final.similarity.int8
     assert report.plans == final.plans
 
 
@@ -236,7 +236,7 @@ def test_the_curve_is_shown_before_full_int8_is_measured(swept, tmp_path):
     of_curve = {plan: trial for plan, trial in tail.trials.items() if not plan.startswith("inputs ")}
     first = {plan: trial for plan, trial in list(of_curve.items())[:9] if plan != full}
     assert len(measured(replay.report(first))) == 7  # but full INT8 and nothing in INT8
-    assert replay.report(first).similarity["int8"] is None
+    assert replay.report(first).similarity.int8 is None
     assert suspects(replay.report(tail.trials)) == set(final.culprits)
 
 

@@ -27,8 +27,7 @@ from trt_bisect.evaluator.trial_key import TrialKey
 from trt_bisect.model.file import save_model
 from trt_bisect.model.network import Network
 from trt_bisect.precision import Precision, all_but
-from trt_bisect.report.layer_row import LayerRow
-from trt_bisect.report.model import Report
+from trt_bisect.report.model import LayerRow, Report
 from trt_bisect.report.precision_check import disobeyed, obedience_doubts, unproven
 from trt_bisect.support.progress import Silent
 
@@ -87,7 +86,7 @@ def _side_by_side(bench: Experiment, subject: subjects.TrialSpec) -> None:
     bench.expect("every plan was measured", all(row["outcome"] == "measured" for row in rows))
     _expect_culprits(bench, subject, measured)
     bench.expect("the emulation names the planted culprits", emulated.culprits == subject.culprits, emulated.culprits)
-    bench.expect("the recipe meets the threshold", bool(measured.recipe["meets"]))
+    bench.expect("the recipe meets the threshold", bool(measured.recipe.meets))
     bench.expect("the engine tells what ran in every trial", all(trial["told of"] for trial in told))
     wrong = [trial for trial in told if any(row["asked"] != "int8" for row in trial["disobeyed"])]
     bench.expect("no layer kept high ran low", not wrong, f"in {len(wrong)} of {len(told)} trials")
@@ -139,7 +138,7 @@ def branch(bench: Experiment) -> None:
     bench.figure("engines built", report.builds)
     bench.figure("seconds", report.seconds)
     _expect_culprits(bench, subject, report)
-    bench.expect("the recipe meets the threshold", bool(report.recipe["meets"]))
+    bench.expect("the recipe meets the threshold", bool(report.recipe.meets))
 
 
 def _run(bench: Experiment, subject: subjects.TrialSpec, engine: str, strategy: str = "exhaustive") -> Report:
@@ -263,8 +262,8 @@ def ocr(bench: Experiment) -> None:
     bench.figure("seconds", report.seconds)
     bench.figure("latency", report.latency)
     bench.figure("not obeyed", [(row.name, row.asked, row.ran) for row in report.layers if row.obeyed is False])
-    bench.expect("it was measured", report.similarity["int8"] is not None)
-    bench.expect("the recipe meets the threshold", bool(report.recipe["meets"]))
+    bench.expect("it was measured", report.similarity.int8 is not None)
+    bench.expect("the recipe meets the threshold", bool(report.recipe.meets))
 
 
 def calibrator(bench: Experiment) -> None:

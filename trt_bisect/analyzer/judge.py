@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -91,7 +90,7 @@ class Rule:
         counting = [[value for value in values if value is not None] for values in places]
         worst = [self.metric.worst(values) if values else None for values in counting]
         misses = [value is not None and self.metric.loss(value) > self.budget for value in worst]
-        return ByInput(tuple(worst), sum(misses), self.metric)
+        return by_input_of(worst, sum(misses), self.metric)
 
     def meets(self, trial: Trial | None) -> bool:
         """Returns true if a trial was measured and is as good as the threshold or better."""
@@ -103,40 +102,51 @@ class Rule:
 class ByInput:
     """The figures of a trial for each input.
 
-    Attributes:
-        values: the metric; NaN if it has no value, None if the input does not count since the FP32 output is almost
-            zero.
-        misses: the number of inputs that miss the threshold.
-        metric: the metric of the values.
-
     With a task, whose agreement is judged over all inputs together, an input on which there is nothing to compare does
     not count.
+
+    Attributes:
+        inputs: the number of inputs that count.
+        misses: the number of these that miss the threshold.
+        mean: the mean of the finite values.
+        fifth: their 5th percentile by NumPy's definition; the 95th where lower values are better.
+        worst: the place of the worst input, from 0.
+        values: the metric on each input; None where the input does not count, since FP32's output on it is almost zero,
+            or where the metric has no value.
+        faint: the places of the inputs that do not count.
+        together: the threshold is for all inputs together and not for the worst one.
     """
 
-    values: tuple[float | None, ...]
+    inputs: int
     misses: int
-    metric: Metric
+    mean: float | None
+    worst: int | None
+    fifth: float | None = None
+    values: tuple[float | None, ...] = ()
+    faint: tuple[int, ...] = ()
+    together: bool = False
 
-    def facts(self) -> dict[str, Any]:
-        """Returns the record for a report.
 
-        Its keys: ``inputs``, the number of inputs that count; ``misses``; ``mean``, of the finite values; ``fifth``,
-        their 5th percentile by NumPy's definition, the 95th where lower values are better; ``worst``, the index of the
-        worst input; ``values``; ``faint``, the indices of the inputs that do not count; ``together``, true if the
-        threshold is for all inputs together and not for the worst one.
-        """
-        counting = {place: value for place, value in enumerate(self.values) if value is not None}
-        known = [value for value in counting.values() if math.isfinite(value)]
-        return {
-            "inputs": len(counting),
-            "misses": self.misses,
-            "mean": sum(known) / len(known) if known else None,
-            "fifth": float(np.percentile(known, 5 if self.metric.higher else 95)) if known else None,
-            "worst": max(counting, key=lambda place: self.metric.loss(counting[place]), default=None),
-            "values": list(self.values),
-            "faint": [place for place, value in enumerate(self.values) if value is None],
-            "together": self.metric is AGREEMENT,
-        }
+def by_input_of(values: Sequence[float | None], misses: int, metric: Metric) -> ByInput:
+    """Returns the figures for each input.
+
+    Args:
+        values: the metric; NaN if it has no value, None for an input that does not count.
+        misses: the number of inputs that miss the threshold.
+        metric: the metric of the values.
+    """
+    counting = {place: value for place, value in enumerate(values) if value is not None}
+    known = [value for value in counting.values() if math.isfinite(value)]
+    return ByInput(
+        inputs=len(counting),
+        misses=misses,
+        mean=sum(known) / len(known) if known else None,
+        fifth=float(np.percentile(known, 5 if metric.higher else 95)) if known else None,
+        worst=max(counting, key=lambda place: metric.loss(counting[place]), default=None),
+        values=tuple(None if value is None or not math.isfinite(value) else value for value in values),
+        faint=tuple(place for place, value in enumerate(values) if value is None),
+        together=metric is AGREEMENT,
+    )
 
 
 def make_rule(

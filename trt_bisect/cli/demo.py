@@ -52,7 +52,7 @@ def demo_command(
     options = RunOptions(calibration=str(data), output=run, engine="onnxruntime", history="none")
     report = run_with(model, replace(options, progress=display.progress()), command)
     if display.as_json:
-        display.print_json(report.to_json())
+        display.print_json(report)
         return
     console = console_for_reports()
     if display.quiet:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import functools
 import inspect
-import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 
 from trt_bisect.errors import BadInput
-from trt_bisect.support.plain_json import plain
+from trt_bisect.support.codec import encode
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -58,7 +58,7 @@ class Display:
 
     def print_json(self, record: Any) -> None:
         """Prints a result as JSON on stdout; numbers that are not finite become null."""
-        typer.echo(json.dumps(plain(record), indent=1, allow_nan=False))
+        typer.echo(msgspec.json.format(encode(record), indent=1).decode())
 
     def say(self, text: str) -> None:
         """Prints a line on stdout; with ``--json`` nothing."""

@@ -23,7 +23,7 @@ def recover_command(model: Model, options: RecoverOptions, display: Display) -> 
     options = in_folder(options, model)
     found = recover_with(model, replace(options, progress=display.progress()))
     if display.as_json:
-        display.print_json(found.to_json())
+        display.print_json(found)
     else:
         screen = console(140)
         print_recovery(found, screen)

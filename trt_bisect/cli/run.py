@@ -42,12 +42,12 @@ def run_command(
         report = run_with(model, replace(options, progress=display.progress()), command)
     except StoppedRun as stop:
         if display.as_json:
-            display.print_json(stop.report.to_json())
+            display.print_json(stop.report)
         else:
             print_verdict(stop.report, console_for_reports())
         raise
     if display.as_json:
-        display.print_json(report.to_json())
+        display.print_json(report)
         raise typer.Exit(report.exit_code)
     console = console_for_reports()
     if display.quiet:
@@ -58,7 +58,7 @@ def run_command(
         print_advice(report.explanation, report.metric, console)
     console.print(
         f"Plans: {report.plans}; engines: {report.builds}, {report.engine} ({report.arithmetic}); "
-        f"{report.seconds['total']:.1f} s, at most {report.peak_bytes >> 20} MiB.",
+        f"{report.seconds.total:.1f} s, at most {report.peak_bytes >> 20} MiB.",
         markup=False,
     )
     console.print(f"Report and recipe: {folder}\nThe page to look at: {folder / PAGE}", markup=False, soft_wrap=True)

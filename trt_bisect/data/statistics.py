@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -49,10 +48,6 @@ class FedInput:
 
     def __str__(self) -> str:
         return f"{self.least:.4g} to {self.most:.4g}, mean {self.mean:.4g}, std {self.std:.4g}"
-
-    def facts(self) -> dict[str, Any]:
-        """Returns the content as JSON types, without the name."""
-        return {name: value for name, value in asdict(self).items() if name != "name"}
 
 
 def statistics(samples: Iterable[Feeds]) -> tuple[FedInput, ...]:

@@ -14,15 +14,13 @@ from trt_bisect.analyzer.metrics import JUDGING
 from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.accuracy import ACCURACY, accuracy_in
 from trt_bisect.evaluator.trial import Trial
-from trt_bisect.report.empty_report import recovered_report
-from trt_bisect.report.manifest import MANIFEST, RunManifest
-from trt_bisect.report.model import REPORT, Report
-from trt_bisect.report.recovery import RECOVERY, Recovery
-from trt_bisect.report.run_files import read_as
+from trt_bisect.report.model import REPORT, SO_FAR, Report
+from trt_bisect.report.older import read_report
+from trt_bisect.report.recovery import RECOVERY, Recovery, read_recovery
 from trt_bisect.runs.journal import JOURNAL, complete_lines, records_of, trial_of
 from trt_bisect.runs.progress_file import FINISHED, INTERRUPTED, RUNNING, runs_in
 
-_NAMES = (MANIFEST, REPORT, RECOVERY, JOURNAL)
+_NAMES = (SO_FAR, REPORT, RECOVERY, JOURNAL)
 _LAST = datetime(9999, 1, 1, tzinfo=timezone.utc).timestamp()
 
 
@@ -129,11 +127,11 @@ def _began(folder: Path) -> float | None:
     return min(started) if started else (folder / JOURNAL).stat().st_mtime if _records(folder) else None
 
 
-def _files(folder: Path) -> tuple[RunManifest | None, Report | None, Recovery | None]:
+def _files(folder: Path) -> tuple[Report | None, Report | None, Recovery | None]:
     return (
-        read_as(RunManifest.from_json, folder / MANIFEST),
-        read_as(Report.from_json, folder / REPORT),
-        read_as(Recovery.from_json, folder / RECOVERY),
+        read_report(folder / SO_FAR),
+        read_report(folder / REPORT),
+        read_recovery(folder / RECOVERY),
     )
 
 
@@ -147,21 +145,20 @@ def _records(folder: Path) -> list[dict[str, Any]]:
     return [record for record in records_of(lines) if isinstance(record.get("run"), str)]
 
 
-def _run_reports(folder: Path, manifest: RunManifest | None, report: Report | None) -> Iterator[StoredReport]:
+def _run_reports(folder: Path, manifest: Report | None, report: Report | None) -> Iterator[StoredReport]:
     """Yields the finished report, and the run after it that has no report yet."""
     started = None
     if report is not None:
-        is_answered = manifest is not None and not report.started and manifest.answered_by(report)
-        started = manifest.started if manifest and is_answered else report.started or _begun(folder / REPORT, report)
+        started = report.started or _begun(folder / REPORT, report)
         yield StoredReport(report, INTERRUPTED if report.stopped == INTERRUPTED else FINISHED, _time(started))
     if manifest is not None and manifest.started != started:
-        yield StoredReport(manifest.blank, RUNNING if runs_in(folder) else INTERRUPTED, _time(manifest.started))
+        yield StoredReport(manifest, RUNNING if runs_in(folder) else INTERRUPTED, _time(manifest.started))
 
 
 def _recovery_reports(folder: Path, recovery: Recovery | None) -> Iterator[StoredReport]:
     """Yields the result of ``recover`` as a report, with that command's exit code."""
     if recovery is not None:
-        report = recovered_report(recovery, None)
+        report = recovery.as_report(None)
         status = INTERRUPTED if recovery.stopped else FINISHED
         yield StoredReport(report, status, _time(report.started or _begun(folder / RECOVERY, report)))
 
@@ -173,7 +170,7 @@ def _time(given: object) -> float:
 
 def _begun(path: Path, report: Report) -> float:
     """Estimates the start of a run for a report without it: the time of the file less the duration of the run."""
-    return path.stat().st_mtime - report.seconds.get("total", 0.0)
+    return path.stat().st_mtime - report.seconds.total
 
 
 def _with_parts(report: Report, made_of: Mapping[str, Mapping[str, Any]]) -> Report:
@@ -182,10 +179,9 @@ def _with_parts(report: Report, made_of: Mapping[str, Mapping[str, Any]]) -> Rep
     return replace(report, made_of=known)
 
 
-def _rule(manifest: RunManifest | None, report: Report | None, recovery: Recovery | None) -> Rule | None:
+def _rule(manifest: Report | None, report: Report | None, recovery: Recovery | None) -> Rule | None:
     """Returns the rule that judges the trials; None if the files of the folder do not say it."""
-    if manifest is not None:
-        return manifest.rule
+    report = report or manifest
     metric = report.metric if report else recovery.metric if recovery else ""
     return Rule(JUDGING[metric], report.threshold if report else 0.0) if metric in JUDGING else None
 

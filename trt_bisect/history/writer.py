@@ -107,20 +107,23 @@ def _report_row(stored: StoredReport) -> dict[str, Any]:
         **{name: text(getattr(report, name)) for name in texts},
         "threshold": number(report.threshold),
         "share": number(report.share),
-        **{name: number(report.similarity.get(name)) for name in ("int8", "recipe")},
-        "meets": bool(report.recipe.get("meets")) if finished else None,
+        **{name: number(getattr(report.similarity, name)) for name in ("int8", "recipe")},
+        "meets": report.recipe.meets if finished else None,
         "culprits": _names(report.culprits),
-        "high": _names(report.recipe.get("high", ())),
+        "high": _names(report.recipe.high),
         **{f"{plan}_ms": _milliseconds(report, plan) for plan in ("fp32", "fp16", "int8", "recipe")},
         **{name: int(number(getattr(report, name)) or 0) for name in ("plans", "builds", "inferences", "peak_bytes")},
-        **{f"{stage}_seconds": number(report.seconds.get(stage)) for stage in ("calibrate", "build", "infer", "total")},
+        **{
+            f"{stage}_seconds": number(getattr(report.seconds, stage))
+            for stage in ("calibrate", "build", "infer", "total")
+        },
         "exit_code": report.exit_code if finished else None,
         "schema": report.schema,
     }
 
 
 def _milliseconds(report: Report, plan: str) -> float | None:
-    return number(((report.latency or {}).get(plan) or {}).get("mean_ms"))
+    return number(timed.mean_ms if (timed := (report.latency or {}).get(plan)) else None)
 
 
 def _names(names: Iterable[object]) -> str:

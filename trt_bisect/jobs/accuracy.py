@@ -16,6 +16,8 @@ from trt_bisect.jobs.answer.result import Answer
 from trt_bisect.jobs.experiment import Experiment
 from trt_bisect.jobs.options.measuring import RecoverOptions, RunOptions
 from trt_bisect.jobs.preparation import Preparation
+from trt_bisect.report.model import Accuracies
+from trt_bisect.support.notes import ACCURACY, Note
 
 
 def refuse_accuracy(options: RunOptions | RecoverOptions) -> None:
@@ -39,7 +41,8 @@ def asked_accuracy(
         function = load_function(own, "accuracy function") if isinstance(own, str) else own
         code = code_digest(function)
         if not is_reusable(code):
-            preparation.notes.append("what the accuracy function uses cannot all be seen: another run measures it anew")
+            text = "what the accuracy function uses cannot all be seen: another run measures it anew"
+            preparation.notes.append(Note(ACCURACY, text))
         return Accuracy(function, code)
     if options.labels is None:
         return None
@@ -83,10 +86,9 @@ def fp32_accuracy(accuracy: Accuracy, experiment: Experiment) -> float:
         ) from failure
 
 
-def accuracies(accuracy: Accuracy, fp32: float, answer: Answer) -> dict[str, float | None]:
-    """Returns the accuracy of ``fp32``, ``int8`` and ``recipe``; None for a plan that cannot be run."""
+def accuracies(accuracy: Accuracy, fp32: float, answer: Answer) -> Accuracies:
+    """Returns the accuracy of FP32, full INT8 and the recipe."""
     experiment = answer.experiment
     evaluator = AccuracyEvaluator(accuracy, experiment.whole, experiment.store)
     full = experiment.network.full(experiment.whole.high)
-    plans = {"int8": full, "recipe": answer.plan}
-    return {"fp32": fp32, **{name: accuracy_in(evaluator.measure(plan)) for name, plan in plans.items()}}
+    return Accuracies(fp32, *(accuracy_in(evaluator.measure(plan)) for plan in (full, answer.plan)))

@@ -18,6 +18,7 @@ from trt_bisect.evaluator.branch import BranchEvaluator
 from trt_bisect.evaluator.rebuild import Compare, RebuildEvaluator
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.model.network import Network
+from trt_bisect.report.model import JudgedInputs
 from trt_bisect.runs.journal import Journal, MemoryStore
 
 
@@ -29,7 +30,7 @@ class Experiment:
         network: its unusable layers kept high, its shapes those on the first input.
         feeds: the inputs that are judged together.
         references: the outputs of the reference for them.
-        about: the facts of the ranges for the report.
+        about: what the report says of the judged inputs.
         data: the calibration data; None if the ranges were given.
         more: all data given: a recipe has to hold on all its samples.
         compare: from outputs to figures.
@@ -46,7 +47,7 @@ class Experiment:
     ranges: Ranges
     feeds: list[Feeds]
     references: Sequence[Outputs]
-    about: dict[str, Any]
+    about: JudgedInputs
     builder: Builder
     rule: Rule
     store: Journal | MemoryStore

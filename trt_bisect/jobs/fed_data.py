@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from trt_bisect.analyzer.data_warnings import on_units, on_values, reach_of_scales, zero_states
@@ -11,10 +12,9 @@ from trt_bisect.data.datasets import Dataset, profile_shapes
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.data.statistics import MOST_SAMPLES, FedInput, statistics
 from trt_bisect.model.network import Network
+from trt_bisect.report.model import JudgedInputs
+from trt_bisect.support.notes import DATA, Note
 from trt_bisect.support.plain_json import shape_text
-
-FED, WARNINGS, SHAPES, PART, PICTURES = "fed", "warnings", "shapes", "part", "pictures"
-"""The keys in ``Report.inputs``."""
 
 
 class FedData:
@@ -45,35 +45,35 @@ class FedData:
         self._calibrated_with = data.source
         self._calibration = self._looked_at(data.first(MOST_SAMPLES), data.source)
 
-    def judged(self, feeds: Sequence[Feeds], source: str, ranges: Ranges, *, of_calibration: bool) -> dict[str, Any]:
+    def judged(
+        self, about: JudgedInputs, feeds: Sequence[Feeds], ranges: Ranges, *, of_calibration: bool
+    ) -> JudgedInputs:
         """Looks at the judged inputs.
 
         Args:
+            about: what is known of them.
             feeds: the inputs.
-            source: the name of their data.
             ranges: the ranges of the activations; where they do not come from data, they tell what the calibration saw.
             of_calibration: the inputs are samples of the calibration data, which may be quiet ones.
 
         Returns:
-            Facts for ``Report.inputs``: ``fed``, by ``calibration`` and ``judged`` the statistics of each input;
-            ``pictures``, by source the way pictures become inputs; ``shapes``, of dynamic inputs; ``warnings``,
-            sentences; ``part``, a sentence if a part is judged alone.
+            ``about`` with the statistics, the way pictures are fed, dynamic shapes, warnings, and the part that is
+            judged alone.
         """
         first = feeds[:MOST_SAMPLES]
-        fed = statistics(first) if of_calibration else self._looked_at(first, source)
+        fed = statistics(first) if of_calibration else self._looked_at(first, about.source)
         seen = {each.name: each.absmax for each in self._calibration} or reach_of_scales(ranges.scales)
         if not of_calibration:
-            self._warn(on_units(seen, fed, self._calibrated_with or ranges.origin, source))
-        facts: dict[str, Any] = {
-            FED: {name: _facts(each) for name, each in (("calibration", self._calibration), ("judged", fed)) if each}
-        }
-        if self._pictures:
-            facts[PICTURES] = dict(self._pictures)
-        if not self._network.is_static:
-            facts[SHAPES] = _shapes(feeds)
-        if self._network.part:
-            facts[PART] = self._network.part
-        return {**facts, **({WARNINGS: list(self._warnings)} if self._warnings else {})}
+            self._warn(on_units(seen, fed, self._calibrated_with or ranges.origin, about.source))
+        by = {name: each for name, each in (("calibration", self._calibration), ("judged", fed)) if each}
+        return replace(
+            about,
+            fed={name: {each.name: each for each in inputs} for name, inputs in by.items()},
+            pictures=dict(self._pictures),
+            shapes={} if self._network.is_static else _shapes(feeds),
+            part=self._network.part,
+            warnings=tuple(self._warnings),
+        )
 
     def notes(self, feeds: Sequence[Feeds]) -> list[str]:
         """Returns sentences on states that are 0 in all samples, and on the shapes of dynamic inputs."""
@@ -106,19 +106,15 @@ class FedData:
             self._say(f"DATA: {warning}")
 
 
-def faint_note(about: Mapping[str, Any]) -> list[str]:
+def faint_note(about: JudgedInputs) -> list[Note]:
     """Returns a note on samples that the search for the worst inputs passed over, if it did."""
-    faint = about.get("faint")
-    if not faint:
+    if not about.faint:
         return []
-    return [
-        f"{len(faint)} of {about['searched']} samples were passed over as worst inputs, number {faint[0]} first: "
-        "FP32's output on them is almost zero, so that float noise decides"
-    ]
-
-
-def _facts(fed: Sequence[FedInput]) -> Mapping[str, Any]:
-    return {each.name: each.facts() for each in fed}
+    text = (
+        f"{len(about.faint)} of {about.searched} samples were passed over as worst inputs, number {about.faint[0]} "
+        "first: FP32's output on them is almost zero, so that float noise decides"
+    )
+    return [Note(DATA, text)]
 
 
 def _shapes(feeds: Sequence[Feeds]) -> dict[str, str]:

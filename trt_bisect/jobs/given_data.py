@@ -18,6 +18,7 @@ from trt_bisect.jobs.data_calibration import DataCalibration
 from trt_bisect.jobs.fed_data import FedData
 from trt_bisect.jobs.options.measuring import MeasuringOptions
 from trt_bisect.model.network import Network
+from trt_bisect.support.notes import DATA, RANGES, Note, noted
 from trt_bisect.support.progress import Progress
 
 
@@ -44,7 +45,7 @@ class GivenData:
         network: Network,
         folder: Path | None,
         progress: Progress,
-        notes: list[str],
+        notes: list[Note],
     ) -> None:
         self._options, self._network, self._folder = options, network, folder
         self._progress, self._notes = progress, notes
@@ -62,9 +63,8 @@ class GivenData:
         calibration = content_of(calibration)
         if self._network.has_pairs:
             if calibration is not None:
-                self._notes.append(
-                    "the network holds Q/DQ pairs: their scales are used, the calibration data only as inputs"
-                )
+                text = "the network holds Q/DQ pairs: their scales are used, the calibration data only as inputs"
+                self._notes.append(Note(RANGES, text))
             no_data = calibration is None or isinstance(calibration, Ranges) or is_cache_path(calibration)
             data = None if no_data else self._calibration_data(calibration)
             return Ranges({}, {}, "the network's own Q/DQ"), data
@@ -90,7 +90,7 @@ class GivenData:
         self.calibrated = perf_counter() - began
         seen = self.calibration.known_magnitudes()
         if seen is not None:
-            self._notes += on_growing_ranges(seen, data.length)
+            self._notes += noted(DATA, on_growing_ranges(seen, data.length))
         return ranges, data
 
     @property
@@ -117,7 +117,7 @@ class GivenData:
         """The samples to calibrate with, without those that stay unseen."""
         validation = None if self._options.validation is None else self.open(self._options.validation)
         self.holdout = hold_out(self.open(source), self._options.holdout, validation)
-        self._notes += self.holdout.notes()
+        self._notes += noted(DATA, self.holdout.notes())
         self.fed.calibrated_with(self.holdout.kept)
         return self.holdout.kept
 
@@ -125,5 +125,5 @@ class GivenData:
         """The samples of a source, for the inputs of the network."""
         opened = open_dataset(content_of(source), self._network.inputs, pictures=self._options.preprocessing())
         self.fed.opened(opened)
-        self._notes += [note for note in opened.notes if note not in self._notes]
+        self._notes += [note for note in noted(DATA, opened.notes) if note not in self._notes]
         return opened

@@ -11,6 +11,7 @@ from pathlib import Path
 from time import perf_counter, time
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from trt_bisect._version import versions
@@ -56,9 +57,11 @@ from trt_bisect.model.network import Network
 from trt_bisect.model.reading import compare_with_file
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.precision import Precision
+from trt_bisect.report.model import JudgedInputs
 from trt_bisect.runs.cached_inputs import fingerprint, load_inputs, save_inputs
 from trt_bisect.runs.journal import Journal, MemoryStore
 from trt_bisect.support.memory import give_back_memory
+from trt_bisect.support.notes import FILE, JUDGED_BY, NETWORK, OUTPUTS, RANGES, SHAPES, TASK, Note, noted
 from trt_bisect.support.progress import Progress
 
 
@@ -79,11 +82,15 @@ class Preparation:
         self.folder = folder
         self.progress = progress
         self.began, self.started = perf_counter(), time()
-        self.notes: list[str] = list(network.notes)
+        self.notes: list[Note] = noted(NETWORK, network.notes)
         self.data = GivenData(options, network, folder, progress, self.notes)
         self._cluster: Cluster
         self.judgement = judgement(options, network.source, network.low.precision)
-        self._judged_by = other_reference(options, network, options.inputs, self.notes.extend)
+        self._judged_by = other_reference(options, network, options.inputs, self._note_reference)
+
+    def _note_reference(self, texts: Iterable[str]) -> None:
+        """Notes what the outputs are judged by in place of the network's own in FP32."""
+        self.notes += noted(JUDGED_BY, texts)
 
     @contextmanager
     def opened(self, calibration: Any, inputs: Any, dataset: Any) -> Iterator[Experiment]:
@@ -101,30 +108,31 @@ class Preparation:
             self.progress.say(STAYS_HERE)
         ranges, data = self.data.ranges(calibration)
         self.network, kept_high = keeping_unusable_high(self.network, ranges)
-        self.notes += kept_high
+        self.notes += noted(RANGES, kept_high)
         feeds, about = self._judged_inputs(engine, ranges, data, inputs, dataset)
         own = inputs is None and dataset is None
-        about = {**about, **self.data.fed.judged(feeds, about["source"], ranges, of_calibration=own)}
-        self.notes += [*self.data.fed.notes(feeds), *faint_note(about)]
+        about = self.data.fed.judged(about, feeds, ranges, of_calibration=own)
+        self.notes += [*noted(SHAPES, self.data.fed.notes(feeds)), *faint_note(about)]
         self.network = self.network.with_shapes(facts_for(self.network, feeds[0]).shapes)
         builder = self.builder_for(engine, ranges, feeds)
         reference = self._reference(builder, feeds)
         prepared = reference[0] if engine == ONNXRUNTIME and self._judged_by is None else None
         outputs = self._judged_outputs(reference)
-        self.notes += compare_with_file(self.network, feeds[0], outputs, prepared)
+        self.notes += noted(FILE, compare_with_file(self.network, feeds[0], outputs, prepared))
         slices = self.judgement.slices(outputs, reference)
-        self.notes += slices.notes()
+        self.notes += noted(OUTPUTS, slices.notes())
         with_groups = [slices.with_groups(found) for found in reference]
         rule = self.judgement.rule(slices.names(outputs), with_groups)
         classes = self._classes(with_groups, slices.names(outputs), rule)
         task, said = self.judgement.checked_task(reference)
-        self.notes += said
+        self.notes += noted(TASK, said)
         parts = self._fingerprint_parts(builder, ranges, feeds)
         key = fingerprint(parts)
         with ExitStack() as open_files:
             store = self._store(open_files, key, parts)
             compare = comparison(reference, rule.metric, classes, slices, task)
-            self.notes[1:1] = file_figure_noted(self.network, feeds, compare, rule, self._build_options())
+            of_file = file_figure_noted(self.network, feeds, compare, rule, self._build_options())
+            self.notes[1:1] = noted(FILE, of_file)
             whole = self._whole(builder, ranges, feeds, compare, store)
             experiment = Experiment(
                 network=self.network,
@@ -223,7 +231,7 @@ class Preparation:
 
     def _judged_inputs(
         self, engine: str, ranges: Ranges, data: Dataset | None, inputs: Any, dataset: Any
-    ) -> tuple[list[Feeds], dict[str, Any]]:
+    ) -> tuple[list[Feeds], JudgedInputs]:
         """The inputs that are judged, and what the report says of them."""
         named = dataset if inputs is None else inputs
         source = data if named is None else self.data.without_unseen(self.data.open(named))
@@ -235,7 +243,7 @@ class Preparation:
         if inputs is not None:
             feeds = list(source)
             if self.options.samples is None or len(feeds) <= self.options.samples:
-                return feeds, {"source": source.source, "judged": len(feeds)}
+                return feeds, JudgedInputs(source.source, len(feeds))
         return self._worst_of(engine, ranges, source)
 
     def _given(self, data: Dataset | None, inputs: Any, dataset: Any) -> tuple[Dataset, ...]:
@@ -243,7 +251,7 @@ class Preparation:
         named = [self.data.without_unseen(self.data.open(each)) for each in (inputs, dataset) if each is not None]
         return (*named, *([data] if data is not None and dataset is None else []))
 
-    def _worst_of(self, engine: str, ranges: Ranges, source: Dataset) -> tuple[list[Feeds], dict[str, Any]]:
+    def _worst_of(self, engine: str, ranges: Ranges, source: Dataset) -> tuple[list[Feeds], JudgedInputs]:
         self.progress.stage("Searching for the worst inputs", source.length)
         count = self.options.samples or 1
         builder, key = self.builder_for(engine, ranges, source), ""
@@ -251,19 +259,19 @@ class Preparation:
             key = self._worst_key(builder, ranges, source, count)
             kept = load_inputs(self.folder, key)
             if kept is not None:
-                return kept
+                return kept[0], msgspec.convert(kept[1], JudgedInputs)
         found = self.find_worst(builder, source, count)
-        about = {
-            "source": source.source,
-            "judged": len(found.inputs),
-            "searched": len(found.similarities),
-            "places": [source.place(position) for position in found.places],
-            "similarities": [None if np.isnan(value) else value for value in found.similarities],
-            "median": None if np.isnan(found.median) else found.median,
-            "faint": [source.place(position) for position in found.faint],
-        }
+        about = JudgedInputs(
+            source=source.source,
+            judged=len(found.inputs),
+            searched=len(found.similarities),
+            places=tuple(source.place(position) for position in found.places),
+            similarities=tuple(None if np.isnan(value) else float(value) for value in found.similarities),
+            median=None if np.isnan(found.median) else float(found.median),
+            faint=tuple(source.place(position) for position in found.faint),
+        )
         if self.folder is not None:
-            save_inputs(self.folder, key, found.inputs, about)
+            save_inputs(self.folder, key, found.inputs, msgspec.to_builtins(about))
         return list(found.inputs), about
 
     def _worst_key(self, builder: Builder, ranges: Ranges, source: Dataset, count: int) -> str:
@@ -354,7 +362,7 @@ class Preparation:
                 f"The FP32 network cannot be run: {failure.message}",
                 self._remedy(f"Check '{self.network.source}' with its engine alone."),
             ) from failure
-        self.notes += nonfinite_in_reference(reference).values()
+        self.notes += noted(OUTPUTS, nonfinite_in_reference(reference).values())
         return reference
 
     def _remedy(self, otherwise: str) -> str:
@@ -365,15 +373,14 @@ class Preparation:
         judged = self.judgement.finite_outputs(reference)
         aside = [repr(name) for name in reference[0] if name not in judged]
         if aside and not self.options.outputs:
-            self.notes.append(
-                f"outputs without floating-point numbers are not judged unless --outputs names them: {', '.join(aside)}"
-            )
+            text = "outputs without floating-point numbers are not judged unless --outputs names them"
+            self.notes.append(Note(OUTPUTS, f"{text}: {', '.join(aside)}"))
         return judged
 
     def _classes(self, reference: Sequence[Outputs], outputs: tuple[str, ...], rule: Rule) -> dict[str, Classes]:
         """The class axis of each judged output; the notes gain a line on each that is not plain."""
         classes, notes = classes_of(reference, outputs, rule.metric.name, self.options.class_axis)
-        self.notes += [*notes, *judging_notes(reference, outputs, rule.metric)]
+        self.notes += noted(OUTPUTS, [*notes, *judging_notes(reference, outputs, rule.metric)])
         return classes
 
     def _fingerprint_parts(self, builder: Builder, ranges: Ranges, feeds: Sequence[Feeds]) -> dict[str, Any]:

@@ -11,8 +11,7 @@ from pathlib import Path
 from trt_bisect.errors import BadInput
 from trt_bisect.history.record_on_exit import NONE, recorded
 from trt_bisect.model.network import Network
-from trt_bisect.report.manifest import MANIFEST
-from trt_bisect.report.model import REPORT
+from trt_bisect.report.model import REPORT, SO_FAR
 from trt_bisect.report.recovery import RECOVERY
 from trt_bisect.runs.lock import locked
 from trt_bisect.runs.progress_file import Heartbeat
@@ -64,12 +63,12 @@ def refuse_another_network(folder: Path | None, network: Network) -> None:
     """
     if folder is None:
         return
-    for name in (MANIFEST, REPORT, RECOVERY):
+    for name in (SO_FAR, REPORT, RECOVERY):
         record = read_record(folder / name) or {}
-        before = (record.get("report") or {}).get("model") if name == MANIFEST else record.get("model")
+        before = record.get("model")
         if not isinstance(before, str) or Path(before).resolve() == Path(network.source).resolve():
             continue
-        if name != MANIFEST or record.get("network") != network.digest():
+        if record.get("network") != network.digest():
             raise BadInput(
                 f"The folder '{folder}' holds the run of another network, '{before}'.",
                 "Give another folder with --output, or remove this one.",

@@ -27,6 +27,7 @@ from trt_bisect.model.network import Network
 from trt_bisect.precision import low_of
 from trt_bisect.report.worst import WorstReport, without_infinities
 from trt_bisect.support.files import output_folder
+from trt_bisect.support.notes import RANGES, noted
 from trt_bisect.support.progress import default_progress
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ class WorstSearch(Preparation):
             faint=found.faint,
             places=found.places,
             stopped=found.stopped,
-            notes=(*fixed_notes(self.network), *self.notes),
+            notes=(*fixed_notes(self.network), *(note.text for note in self.notes)),
             low=str(low),
             inputs=found.inputs,
         )
@@ -117,7 +118,7 @@ class WorstSearch(Preparation):
             )
         ranges, data = self.data.ranges(calibration)
         self.network, kept_high = keeping_unusable_high(self.network, ranges)
-        self.notes += kept_high
+        self.notes += noted(RANGES, kept_high)
         source = (
             data
             if dataset is None

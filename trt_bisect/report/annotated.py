@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from pathlib import Path
 
 import onnx
 
-from trt_bisect.report.layer_row import LayerRow
+from trt_bisect.model.file import refer_to_weights
+from trt_bisect.recipe.files import ANNOTATED, FOLDER, RecipeFiles
+from trt_bisect.report.model import LayerRow
+from trt_bisect.report.network_graph import Graph, GraphTensor
+from trt_bisect.support.files import write_whole
 
 PREFIX = "trt-bisect."
 _IR_VERSION = 10
@@ -15,7 +19,7 @@ _IR_VERSION = 10
 _DIGITS = 6
 
 
-def annotated(model: onnx.ModelProto, rows: Iterable[LayerRow], graph: Mapping[str, Any]) -> onnx.ModelProto:
+def annotated(model: onnx.ModelProto, rows: Iterable[LayerRow], graph: Graph) -> onnx.ModelProto:
     """Returns a copy of a network with metadata on its nodes; nothing that is computed changes.
 
     Every node that is a layer gets the keys ``trt-bisect.`` and ``precision`` (in the recipe), ``similarity``, ``drop``
@@ -26,16 +30,16 @@ def annotated(model: onnx.ModelProto, rows: Iterable[LayerRow], graph: Mapping[s
     Args:
         model: a model; its nodes have the names of the layers.
         rows: the layers of the report.
-        graph: the value of ``network_facts``.
+        graph: the network's graph.
     """
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     copy.ir_version = max(copy.ir_version, _IR_VERSION)
     by_name = {row.name: row for row in rows}
-    tensors = {layer["name"]: (*layer["inputs"], *layer["outputs"]) for layer in graph["layers"]}
+    tensors = {layer.name: (*layer.inputs, *layer.outputs) for layer in graph.layers}
     for node in copy.graph.node:
         if node.name in by_name:
-            facts = _facts(by_name[node.name], tensors.get(node.name, ()), graph["tensors"])
+            facts = _facts(by_name[node.name], tensors.get(node.name, ()), graph.tensors)
             for key, value in facts.items():
                 entry = node.metadata_props.add()
                 entry.key, entry.value = f"{PREFIX}{key}", value
@@ -43,9 +47,17 @@ def annotated(model: onnx.ModelProto, rows: Iterable[LayerRow], graph: Mapping[s
     return copy
 
 
-def _facts(row: LayerRow, tensors: Iterable[str], known: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+def write_annotated(files: RecipeFiles, rows: Iterable[LayerRow], graph: Graph, folder: Path) -> None:
+    """Writes the recipe's network with its metadata beside the recipe's files in a run folder."""
+    model, file = files.viewed
+    of_layers = annotated(model, rows, graph)
+    refer_to_weights(of_layers, folder / FOLDER / file)
+    write_whole(folder / FOLDER / ANNOTATED, of_layers.SerializeToString())
+
+
+def _facts(row: LayerRow, tensors: Iterable[str], known: Mapping[str, GraphTensor]) -> dict[str, str]:
     """Returns the metadata for the node of a layer."""
-    scales = {name: known[name]["scale"] for name in tensors if name in known and known[name]["scale"] is not None}
+    scales = {name: known[name].scale for name in tensors if name in known and known[name].scale is not None}
     figures = {"similarity": row.similarity, "drop": row.drop, "gain": row.gain, "taken_back": row.taken_back}
     return {
         "precision": row.recipe or row.asked,

@@ -1,92 +1,465 @@
-"""The report of a run, and its file ``report.json``."""
+"""The report of a run: one tree of frozen dataclasses, which ``report.json`` holds as it is.
+
+A field is described here and nowhere else: msgspec writes, reads and checks it by its type (``support.codec``), and the
+documentation of the file is made of the docstrings. A float that is not finite or not known is None.
+"""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from rich.console import Console
 
-from trt_bisect.analyzer.changes import Tolerances, changes
-from trt_bisect.analyzer.differences import SCHEMA as SCHEMA_PART
-from trt_bisect.analyzer.differences import differences, origin
-from trt_bisect.analyzer.figures import Figures, LayerFigures
-from trt_bisect.analyzer.metrics import JUDGING
-from trt_bisect.errors import BadInput
-from trt_bisect.model.file import refer_to_weights
+from trt_bisect.analyzer.judge import ByInput
+from trt_bisect.builder.timing import Latency
+from trt_bisect.data.statistics import FedInput
+from trt_bisect.errors import BadInput, first_line
 from trt_bisect.precision import Precision
-from trt_bisect.recipe.files import ANNOTATED, FOLDER, RecipeFiles
-from trt_bisect.report.advice import CulpritAdvice
-from trt_bisect.report.annotated import annotated
-from trt_bisect.report.answer import AnswerFacts
+from trt_bisect.recipe.files import FOLDER, RecipeFiles
 from trt_bisect.report.explanation import EXPLANATION, Explanation
-from trt_bisect.report.layer_row import LayerRow, row_from_json
+from trt_bisect.report.network_graph import NETWORK, Graph
 from trt_bisect.report.overflow import Overflow
-from trt_bisect.report.regression.run_changes import RunChanges
-from trt_bisect.report.saving import WithRecipe
-from trt_bisect.report.summary import above_verdict
-from trt_bisect.report.verdict import FAILS, UNMEASURED, verdict_in, verdict_of
-from trt_bisect.support.files import write_whole
-from trt_bisect.support.json_files import read_record
-from trt_bisect.support.plain_json import plain, shape_text
-from trt_bisect.support.type_checks import checked
+from trt_bisect.report.verdict import FAILS, UNMEASURED, code_of, verdict_of
+from trt_bisect.runs.progress_file import FINISHED
+from trt_bisect.support.codec import Malformed, encode_lines, write
+from trt_bisect.support.files import make_folder, write_whole
+from trt_bisect.support.notes import Line, Note
+from trt_bisect.support.plain_json import csv_text, shape_text
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
+    from typing_extensions import Self
 
+    from trt_bisect.report.advice import CulpritAdvice
     from trt_bisect.report.layer_table import LayerTable
+    from trt_bisect.report.regression.run_changes import RunChanges
 
-SCHEMA = 2
-_READ = (1, SCHEMA)
-REPORT = "report.json"
-LAYERS = "layers.csv"
+SCHEMA = 3
+REPORT, SO_FAR, LAYERS = "report.json", "run.json", "layers.csv"
+"""The report, that of a run under way, and the table of the layers."""
 RECOVER = "recover"
 """The strategy of a report that is made from a recovery alone."""
+FOLLOWS, NOT_TRIED, NOT_JUDGED = "follows", "not tried", "not judged"
+"""Outcomes of layers, beside those of trials."""
+
+OFF, OWN, NUDGED = "optimisations off", "own engine", "scales moved by 2e-5"
+DECIDING = (OFF, OWN, NUDGED)
+"""The settings of the engine in which a recipe must meet the threshold."""
+PLAIN = "ONNX Runtime's INT8 kernels"
+FOLLOWERS = "followers in INT8"
+"""Settings that are reported, and do not decide: another arithmetic than TensorRT's; see ``model.followers``."""
+
+Value = TypeVar("Value")
+Shape = tuple[int | str | None, ...]
+Part = str | int | float | bool | tuple[str, ...] | Mapping[str, str | int | float | bool | None] | None
+"""A part of what a fingerprint is made of."""
 
 
 @dataclass(frozen=True)
-class Report(WithRecipe):
+class ByPlan(Generic[Value]):
+    """A value of two plans.
+
+    Attributes:
+        int8: of full INT8, or of the low precision in its place.
+        recipe: of the recipe.
+    """
+
+    int8: Value
+    recipe: Value
+
+    def items(self) -> Iterator[tuple[str, Value]]:
+        """Yields the names of the plans with the values."""
+        yield from (("int8", self.int8), ("recipe", self.recipe))
+
+
+NO_INPUTS: ByPlan[ByInput | None] = ByPlan(None, None)
+"""Without figures of each input."""
+
+
+@dataclass(frozen=True)
+class RoundedTensor:
+    """One rounding of a culprit: the tensor or weight, its producer, its consumer and its scale.
+
+    Attributes:
+        kind: ``activation``, ``weight`` or ``output``.
+        scale: the scale of the rounding, the largest of a per-channel scale; None for FP16 and BF16, which have none.
+        also_for: other INT8 layers that read the same rounded tensor.
+    """
+
+    tensor: str
+    kind: str
+    producer: str
+    consumer: str
+    scale: float | None
+    also_for: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class LayerRow:
+    """One layer in the report.
+
+    Attributes:
+        similarity: the similarity of the final outputs with this layer and all before it in INT8, earlier suspects
+            high.
+        drop: the loss that the layer added there, in the metric's units; for cosine a fraction of 1.
+        culprit: the layer stays high, and taking it back to INT8 was measured to miss the threshold.
+        sqnr: the SQNR of the same trial, in dB.
+        outcome: ``measured``, ``build failed``, ``inference failed``, ``out of memory``, ``timed out``,
+            ``lost`` with its worker, ``not finite``, ``follows`` for a layer that does not change the engine,
+            or whose precision the user fixed, ``not tried`` where the strategy did not need it.
+        asked: the precision that the trial requested.
+        ran: the precision that the layer's inputs were rounded to, see ``Engine.ran``; empty where the engine reports
+            none; ``region`` or ``dla`` where the layer ran in a region that TensorRT compiled as one. ``latency`` of
+            the report has the precision that the layer computed in.
+        obeyed: true if ``ran`` is the requested precision; None where that is not known.
+        recipe: the layer's precision in the recipe.
+        why_not: the reason why the layer is not quantizable; empty for one that is.
+        message: the message of a failed trial.
+        rounds: the roundings of a culprit.
+        whole: the similarity on whole engines ``without`` and ``with`` the layer in INT8, for a layer that was blamed
+            by pieces that are other engines; else None.
+        gain: the loss that full INT8 sheds when this layer alone stays high; None if not measured.
+        taken_back: the similarity of the recipe with this culprit in INT8 too, on an input that misses.
+        suspect: for a layer with a large drop that is no culprit, the reason why it is none.
+        fixed: the precision that the user fixed, which every plan has; empty for a layer left to the search.
+        output: the final output that is worst with the layer in INT8, or the group of its places that is.
+        output_shape: the shape of the final output ``output``, which was compared; ``shape`` is that of the layer's own
+            output.
+    """
+
+    index: int
+    name: str
+    op_type: str
+    shape: Shape | None
+    quantizable: bool
+    similarity: float | None
+    drop: float | None
+    culprit: bool
+    outcome: str
+    asked: str
+    ran: str
+    obeyed: bool | None = None
+    sqnr: float | None = None
+    output: str = ""
+    recipe: str = ""
+    why_not: str = ""
+    message: str = ""
+    rounds: tuple[RoundedTensor, ...] = ()
+    whole: Mapping[str, float | None] | None = None
+    gain: float | None = None
+    taken_back: float | None = None
+    suspect: str = ""
+    fixed: str = ""
+    output_shape: Shape | None = None
+
+
+@dataclass(frozen=True)
+class CalibratorRow:
+    """One calibrator's full INT8, and the recipe that its ranges lead to.
+
+    Attributes:
+        calibrator: ``entropy``, ``percentile 99.99`` and so on, or the origin of ranges that were given.
+        similarity: the similarity of full INT8 on the worst of the inputs that were run, all of them for the chosen
+            calibrator; None if it has no figure.
+        inputs: the number of these: a calibrator that misses on the first input is not run on others.
+        meets: full INT8 meets the threshold on all inputs.
+        cost: the cost of the first recipe found with these ranges, a share of INT8's gain in speed; None if none was
+            searched, or if it was given up because another was cheaper.
+        high: the number of layers that this recipe keeps high.
+        chosen: these are the run's ranges.
+        mean_loss: the mean loss of that recipe over the judged inputs: of recipes that cost about the same, that with
+            the smallest is chosen; None if none was searched, and in older reports.
+    """
+
+    calibrator: str
+    similarity: float | None
+    inputs: int
+    meets: bool
+    cost: float | None = None
+    high: int | None = None
+    chosen: bool = False
+    mean_loss: float | None = None
+
+
+@dataclass(frozen=True)
+class Held:
+    """The recipe's figures on a set of inputs, each judged by itself.
+
+    Attributes:
+        source: the name of the data.
+        inputs: the number of inputs that count.
+        holds: the number of inputs on which the recipe meets the threshold.
+        worst: the worst figure; None if an output is not finite.
+        worst_input: the input that it belongs to.
+        mean: the mean of the figures.
+        fifth: their 5th percentile.
+        figures: the figures of each input that counts, by its name; None if an output is not finite.
+    """
+
+    source: str
+    inputs: int
+    holds: int
+    worst: float | None
+    worst_input: str
+    mean: float | None
+    fifth: float | None
+    figures: Mapping[str, float | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class PlanFigures:
+    """A plan that is not the recipe.
+
+    Attributes:
+        cost: a share of INT8's gain in speed.
+        high: the names of the layers that it keeps high.
+        similarity: the similarity on the worst of all inputs given; None if it has no figure.
+    """
+
+    cost: float
+    high: tuple[str, ...]
+    similarity: float | None
+
+
+@dataclass(frozen=True)
+class AnswerFacts:
+    """The answer of a run.
+
+    Attributes:
+        judged: the number of inputs that the search judged each plan on.
+        given: the recipe on all inputs given.
+        unseen: the recipe on inputs that neither calibration nor search saw; None without such inputs.
+        cost: the cost of the recipe, a share of INT8's gain in speed.
+        calibrators: a row for each calibrator that was tried.
+        equals: other sets of layers that cost the same; each meets the threshold too.
+        settings: the recipe's worst figure on all inputs, by the setting of the engine that it was measured in;
+            ``followers in INT8`` is reported, and does not decide.
+        half_gain: a plan that gives up at most half of INT8's gain, if the recipe gives up more; None otherwise.
+        doubts: what contradicts the recipe's similarity, or that of full INT8 if it passes; the kinds are words of
+            ``analyzer.doubts``.
+        aim: the loss that the search aimed at; less than the budget where a recipe missed in another setting.
+        margin: the share of the loss allowed that a recipe had to leave unused on the inputs given.
+        spared: the number of inputs that may use the margin.
+        not_done: what was not done because the run was stopped, a clause each; empty if it came to its end.
+        confidence: what the verdict rests on: inputs, arithmetic, noise, layers that only follow.
+        close: noise could reverse the verdict on the recipe.
+    """
+
+    judged: int
+    given: Held | None
+    unseen: Held | None
+    cost: float
+    calibrators: tuple[CalibratorRow, ...] = ()
+    equals: tuple[tuple[str, ...], ...] = ()
+    settings: Mapping[str, float | None] = field(default_factory=dict)
+    aim: float | None = None
+    margin: float = 0.0
+    spared: int = 0
+    half_gain: PlanFigures | None = None
+    doubts: tuple[Line, ...] = ()
+    confidence: tuple[Line, ...] = ()
+    close: bool = False
+    not_done: tuple[str, ...] = ()
+
+    @property
+    def free_ranges(self) -> tuple[CalibratorRow, ...]:
+        """The calibrators that would make full INT8 pass where that of the run does not.
+
+        If full INT8 meets the threshold with the run's own ranges too, and yet a recipe is needed, it misses in another
+        setting: then so do the others, which were tried first.
+        """
+        if any(row.chosen and row.meets for row in self.calibrators):
+            return ()
+        return tuple(row for row in self.calibrators if row.meets and row.similarity is not None)
+
+    @property
+    def rests_on(self) -> str:
+        """The lines of ``confidence``, each in short; empty without any."""
+        return " ".join(line.short or line.text for line in self.confidence)
+
+
+@dataclass(frozen=True)
+class RecipeLayers:
+    """The layers that a recipe leaves high.
+
+    Attributes:
+        high: the layers left high.
+        added: those of them that are no culprits.
+        meets: the recipe meets the threshold.
+        untested: those that were not shown to be needed: steps back are limited in large networks and stopped runs.
+    """
+
+    high: tuple[str, ...] = ()
+    added: tuple[str, ...] = ()
+    meets: bool = False
+    untested: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class RangesFacts:
+    """The ranges of a run.
+
+    Attributes:
+        origin: the calibrator, or the file.
+        tensors: the number of tensors with a range.
+        unusable: by tensor without a usable range, the reason.
+    """
+
+    origin: str = ""
+    tensors: int = 0
+    unusable: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class JudgedInputs:
+    """The inputs that the curve was judged on.
+
+    Attributes:
+        source: the data.
+        judged: the number of inputs.
+        searched: the number of samples that they are the worst of.
+        places: their positions in the data, from 0.
+        similarities: the similarity of each sample searched, in full INT8.
+        median: the median of these.
+        faint: samples that were left out because FP32's output on them is almost zero.
+        fed: for ``calibration`` and ``judged``, the statistics of each input that the network was fed.
+        pictures: by source of pictures, the way they become inputs: size, colours, scale, mean, standard deviation.
+        shapes: by dynamic input, its shape, or the smallest and the largest one.
+        warnings: sentences on data that cannot be right.
+        part: a sentence on the part of the network that was judged; empty if it was all of it.
+    """
+
+    source: str = ""
+    judged: int = 0
+    searched: int = 0
+    places: tuple[int, ...] = ()
+    similarities: tuple[float | None, ...] = ()
+    median: float | None = None
+    faint: tuple[int, ...] = ()
+    fed: Mapping[str, Mapping[str, FedInput]] = field(default_factory=dict)
+    pictures: Mapping[str, str] = field(default_factory=dict)
+    shapes: Mapping[str, str] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    part: str = ""
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """The times of a run, in seconds.
+
+    Attributes:
+        calibrate: the pass over the calibration data.
+        build: building engines.
+        infer: running engines.
+        total: from the start to the verdict and its explanation.
+        explain: the explanation.
+    """
+
+    calibrate: float = 0.0
+    build: float = 0.0
+    infer: float = 0.0
+    total: float = 0.0
+    explain: float = 0.0
+
+
+@dataclass(frozen=True)
+class Accuracies:
+    """The accuracy on labelled data; None for a plan that could not be run."""
+
+    fp32: float | None
+    int8: float | None
+    recipe: float | None
+
+
+@dataclass(frozen=True)
+class NextStep:
+    """The step to go on with.
+
+    Attributes:
+        kind: a word of ``report.next_step``.
+        what: the step, an imperative clause.
+        command: the command that does it, or that follows it; empty without a folder.
+    """
+
+    kind: str
+    what: str
+    command: str
+
+
+@dataclass(frozen=True)
+class Attached:
+    """What a run knows beyond its report; a report that was read from a file has nothing of it.
+
+    Attributes:
+        files: the files of the recipe.
+        graph: the network's layers and tensors.
+        explanation: the reasons for the culprits; None where none was made.
+    """
+
+    files: RecipeFiles | None = None
+    graph: Graph | None = None
+    explanation: Explanation | None = None
+
+
+class Holder:
+    """Base of results that hold more than they write: msgspec writes the fields, and this slot is none."""
+
+    __slots__ = ("_attached",)
+
+    @property
+    def attached(self) -> Attached:
+        """What the run knows beyond this result; nothing where it was read from a file."""
+        found: Attached = getattr(self, "_attached", Attached())
+        return found
+
+    def changed(self, **fields: Any) -> Self:
+        """Returns this result with other values of some fields, among them those of ``attached``."""
+        extras = {name: fields.pop(name) for name in Attached.__dataclass_fields__ if name in fields}
+        result = replace(self, **fields)  # type: ignore[type-var]
+        object.__setattr__(result, "_attached", replace(self.attached, **extras))
+        return result
+
+
+@dataclass(frozen=True, slots=True)
+class Report(Holder):
     """The result of a run.
 
     Attributes:
-        similarity: ``int8`` and ``recipe``: the metric for the worst output on the worst of all inputs given; None
-            where not measured.
-        outputs: for ``int8`` and ``recipe``, by output, every metric on the input where it is worst.
-        recipe: ``high``: the layers left high; ``added``: those of them that are no culprits; ``meets``.
-        inputs: the samples that were judged, and the distribution over the data set if it was searched.
-        notes: further remarks, a sentence each.
-        summary: the verdict in lines, each with a word in capitals first; in older reports a paragraph.
+        schema: the version of this form; fields may be added without a new number.
+        state: ``running``, ``interrupted`` or ``finished``: a run under way writes what it knows so far.
+        verdict: the verdict on full INT8, in a report of ``recover`` on its recipe: a word of ``report.verdict``.
+        lines: the verdict in lines.
+        low: the low precision in question; ``int8`` in the names of plans and columns stands for it.
+        precision: the high precision.
+        budget: the loss that the threshold allows; None in older reports.
+        layers: in execution order.
+        culprits: the layers that stay high, and without which the plan was measured to miss the threshold.
+        similarity: the metric for the worst output on the worst of all inputs given; None where not measured.
+        outputs: by output, every metric on the input where it is worst.
+        by_input: the figures of each input, if several were judged.
+        answer: the recipe on given and unseen inputs, the calibrators; None in a report of schema 1, and before the
+            recipe is found.
+        accuracy: the accuracy on labelled data; None without labels or an accuracy function.
+        latency: for ``fp32``, ``fp16``, ``int8`` and ``recipe``, None for an engine that could not be built; None
+            without a GPU.
+        overflows: the first tensors that leave the range of FP16 or BF16 with all layers in it.
+        notes: further remarks.
+        next: the step to go on with; None without one.
+        stopped: ``interrupted`` or ``time limit`` for a run that was stopped before its end; the same command goes on.
         plans: the number of plans measured.
         builds: the number of engines built, of the whole network or of pieces.
-        latency: for ``fp32``, ``fp16``, ``int8`` and ``recipe`` the fields of ``Latency``, or None for an engine that
-            could not be built; None without a GPU.
         peak_bytes: the most memory that the process held.
         command: the command line; empty for a run from Python.
         started: the time of the start, in seconds since the epoch; 0 in older reports.
+        network: the digest of the network as it was read; empty in older reports.
+        accept: a pass that is doubted counts as a pass.
         made_of: the content that the fingerprint is made of, by part: ``model``, ``ranges``, ``inputs``, ``engine``,
             ``typing``, ``versions`` and the options that change an engine; empty in older reports.
-        budget: the loss that the threshold allows; None in older reports.
-        by_input: if several inputs were judged, ``ByInput.facts`` for ``int8`` and ``recipe``.
-        answer: the recipe on given and unseen inputs, the calibrators; None in a report of schema 1.
-        next_kind: the kind of the step to go on with, a word of ``report.next_step``; empty in older reports.
-        next_step: the step, an imperative clause.
-        next_command: the command that does it, or that follows it; empty without a folder, and in older reports.
-        low: the low precision in question; ``int8`` in the names of plans and columns stands for it.
-        stopped: ``interrupted`` or ``time limit`` for a run that was stopped before its end; the same command goes on.
-        overflows: the first tensors that leave the range of FP16 or BF16 with all layers in it.
-        files: the files of the recipe; None in a report read from a file.
-        graph: the value of ``network_facts``; None in a report read from a file.
-        explanation: the reasons for the culprits; None where none was made, and in a report read from a file.
-        accuracy: the accuracy of ``fp32``, ``int8`` and ``recipe`` on labelled data, None for a plan that could not be
-            run; None as a whole without labels or an accuracy function.
     """
-
-    JSON = REPORT
-    CSV = LAYERS
-    COLUMNS = tuple(LayerRow.__dataclass_fields__)
 
     model: str
     engine: str
@@ -98,40 +471,53 @@ class Report(WithRecipe):
     share: float
     precision: str
     versions: Mapping[str, str]
-    layers: tuple[LayerRow, ...]
-    culprits: tuple[str, ...]
-    similarity: Mapping[str, float | None]
-    outputs: Mapping[str, Mapping[str, Mapping[str, float]]]
-    recipe: Mapping[str, Any]
-    ranges: Mapping[str, Any]
-    inputs: Mapping[str, Any]
-    notes: tuple[str, ...]
-    summary: str
-    plans: int
-    builds: int
-    inferences: int
-    peak_bytes: int
-    seconds: Mapping[str, float]
     fingerprint: str
-    exit_code: int
-    latency: Mapping[str, Mapping[str, Any] | None] | None = None
     schema: int = SCHEMA
+    state: str = FINISHED
+    verdict: str = UNMEASURED
+    lines: tuple[Line, ...] = ()
+    low: str = str(Precision.INT8)
+    budget: float | None = None
+    layers: tuple[LayerRow, ...] = ()
+    culprits: tuple[str, ...] = ()
+    similarity: ByPlan[float | None] = ByPlan(None, None)
+    outputs: ByPlan[Mapping[str, Mapping[str, float | None]]] = field(default_factory=lambda: ByPlan({}, {}))
+    by_input: ByPlan[ByInput | None] = NO_INPUTS
+    recipe: RecipeLayers = RecipeLayers()
+    ranges: RangesFacts = field(default_factory=RangesFacts)
+    inputs: JudgedInputs = field(default_factory=JudgedInputs)
+    answer: AnswerFacts | None = None
+    accuracy: Accuracies | None = None
+    latency: Mapping[str, Latency | None] | None = None
+    overflows: tuple[Overflow, ...] = ()
+    notes: tuple[Note, ...] = ()
+    next: NextStep | None = None
+    stopped: str = ""
+    plans: int = 0
+    builds: int = 0
+    inferences: int = 0
+    peak_bytes: int = 0
+    seconds: Seconds = Seconds()
     command: str = ""
     started: float = 0.0
-    made_of: Mapping[str, Any] = field(default_factory=dict)
-    budget: float | None = None
-    by_input: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    answer: AnswerFacts | None = None
-    next_kind: str = ""
-    next_step: str = ""
-    next_command: str = ""
-    low: str = str(Precision.INT8)
-    overflows: tuple[Overflow, ...] = ()
-    stopped: str = ""
-    accuracy: Mapping[str, float | None] | None = None
-    files: RecipeFiles | None = field(default=None, repr=False, compare=False)
-    graph: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
-    explanation: Explanation | None = field(default=None, repr=False, compare=False)
+    network: str = ""
+    accept: bool = False
+    made_of: Mapping[str, Part] = field(default_factory=dict)
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of the command: 0, 1 or 3."""
+        return code_of(self.verdict)
+
+    @property
+    def summary(self) -> str:
+        """The lines of the verdict as text."""
+        return "\n".join(line.text for line in self.lines)
+
+    @property
+    def explanation(self) -> Explanation | None:
+        """The reasons for the culprits; None where none was made, and in a report read from a file."""
+        return self.attached.explanation
 
     @property
     def advice(self) -> tuple[CulpritAdvice, ...]:
@@ -141,23 +527,17 @@ class Report(WithRecipe):
     @property
     def doubts(self) -> tuple[str, ...]:
         """Sentences against a pass: a part that was judged alone, warnings on the data, the doubts of the answer."""
-        return (*above_verdict(self.inputs), *(self.answer.doubts if self.answer else ()))
+        part = (self.inputs.part,) if self.inputs.part else ()
+        return (*part, *self.inputs.warnings, *(line.text for line in (self.answer.doubts if self.answer else ())))
 
     @property
-    def verdict(self) -> str:
-        """The verdict on full INT8, in a report of ``recover`` on its recipe: a word of ``report.verdict``."""
-        asked = self.strategy == RECOVER or not self.recipe.get("high")
-        return verdict_in(self.exit_code, meets=bool(asked and self.recipe.get("meets")))
-
-    @property
-    def verdicts(self) -> dict[str, str]:
-        """The verdicts on ``int8`` and on ``recipe``."""
-        verdict = self.verdict
-        if verdict == UNMEASURED or not self.recipe.get("high"):
-            return {"int8": verdict, "recipe": verdict}
-        meets = bool(self.recipe.get("meets"))
-        of_recipe = verdict if self.strategy == RECOVER else verdict_of(meets=meets, doubted=bool(self.doubts))
-        return {"int8": FAILS, "recipe": of_recipe}
+    def verdicts(self) -> ByPlan[str]:
+        """The verdicts on full INT8 and on the recipe."""
+        if self.verdict == UNMEASURED or not self.recipe.high:
+            return ByPlan(self.verdict, self.verdict)
+        if self.strategy == RECOVER:
+            return ByPlan(FAILS, self.verdict)
+        return ByPlan(FAILS, verdict_of(meets=self.recipe.meets, doubted=bool(self.doubts)))
 
     def layer_milliseconds(self, plan: str, layer: str) -> float | None:
         """Returns the time of the engine layers that contain a layer, in milliseconds; None if not known.
@@ -166,9 +546,9 @@ class Report(WithRecipe):
             plan: ``fp32``, ``fp16``, ``int8`` or ``recipe``.
             layer: its name; fused layers share one time.
         """
-        timed = (self.latency or {}).get(plan) or {}
-        found = [part["milliseconds"] for part in timed.get("layers", ()) if layer in part["layers"]]
-        return sum(found) if found else None
+        timed = (self.latency or {}).get(plan)
+        parts = [part.milliseconds for part in (timed.layers if timed else ()) if layer in part.layers]
+        return sum(parts) if parts else None
 
     def table(self) -> LayerTable:
         """Returns the layers as a pandas table, one row a layer, in execution order; ``.style`` is for a notebook."""
@@ -182,44 +562,88 @@ class Report(WithRecipe):
         table.attrs["metric"] = self.metric
         return table
 
-    def to_json(self) -> dict[str, Any]:
-        """Returns the content of ``report.json``: JSON types, no NaN and no infinity."""
-        left_out = ("files", "graph", "layers", "explanation")
-        fields = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in left_out}
-        layers = [{**vars(row), "rounds": [vars(rounded) for rounded in row.rounds]} for row in self.layers]
-        answer = None if self.answer is None else asdict(self.answer)
-        overflows = [asdict(each) for each in self.overflows]
-        record = {"schema": self.schema, **fields, "layers": layers, "answer": answer, "overflows": overflows}
-        types = plain(record)
-        assert isinstance(types, dict)
-        return types
-
     @classmethod
-    def from_json(cls, record: Mapping[str, Any]) -> Report:
-        """Returns the report of a ``report.json`` of schema 1 or 2.
+    def load(cls, folder: str | Path) -> Report:
+        """Returns the report that a run wrote into a folder, also one of an earlier version.
 
         Raises:
-            KeyError, TypeError, ValueError: the record is not one of these schemas.
+            BadInput: the folder holds no such report, or one that this version cannot read.
         """
-        if record["schema"] not in _READ:
-            raise ValueError(f"report of schema {record['schema']}, this version reads 1 and {SCHEMA}")
-        fields = dict(record)
-        if record.get("answer") is not None:
-            fields["answer"] = AnswerFacts.from_json(record["answer"])
-        fields["layers"] = tuple(row_from_json(row) for row in record["layers"])
-        fields["overflows"] = tuple(Overflow.from_json(each) for each in record.get("overflows", ()))
-        fields["culprits"], fields["notes"] = tuple(record["culprits"]), tuple(record["notes"])
-        return checked(cls(**fields))
+        from trt_bisect.report.older import report_of
 
-    def __str__(self) -> str:
-        """Returns the summary: the verdict in lines."""
-        return self.summary
+        path = Path(folder) / REPORT
+        try:
+            return report_of(path.read_bytes())
+        except (OSError, Malformed) as error:
+            raise BadInput(
+                f"'{path}' cannot be read as a report: {first_line(error)}",
+                "Give the folder that was the --output of the command.",
+            ) from error
+
+    def save(self, folder: str | Path) -> Path:
+        """Writes ``report.json``, ``layers.csv`` and ``report.html`` into a folder, which is made if it is missing.
+
+        A report that is not read from a file writes the recipe, ``network.json`` and ``explanation.json`` too.
+
+        Returns:
+            The folder.
+
+        Raises:
+            BadInput: the folder cannot be written.
+        """
+        from trt_bisect.report.annotated import write_annotated
+        from trt_bisect.report.page.files import write_page
+
+        path, made = make_folder(Path(folder)), self.attached
+        text = encode_lines(self)
+        if made.explanation is not None:
+            made.explanation.save(path)
+        elif not (path / REPORT).is_file() or (path / REPORT).read_bytes() != text:
+            (path / EXPLANATION).unlink(missing_ok=True)
+        if made.files is not None:
+            made.files.write(path / FOLDER)
+        if made.graph is not None:
+            write(path / NETWORK, made.graph)
+        write_whole(path / LAYERS, self.to_csv().encode())
+        write_whole(path / REPORT, text)
+        write_page(self, path)
+        if made.files is not None and made.graph is not None:
+            write_annotated(made.files, self.layers, made.graph, path)
+        return path
+
+    def to_csv(self) -> str:
+        """Returns the rows of ``layers.csv``: a culprit's tensors separated by spaces, shapes as ``1x3x8``."""
+        rows = [
+            {
+                **vars(row),
+                "shape": None if row.shape is None else shape_text(row.shape),
+                "output_shape": None if row.output_shape is None else shape_text(row.output_shape),
+                "rounds": " ".join(rounded.tensor for rounded in row.rounds),
+                "whole": " ".join(f"{side}={value}" for side, value in (row.whole or {}).items()),
+            }
+            for row in self.layers
+        ]
+        return csv_text(rows, LayerRow.__dataclass_fields__)
 
     def to_markdown(self) -> str:
         """Returns the verdict, the culprits, the calibrators, the inputs and the notes as Markdown."""
         from trt_bisect.report.run_markdown import markdown
 
         return markdown(self)
+
+    def compare(self, before: Report, direction: str = "higher") -> RunChanges:
+        """Returns the changes from another report to this one.
+
+        Args:
+            before: the other report, of the same network or of another version of it.
+            direction: which values of a metric of the user's own are better.
+
+        Raises:
+            BadInput: the two were judged by different metrics.
+        """
+        from trt_bisect.report.regression.run_changes import compared
+
+        return compared(before, self, direction)
 
     def plot(self, *, log: bool = True) -> Figure:
         """Returns the curve as a Plotly figure.
@@ -234,119 +658,15 @@ class Report(WithRecipe):
 
         return curve(self, log=log)
 
+    def __str__(self) -> str:
+        """Returns the summary: the verdict in lines."""
+        return self.summary
+
     def _repr_html_(self) -> str:
         """Returns the HTML that a notebook shows."""
         from trt_bisect.report.notebook.html import compact
 
         return compact(self)
-
-    def _write_page(self, folder: Path) -> None:
-        from trt_bisect.report.page.files import write_page
-
-        write_page(self, folder)
-
-    def compare(self, before: Report, direction: str = "higher") -> RunChanges:
-        """Returns the changes from another report to this one.
-
-        Args:
-            before: the other report, of the same network or of another version of it.
-            direction: which values of a metric of the user's own are better.
-
-        Raises:
-            BadInput: the two were judged by different metrics.
-        """
-        if before.metric != self.metric:
-            raise BadInput(
-                f"The reports were judged by '{before.metric}' and by '{self.metric}': their figures cannot be "
-                "compared.",
-                "Run one of them again with the other one's --metric.",
-            )
-        found = changes(self.figures(direction), [before.figures(direction)], Tolerances())
-        differing = differences(before.origin(), self.origin())
-        return RunChanges(before.model, self.model, self.metric, found, differing)
-
-    def figures(self, direction: str = "higher") -> Figures:
-        """Returns the figures that nightly runs compare. Values that are not finite count as not measured.
-
-        Args:
-            direction: for the user's own metric, which values are better, ``higher`` or ``lower``.
-
-        Raises:
-            BadInput: the metric is the user's own, and an older version wrote the report, which lacks the metric's
-                budget.
-        """
-        return Figures(
-            metric=self._metric_facts(direction),
-            threshold=self.threshold,
-            similarity=plain(self.similarity),
-            high=tuple(self.recipe.get("high", ())),
-            meets=bool(self.recipe.get("meets")),
-            latency=self._medians(),
-            layers={
-                row.name: LayerFigures(plain(row.similarity), plain(row.drop), row.culprit, row.outcome, row.obeyed)
-                for row in self.layers
-                if row.quantizable
-            },
-            part=self.inputs.get("part", ""),
-        )
-
-    def origin(self) -> dict[str, Any]:
-        """Returns the parts of the fingerprint and the options in JSON types; see ``differences.origin``."""
-        parts: dict[str, Any] = origin(
-            plain(self.made_of),
-            metric=self.metric,
-            threshold=self.threshold,
-            share=self.share,
-            strategy=self.strategy,
-            **{SCHEMA_PART: self.schema},
-        )
-        return parts
-
-    def _metric_facts(self, direction: str) -> dict[str, Any]:
-        if self.metric in JUDGING:
-            return JUDGING[self.metric].facts()
-        if self.budget is None:
-            raise BadInput(
-                f"The report on '{self.model}' does not have the loss that the threshold of '{self.metric}' allows.",
-                "An older trt-bisect wrote it: run it again.",
-            )
-        higher = direction == "higher"
-        perfect = self.threshold + self.budget if higher else self.threshold - self.budget
-        return {"name": self.metric, "perfect": repr(perfect), "higher": higher, "own": True}
-
-    def _medians(self) -> dict[str, float | None] | None:
-        if self.latency is None:
-            return None
-        return {plan: None if timed is None else plain(timed["median_ms"]) for plan, timed in self.latency.items()}
-
-    def records(self) -> list[dict[str, Any]]:
-        """Returns the rows of ``layers.csv``: a culprit's tensors separated by spaces, shapes as ``1x3x8``."""
-        return [
-            {
-                **vars(row),
-                "shape": None if row.shape is None else shape_text(row.shape),
-                "output_shape": None if row.output_shape is None else shape_text(row.output_shape),
-                "rounds": " ".join(rounded.tensor for rounded in row.rounds),
-                "whole": " ".join(f"{side}={value}" for side, value in (row.whole or {}).items()),
-            }
-            for row in self.layers
-        ]
-
-    def _write_files(self, folder: Path) -> None:
-        """Writes ``explanation.json`` and the recipe's annotated network too.
-
-        Without an explanation, that of another report is removed.
-        """
-        if self.explanation is not None:
-            self.explanation.save(folder)
-        elif read_record(folder / REPORT) != self.to_json():
-            (folder / EXPLANATION).unlink(missing_ok=True)
-        super()._write_files(folder)
-        if self.files is not None and self.graph is not None:
-            model, file = self.files.viewed
-            of_layers = annotated(model, self.layers, self.graph)
-            refer_to_weights(of_layers, folder / FOLDER / file)
-            write_whole(folder / FOLDER / ANNOTATED, of_layers.SerializeToString())
 
     def _repr_pretty_(self, printer: Any, _: bool) -> None:
         """Prints what IPython shows where it shows text."""

@@ -3,62 +3,95 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import onnx
 from onnx import AttributeProto, helper
 
-from trt_bisect.data.feeds import TensorSpec
 from trt_bisect.model.layers import Layer, TensorTypes
 from trt_bisect.model.network import Network
-from trt_bisect.model.residual import Shape
 
 NETWORK = "network.json"
 _LONGEST_TEXT = 200
 
 
-def network_facts(network: Network, scales: Mapping[str, np.float32]) -> dict[str, Any]:
-    """Returns the content of ``network.json``, in JSON's types.
+@dataclass(frozen=True)
+class GraphLayer:
+    """A layer of the graph.
+
+    Attributes:
+        inputs: the names of the tensors that it reads, constants too.
+        outputs: the names of the tensors that it makes.
+        attributes: as text, by name.
+    """
+
+    index: int
+    name: str
+    op_type: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class GraphTensor:
+    """A tensor of the graph.
+
+    Attributes:
+        shape: the shape; of a layer's first output the shape on the judged input.
+        dtype: empty where it is not known.
+        scale: the scale of INT8, the largest of a per-channel scale; None where it is not rounded.
+    """
+
+    shape: tuple[int | str | None, ...] | None
+    dtype: str
+    scale: float | None
+
+
+@dataclass(frozen=True)
+class Graph:
+    """The network's layers and tensors, as ``network.json`` has them and the page draws them.
+
+    Attributes:
+        layers: the layers in execution order.
+        tensors: the tensors by name.
+        inputs: the names of the network's inputs.
+        outputs: the names of its outputs.
+    """
+
+    layers: tuple[GraphLayer, ...]
+    tensors: Mapping[str, GraphTensor]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+def graph_of(network: Network, scales: Mapping[str, np.float32]) -> Graph:
+    """Returns the graph of a network.
 
     Args:
         network: with the layer names of the report.
         scales: the scales of activations, by tensor name; not needed for Q/DQ pairs that the network holds itself.
-
-    Returns:
-        ``layers``: index, name, op_type, inputs (constants too), outputs, attributes as text. ``tensors``: by name
-        shape (a layer's first output has the layer's shape on the judged input), dtype, and the INT8 scale (the largest
-        of a per-channel scale) or None. ``inputs`` and ``outputs``: names.
     """
     nodes = network.skeleton.graph.node
-    layers = [_layer(layer, nodes[layer.index]) for layer in network.layers]
-    used = dict.fromkeys(name for layer in layers for name in (*layer["inputs"], *layer["outputs"]))
-    ends = (*network.inputs, *network.outputs)
-    used.update(dict.fromkeys(spec.name for spec in ends))
+    layers = tuple(_layer(layer, nodes[layer.index]) for layer in network.layers)
+    used = dict.fromkeys(name for layer in layers for name in (*layer.inputs, *layer.outputs))
+    used.update(dict.fromkeys(spec.name for spec in (*network.inputs, *network.outputs)))
     types, known = TensorTypes.of(network.skeleton.graph), _scales(network, scales)
     shapes = {**types.shapes, **{layer.outputs[0]: layer.shape for layer in network.layers if layer.outputs}}
-    return {
-        "layers": layers,
-        "tensors": {name: _tensor(shapes.get(name), types.dtypes.get(name), known.get(name)) for name in used},
-        "inputs": _names(network.inputs),
-        "outputs": _names(network.outputs),
-    }
+    dtypes = {name: str(dtype) for name, dtype in types.dtypes.items() if dtype is not None}
+    return Graph(
+        layers,
+        {name: GraphTensor(shapes.get(name), dtypes.get(name, ""), known.get(name)) for name in used},
+        tuple(spec.name for spec in network.inputs),
+        tuple(spec.name for spec in network.outputs),
+    )
 
 
-def _names(specs: tuple[TensorSpec, ...]) -> list[str]:
-    return [spec.name for spec in specs]
-
-
-def _layer(layer: Layer, node: onnx.NodeProto) -> dict[str, Any]:
+def _layer(layer: Layer, node: onnx.NodeProto) -> GraphLayer:
     read = dict.fromkeys((*(name for name in node.input if name), *layer.inputs))
-    return {
-        "index": layer.index,
-        "name": layer.name,
-        "op_type": layer.op_type,
-        "inputs": list(read),
-        "outputs": list(layer.outputs),
-        "attributes": {attribute.name: _text(attribute) for attribute in node.attribute},
-    }
+    attributes = {attribute.name: _text(attribute) for attribute in node.attribute}
+    return GraphLayer(layer.index, layer.name, layer.op_type, tuple(read), tuple(layer.outputs), attributes)
 
 
 def _text(attribute: AttributeProto) -> str:
@@ -80,11 +113,3 @@ def _scales(network: Network, scales: Mapping[str, np.float32]) -> dict[str, flo
             for quantizer in rounding.fixed:
                 found[rounding.tensor] = max(found.get(rounding.tensor, 0.0), float(quantizer.scale.max()))
     return found
-
-
-def _tensor(shape: Shape | None, dtype: np.dtype[Any] | None, scale: float | None) -> dict[str, Any]:
-    return {
-        "shape": None if shape is None else list(shape),
-        "dtype": "" if dtype is None else str(dtype),
-        "scale": scale,
-    }

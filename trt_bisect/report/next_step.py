@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from trt_bisect.analyzer.doubts import CONSTANT, UNSEEN
 from trt_bisect.calibration.candidates import CANDIDATES
 from trt_bisect.recipe.commands import Command, Setting, calibrating, recovering, running, using_recipe
 from trt_bisect.report.advice import CALIBRATOR, Tried
 from trt_bisect.report.figure_text import figure_text
-from trt_bisect.report.model import Report
+from trt_bisect.report.model import NextStep, Report
 from trt_bisect.report.summary import TOO_DEAR
 from trt_bisect.report.verdict import UNMEASURED
 from trt_bisect.support.figures import counted, percent
@@ -29,21 +27,6 @@ _FIRST = {
 """The steps before any plan can be trusted."""
 
 
-@dataclass(frozen=True)
-class NextStep:
-    """A step to go on with.
-
-    Attributes:
-        kind: one of the words above.
-        what: an imperative clause.
-        command: the command that does it, or that follows it.
-    """
-
-    kind: str
-    what: str
-    command: str
-
-
 def next_step(report: Report, setting: Setting, *, accept: bool) -> NextStep | None:
     """Returns the step to go on with; None if nothing was measured.
 
@@ -60,14 +43,14 @@ def next_step(report: Report, setting: Setting, *, accept: bool) -> NextStep | N
         return cheaper
     if kind:
         return NextStep(kind, _FIRST[kind], running(setting, {"--accept": ()} if kind == DOUBT else {}).text)
-    if report.stopped and not report.recipe["meets"]:
+    if report.stopped and not report.recipe.meets:
         return NextStep(GO_ON, "go on with the same command", report.command)
-    if not report.recipe["meets"]:
+    if not report.recipe.meets:
         return NextStep(SEARCH, "search on: no plan that was tried meets the threshold", recovering(setting).text)
     if report.answer is not None and report.answer.cost > TOO_DEAR:
         most = f"for at most {percent(TOO_DEAR)} % of {report.low.upper()}'s gain in speed"
         return NextStep(SEARCH, f"search the most accurate plan {most}", recovering(setting).text)
-    high, command = len(report.recipe["high"]), using_recipe(setting, report.typing).text
+    high, command = len(report.recipe.high), using_recipe(setting, report.typing).text
     if not high:
         return NextStep(BUILD, f"build full {report.low.upper()}", command)
     return NextStep(RECIPE, f"build the recipe, which keeps {counted(high, 'layer')} high", command)
@@ -75,19 +58,19 @@ def next_step(report: Report, setting: Setting, *, accept: bool) -> NextStep | N
 
 def _before_trust(report: Report) -> str:
     """The step before any plan can be trusted: the first in order of what speaks against the data or the plan."""
-    asked = {_OF_DOUBTS.get(kind, DOUBT) for kind in (report.answer.doubt_kinds if report.answer else ())}
-    asked |= {DATA} if report.inputs.get("warnings") else set()
-    asked |= {WHOLE} if report.inputs.get("part") else set()
+    asked = {_OF_DOUBTS.get(doubt.kind, DOUBT) for doubt in (report.answer.doubts if report.answer else ())}
+    asked |= {DATA} if report.inputs.warnings else set()
+    asked |= {WHOLE} if report.inputs.part else set()
     return next((kind for kind in _FIRST if kind in asked), "")
 
 
 def _cheaper(report: Report, setting: Setting) -> NextStep | None:
     """The best remedy that was measured to cost less than the recipe; None without one."""
-    least = report.answer.cost if report.answer and report.recipe["meets"] else float("inf")
+    least = report.answer.cost if report.answer and report.recipe.meets else float("inf")
     calibrators = {str(each): each for each in CANDIDATES}
     known = [
         Tried((), CALIBRATOR, row.calibrator, row.similarity, None, True, calibrators[row.calibrator])
-        for row in (report.answer.free_ranges if report.answer and report.recipe["high"] else ())
+        for row in (report.answer.free_ranges if report.answer and report.recipe.high else ())
         if row.calibrator in calibrators
     ]
     known += [

@@ -12,8 +12,9 @@ from trt_bisect.evaluator.trial_key import TrialKey
 from trt_bisect.model.layers import Layer
 from trt_bisect.model.network import Network
 from trt_bisect.precision import PrecisionPlan
-from trt_bisect.report.layer_row import LayerRow
+from trt_bisect.report.model import LayerRow
 from trt_bisect.support.figures import listed
+from trt_bisect.support.notes import DLA, FLOAT_KERNELS, OBEDIENCE, Note, noted
 
 NAMED = 5
 _NOT_TOLD = ""
@@ -91,7 +92,7 @@ def ran_low(layers: Mapping[int, Layer | LayerRow], trial: Trial) -> str:
     return f"{sum(trial.ran.get(k) == low for k in asked)} of {len(asked)} layers ran in {low.upper()}"
 
 
-def float_kernel_notes(network: Network, full: Trial, restored: Trial, latencies: Latencies | None) -> list[str]:
+def float_kernel_notes(network: Network, full: Trial, restored: Trial, latencies: Latencies | None) -> list[Note]:
     """Returns a note on the layers whose inputs are rounded to the low precision, and which compute in float.
 
     TensorRT fuses their Q/DQ pairs into a float kernel: the accuracy is that of the low precision, the speed is not.
@@ -113,10 +114,11 @@ def float_kernel_notes(network: Network, full: Trial, restored: Trial, latencies
         if floats:
             plan = "the recipe" if name == "recipe" else f"full {network.low.title}"
             kinds = " and ".join(sorted({others[k].upper() for k in floats}))
-            notes.append(
+            text = (
                 f"in {plan}, kernels in {kinds} compute {len(floats)} of {len(rounded)} layers, which round like "
                 f"{network.low.title} without a gain in speed: {_names(network.layers, floats)}"
             )
+            notes.append(Note(FLOAT_KERNELS, text, tuple(network.layers[k].name for k in floats)))
     return notes
 
 
@@ -124,7 +126,7 @@ def _plan_of(trial: Trial) -> PrecisionPlan:
     return PrecisionPlan.from_key(TrialKey.from_text(trial.plan).plan)
 
 
-def obedience_notes(network: Network, trials: Iterable[Trial], deciding: Mapping[int, Trial | None]) -> list[str]:
+def obedience_notes(network: Network, trials: Iterable[Trial], deciding: Mapping[int, Trial | None]) -> list[Note]:
     """Returns the notes on trials whose precisions were not obeyed, or may not have been; empty if there are none.
 
     Args:
@@ -136,10 +138,10 @@ def obedience_notes(network: Network, trials: Iterable[Trial], deciding: Mapping
     notes = [*_disobeyed_notes(network, tried), *_unproven_notes(network, tried)]
     for culprit, trial in deciding.items():
         notes += [] if trial is None else _deciding_notes(network, culprit, trial)
-    return notes
+    return noted(OBEDIENCE, notes)
 
 
-def dla_notes(network: Network, full: Trial) -> list[str]:
+def dla_notes(network: Network, full: Trial) -> list[Note]:
     """Returns a note on the layers that the DLA took in full INT8, and on those that fell back to the GPU.
 
     Empty if it took none, or if the engine has no DLA.
@@ -149,7 +151,8 @@ def dla_notes(network: Network, full: Trial) -> list[str]:
     if not took:
         return []
     rest = f"; {_names(network.layers, fell_back)} ran on the GPU" if fell_back else ""
-    return [f"in full INT8 the DLA took {len(took)} of {len(network.quantizable)} layers that can be in INT8{rest}"]
+    text = f"in full INT8 the DLA took {len(took)} of {len(network.quantizable)} layers that can be in INT8{rest}"
+    return [Note(DLA, text)]
 
 
 def _disobeyed_notes(network: Network, tried: Sequence[Trial]) -> list[str]:

@@ -2,28 +2,71 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trt_bisect.analyzer.judge import DEFAULT_SHARE, ByInput
+from trt_bisect.builder.timing import Latency
 from trt_bisect.precision import Precision
-from trt_bisect.recipe.files import RecipeFiles
-from trt_bisect.report.answer import AnswerFacts
+from trt_bisect.recipe.files import FOLDER
 from trt_bisect.report.figure_text import figure_text
-from trt_bisect.report.saving import WithRecipe
+from trt_bisect.report.model import (
+    FOLLOWS,
+    NO_INPUTS,
+    NOT_TRIED,
+    RECOVER,
+    Accuracies,
+    AnswerFacts,
+    ByPlan,
+    Holder,
+    LayerRow,
+    RecipeLayers,
+    Report,
+    Seconds,
+)
+from trt_bisect.report.network_graph import NETWORK, Graph, GraphLayer
 from trt_bisect.report.verdict import code_of, verdict_of
-from trt_bisect.support.plain_json import csv_text, plain
-from trt_bisect.support.type_checks import checked
+from trt_bisect.support.codec import read, write
+from trt_bisect.support.files import make_folder, write_whole
+from trt_bisect.support.notes import Line, Note
+from trt_bisect.support.plain_json import csv_text
 
 if TYPE_CHECKING:
+    import pandas as pd
     from plotly.graph_objects import Figure
 
-SCHEMA = 1
+SCHEMA = 2
 RECOVERY, FRONT = "recovery.json", "front.csv"
 ACCURACY = "accuracy"
 ALL_HIGH, RECIPE, KNEE = "all high", "recipe", "knee"
+
+
+@dataclass(frozen=True)
+class Target:
+    """The target of ``recover``.
+
+    Attributes:
+        kind: ``similarity`` or ``accuracy``.
+        least: the worst figure that is good.
+        reference: the figure of FP32.
+        most: the largest cost, where one was given.
+    """
+
+    kind: str
+    least: float
+    reference: float | None
+    most: float | None = None
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The figures of full INT8, of the recipe, and of no layer low, on all inputs given, with the recipe's scales."""
+
+    int8: float | None
+    recipe: float | None
+    high: float | None
 
 
 @dataclass(frozen=True)
@@ -50,14 +93,14 @@ class FrontPoint:
     Attributes:
         cost: the share of the low precision's gain in speed that it gives up.
         figure: the measured similarity or accuracy.
-        loss: the loss of that figure.
+        loss: the loss of that figure; None if the plan has none.
         names: the plan's, such as ``recipe`` or ``knee``; may be empty.
         high: the precision of each layer that is not low, by its name.
     """
 
     cost: float
     figure: float | None
-    loss: float
+    loss: float | None
     names: tuple[str, ...]
     high: Mapping[str, str]
 
@@ -72,16 +115,13 @@ class Move:
     scale: float
 
 
-@dataclass(frozen=True)
-class Recovery(WithRecipe):
+@dataclass(frozen=True, slots=True)
+class Recovery(Holder):
     """The plan that meets the target at the least cost, or the most accurate one within a cost.
 
     Attributes:
-        target: ``kind`` is ``similarity`` or ``accuracy``; ``least`` the worst figure that is good; ``reference`` the
-            figure of FP32; ``most`` the largest cost, where one was given.
         figure: the name of the figure, such as ``cosine`` or ``accuracy``.
         costs: the source of the costs: ``macs``, ``measured`` or a file.
-        measured: the figures of ``int8``, ``recipe`` and ``high`` on all inputs given, with the recipe's scales.
         meets: the plan meets the target.
         minimal: every plan with one of its layers (or groups) taken back was measured, and misses the target.
         cost: the share of the low precision's gain in speed that the plan gives up.
@@ -91,55 +131,47 @@ class Recovery(WithRecipe):
         stopped: it was stopped after the recipe was found, before the front and the latencies were measured; the same
             command completes it.
         answer: the ranges, and the inputs on which the recipe holds; None in older files.
-        by_input: if several inputs were judged, ``ByInput.facts`` of the similarity for ``int8`` and ``recipe``;
-            empty where an accuracy decides.
+        by_input: the similarity on each input, if several were judged; None where an accuracy decides.
         low: the low precision; ``int8`` in the names of plans stands for it.
         part: a sentence on the part of the network that was judged; empty if it was all of it.
         accepted: a plan that meets the target counts as a pass even if it is doubted.
         doubts: sentences against the plan: on the data, and those of the answer.
-        files: the files of the recipe; None in a recovery read from a file.
-        graph: the value of ``network_facts``; None in a recovery read from a file.
     """
-
-    JSON = RECOVERY
-    CSV = FRONT
 
     model: str
     engine: str
     typing: str
     arithmetic: str
     metric: str
-    target: Mapping[str, Any]
+    target: Target
     figure: str
     costs: str
     precision: str
-    measured: Mapping[str, float | None]
+    measured: Measured
     meets: bool
     minimal: bool
     cost: float
     high: tuple[LeftHigh, ...]
     moves: tuple[Move, ...]
     front: tuple[FrontPoint, ...]
-    latency: Mapping[str, Any] | None
+    latency: Mapping[str, Latency | None] | None
     plans: int
     builds: int
     inferences: int
     seconds: float
-    notes: tuple[str, ...]
-    summary: str
+    notes: tuple[Note, ...]
+    lines: tuple[Line, ...]
     versions: Mapping[str, str]
     fingerprint: str
     schema: int = SCHEMA
     started: float = 0.0
     stopped: bool = False
-    by_input: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    by_input: ByPlan[ByInput | None] = NO_INPUTS
     answer: AnswerFacts | None = None
     low: str = str(Precision.INT8)
     part: str = ""
     accepted: bool = False
     doubts: tuple[str, ...] = ()
-    files: RecipeFiles | None = field(default=None, repr=False, compare=False)
-    graph: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
 
     @property
     def exit_code(self) -> int:
@@ -151,6 +183,44 @@ class Recovery(WithRecipe):
         """The verdict on the plan: a word of ``report.verdict``."""
         doubted = bool(self.part or self.doubts) and not self.accepted
         return verdict_of(meets=self.meets, doubted=doubted)
+
+    @property
+    def summary(self) -> str:
+        """The lines of the verdict as text."""
+        return "\n".join(line.text for line in self.lines)
+
+    def __str__(self) -> str:
+        return self.summary
+
+    def save(self, folder: str | Path) -> Path:
+        """Writes ``recovery.json``, ``front.csv`` and ``report.html`` into a folder, which is made if it is missing.
+
+        A recovery that is not read from a file writes the recipe and ``network.json`` too.
+
+        Returns:
+            The folder.
+
+        Raises:
+            BadInput: the folder cannot be written.
+        """
+        from trt_bisect.report.page.files import write_recovered_page
+
+        path, made = make_folder(Path(folder)), self.attached
+        if made.files is not None:
+            made.files.write(path / FOLDER)
+        if made.graph is not None:
+            write(path / NETWORK, made.graph)
+        write_whole(path / FRONT, self.to_csv().encode())
+        write(path / RECOVERY, self)
+        write_recovered_page(self, path)
+        return path
+
+    def table(self) -> pd.DataFrame:
+        """Returns the front as a pandas table."""
+        import pandas as pd
+
+        table: pd.DataFrame = pd.DataFrame(self.records())
+        return table
 
     def records(self) -> list[dict[str, Any]]:
         """Returns the plans of the front, the cheapest first."""
@@ -169,6 +239,10 @@ class Recovery(WithRecipe):
     def text(self, value: float | None) -> str:
         """Returns a value of ``figure`` as text: an accuracy in per cent, a metric as ``figure_text`` writes it."""
         return f"{value:.4%}" if value is not None and self.figure == ACCURACY else figure_text(self.figure, value)
+
+    def to_csv(self) -> str:
+        """Returns the front as CSV."""
+        return csv_text(self.records(), ("cost", self.figure, "loss", "names", "layers", "high"))
 
     def plot(self, *, log: bool = True) -> Figure:
         """Returns the front as a Plotly figure.
@@ -189,49 +263,73 @@ class Recovery(WithRecipe):
 
         return compact_recovery(self)
 
-    def _write_page(self, folder: Path) -> None:
-        from trt_bisect.report.page.files import write_recovered_page
+    def as_report(self, graph: Graph | None) -> Report:
+        """Returns the recovery as a report without a curve, for a folder in which no ``run`` was made.
 
-        write_recovered_page(self, folder)
-
-    def to_csv(self) -> str:
-        """Returns the front as CSV."""
-        return csv_text(self.records(), ("cost", self.figure, "loss", "names", "layers", "high"))
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns the content of ``recovery.json``: JSON types, no NaN and no infinity."""
-        record = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in ("files", "graph")}
-        lists = {name: [asdict(each) for each in record[name]] for name in ("high", "moves", "front")}
-        answer = None if self.answer is None else asdict(self.answer)
-        types = plain({**record, **lists, "answer": answer})
-        assert isinstance(types, dict)
-        return types
-
-    @classmethod
-    def from_json(cls, record: Mapping[str, Any]) -> Recovery:
-        """Returns the recovery of a ``recovery.json``; an unknown loss is infinite.
-
-        Raises:
-            AttributeError, KeyError, TypeError, ValueError: the record is not one of this schema.
+        Args:
+            graph: the graph of the same network; without it there are no layers.
         """
-        if record["schema"] != SCHEMA:
-            raise ValueError(f"recovery of schema {record['schema']}, this version reads {SCHEMA}")
-        lists = {
-            "high": tuple(checked(LeftHigh(**row)) for row in record["high"]),
-            "moves": tuple(checked(Move(**move)) for move in record["moves"]),
-            "front": tuple(_point(point) for point in record["front"]),
-            "notes": tuple(record["notes"]),
-            "doubts": tuple(record.get("doubts", ())),
-            "answer": AnswerFacts.from_json(record["answer"]) if record.get("answer") else None,
-        }
-        found = checked(cls(**{**record, **lists}))
-        figures = (found.target["least"], found.measured["int8"], found.measured["recipe"])
-        if not all(value is None or isinstance(value, (int, float)) for value in figures):
-            raise TypeError(f"figures that are no numbers: {figures!r:.80}")
-        return found
+        high = {row.layer: row.precision for row in self.high}
+        movable = next((point.high for point in self.front if ALL_HIGH in point.names), high)
+        accuracy = Accuracies(self.target.reference, self.measured.int8, self.measured.recipe)
+        return Report(
+            model=self.model,
+            engine=self.engine,
+            typing=self.typing,
+            strategy=RECOVER,
+            arithmetic=self.arithmetic,
+            metric=self.figure,
+            threshold=self.target.least,
+            share=DEFAULT_SHARE,
+            precision=self.precision,
+            low=self.low,
+            versions=self.versions,
+            fingerprint=self.fingerprint,
+            verdict=self.verdict,
+            lines=self.lines,
+            layers=tuple(_row(layer, graph, movable, high, self.low) for layer in (graph.layers if graph else ())),
+            similarity=ByPlan(self.measured.int8, self.measured.recipe),
+            recipe=RecipeLayers(tuple(high), (), self.meets),
+            notes=self.notes,
+            plans=self.plans,
+            builds=self.builds,
+            inferences=self.inferences,
+            seconds=Seconds(total=self.seconds),
+            latency=self.latency,
+            started=self.started,
+            accuracy=accuracy if self.figure == ACCURACY else None,
+        )
 
 
-def _point(record: Mapping[str, Any]) -> FrontPoint:
-    loss = math.inf if record["loss"] is None else record["loss"]
-    point = FrontPoint(**{**record, "loss": loss, "names": tuple(record["names"]), "high": dict(record["high"])})
-    return checked(point)
+def _row(
+    layer: GraphLayer, graph: Graph | None, movable: Mapping[str, str], high: Mapping[str, str], low: str
+) -> LayerRow:
+    """The row of a layer. Those that can be in INT8 are those that the plan without INT8 names."""
+    can_move = layer.name in movable
+    tensor = graph.tensors.get(layer.outputs[0]) if graph is not None and layer.outputs else None
+    return LayerRow(
+        index=layer.index,
+        name=layer.name,
+        op_type=layer.op_type,
+        shape=None if tensor is None else tensor.shape,
+        quantizable=can_move,
+        similarity=None,
+        drop=None,
+        culprit=False,
+        outcome=NOT_TRIED if can_move else FOLLOWS,
+        asked="",
+        ran="",
+        recipe=high.get(layer.name, low) if can_move else "",
+    )
+
+
+def read_recovery(path: Path) -> Recovery | None:
+    """Returns the recovery in a file; None if the file cannot be read, or is of another version."""
+    found = read(Recovery, path)
+    return found if found is not None and found.schema == SCHEMA else None
+
+
+def recovered_in(path: Path) -> Report | None:
+    """Returns a ``recovery.json`` as a report, for a folder without a run's; None if it cannot be read."""
+    found = read_recovery(path)
+    return None if found is None else found.as_report(read(Graph, path.with_name(NETWORK)))

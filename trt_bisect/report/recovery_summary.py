@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from trt_bisect.report.recovery import Recovery
-from trt_bisect.report.summary import DOUBTED, holds_on, over_inputs, with_ranges
+from trt_bisect.report.summary import doubt_lines, holds_on, over_inputs, with_ranges
 from trt_bisect.support.figures import listed
+from trt_bisect.support.notes import Line
 
 NAMED = 12
 """The most layers or tensors that are named."""
 
 
-def recovery_summary(found: Recovery) -> str:
+def recovery_lines(found: Recovery) -> list[Line]:
     """Returns the verdict on a recovery in lines: doubts; all layers low, the recipe, its cost, where it holds."""
     answer = found.answer
     ranges = with_ranges(answer) if answer else ""
     parts = [f"Full {found.low.upper()}{ranges} measures {_measured(found, 'int8')} ({found.figure}).", _recipe(found)]
     parts += [*_target(found), *(holds_on(answer, found.text, "The recipe") if answer else ())]
-    doubted = [f"{DOUBTED}: {doubt}" for doubt in answer.doubts] if answer else []
-    return "\n".join([*doubted, f"{found.verdict.upper()}: {' '.join(parts)}"])
+    doubted = doubt_lines(answer) if answer else []
+    return [*doubted, Line(found.verdict, f"{found.verdict.upper()}: {' '.join(parts)}")]
 
 
 def _figure(found: Recovery, value: float | None) -> str:
@@ -25,7 +26,7 @@ def _figure(found: Recovery, value: float | None) -> str:
 
 
 def _measured(found: Recovery, plan: str) -> str:
-    return _figure(found, found.measured[plan]) + over_inputs(found.by_input.get(plan), found.text)
+    return _figure(found, getattr(found.measured, plan)) + over_inputs(getattr(found.by_input, plan), found.text)
 
 
 def _recipe(found: Recovery) -> str:
@@ -45,14 +46,14 @@ def _recipe(found: Recovery) -> str:
 
 def _target(found: Recovery) -> list[str]:
     """Returns the sentences on the target."""
-    least = _figure(found, found.target["least"])
-    if "most" in found.target:
+    least = _figure(found, found.target.least)
+    if found.target.most is not None:
         return [
-            f"No plan that was tried within {found.target['most']:.2%} is more accurate.",
+            f"No plan that was tried within {found.target.most:.2%} is more accurate.",
             f"The target is {least}: {'met' if found.meets else 'missed'}.",
         ]
     if not found.meets:
-        high = found.measured["high"]
+        high = found.measured.high
         all_high = "" if high is None else f"; all layers high measure {_figure(found, high)}"
         return [f"That misses the target of {least}{all_high}."]
     margin = found.answer.margin if found.answer else 0.0

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trt_bisect.report.answer import AnswerFacts
 from trt_bisect.report.figure_text import figure_text
 from trt_bisect.report.markdown import bullets, literal, table
-from trt_bisect.report.model import Report
+from trt_bisect.report.model import AnswerFacts, Report
 from trt_bisect.report.screen.run import calibrator_cells, drop_text, held_cells
 
 
@@ -18,10 +17,10 @@ def markdown(report: Report) -> str:
 
 def _blocks(report: Report) -> Iterator[str]:
     yield f"# {literal(report.model)} in INT8"
-    yield bullets(report.summary.splitlines())
-    if report.next_step or report.next_command:
-        command = f"\n\n```\n{report.next_command}\n```" if report.next_command else ""
-        yield f"Next: {literal(report.next_step)}{command}"
+    yield bullets(line.text for line in report.lines)
+    if report.next is not None:
+        command = f"\n\n```\n{report.next.command}\n```" if report.next.command else ""
+        yield f"Next: {literal(report.next.what)}{command}"
     culprits = [row for row in report.layers if row.culprit]
     if culprits:
         yield "## Culprits"
@@ -43,7 +42,7 @@ def _blocks(report: Report) -> Iterator[str]:
         yield from _answer(report, report.answer)
     if report.notes:
         yield "## Notes"
-        yield bullets(report.notes)
+        yield bullets(note.text for note in report.notes)
     versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
     yield literal(f"{report.engine} ({report.arithmetic}), {report.plans} plans, {versions}")
 

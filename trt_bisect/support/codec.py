@@ -17,7 +17,11 @@ Malformed = msgspec.DecodeError
 
 def _plain(value: Any) -> Any:
     """Returns a NumPy scalar as a Python number, and a path as text."""
-    return str(value) if isinstance(value, Path) else value.item()
+    if isinstance(value, Path):
+        return str(value)
+    if hasattr(value, "item"):
+        return value.item()
+    raise TypeError(f"a {type(value).__name__} cannot be written as JSON")
 
 
 _ENCODER = msgspec.json.Encoder(enc_hook=_plain)

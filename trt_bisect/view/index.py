@@ -15,8 +15,7 @@ from markupsafe import Markup
 
 from trt_bisect.history.sparkline import heights
 from trt_bisect.report.figure_text import figure_text
-from trt_bisect.report.manifest import MANIFEST
-from trt_bisect.report.model import RECOVER, REPORT
+from trt_bisect.report.model import RECOVER, REPORT, SO_FAR
 from trt_bisect.report.page.render import asset, icon
 from trt_bisect.report.recovery import ACCURACY, RECOVERY
 from trt_bisect.report.verdict import TONES, UNMEASURED
@@ -118,7 +117,7 @@ class Entry:
     @property
     def seconds(self) -> float | None:
         """The time that a finished run took; None if not known."""
-        return self.snapshot.report.seconds.get("total") if self.snapshot.status == FINISHED else None
+        return self.snapshot.report.seconds.total if self.snapshot.status == FINISHED else None
 
     @property
     def took(self) -> str:
@@ -142,10 +141,10 @@ class Entry:
             return _stage(snapshot)
         if snapshot.status != FINISHED:
             return f"interrupted after {report.plans} plans"
-        high, goal = len(report.recipe["high"]), "target" if self.command == RECOVER else "threshold"
+        high, goal = len(report.recipe.high), "target" if self.command == RECOVER else "threshold"
         if report.verdict == UNMEASURED or not high:
             return report.verdict
-        if not report.recipe.get("meets"):
+        if not report.recipe.meets:
             return f"{report.verdict}, and so does the recipe"
         return f"{report.verdict}; {'1 layer high meets' if high == 1 else f'{high} layers high meet'} the {goal}"
 
@@ -162,13 +161,13 @@ class Entry:
 
     def value(self, plan: str) -> str:
         """Returns the metric of ``int8`` or ``recipe`` for sorting; empty if there is none."""
-        value = self.snapshot.report.similarity.get(plan)
+        value = getattr(self.snapshot.report.similarity, plan)
         return "" if value is None else repr(value)
 
     def figure(self, plan: str) -> str:
         """Returns the same with its unit, for the table."""
         report = self.snapshot.report
-        value = report.similarity.get(plan)
+        value = getattr(report.similarity, plan)
         if value is None:
             return ""
         return f"{100 * value:.4f}%" if report.metric == ACCURACY else figure_text(report.metric, value)
@@ -196,7 +195,7 @@ def sparkline(values: Sequence[float]) -> list[tuple[float, float]]:
 
 def is_run_folder(folder: Path) -> bool:
     """Returns true if ``run`` or ``recover`` has written into the folder."""
-    return any((folder / name).is_file() for name in (REPORT, MANIFEST, PROGRESS, RECOVERY))
+    return any((folder / name).is_file() for name in (REPORT, SO_FAR, PROGRESS, RECOVERY))
 
 
 class Runs:
@@ -235,7 +234,7 @@ class Runs:
         for name, snapshot in snapshots:
             report = snapshot.report
             history = histories.setdefault((report.model, report.metric, report.strategy == RECOVER), [])
-            figure = report.similarity.get("int8")
+            figure = report.similarity.int8
             if figure is not None:
                 history.append(figure)
             entries.append(Entry(name, snapshot, tuple(history)))

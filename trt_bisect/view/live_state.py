@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -13,13 +12,13 @@ from typing import Any
 
 from trt_bisect.recipe.files import FOLDER
 from trt_bisect.report.explanation import EXPLANATION
-from trt_bisect.report.network_graph import NETWORK
-from trt_bisect.report.page.data import page_data, recipe_texts
+from trt_bisect.report.network_graph import NETWORK, Graph
+from trt_bisect.report.page.data import PageData, page_data, recipe_texts
 from trt_bisect.report.page.render import render_page
-from trt_bisect.report.recovery import RECOVERY, Recovery
-from trt_bisect.report.run_files import graph_for, read_as, recovery_for
+from trt_bisect.report.recovery import RECOVERY, Recovery, read_recovery
+from trt_bisect.report.run_files import graph_for, recovery_for
+from trt_bisect.support.codec import encode, read
 from trt_bisect.support.json_files import read_record
-from trt_bisect.support.plain_json import plain
 from trt_bisect.view.file_tail import Replaced
 from trt_bisect.view.snapshot import RunFolder, Snapshot
 
@@ -38,7 +37,7 @@ class State:
         etag: a digest of ``body``.
     """
 
-    data: Mapping[str, Any]
+    data: PageData
     body: bytes
     zipped: bytes
     etag: str
@@ -54,9 +53,9 @@ class LiveRun:
 
     def __init__(self, path: Path) -> None:
         self.folder = RunFolder(path)
-        self._graph = Replaced(path / NETWORK, _plain_record)
-        self._explanation = Replaced(path / EXPLANATION, _plain_record)
-        self._recovery = Replaced(path / RECOVERY, partial(read_as, Recovery.from_json))
+        self._graph = Replaced(path / NETWORK, partial(read, Graph))
+        self._explanation = Replaced(path / EXPLANATION, read_record)
+        self._recovery = Replaced(path / RECOVERY, read_recovery)
         self._parts: tuple[object, ...] = (None,) * 4
         self._moment: tuple[str, Any] = ("", None)
         self._state: State | None = None
@@ -80,25 +79,19 @@ class LiveRun:
     def _new_state(
         self,
         snapshot: Snapshot,
-        graph: Mapping[str, Any] | None,
+        graph: Graph | None,
         explanation: Mapping[str, Any] | None,
         recovery: Recovery | None,
     ) -> State:
         data = page_data(
             snapshot.report,
-            recipe=recipe_texts(self.folder.path / FOLDER) if snapshot.whole else None,
+            graph_for(graph, snapshot.report),
+            explanation,
+            recipe_texts(self.folder.path / FOLDER) if snapshot.whole else None,
             recovery=recovery_for(recovery, snapshot.report),
             status=snapshot.status,
             progress=snapshot.progress,
-            command=snapshot.report.command,
             folder=str(self.folder.path),
         )
-        data |= {"graph": graph_for(graph, snapshot.report), "explanation": explanation}
-        body = json.dumps(data, allow_nan=False, separators=(",", ":")).encode()
+        body = encode(data)
         return State(data, body, gzip.compress(body, 1, mtime=0), f'"{hashlib.sha256(body).hexdigest()[:32]}"')
-
-
-def _plain_record(path: Path) -> dict[str, Any] | None:
-    """Returns the JSON object in a file, with None for infinite values and NaN."""
-    record: dict[str, Any] | None = plain(read_record(path))
-    return record

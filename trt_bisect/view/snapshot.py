@@ -5,23 +5,23 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from trt_bisect.report.empty_report import empty_report
-from trt_bisect.report.manifest import MANIFEST, RunManifest
-from trt_bisect.report.model import REPORT, Report
-from trt_bisect.report.recovery import RECOVERY
-from trt_bisect.report.run_files import read_as, recovered_in
+from trt_bisect._version import __version__
+from trt_bisect.analyzer.judge import DEFAULT_SHARE
+from trt_bisect.analyzer.metrics import DEFAULT_THRESHOLDS
+from trt_bisect.precision import Precision
+from trt_bisect.report.model import REPORT, SO_FAR, Report
+from trt_bisect.report.older import read_report
+from trt_bisect.report.recovery import RECOVERY, recovered_in
 from trt_bisect.runs.progress_file import FINISHED, INTERRUPTED, PROGRESS, RUNNING, is_running
 from trt_bisect.support.json_files import read_record
-from trt_bisect.view.file_tail import JournalTail, Replaced, stamp_of
-from trt_bisect.view.replay import Replay
+from trt_bisect.view.file_tail import Replaced, stamp_of
 
 _SHOWN = ("stage", "done", "total", "seconds", "what")
 _AT_ONCE = 1.0
-"""Seconds: a manifest that is older than the progress file by more than this is of another run."""
+"""Seconds: a report so far that began earlier than the progress file by more than this is of another run."""
 
 
 @dataclass(frozen=True)
@@ -53,10 +53,9 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._manifest = Replaced(path / MANIFEST, partial(read_as, RunManifest.from_json))
-        self._report = Replaced(path / REPORT, partial(read_as, Report.from_json))
+        self._so_far = Replaced(path / SO_FAR, read_report)
+        self._report = Replaced(path / REPORT, read_report)
         self._recovered = Replaced(path / RECOVERY, recovered_in)
-        self._journal: _JournalReport | None = None
 
     def snapshot(self) -> Snapshot:
         """Returns the current state.
@@ -64,23 +63,20 @@ class RunFolder:
         Raises:
             Gone: no file of a run can be read.
         """
-        manifest, report, running = self._manifest.content(), self._report.content(), self._running()
-        if manifest is None and report is None:
+        so_far, report, running = self._so_far.content(), self._report.content(), self._running()
+        if so_far is None and report is None:
             report = self._recovered.content()
-        if manifest is None and report is None and running is None:
+        if so_far is None and report is None and running is None:
             raise Gone(self.path)
         began = 0.0 if running is None else running["began"]
         progress = None if running is None else {name: running[name] for name in _SHOWN}
-        prepares = manifest is None or manifest.started < began - _AT_ONCE
-        if manifest is None or (prepares and report is not None):
-            status = FINISHED if running is None else RUNNING
-            when = began or (report.started if report else 0.0) or self._ended()
-            return Snapshot(report or empty_report(self.path.name), status, progress, when, report is not None)
-        if report is not None and manifest.answered_by(report) and (running is None or self._is_newer()):
-            ended = INTERRUPTED if report.stopped == INTERRUPTED else FINISHED
-            return Snapshot(report, ended if running is None else RUNNING, progress, manifest.started, whole=True)
-        status = INTERRUPTED if running is None else RUNNING
-        return Snapshot(self._so_far(manifest), status, progress, manifest.started, whole=False)
+        prepares = so_far is None or so_far.started < began - _AT_ONCE
+        if so_far is not None and not (prepares and report is not None):
+            return Snapshot(so_far, INTERRUPTED if running is None else RUNNING, progress, so_far.started, whole=False)
+        ended = report.state if report is not None else FINISHED
+        when = began or (report.started if report else 0.0) or self._ended()
+        status = ended if running is None else RUNNING
+        return Snapshot(report or _unread(self.path.name), status, progress, when, report is not None)
 
     def recovered(self) -> Snapshot | None:
         """Returns the state of a finished ``recover`` in the folder of a ``run``; None without one or the other."""
@@ -105,30 +101,19 @@ class RunFolder:
         stamp = self._report.stamp or self._recovered.stamp
         return stamp[0] / 1e9 if stamp else 0.0
 
-    def _is_newer(self) -> bool:
-        """Returns true if the report was written after the manifest."""
-        return bool(self._report.stamp and self._manifest.stamp and self._report.stamp[0] >= self._manifest.stamp[0])
 
-    def _so_far(self, manifest: RunManifest) -> Report:
-        if self._journal is None or self._journal.manifest is not manifest:
-            self._journal = _JournalReport(self.path, manifest)
-        return self._journal.report()
-
-
-class _JournalReport:
-    """The report of a run under way, made from its journal."""
-
-    def __init__(self, folder: Path, manifest: RunManifest) -> None:
-        self.manifest = manifest
-        self._tail = JournalTail(folder, manifest.blank.fingerprint)
-        self._replay = Replay(manifest)
-        self._changed = 0
-        self._report: Report | None = None
-
-    def report(self) -> Report:
-        """Returns the report of the trials in the journal so far."""
-        if self._tail.read() or self._report is None:
-            if self._tail.changed != self._changed:
-                self._replay, self._changed = Replay(self.manifest), self._tail.changed
-            self._report = self._replay.report(self._tail.trials)
-        return self._report
+def _unread(model: str) -> Report:
+    """Returns the report of a run that has nothing but the name of its folder."""
+    return Report(
+        model=model,
+        engine="",
+        typing="",
+        strategy="",
+        arithmetic="",
+        metric="cosine",
+        threshold=DEFAULT_THRESHOLDS["cosine"],
+        share=DEFAULT_SHARE,
+        precision=str(Precision.FP32),
+        versions={"trt_bisect": __version__},
+        fingerprint="",
+    )

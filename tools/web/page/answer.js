@@ -6,15 +6,18 @@ import { layerLink, plainTable } from "./plain_table.js";
 
 const LISTED = 50;
 const EQUALS = 5;
+const DOUBTING = new Set(["doubted", "data", "part"]);
+// The headline and the table of culprits say these.
+const ELSEWHERE = new Set(["fails", "passes", "passes with doubts", "culprits"]);
 
 export function showAnswer(store) {
   const { report } = store.model;
-  const lines = report.answer ? (report.summary ?? "").split("\n") : [];
-  const doubts = lines.filter((line) => /^(DOUBTED|DATA|PART):/.test(line));
-  const inBrief = (line) => labelled(inShort(line, store.model.metric));
+  const lines = report.answer ? (report.lines ?? []) : [];
+  const doubts = lines.filter((line) => DOUBTING.has(line.kind));
+  const inBrief = (line) => labelled(inShort(line.text, store.model.metric));
   show(byId("doubts"), doubts.map(inBrief));
   show(byId("answer"), [
-    lines.filter((line) => !/^(DOUBTED|DATA|PART|MISSES|FAILS|PASSES|CULPRIT)/.test(line)).map(inBrief),
+    lines.filter((line) => !DOUBTING.has(line.kind) && !ELSEWHERE.has(line.kind)).map(inBrief),
     culprits(store),
     report.answer ? [calibrators(store.model), recipeOn(store.model), equals(report.answer)] : null,
   ]);

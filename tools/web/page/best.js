@@ -26,7 +26,7 @@ function showBest(store, view) {
   view.front = recovery.front ?? [];
   if (view.chosen === null || view.chosen >= view.front.length) view.chosen = named(view.front, "recipe");
   view.choose = (place) => choose(store, view, place);
-  show(byId("best-words"), [(recovery.summary ?? "").split("\n").map((line) => h("p", {}, line)), basis(recovery)]);
+  show(byId("best-words"), [(recovery.lines ?? []).map((line) => h("p", {}, line.text)), basis(recovery)]);
   show(byId("best-body"), [leftHigh(store, view), moves(recovery), plans(view)]);
   choose(store, view, view.chosen);
 }

@@ -11,7 +11,7 @@ export function showVerdict({ model }) {
   byId("model").textContent = report.model ?? "";
   document.title = `${report.model ?? "run"} · trt-bisect`;
   byId("headline").className = data.tones?.verdict ?? "";
-  byId("headline").textContent = data.headline || report.summary || "Nothing has been measured yet.";
+  byId("headline").textContent = data.headline || "Nothing has been measured yet.";
   show(byId("figures"), [card(model, "fp32"), card(model, "int8"), card(model, "recipe")]);
   show(byId("next"), next(report));
   show(byId("basis"), [arithmetic(report)]);
@@ -20,18 +20,17 @@ export function showVerdict({ model }) {
   show(byId("notes"), notes(report));
 }
 
-function next({ next_step: step, next_command: text }) {
-  if (!step && !text) return null;
-  return [h("h2", {}, step ? `Next: ${step}` : "Next"), command(text)];
+function next({ next: step }) {
+  return step ? [h("h2", {}, `Next: ${step.what}`), command(step.command)] : null;
 }
 
-// Each sentence begins with the words that say it in short.
+// Each sentence begins with the words that say it in short, which end with a full stop when they stand alone.
 function confidence(answer, metric) {
   const said = answer?.confidence ?? [];
   if (!said.length) return null;
-  const item = (sentence) => {
-    const [short, ...rest] = inShort(sentence, metric).split(":");
-    return h("li", {}, h("strong", {}, short), rest.length ? `:${rest.join(":")}` : "");
+  const item = ({ text, short }) => {
+    const begins = short && text.startsWith(short.slice(0, -1)) ? short.length - 1 : 0;
+    return h("li", {}, h("strong", {}, text.slice(0, begins)), inShort(text.slice(begins), metric));
   };
   return [h("h3", {}, "What this rests on"), h("ul", {}, said.map(item))];
 }
@@ -161,7 +160,7 @@ function notes(report) {
     h(
       "ul",
       {},
-      some.map((note) => h("li", {}, note)),
+      some.map((note) => h("li", {}, note.text)),
     );
   const rest = said.slice(NOTES_SHOWN);
   return [

@@ -44,7 +44,7 @@ from trt_bisect.jobs.experiment import Experiment
 from trt_bisect.jobs.followers import with_rounded_followers
 from trt_bisect.jobs.preparation import Preparation
 from trt_bisect.precision import PrecisionPlan
-from trt_bisect.report.answer import DECIDING, OFF, OWN
+from trt_bisect.report.model import DECIDING, OFF, OWN
 from trt_bisect.report.summary import TOO_DEAR, over_inputs
 
 _SEARCHING = "Searching for the cheapest recipe"
@@ -147,7 +147,7 @@ class AnswerSearch:
         trial = plans.whole(plans.full, experiment, plans.inputs.given, "all inputs")
         value, by_input = rule.similarity(trial), rule.by_input(trial)
         figure = "no figure" if value is None else rule.metric.text(value)
-        over = over_inputs(None if by_input is None else by_input.facts(), rule.metric.text)
+        over = over_inputs(by_input, rule.metric.text)
         low, origin = experiment.network.low, experiment.ranges.origin
         ranges = f" with ranges of {origin}" if low.needs_ranges else ""
         plans.preparation.progress.say(f"Full {low.title}{ranges}: {figure}{over}")

@@ -1,178 +1,189 @@
-"""The facts that a verdict rests on, in sentences: inputs, arithmetic, noise, layers that only follow."""
+"""What the verdict of an answer rests on: inputs, arithmetic, noise, layers that only follow."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 from trt_bisect.analyzer.judge import Rule
 from trt_bisect.builder.base import EMULATED
-from trt_bisect.report.answer import NUDGED
+from trt_bisect.jobs.answer.result import Answer
+from trt_bisect.jobs.answer.validation import losses_by_place
+from trt_bisect.model.layers import Layer
 from trt_bisect.report.figure_text import figure_text
+from trt_bisect.report.model import NUDGED
+from trt_bisect.report.precision_check import ran_low
 from trt_bisect.support.figures import counted, percent
+from trt_bisect.support.notes import Line
 
+INPUTS, FEW_INPUTS, MARGIN, NO_MARGIN = "inputs", "few inputs", "margin", "no margin"
+ARITHMETIC, CLEAR, CLOSE, ONE_SETTING = "arithmetic", "beyond the noise", "within the noise", "one setting"
+WEAK_CULPRIT, FOLLOWERS_ROUND, FOLLOWERS = "weak culprit", "followers round", "followers"
+"""The kinds of lines."""
 ENOUGH = 20
-"""With fewer inputs a recipe often misses on others: of unseen inputs 36 of 114 with 5 given, 8 of 69 with 20."""
+"""With fewer inputs a recipe often misses on others: of unseen inputs 36 of 114 with 5 given, 8 of 69 with 20
+(``python -m benchmarks.answer``)."""
 _FLIPS = 0.1
-"""Roundings that fall to the other side of a level move 1 - cosine by 5 to 10 %, as the runs behind issue 16 showed."""
+"""Roundings that fall to the other side of a level move 1 - cosine by 5 to 10 %."""
 _MOST_NAMED = 3
 
 
 @dataclass(frozen=True)
-class Grounds:
-    """The facts that a verdict rests on.
+class Noise:
+    """The loss of a recipe, and how far noise moves it.
 
     Attributes:
-        given: the number of inputs given that count.
-        judged: the number of those that the search judged each plan on.
-        unseen: the number of inputs that neither calibration nor the search saw.
-        engine: its name and version.
-        arithmetic: ``emulated`` or ``measured``.
-        meets: the recipe holds on all inputs given.
-        culprits: by name, the loss with that culprit taken back to INT8; None if that plan cannot be run.
-        unmoved: by name of those that only moved scales make culprits, the loss with the scales as they are.
-        losses: by setting of the engine, the largest loss of the recipe on all inputs.
-        followers: this loss with the layers that only follow rounding too; None if it was not measured.
-        margin: the share of the loss allowed that the recipe had to leave unused.
-        spared: the number of inputs that may use the margin.
-        with_margin: the number of inputs on which the recipe leaves the margin unused.
-        refused: the largest cost allowed for a recipe with the margin, if none was found; None otherwise.
-        followers_round: true if the whole run was measured with these layers rounding.
-        low: the name of the low precision in texts.
-        ran: the number of layers that ran low as the engine tells, in words; empty if nothing has to be told.
+        settings: the number of settings of the engine in which the loss was measured.
+        worst: the largest loss of all settings; infinite if there is none.
+        share: the share by which noise moves a loss: the spread of the settings; for the cosine, at least 0.1.
     """
 
-    given: int
-    judged: int
-    unseen: int
-    engine: str
-    arithmetic: str
-    meets: bool
-    culprits: Mapping[str, float | None]
-    losses: Mapping[str, float]
-    followers: float | None = None
-    margin: float = 0.0
-    spared: int = 0
-    with_margin: int = 0
-    refused: float | None = None
-    followers_round: bool = False
-    low: str = "INT8"
-    ran: str = ""
-    unmoved: Mapping[str, float] = field(default_factory=dict)
+    settings: int
+    worst: float
+    share: float
 
-    def is_close(self, rule: Rule) -> bool:
-        """Returns true if noise could reverse the verdict on the recipe."""
-        worst, noise = self.worst, self.noise(rule)
-        return math.isfinite(worst) and noise > 0.0 and abs(rule.budget - worst) <= noise * worst
-
-    @property
-    def worst(self) -> float:
-        """The largest loss of all settings."""
-        return max(self.losses.values(), default=math.inf)
-
-    def noise(self, rule: Rule) -> float:
-        """Returns the share by which noise moves a loss: the spread of the settings; for the cosine, at least 0.1."""
-        known = [loss for loss in self.losses.values() if math.isfinite(loss)]
+    @classmethod
+    def of(cls, answer: Answer) -> Noise:
+        """Returns the noise of an answer, from its check in several settings."""
+        losses = list(answer.checked.losses.values())
+        known = [loss for loss in losses if math.isfinite(loss)]
         spread = (max(known) - min(known)) / max(known) if known and max(known) > 0.0 else 0.0
-        return max(spread, _FLIPS) if rule.metric.name == "cosine" else spread
+        is_cosine = answer.experiment.rule.metric.name == "cosine"
+        return cls(len(losses), max(losses, default=math.inf), max(spread, _FLIPS) if is_cosine else spread)
+
+    def is_close(self, budget: float) -> bool:
+        """Returns true if noise could reverse the verdict on the recipe."""
+        return math.isfinite(self.worst) and self.share > 0.0 and abs(budget - self.worst) <= self.share * self.worst
 
 
-def confidence(grounds: Grounds, rule: Rule) -> tuple[str, ...]:
-    """Returns sentences on the inputs, the arithmetic and the margins that a verdict rests on.
+def confidence(answer: Answer, followers: float | None) -> tuple[Line, ...]:
+    """Returns lines on the inputs, the arithmetic and the margins that the verdict of an answer rests on.
 
-    The words of a sentence before its first colon are its short form.
+    Args:
+        answer: the answer.
+        followers: the largest loss with the layers that only follow rounding too; None if it was not measured.
     """
-    said = [*_inputs(grounds), _arithmetic(grounds), *_margin(grounds, rule), *_culprits(grounds, rule)]
-    return (*said, *_followers(grounds, rule))
+    rule = answer.experiment.rule
+    said = [*_inputs(answer), _arithmetic(answer), *_noise(answer), *_culprits(answer)]
+    return (*said, *_followers(answer, rule, followers))
 
 
-def _inputs(grounds: Grounds) -> Iterator[str]:
-    unseen = f"{grounds.unseen} unseen" if grounds.unseen else "no unseen input"
-    yield (
-        f"It rests on {counted(grounds.given, 'input')} given and {unseen}: "
-        f"the search judged its plans on {grounds.judged} of those given."
-    )
-    if grounds.given < ENOUGH:
-        yield (
-            f"The search saw fewer than {ENOUGH} inputs: the recipe may not hold on others. "
-            "docs/benchmarks.md has how often recipes miss on unseen inputs."
+def low_layers(answer: Answer) -> dict[int, Layer]:
+    """Returns the layers that can be low, by index."""
+    network = answer.experiment.network
+    return {k: network.layers[k] for k in network.quantizable}
+
+
+def _inputs(answer: Answer) -> Iterator[Line]:
+    given, margin = counted(len(answer.counting), "input"), answer.margin
+    unseen = f"{len(answer.unseen_inputs)} unseen" if answer.unseen_inputs else "no unseen input"
+    short = f"It rests on {given} given and {unseen}"
+    yield Line(INPUTS, f"{short}: the search judged its plans on {answer.judged} of those given.", short=f"{short}.")
+    if len(answer.counting) < ENOUGH:
+        short = f"The search saw fewer than {ENOUGH} inputs"
+        text = "the recipe may not hold on others. docs/benchmarks.md has how often recipes miss on unseen inputs"
+        yield Line(FEW_INPUTS, f"{short}: {text}.", short=f"{short}.")
+    if answer.refused is not None:
+        yield Line(
+            NO_MARGIN,
+            f"It keeps no margin: one would cost more than {100 * answer.refused:.0f} % of "
+            f"{answer.experiment.network.low.title}'s gain in speed, so the recipe may use all of the loss that the "
+            "threshold allows, and inputs that were not given may miss (--margin).",
+            short="It keeps no margin.",
         )
-    if grounds.refused is not None:
-        yield (
-            f"It keeps no margin: one would cost more than {100 * grounds.refused:.0f} % of {grounds.low}'s gain in "
-            "speed, so the recipe may use all of the loss that the threshold allows, and inputs that were not given "
-            "may miss (--margin)."
+    if margin.share:
+        rule = answer.experiment.rule
+        losses = losses_by_place(rule, answer.restored, answer.counting).values()
+        within = sum(loss <= rule.budget * (1.0 - margin.share) for loss in losses)
+        spared = f" The other {margin.spared} may use it." if margin.spared else ""
+        short = f"It keeps a margin of {100 * margin.share:.0f} % on {within} of {given}"
+        yield Line(
+            MARGIN,
+            f"{short}: so much of the loss that the threshold allows stays unused there, because inputs that were not "
+            f"given lose more (--margin).{spared}",
+            short=f"{short}.",
         )
-    if grounds.margin:
-        which = f"{grounds.with_margin} of {counted(grounds.given, 'input')}"
-        spared = f" The other {grounds.spared} may use it." if grounds.spared else ""
-        yield (
-            f"It keeps a margin of {100 * grounds.margin:.0f} % on {which}: so much of the loss that the threshold "
-            f"allows stays unused there, because inputs that were not given lose more (--margin).{spared}"
-        )
 
 
-def _arithmetic(grounds: Grounds) -> str:
-    if grounds.arithmetic != EMULATED:
-        told = f", and {grounds.ran}" if grounds.ran else ""
-        return f"The outputs were measured on {grounds.engine}{told}: another version or GPU may round otherwise."
-    return (
-        f"No engine has confirmed this: TensorRT's {grounds.low} was emulated with {grounds.engine}, "
-        "and costs in speed are counted, not timed."
-    )
+def _arithmetic(answer: Answer) -> Line:
+    builder = answer.experiment.builder
+    engine = f"{builder.engine} {builder.versions.get(builder.engine, '')}".strip()
+    if builder.arithmetic == EMULATED:
+        short = "No engine has confirmed this"
+        low = answer.experiment.network.low.title
+        text = f"TensorRT's {low} was emulated with {engine}, and costs in speed are counted, not timed"
+        return Line(ARITHMETIC, f"{short}: {text}.", short=f"{short}.")
+    ran = _ran(answer)
+    short = f"The outputs were measured on {engine}{f', and {ran}' if ran else ''}"
+    return Line(ARITHMETIC, f"{short}: another version or GPU may round otherwise.", short=f"{short}.")
 
 
-def _margin(grounds: Grounds, rule: Rule) -> Iterator[str]:
-    worst, noise = grounds.worst, grounds.noise(rule)
-    if not math.isfinite(worst) or not grounds.losses:
+def _ran(answer: Answer) -> str:
+    """The number of layers that ran low, if the engine alone tells; empty if the graph settles what is rounded."""
+    experiment = answer.experiment
+    told = experiment.builder.typing == "weak" and not experiment.network.has_pairs and answer.restored.ran
+    return ran_low(low_layers(answer), answer.restored) if told else ""
+
+
+def _noise(answer: Answer) -> Iterator[Line]:
+    noise, budget = Noise.of(answer), answer.experiment.rule.budget
+    if not math.isfinite(noise.worst) or not noise.settings:
         return
-    settings = f" in {len(grounds.losses)} settings" if len(grounds.losses) > 1 else ""
-    if noise == 0.0 and len(grounds.losses) > 1:
-        yield f"No setting moved it: the largest loss is {worst:.3g} in all {len(grounds.losses)} settings."
+    if noise.share == 0.0 and noise.settings > 1:
+        text = f"the largest loss is {noise.worst:.3g} in all {noise.settings} settings"
+        yield Line(CLEAR, f"No setting moved it: {text}.", short="No setting moved it.")
         return
-    if noise == 0.0:
-        yield f"Noise was not measured: the figures come from one setting, the largest loss is {worst:.3g}."
+    if noise.share == 0.0:
+        text = f"the figures come from one setting, the largest loss is {noise.worst:.3g}"
+        yield Line(ONE_SETTING, f"Noise was not measured: {text}.", short="Noise was not measured.")
         return
+    settings = f" in {noise.settings} settings" if noise.settings > 1 else ""
     figures = (
-        f"the largest loss{settings} is {worst:.3g} of {rule.budget:.3g} allowed, and noise moves it by about "
-        f"{percent(noise)} %"
+        f"the largest loss{settings} is {noise.worst:.3g} of {budget:.3g} allowed, and noise moves it by about "
+        f"{percent(noise.share)} %"
     )
-    near = grounds.is_close(rule)
-    holds = "holds" if grounds.meets else "misses"
-    yield f"Noise could reverse it: {figures}." if near else f"It {holds} by more than the noise: {figures}."
+    if noise.is_close(budget):
+        yield Line(CLOSE, f"Noise could reverse it: {figures}.", short="Noise could reverse it.")
+    else:
+        short = f"It {'holds' if answer.meets else 'misses'} by more than the noise"
+        yield Line(CLEAR, f"{short}: {figures}.", short=f"{short}.")
 
 
-def _culprits(grounds: Grounds, rule: Rule) -> Iterator[str]:
-    noise, allowed = grounds.noise(rule), rule.budget * (1.0 - grounds.margin)
+def _culprits(answer: Answer) -> Iterator[Line]:
+    """Yields lines on the culprits that noise could clear, and on those that only moved scales make culprits."""
+    network, rule = answer.experiment.network, answer.experiment.rule
+    noise, allowed = Noise.of(answer), rule.budget * (1.0 - answer.margin.share)
     weak = [
-        (name, loss)
-        for name, loss in grounds.culprits.items()
-        if loss is not None and math.isfinite(loss) and (name in grounds.unmoved or loss - allowed <= noise * loss)
+        (unit, loss)
+        for unit, loss in answer.taken_back.items()
+        if loss is not None and math.isfinite(loss) and (unit in answer.unmoved or loss - allowed <= noise.share * loss)
     ]
-    for name, loss in weak[:_MOST_NAMED]:
-        still = f"{grounds.unmoved[name]:.3g}, and with {NUDGED} " if name in grounds.unmoved else ""
-        yield (
-            f"'{name}' is a culprit by less than the noise: taken back to {grounds.low}, the largest loss is {still}"
-            f"{loss:.3g} of {allowed:.3g} allowed."
-        )
+    for unit, loss in weak[:_MOST_NAMED]:
+        name = network.layers[answer.space.units[unit][0]].name
+        still = f"{answer.unmoved[unit]:.3g}, and with {NUDGED} " if unit in answer.unmoved else ""
+        short = f"'{name}' is a culprit by less than the noise"
+        text = f"taken back to {network.low.title}, the largest loss is {still}{loss:.3g} of {allowed:.3g} allowed"
+        yield Line(WEAK_CULPRIT, f"{short}: {text}.", (name,), f"{short}.")
     if len(weak) > _MOST_NAMED:
-        yield f"So are {len(weak) - _MOST_NAMED} more of the {len(grounds.culprits)} culprits."
+        more = f"So are {len(weak) - _MOST_NAMED} more of the {len(answer.taken_back)} culprits."
+        yield Line(WEAK_CULPRIT, more)
 
 
-def _followers(grounds: Grounds, rule: Rule) -> Iterator[str]:
-    if grounds.followers_round:
-        yield (
-            "Layers that only follow rounded too: what they make between INT8 layers, as TensorRT's weak typing may do."
-        )
-    if grounds.followers is None:
+def _followers(answer: Answer, rule: Rule, loss: float | None) -> Iterator[Line]:
+    if "followers" in answer.experiment.parts:
+        short = "Layers that only follow rounded too"
+        text = "what they make between INT8 layers, as TensorRT's weak typing may do"
+        yield Line(FOLLOWERS_ROUND, f"{short}: {text}.", short=f"{short}.")
+    if loss is None:
         return
-    similarity = None if not math.isfinite(grounds.followers) else rule.metric.value(grounds.followers)
-    holds = grounds.followers <= rule.budget
-    too = " too" if holds is grounds.meets else ""
+    similarity = None if not math.isfinite(loss) else rule.metric.value(loss)
+    holds = loss <= rule.budget
+    short = f"With followers in INT8 it {'holds' if holds else 'misses'}{' too' if holds is answer.meets else ''}"
     text = (
-        f"With followers in INT8 it {'holds' if holds else 'misses'}{too}: TensorRT's weak typing may also round what "
-        "layers that only follow make between INT8 layers: then the worst input has "
-        f"{figure_text(rule.metric.name, similarity)}, which {'meets' if holds else 'misses'} the threshold."
+        f"{short}: TensorRT's weak typing may also round what layers that only follow make between INT8 layers: then "
+        f"the worst input has {figure_text(rule.metric.name, similarity)}, which {'meets' if holds else 'misses'} the "
+        "threshold."
     )
-    yield text if holds or not grounds.meets else f"{text} --followers int8 searches a recipe that meets it there too."
+    remedy = " --followers int8 searches a recipe that meets it there too." if answer.meets and not holds else ""
+    yield Line(FOLLOWERS, f"{text}{remedy}", short=f"{short}.")

@@ -15,6 +15,7 @@ from trt_bisect.evaluator.given_inputs import GivenInputs
 from trt_bisect.jobs.experiment import Experiment
 from trt_bisect.jobs.preparation import Preparation
 from trt_bisect.model.session import give_back_arena
+from trt_bisect.support.notes import DATA, OUTPUTS, Note, noted
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ def answer_inputs(preparation: Preparation, experiment: Experiment) -> Iterator[
         if others:
             preparation.progress.stage("FP32 on all inputs", len(others))
         references = [*known, *_references(preparation, experiment, others, spill)]
-        preparation.notes += constant_outputs(experiment.rule, references)[1]
+        preparation.notes += noted(OUTPUTS, constant_outputs(experiment.rule, references)[1])
         given = GivenInputs(feeds, references, [name for _, name in names], [source for source, _ in names])
         counting = _counting(experiment, given)
         give_back_arena()
@@ -61,8 +62,8 @@ def answer_inputs(preparation: Preparation, experiment: Experiment) -> Iterator[
 
 def _distinct(experiment: Experiment, spill: Spill) -> tuple[list[Feeds], list[tuple[str, str]]]:
     """The inputs without repetitions; for each the name of its data set, and its own."""
-    source = str(experiment.about.get("source", ""))
-    places = experiment.about.get("places") or range(len(experiment.feeds))
+    source = experiment.about.source
+    places = experiment.about.places or range(len(experiment.feeds))
     feeds = list(experiment.feeds)
     label = {data.source: data.label for data in experiment.more}.get(source, f"{source} {{}}".format)
     names = [(source, label(place)) for place in places]
@@ -116,9 +117,10 @@ def unseen_inputs(preparation: Preparation, experiment: Experiment, inputs: Answ
         if digest not in given and digest not in new:
             new[digest] = place, inputs.spill.kept(sample)
     if copies:
-        preparation.notes.append(
+        text = (
             f"{copies} samples of {unseen.source} that were to stay unseen are equal to given ones: they do not count"
         )
+        preparation.notes.append(Note(DATA, text))
     if not new:
         return None
     preparation.progress.stage("FP32 on unseen inputs", len(new))

@@ -17,7 +17,7 @@ from trt_bisect.jobs.answer.target import Target
 from trt_bisect.jobs.answer.validation import Checked
 from trt_bisect.jobs.experiment import Experiment
 from trt_bisect.precision import PrecisionPlan
-from trt_bisect.report.answer import NUDGED, OWN
+from trt_bisect.report.model import NUDGED, OWN
 
 _GROUPS = 64
 """A larger set of many units is first taken back in groups: so many, each of which may stay high as a whole."""

@@ -12,7 +12,7 @@ from trt_bisect.evaluator.trial import Trial
 from trt_bisect.jobs.answer.plans import AnswerPlans
 from trt_bisect.jobs.experiment import Experiment
 from trt_bisect.precision import PrecisionPlan
-from trt_bisect.report.answer import NUDGED, OFF, OWN
+from trt_bisect.report.model import NUDGED, OFF, OWN
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from trt_bisect.jobs.answer.plans import AnswerPlans
 from trt_bisect.jobs.answer.validation import Checked
 from trt_bisect.jobs.experiment import Experiment
 from trt_bisect.precision import PrecisionPlan
-from trt_bisect.report.answer import OWN
+from trt_bisect.report.model import OWN
 
 _TIE = 1e-6
 """The weight of the similarity beside an accuracy: it decides between plans of the same accuracy."""

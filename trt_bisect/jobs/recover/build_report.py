@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import Any
 
 from trt_bisect._version import versions
 from trt_bisect.analyzer.doubts import NOT_LOW
 from trt_bisect.analyzer.front import Point, knee, pareto
+from trt_bisect.analyzer.judge import ByInput
 from trt_bisect.driver.recipes.front_path import path
 from trt_bisect.driver.recipes.search_space import Sensitivities, Space
 from trt_bisect.driver.suspects.search import Loss
@@ -21,14 +21,13 @@ from trt_bisect.jobs.answer.plans import AnswerPlans
 from trt_bisect.jobs.answer.result import Answer
 from trt_bisect.jobs.answer.search import Costs
 from trt_bisect.jobs.experiment import Experiment, all_trials
-from trt_bisect.jobs.fed_data import WARNINGS
 from trt_bisect.jobs.preparation import Preparation
 from trt_bisect.jobs.recipe_of import recipe_of
 from trt_bisect.jobs.recover.accuracy_target import AccuracyTarget
 from trt_bisect.model.network import Network
 from trt_bisect.precision import PrecisionPlan
-from trt_bisect.report.answer import AnswerFacts
-from trt_bisect.report.network_graph import network_facts
+from trt_bisect.report.model import Accuracies, AnswerFacts, ByPlan
+from trt_bisect.report.network_graph import graph_of
 from trt_bisect.report.precision_check import dla_notes, float_kernel_notes, obedience_notes
 from trt_bisect.report.recovery import (
     ACCURACY,
@@ -37,11 +36,15 @@ from trt_bisect.report.recovery import (
     RECIPE,
     FrontPoint,
     LeftHigh,
+    Measured,
     Move,
     Recovery,
+    Target,
 )
-from trt_bisect.report.recovery_summary import recovery_summary
-from trt_bisect.report.summary import above_verdict, accuracy_line, base_line, fixed_lines, memory_notes
+from trt_bisect.report.recovery_summary import recovery_lines
+from trt_bisect.report.summary import STOPPED, above_verdict, accuracy_line, base_line, fixed_lines, memory_notes
+from trt_bisect.support.notes import RECIPE as RECIPE_NOTES
+from trt_bisect.support.notes import Line, Note, noted
 
 _POINTS, _POINTS_DEAR = 12, 8
 
@@ -120,10 +123,10 @@ def recovery_verdict(preparation: Preparation, found: Found) -> Recovery:
         preparation.progress,
     )
     recovery = _recovery(preparation, found, front, latencies)
-    return replace(recovery, summary="\n".join([*_base_lines(found, recovery.text), recovery.summary]))
+    return recovery.changed(lines=(*_base_lines(found, recovery.text), *recovery.lines))
 
 
-def _base_lines(found: Found, text: Callable[[float | None], str]) -> list[str]:
+def _base_lines(found: Found, text: Callable[[float | None], str]) -> list[Line]:
     """A line if the base, FP16 or BF16, is measured to miss the target with no layer low."""
     experiment = found.answer.experiment
     network = experiment.network
@@ -160,7 +163,7 @@ def stopped_recovery(preparation: Preparation, found: Found) -> Recovery:
     )
     recovery = _recovery(preparation, found, front, None)
     note = "stopped before the front and the latencies were measured: the same command goes on from here"
-    return replace(recovery, stopped=True, notes=(*recovery.notes, note))
+    return recovery.changed(stopped=True, notes=(*recovery.notes, Note(STOPPED, note)))
 
 
 def _recovery(
@@ -183,11 +186,11 @@ def _recovery(
         figure=experiment.rule.metric.name if found.target is None else ACCURACY,
         costs=found.origin,
         precision=found.precision,
-        measured={
-            "int8": found.figure_of(found.full, found.exactly(found.full, answer.full)),
-            "recipe": found.figure_of(answer.plan, found.exactly(answer.plan, answer.restored)),
-            "high": named[ALL_HIGH].figure,
-        },
+        measured=Measured(
+            found.figure_of(found.full, found.exactly(found.full, answer.full)),
+            found.figure_of(answer.plan, found.exactly(answer.plan, answer.restored)),
+            named[ALL_HIGH].figure,
+        ),
         by_input=_by_input(found),
         meets=answer.meets,
         minimal=answer.meets
@@ -197,13 +200,15 @@ def _recovery(
         high=_left_high(network, found),
         moves=_moves(found),
         front=front,
-        latency=None if latencies is None else {p: None if t is None else asdict(t) for p, t in latencies.items()},
+        latency=latencies,
         plans=len(trials),
         builds=sum(trial.builds for trial in trials),
         inferences=sum(trial.inferences for trial in trials),
         seconds=perf_counter() - preparation.began,
-        notes=tuple(dict.fromkeys([*preparation.notes, *memory_notes(trials), *obeyed, *files.notes])),
-        summary="",
+        notes=tuple(
+            dict.fromkeys([*preparation.notes, *memory_notes(trials), *obeyed, *noted(RECIPE_NOTES, files.notes)])
+        ),
+        lines=(),
         versions={**versions(), **experiment.builder.versions},
         fingerprint=first.key,
         started=preparation.started,
@@ -211,19 +216,21 @@ def _recovery(
         low=str(network.low.precision),
         part=network.part,
         accepted=preparation.options.accept,
-        doubts=(*experiment.about.get(WARNINGS, ()), *facts.doubts),
-        files=files,
-        graph=network_facts(network, experiment.ranges.scales),
+        doubts=(*experiment.about.warnings, *(doubt.text for doubt in facts.doubts)),
     )
-    above = [*above_verdict(found.answer.experiment.about), *fixed_lines(network)]
-    return replace(recovery, summary="\n".join([*above, recovery_summary(recovery), *_accuracy_lines(recovery)]))
+    above = [*above_verdict(experiment.about), *fixed_lines(network)]
+    return recovery.changed(
+        lines=(*above, *recovery_lines(recovery), *_accuracy_lines(recovery)),
+        files=files,
+        graph=graph_of(network, experiment.ranges.scales),
+    )
 
 
-def _accuracy_lines(found: Recovery) -> list[str]:
+def _accuracy_lines(found: Recovery) -> list[Line]:
     """The line on accuracies where an accuracy decides."""
     if found.figure != ACCURACY:
         return []
-    return [accuracy_line({"fp32": found.target["reference"], **{p: found.measured[p] for p in ("int8", "recipe")}})]
+    return [accuracy_line(Accuracies(found.target.reference, found.measured.int8, found.measured.recipe))]
 
 
 def _facts(found: Found) -> AnswerFacts:
@@ -231,26 +238,23 @@ def _facts(found: Found) -> AnswerFacts:
     facts = answer_facts(found.answer)
     if found.target is None:
         return facts
-    doubts = obedience(found.answer) if found.answer.meets else ()
-    kinds = (NOT_LOW,) * len(doubts)
-    return replace(facts, given=None, unseen=None, settings={}, doubts=doubts, doubt_kinds=kinds)
+    doubts = tuple(Line(NOT_LOW, text) for text in obedience(found.answer)) if found.answer.meets else ()
+    return replace(facts, given=None, unseen=None, settings={}, doubts=doubts)
 
 
-def _by_input(found: Found) -> dict[str, Mapping[str, Any]]:
-    """Notes on the similarity of the worst of several inputs, for full INT8 and the recipe."""
+def _by_input(found: Found) -> ByPlan[ByInput | None]:
+    """The similarity on each of several inputs, for full INT8 and the recipe."""
     if found.target is not None:
-        return {}
+        return ByPlan(None, None)
     rule = found.answer.experiment.rule
-    judged = {"int8": rule.by_input(found.answer.full), RECIPE: rule.by_input(found.answer.restored)}
-    return {plan: figures.facts() for plan, figures in judged.items() if figures is not None}
+    return ByPlan(rule.by_input(found.answer.full), rule.by_input(found.answer.restored))
 
 
-def _target(found: Found) -> dict[str, Any]:
-    wanted: dict[str, Any] = {} if found.most is None else {"most": found.most}
+def _target(found: Found) -> Target:
     if found.target is not None:
-        return {"kind": ACCURACY, "least": found.target.least, "reference": found.target.reference, **wanted}
+        return Target(ACCURACY, found.target.least, found.target.reference, found.most)
     rule = found.answer.experiment.rule
-    return {"kind": "similarity", "least": rule.threshold, "reference": rule.metric.perfect, **wanted}
+    return Target("similarity", rule.threshold, rule.metric.perfect, found.most)
 
 
 def _left_high(network: Network, found: Found) -> tuple[LeftHigh, ...]:

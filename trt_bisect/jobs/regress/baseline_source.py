@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +10,11 @@ from trt_bisect.errors import BadInput, first_line
 from trt_bisect.jobs.regress.nightly_folders import BASELINE, NIGHTLY_RUN, RUNNING, NightlyRun, NightlyRuns
 from trt_bisect.jobs.regress.suite import NetworkTask, Suite
 from trt_bisect.report.model import REPORT, Report
+from trt_bisect.report.older import report_of
 from trt_bisect.report.regression.baseline import NetworkBaseline, baseline_of, read_baseline
 from trt_bisect.report.regression.result import PASSED
+from trt_bisect.report.regression.run_changes import figures_of, origin_of
+from trt_bisect.support.codec import Malformed
 
 LATEST = "latest"
 _NAMED = 3
@@ -95,10 +97,10 @@ def _report_in(path: Path) -> Path | None:
 
 def _of_run(path: Path, suite: Suite) -> dict[str, NetworkBaseline]:
     try:
-        report = Report.from_json(json.loads(path.read_bytes()))
+        report = report_of(path.read_bytes())
         task = _task_of(report, path, suite)
-        return {task.name: baseline_of(task.name, report.origin(), [report.figures(task.direction)])}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        return {task.name: baseline_of(task.name, origin_of(report), [figures_of(report, task.direction)])}
+    except (OSError, Malformed, RecursionError) as error:
         raise BadInput(
             f"'{path}' is not a report: {type(error).__name__}: {first_line(error)}",
             "Give a report.json that 'run' wrote.",

@@ -32,11 +32,12 @@ from trt_bisect.jobs.regress.remote import ClusterRunner
 from trt_bisect.jobs.regress.suite import NetworkTask, Suite, read_suite, stem_of
 from trt_bisect.jobs.run.run import run
 from trt_bisect.report.model import REPORT, Report
+from trt_bisect.report.older import read_report
 from trt_bisect.report.regression.baseline import NetworkBaseline, baseline_of, write_baseline
 from trt_bisect.report.regression.result import FAILED, FILES, PASSED, NetworkResult, Regression
+from trt_bisect.report.regression.run_changes import figures_of, origin_of
 from trt_bisect.runs.progress_file import PROGRESS
 from trt_bisect.support.files import make_folder
-from trt_bisect.support.json_files import read_record
 from trt_bisect.support.progress import PrefixedProgress, Progress, default_progress
 
 RUNS, REPEATS = "runs", "repeats"
@@ -202,7 +203,7 @@ class _RegressionRunner:
             figures=figures,
             changes=(*missed, *lasting),
             noise=noise,
-            differs=differences(known.origin, repeats.report(1).origin()),
+            differs=differences(known.origin, origin_of(repeats.report(1))),
         )
 
     def _confirmed(
@@ -223,7 +224,7 @@ class _RegressionRunner:
         known = result.baseline
         if not self.accepts and not (self.reference.is_latest and result.status == PASSED):
             return known
-        made_of = repeats.report(1).origin()
+        made_of = origin_of(repeats.report(1))
         if self.accepts or known is None or _is_renewed(result.changes):
             count = repeats.task.repeats
             runs = [repeats.figures(k) for k in range(1, count + 1)]
@@ -312,11 +313,11 @@ class _Repeats:
     @property
     def seconds(self) -> float:
         """The seconds that the runs took, on whichever machine."""
-        return sum(report.seconds.get("total", 0.0) for report in self._reports.values())
+        return sum(report.seconds.total for report in self._reports.values())
 
     def figures(self, number: int) -> Figures:
         """The figures of run ``number`` that are compared."""
-        return self.report(number).figures(self.task.direction)
+        return figures_of(self.report(number), self.task.direction)
 
 
 def _folder(nightly_run: Path, task: NetworkTask, number: int) -> Path:
@@ -326,11 +327,7 @@ def _folder(nightly_run: Path, task: NetworkTask, number: int) -> Path:
 
 def _finished(folder: Path) -> Report | None:
     """Returns the report of a finished run; None if the run is not finished."""
-    record = None if (folder / PROGRESS).exists() else read_record(folder / REPORT)
-    try:
-        return None if record is None else Report.from_json(record)
-    except (KeyError, TypeError, ValueError, AttributeError):
-        return None
+    return None if (folder / PROGRESS).exists() else read_report(folder / REPORT)
 
 
 def _changes(figures: Figures, known: NetworkBaseline, task: NetworkTask) -> tuple[Change, ...]:
@@ -353,5 +350,5 @@ def _is_renewed(found: Iterable[Change]) -> bool:
 
 
 def _first_message(report: Report) -> str:
-    messages = [row.message for row in report.layers if row.message] or list(report.notes)
+    messages = [row.message for row in report.layers if row.message] or [note.text for note in report.notes]
     return messages[0].splitlines()[0] if messages else ""

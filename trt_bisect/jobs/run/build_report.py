@@ -1,157 +1,457 @@
-"""Builds the report from the measurements of a search."""
+"""Builds the report of a run: the question, the curve so far, and the answer."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
+from trt_bisect._version import versions
 from trt_bisect.analyzer.judge import Rule
-from trt_bisect.builder.base import Builder
-from trt_bisect.calibration.ranges import Ranges
+from trt_bisect.analyzer.metrics import AGREEMENT
+from trt_bisect.builder.base import UNPROVEN
+from trt_bisect.driver.suspects.curves import CULPRITS, search_for
+from trt_bisect.driver.suspects.search import Findings, Question, Step
+from trt_bisect.evaluator.branch import BranchEvaluator
 from trt_bisect.evaluator.speed import Latencies
+from trt_bisect.evaluator.trial import MEASURED, PASSING, UNTRIED, Trial, of_a_pass
+from trt_bisect.evaluator.trial_key import WHOLE, TrialKey
+from trt_bisect.jobs.answer.facts import answer_facts, reason_for, taken_back
+from trt_bisect.jobs.answer.result import Answer
+from trt_bisect.jobs.experiment import Experiment, all_trials
+from trt_bisect.jobs.preparation import Preparation
+from trt_bisect.jobs.run.search import Curve
 from trt_bisect.model.layers import Layer, Rounding
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
-from trt_bisect.model.residual import Shape
-from trt_bisect.precision import Precision
+from trt_bisect.precision import PrecisionPlan
 from trt_bisect.recipe.files import RecipeFiles
-from trt_bisect.report.answer import AnswerFacts
-from trt_bisect.report.empty_report import blank_rows, empty_report
-from trt_bisect.report.layer_row import RoundedTensor
-from trt_bisect.report.layer_rows import filled_report, run_verdict
-from trt_bisect.report.model import Report
+from trt_bisect.report.model import (
+    FOLLOWS,
+    NOT_JUDGED,
+    NOT_TRIED,
+    ByPlan,
+    LayerRow,
+    RangesFacts,
+    RecipeLayers,
+    Report,
+    RoundedTensor,
+    Seconds,
+    Shape,
+)
 from trt_bisect.report.overflow import Overflow
 from trt_bisect.report.precision_check import dla_notes, float_kernel_notes, obedience_notes
-from trt_bisect.report.search_result import Measured
-from trt_bisect.report.summary import above_verdict, fixed_lines, memory_notes, stopped_line, summary
-from trt_bisect.report.verdict import code_of
+from trt_bisect.report.summary import memory_notes, verdict_lines
+from trt_bisect.report.verdict import UNMEASURED, verdict_of
+from trt_bisect.runs.progress_file import FINISHED, INTERRUPTED, RUNNING
 from trt_bisect.support.figures import listed
 from trt_bisect.support.machine import peak_bytes
+from trt_bisect.support.notes import OUTPUTS, PIECES, RECIPE, Note, noted
+
+UNDECIDED = "not decided yet: the run has still to measure which layers the recipe needs"
+"""The reason why a suspect is no culprit, as long as the search is under way."""
 
 
-def blank_report(
-    network: Network,
-    ranges: Ranges,
-    rule: Rule,
-    *,
-    strategy: str,
-    builder: Builder,
-    high: Precision,
-    versions: Mapping[str, str],
-    inputs: Mapping[str, Any],
-    notes: Sequence[str],
-    fingerprint: str,
-    made_of: Mapping[str, Any],
-) -> Report:
-    """Returns the report of a run that has measured nothing yet."""
-    return replace(
-        empty_report(network.source),
+@dataclass(frozen=True)
+class RunTrials:
+    """The trials of a run, by plan.
+
+    Attributes:
+        trials: by plan key.
+        measured_in: the engines of the passes.
+        canonical: returns the plan under which the trial of a plan is stored.
+    """
+
+    trials: Mapping[str, Trial]
+    measured_in: str
+    canonical: Callable[[PrecisionPlan], PrecisionPlan]
+
+    def of_step(self, step: Step) -> Trial | None:
+        """Returns the trial of a step, None if there is none: of a whole engine where the step blames or sets aside."""
+        whole = self.whole(step.plan)
+        in_pieces = of_a_pass(self.trials, TrialKey(self.canonical(step.plan).key(), self.measured_in))
+        return (whole or in_pieces) if step.suspect or step.loss is None else (in_pieces or whole)
+
+    def whole(self, plan: PrecisionPlan) -> Trial | None:
+        """Returns the trial of a plan on a whole engine, None if there is none."""
+        return self.trials.get(self.canonical(plan).key())
+
+    def in_a_pass(self, plan: PrecisionPlan) -> Trial | None:
+        """Returns the trial of a plan in a pass, or else on a whole engine; None if there is none."""
+        return of_a_pass(self.trials, TrialKey(self.canonical(plan).key(), self.measured_in)) or self.whole(plan)
+
+    def that_ran(self, plan: PrecisionPlan) -> Trial | None:
+        """Returns a trial of a plan that says what ran, on whatever engines; None if there is none."""
+        key = self.canonical(plan).key()
+        return next(
+            (trial for text, trial in self.trials.items() if TrialKey.from_text(text).plan == key and trial.ran), None
+        )
+
+
+def asked_report(preparation: Preparation, experiment: Experiment, command: str) -> Report:
+    """Returns the report of a run that has measured nothing yet: its question."""
+    network, builder, rule = experiment.network, experiment.builder, experiment.rule
+    high = preparation.options.high_precision
+    base = network.base or high
+    return Report(
+        model=network.source,
         engine=builder.engine,
         typing=builder.typing,
-        strategy=strategy,
+        strategy=experiment.strategy,
         arithmetic=builder.arithmetic,
         metric=rule.metric.name,
         threshold=rule.threshold,
         share=rule.share,
         precision=str(high),
+        versions={**versions(), **builder.versions},
+        fingerprint=experiment.key,
+        state=RUNNING,
         low=str(network.low.precision),
-        versions=dict(versions),
-        layers=blank_rows(network.layers, high, network.base or high),
-        ranges=ranges_facts(ranges),
-        inputs=dict(inputs),
-        notes=tuple(dict.fromkeys(notes)),
-        fingerprint=fingerprint,
-        made_of=dict(made_of),
         budget=rule.budget,
+        layers=tuple(
+            _blank_row(layer, str(layer.fixed or (high if layer.quantizable else base))) for layer in network.layers
+        ),
+        ranges=RangesFacts(experiment.ranges.origin, len(experiment.ranges.scales), dict(experiment.ranges.unusable)),
+        inputs=experiment.about,
+        notes=tuple(dict.fromkeys(preparation.notes)),
+        command=command,
+        started=preparation.started,
+        network=preparation.digest,
+        accept=preparation.options.accept,
+        made_of=experiment.parts,
     )
 
 
-def ranges_facts(ranges: Ranges) -> dict[str, Any]:
-    """Returns the record of the ranges for a report."""
-    return {"origin": ranges.origin, "tensors": len(ranges.scales), "unusable": dict(ranges.unusable)}
+def _blank_row(layer: Layer, precision: str) -> LayerRow:
+    """Returns the row of a layer that is not tried yet."""
+    return LayerRow(
+        index=layer.index,
+        name=layer.name,
+        op_type=layer.op_type,
+        shape=layer.shape,
+        quantizable=layer.quantizable,
+        similarity=None,
+        drop=None,
+        culprit=False,
+        outcome=NOT_TRIED,
+        asked=precision,
+        ran="",
+        recipe=precision,
+        why_not=layer.why_not,
+        fixed=str(layer.fixed or ""),
+    )
 
 
-def assemble(
-    measured: Measured,
-    blank: Report,
-    network: Network,
-    ranges: Ranges,
-    rule: Rule,
-    *,
-    files: RecipeFiles,
-    notes: Sequence[str],
-    seconds: Mapping[str, float],
-    latencies: Latencies | None,
-    answer: AnswerFacts,
-    accept: bool,
-    overflows: tuple[Overflow, ...] = (),
-    stopped: str = "",
-) -> Report:
-    """Returns the report of a run: the blank one with the measurements, the files, the notes and the times.
+def question_of(preparation: Preparation, experiment: Experiment) -> Question:
+    """Returns the question for the drivers."""
+    network, rule = experiment.network, experiment.rule
+    high = preparation.options.high_precision
+    fixed = {layer.index: layer.fixed for layer in network.layers if layer.fixed is not None}
+    return Question(
+        len(network.layers),
+        network.movable,
+        rule.budget,
+        rule.step,
+        high,
+        network.low.precision,
+        fixed,
+        network.base or high,
+    )
 
-    ``stopped`` is that of the report; ``answer.not_done`` then says what is missing.
+
+def report_so_far(asked: Report, experiment: Experiment, curve: str, question: Question) -> Report:
+    """Returns the report of a search under way. It names suspects alone: culprits are decided at the end of a run.
+
+    The driver of the curve is run again on the trials that the store has, up to the first plan that it has not: that
+    takes as many steps as there are layers, and no plan is measured.
+
+    Args:
+        asked: the report with nothing measured.
+        experiment: the experiment that measures the curve.
+        curve: the boundaries that the driver measures; see ``search_for``.
+        question: the question that it answers.
     """
-    writer = PlanWriter(network, ranges.scales, GraphTarget.TENSORRT)
-    filled = filled_report(blank, measured, rule, lambda row: _rounds(network.layers[row.index], writer))
-    similarity = filled.similarity
-    said = [
-        *notes,
-        *_trial_notes(measured, rule),
-        *memory_notes(measured.trials.values()),
-        *_overruled(measured, network, rule),
-        *_obedience(measured, network),
-        *float_kernel_notes(network, measured.full, measured.restored, latencies),
-        *files.notes,
-    ]
-    above = above_verdict(blank.inputs)
-    verdict = run_verdict(measured, doubted=bool(above or answer.doubts) and not accept)
-    lines = [summary(verdict, network, rule, measured, similarity, filled.by_input, answer)]
-    lines += [stopped_line(stopped, answer.not_done)] if stopped else []
-    shapes: dict[str, Shape] = {spec.name: spec.shape for spec in network.outputs}
-    shapes |= {name: layer.shape for layer in network.layers for name in layer.outputs[:1] if layer.shape}
+    trials, rule = dict(experiment.store.trials), experiment.rule
+    measured_in = experiment.evaluator.measured_in if isinstance(experiment.evaluator, BranchEvaluator) else WHOLE
+    found = RunTrials(trials, measured_in, experiment.whole.canonical)
+    full = found.in_a_pass(question.all_but(()))
+    steps: list[Step] = []
+    search = search_for(curve, question, steps)
+    try:
+        plan = next(search)
+        if full is None and curve != CULPRITS:
+            plan = search.send(None)  # a pass measures full INT8, which the driver asks for first, last
+        while (trial := found.in_a_pass(plan)) is not None:
+            plan = search.send(rule.loss(trial))
+        findings = Findings.so_far(None if full is None else rule.loss(full), steps)
+    except StopIteration as end:
+        findings = end.value
+    nothing = found.in_a_pass(question.prefix(-1)) or UNTRIED
+    reasons = dict.fromkeys(findings.suspects, UNDECIDED)
+    plans, builds, inferences = counts(trials.values())
+    build, infer = _engine_seconds(trials.values())
     return replace(
-        filled,
-        layers=tuple(replace(row, output_shape=shapes.get(row.output)) for row in filled.layers),
-        notes=tuple(dict.fromkeys((*blank.notes, *notes, *said))),
-        answer=answer,
+        asked,
+        layers=_layer_rows(asked.layers, found, Curve(findings, nothing, measured_in), rule, reasons),
+        similarity=ByPlan(rule.similarity(full), None),
+        by_input=ByPlan(rule.by_input(full), None),
+        outputs=ByPlan(_figures(full), {}),
+        plans=plans,
+        builds=builds,
+        inferences=inferences,
+        peak_bytes=peak_bytes(),
+        seconds=Seconds(build=build, infer=infer, total=build + infer),
+    )
+
+
+def build_report(
+    asked: Report,
+    answer: Answer,
+    curve: Curve,
+    of_curve: Experiment,
+    first: Experiment,
+    *,
+    gains: Mapping[int, float],
+    seconds: Seconds,
+    stopped: str = "",
+    latency: Latencies | None = None,
+    overflows: tuple[Overflow, ...] = (),
+    files: RecipeFiles | None = None,
+) -> Report:
+    """Returns the report of a run.
+
+    Args:
+        asked: the report with nothing measured, and the notes that are known.
+        answer: the answer.
+        curve: the curve; an empty one if it was not measured.
+        of_curve: the experiment that the curve was measured on.
+        first: the experiment with the first ranges.
+        gains: by layer, the loss that full INT8 sheds when the layer alone stays high.
+        seconds: the times.
+        stopped: see ``Report.stopped``; ``answer.not_done`` then says what is missing.
+        latency: of full INT8, the recipe and others; None without a GPU.
+        overflows: see ``Report``.
+        files: the files of the recipe, which have notes of their own.
+    """
+    experiment, rule = answer.experiment, answer.experiment.rule
+    network = experiment.network
+    found = RunTrials({**first.store.trials, **of_curve.store.trials}, curve.measured_in, experiment.whole.canonical)
+    reasons = {k: reason_for(answer, k, gains.get(k)) for k in curve.findings.suspects if k not in answer.members}
+    rows = _layer_rows(asked.layers, found, curve, rule, reasons)
+    rows = _answered_rows(rows, answer, gains, experiment)
+    names, plans = [layer.name for layer in network.layers], counts(all_trials(first, of_curve, experiment))
+    report = replace(
+        asked,
+        state=INTERRUPTED if stopped == INTERRUPTED else FINISHED,
+        layers=rows,
+        culprits=tuple(names[k] for k in answer.members),
+        similarity=ByPlan(rule.similarity(answer.full), rule.similarity(answer.restored)),
+        by_input=ByPlan(rule.by_input(answer.full), rule.by_input(answer.restored)),
+        outputs=ByPlan(_figures(answer.full), _figures(answer.restored)),
+        recipe=RecipeLayers(
+            tuple(names[k] for k in answer.high),
+            tuple(names[k] for k in answer.high if k not in answer.members),
+            answer.meets,
+            tuple(names[k] for k in answer.untested),
+        ),
+        ranges=RangesFacts(experiment.ranges.origin, len(experiment.ranges.scales), dict(experiment.ranges.unusable)),
+        answer=answer_facts(answer),
+        notes=tuple(
+            dict.fromkeys(
+                (
+                    *asked.notes,
+                    *_notes(answer, curve, found),
+                    *float_kernel_notes(network, answer.full, answer.restored, latency),
+                    *noted(RECIPE, files.notes if files else ()),
+                )
+            )
+        ),
+        latency=latency,
         overflows=overflows,
         stopped=stopped,
-        ranges=ranges_facts(ranges),
-        summary="\n".join([*above, *fixed_lines(network), *lines]),
+        plans=plans[0],
+        builds=plans[1],
+        inferences=plans[2],
         peak_bytes=peak_bytes(),
-        seconds=dict(seconds),
-        exit_code=code_of(verdict),
-        latency=None if latencies is None else {p: None if t is None else asdict(t) for p, t in latencies.items()},
-        files=files,
+        seconds=seconds,
+    )
+    report = replace(report, verdict=_verdict(report, answer, found))
+    return replace(report, lines=verdict_lines(report, network, rule, curve.findings, curve.nothing, answer.full))
+
+
+def _verdict(report: Report, answer: Answer, found: RunTrials) -> str:
+    """The verdict on full INT8. Trials of pieces that are other engines than the whole network do not count."""
+    wholes = [trial for key, trial in found.trials.items() if not TrialKey.from_text(key).in_pieces]
+    if all(trial.failed for trial in wholes) or answer.full.outcome in PASSING:
+        return UNMEASURED
+    return verdict_of(meets=answer.meets and not answer.high, doubted=bool(report.doubts) and not report.accept)
+
+
+def counts(trials: Iterable[Trial]) -> tuple[int, int, int]:
+    """Returns the number of plans, engines built and inferences of trials."""
+    known = list(trials)
+    return len(known), sum(trial.builds for trial in known), sum(trial.inferences for trial in known)
+
+
+def _engine_seconds(trials: Iterable[Trial]) -> tuple[float, float]:
+    known = list(trials)
+    return sum(trial.build_seconds for trial in known), sum(trial.infer_seconds for trial in known)
+
+
+def seconds_of(trials: Iterable[Trial], calibrate: float, total: float) -> Seconds:
+    """Returns the times of a run, in seconds."""
+    build, infer = _engine_seconds(trials)
+    return Seconds(calibrate, build, infer, total)
+
+
+def _figures(trial: Trial | None) -> dict[str, Mapping[str, float | None]]:
+    return {name: dict(figures.values) for name, figures in trial.outputs.items()} if trial is not None else {}
+
+
+@dataclass(frozen=True)
+class _Judged:
+    """The search's result at one boundary.
+
+    Attributes:
+        trial: with the layer and all before it in INT8, but for earlier culprits; None where none was measured.
+        outcome: as ``LayerRow`` has it.
+        drop: the loss that the layer added; None where it is not known.
+        step: the step of the search that ends at the layer; None where the search asked for none, or has no trial of
+            it.
+    """
+
+    trial: Trial | None
+    outcome: str
+    drop: float | None
+    step: Step | None = None
+
+    def trial_after(self, before: Trial | None) -> Trial | None:
+        """Returns the trial that holds for a layer that follows: ``before`` if this layer stays high or failed."""
+        if self.step is not None and self.trial is not None and (self.step.suspect or self.trial.failed):
+            return before
+        return self.trial
+
+
+def _layer_rows(
+    blank: Sequence[LayerRow], found: RunTrials, curve: Curve, rule: Rule, reasons: Mapping[int, str]
+) -> tuple[LayerRow, ...]:
+    """Returns the rows with what the curve measured, in execution order; ``reasons`` are those of the suspects."""
+    steps = {step.layers[-1]: step for step in curve.findings.steps}
+    before = None if curve.nothing.failed else curve.nothing
+    rows = []
+    for row in blank:
+        judged = _judged(found, curve, row, steps.get(row.index), before)
+        trial, step = judged.trial, judged.step
+        asked = str(step.plan.low) if step is not None and row.index in step.plan.lowered else row.asked
+        ran = trial.ran.get(row.index, "") if trial else ""
+        rows.append(
+            replace(
+                row,
+                similarity=rule.similarity(trial),
+                drop=judged.drop,
+                suspect=reasons.get(row.index, ""),
+                outcome=judged.outcome,
+                asked=asked,
+                ran=ran,
+                obeyed=ran == asked if row.quantizable and ran and ran not in UNPROVEN else None,
+                sqnr=_worst_sqnr(rule, trial),
+                output=_deciding_output(rule, trial),
+                message=trial.message if trial and trial.outcome != MEASURED else "",
+                whole=_on_whole_engines(found, curve, row.index, rule),
+            )
+        )
+        before = judged.trial_after(before)
+    return tuple(rows)
+
+
+def _judged(found: RunTrials, curve: Curve, row: LayerRow, step: Step | None, before: Trial | None) -> _Judged:
+    """Returns the search's result at a layer.
+
+    Args:
+        found: the trials.
+        curve: the findings.
+        row: the layer's.
+        step: the step of the search that ends at the layer.
+        before: the trial that holds for the layer before; None where that was not measured.
+    """
+    trial = found.of_step(step) if step is not None else None
+    if step is not None and trial is not None:
+        is_alone = len(step.layers) == 1 and step.loss is not None
+        return _Judged(trial, trial.outcome, step.drop if is_alone else None, step)
+    if step is None and (row.fixed or not row.quantizable):
+        return _Judged(before, FOLLOWS, None if before is None else 0.0)
+    return _Judged(None, NOT_JUDGED if row.index in curve.findings.set_aside else NOT_TRIED, None)
+
+
+def _answered_rows(
+    rows: Sequence[LayerRow], answer: Answer, gains: Mapping[int, float], experiment: Experiment
+) -> tuple[LayerRow, ...]:
+    """Returns the rows with what the answer says of each layer."""
+    network, back = experiment.network, taken_back(answer)
+    writer = PlanWriter(network, experiment.ranges.scales, GraphTarget.TENSORRT)
+    shapes: dict[str, Shape] = {spec.name: spec.shape for spec in network.outputs}
+    shapes |= {name: layer.shape for layer in network.layers for name in layer.outputs[:1] if layer.shape}
+    culprits = set(answer.members)
+    return tuple(
+        replace(
+            row,
+            culprit=row.index in culprits,
+            gain=gains.get(row.index),
+            taken_back=back.get(row.index),
+            recipe=str(answer.plan.precisions[row.index])
+            if row.index in answer.high
+            else (row.recipe if row.fixed or not row.quantizable else str(answer.plan.low)),
+            rounds=_rounds(network.layers[row.index], writer) if row.index in culprits else (),
+            output_shape=shapes.get(row.output),
+        )
+        for row in rows
     )
 
 
-def _trial_notes(measured: Measured, rule: Rule) -> list[str]:
-    """Notes from the comparison of full INT8 and of the recipe."""
-    return [
-        f"output '{name}' in {what}: {figures.note}"
-        for what, trial in (
-            (f"full {measured.recipe.plan.low.upper()}", measured.full),
-            ("the recipe", measured.restored),
-        )
+def _on_whole_engines(found: RunTrials, curve: Curve, layer: int, rule: Rule) -> dict[str, float | None] | None:
+    trials = [found.whole(plan) for plan in curve.sides.get(layer, ())]
+    if not any(trials):
+        return None
+    return {side: rule.similarity(trial) for side, trial in zip(("without", "with"), trials, strict=True)}
+
+
+def _worst_sqnr(rule: Rule, trial: Trial | None) -> float | None:
+    if trial is None:
+        return None
+    judged = trial.outputs if rule.metric is AGREEMENT else rule.judged(trial)
+    return min((figures.values["sqnr"] for figures in judged.values() if "sqnr" in figures.values), default=None)
+
+
+def _deciding_output(rule: Rule, trial: Trial | None) -> str:
+    judged = rule.judged(trial) if trial is not None else {}
+    return max(judged, key=lambda name: rule.output_loss(judged[name]), default="")
+
+
+def _notes(answer: Answer, curve: Curve, found: RunTrials) -> list[Note]:
+    """Returns the notes on the trials: memory, pieces, and precisions that were not obeyed."""
+    network, rule, low = answer.experiment.network, answer.experiment.rule, answer.experiment.network.low
+    outputs = [
+        Note(OUTPUTS, f"output '{name}' in {what}: {figures.note}")
+        for what, trial in ((f"full {low.precision.upper()}", answer.full), ("the recipe", answer.restored))
         for name, figures in rule.judged(trial).items()
         if figures.note
     ]
-
-
-def _obedience(measured: Measured, network: Network) -> list[str]:
-    steps = {step.layers[-1]: step.plan for step in measured.findings.steps if step.suspect}
+    steps = {step.layers[-1]: step.plan for step in curve.findings.steps if step.suspect}
     deciding = {
-        k: measured.taking_back(k) or (measured.whole_trial_of(steps[k]) if k in steps else None)
-        for k in measured.recipe.culprits
+        k: found.that_ran(answer.plan.keeping({k}, answer.plan.low)) or (found.whole(steps[k]) if k in steps else None)
+        for k in answer.members
     }
-    return [*obedience_notes(network, measured.trials.values(), deciding), *dla_notes(network, measured.full)]
+    return [
+        *outputs,
+        *memory_notes(found.trials.values()),
+        *_overruled(curve, network, rule),
+        *obedience_notes(network, found.trials.values(), deciding),
+        *dla_notes(network, answer.full),
+    ]
 
 
-def _overruled(measured: Measured, network: Network, rule: Rule) -> list[str]:
+def _overruled(curve: Curve, network: Network, rule: Rule) -> list[Note]:
     """Notes on findings of pieces that whole engines, which decide, contradict."""
-    pieces, wholes = measured.curve.in_pieces, measured.findings
+    pieces, wholes = curve.in_pieces, curve.findings
     if pieces is None:
         return []
     said = []
@@ -159,22 +459,26 @@ def _overruled(measured: Measured, network: Network, rule: Rule) -> list[str]:
     if met[0] != met[1]:
         words = ["meets" if good else "misses" for good in met]
         said.append(
-            f"in pieces full {network.low.title} {words[0]} the threshold, on whole engines, which decide, "
-            f"it {words[1]} it"
+            Note(
+                PIECES,
+                f"full {network.low.title} {words[0]} the threshold when measured in pieces but {words[1]} it on the "
+                "whole engine; the whole engine decides",
+            )
         )
-    withdrawn = [network.layers[k].name for k in pieces.suspects if k not in wholes.suspects]
+    withdrawn = tuple(network.layers[k].name for k in pieces.suspects if k not in wholes.suspects)
     if withdrawn:
-        said.append(f"withdrawn: {listed(withdrawn)}, suspects in pieces and not on whole engines")
-    found = [network.layers[k].name for k in wholes.suspects if k not in pieces.suspects]
-    if found:
-        said.append(f"suspects on whole engines alone, and not in pieces: {listed(found)}")
+        said.append(
+            Note(PIECES, f"withdrawn: {listed(withdrawn)}, suspects in pieces and not on whole engines", withdrawn)
+        )
+    more = tuple(network.layers[k].name for k in wholes.suspects if k not in pieces.suspects)
+    if more:
+        said.append(Note(PIECES, f"suspects on whole engines alone, and not in pieces: {listed(more)}", more))
     return said
 
 
 def _rounds(layer: Layer, writer: PlanWriter) -> tuple[RoundedTensor, ...]:
     """Returns the tensors that a layer rounds, each with its producer and its consumer (rule 2 of the design)."""
-    network = writer.network
-    return tuple(_rounded_tensor(layer, rounding, network, writer) for rounding in layer.roundings)
+    return tuple(_rounded_tensor(layer, rounding, writer.network, writer) for rounding in layer.roundings)
 
 
 def _rounded_tensor(layer: Layer, rounding: Rounding, network: Network, writer: PlanWriter) -> RoundedTensor:

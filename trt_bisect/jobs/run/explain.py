@@ -30,6 +30,7 @@ from trt_bisect.jobs.experiment import Experiment, all_trials
 from trt_bisect.jobs.options.concerns import EXPLAIN_FULL, EXPLAIN_NOTHING
 from trt_bisect.jobs.options.measuring import RunOptions
 from trt_bisect.jobs.recipe_of import target_version
+from trt_bisect.jobs.run.build_report import counts
 from trt_bisect.jobs.run.range_faults import range_advice
 from trt_bisect.jobs.run.remedies import best_of, measured_before, try_remedies
 from trt_bisect.jobs.run.setting import setting_of
@@ -45,10 +46,10 @@ from trt_bisect.recipe.trtexec import Build
 from trt_bisect.report.advice import CulpritAdvice, Facts, Tried, advice_on
 from trt_bisect.report.causes import cause_with_remedies, grouped
 from trt_bisect.report.explanation import ExplainedLayer, ExplainedTensor, Explanation, channels_of
-from trt_bisect.report.layer_rows import counts
 from trt_bisect.report.model import Report
 from trt_bisect.support.machine import cores
 from trt_bisect.support.memory import give_back_memory
+from trt_bisect.support.notes import EXPLANATION, Note, noted
 from trt_bisect.support.progress import Progress
 from trt_bisect.support.threads import ThreadsIfLong
 
@@ -70,15 +71,15 @@ def explained(plans: AnswerPlans, answer: Answer, report: Report, options: RunOp
     explanation = None
     try:
         explanation, said = _explanation(plans, answer, report, options)
-        notes += said
+        notes += noted(EXPLANATION, said)
     except Exception as error:
         logging.getLogger(__name__).debug("no explanation", exc_info=True)
-        notes.append(f"the run could not be explained: {type(error).__name__}: {first_line(error)}")
+        text = f"the run could not be explained: {type(error).__name__}: {first_line(error)}"
+        notes.append(Note(EXPLANATION, text))
     took = perf_counter() - began
-    seconds = {**report.seconds, "explain": took, "total": report.seconds["total"] + took}
+    seconds = replace(report.seconds, explain=took, total=report.seconds.total + took)
     more = [now - then for now, then in zip(counts(all_trials(*experiments)), before, strict=True)]
-    return replace(
-        report,
+    return report.changed(
         explanation=explanation,
         notes=tuple(notes),
         seconds=seconds,
@@ -119,8 +120,9 @@ def _explanation(
         tried = best_of([*tried, *more])
         notes += why_not
     target = target_version(options, experiment.builder)
-    build = Build(target) if report.files is None else report.files.build
-    setting = replace(setting_of(experiment, options, build), kept=tuple(report.recipe["high"]))
+    files = report.attached.files
+    build = Build(target) if files is None else files.build
+    setting = replace(setting_of(experiment, options, build), kept=report.recipe.high)
     advice = [_advice(each, layers, tensors, setting, tried) for each in evidence]
     fed = tuple(each for each in tensors if each.compared.origin.kind == INPUT)
     causes = tuple(cause_with_remedies(group, advice, tried) for group in groups)

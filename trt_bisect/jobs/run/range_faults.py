@@ -17,6 +17,7 @@ from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.report import overflow
 from trt_bisect.report.overflow import Overflow
+from trt_bisect.support.notes import RANGE, Note, noted
 
 _REASONS = {overflow.OVERFLOW: OVERFLOW, overflow.UNDERFLOW: UNDERFLOW, overflow.NAN: NOT_FINITE}
 _NOTED = 2
@@ -61,7 +62,7 @@ def _overflow(fault: RangeFault, largest: float) -> Overflow:
     )
 
 
-def base_range_notes(experiment: Experiment, memory: int) -> list[str]:
+def base_range_notes(experiment: Experiment, memory: int) -> list[Note]:
     """Returns notes on the first values that leave the range of the base, with all layers in it."""
     network = experiment.network
     if network.base is None or network.has_pairs:
@@ -70,7 +71,7 @@ def base_range_notes(experiment: Experiment, memory: int) -> list[str]:
     return range_notes(in_base, experiment.builder, overflows_of(in_base, experiment.feeds, memory))
 
 
-def range_notes(network: Network, builder: Builder, found: Sequence[Overflow]) -> list[str]:
+def range_notes(network: Network, builder: Builder, found: Sequence[Overflow]) -> list[Note]:
     """Returns notes on the first values that leave the range."""
     low = network.low
     if low.float_type is None or not found:
@@ -80,7 +81,7 @@ def range_notes(network: Network, builder: Builder, found: Sequence[Overflow]) -
         said.append(f"{len(found) - _NOTED} more tensors leave the range of {low.title}: report.json has them")
     if builder.arithmetic != EMULATED:
         said.append(f"where values leave the range of {low.title} was emulated with ONNX Runtime")
-    return said
+    return noted(RANGE, said)
 
 
 def range_advice(network: Network, found: Sequence[Overflow]) -> Iterator[Advice]:

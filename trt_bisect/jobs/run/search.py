@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from trt_bisect.analyzer.judge import Rule
 from trt_bisect.driver.suspects.adaptive import adaptive
@@ -16,9 +16,9 @@ from trt_bisect.driver.suspects.search import Findings, Loss, Question, Search, 
 from trt_bisect.driver.suspects.speculative import drive_concurrently, drive_speculatively
 from trt_bisect.evaluator.branch import BranchEvaluator
 from trt_bisect.evaluator.rebuild import RebuildEvaluator
+from trt_bisect.evaluator.trial import UNTRIED, Trial
 from trt_bisect.evaluator.trial_key import WHOLE
 from trt_bisect.precision import PrecisionPlan
-from trt_bisect.report.search_result import Curve
 from trt_bisect.support.progress import Progress
 
 _BOUNDARIES_AT_ONCE = 9
@@ -26,6 +26,27 @@ _BOUNDARIES_AT_ONCE = 9
 
 _REACH = 4
 """The number of plans for each place that are foreseen at once where every boundary is measured."""
+
+NOTHING_FOUND = Findings(None, (), (), ())
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The curve of a search, and the suspects that it shows.
+
+    Attributes:
+        findings: decided on whole engines; the curve beside the suspects may come from pieces.
+        nothing: the trial of the plan without INT8.
+        measured_in: the engines of the passes: ``PIECES`` if pieces are other engines than the whole network.
+        in_pieces: the findings of such pieces before whole engines decided; None without them.
+        sides: the plans without and with each layer that such pieces, or whole engines after them, blamed.
+    """
+
+    findings: Findings = NOTHING_FOUND
+    nothing: Trial = UNTRIED
+    measured_in: str = WHOLE
+    in_pieces: Findings | None = None
+    sides: Mapping[int, tuple[PrecisionPlan, PrecisionPlan]] = field(default_factory=dict)
 
 
 def search(

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from trt_bisect.analyzer.metrics import BUILT_IN, FRACTIONS
 from trt_bisect.errors import BadInput, install
 from trt_bisect.report.figure_text import figure_text, threshold_text
-from trt_bisect.report.layer_row import LayerRow
-from trt_bisect.report.model import Report
+from trt_bisect.report.model import LayerRow, Report
 from trt_bisect.report.screen.run import drop_text
 from trt_bisect.report.summary import FIGURES
 
@@ -71,7 +70,7 @@ def _levels(report: Report) -> Iterator[tuple[str, float, dict[str, str]]]:
     """Yields the lines across, each with its name, its value and its style: the threshold, full INT8, the recipe."""
     yield f"threshold {threshold_text(report.metric, report.threshold)}", report.threshold, _THRESHOLD
     for plan, (name, colour) in _LEVELS.items() if report.answer is not None else ():
-        value = report.similarity.get(plan)
+        value = getattr(report.similarity, plan)
         if value is not None:
             yield f"{name} {figure_text(report.metric, value)}", value, {"dash": "dot", "color": colour}
 

@@ -47,8 +47,8 @@ def front(found: Recovery, *, log: bool = True) -> Figure:
             hovertemplate="%{customdata}<extra></extra>",
         )
     )
-    if found.target.get("least") is not None:
-        figure.add_hline(height(found.target["least"], log), line={"dash": "dash", "color": "#17703c"})
+    if found.target.least is not None:
+        figure.add_hline(height(found.target.least, log), line={"dash": "dash", "color": "#17703c"})
     figure.update_layout(hovermode="closest", margin={"t": 30, "b": 40})
     figure.update_xaxes(title="cost: the share of INT8's gain in speed that is lost, %")
     figure.update_yaxes(**axis(found.figure, log))

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from trt_bisect.report.figure_text import figure_text
-from trt_bisect.report.layer_row import LayerRow
-from trt_bisect.report.model import Report
+from trt_bisect.report.model import LayerRow, Report
 from trt_bisect.report.page.headline import headline, recovered_headline
 from trt_bisect.report.page.render import environment
 from trt_bisect.report.recovery import Recovery
@@ -26,8 +25,8 @@ def compact(report: Report) -> str:
         headline=headline(report),
         colour=COLOURS[report.verdict],
         low=report.low.upper(),
-        int8=figure_text(report.metric, report.similarity.get("int8")),
-        recipe=figure_text(report.metric, report.similarity.get("recipe")),
+        int8=figure_text(report.metric, report.similarity.int8),
+        recipe=figure_text(report.metric, report.similarity.recipe),
         culprits=[_cells(report, row) for row in culprits[:_LISTED]],
         more=max(0, len(culprits) - _LISTED),
     )

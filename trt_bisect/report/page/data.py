@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,56 +12,77 @@ from trt_bisect.precision import Precision
 from trt_bisect.recipe.files import BUILD, FOLDER, PLAN, network_file, recipe_commands
 from trt_bisect.recipe.trtexec import Build
 from trt_bisect.report.model import RECOVER, Report
+from trt_bisect.report.network_graph import Graph
 from trt_bisect.report.page.headline import headline, recovered_headline
 from trt_bisect.report.recovery import Recovery
 from trt_bisect.report.verdict import TONES
-from trt_bisect.support.plain_json import plain
 
 _LARGEST_TEXT = 1 << 20
 
 
+@dataclass(frozen=True)
+class PageData:
+    """What the page of a run shows.
+
+    Attributes:
+        report: the report of a finished run, or of one under way.
+        graph: the network; None if not known.
+        explanation: the content of ``explanation.json``; None without one.
+        recovery: the best recipe, where ``recover`` was run.
+        headline: the verdict in a sentence.
+        status: ``finished``, ``running`` or ``interrupted``.
+        tones: the CSS classes of the verdicts: of the run, on ``int8`` and on ``recipe``.
+        progress: the progress of a running run, ``stage``, ``done``, ``total`` and ``seconds``.
+        recipe: the value of ``recipe_texts``.
+        command: the command line of the run.
+        commands: by file of the recipe, the command that uses it.
+        exit_code: the exit code of the run.
+    """
+
+    report: Report
+    graph: Graph | None
+    explanation: Mapping[str, Any] | None
+    recovery: Recovery | None
+    headline: str
+    status: str
+    tones: Mapping[str, str]
+    progress: Mapping[str, Any] | None
+    recipe: Mapping[str, Any]
+    command: str
+    commands: Mapping[str, str]
+    exit_code: int
+
+
 def page_data(
     report: Report,
-    graph: Mapping[str, Any] | None = None,
+    graph: Graph | None = None,
     explanation: Mapping[str, Any] | None = None,
     recipe: Mapping[str, Any] | None = None,
     *,
     recovery: Recovery | None = None,
     status: str = "finished",
     progress: Mapping[str, Any] | None = None,
-    command: str = "",
     folder: str = "",
-) -> dict[str, Any]:
-    """Returns the data for ``render_page``, in JSON's types: no NaN and no infinity.
-
-    Args:
-        report: the report of a finished run, or of one under way.
-        graph: the content of ``network.json``.
-        explanation: the content of ``explanation.json``.
-        recipe: the value of ``recipe_texts``.
-        recovery: the best recipe, where ``recover`` was run.
-        status: ``finished``, ``running`` or ``interrupted``.
-        progress: the progress of a running run, ``stage``, ``done``, ``total`` and ``seconds``.
-        command: the command line of the run.
-        folder: the run folder, as the commands on the recipe's files name it.
-    """
+) -> PageData:
+    """Returns the data of a page; ``folder`` is the run folder, as the commands on the recipe's files name it."""
     alone = recovery if report.strategy == RECOVER else None
-    few: dict[str, Any] = plain(
-        {
-            "headline": recovered_headline(alone) if alone else headline(report, status),
-            "status": status,
-            "tones": {
-                "verdict": TONES[report.verdict] if status == "finished" else "",
-                **{plan: TONES[verdict] for plan, verdict in report.verdicts.items()},
-            },
-            "progress": progress,
-            "recipe": recipe or {},
-            "command": command,
-            "commands": _commands(recipe or {}, folder, report.low),
-        }
+    return PageData(
+        report,
+        graph,
+        explanation,
+        recovery,
+        headline=recovered_headline(alone) if alone else headline(report, status),
+        status=status,
+        tones={
+            "verdict": TONES[report.verdict] if status == "finished" else "",
+            **{plan: TONES[verdict] for plan, verdict in report.verdicts.items()},
+        },
+        progress=progress,
+        recipe=recipe or {},
+        command=report.command,
+        commands=_commands(recipe or {}, folder, report.low),
+        exit_code=report.exit_code,
     )
-    recovered = None if recovery is None else recovery.to_json()
-    return {"report": report.to_json(), "graph": graph, "explanation": explanation, "recovery": recovered, **few}
 
 
 def _commands(recipe: Mapping[str, Any], folder: str, low: str) -> dict[str, str]:

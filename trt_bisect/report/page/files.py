@@ -5,14 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 from trt_bisect.recipe.files import FOLDER
-from trt_bisect.report.empty_report import recovered_report
 from trt_bisect.report.explanation import EXPLANATION
 from trt_bisect.report.model import REPORT, Report
-from trt_bisect.report.network_graph import NETWORK
+from trt_bisect.report.network_graph import NETWORK, Graph
+from trt_bisect.report.older import read_report
 from trt_bisect.report.page.data import page_data, recipe_texts
 from trt_bisect.report.page.render import PAGE, render_page
-from trt_bisect.report.recovery import RECOVERY, Recovery
-from trt_bisect.report.run_files import explanation_for, graph_for, read_as, recovery_for
+from trt_bisect.report.recovery import RECOVERY, Recovery, read_recovery
+from trt_bisect.report.run_files import explanation_for, graph_for, recovery_for
+from trt_bisect.support.codec import read
 from trt_bisect.support.files import write_whole
 from trt_bisect.support.json_files import read_record
 
@@ -25,11 +26,10 @@ def write_page(report: Report, folder: Path) -> None:
     """
     data = page_data(
         report,
-        graph_for(read_record(folder / NETWORK), report),
+        graph_for(read(Graph, folder / NETWORK), report),
         explanation_for(read_record(folder / EXPLANATION), report),
         recipe_texts(folder / FOLDER),
-        recovery=recovery_for(read_as(Recovery.from_json, folder / RECOVERY), report),
-        command=report.command,
+        recovery=recovery_for(read_recovery(folder / RECOVERY), report),
         folder=str(folder),
     )
     write_whole(folder / PAGE, render_page(data).encode())
@@ -41,7 +41,7 @@ def write_recovered_page(found: Recovery, folder: Path) -> None:
     Raises:
         BadInput: the folder cannot be written.
     """
-    report = read_as(Report.from_json, folder / REPORT)
+    report = read_report(folder / REPORT)
     if report is None or recovery_for(found, report) is None:
-        report = recovered_report(found, read_record(folder / NETWORK))
+        report = found.as_report(read(Graph, folder / NETWORK))
     write_page(report, folder)

@@ -26,18 +26,18 @@ def headline(report: Report, status: str = "finished") -> str:
     if verdict == UNMEASURED:
         return "Nothing could be measured: no plan's engine was built and run."
     threshold = _short(report.metric, report.threshold)
-    full = f"Full {report.low.upper()}{_OF_THE_PART if report.inputs.get('part') else ''}"
+    full = f"Full {report.low.upper()}{_OF_THE_PART if report.inputs.part else ''}"
     if verdict == PASSES:
         return f"{full} {verdict}: it meets {threshold}, and no layer is to blame."
     if verdict == WITH_DOUBTS:
         return f"{full} {verdict}: it meets {threshold}, and the doubts speak against it."
-    misses = "gives no figure" if report.similarity.get("int8") is None else f"misses {threshold}"
+    misses = "gives no figure" if report.similarity.int8 is None else f"misses {threshold}"
     return f"{full} {verdict}: it {misses}; {_blame(report)}, {_cure(report)}."
 
 
 def recovered_headline(found: Recovery) -> str:
     """Returns the result of ``recover`` in one sentence."""
-    least = _short(found.figure, found.target.get("least"))
+    least = _short(found.figure, found.target.least)
     of_what = "the part that was judged" if found.part else "the network"
     if found.meets and not found.high and not found.moves:
         full = f"Full {found.low.upper()}{_OF_THE_PART if found.part else ''}"
@@ -70,8 +70,8 @@ def _blame(report: Report) -> str:
 
 
 def _cure(report: Report) -> str:
-    high = len(report.recipe.get("high", ()))
-    if report.recipe.get("meets"):
+    high = len(report.recipe.high)
+    if report.recipe.meets:
         layers = f"{counted(high, 'layer')} in {report.precision.upper()}"
         noise = " by less than the noise" if report.answer is not None and report.answer.close else ""
         return f"and {layers} {'restores' if high == 1 else 'restore'} it{noise}"

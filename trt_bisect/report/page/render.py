@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -13,6 +12,9 @@ from urllib.parse import quote
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
+
+from trt_bisect.report.page.data import PageData
+from trt_bisect.support.codec import encode
 
 PAGE = "report.html"
 ASSETS = Path(__file__).parent / "assets"
@@ -28,24 +30,24 @@ _ICON = (
 )
 
 
-def render_page(data: Mapping[str, Any], live: str = "") -> str:
+def render_page(data: PageData, live: str = "") -> str:
     """Returns the page of a run as HTML.
 
     Args:
-        data: the value of ``page_data``.
+        data: what the page shows.
         live: the relative address of newer data; empty for a page that does not change.
     """
-    report = data["report"]
+    report = data.report
     return _rendered(
         "page.html.j2",
         "page.js",
         data,
         live,
         report=report,
-        model=report["model"],
-        low=str(report.get("low") or "int8").upper(),
-        version=report["versions"].get("trt_bisect", ""),
-        headline=data["headline"],
+        model=report.model,
+        low=report.low.upper(),
+        version=report.versions.get("trt_bisect", ""),
+        headline=data.headline,
         selected="Selected layer",
         worker=_trusted(_WORKER),
     )
@@ -62,7 +64,7 @@ def render_tables(data: Mapping[str, Any]) -> str:
     )
 
 
-def _rendered(template: str, script: str, page: Mapping[str, Any], live: str = "", **texts: Any) -> str:
+def _rendered(template: str, script: str, page: PageData | Mapping[str, Any], live: str = "", **texts: Any) -> str:
     scripts = (_script(script, texts["low"]), _script(_LAST))
     return (
         environment()
@@ -82,7 +84,7 @@ def _rendered(template: str, script: str, page: Mapping[str, Any], live: str = "
 
 def json_in_html(value: Any) -> Markup:
     """Returns ``value`` as JSON that cannot end the script element around it, or begin a comment in it."""
-    text = json.dumps(value, allow_nan=False, separators=(",", ":"))
+    text = encode(value).decode()
     return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
 
 

@@ -5,8 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from trt_bisect.analyzer.changes import BETTER, NEUTRAL, WORSE, Change
-from trt_bisect.analyzer.differences import Difference
+from trt_bisect.analyzer.changes import BETTER, NEUTRAL, WORSE, Change, Tolerances, changes
+from trt_bisect.analyzer.differences import SCHEMA as SCHEMA_PART
+from trt_bisect.analyzer.differences import Difference, differences, origin
+from trt_bisect.analyzer.figures import Figures, LayerFigures
+from trt_bisect.analyzer.metrics import JUDGING
+from trt_bisect.errors import BadInput
+from trt_bisect.report.model import Report
 from trt_bisect.support.plain_json import plain
 
 if TYPE_CHECKING:
@@ -69,3 +74,70 @@ class RunChanges:
             for change in (*self.worse, *others)
         ]
         return "\n".join([*(said or ["Nothing changed."]), f"different: {made_of_text(self.differs)}"])
+
+
+def compared(before: Report, now: Report, direction: str = "higher") -> RunChanges:
+    """Returns the changes from one report to another; see ``Report.compare``."""
+    if before.metric != now.metric:
+        raise BadInput(
+            f"The reports were judged by '{before.metric}' and by '{now.metric}': their figures cannot be compared.",
+            "Run one of them again with the other one's --metric.",
+        )
+    found = changes(figures_of(now, direction), [figures_of(before, direction)], Tolerances())
+    return RunChanges(before.model, now.model, now.metric, found, differences(origin_of(before), origin_of(now)))
+
+
+def figures_of(report: Report, direction: str = "higher") -> Figures:
+    """Returns the figures that nightly runs compare. Values that are not finite count as not measured.
+
+    Args:
+        report: the report.
+        direction: for the user's own metric, which values are better, ``higher`` or ``lower``.
+
+    Raises:
+        BadInput: the metric is the user's own, and an older version wrote the report, which lacks the metric's
+            budget.
+    """
+    medians = None
+    if report.latency is not None:
+        medians = {plan: None if timed is None else plain(timed.median_ms) for plan, timed in report.latency.items()}
+    return Figures(
+        metric=_metric_facts(report, direction),
+        threshold=report.threshold,
+        similarity=dict(report.similarity.items()),
+        high=report.recipe.high,
+        meets=report.recipe.meets,
+        latency=medians,
+        layers={
+            row.name: LayerFigures(plain(row.similarity), plain(row.drop), row.culprit, row.outcome, row.obeyed)
+            for row in report.layers
+            if row.quantizable
+        },
+        part=report.inputs.part,
+    )
+
+
+def origin_of(report: Report) -> dict[str, Any]:
+    """Returns the parts of the fingerprint and the options in JSON types; see ``differences.origin``."""
+    parts: dict[str, Any] = origin(
+        plain(report.made_of),
+        metric=report.metric,
+        threshold=report.threshold,
+        share=report.share,
+        strategy=report.strategy,
+        **{SCHEMA_PART: report.schema},
+    )
+    return parts
+
+
+def _metric_facts(report: Report, direction: str) -> dict[str, Any]:
+    if report.metric in JUDGING:
+        return JUDGING[report.metric].facts()
+    if report.budget is None:
+        raise BadInput(
+            f"The report on '{report.model}' does not have the loss that the threshold of '{report.metric}' allows.",
+            "An older trt-bisect wrote it: run it again.",
+        )
+    higher = direction == "higher"
+    perfect = report.threshold + report.budget if higher else report.threshold - report.budget
+    return {"name": report.metric, "perfect": repr(perfect), "higher": higher, "own": True}

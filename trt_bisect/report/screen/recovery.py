@@ -23,9 +23,9 @@ def print_recovery(found: Recovery, console: Console) -> None:
         console.print()
     console.print(_front(found))
     console.print()
-    console.print(verdict_lines(found.summary, found.verdict))
+    console.print(verdict_lines(found.lines, found.verdict))
     for note in found.notes:
-        console.print(Text(f"Note: {note}", style="yellow"))
+        console.print(Text(f"Note: {note.text}", style="yellow"))
 
 
 def _moves(found: Recovery) -> Table:

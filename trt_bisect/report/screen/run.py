@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.console import Console
 from rich.table import Table
@@ -13,17 +13,17 @@ from rich.text import Text
 from trt_bisect.analyzer.blame import BOTH
 from trt_bisect.analyzer.metrics import AGREEMENT, FRACTIONS
 from trt_bisect.builder.base import IN_REGION, ON_DLA
-from trt_bisect.report.answer import AnswerFacts, CalibratorRow, Held
+from trt_bisect.data.statistics import FedInput
 from trt_bisect.report.causes import SPREAD_OUT
 from trt_bisect.report.explanation import Explanation
 from trt_bisect.report.figure_text import figure_text
-from trt_bisect.report.layer_row import FOLLOWS, NOT_TRIED, LayerRow
-from trt_bisect.report.model import Report
+from trt_bisect.report.model import FOLLOWS, NOT_TRIED, AnswerFacts, CalibratorRow, Held, LayerRow, Report
 from trt_bisect.report.screen.causes import causes_in_short
 from trt_bisect.report.screen.layout import Part, fitting, height, spaced, with_columns_that_fit
-from trt_bisect.report.summary import DATA, DOUBTED, PART
+from trt_bisect.report.summary import DOUBTING
 from trt_bisect.report.verdict import STYLES, WITH_DOUBTS
 from trt_bisect.support.figures import listed, number, percent
+from trt_bisect.support.notes import Line, Note
 
 NOTES_UP_TO = 5
 LINES = 40
@@ -36,7 +36,6 @@ _OUTPUTS = 4
 _LATENCIES = 10
 _UNPROVEN = {IN_REGION: "in a region, unproven", ON_DLA: "on the DLA, unproven"}
 _FED = 3
-_SPREAD = ("least", "most", "mean", "std")
 SEEN_BY = {"calibration": "in calibration", "judged": "where judged"}
 _PIPED = 100
 """Columns where the output is no terminal."""
@@ -81,9 +80,10 @@ def print_verdict(report: Report, console: Console) -> None:
 
 def next_lines(report: Report) -> list[str]:
     """Returns the step to go on with, and its command; empty without one."""
-    if not report.next_step:
-        return [f"NEXT: {report.next_command}"] if report.next_command else []
-    return [f"NEXT: {report.next_step}{':' if report.next_command else '.'}", *filter(None, [report.next_command])]
+    step = report.next
+    if step is None:
+        return []
+    return [f"NEXT: {step.what}{':' if step.command else '.'}", *filter(None, [step.command])]
 
 
 def _next(report: Report) -> Text:
@@ -100,7 +100,7 @@ def _parts(report: Report, console: Console) -> Iterator[Part]:
     suspects = _suspects(report)
     if suspects:
         yield Part("suspects", 5, [spaced(Text("\n".join(suspects[:count]))) for count in range(len(suspects), 0, -1)])
-    if any(len(figures) > 1 for figures in report.outputs.values()):
+    if any(len(figures) > 1 for _, figures in report.outputs.items()):
         yield Part("outputs", 4, [spaced(table) for table in output_tables(report)])
     if report.answer is not None:
         yield from _answer_parts(report, report.answer, console)
@@ -143,8 +143,8 @@ def _note_parts(report: Report) -> Iterator[Part]:
         )
 
 
-def _notes(notes: Sequence[str], count: int, shown: int) -> Text:
-    lines = [f"Note: {note}" for note in notes[:shown]]
+def _notes(notes: Sequence[Note], count: int, shown: int) -> Text:
+    lines = [f"Note: {note.text}" for note in notes[:shown]]
     left = count - shown
     lines += [f"{left} more {'note is' if left == 1 else 'notes are'} in report.json."] if left else []
     return Text("\n".join(lines), style="yellow")
@@ -160,15 +160,15 @@ def _curve_parts(report: Report, *, every_layer: bool) -> Iterator[Part]:
 
 def verdict_text(report: Report) -> Text:
     """Returns the lines of the summary."""
-    return verdict_lines(report.summary, report.verdict)
+    return verdict_lines(report.lines, report.verdict)
 
 
-def verdict_lines(summary: str, verdict: str) -> Text:
+def verdict_lines(lines: Sequence[Line], verdict: str) -> Text:
     """Returns the lines of a summary in the colour of the verdict, doubts in that of a doubted pass."""
     text, style = Text(), STYLES[verdict]
-    for place, line in enumerate(summary.splitlines()):
+    for place, line in enumerate(lines):
         text.append("\n" if place else "")
-        text.append(line, STYLES[WITH_DOUBTS] if line.startswith((DOUBTED, DATA, PART)) else style)
+        text.append(line.text, STYLES[WITH_DOUBTS] if line.kind in DOUBTING else style)
     return text
 
 
@@ -248,17 +248,17 @@ def _inputs(report: Report, answer: AnswerFacts, console: Console) -> Table | No
 
 def _fed(report: Report) -> Text | None:
     """Returns lines on the way pictures are fed, and on the values of each input; None without any."""
-    fed = report.inputs.get("fed") or {}
+    fed = report.inputs.fed
     names = list(dict.fromkeys(name for inputs in fed.values() for name in inputs))
-    lines = [f"Pictures of {source}: {way}." for source, way in (report.inputs.get("pictures") or {}).items()]
+    lines = [f"Pictures of {source}: {way}." for source, way in report.inputs.pictures.items()]
     for name in names[:_FED]:
         spreads = [f"{SEEN_BY.get(by, by)} {_spread(inputs[name])}" for by, inputs in fed.items() if name in inputs]
         lines.append(f"Fed {name}: {'; '.join(spreads)}.")
     return Text("\n".join(lines)) if lines else None
 
 
-def _spread(facts: Mapping[str, float]) -> str:
-    least, most, mean, std = (number(facts[key], 4 if key in ("least", "most") else 3) for key in _SPREAD)
+def _spread(fed: FedInput) -> str:
+    least, most, mean, std = number(fed.least, 4), number(fed.most, 4), number(fed.mean, 3), number(fed.std, 3)
     return f"{least} to {most} (mean {mean}, std {std})"
 
 
@@ -307,7 +307,7 @@ def output_tables(report: Report) -> list[Table]:
     """Returns the figures of the final outputs: with a task those of all outputs, and those of the task alone."""
     of_task = report.metric == AGREEMENT.name
     shown = _worst_outputs(report)
-    judged = [name for name in shown if any(AGREEMENT.name in each.get(name, {}) for each in report.outputs.values())]
+    judged = [name for name in shown if any(AGREEMENT.name in each.get(name, {}) for _, each in report.outputs.items())]
     return [_output_table(report, names, of_task=of_task) for names in ([shown, judged] if of_task else [shown])]
 
 
@@ -316,7 +316,7 @@ def _output_table(report: Report, shown: Sequence[str], *, of_task: bool) -> Tab
 
     With a task, it has the agreement, the cosine of the outputs beside it, and what the task counted.
     """
-    measured = {metric for of_plan in report.outputs.values() for name in shown for metric in of_plan.get(name, ())}
+    measured = {metric for _, of_plan in report.outputs.items() for name in shown for metric in of_plan.get(name, ())}
     wanted = (AGREEMENT.name, "cosine", "sqnr") if of_task else tuple(dict.fromkeys((report.metric, "sqnr")))
     metrics = [metric for metric in wanted if metric in measured] if of_task else wanted
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -334,11 +334,12 @@ def _output_table(report: Report, shown: Sequence[str], *, of_task: bool) -> Tab
 
 def _worst_outputs(report: Report) -> list[str]:
     """Returns the names of the outputs to show: all of a few, of many the ones that full INT8 has the least SQNR on."""
-    outputs = report.outputs.get("int8", {})
-    names = list(dict.fromkeys(name for of_plan in report.outputs.values() for name in of_plan))
+    outputs = report.outputs.int8
+    names = list(dict.fromkeys(name for _, of_plan in report.outputs.items() for name in of_plan))
     if len(names) <= _OUTPUTS:
         return names
-    return sorted(names, key=lambda name: outputs.get(name, {}).get("sqnr", -math.inf))[:_OUTPUTS]
+    known = {name: outputs.get(name, {}).get("sqnr") for name in names}
+    return sorted(names, key=lambda name: -math.inf if (value := known[name]) is None else value)[:_OUTPUTS]
 
 
 def latency_lines(report: Report) -> list[str]:
@@ -346,9 +347,9 @@ def latency_lines(report: Report) -> list[str]:
     timed = {plan: found for plan, found in (report.latency or {}).items() if found}
     if not timed:
         return []
-    plans = (f"{plan} {found['mean_ms']:.3f} ms (p99 {found['p99_ms']:.3f})" for plan, found in timed.items())
+    plans = (f"{plan} {found.mean_ms:.3f} ms (p99 {found.p99_ms:.3f})" for plan, found in timed.items())
     lines = [f"Latency, mean: {', '.join(plans)}"]
-    for name in report.recipe["high"][:_LATENCIES]:
+    for name in report.recipe.high[:_LATENCIES]:
         int8, high = (report.layer_milliseconds(plan, name) for plan in ("int8", "recipe"))
         if int8 is not None and high is not None:
             times = f"{int8:.4f} ms in {report.low.upper()}, {high:.4f} ms in the recipe"

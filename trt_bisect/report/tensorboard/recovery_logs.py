@@ -48,7 +48,7 @@ def write_recovery(
     Raises:
         BadInput: the logs cannot be written, or ONNX Runtime cannot run the network with its tensors as outputs.
     """
-    accuracy = found.target.get("reference") if found.figure == ACCURACY else None
+    accuracy = found.target.reference if found.figure == ACCURACY else None
     baseline = Step(network.free_plan(), accuracy=accuracy)
     names = [
         run_name(number, found.metric, each.similarity, each.accuracy) for number, each in enumerate([baseline, *steps])
@@ -84,7 +84,7 @@ def _moved(before: PrecisionPlan, after: PrecisionPlan) -> Collection[int]:
 
 def _milliseconds(network: Network, found: Recovery) -> dict[str, float]:
     """The mean latencies by plan key, of FP32 under an empty key; empty where none was measured."""
-    timed = {plan: facts["mean_ms"] for plan, facts in (found.latency or {}).items() if facts}
+    timed = {plan: facts.mean_ms for plan, facts in (found.latency or {}).items() if facts}
     recipe = next((point.high for point in found.front if RECIPE in point.names), None)
     keys = {"fp32": ""}
     for plan in ("int8", "recipe"):

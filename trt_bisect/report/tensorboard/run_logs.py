@@ -14,15 +14,17 @@ from trt_bisect.analyzer.judge import Rule
 from trt_bisect.analyzer.origins import activation_origins
 from trt_bisect.builder.base import EMULATED
 from trt_bisect.data.feeds import Feeds
+from trt_bisect.driver.suspects.search import Findings
 from trt_bisect.evaluator.accuracy import ACCURACY
+from trt_bisect.evaluator.rebuild import RebuildEvaluator
+from trt_bisect.evaluator.trial import Trial
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.shapes import groups_within
-from trt_bisect.precision import Precision, PrecisionPlan
+from trt_bisect.precision import PrecisionPlan
 from trt_bisect.report.markdown import bullets, literal, table
-from trt_bisect.report.model import Report
+from trt_bisect.report.model import Accuracies, Report
 from trt_bisect.report.screen.run import next_lines
-from trt_bisect.report.search_result import Measured
 from trt_bisect.report.tensorboard.board import Board
 from trt_bisect.report.tensorboard.gather import LoudChannels, TensorHistograms
 from trt_bisect.report.tensorboard.graph import graph_of
@@ -58,36 +60,47 @@ class Shown:
 
 
 def plans_to_show(
-    measured: Measured, network: Network, rule: Rule, high: Precision, accuracy: Mapping[str, float | None]
+    findings: Findings,
+    recipe: PrecisionPlan,
+    network: Network,
+    whole: RebuildEvaluator,
+    rule: Rule,
+    trials: Mapping[str, Trial],
+    reported: Mapping[PrecisionPlan, Trial],
+    accuracy: Accuracies | None,
 ) -> list[Shown]:
     """Returns full INT8, the plans with and without each suspect, and the recipe, each plan once.
 
-    Full INT8 and the recipe have the report's figures, on all inputs, and its accuracies.
+    Args:
+        findings: the suspects.
+        recipe: the recipe's plan.
+        network: the network.
+        whole: the evaluator on whole engines.
+        rule: the rule for the losses.
+        trials: by plan key.
+        reported: the trials of full INT8 and of the recipe, on all inputs, as the report has them.
+        accuracy: as the report has it.
     """
-    full = network.full(high)
+    full = network.full(whole.high)
     wanted = [(full, "full INT8")]
-    for step in measured.findings.steps:
+    for step in findings.steps:
         if step.suspect:
             names = ", ".join(f"'{network.layers[k].name}'" for k in step.layers)
-            wanted.append((step.plan.keeping(step.layers, high), f"up to {names}, but without it"))
+            wanted.append((step.plan.keeping(step.layers, whole.high), f"up to {names}, but without it"))
             wanted.append((step.plan, f"up to {names}, with it"))
-    wanted.append((measured.recipe.plan, "the recipe"))
+    wanted.append((recipe, "the recipe"))
     plans: dict[str, PrecisionPlan] = {}
     words: dict[str, list[str]] = {}
     for plan, what in wanted:
-        plan = measured.canonical(plan)
+        plan = whole.canonical(plan)
         plans[plan.key()] = plan
         words.setdefault(plan.key(), []).append(what)
-    recipe, whole = (measured.canonical(plan).key() for plan in (measured.recipe.plan, full))
-    reported = {recipe: measured.restored, whole: measured.full}
-    accuracies = {recipe: accuracy.get("recipe"), whole: accuracy.get("int8")}
+    known = {whole.canonical(plan).key(): trial for plan, trial in reported.items()}
+    accuracies: dict[str, float | None] = {}
+    if accuracy is not None:
+        accuracies = {whole.canonical(full).key(): accuracy.int8, whole.canonical(recipe).key(): accuracy.recipe}
     return [
-        Shown(
-            plan,
-            "; ".join(words[key]),
-            rule.similarity(reported.get(key) or measured.whole_trial_of(plan)),
-            accuracies.get(key),
-        )
+        Shown(plan, "; ".join(words[key]), rule.similarity(known.get(key) or trials.get(key)), accuracies.get(key))
         for key, plan in plans.items()
     ]
 
@@ -98,7 +111,7 @@ def write_run(
     scales: Mapping[str, np.float32],
     feeds: Sequence[Feeds],
     rule: Rule,
-    measured: Measured,
+    plans: Sequence[Shown],
     steps: Sequence[Step],
     report: Report,
     progress: Progress,
@@ -114,7 +127,7 @@ def write_run(
         scales: the scales of its activations.
         feeds: the inputs that were judged.
         rule: the rule for the losses.
-        measured: the findings, the recipe and the trials.
+        plans: the plans to show beside FP32.
         steps: the plans that were measured, in their order.
         report: the run's.
         progress: gets a step for each input of each plan.
@@ -123,9 +136,8 @@ def write_run(
     Raises:
         BadInput: the logs cannot be written, or ONNX Runtime cannot run the network with its tensors as outputs.
     """
-    accuracy = report.accuracy or {}
-    plans = plans_to_show(measured, network, rule, Precision(report.precision), accuracy)
-    shown = [Shown(network.free_plan(), "FP32", accuracy=accuracy.get("fp32")), *plans]
+    fp32 = report.accuracy.fp32 if report.accuracy else None
+    shown = [Shown(network.free_plan(), "FP32", accuracy=fp32), *plans]
     names = [run_name(number, report.metric, each.score, each.accuracy) for number, each in enumerate(shown)]
     progress.stage("Writing TensorBoard's logs", len(shown) * len(feeds))
     board.clear()
@@ -145,9 +157,9 @@ def write_run(
         _write_curve(run, report, rule)
         rows = [(name, each.what, each.score, each.accuracy) for name, each in zip(names, shown, strict=True)]
         run.texts(
-            summary=bullets([*report.summary.splitlines(), *next_lines(report)]),
+            summary=bullets([*(line.text for line in report.lines), *next_lines(report)]),
             culprits=_culprits(report),
-            notes=bullets([*_origin_of_histograms(report), *report.notes]),
+            notes=bullets([*_origin_of_histograms(report), *(note.text for note in report.notes)]),
             runs=table(["run", "plan", report.metric, ACCURACY], rows),
         )
 
