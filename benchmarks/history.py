@@ -68,6 +68,7 @@ def _run(folder: Path) -> float:
 
 
 def _fill(year: Path, template: Path, nights: int, networks: int, layers: int) -> None:
+    from trt_bisect.report.model import ByPlan
     from trt_bisect.history.connection import open_to_write
     from trt_bisect.history.run_folder_reader import read_run_folder
     from trt_bisect.history.schema import transaction

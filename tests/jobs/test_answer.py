@@ -182,7 +182,7 @@ def test_ranges_without_a_doubt_come_before_those_in_use(tmp_path):
     assert in_use.similarity.int8 >= 0.992
     assert (in_use.exit_code, bool(in_use.answer.doubts)) == (1, True)
     found = trt_bisect.run(path, data, output=tmp_path / "run", **HOW)
-    assert (found.exit_code, texts(found.answer.doubts), found.answer.cost) == (0, (), 0.0)
+    assert (found.exit_code, texts(found.answer.doubts), found.answer.cost) == (0, [], 0.0)
     session = ort.InferenceSession(tmp_path / "run/recipe/network.qdq.onnx", unoptimised(), providers=[CPU])
     exact = ort.InferenceSession(path, providers=[CPU])
     reached, largest = (max(np.abs(s.run(None, {"x": x[None]})[0]).max() for x in data["x"]) for s in (session, exact))
@@ -290,10 +290,10 @@ def test_a_second_run_on_the_folder_measures_nothing_and_says_the_same(two_kinds
     assert again.culprits == first.culprits
 
 
-def test_the_report_of_schema_2_is_read_again(answered):
+def test_the_report_is_read_again(answered):
     report, folder = answered
     record = json.loads((folder / "report.json").read_text())
-    assert record["schema"] == 2
+    assert record["schema"] == 3
     read = report_from(record)
     assert read.answer == report.answer
     assert [row.gain for row in read.layers] == [row.gain for row in report.layers]

@@ -251,7 +251,7 @@ def test_what_goes_wrong_in_explaining_is_a_note(tmp_path, monkeypatch):
     report, _ = run(planted(), tmp_path)
     assert report.culprits == ("block1.conv2",)
     assert texts(report.notes)[-1] == f"{wording.advice.NOT_EXPLAINED}RuntimeError: no luck"
-    assert json.loads((tmp_path / "run/report.json").read_text())["notes"][-1] == texts(report.notes)[-1]
+    assert json.loads((tmp_path / "run/report.json").read_text())["notes"][-1]["text"] == texts(report.notes)[-1]
 
 
 def test_ctrl_c_in_explaining_leaves_the_verdict_and_the_report_and_goes_on(tmp_path, monkeypatch):

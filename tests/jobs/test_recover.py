@@ -121,7 +121,7 @@ def test_the_front_goes_from_int8_to_high_and_gets_better(recovered):
     assert set(named["recipe"].high) == {row.layer for row in found.high}
     assert "knee" in named
     told = {"int8": "all INT8", "recipe": "recipe", "high": "all high"}
-    assert {plan: named[name].figure for plan, name in told.items()} == pytest.approx(found.measured)
+    assert {plan: named[name].figure for plan, name in told.items()} == pytest.approx(vars(found.measured))
     assert found.text(named["all INT8"].figure) in found.summary, "the summary tells another figure than the front"
     lines = (recovered.folder / "front.csv").read_text().splitlines()
     assert lines[0] == "cost,sqnr,loss,names,layers,high"

@@ -14,6 +14,7 @@ from tests.support.editions import edition
 from tests.support.records import record_of
 from tests.support.waiting import wait_until
 from trt_bisect import Recovery
+from trt_bisect.support.codec import decode
 
 START = "import sys\n{before}\nfrom trt_bisect.cli import main; main()"
 pytestmark = pytest.mark.subprocess
@@ -193,7 +194,7 @@ def test_a_recovery_stopped_in_its_last_stage_has_its_recipe(begin, stop, lenet,
     command += ("--calibrator", "minmax")
     before = f"sys.path.insert(0, {str(tmp_path)!r})\n{LAST_STAGE}"
     ended(begin(*command, before=before), stop)
-    kept = Recovery.from_json(json.loads((tmp_path / "out/recovery.json").read_text()))
+    kept = decode(Recovery, (tmp_path / "out/recovery.json").read_bytes())
     assert kept.stopped
     assert (kept.high, kept.meets, kept.minimal, kept.cost) == (whole.high, whole.meets, whole.minimal, whole.cost)
     recipe = sorted(path.name for path in (whole_folder / "recipe").iterdir())

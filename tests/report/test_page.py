@@ -16,9 +16,11 @@ import pytest
 import trt_bisect
 from tests.support import pages, wording
 from tests.support.pages import Elements
+from tests.support.records import record_of
 from trt_bisect import BadInput, Report
 from trt_bisect.jobs.run import run as api
-from trt_bisect.report.network_graph import network_facts
+from trt_bisect.report.model import ByPlan
+from trt_bisect.report.network_graph import graph_of
 from trt_bisect.report.page.data import page_data, recipe_texts
 from trt_bisect.report.page.headline import headline
 from trt_bisect.report.page.render import ASSETS, asset, json_in_html, render_page
@@ -90,21 +92,21 @@ def test_scales_of_a_networks_own_pairs(tmp_path):
     quantized = tmp_path / "quantized.onnx"
     quantize_static(str(plain), str(quantized), Reader(), quant_format=QuantFormat.QDQ)
     scales = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in onnx.load(str(quantized)).graph.initializer}
-    facts = network_facts(trt_bisect.load_network(quantized), {})
+    graph = graph_of(trt_bisect.load_network(quantized), {})
     assert scales["x_zero_point"] == -128  # 255 steps above zero, for which symmetric INT8 has 127
-    assert facts["tensors"]["x"]["scale"] == pytest.approx(float(scales["x_scale"]) * 255 / 127)
+    assert graph.tensors["x"].scale == pytest.approx(float(scales["x_scale"]) * 255 / 127)
 
 
 def test_it_is_there_before_anything_is_measured(tmp_path, lenet, monkeypatch):
     def stop(*_, **__):
         raise RuntimeError("stopped")
 
-    monkeypatch.setattr(api, "verdict", stop)
+    monkeypatch.setattr(api, "answer_search", stop)
     with pytest.raises(RuntimeError, match="stopped"):
         trt_bisect.run(lenet / "lenet.onnx", lenet / "calibration.npz", engine="onnxruntime", output=tmp_path / "run")
     facts = json.loads((tmp_path / "run" / "network.json").read_text())
     assert [layer["name"] for layer in facts["layers"]][:2] == ["conv1", "pool1"]
-    asked = json.loads((tmp_path / "run" / "run.json").read_text())["report"]
+    asked = json.loads((tmp_path / "run" / "run.json").read_text())
     assert [row["name"] for row in asked["layers"]] == [layer["name"] for layer in facts["layers"]]
     assert {row["outcome"] for row in asked["layers"]} == {"not tried"}
 
@@ -112,7 +114,7 @@ def test_it_is_there_before_anything_is_measured(tmp_path, lenet, monkeypatch):
 def test_a_folder_used_for_another_network_lends_it_no_graph(folder, report, strange, tmp_path):
     for name in ("network.json", "explanation.json"):
         (tmp_path / name).write_bytes((folder / name).read_bytes())
-    data = _data_of(pages.written(tmp_path, replace(strange, graph=None)))
+    data = _data_of(pages.written(tmp_path, strange))
     assert data["graph"] is None
     assert data["explanation"] is None
     assert _data_of(pages.written(tmp_path, report))["graph"]["inputs"] == ["data"]
@@ -137,13 +139,11 @@ def test_the_page_holds_the_report(folder, report):
 
 
 def test_values_that_are_not_finite_become_null(report):
-    worst = replace(report, similarity={"int8": float("nan"), "recipe": float("inf")})
-    data = page_data(
-        worst, progress={"stage": "x", "done": 1, "total": None, "seconds": float("inf")}, status="running"
-    )
+    worst = replace(report, similarity=ByPlan(float("nan"), float("inf")))
+    progress = {"stage": "x", "done": 1, "total": None, "seconds": float("inf")}
+    data = record_of(page_data(worst, progress=progress, status="running"))
     assert data["report"]["similarity"] == {"int8": None, "recipe": None}
     assert data["progress"]["seconds"] is None
-    json.dumps(data, allow_nan=False)
 
 
 def test_names_cannot_leave_their_place(strange, report):

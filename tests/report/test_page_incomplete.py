@@ -19,6 +19,7 @@ from trt_bisect.report.older import report_of
 from trt_bisect.report.page.data import page_data
 from trt_bisect.report.page.render import render_page
 from trt_bisect.support.codec import read
+from trt_bisect.view.snapshot import _unread
 
 
 def test_figures_that_are_not_finite(tab, strange_run, report, tmp_path):
@@ -36,12 +37,11 @@ def test_figures_that_are_not_finite(tab, strange_run, report, tmp_path):
 @pytest.mark.parametrize("missing", ["layers", "everything"])
 def test_parts_may_be_missing(tab, strange_run, report, tmp_path, missing):
     """Pages without a graph or a recipe alone are among those of the answer."""
-    data = page_data(report, json.loads((strange_run / "network.json").read_text()), None, {"a.txt": "x"})
+    data = page_data(report, read(Graph, strange_run / "network.json"), None, {"a.txt": "x"})
     if missing == "layers":
-        data["report"]["layers"] = []
-        data["recovery"] = {"figure": "cosine", "front": [], "target": None}
+        data = replace(data, report=replace(report, layers=()), recovery=None)
     elif missing == "everything":
-        data = {"report": {"model": "m", "versions": {}}, "headline": "Nothing yet", "status": "running"}
+        data = page_data(_unread("m"), status="running")
     page_file = tmp_path / "report.html"
     page_file.write_text(render_page(data))
     with tab.shown(page_file, ready="plots") as page:

@@ -10,6 +10,7 @@ import trt_bisect
 from tests.support import wording
 from tests.support.records import record_of, report_from
 from trt_bisect import BadInput
+from trt_bisect.report.model import ByPlan, RecipeLayers
 
 
 @pytest.fixture(scope="module")
@@ -57,8 +58,8 @@ def test_what_changed_is_named(report):
         report,
         layers=layers,
         culprits=(),
-        similarity={"int8": 0.9999, "recipe": 0.9999},
-        recipe={"high": [], "added": [], "meets": True},
+        similarity=ByPlan(0.9999, 0.9999),
+        recipe=RecipeLayers(meets=True),
         threshold=0.98,
     )
     worse = report.compare(good)

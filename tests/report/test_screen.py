@@ -74,7 +74,7 @@ def test_a_crowded_report_fits_on_the_screen_in_order(crowded):
         "DOUBTED",
         "FAILS",
         "RECIPE",
-        "NEXT: trtexec",
+        "NEXT: build",
         "Culprit",
         "Suspect conv24",
         "Calibrator",

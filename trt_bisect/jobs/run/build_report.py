@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import msgspec
+
 from trt_bisect._version import versions
 from trt_bisect.analyzer.judge import Rule
 from trt_bisect.analyzer.metrics import AGREEMENT
@@ -31,6 +33,7 @@ from trt_bisect.report.model import (
     NOT_TRIED,
     ByPlan,
     LayerRow,
+    Part,
     RangesFacts,
     RecipeLayers,
     Report,
@@ -117,7 +120,7 @@ def asked_report(preparation: Preparation, experiment: Experiment, command: str)
         started=preparation.started,
         network=preparation.digest,
         accept=preparation.options.accept,
-        made_of=experiment.parts,
+        made_of=msgspec.convert(experiment.parts, dict[str, Part]),
     )
 
 
