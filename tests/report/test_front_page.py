@@ -20,7 +20,7 @@ from tests.support.view_server import QUERY, serving
 from trt_bisect.report.notebook.front_plot import front
 from trt_bisect.report.page.headline import recovered_headline
 from trt_bisect.report.page.render import render_page
-from trt_bisect.report.recovery import ALL_HIGH, RECOVERY, FrontPoint, Move, Recovery
+from trt_bisect.report.recovery import ALL_HIGH, RECOVERY, FrontPoint, Measured, Move, Recovery, Target
 from trt_bisect.report.verdict import WITH_DOUBTS
 from trt_bisect.runs.progress_file import FINISHED, PROGRESS, RUNNING
 from trt_bisect.support.codec import decode, encode
@@ -138,7 +138,7 @@ def test_its_headline(found):
     assert said.startswith(wording.presentation.with_high(high))
     assert wording.presentation.meets_the_target("99.999%") in said
     assert f"{100 * found.cost:.2g}% of INT8's" in said
-    accuracy = replace(found, figure="accuracy", meets=False, measured={"int8": 0.5, "recipe": None, "high": 1.0})
+    accuracy = replace(found, figure="accuracy", meets=False, measured=Measured(0.5, None, 1.0))
     assert wording.presentation.misses_the_target("99.999%") in recovered_headline(accuracy)
     fine = recovered_headline(replace(found, high=(), moves=(), cost=0.0, doubts=()))
     assert fine.startswith("Full INT8 passes: it " + wording.presentation.meets_the_target("99.999%"))
@@ -150,8 +150,8 @@ def test_its_headline(found):
 def test_strange_names_stay_text_in_the_file(alone, both):
     """The elements of a page are the same whatever the layers are called."""
     for folder in (alone, both):
-        data = data_of(folder)
-        plain = {**data, "recovery": None, "headline": "", "report": {**data["report"], "model": ""}}
+        data = LiveRun(folder).state().data
+        plain = replace(data, recovery=None, headline="", report=replace(data.report, model=""))
         page = (folder / "report.html").read_text()
         assert Elements(page).names == Elements(render_page(plain)).names
 
@@ -263,12 +263,12 @@ def test_nulls_moves_strange_names_and_accuracy(tab, alone, found, tmp_path):
     odd = replace(
         found,
         figure="accuracy",
-        target={"kind": "accuracy", "least": 0.9, "reference": 0.95},
-        measured={"int8": None, "recipe": 0.92, "high": 0.95},
+        target=Target("accuracy", 0.9, 0.95),
+        measured=Measured(None, 0.92, 0.95),
         high=tuple(replace(row, back=None) for row in found.high),
         moves=(Move(strange, "minmax", 0.5, 0.25),),
         front=(
-            FrontPoint(0.0, None, float("inf"), ("all INT8",), {}),
+            FrontPoint(0.0, None, None, ("all INT8",), {}),
             FrontPoint(0.3, 0.92, 0.03, ("recipe",), {strange: "fp32", ABSENT: "fp16"}),
             FrontPoint(
                 1.0, 0.95, 0.0, (ALL_HIGH,), {row["name"]: "fp32" for row in data_of(alone)["report"]["layers"]}
@@ -298,7 +298,7 @@ def test_nulls_moves_strange_names_and_accuracy(tab, alone, found, tmp_path):
 
 def test_view_tells_the_same(alone, both):
     for folder in (alone, both):
-        assert dict(LiveRun(folder).state().data) == data_of(folder)
+        assert record_of(LiveRun(folder).state().data) == data_of(folder)
 
 
 def test_the_list_has_a_folder_without_a_run(alone, found):

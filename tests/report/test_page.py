@@ -19,12 +19,12 @@ from tests.support.pages import Elements
 from tests.support.records import record_of
 from trt_bisect import BadInput, Report
 from trt_bisect.jobs.run import run as api
-from trt_bisect.report.model import ByPlan
+from trt_bisect.report.model import ByPlan, RecipeLayers
 from trt_bisect.report.network_graph import graph_of
 from trt_bisect.report.page.data import page_data, recipe_texts
 from trt_bisect.report.page.headline import headline
 from trt_bisect.report.page.render import ASSETS, asset, json_in_html, render_page
-from trt_bisect.report.verdict import WITH_DOUBTS
+from trt_bisect.report.verdict import PASSES, UNMEASURED, WITH_DOUBTS
 
 ROOT = Path(__file__).parents[2]
 WEB = ROOT / "tools" / "web" / "page"
@@ -108,7 +108,7 @@ def test_it_is_there_before_anything_is_measured(tmp_path, lenet, monkeypatch):
     assert [layer["name"] for layer in facts["layers"]][:2] == ["conv1", "pool1"]
     asked = json.loads((tmp_path / "run" / "run.json").read_text())
     assert [row["name"] for row in asked["layers"]] == [layer["name"] for layer in facts["layers"]]
-    assert {row["outcome"] for row in asked["layers"]} == {"not tried"}
+    assert {row["outcome"] for row in asked["layers"]} == {"not tried", "follows"}
 
 
 def test_a_folder_used_for_another_network_lends_it_no_graph(folder, report, strange, tmp_path):
@@ -229,18 +229,15 @@ def test_the_headline_says_who_is_to_blame(report):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"exit_code": 0, "culprits": (), "similarity": {"int8": 0.9999, "recipe": 0.9999}}, wording.NO_LAYER_TO_BLAME),
+        ({"verdict": PASSES, "culprits": (), "similarity": ByPlan(0.9999, 0.9999)}, wording.NO_LAYER_TO_BLAME),
         ({"culprits": ("a", "b")}, wording.to_blame("a", "b")),
         ({"culprits": ()}, wording.NO_SINGLE_LAYER_TO_BLAME),
-        ({"recipe": {"high": ["a"], "added": [], "meets": False}}, wording.NO_PLAN_MEETS),
-        ({"similarity": {"int8": None, "recipe": None}}, wording.NO_FIGURE),
-        ({"exit_code": 3}, wording.NOTHING_MEASURED),
+        ({"recipe": RecipeLayers(("a",))}, wording.NO_PLAN_MEETS),
+        ({"similarity": ByPlan(None, None)}, wording.NO_FIGURE),
+        ({"verdict": UNMEASURED}, wording.NOTHING_MEASURED),
         ({"metric": "mse", "threshold": 0.5}, "misses 0.5;"),
         ({"threshold": 0.995}, "misses 99.5%;"),
-        (
-            {"culprits": (), "recipe": {"high": [], "added": [], "meets": True}},
-            WITH_DOUBTS,
-        ),
+        ({"verdict": WITH_DOUBTS, "culprits": (), "recipe": RecipeLayers(meets=True)}, WITH_DOUBTS),
     ],
 )
 def test_headlines(report, change, words):

@@ -18,13 +18,14 @@ from trt_bisect.report.network_graph import Graph
 from trt_bisect.report.older import report_of
 from trt_bisect.report.page.data import page_data
 from trt_bisect.report.page.render import render_page
+from trt_bisect.report.verdict import UNMEASURED
 from trt_bisect.support.codec import read
 from trt_bisect.view.snapshot import _unread
 
 
 def test_figures_that_are_not_finite(tab, strange_run, report, tmp_path):
     folder = pages.copied(strange_run, tmp_path)
-    nothing = replace(report, similarity={"int8": None, "recipe": None}, exit_code=3, culprits=())
+    nothing = replace(report, similarity=ByPlan(None, None), verdict=UNMEASURED, culprits=())
     layers = tuple(
         replace(row, similarity=None, drop=None, sqnr=None, outcome="not finite", message="NaN", culprit=False)
         for row in report.layers
@@ -47,7 +48,7 @@ def test_parts_may_be_missing(tab, strange_run, report, tmp_path, missing):
     with tab.shown(page_file, ready="plots") as page:
         idle(page)
         assert page.locator("#graph-box").is_hidden()
-        assert page.locator("#best").is_visible() == (missing == "layers")
+        assert page.locator("#best").is_hidden()
         assert page.locator("#best-plot").is_hidden()
 
 
@@ -126,9 +127,7 @@ def test_a_live_page_follows_the_run(web, strange_run, report):
         order = names_in_table(page)
         drawn = page.locator("#graph .node").count()
         state["data"] = page_data(report, graph)
-        page.wait_for_function(
-            "text => document.querySelector('h1').textContent === text", arg=state["data"]["headline"]
-        )
+        page.wait_for_function("text => document.querySelector('h1').textContent === text", arg=state["data"].headline)
         page.locator("#live.finished").wait_for()
         assert selected(page)["panel"] == name
         assert names_in_table(page) == order

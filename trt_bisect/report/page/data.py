@@ -36,7 +36,6 @@ class PageData:
         recipe: the value of ``recipe_texts``.
         command: the command line of the run.
         commands: by file of the recipe, the command that uses it.
-        exit_code: the exit code of the run.
     """
 
     report: Report
@@ -50,7 +49,6 @@ class PageData:
     recipe: Mapping[str, Any]
     command: str
     commands: Mapping[str, str]
-    exit_code: int
 
 
 def page_data(
@@ -81,7 +79,6 @@ def page_data(
         recipe=recipe or {},
         command=report.command,
         commands=_commands(recipe or {}, folder, report.low),
-        exit_code=report.exit_code,
     )
 
 
