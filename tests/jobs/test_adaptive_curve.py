@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from functools import partial
 from types import SimpleNamespace
 
@@ -12,9 +11,11 @@ import pytest
 import trt_bisect
 from tests.support import networks, wording
 from tests.support.progress_doubles import Said
+from tests.support.records import kinds
 from trt_bisect.jobs.options.measuring import RunOptions
 from trt_bisect.report.model import NOT_TRIED
 from trt_bisect.runs.journal import JOURNAL
+from trt_bisect.support.notes import ADAPTIVE_CURVE
 
 DEEP = {
     "chain": (partial(networks.chain, depth=32), [("conv9", "conv10"), ("conv23", "conv24")]),
@@ -61,19 +62,15 @@ def test_a_boundary_that_was_not_measured_has_no_figure_and_the_note_counts_them
     left_out = [row for row in boundaries if row.outcome == NOT_TRIED]
     assert left_out
     assert all((row.similarity, row.drop, row.sqnr, row.ran) == (None, None, None, "") for row in left_out)
-    note = next(note for note in adaptive.notes if "adaptive" in note)
+    (note,) = (note.text for note in adaptive.notes if note.kind == ADAPTIVE_CURVE)
     assert f"{len(boundaries) - len(left_out)} of {len(boundaries)} boundaries" in note
-    assert not any("adaptive" in note for note in full.notes)
+    assert ADAPTIVE_CURVE not in kinds(full.notes)
 
 
 def test_what_was_measured_is_the_figure_of_the_full_curve(both):
     for own, other in zip(both.adaptive.layers, both.full.layers, strict=True):
         if own.quantizable and own.similarity is not None and not own.suspect:
             assert own.similarity == pytest.approx(other.similarity, rel=1e-5)
-
-
-def test_the_run_says_which_curve_it_measures(both):
-    assert json.loads((both.folder / "run.json").read_text())["curve"] == "adaptive"
 
 
 def test_an_interrupted_run_goes_on_and_ends_with_the_same_report(deep, both, tmp_path):

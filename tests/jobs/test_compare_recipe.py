@@ -28,7 +28,7 @@ def recipe(request, tmp_path_factory):
     report = trt_bisect.run(
         path, samples, samples, threshold=0.98, output=place / "run", **options, **SCALES[request.param]
     )
-    assert report.files is not None
+    assert report.attached.files is not None
     return path, samples["x"], place / "run"
 
 

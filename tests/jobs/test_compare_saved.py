@@ -11,7 +11,6 @@ from polygraphy.comparator import IterationResult, RunResults
 import trt_bisect
 from tests.support import networks
 from tests.support.compared import tensors_of
-from tests.support.records import texts
 from trt_bisect.data.saved_tensors import match_names
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.precision import int8_set
@@ -42,7 +41,7 @@ def check_dumps(found, dumps):
     difference = np.concatenate([i["a"].astype(np.float64) - f["a"] for f, i in zip(fp32, int8, strict=True)])
     assert rows["a"].figures.mse == pytest.approx(np.mean(difference**2))
     assert rows["/b/Out:0"].int8.max == max(run["b_out"].max() for run in int8)
-    assert texts(found.notes) == ("in the FP32 run only (1): 'c'",)
+    assert found.notes == ("in the FP32 run only (1): 'c'",)
 
 
 def test_two_runs_saved_by_polygraphy(command, dumps, tmp_path):

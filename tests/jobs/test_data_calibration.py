@@ -10,6 +10,7 @@ import pytest
 
 import trt_bisect
 from tests.support import networks, wording
+from tests.support.records import texts
 from trt_bisect.calibration.calibrator import Calibrator
 from trt_bisect.calibration.candidates import CANDIDATES
 from trt_bisect.calibration.collect import Magnitudes
@@ -193,7 +194,7 @@ def test_what_is_held_out_is_neither_calibrated_with_nor_judged(network, again):
             many()["x"][n].tobytes() for n in HELD_OUT
         ]
         assert experiment.about["searched"] == 20
-        assert any("5 of 25 samples" in note for note in preparation.notes)
+        assert any("5 of 25 samples" in note for note in texts(preparation.notes))
         (place,) = experiment.about["places"]
         assert np.array_equal(experiment.feeds[0]["x"][0], many()["x"][place])  # numbered as the user's data
 

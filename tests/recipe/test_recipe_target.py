@@ -216,7 +216,7 @@ def test_a_run_tells_the_shapes_of_all_its_data(tmp_path, monkeypatch):
     assert (least, most) == ((1, 8, 10), (1, 8, 30))
     assert usual in {(1, 8, width) for width in (10, 20, 30)}
     page = page_data(report, recipe=recipe_texts(tmp_path / "my run/recipe"), folder="my run")
-    assert page["commands"] == {"network.qdq.onnx": report.next.command}
+    assert page.commands == {"network.qdq.onnx": report.next.command}
     assert report.next.command.replace("my run/recipe/", "").replace("'", "") in (
         tmp_path / "my run/recipe/README.md"
     ).read_text().replace("'", "")

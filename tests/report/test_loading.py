@@ -9,6 +9,7 @@ import pytest
 
 import trt_bisect
 from tests.support import networks
+from tests.support.records import record_of
 from trt_bisect.errors import BadInput
 from trt_bisect.report.page.tables.pages import RESULTS
 from trt_bisect.support.plain_json import plain
@@ -54,7 +55,7 @@ def test_the_loaded_can_be_used(saved):
 
 def test_a_report_and_a_recovery_are_loaded_likewise(finished):
     report = trt_bisect.Report.load(finished)
-    assert report.to_json() == json.loads((finished / "report.json").read_text())
+    assert record_of(report) == json.loads((finished / "report.json").read_text())
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"schema": 9}', '{"schema": 1, "model": 3, "ops": 4}'])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.server
-import json
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,7 +18,7 @@ from trt_bisect.report.older import report_of
 from trt_bisect.report.page.data import page_data
 from trt_bisect.report.page.render import render_page
 from trt_bisect.report.verdict import UNMEASURED
-from trt_bisect.support.codec import read
+from trt_bisect.support.codec import encode, read
 from trt_bisect.view.snapshot import _unread
 
 
@@ -80,7 +79,7 @@ class LiveServer(http.server.BaseHTTPRequestHandler):
             return self.answer(200, render_page(self.state["data"], "data.json"), "text/html")
         if path != "/data.json":
             return self.answer(204, "", "text/plain")
-        text = json.dumps(self.state["data"])
+        text = encode(self.state["data"]).decode()
         tag = f'"{hash(text)}"'
         if self.headers.get("If-None-Match") == tag:
             return self.answer(304, "", "text/plain")

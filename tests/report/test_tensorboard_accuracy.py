@@ -39,10 +39,10 @@ def labelled(lenet, tmp_path_factory):
 def test_where_labels_were_given_the_names_hold_the_accuracy(labelled):
     report, logs, _ = labelled
     runs = read(logs)
-    names = [f"{name}_acc_{report.accuracy[plan]:#.6g}" for name, plan in (("baseline", "fp32"), ("tune_1", "int8"))]
+    names = [f"baseline_acc_{report.accuracy.fp32:#.6g}", f"tune_1_acc_{report.accuracy.int8:#.6g}"]
     assert set(names) <= set(runs)
     recipe = next(name for name, run in runs.items() if name.startswith("tune") and "the recipe" in text(run, "plan"))
-    assert recipe.endswith(f"_acc_{report.accuracy['recipe']:#.6g}")
+    assert recipe.endswith(f"_acc_{report.accuracy.recipe:#.6g}")
     assert report.accuracy.int8 < 0.5 < report.accuracy.recipe, "the names differ"
     tune = runs[names[1]]
     assert tune.Scalars("accuracy")[0].value == np.float32(report.accuracy.int8)
@@ -77,5 +77,5 @@ def test_a_similarity_is_never_called_an_accuracy(lenet, tmp_path):
         engine="onnxruntime", calibrator="entropy", explain="none", tensorboard=tmp_path, holdout=0,
     )  # fmt: skip
     names = set(read(tmp_path))
-    assert {"baseline", "curve", "plans", f"tune_1_sqnr_{report.similarity['int8']:#.6g}"} <= names
+    assert {"baseline", "curve", "plans", f"tune_1_sqnr_{report.similarity.int8:#.6g}"} <= names
     assert not [name for name in names if "_acc_" in name]

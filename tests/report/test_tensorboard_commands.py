@@ -15,13 +15,13 @@ import onnxruntime as ort
 import pytest
 from onnx import helper
 from tensorboard.summary.writer.record_writer import RecordWriter
-from trt_bisect.jobs.run.find_culprits import verdict
 
 import trt_bisect
 from tests.support import networks, wording
 from tests.support.compared import Alive
 from tests.support.event_files import assert_is_histogram_of, read, run_named, text
 from trt_bisect.jobs.run import run as api
+from trt_bisect.jobs.run.build_report import build_report
 
 
 def test_compare_writes_both_runs(tmp_path):
@@ -115,12 +115,12 @@ def test_a_second_writing_replaces_the_first_and_leaves_other_files(lenet, tmp_p
 
 
 def test_a_failed_layer_leaves_a_gap_and_an_engine_is_told_of(lenet, tmp_path, monkeypatch):
-    def on_an_engine(answering, *rest):
-        report, measured, answer = verdict(answering, *rest)
+    def on_an_engine(*given, **named):
+        report = build_report(*given, **named)
         rows = (replace(row, similarity=None, drop=np.inf) if row.index == 3 else row for row in report.layers)
-        return replace(report, layers=tuple(rows), arithmetic="measured", engine="tensorrt"), measured, answer
+        return replace(report, layers=tuple(rows), arithmetic="measured", engine="tensorrt")
 
-    monkeypatch.setattr(api, "verdict", on_an_engine)
+    monkeypatch.setattr(api, "build_report", on_an_engine)
     trt_bisect.run(
         lenet / "lenet.onnx", lenet / "calibration.npz", engine="onnxruntime", metric="sqnr", tensorboard=tmp_path
     )

@@ -111,7 +111,7 @@ def asked_report(preparation: Preparation, experiment: Experiment, command: str)
         low=str(network.low.precision),
         budget=rule.budget,
         layers=tuple(
-            _blank_row(layer, str(layer.fixed or (high if layer.quantizable else base))) for layer in network.layers
+            blank_row(layer, str(layer.fixed or (high if layer.quantizable else base))) for layer in network.layers
         ),
         ranges=RangesFacts(experiment.ranges.origin, len(experiment.ranges.scales), dict(experiment.ranges.unusable)),
         inputs=experiment.about,
@@ -124,7 +124,7 @@ def asked_report(preparation: Preparation, experiment: Experiment, command: str)
     )
 
 
-def _blank_row(layer: Layer, precision: str) -> LayerRow:
+def blank_row(layer: Layer, precision: str) -> LayerRow:
     """Returns the row of a layer that is not tried yet."""
     return LayerRow(
         index=layer.index,
@@ -194,7 +194,7 @@ def report_so_far(asked: Report, experiment: Experiment, curve: str, question: Q
     build, infer = _engine_seconds(trials.values())
     return replace(
         asked,
-        layers=_layer_rows(asked.layers, found, Curve(findings, nothing, measured_in), rule, reasons),
+        layers=layer_rows(asked.layers, found, Curve(findings, nothing, measured_in), rule, reasons),
         similarity=ByPlan(rule.similarity(full), None),
         by_input=ByPlan(rule.by_input(full), None),
         outputs=ByPlan(_figures(full), {}),
@@ -239,7 +239,7 @@ def build_report(
     network = experiment.network
     found = RunTrials({**first.store.trials, **of_curve.store.trials}, curve.measured_in, experiment.whole.canonical)
     reasons = {k: reason_for(answer, k, gains.get(k)) for k in curve.findings.suspects if k not in answer.members}
-    rows = _layer_rows(asked.layers, found, curve, rule, reasons)
+    rows = layer_rows(asked.layers, found, curve, rule, reasons)
     rows = _answered_rows(rows, answer, gains, experiment)
     names, plans = [layer.name for layer in network.layers], counts(all_trials(first, of_curve, experiment))
     report = replace(
@@ -334,7 +334,7 @@ class _Judged:
         return self.trial
 
 
-def _layer_rows(
+def layer_rows(
     blank: Sequence[LayerRow], found: RunTrials, curve: Curve, rule: Rule, reasons: Mapping[int, str]
 ) -> tuple[LayerRow, ...]:
     """Returns the rows with what the curve measured, in execution order; ``reasons`` are those of the suspects."""
@@ -446,13 +446,13 @@ def _notes(answer: Answer, curve: Curve, found: RunTrials) -> list[Note]:
     return [
         *outputs,
         *memory_notes(found.trials.values()),
-        *_overruled(curve, network, rule),
+        *overruled(curve, network, rule),
         *obedience_notes(network, found.trials.values(), deciding),
         *dla_notes(network, answer.full),
     ]
 
 
-def _overruled(curve: Curve, network: Network, rule: Rule) -> list[Note]:
+def overruled(curve: Curve, network: Network, rule: Rule) -> list[Note]:
     """Notes on findings of pieces that whole engines, which decide, contradict."""
     pieces, wholes = curve.in_pieces, curve.findings
     if pieces is None:

@@ -200,10 +200,14 @@ class _Run:
                 report = _unexplained(report, TIME_LIMIT)
             except KeyboardInterrupt as stop:
                 raise StoppedRun(self._saved(_unexplained(report, INTERRUPTED), answer)) from stop
+            except Exception:
+                self._saved(report, answer)
+                raise
+            report = self._saved(report, answer)
             if self.board is not None:
                 with lifted(shown):
                     self._write_logs(self.board, found, answer, first, report)
-            return self._saved(report, answer)
+            return report
 
     def _announce(self, experiment: Experiment) -> Report:
         """Writes the graph and the question, which ``view`` shows; returns the report with nothing measured."""
