@@ -13,7 +13,6 @@ import onnxruntime
 import pytest
 from rich.console import Console
 
-from tests.support import wording
 from tests.support.networks import chain, save
 from trt_bisect.builder import engines, gpu
 from trt_bisect.builder.base import BuildOptions
@@ -83,9 +82,8 @@ def test_an_engine_asked_for_by_name_is_taken_or_refused_with_the_reason(machine
     machine({"tensorrt_rtx_bindings": "1.7.1"})
     assert choose_engine("tensorrt-rtx") == "tensorrt-rtx"
     assert choose_engine("onnxruntime") == "onnxruntime"
-    with pytest.raises(EngineUnavailable, match=f"tensorrt {wording.engines.NOT_INSTALLED}") as refused:
+    with pytest.raises(EngineUnavailable, match=r"pip install 'tensorrt>=8\.6'"):
         choose_engine("tensorrt")
-    assert "pip install 'tensorrt>=8.6'" in refused.value.problem
     machine({"tensorrt": "8.6.1"}, answers=False)
     with pytest.raises(EngineUnavailable, match="cuInit returned 100"):
         choose_engine("tensorrt")
@@ -158,10 +156,10 @@ def test_the_version_decides_the_typing_and_the_user_may_override(version, asked
 @pytest.mark.parametrize(
     ("engine", "version", "asked", "message"),
     [
-        ("tensorrt", "11.0.0", "weak", wording.engines.no_typing("11.0.0", "weak")),
-        ("tensorrt", "8.6.1", "strong", wording.engines.no_typing("8.6.1", "strong")),
-        ("tensorrt-rtx", "1.7.1", "weak", wording.engines.no_typing("tensorrt-rtx 1.7.1", "weak")),
-        ("onnxruntime", "1.20.0", "weak", wording.engines.no_typing("onnxruntime 1.20.0", "weak")),
+        ("tensorrt", "11.0.0", "weak", "11.0.0 has no weak"),
+        ("tensorrt", "8.6.1", "strong", "8.6.1 has no strong"),
+        ("tensorrt-rtx", "1.7.1", "weak", "tensorrt-rtx 1.7.1 has no weak"),
+        ("onnxruntime", "1.20.0", "weak", "onnxruntime 1.20.0 has no weak"),
         ("tensorrt", "8.6.1", "loose", "no typing 'loose'"),
     ],
 )
@@ -173,7 +171,7 @@ def test_a_typing_that_is_not_there_is_refused(engine, version, asked, message):
 def test_the_engine_itself_is_asked_for_its_version(machine):
     machine({"tensorrt": "11.2.0"})
     assert choose_typing("tensorrt") == "strong"
-    with pytest.raises(BadInput, match=wording.engines.no_typing("11.2.0", "weak")):
+    with pytest.raises(BadInput, match=r"11\.2\.0 has no weak"):
         choose_typing("tensorrt", "weak")
     assert choose_typing("onnxruntime", "auto") == "strong"
     with pytest.raises(EngineUnavailable, match="not installed"):
@@ -201,7 +199,7 @@ def test_a_library_that_does_not_load_is_not_called_missing(monkeypatch):
     monkeypatch.setattr(importlib, "import_module", refuse)
     with pytest.raises(EngineUnavailable, match="libcudart") as refused:
         import_tensorrt("tensorrt")
-    assert wording.engines.NOT_INSTALLED not in str(refused.value)
+    assert "is not installed" not in str(refused.value)
 
 
 class FakeDriver:
@@ -238,7 +236,7 @@ def test_the_driver_names_the_gpu(monkeypatch):
     ("driver", "message"),
     [
         (FakeDriver("cuInit", 100), r"cuInit returned 100 \(CUDA_ERROR_NO_DEVICE\)"),
-        (FakeDriver(count=0), wording.engines.NO_GPU),
+        (FakeDriver(count=0), "cuDeviceGetCount"),
     ],
 )
 def test_the_driver_says_why_there_is_no_gpu(monkeypatch, driver, message):
@@ -268,7 +266,7 @@ def test_tensorrt_that_is_not_there_is_refused_when_its_builder_is_made(machine,
     network = load_network(save(chain(2), tmp_path))
     scales = {name: np.float32(0.1) for name in network.activations}
     for typing in ("weak", "strong"):
-        with pytest.raises(EngineUnavailable, match=f"tensorrt {wording.engines.NOT_INSTALLED}"):
+        with pytest.raises(EngineUnavailable, match=r"pip install 'tensorrt>=8\.6'"):
             make_builder("tensorrt", typing, network, scales, BuildOptions(), {"x": ((1, 3, 16, 16),) * 3})
 
 

@@ -12,7 +12,6 @@ from types import ModuleType, SimpleNamespace
 import numpy as np
 import pytest
 
-from tests.support import wording
 from trt_bisect.builder import cuda_memory
 from trt_bisect.builder.cuda_memory import Buffer, Device
 from trt_bisect.builder.gpu import Gpu
@@ -365,14 +364,14 @@ def test_a_slow_network_is_timed_less_often(make_engine):
 @pytest.mark.parametrize(
     ("behaviour", "message"),
     [
-        ("not loaded", wording.CANNOT_BE_LOADED),
-        ("no context", wording.engines.NO_MEMORY_TO_RUN_IN),
-        ("odd type", f"FP4, {wording.engines.NOT_IN_NUMPY}"),
-        ("shape refused", rf"{wording.engines.SHAPE_REFUSED} \[2, 3\] of 'x'"),
+        ("not loaded", "cannot be loaded"),
+        ("no context", "cannot be given memory"),
+        ("odd type", "FP4"),
+        ("shape refused", r"\[2, 3\] of 'x'"),
         ("shapes fail", NO_SUCH_SHAPE),
-        ("shapes missing", f"{wording.engines.SHAPES_MISSING} ids"),
-        ("shape untold", f"{wording.engines.SHAPE_UNTOLD} y"),
-        ("not run", wording.engines.DID_NOT_RUN),
+        ("shapes missing", r"shapes of ids\."),
+        ("shape untold", r"no shape of y\."),
+        ("not run", "did not run"),
         ("CUDA error", ILLEGAL_ACCESS),
     ],
 )
@@ -380,7 +379,7 @@ def test_what_fails_on_the_gpu_is_a_failed_inference(make_engine, behaviour, mes
     with make_engine(behaviour) as engine:
         with pytest.raises(TrialFailed, match=message) as failure:
             engine.infer(feeds(2))
-        assert failure.value.outcome == (wording.OUT_OF_MEMORY if behaviour == "no context" else "inference failed")
+        assert failure.value.outcome == ("out of memory" if behaviour == "no context" else "inference failed")
         assert make_engine.cuda.depth == 0
 
 

@@ -7,7 +7,6 @@ import onnx
 import pytest
 from onnx import helper
 
-from tests.support import wording
 from tests.support.networks import Sketch, save
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.engines import make_builder
@@ -164,7 +163,7 @@ def test_options_are_taken(network, tmp_path):
 def test_tensorrt_says_why_a_scale_is_refused(network):
     builder = TensorRTStrongBuilder(network, scales_of(network, np.nan), BuildOptions(), SHAPES, engine=RTX)
     assert len(builder.reference().serialized.data) > 10_000
-    with pytest.raises(TrialFailed, match=wording.engines.SCALES_REFUSED) as failure:
+    with pytest.raises(TrialFailed, match="Scale coefficients must all be positive") as failure:
         builder.build(prefix(len(LAYERS), 0))
     assert failure.value.outcome == "build failed"
 
@@ -177,7 +176,7 @@ def test_tensorrt_names_the_node_that_it_does_not_know(network, tmp_path):
     onnx.save(model, str(path))
     odd = load_network(path)
     builder = TensorRTStrongBuilder(odd, scales_of(network), BuildOptions(), SHAPES, engine=RTX)
-    with pytest.raises(TrialFailed, match=f"(?s)relu1.*QuickGelu.*{wording.engines.NO_PLUGIN}") as failure:
+    with pytest.raises(TrialFailed, match=r"(?s)relu1.*QuickGelu.*Plugin not found") as failure:
         builder.reference()
     assert failure.value.outcome == "build failed"
 
@@ -228,19 +227,16 @@ def test_without_a_gpu_an_inference_says_so(builder):
         pass
     else:
         pytest.skip("there is a GPU")
-    with (
-        builder.build(prefix(len(LAYERS), 0)) as engine,
-        pytest.raises(EngineUnavailable, match=wording.engines.NO_GPU_ANSWERS),
-    ):
+    with builder.build(prefix(len(LAYERS), 0)) as engine, pytest.raises(EngineUnavailable, match="NVIDIA GPU"):
         engine.infer({"x": np.zeros((1, 3, 8, 8), np.float32)})
 
 
 def test_a_dynamic_input_needs_shapes_that_fit(network):
     with pytest.raises(BadInput, match=r"'x' .* is dynamic"):
         TensorRTStrongBuilder(network, scales_of(network), BuildOptions(), {}, engine=RTX)
-    with pytest.raises(BadInput, match=f"1x4x8x8 {wording.DOES_NOT_FIT}"):
+    with pytest.raises(BadInput, match="1x4x8x8"):
         dynamic_shapes(network, {"x": ((1, 4, 8, 8),) * 3})
-    with pytest.raises(BadInput, match=f"3x8x8 {wording.DOES_NOT_FIT}"):
+    with pytest.raises(BadInput, match=r"\b3x8x8"):
         dynamic_shapes(network, {"x": ((3, 8, 8),) * 3})
     assert dynamic_shapes(network, {**SHAPES, "unknown": ((1,),) * 3}) == SHAPES
 

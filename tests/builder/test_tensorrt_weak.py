@@ -9,7 +9,6 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.support import wording
 from tests.support.fake_tensorrt import FLOAT, DataType, FakeLayer, make_network, parsed
 from trt_bisect.builder import tensorrt_strong, tensorrt_weak
 from trt_bisect.builder.base import BuildOptions
@@ -263,13 +262,13 @@ def test_a_tactic_source_that_this_version_has_not_is_named(weak):
 
 def test_a_failed_build_is_an_outcome(weak):
     builder, _ = weak(rt=FakeTensorRT(fails=True))
-    with pytest.raises(TrialFailed, match=wording.engines.NO_REASON) as failure:
+    with pytest.raises(TrialFailed, match="gave no reason") as failure:
         builder.build(prefix(8, 0))
     assert failure.value.outcome == "build failed"
 
 
 def test_tensorrt_11_has_no_weak_typing(weak):
-    with pytest.raises(EngineUnavailable, match=wording.engines.no_typing("11.0.0", "weak")):
+    with pytest.raises(EngineUnavailable, match=r"11\.0\.0 has no weak"):
         weak(rt=FakeTensorRT("11.0.0"))
 
 
@@ -277,7 +276,7 @@ def test_tensorrt_8_has_no_strong_typing(network, monkeypatch):
     rt = FakeTensorRT("8.6.0")
     monkeypatch.setattr(tensorrt_strong, "start_tensorrt", lambda engine, _: TensorRT(engine, rt.module, rt.logger, rt))
     scales = {name: np.float32(0.1) for name in network.activations}
-    with pytest.raises(EngineUnavailable, match=wording.engines.no_typing("8.6.0", "strong")):
+    with pytest.raises(EngineUnavailable, match=r"8\.6\.0 has no strong"):
         TensorRTStrongBuilder(network, scales, BuildOptions(), SHAPES)
 
 

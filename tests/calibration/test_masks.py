@@ -11,7 +11,7 @@ import pytest
 from onnx import helper
 
 import trt_bisect
-from tests.support import networks, wording
+from tests.support import networks
 from tests.support.editions import edition
 from tests.support.records import texts
 from trt_bisect.model.quantizer import symmetric
@@ -53,9 +53,9 @@ def test_a_masks_range_is_said_once_with_its_value_and_without_pythons_warnings(
         code, out, err = command(name, path, "--calibration", data, "--calibrator", calibrator)
     assert code in (0, 1), err
     said = " ".join(f"{out} {err}".split())
-    assert said.count(wording.inputs.NO_USABLE_RANGE) == 1
-    assert f"{HEADS} layers ('masked0', 'masked1', 'masked2' and 3 more) {wording.inputs.KEPT_HIGH}" in said
-    assert f"reaches {-LEAST:.3g}, {wording.inputs.AS_A_MASK_DOES}" in said
+    assert said.count("no usable range") == 1
+    assert f"{HEADS} layers ('masked0', 'masked1', 'masked2' and 3 more) are kept in high precision" in said
+    assert f"reaches {-LEAST:.3g}, as a mask does" in said
     assert "reaches inf" not in said
 
 
@@ -65,8 +65,8 @@ def test_calibrate_counts_the_tensors_without_a_range(command, masked, tmp_path)
         warnings.simplefilter("error")
         code, _, err = command("calibrate", path, "--calibration", data, "--output", tmp_path / "c.cache")
     assert code == 0, err
-    assert err.count(wording.inputs.NO_USABLE_RANGE) == 1
-    assert f"{1 + HEADS} tensors have {wording.inputs.NO_USABLE_RANGE}" in err
+    assert err.count("no usable range") == 1
+    assert f"{1 + HEADS} tensors have no usable range" in err
 
 
 def test_a_run_that_keeps_a_masks_scale_is_explained_without_pythons_warnings(masked):

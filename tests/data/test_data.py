@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support import wording
 from trt_bisect import BadInput, open_dataset
 from trt_bisect.data.datasets import profile_shapes, profile_sizes
 from trt_bisect.data.feeds import TensorSpec
@@ -35,7 +34,7 @@ def test_a_network_of_batch_two_takes_two_rows_at_a_time():
     spec = TensorSpec("x", np.dtype(np.float32), (2, 3))
     found = list(open_dataset({"x": np.arange(12, dtype=np.float32).reshape(4, 3)}, (spec,)))
     assert [f["x"][0, 0] for f in found] == [0.0, 6.0]
-    with pytest.raises(BadInput, match=wording.inputs.SEVERAL_AT_A_TIME):
+    with pytest.raises(BadInput, match=r"'x'.*\b2\b"):
         list(open_dataset({"x": np.zeros((3, 3), np.float32)}, (spec,)))
 
 

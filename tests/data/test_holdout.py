@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.support import wording
 from trt_bisect import BadInput
 from trt_bisect.data.datasets import open_dataset
 from trt_bisect.data.feeds import TensorSpec
@@ -64,7 +63,7 @@ def test_a_function_whose_samples_must_be_counted_is_split_as_an_array_is():
 def test_a_sample_is_named_by_its_place_in_the_users_data():
     bad = np.zeros((30, 1, 1), np.float32)
     bad[5] = np.nan
-    with pytest.raises(BadInput, match=f"sample 5 {wording.inputs.OF_THE_ARRAYS_GIVEN}"):
+    with pytest.raises(BadInput, match=r"sample 5\b"):
         split(open_dataset({"x": bad}, SPECS), 0.2)
 
 
@@ -95,7 +94,7 @@ def test_validation_data_holds_nothing_out_and_must_be_other_data():
     assert held.kept.length == 40
     assert held.unseen.length == 25
     assert held.notes() == []
-    with pytest.raises(BadInput, match=wording.inputs.USED_FOR_CALIBRATION):
+    with pytest.raises(BadInput, match="used for calibration"):
         hold_out(numbered(40), 0.2, numbered(40))
-    with pytest.raises(BadInput, match=wording.inputs.USED_FOR_CALIBRATION):
+    with pytest.raises(BadInput, match="used for calibration"):
         held.without_unseen(numbered(25))

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.support import wording
 from trt_bisect import BadInput, open_dataset
 from trt_bisect.data.feeds import TensorSpec
 from trt_bisect.data.preprocessing import Preprocessing, preprocessing
@@ -168,14 +167,14 @@ def test_one_picture_is_one_sample(folder, pixels):
         ({"scale": 1 / 255}, NCHW, "--scale 255"),
         ({"std": 0}, NCHW, "--std"),
         ({"mean": "a,b"}, NCHW, "0.485,0.456,0.406"),
-        ({"mean": (1, 2)}, NCHW, wording.inputs.ONE_FOR_EACH_CHANNEL),
-        ({"resize": "7x7"}, NCHW, wording.DOES_NOT_FIT),
+        ({"mean": (1, 2)}, NCHW, "--mean"),
+        ({"resize": "7x7"}, NCHW, "7x7"),
         ({"resize": "big"}, NCHW, "480x640"),
         ({"colors": "gray"}, NCHW, "3 channels"),
         ({"colors": "cmyk"}, NCHW, "rgb, bgr, gray"),
         ({}, (TensorSpec("x", F32, (1, 5)),), "no pictures"),
         ({}, (*NCHW, TensorSpec("y", F32, (1, 5))), "module:function"),
-        ({"mean": 1}, (TensorSpec("x", np.dtype(np.uint8), (1, 3, 4, 6)),), wording.inputs.PIXELS_AS_THEY_ARE),
+        ({"mean": 1}, (TensorSpec("x", np.dtype(np.uint8), (1, 3, 4, 6)),), "Leave out --mean"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_done(folder, asked, specs, words):
@@ -201,5 +200,5 @@ def test_a_damaged_picture_is_named(folder):
 
 def test_sixteen_bits_are_not_cut_off_silently(tmp_path):
     Image.fromarray(np.full((4, 6), 40_000, np.uint16)).save(tmp_path / "deep.png")
-    with pytest.raises(BadInput, match=wording.inputs.MORE_THAN_8_BITS):
+    with pytest.raises(BadInput, match="'I;16'"):
         fed(tmp_path, NCHW)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import platform
+import re
 import subprocess
 from functools import partial
 
@@ -14,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import trt_bisect
-from tests.support import fake_builders, networks, wording
+from tests.support import fake_builders, networks
 from tests.support.editions import edition
 from tests.support.records import record_of
 from tests.support.waiting import is_running, wait_until
@@ -187,7 +188,7 @@ def test_where_no_place_can_be_used_it_says_so(gpus):
         pool = cluster.pool(made, None)
         for k in range(4):
             pool.begin(int8_set(4, {k}))
-        with pytest.raises(EngineUnavailable, match=wording.engines.STARTS_NOWHERE):
+        with pytest.raises(EngineUnavailable, match="no worker process"):
             pool.ended()
         pool.abandon()
 
@@ -309,7 +310,7 @@ def test_a_process_that_shares_a_machine_takes_no_more_than_its_processors(monke
     "address", ["local:0", "local:x", "nowhere", "http://a:1", "ray://", "ray://a", "a:1:2", ":1", " "]
 )
 def test_an_address_that_is_none(address):
-    with pytest.raises(BadInput, match=wording.NO_CLUSTER):
+    with pytest.raises(BadInput, match=re.escape(f"'{address}'")):
         ClusterSettings(address)
 
 

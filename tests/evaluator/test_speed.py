@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import trt_bisect
-from tests.support import networks, wording
+from tests.support import networks
 from tests.support.records import record_of, report_from
 from trt_bisect.builder.base import DEFAULT_TIMEOUT, MEASURED
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
@@ -90,7 +90,7 @@ def test_each_plan_is_timed(run, tmp_path):
     assert latency_lines(report) == [
         "Latency, mean: fp32 36.000 ms (p99 36.000), fp16 18.000 ms (p99 18.000), int8 18.000 ms (p99 18.000), "
         "recipe 21.000 ms (p99 21.000)",
-        wording.presentation.fused("ip2", "1.0000 ms", "4.0000 ms"),
+        "'ip2' and what is fused with it: 1.0000 ms in INT8, 4.0000 ms in the recipe",
     ]
     record = json.loads((tmp_path / "run/report.json").read_text())
     assert record["latency"]["recipe"]["layers"][-1] == {"name": "copy", "layers": [], "milliseconds": 0.5}

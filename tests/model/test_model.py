@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from tests.support import networks, wording
+from tests.support import networks
 from tests.support.networks import Sketch
 from tests.support.quantized import plain_run, quantized_by_onnxruntime, reference, same_as_the_file
 from trt_bisect import BadInput, Precision, load_network, prefix
@@ -209,7 +209,7 @@ def test_dynamic_axes_can_be_fixed(tmp_path):
     path = networks.save(networks.chain(depth=2), tmp_path)
     assert load_network(path).inputs[0].shape == (None, 3, 16, 16)
     assert load_network(path, {"x": (4, 3, 16, 16)}).layers[0].shape == (4, 8, 16, 16)
-    with pytest.raises(BadInput, match=wording.DOES_NOT_FIT):
+    with pytest.raises(BadInput, match=r"4x3x20x16 .* input 'x'"):
         load_network(path, {"x": (4, 3, 20, 16)})
     with pytest.raises(BadInput, match="no input 'z'"):
         load_network(path, {"z": (1,)})

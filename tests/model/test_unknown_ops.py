@@ -15,7 +15,6 @@ import pytest
 from onnx import TensorProto, helper
 
 import trt_bisect
-from tests.support import wording
 from tests.support.networks import Sketch
 from tests.support.records import texts
 from trt_bisect.builder.base import BuildOptions
@@ -107,7 +106,7 @@ def test_a_pass_of_a_part_is_no_pass_of_the_network(tmp_path):
     for word in ("before", "'wobble'", "3 of 6 nodes"):
         assert word in report.summary.splitlines()[0]
     assert report.exit_code == 1
-    assert wording.NO_LAYER_TO_BLAME not in headline(report)
+
     accepted = trt_bisect.run(path, data, **command, accept=True)
     assert (report.verdict, accepted.verdict, accepted.exit_code) == (WITH_DOUBTS, PASSES, 0)
     assert accepted.summary.splitlines()[0] == report.summary.splitlines()[0]
@@ -133,7 +132,7 @@ def test_a_network_of_nothing_else_is_refused(tmp_path):
     path = tmp_path / "only.onnx"
     onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
     for part in ("before", "after"):
-        with pytest.raises(BadInput, match=wording.networks.NOTHING_CAN_BE_JUDGED):
+        with pytest.raises(BadInput, match=f"Wobble.* {part} it"):
             load_network(path, part=part)
 
 
