@@ -7,8 +7,6 @@ import shutil
 
 import pytest
 
-from tests.support import wording
-
 
 @pytest.fixture
 def folder(tmp_path, lenet):
@@ -53,19 +51,19 @@ def test_the_command_line_comes_before_the_file_and_paths_are_relative_to_it(com
 @pytest.mark.parametrize(
     ("text", "problem", "remedy"),
     [
-        ("thresold = 0.9", wording.commands.no_key("thresold"), wording.commands.did_you_mean("threshold")),
-        ("threshold = 'high'", "'threshold' is 'high'.", wording.commands.WRITE_A_NUMBER),
-        ("calibration = 'none.npz'", wording.DOES_NOT_EXIST, wording.commands.RELATIVE_TO_THE_FILE),
-        ("input = 'data.npz'\ninputs = 'data.npz'", "'input' and 'inputs'", wording.commands.LEAVE_ONE_OUT),
+        ("thresold = 0.9", "'thresold'", "'threshold'"),
+        ("threshold = 'high'", "'threshold' is 'high'.", "number"),
+        ("calibration = 'none.npz'", "none.npz", "folder of this file"),
+        ("input = 'data.npz'\ninputs = 'data.npz'", "'input' and 'inputs'", "one of them"),
         (
             "engine = 'tpu'",
             "'engine' is 'tpu'.",
-            wording.commands.one_of("auto", "onnxruntime", "tensorrt", "tensorrt-rtx"),
+            "auto, onnxruntime, tensorrt, tensorrt-rtx",
         ),
         (
             "engine =",
-            f"{wording.CANNOT_BE_READ}: ",
-            wording.commands.WRITE_TOML,
+            "",
+            "TOML",
         ),
     ],
 )
@@ -84,15 +82,15 @@ def test_each_command_knows_its_own_options(command, folder):
     config = written(folder, 'calibration = "data.npz"\nstrategy = "bisect"')
     code, _, err = command("recover", folder / "net.onnx", "--config", config)
     assert code == 2
-    assert wording.commands.no_key("strategy") in err
+    assert "'strategy'" in err
 
 
 def test_the_order_of_before_still_works_with_a_note(command, folder):
     arguments = ["worst", folder / "net.onnx", "--calibration", folder / "data.npz", "--steps", "2"]
     code, old, err = command(*arguments, "--order", "ascending")
-    assert (code, wording.commands.old_name("--order", "--direction higher") in err) == (0, True)
+    assert (code, "--order" in err, "--direction higher" in err) == (0, True, True)
     code, new, err = command(*arguments, "--direction", "higher")
-    assert (code, "old name" in err) == (0, False)
+    assert (code, "--order" in err) == (0, False)
     assert old == new
 
 
@@ -131,7 +129,7 @@ def test_a_command_without_options_of_a_job_takes_its_own_parameters_from_a_file
         ("engines", "quiet = 3", "'quiet' is 3."),
         ("history", "top = -1", "'top' is -1."),
         ("history", "add = 'runs'", "'add' is 'runs', no list."),
-        ("view", "prot = 9000", wording.commands.no_key("prot")),
+        ("view", "prot = 9000", "'prot'"),
         ("demo", "output = 1", "'output' is 1, no text."),
     ],
 )

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import wording
 from trt_bisect.cli import app as commands
 from trt_bisect.cli import demo
 from trt_bisect.cli.demo import SAMPLE
@@ -86,7 +85,7 @@ def test_errors_are_json_too(trt_bisect, lenet):
     code, out, err = trt_bisect("run", lenet / "lenet.onnx", "--json")
     error = json.loads(out)["error"]
     assert code == error["exit_code"] == 2
-    assert wording.commands.NO_CALIBRATION_DATA in error["problem"]
+
     assert "--calibration" in error["remedy"]
     assert error["problem"] in err
 
@@ -132,7 +131,7 @@ def test_the_demo_finds_its_culprit_and_says_where_to_look(trt_bisect, lenet, tm
     monkeypatch.setattr(demo, "SAMPLE", lenet)  # test_package.py runs it on the whole sample
     code, out, _ = trt_bisect("demo")
     assert code == 0
-    assert wording.the_culprit("ip2") in out
+    assert json.loads((tmp_path / "trt-bisect-demo/run/report.json").read_text())["culprits"] == ["ip2"]
     named = [word for word in out.split() if word.startswith("trt-bisect-demo/run/")]
     assert named
     assert all((tmp_path / name.rstrip(".,")).exists() for name in named if "/recipe/" in name or name.endswith("html"))

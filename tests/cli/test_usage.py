@@ -12,7 +12,6 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.support import wording
 from trt_bisect.cli import main
 
 RUN = "run {f}/lenet.onnx"
@@ -50,19 +49,19 @@ def told(command: str, monkeypatch, capsys) -> tuple[int, str, str]:
         (f"{RUN} --calibration data.npz --threshold 99.5%", "'--threshold'", "0.995 instead of 99.5%"),
         (f"{RUN} --calibration data.npz --threshold=99%", "'--threshold'", "0.99 instead of 99%"),
         (f"{RUN} --calib data.npz", "--calib ", "--calibration"),
-        (f"{RUN} --high block0 block1", "block1", wording.commands.REPEAT_THE_OPTION),
-        (f"{RUN} --calibration data.npz lenet.onnx", "lenet.onnx", wording.commands.ONE_VALUE),
-        (f"{RUN} --calibration two/0.npz two/1.npz", "two/1.npz", f"{wording.commands.THE_FOLDER_INSTEAD}two"),
-        (f"{RUN} --calibration two/*.npz", f"'two/*.npz' {wording.DOES_NOT_EXIST}", "folder: two"),
+        (f"{RUN} --high block0 block1", "block1", "Repeat"),
+        (f"{RUN} --calibration data.npz lenet.onnx", "lenet.onnx", "one value"),
+        (f"{RUN} --calibration two/0.npz two/1.npz", "two/1.npz", "each: two"),
+        (f"{RUN} --calibration two/*.npz", "'two/*.npz'", "folder: two"),
         (f"{RUN} --calibration faulty.py:feeds", "faulty.py:feeds failed: OSError at faulty.py:3: gone", "Correct"),
         (f"{RUN} --calibration unnamed.npz", "no input 'arr_0'", "numpy.savez(FILE, data=...)"),
         (f"{RUN} --calibration data.npz --threshold -1", "Threshold -1", "--threshold between 0 and 1"),
         (f"{RUN} --calibration data.npz --samples many", "'--samples'", "'trt-bisect run -h'"),
         (f"{RUN} --calibration", "'--calibration'", "'trt-bisect run -h'"),
         ("view two/0.npz", "'two/0.npz'", "trt-bisect view two"),
-        ("regress one.toml --config other.toml", "'one.toml' and --config 'other.toml'", wording.commands.ONE_OF_THEM),
-        ("regress nightly.toml", f"'nightly.toml' {wording.DOES_NOT_EXIST}", "trt-bisect regress SUITE.toml"),
-        ("regress", f"'trt-bisect.toml' {wording.DOES_NOT_EXIST}", "trt-bisect regress SUITE.toml"),
+        ("regress one.toml --config other.toml", "'one.toml' and --config 'other.toml'", "one of them"),
+        ("regress nightly.toml", "'nightly.toml'", "trt-bisect regress SUITE.toml"),
+        ("regress", "'trt-bisect.toml'", "trt-bisect regress SUITE.toml"),
     ],
 )
 def test_the_right_use_is_told(command, problem, remedy, folder, monkeypatch, capsys):

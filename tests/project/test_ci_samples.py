@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner
 from ruamel.yaml import YAML
 
-from tests.support import networks, wording
+from tests.support import networks
 from trt_bisect.jobs.regress.suite import read_suite
 
 REPOSITORY = Path(__file__).parents[2]
@@ -151,7 +151,7 @@ def test_jenkins(checkout):
     make_worse(checkout)
     assert shell(measure, checkout, as_jenkins, UPDATE="false", **told).returncode == 1
     accepting = shell(measure, checkout, as_jenkins, UPDATE="true", **told)
-    assert wording.regression.NEW_BASELINE in accepting.stdout
+    assert (accepting.returncode, "new baseline" in accepting.stdout) == (0, True)
     (junit,) = re.findall(r"testResults: '([^']*)'", text)
     assert (checkout / junit).is_file()
     (archived,) = re.findall(r"artifacts: '([^']*)'", text)
@@ -203,7 +203,7 @@ def test_cron_on_a_board(board):
     suite.write_text(suite.read_text() + "target = 1.0\n")
     worse = cron(board)
     assert worse.returncode == 1
-    assert wording.regression.limit("target", "100.0000%") in worse.stdout
+    assert "100.0000%" in worse.stdout
     assert json.loads((home / "nightly/regression.json").read_text())["status"] == "failed"
 
 
@@ -213,7 +213,7 @@ def test_cron_leaves_last_nights_run_alone(board):
     with (board / "int8/log/lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         refused = cron(board)
-    assert (refused.returncode, refused.stdout.count(wording.regression.STILL_GOING_ON)) == (2, 1)
+    assert (refused.returncode, refused.stdout.count("going on")) == (2, 1)
     assert not (board / "int8/nightly").exists()
 
 
@@ -222,6 +222,6 @@ def test_cron_without_a_home_or_a_suite(board):
     (board / "int8/trt-bisect.toml").unlink()
     lost = cron(board)
     assert lost.returncode == 2
-    assert wording.DOES_NOT_EXIST in lost.stdout
+    assert "trt-bisect.toml'" in lost.stdout
     shutil.rmtree(board / "int8")
     assert cron(board).returncode == 127  # cron finds no script

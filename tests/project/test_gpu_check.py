@@ -18,7 +18,6 @@ import plan_checks
 import pytest
 import rehearse
 
-from tests.support import wording
 from tests.support.editions import edition
 from tests.support.gpu_tool import TOOL, failed
 from trt_bisect.builder.gpu import find_gpu
@@ -108,10 +107,8 @@ def test_an_expectation_that_does_not_hold_fails_the_check(gpu_check, monkeypatc
 def test_checks_for_which_no_time_is_left_are_told(gpu_check, monkeypatch):
     monkeypatch.setattr(gpu_check, "_why_not", lambda engine: "")
     monkeypatch.setattr(gpu_check, "choose_typing", lambda engine: "weak")
-    assert (
-        gpu_check._run_apart(gpu_check.BY_NAME["ocr"], "tensorrt", has_gpu=True, left=0.2)["outcome"]
-        == wording.checks.NO_TIME_LEFT
-    )
+    made = gpu_check._run_apart(gpu_check.BY_NAME["ocr"], "tensorrt", has_gpu=True, left=0.2)
+    assert made["outcome"] == "no time left"
 
 
 def test_records_are_json_whatever_they_hold():
@@ -196,9 +193,9 @@ def test_parts_that_are_too_large_for_a_call_are_split_anew(pack):
     parts = sorted(pack.glob("p*/part-*"))
     assert [f"{part.parent.name}/{part.name}" for part in parts] == [f"p0{n}/part-0{n}" for n in range(3)]
     assert b"".join(part.read_bytes() for part in parts) == b"one" * 1000 + large
-    assert rehearse.manifest(pack) == wording.checks.whole(3)
+    assert rehearse.manifest(pack).startswith("3 parts")
     assert (pack / "MANIFEST").read_text() == (pack / "bin" / "MANIFEST").read_text()
-    with pytest.raises(ValueError, match=wording.checks.TREE_ALONE):
+    with pytest.raises(ValueError, match="tree alone"):
         calls.fit(pack, 64 << 20)
     with pytest.raises(ValueError, match="no parts"):
         calls.fit(pack / "bin", 0)
@@ -237,7 +234,7 @@ def test_a_call_is_rehearsed_in_a_bare_folder(pack, tmp_path, monkeypatch):
 
 
 def test_the_rehearsal_notices_a_part_that_is_not_whole(pack):
-    assert rehearse.manifest(pack) == wording.checks.whole(2)
+    assert rehearse.manifest(pack).startswith("2 parts")
     (pack / "p01" / "part-01").write_bytes(b"cut")
     with pytest.raises(ValueError, match="part-01"):
         rehearse.manifest(pack)

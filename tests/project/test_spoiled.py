@@ -18,7 +18,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import trt_bisect
-from tests.support import networks, wording
+from tests.support import networks
 from tests.support.records import record_of
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.data import array_files
@@ -259,7 +259,7 @@ def test_a_journal_that_met_a_full_disk_takes_the_next_trial_whole(tmp_path):
         before = (tmp_path / "journal.jsonl").stat().st_size
         resource.setrlimit(resource.RLIMIT_FSIZE, (before + 20, most))
         try:
-            with pytest.raises(BadInput, match=wording.CANNOT_BE_WRITTEN):
+            with pytest.raises(BadInput, match=os.strerror(errno.EFBIG)):
                 journal.keep(sound("lost"))
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
@@ -304,7 +304,7 @@ def test_a_file_that_finds_no_room_leaves_the_old_one_and_nothing_else(tmp_path)
     _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, most))
     try:
-        with pytest.raises(BadInput, match=f"report.json' {wording.CANNOT_BE_WRITTEN}: {os.strerror(errno.EFBIG)}"):
+        with pytest.raises(BadInput, match=rf"report\.json'.* {os.strerror(errno.EFBIG)}"):
             write_whole(path, bytes(2000))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
