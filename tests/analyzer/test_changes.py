@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support import wording
 from trt_bisect.analyzer.changes import Change, Tolerances, changes, confirmed, missed_targets
 from trt_bisect.analyzer.differences import differences, origin
 from trt_bisect.analyzer.figures import Figures, LayerFigures
@@ -242,12 +241,12 @@ MADE_OF = {
     ("part", "value", "told"),
     [
         ("model", "eeeeeeeeeeee", ("model", "aaaaaaaa", "eeeeeeee")),
-        ("inputs", ["c" * 64], (wording.regression.JUDGED_INPUTS, "cccccccc and 1 more", "cccccccc")),
+        ("inputs", ["c" * 64], ("data (the judged inputs)", "cccccccc and 1 more", "cccccccc")),
         ("versions", {**MADE_OF["versions"], "tensorrt": "10.7"}, ("TensorRT", "10.3", "10.7")),
         ("versions", {**MADE_OF["versions"], "device": "Thor"}, ("GPU or processor", "Orin", "Thor")),
         ("versions", {**MADE_OF["versions"], "driver": "CUDA 13"}, ("driver", "CUDA 12.6", "CUDA 13")),
         ("force_int8", True, ("option force-int8", "False", "True")),
-        ("metric", "f" * 64, (wording.regression.METRIC_FUNCTION, "none", "ffffffff")),
+        ("metric", "f" * 64, ("the metric's function", "none", "ffffffff")),
     ],
 )
 def test_what_differs_is_named(part, value, told):

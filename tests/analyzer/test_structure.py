@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from onnx import numpy_helper
 
 import trt_bisect
-from tests.support import networks, wording
+from tests.support import networks
 from tests.support.flawed_structures import (
     ACTIVATION,
     PLANTED,
@@ -124,7 +124,7 @@ def quantized_by_onnx_runtime(model, folder, **options):
 def test_the_pairs_that_onnx_runtime_puts_on_a_residual_sum_are_named(tmp_path):
     """Its quantizer rounds the output of every convolution."""
     path = quantized_by_onnx_runtime(networks.residual(blocks=2), tmp_path)
-    found = [each for each in trt_bisect.check(path).findings if each.kind == wording.networks.EXTRA_PAIR]
+    found = [each for each in trt_bisect.check(path).findings if each.kind == "residual with extra pair"]
     assert [(each.layer, each.severity) for each in found] == [("block0.add", "warning"), ("block1.add", "warning")]
 
 
@@ -185,7 +185,7 @@ def test_the_operators_refused_are_those_that_tensorrts_parser_does_not_know(par
 @pytest.mark.parametrize("stored", [False, True])
 def test_any_scale_will_do_for_a_channel_of_zeros(stored):
     """NVIDIA's and other toolkits write 1 there; the same scale is a finding where the channel holds a value."""
-    for value, kinds in ((0, set()), (1, {wording.networks.SCALE_OUT_OF_LINE})):
+    for value, kinds in ((0, set()), (1, {"scale out of line"})):
         model = one_conv(weight_scale=np.array([1e-4, 1.0, 1e-4, 1e-4]))
         weight = next(tensor for tensor in model.graph.initializer if tensor.name == "conv.weight")
         values = numpy_helper.to_array(weight).copy()
@@ -211,7 +211,7 @@ def test_usable_scales_are_never_called_odd(scales, place):
     kinds = {finding.kind for finding in findings_of(model)}
     ordered = sorted(np.float32(scales).astype(float))
     middle = (ordered[(channels - 1) // 2] + ordered[channels // 2]) / 2
-    assert kinds == ({wording.networks.SCALE_OUT_OF_LINE} if ordered[-1] / middle >= 1000 else set())
+    assert kinds == ({"scale out of line"} if ordered[-1] / middle >= 1000 else set())
 
 
 def test_nodes_that_are_out_of_order_are_put_in_order():

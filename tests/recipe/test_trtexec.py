@@ -12,7 +12,7 @@ import onnx
 import pytest
 
 import trt_bisect
-from tests.support import networks, wording
+from tests.support import networks
 from tests.support.fake_tensorrt import TRT, DataType, Definition, make_network, parsed
 from tests.support.records import texts
 from tests.support.trtexec_rules import SHORT, STAND_IN, by_rules, documented, in_short, obeyed
@@ -103,7 +103,7 @@ def test_the_polygraphy_script_sets_what_the_builder_sets(name, network, monkeyp
     assert by_script.asked() == by_builder.asked() != {}
     assert by_script.get_output(0).dtype is DataType.FLOAT
     del by_script.layers[-1]
-    with pytest.raises(RuntimeError, match=f"softmax.*{wording.networks.IN_ANOTHER_LAYER}"):
+    with pytest.raises(RuntimeError, match="softmax"):
         scope["postprocess"](by_script)
 
 
