@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import re
 import shutil
 import sqlite3
 from contextlib import closing
@@ -12,7 +13,6 @@ from pathlib import Path
 import pytest
 
 import trt_bisect
-from tests.support import wording
 from tests.support.nights import at, night, trials_in
 from tests.support.waiting import LIMIT
 from trt_bisect import BadInput, History
@@ -67,7 +67,7 @@ def test_a_migration_that_fails_leaves_the_old_file(old, monkeypatch):
     broken = (*schema.MIGRATIONS, ("CREATE TABLE more (x)", "INSERT INTO more VALUES (1)", "CREATE NONSENSE"))
     for module in (schema, opening):
         monkeypatch.setattr(module, "MIGRATIONS", broken)
-    with pytest.raises(BadInput, match=wording.CANNOT_BE_USED):
+    with pytest.raises(BadInput, match=re.escape(f"'{old}'")):
         History(old)
     assert state(old) == (1, FIRST, "ok")
     with closing(sqlite3.connect(old)) as base:
@@ -273,7 +273,7 @@ def test_it_is_read_where_nothing_can_be_written(finished, tmp_path, monkeypatch
         with pytest.raises(BadInput, match="readonly"):
             kept.record(finished)
     assert (tmp_path / HISTORY).read_bytes() == old_content
-    with pytest.raises(BadInput, match=wording.history.NO_HISTORY):
+    with pytest.raises(BadInput, match=r"nowhere\.sqlite"):
         History(tmp_path / "nowhere.sqlite", reading=True)
 
 
@@ -302,14 +302,14 @@ for place in range(30):
     assert found.returncode == 0, found.stderr
     lines = found.stdout.splitlines()
     assert 0 < len(lines) < 30
-    assert all(line.startswith(wording.history.NOT_RECORDED) for line in lines)
+    assert all(line.startswith("Not recorded") for line in lines)
     assert 0 < whole_runs(tmp_path / HISTORY, trials) <= 30 - len(lines)
 
 
 def test_a_copy_never_replaces_the_history_itself(finished, tmp_path):
     with History(tmp_path / HISTORY) as kept:
         kept.record(finished)
-        with pytest.raises(BadInput, match=wording.history.THE_HISTORY_ITSELF):
+        with pytest.raises(BadInput, match="itself"):
             kept.copy(tmp_path / HISTORY)
         with pytest.raises(BadInput, match="cannot be"):
             kept.copy(tmp_path / "nowhere" / "copy.sqlite")

@@ -12,7 +12,6 @@ from junitparser import Error, Failure, JUnitXml, Skipped
 from lxml import etree
 from markdown_it import MarkdownIt
 
-from tests.support import wording
 from trt_bisect.analyzer.changes import Change
 from trt_bisect.analyzer.figures import Figures, LayerFigures
 from trt_bisect.analyzer.metrics import BUILT_IN
@@ -66,7 +65,7 @@ def test_a_passed_night():
     assert suite.timestamp == "2026-03-01T01:30:00"
     assert [case.name for case in suite if any(isinstance(r, Skipped) for r in case.result)] == ["target"]
     said = etree.fromstring(junit_xml(night(result()))).findtext(".//system-out")
-    assert said.startswith(wording.regression.NOTHING_DIFFERS)
+    assert said.startswith("What differs from the baseline: nothing")
 
 
 def test_failures_stand_in_their_cases_and_one_for_each_layer():
@@ -78,9 +77,9 @@ def test_failures_stand_in_their_cases_and_one_for_each_layer():
         if case.result and type(case.result[0]) is Failure
     }
     assert failed == {
-        "latency": wording.regression.moved("latency of int8", "slower", "1.500 ms", "1.000 ms to 1.050 ms"),
-        "culprits": wording.regression.new_culprit("a", "2.0000%", "0.1000%"),
-        "layer a: culprit": wording.regression.new_culprit("a", "2.0000%", "0.1000%"),
+        "latency": "latency of int8 is slower: 1.500 ms, was 1.000 ms to 1.050 ms",
+        "culprits": "new culprit 'a', costs 2.0000%, was 0.1000%",
+        "layer a: culprit": "new culprit 'a', costs 2.0000%, was 0.1000%",
     }
 
 
@@ -125,9 +124,9 @@ def test_sentences_put_failures_first_and_count_the_rest():
     moved = [Change("drop", "worse", f"l{k}", (0.0,), 0.5) for k in range(8)]
     new = [Change("layer", "told", name, (), "new") for name in "xy"]
     assert sentences(result("net", *moved, *new, CULPRIT)) == [
-        wording.regression.new_culprit("a", "2.0000%", "0.1000%"),
-        *(wording.regression.costs_more(f"l{k}", "50.0000%", "0.0000%") for k in range(5)),
-        wording.regression.more_layers(3),
+        "new culprit 'a', costs 2.0000%, was 0.1000%",
+        *(f"'l{k}' costs more: 50.0000%, was 0.0000%" for k in range(5)),
+        "3 more layers changed in the same way (regression.json has all)",
         "layers new: 'x' and 'y'",
     ]
 
@@ -137,29 +136,29 @@ def test_sentences_put_failures_first_and_count_the_rest():
     [
         (
             Change("similarity", "worse", "int8", (0.999, 0.998), 0.9),
-            wording.regression.moved("full INT8", "worse", "90.0000%", "99.8000% to 99.9000%"),
+            "full INT8 is worse: 90.0000%, was 99.8000% to 99.9000%",
         ),
         (
             Change("similarity", "better", "recipe", (None,), 0.9),
-            wording.regression.moved("the recipe", "better", "90.0000%", "not measured"),
+            "the recipe is better: 90.0000%, was not measured",
         ),
         (
             Change("culprit", "better", "a", (0.02,), None),
-            wording.regression.no_longer_culprit("a", "not measured", "2.0000%"),
+            "no longer a culprit: 'a', costs not measured, was 2.0000%",
         ),
-        (Change("obeyed", "worse", "a", (True,), False), f"'a' {wording.regression.NOT_OBEYED}"),
+        (Change("obeyed", "worse", "a", (True,), False), "'a' no longer runs in the requested precision"),
         (Change("outcome", "worse", "a", ("measured",), "build failed"), "'a': build failed, was measured"),
         (
             Change("recipe", "worse", "recipe", (("a",), ()), ("a", "b")),
-            f"{wording.regression.other_recipe(A_AND_B, A_OR_NONE)}, and {wording.regression.NO_LONGER_MEETS}",
+            f"the recipe leaves {A_AND_B} high, was {A_OR_NONE}, and no longer meets the threshold",
         ),
         (
             Change("target", "worse", "int8", (0.999,), None),
-            wording.regression.not_measured("full INT8", "target", "99.9000%"),
+            "full INT8 is not measured, the target is 99.9000%",
         ),
         (
             Change("curve", "better", "a", (0.9,), 0.95),
-            wording.regression.moved("the curve at 'a'", "better", "95.0000%", "90.0000%"),
+            "the curve at 'a' is better: 95.0000%, was 90.0000%",
         ),
     ],
 )

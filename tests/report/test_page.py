@@ -14,7 +14,7 @@ import onnx
 import pytest
 
 import trt_bisect
-from tests.support import pages, wording
+from tests.support import pages
 from tests.support.pages import Elements
 from tests.support.records import record_of
 from trt_bisect import BadInput, Report
@@ -220,21 +220,21 @@ def test_a_report_without_a_run_folder_is_saved_with_its_graph(tmp_path, lenet):
 
 def test_the_headline_says_who_is_to_blame(report):
     said = headline(report)
-    assert wording.to_blame("ip2") in said
+    assert "'ip2'" in said
     assert "misses 99%" in said
-    assert wording.restores(1) in said
+    assert "1 layer in FP32" in said
     assert len(said) < 90
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"verdict": PASSES, "culprits": (), "similarity": ByPlan(0.9999, 0.9999)}, wording.NO_LAYER_TO_BLAME),
-        ({"culprits": ("a", "b")}, wording.to_blame("a", "b")),
-        ({"culprits": ()}, wording.NO_SINGLE_LAYER_TO_BLAME),
-        ({"recipe": RecipeLayers(("a",))}, wording.NO_PLAN_MEETS),
-        ({"similarity": ByPlan(None, None)}, wording.NO_FIGURE),
-        ({"verdict": UNMEASURED}, wording.NOTHING_MEASURED),
+        ({"verdict": PASSES, "culprits": (), "similarity": ByPlan(0.9999, 0.9999)}, "no layer is to blame"),
+        ({"culprits": ("a", "b")}, "2 layers are to blame"),
+        ({"culprits": ()}, "no single layer is to blame"),
+        ({"recipe": RecipeLayers(("a",))}, "no plan that was tried meets it"),
+        ({"similarity": ByPlan(None, None)}, "gives no figure"),
+        ({"verdict": UNMEASURED}, "Nothing could be measured"),
         ({"metric": "mse", "threshold": 0.5}, "misses 0.5;"),
         ({"threshold": 0.995}, "misses 99.5%;"),
         ({"verdict": WITH_DOUBTS, "culprits": (), "recipe": RecipeLayers(meets=True)}, WITH_DOUBTS),

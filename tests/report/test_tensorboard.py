@@ -13,7 +13,6 @@ import pytest
 from tensorboard.compat.proto.graph_pb2 import GraphDef
 
 import trt_bisect
-from tests.support import wording
 from tests.support.event_files import assert_is_histogram_of, read, run_named, tensors_of, text
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.precision import int8_set
@@ -44,10 +43,10 @@ def test_the_runs_and_their_scores(planted):
     assert set(runs) == {"baseline", f"tune_1_cosine_{full}", f"tune_2_cosine_{recipe}", "curve", "plans"}
     assert "full INT8; up to 'ip2', with it: 6 layers in INT8" in text(runs[f"tune_1_cosine_{full}"], "plan")
     said = text(runs[f"tune_2_cosine_{recipe}"], "plan")
-    assert wording.presentation.without_layer("ip2", "the recipe", 5) in said
+    assert "the recipe: 5 layers in INT8" in said
     assert said.endswith("Not in INT8:\n\n- ip2")
     assert "| 7 | ip2 | Gemm |" in text(runs["curve"], "culprits")
-    assert wording.IS_THE_CULPRIT in text(runs["curve"], "summary")
+    assert "ip2" in text(runs["curve"], "summary")
 
 
 def test_the_tags_of_a_layer_begin_alike(planted):

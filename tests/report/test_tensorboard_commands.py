@@ -17,7 +17,7 @@ from onnx import helper
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 import trt_bisect
-from tests.support import networks, wording
+from tests.support import networks
 from tests.support.compared import Alive
 from tests.support.event_files import assert_is_histogram_of, read, run_named, text
 from trt_bisect.jobs.run import run as api
@@ -128,9 +128,7 @@ def test_a_failed_layer_leaves_a_gap_and_an_engine_is_told_of(lenet, tmp_path, m
     assert set(curve.Tags()["scalars"]) == {"similarity", "loss", "drop"}
     for tag in curve.Tags()["scalars"]:
         assert [event.step for event in curve.Scalars(tag)] == [0, 1, 2, 4, 5, 6, 7, 8]
-    assert f"{wording.answers.measured_on('tensorrt')}; {wording.presentation.EMULATED_HISTOGRAMS}" in text(
-        curve, "notes"
-    )
+    assert "measured on tensorrt; " in text(curve, "notes")
 
 
 @pytest.mark.parametrize("job", [trt_bisect.compare, trt_bisect.profile])
@@ -185,8 +183,8 @@ def test_without_the_package_nothing_is_begun(command, lenet, tmp_path, monkeypa
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--tensorboard", "{file}"], wording.presentation.CHOOSE_ANOTHER_FOLDER),
-        (["--tensorboard", "{file}/logs"], wording.presentation.CHOOSE_ANOTHER_FOLDER),
+        (["--tensorboard", "{file}"], "--tensorboard"),
+        (["--tensorboard", "{file}/logs"], "--tensorboard"),
         (["--tensorboard-channels", "3"], "Give --tensorboard LOGDIR too"),
         (["--tensorboard", "{folder}", "--tensorboard-channels", "-1"], "0 to 256"),
         (["--tensorboard", "{folder}", "--tensorboard-channels", "1000"], "0 to 256"),
