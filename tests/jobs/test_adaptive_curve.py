@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import trt_bisect
-from tests.support import networks, wording
+from tests.support import networks
 from tests.support.progress_doubles import Said
 from tests.support.records import kinds
 from trt_bisect.jobs.options.measuring import RunOptions
@@ -85,7 +85,7 @@ def test_an_interrupted_run_goes_on_and_ends_with_the_same_report(deep, both, tm
 
 
 def test_each_suspect_is_said_while_the_curve_goes_on(both):
-    lines = [wording.presentation.suspect(name) for name in named(both.adaptive)]
+    lines = [f"Suspect: {name}" for name in named(both.adaptive)]
     assert lines
     assert [line for line in both.lines if line in lines][:1] == lines[:1]
 

@@ -14,7 +14,7 @@ import onnxruntime as ort
 import pytest
 
 import trt_bisect
-from tests.support import networks, wording
+from tests.support import networks
 from tests.support.editions import edition
 from tests.support.planted_answers import MISLEADING, THRESHOLD, every_plan
 from tests.support.records import record_of, report_from, texts
@@ -399,7 +399,7 @@ def test_a_margin_is_left_on_all_inputs_given_but_one_in_twenty(narrow, margin, 
     if not margin:
         assert second > 0.8 * budget
     only_its_margin = any(row.culprit and row.taken_back >= 1.0 - budget for row in report.layers)
-    assert (wording.answers.OR_ITS_MARGIN in report.summary) == only_its_margin
+    assert ("or its margin" in report.summary) == only_its_margin
     assert only_its_margin == (margin > 0.0)
 
 
@@ -451,7 +451,7 @@ def test_small_errors_of_many_layers_lead_to_a_recipe_that_holds_in_all_settings
         row.name for row in report.layers if row.quantizable and row.recipe == "fp32"
     }
     assert all(row.taken_back < 1.0 - budget for row in culprits)
-    assert wording.answers.NOT_TESTED not in report.summary
+    assert "NOT TESTED" not in report.summary
 
 
 def test_layers_that_were_not_shown_to_be_needed_are_no_culprits_and_the_verdict_names_them(many, narrow, monkeypatch):
@@ -462,6 +462,6 @@ def test_layers_that_were_not_shown_to_be_needed_are_no_culprits_and_the_verdict
     culprits = {row.name for row in report.layers if row.culprit}
     high = {row.name for row in report.layers if row.quantizable and row.recipe == "fp32"}
     assert len(culprits) <= 1 < len(high)
-    said = report.summary.partition(wording.answers.NOT_TESTED)[2]
+    said = report.summary.partition("NOT TESTED")[2]
     assert sum(f"'{name}'" in said for name in high - culprits) == min(len(high - culprits), 4)
     assert not any(f"'{name}'" in said for name in culprits)

@@ -11,7 +11,7 @@ import pytest
 from onnx import numpy_helper
 
 import trt_bisect
-from tests.support import networks, wording
+from tests.support import networks
 from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.trial_key import TrialKey
 from trt_bisect.jobs.fixed_layers import matching
@@ -64,14 +64,14 @@ def test_layers_by_pattern(planted, pattern, names):
         ({"high": ["conv9"]}, "no layer 'conv9'"),
         ({"high": "op:Cnov"}, "operator 'Cnov'"),
         ({"high": ["re:(conv"]}, "regular expression"),
-        ({"high": ["*"]}, wording.networks.NONE_IN_INT8),
+        ({"high": ["*"]}, "none is in INT8"),
         ({"keep_low": ["op:Relu"]}, "Relu follows"),
-        ({"high": ["conv1"], "keep_low": ["conv*"]}, f"'conv1' {wording.networks.IN_BOTH}"),
+        ({"high": ["conv1"], "keep_low": ["conv*"]}, "'conv1' is in both"),
         ({"scoped": "10"}, "number 10"),
         ({"scoped": "conv9"}, "no layer 'conv9'"),
         ({"high": ["recipe:nowhere"]}, "'nowhere'"),
         ({"plan": {"layers": {"conv1": "int4"}}}, "int8, fp8, bf16, fp16, fp32"),
-        ({"plan": {"layers": {"conv1": {"weight": "int8"}}}}, wording.networks.ACTIVATION_AND_WEIGHT),
+        ({"plan": {"layers": {"conv1": {"weight": "int8"}}}}, "of activation and weight"),
         ({"plan": {"scales": {"y": 0.5}}}, "activation 'y'"),
         ({"plan": {"scales": {"x": 0.0}}}, "above 0"),
         ({"plan": {"layer": {}}}, "no key 'layer'"),
@@ -208,7 +208,7 @@ def test_recover_leaves_fixed_layers_alone_and_counts_their_cost(planted, tmp_pa
     assert {row.layer for row in fixed.high} == {SECOND}
     assert fixed.cost == pytest.approx(free.cost)
     assert precisions(tmp_path, FIRST) == {"fp32"}
-    with pytest.raises(BadInput, match=wording.answers.MORE_THAN_THE_BUDGET):
+    with pytest.raises(BadInput, match=r"budget of 1\.00%"):
         trt_bisect.recover(model, samples, **options, high=["conv0"], budget=0.01)
 
 

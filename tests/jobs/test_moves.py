@@ -9,13 +9,13 @@ import onnxruntime as ort
 import pytest
 
 import trt_bisect
-from tests.support import networks, wording
-from tests.support.records import texts
+from tests.support import networks
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.calibration.cache import read_cache
 from trt_bisect.precision import int8_set
 from trt_bisect.report.advice import BIAS_CORRECTION, EQUALISATION
+from trt_bisect.support.notes import EXPLANATION
 
 
 def planted():
@@ -101,7 +101,7 @@ def test_a_network_that_cannot_be_equalised_says_so(tmp_path):
     report = trt_bisect.run(
         networks.save(model, tmp_path), feeds, feeds, engine="onnxruntime", threshold=0.999999, try_remedies=True
     )
-    assert any(note.startswith(wording.advice.NOT_EQUALISED) for note in texts(report.notes))
+    assert any(note.kind == EXPLANATION and note.text.startswith("equalisation ") for note in report.notes)
     assert [each.what for each in report.explanation.tried if each.remedy in (EQUALISATION, BIAS_CORRECTION)] == [
-        wording.advice.whole_network("bias correction")
+        "bias correction for the whole network"
     ]

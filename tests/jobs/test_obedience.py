@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 import trt_bisect
-from tests.support import wording
-from tests.support.records import texts
+from tests.support.records import kinds, texts
+from trt_bisect.analyzer.doubts import NOT_LOW
 from trt_bisect.builder.inspector import engine_layers, ran_in
 from trt_bisect.model.network import load_network
+from trt_bisect.support.notes import FLOAT_KERNELS
 from trt_bisect.view.snapshot import RunFolder
 
 FILES = Path(__file__).parents[1] / "files" / "inspector"
@@ -35,9 +36,9 @@ def test_a_pass_of_an_engine_that_runs_all_layers_in_fp32_is_doubted(foreign, ru
     report = run()
     assert report.similarity.int8 == pytest.approx(1.0)
     assert (report.exit_code, report.culprits) == (1, ())
-    (doubt,) = texts(report.answer.doubts)
-    assert doubt.startswith(wording.engines.ran_low(0, 6))
-    assert report.summary.startswith(f"DOUBTED: {doubt}")
+    (doubt,) = report.answer.doubts
+    assert (doubt.kind, doubt.text.startswith("0 of 6 layers ")) == (NOT_LOW, True)
+    assert report.summary.startswith(f"DOUBTED: {doubt.text}")
     assert {row.name for row in report.layers if row.obeyed is False} == LOW
     saved = json.loads((tmp_path / "run" / "report.json").read_text())
     assert (saved["exit_code"], saved["answer"]["doubts"]) == (1, [doubt])
@@ -63,15 +64,14 @@ def test_a_pass_of_an_engine_that_tells_nothing_is_doubted(foreign, run):
     foreign(tells=lambda ran: {})
     report = run()
     assert report.exit_code == 1
-    (doubt,) = texts(report.answer.doubts)
-    assert wording.engines.TELLS_OF_NONE in doubt
+    assert kinds(report.answer.doubts) == {NOT_LOW}
 
 
 def test_an_engine_that_obeys_is_not_doubted_and_the_verdict_says_how_many_layers_ran_in_int8(foreign, run):
     foreign()
     report = run()
     assert (report.exit_code, texts(report.answer.doubts)) == (0, ())
-    assert wording.engines.ran_low(6, 6) in report.answer.rests_on
+    assert "6 of 6 layers" in report.answer.rests_on
 
 
 def test_a_recipe_is_doubted_too(foreign, run):
@@ -80,8 +80,8 @@ def test_a_recipe_is_doubted_too(foreign, run):
     report = run("lenet_planted.onnx")
     assert report.culprits == ("ip2",)
     assert report.exit_code == 1
-    (doubt,) = texts(report.answer.doubts)
-    assert doubt.startswith(wording.engines.ran_low(4, 5))
+    (doubt,) = report.answer.doubts
+    assert (doubt.kind, doubt.text.startswith("4 of 5 layers ")) == (NOT_LOW, True)
 
 
 def test_pairs_fused_into_a_float_kernel_round_and_gain_no_speed(foreign, run, lenet):
@@ -94,6 +94,5 @@ def test_pairs_fused_into_a_float_kernel_round_and_gain_no_speed(foreign, run, l
     rows = {row.name: row for row in report.layers}
     assert all(rows[name].ran == "int8" and rows[name].obeyed for name in LOW)
     assert report.latency["int8"].computed["pool2"] == "fp32"
-    (note,) = [note for note in texts(report.notes) if wording.engines.NO_GAIN in note]
-    assert wording.engines.float_kernels(1, 6) in note
-    assert "'pool2'" in note
+    (note,) = [note for note in report.notes if note.kind == FLOAT_KERNELS]
+    assert note.layers == ("pool2",)

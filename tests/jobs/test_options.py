@@ -11,7 +11,7 @@ import pytest
 from typer.main import get_command
 
 import trt_bisect
-from tests.support import networks, wording
+from tests.support import networks
 from tools import make_options
 from trt_bisect.analyzer.judge import DEFAULT_SHARE
 from trt_bisect.analyzer.metrics import BUILT_IN
@@ -55,22 +55,22 @@ def test_names_and_defaults_are_those_of_the_modules_that_obey_them():
         (
             {"engine": "tpu"},
             "no engine 'tpu'",
-            wording.commands.one_of("auto", "onnxruntime", "tensorrt", "tensorrt-rtx"),
+            "auto, onnxruntime, tensorrt, tensorrt-rtx",
         ),
-        ({"samples": 0}, wording.commands.cannot_be("--samples", "0"), "Give --samples 1 or more."),
-        ({"memory": 0}, wording.commands.cannot_be("--memory", "0 MiB"), "Give --memory 1 or more, in MiB."),
-        ({"memory": "much"}, wording.commands.cannot_be("--memory", "'much' MiB"), "Give --memory 1 or more, in MiB."),
-        ({"build_timeout": float("inf")}, wording.commands.cannot_be("--build-timeout", "inf seconds"), ""),
-        ({"percentile": float("nan")}, wording.commands.cannot_be("--percentile", "nan"), ""),
+        ({"samples": 0}, "--samples cannot be 0", "Give --samples 1 or more."),
+        ({"memory": 0}, "--memory cannot be 0 MiB", "Give --memory 1 or more, in MiB."),
+        ({"memory": "much"}, "--memory cannot be 'much' MiB", "Give --memory 1 or more, in MiB."),
+        ({"build_timeout": float("inf")}, "--build-timeout cannot be inf seconds", ""),
+        ({"percentile": float("nan")}, "--percentile cannot be nan", ""),
         (
             {"optimization_level": 6},
-            wording.commands.cannot_be("--optimization-level", "6"),
+            "--optimization-level cannot be 6",
             "Give --optimization-level 0 to 5.",
         ),
-        ({"share": 0}, wording.commands.cannot_be("--share", "0"), "Give --share more than 0."),
-        ({"cluster": "local:0"}, f"{wording.NO_CLUSTER} 'local:0'", ""),
+        ({"share": 0}, "--share cannot be 0", "Give --share more than 0."),
+        ({"cluster": "local:0"}, "'local:0'", ""),
         ({"trt_version": "new"}, "'new'", ""),
-        ({"try_remedies": True, "explain": "none"}, wording.commands.EXPLAINED_FIRST, ""),
+        ({"try_remedies": True, "explain": "none"}, "explained", "--explain"),
     ],
 )
 def test_bad_values_are_refused_with_flag_and_remedy(given, problem, remedy):
@@ -100,7 +100,7 @@ def test_help_lists_the_options_and_the_signature_is_flat():
     assert list(inspect.signature(trt_bisect.run).parameters)[:3] == ["model", "calibration", "inputs"]
     assert "command" not in inspect.signature(trt_bisect.run).parameters
     for wrong in ("nonsense", "command"):
-        with pytest.raises(TypeError, match=rf"run\(\) {wording.commands.UNEXPECTED_KEYWORD} '{wrong}'"):
+        with pytest.raises(TypeError, match=f"unexpected keyword argument '{wrong}'"):
             trt_bisect.run("net.onnx", **{wrong: 1})
     with pytest.raises(TypeError):
         trt_bisect.run("net.onnx", calibration=1, inputs=2, model="other.onnx")
@@ -112,7 +112,7 @@ def test_units_are_mebibytes_and_bytes_of_before_are_still_understood():
     assert options.build_options() == BuildOptions(
         high=Precision.FP32, workspace_bytes=7_340_032, timeout=1800.0, tactic_sources=None
     )
-    with pytest.warns(DeprecationWarning, match=f"memory=536870912 .* {wording.commands.IN_MEBIBYTES} 512"):
+    with pytest.warns(DeprecationWarning, match="memory=536870912 .* 512$"):
         assert RunOptions.given("run", {"memory": 512 << 20}).memory == 512
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -121,9 +121,7 @@ def test_units_are_mebibytes_and_bytes_of_before_are_still_understood():
 
 
 def test_the_order_of_before_is_a_direction():
-    with pytest.warns(
-        DeprecationWarning, match=wording.commands.old_name("order='ascending'", "direction='higher'")
-    ) as noted:
+    with pytest.warns(DeprecationWarning, match="order='ascending' .* direction='higher'") as noted:
         options = WorstOptions.given("worst", {"order": "ascending"})
     assert options.direction == "higher"
     assert len(noted) == 1

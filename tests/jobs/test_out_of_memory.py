@@ -8,8 +8,8 @@ import pytest
 from onnx import helper
 
 import trt_bisect
-from tests.support import networks, wording
-from tests.support.records import record_of, report_from, texts
+from tests.support import networks
+from tests.support.records import kinds, record_of, report_from
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.errors import TrialFailed
@@ -18,6 +18,7 @@ from trt_bisect.jobs import preparation as job
 from trt_bisect.model.network import load_network
 from trt_bisect.precision import int8_set
 from trt_bisect.runs.journal import MemoryStore
+from trt_bisect.support.notes import MEMORY
 
 TOOK_TOO_LONG = "The build took over 5 s."
 TENSORRT = "[virtualMemoryBuffer.cpp::resizePhysical::127] Error Code 2: OutOfMemory (Requested size was 4096 bytes.)"
@@ -26,12 +27,12 @@ TENSORRT = "[virtualMemoryBuffer.cpp::resizePhysical::127] Error Code 2: OutOfMe
 @pytest.mark.parametrize(
     ("message", "outcome"),
     [
-        (TENSORRT, wording.OUT_OF_MEMORY),
-        ("[defaultAllocator.cpp::allocate::20] Error Code 1: Cuda Runtime (out of memory)", wording.OUT_OF_MEMORY),
-        ("Requested amount of GPU memory (4096 bytes) could not be allocated.", wording.OUT_OF_MEMORY),
-        ("cuMemAlloc failed: out of memory", wording.OUT_OF_MEMORY),
-        ("std::bad_alloc", wording.OUT_OF_MEMORY),
-        ("bad allocation", wording.OUT_OF_MEMORY),
+        (TENSORRT, "out of memory"),
+        ("[defaultAllocator.cpp::allocate::20] Error Code 1: Cuda Runtime (out of memory)", "out of memory"),
+        ("Requested amount of GPU memory (4096 bytes) could not be allocated.", "out of memory"),
+        ("cuMemAlloc failed: out of memory", "out of memory"),
+        ("std::bad_alloc", "out of memory"),
+        ("bad allocation", "out of memory"),
         ("Error Code 10: Could not find any implementation for node conv1.", "build failed"),
         ("Error Code 4: the memory pool limit of node memory_bank is odd", "build failed"),
     ],
@@ -59,7 +60,7 @@ def test_onnxruntime_asked_for_more_than_there_is(tmp_path):
     builder = OnnxRuntimeBuilder(network, {}, BuildOptions())
     evaluator = RebuildEvaluator(network, builder, [feeds], lambda _: {}, MemoryStore())
     trial = evaluator.measure(int8_set(len(network.layers), ()))
-    assert trial.outcome == wording.OUT_OF_MEMORY
+    assert trial.outcome == "out of memory"
     assert trial.failed
 
 
@@ -111,14 +112,15 @@ def test_it_is_reported_blames_nobody_and_is_tried_again(measured, tmp_path):
     before = [row.index for row in whole.layers if row.quantizable and row.index <= large]
     short = measured(int8_set(len(whole.layers), before).key())
     row = short.layers[large]
-    assert (row.outcome, row.culprit, row.similarity) == (wording.OUT_OF_MEMORY, False, None)
+    assert (row.outcome, row.culprit, row.similarity) == ("out of memory", False, None)
     assert "OutOfMemory" in row.message
     assert short.culprits == whole.culprits
-    assert any(f"1 plan ran {wording.OUT_OF_MEMORY}" in note for note in short.notes)
+    (note,) = [note for note in short.notes if note.kind == MEMORY]
+    assert note.text.startswith("1 plan ")
     assert report_from(record_of(short)).layers == short.layers
     again = measured()
     assert facts(again) == facts(whole)
-    assert not any(wording.OUT_OF_MEMORY in note for note in texts(again.notes))
+    assert MEMORY not in kinds(again.notes)
 
 
 def test_no_verdict_on_full_int8_that_had_no_memory(measured, lenet):

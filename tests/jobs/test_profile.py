@@ -12,7 +12,7 @@ import pytest
 from onnx import numpy_helper
 
 import trt_bisect
-from tests.support import networks, wording
+from tests.support import networks
 from trt_bisect.analyzer.tensors import RoundingFigures, Spread
 from trt_bisect.jobs.options.commands import ProfileOptions
 
@@ -83,7 +83,7 @@ def test_little_memory_gives_the_same_in_parts(tmp_path, monkeypatch, segmented)
 def test_without_data_what_is_constant(command, lenet):
     code, out, _ = command("profile", lenet / "lenet.onnx", "--top", "2")
     assert code == 0
-    assert wording.commands.ONLY_CONSTANTS in out
+    assert "constant" in out
     found = trt_bisect.profile(lenet / "lenet.onnx")
     assert {row.role for row in found.tensors if row.spread} == {"weight", "bias"}
     assert len(found.table()) == len(found.tensors)
@@ -102,7 +102,7 @@ def test_a_real_network(ocr):
     [
         (["--prefix", "nothing"], "begins with 'nothing'"),
         (["--op", "Einsum"], "'Einsum'"),
-        (["--prefix", "conv", "--op", "Gemm"], wording.commands.NO_SUCH_LAYER),
+        (["--prefix", "conv", "--op", "Gemm"], "operator Gemm"),
         (["--input", "none.npz"], "none.npz"),
     ],
 )

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import trt_bisect
-from tests.support import networks, wording
+from tests.support import networks
 from tests.support.recover_cases import WISHES, planted
 from trt_bisect.builder.inspector import named_in
 from trt_bisect.builder.timing import LayerTime, latency_of
@@ -35,7 +35,7 @@ def test_times_from_a_file_decide_what_is_cheap(tmp_path, command):
     (tmp_path / "times.csv").write_text("layer,int8,fp32\nconv0,1.0,2.0\n")
     code, _, err = command(*arguments)
     assert code == 2
-    assert wording.commands.no_row("conv1") in err
+    assert "'conv1'" in err
 
 
 def test_times_of_layers_by_hand(tmp_path):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 
 import numpy as np
 import pytest
 
 import trt_bisect
-from tests.support import networks, wording
+from tests.support import networks
 from tests.support.suites import ONCE, SUITE, differing, failing, only, save_suite
 from trt_bisect.cluster.settings import ClusterSettings
 from trt_bisect.errors import BadInput
@@ -62,7 +63,7 @@ def test_a_planted_culprit_is_found_and_told(suite, a_night_before):
     assert ("culprit", "conv1") in failing(night)
     assert ("similarity", "int8") in failing(night)
     assert {"model", "ranges"} <= differing(night)
-    assert wording.regression.JUDGED_INPUTS not in differing(night)
+    assert "data (the judged inputs)" not in differing(night)
     assert (night.folder / "repeats/chain/2/report.json").is_file()
     summary = (night.folder / "summary.md").read_text()
     assert "new culprit 'conv1'" in summary
@@ -84,7 +85,7 @@ def test_scaled_calibration_data(suite, a_night_before):
 def test_another_sample_set(suite, a_night_before):
     data = networks.samples(networks.chain(3), 2, seed=6)
     np.savez(suite.parent / "inputs.npz", **data)
-    assert differing(regress(suite)) == {wording.regression.JUDGED_INPUTS}
+    assert differing(regress(suite)) == {"data (the judged inputs)"}
 
 
 def test_another_option(suite, a_night_before):
@@ -92,7 +93,7 @@ def test_another_option(suite, a_night_before):
     night = regress(suite)
     options = {"option precision", "option base", "option threshold"}
     converted = {"model"}  # from opset 17 to 19: Q/DQ pairs on tensors in FP16 need it
-    assert differing(night) == options | converted | {wording.regression.HIGH_TYPES}
+    assert differing(night) == options | converted | {"how layers in FP16 and BF16 are written"}
     assert only(night).changes == ()
 
 
@@ -138,7 +139,7 @@ def test_a_target_holds_whatever_the_baseline_says(suite):
 
 def test_update_baseline_keeps_a_folder_for_git(suite, tmp_path):
     kept = tmp_path / "baseline"
-    with pytest.raises(BadInput, match=wording.regression.NO_BASELINE_IN):
+    with pytest.raises(BadInput, match=re.escape(f"'{kept}'")):
         regress(suite, kept)
     assert not kept.exists()
     made = regress(suite, kept, update_baseline=True)
@@ -158,7 +159,7 @@ def test_a_run_a_report_and_a_night_as_baseline(suite, alone, first_night, tmp_p
     for baseline in (alone, alone / "report.json"):
         night = regress(suite, baseline)
         assert (night.exit_code, only(night).differs) == (0, ())
-        with pytest.raises(BadInput, match=wording.regression.NOT_OVERWRITTEN):
+        with pytest.raises(BadInput, match="nightly run"):
             regress(suite, baseline, update_baseline=True)
     assert only(regress(suite, first_night.folder)).changes == ()
     older = json.loads((alone / "report.json").read_text())
@@ -181,7 +182,7 @@ def test_a_run_a_report_and_a_night_as_baseline(suite, alone, first_night, tmp_p
 )
 def test_a_file_that_is_no_report(suite, tmp_path, content):
     (tmp_path / "report.json").write_text(content)
-    with pytest.raises(BadInput, match=wording.regression.NOT_A_REPORT):
+    with pytest.raises(BadInput, match=r"report\.json"):
         regress(suite, tmp_path / "report.json")
     assert not list((tmp_path / "nightly").glob("*/night.json"))
 
@@ -199,7 +200,7 @@ def test_a_folder_of_other_json_is_no_baseline_and_left_alone(suite, first_night
     path.write_text("{" if change is None else json.dumps({**record, **change}))
     before = path.read_bytes()
     for update in (False, True):
-        with pytest.raises(BadInput, match=f"chain.json' {wording.regression.NO_BASELINE}"):
+        with pytest.raises(BadInput, match=r"chain\.json'"):
             regress(suite, kept, update_baseline=update)
     assert path.read_bytes() == before
 
@@ -210,7 +211,7 @@ def test_of_several_networks_the_runs_own_is_compared(suite, alone, tmp_path):
     night = regress(suite, alone)
     assert [result.baseline is not None for result in night.networks] == [True, False]
     suite.write_text(suite.read_text().replace('"chain.onnx"', '"other.onnx"'))
-    with pytest.raises(BadInput, match=wording.regression.NO_SUCH_MODEL):
+    with pytest.raises(BadInput, match="none of the suite"):
         regress(suite, alone)
 
 
@@ -238,12 +239,12 @@ def test_a_bug_in_one_network_does_not_cost_the_others(suite):
 
     night = regress(suite, runner=buggy)
     assert [result.status for result in night.networks] == ["error", "passed"]
-    assert f"{wording.regression.OWN_FAULT}KeyError at test_regress.py" in night.networks[0].message
+    assert "KeyError at test_regress.py" in night.networks[0].message
 
 
 def test_the_suite_says_where_its_networks_are_measured(suite):
     suite.write_text('cluster = "local:2"\nretries = 5\n' + SUITE)
     assert read_suite(suite).cluster == ClusterSettings("local:2", 1, 5)
     suite.write_text('cluster = "nowhere"\n' + SUITE)
-    with pytest.raises(BadInput, match=f"trt-bisect.toml: {wording.NO_CLUSTER} 'nowhere'"):
+    with pytest.raises(BadInput, match=r"trt-bisect\.toml.* 'nowhere'"):
         regress(suite)

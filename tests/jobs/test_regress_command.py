@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.support import networks, wording
+from tests.support import networks
 from tests.support.suites import ONCE, SUITE, only
 from tests.support.waiting import wait_until
 from trt_bisect.history.store import HISTORY, History
@@ -78,20 +78,20 @@ def test_the_command(night_command, suite, monkeypatch, tmp_path):
     suite.write_text(ONCE)
     code, out, err = night_command()
     assert (code, out.splitlines()[0].split(":")[0]) == (0, "passed  chain")
-    assert wording.regression.NO_BASELINE_YET in err
+    assert "no baseline" in err
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "step.md"))
     (tmp_path / "step.md").write_text("before\n")
     data = networks.samples(networks.chain(3), 8)
     np.savez(suite.parent / "calibration.npz", **{name: 40 * array for name, array in data.items()})
     code, out, _ = night_command("--baseline", "latest", "--config", "trt-bisect.toml")
     assert code == 1
-    assert f"full INT8 {wording.regression.IS_WORSE}" in out
+    assert "full INT8 is worse" in out
     assert "what differs: ranges (" in out
     assert (tmp_path / "step.md").read_text() == "before\n" + (suite.parent / "nightly/summary.md").read_text()
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "gone/step.md"))
     code, _, err = night_command("--update-baseline")
     assert code == 0
-    assert f"$GITHUB_STEP_SUMMARY {wording.CANNOT_BE_WRITTEN}" in err
+    assert "$GITHUB_STEP_SUMMARY" in err
 
 
 def test_bad_use_is_two_lines_and_exit_code_2(night_command, suite, tmp_path):
@@ -139,7 +139,7 @@ def test_kill_9_and_the_same_command(forks, suite):
     assert json.loads(record.read_text())["status"] == "running"
     done = forks.run("regress", "--config", suite)
     assert done.returncode == 0
-    assert wording.regression.RESUMING in done.stderr
+    assert "Resuming" in done.stderr
     (folder,) = (suite.parent / "nightly").glob("2*")
     undisturbed = regress(suite, folder)
     assert only(undisturbed).changes == ()

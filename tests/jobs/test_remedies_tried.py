@@ -9,7 +9,7 @@ import onnxruntime as ort
 import pytest
 
 import trt_bisect
-from tests.support import networks, wording
+from tests.support import networks
 from tests.support.advised import run, starved
 from tests.support.flawed_pairs import pairs
 from tests.support.records import texts
@@ -19,6 +19,7 @@ from trt_bisect.calibration.cache import read_cache
 from trt_bisect.calibration.collect import calibrate
 from trt_bisect.precision import Precision, int8_set
 from trt_bisect.report.advice import BIAS_CORRECTION, EQUALISATION
+from trt_bisect.support.notes import EXPLANATION
 
 CLIPPED = {"calibrator": "percentile", "percentile": 90.0, "threshold": 0.999, "try_remedies": True}
 
@@ -34,10 +35,10 @@ def test_min_max_after_clipping_is_tried_and_meets(clipped):
     report, folder = clipped
     whole = {each.what: each for each in report.explanation.tried if each.calibrator and not each.culprits}
     assert set(whole) == {
-        wording.advice.whole_network(name)
+        f"{name} for the whole network"
         for name in ("minmax", "entropy", "percentile 99.9", "percentile 99.99", "percentile 99.999", "mse")
     }
-    assert whole[wording.advice.whole_network("minmax")].meets
+    assert whole["minmax for the whole network"].meets
     for advice in report.advice:
         assert advice.remedies[0].tried.meets
         assert advice.remedies[0].tried.culprits == ()
@@ -52,7 +53,7 @@ def test_what_was_tried_is_what_a_run_with_it_measures(clipped, tmp_path):
     for calibrator, percentile, name in (("minmax", 99.0, "minmax"), ("percentile", 99.9, "percentile 99.9")):
         how = {"calibrator": calibrator, "percentile": percentile, "explain": "none"}
         other = run(networks.chain(), tmp_path, **how)
-        assert tried[wording.advice.whole_network(name)] == pytest.approx(other.similarity.int8, abs=1e-9)
+        assert tried[f"{name} for the whole network"] == pytest.approx(other.similarity.int8, abs=1e-9)
     culprit = report.culprits[0]
     network = trt_bisect.load_network(tmp_path / "network.onnx")
     feeds = trt_bisect.open_dataset(networks.samples(networks.chain()), network.inputs)
@@ -61,7 +62,7 @@ def test_what_was_tried_is_what_a_run_with_it_measures(clipped, tmp_path):
                  if rounded.kind == "activation"]  # fmt: skip
     mixed = trt_bisect.calibration.ranges.Ranges({**ranges.scales, tensor: minmax.scales[tensor]})
     by_hand = run(networks.chain(), tmp_path, calibration=mixed, output=None, explain="none")
-    assert tried[wording.advice.one_input("minmax", culprit)] == pytest.approx(by_hand.similarity.int8, abs=1e-9)
+    assert tried[f"minmax for what '{culprit}' reads"] == pytest.approx(by_hand.similarity.int8, abs=1e-9)
 
 
 def test_fp16_is_measured_in_the_recipe_on_all_inputs(tmp_path):
@@ -101,9 +102,7 @@ def test_without_data_only_high_precision_is_tried(tmp_path):
     (tmp_path / "clipping.cache").write_text(trt_bisect.format_cache(scales))
     report = run(networks.chain(), tmp_path, calibration=tmp_path / "clipping.cache", metric="sqnr", try_remedies=True)
     assert report.culprits == ("conv4",)
-    assert any(
-        f"{wording.advice.NO_BIAS_CORRECTION}the ranges (cache clipping.cache)" in note for note in texts(report.notes)
-    )
+    assert any(note.kind == EXPLANATION and "cache clipping.cache" in note.text for note in report.notes)
     assert {each.remedy for each in report.explanation.tried} == {"FP16", "FP32"}
     assert report.advice[0].reasons[0] == "saturation"
 
@@ -150,7 +149,7 @@ def test_culprits_are_grouped_by_cause_with_the_figures(clipped):
         if compared.rounding and set(compared.origin.readers) & set(clips.culprits)
     ]
     assert clips.words.startswith("percentile 90 clips ")
-    assert f"{100 * max(shares):.2g} % {wording.advice.OF_THE_ACTIVATION}" in clips.words
+    assert f"{100 * max(shares):.2g} %" in clips.words
     record = json.loads((folder / "run/explanation.json").read_text())
     assert [cause["culprits"] for cause in record["causes"]] == [list(cause.culprits) for cause in causes]
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import trt_bisect
-from tests.support import wording
 from tests.support.quantized import plain_session
 from trt_bisect.errors import BadInput
 from trt_bisect.report.summary import accuracy_line
@@ -58,12 +57,12 @@ def test_a_function_of_the_users_is_called_before_the_search(lenet, digits):
     def broken(infer):
         raise ZeroDivisionError("mine")
 
-    with pytest.raises(BadInput, match=f"{wording.commands.FUNCTION_FAILS}ZeroDivisionError: mine"):
+    with pytest.raises(BadInput, match="ZeroDivisionError: mine"):
         trt_bisect.run(lenet / "lenet.onnx", lenet / "calibration.npz", digits[0], accuracy=broken)
 
 
 def test_labels_without_their_data_are_refused(lenet):
-    with pytest.raises(BadInput, match=wording.commands.LABELS_ALONE):
+    with pytest.raises(BadInput, match="--dataset"):
         trt_bisect.run(lenet / "lenet.onnx", lenet / "calibration.npz", labels=[1, 2])
 
 

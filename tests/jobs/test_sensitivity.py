@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 from onnx import numpy_helper
 
 import trt_bisect
-from tests.support import networks, wording
+from tests.support import networks
 from tests.support.networks import Sketch
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
@@ -172,7 +173,7 @@ def test_the_command(lenet, tmp_path, monkeypatch, capsys):
     code, out, err = run_command(
         monkeypatch, capsys, *asked, "--way", "weight", "--sort", "sqnr", "--order", "ascending"
     )
-    assert wording.commands.GOING_ON_WITH in err
+    assert re.search(r"Going on with \d+ trials", err)
     assert (tmp_path / "run/journal.jsonl").read_bytes().count(b"\n") == lines
     assert all(line.split()[1] == "weight" for line in out.splitlines()[1:5])
 

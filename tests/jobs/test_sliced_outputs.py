@@ -11,11 +11,12 @@ import onnxruntime
 import pytest
 
 import trt_bisect
-from tests.support import networks, wording
+from tests.support import networks
 from tests.support.records import texts
 from trt_bisect.cli import main
 from trt_bisect.report.summary import DOUBTED
 from trt_bisect.report.verdict import PASSES, WITH_DOUBTS
+from trt_bisect.support.notes import OUTPUTS
 
 SCORES, BOXES = "y[:, 4:10]", "y[:, 0:4]"
 HOW = {"calibrator": "minmax", "engine": "onnxruntime", "explain": "none"}
@@ -52,7 +53,7 @@ def test_the_layer_that_destroys_the_scores_is_named(strategy, planted, data, ju
     assert report.similarity.recipe >= 0.99
     assert set(report.outputs.int8) == {"y", SCORES, BOXES}
     assert report.outputs.int8[BOXES]["cosine"] > 0.999
-    [note] = [note for note in texts(report.notes) if wording.answers.JUDGED_AS_TWO in note]
+    [note] = [note.text for note in report.notes if note.kind == OUTPUTS and "[:, 0:4]" in note.text]
     largest = np.abs(onnxruntime.InferenceSession(planted).run(None, data)[0]).max(axis=(0, 2))
     assert f"[:, 0:4] up to {largest[:4].max():.3g}, [:, 4:10] up to {largest[4:].max():.3g}" in note
 
@@ -70,10 +71,10 @@ def test_judged_whole_it_passes_and_is_doubted(factor, planted, data, tmp_path):
     report = trt_bisect.run(planted, data, **options)
     assert report.similarity.int8 > 0.999
     assert (report.exit_code, report.verdict) == (1, WITH_DOUBTS)
-    first, *_, last = report.summary.splitlines()
+    first = report.summary.splitlines()[0]
     assert first.startswith(DOUBTED)
     assert SCORES in report.summary
-    assert wording.NO_LAYER_TO_BLAME not in last
+
     accepted = trt_bisect.run(planted, data, accept=True, **options)
     assert (accepted.exit_code, accepted.verdict) == (0, PASSES)
     assert texts(accepted.answer.doubts) == texts(report.answer.doubts)

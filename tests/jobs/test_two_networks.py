@@ -12,7 +12,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 import trt_bisect
-from tests.support import networks, wording
+from tests.support import networks
 from tests.support.records import texts
 from trt_bisect.errors import BadInput
 from trt_bisect.jobs.two_networks import TwoNetworks
@@ -116,11 +116,11 @@ def test_layers_without_names_in_common_are_matched_by_structure(tmp_path):
 
 def test_compare_refuses_what_cannot_be_compared(tmp_path):
     own = networks.save(networks.chain(2), tmp_path)
-    with pytest.raises(BadInput, match=f"--high {wording.CANNOT_BE_USED}"):
+    with pytest.raises(BadInput, match="--high"):
         trt_bisect.compare(own, other=own, inputs=networks.samples(networks.chain(2)), high="conv0")
-    with pytest.raises(BadInput, match=wording.commands.NO_DATA_GIVEN):
+    with pytest.raises(BadInput, match="no data"):
         trt_bisect.compare(own, other=own)
-    with pytest.raises(BadInput, match=wording.commands.HAS_THE_INPUT):
+    with pytest.raises(BadInput, match=r"two\.onnx' has the input"):
         trt_bisect.compare(own, other=networks.save(two_inputs(), tmp_path, "two.onnx"), inputs=X)
 
 
@@ -174,7 +174,7 @@ def test_a_reference_of_other_outputs_is_refused(tmp_path):
         networks.scale_constant(narrow, name, lambda values: values[:, :5])
     narrow.graph.output[0].type.tensor_type.shape.dim[1].dim_value = 5
     paths = networks.save(wide, tmp_path), networks.save(narrow, tmp_path, "narrow.onnx")
-    with pytest.raises(BadInput, match=wording.commands.NO_OUTPUT_OF):
+    with pytest.raises(BadInput, match=r"narrow\.onnx"):
         trt_bisect.run(paths[0], networks.samples(wide, 2), reference=paths[1], **FAST)
 
 

@@ -8,9 +8,9 @@ import shutil
 from pathlib import Path
 
 import pytest
+from trt_bisect.report.manifest import MANIFEST
 
 from tests.support.view_server import QUERY, serving
-from trt_bisect.report.manifest import MANIFEST
 from trt_bisect.report.model import REPORT
 from trt_bisect.runs.journal import JOURNAL
 from trt_bisect.runs.progress_file import PROGRESS, Heartbeat
