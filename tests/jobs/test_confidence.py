@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,36 +11,70 @@ import pytest
 import trt_bisect
 from tests.model.test_followers import swish
 from tests.support import networks
-from tests.support.records import record_of
 from trt_bisect.analyzer.judge import make_rule
 from trt_bisect.analyzer.metrics import find_metric
 from trt_bisect.errors import BadInput
-from trt_bisect.jobs.answer.confidence import Grounds, confidence
-from trt_bisect.report.model import AnswerFacts
+from trt_bisect.evaluator.each_input import NO_MARGIN
+from trt_bisect.jobs.answer.confidence import (
+    ARITHMETIC,
+    CLEAR,
+    CLOSE,
+    FEW_INPUTS,
+    FOLLOWERS,
+    FOLLOWERS_ROUND,
+    INPUTS,
+    ONE_SETTING,
+    WEAK_CULPRIT,
+    confidence,
+)
+from trt_bisect.support.notes import Line
 
 SURE = {
-    "given": 26, "judged": 8, "unseen": 6, "engine": "onnxruntime 1.2.3", "arithmetic": "emulated", "meets": True,
-    "culprits": {"conv3": 0.02, "conv5": 0.0105}, "losses": {"one": 0.0040, "two": 0.0041},
+    "given": 26, "judged": 8, "unseen": 6, "arithmetic": "emulated", "meets": True, "unmoved": {},
+    "culprits": {"conv3": 0.02, "conv5": 0.0105}, "losses": {"one": 0.0040, "two": 0.0041}, "followers": None,
+    "parts": {},
 }  # fmt: skip
 
 
-def said(metric="cosine", threshold=0.99, **changed):
-    return " ".join(
-        confidence(Grounds(**{**SURE, **changed}), make_rule(find_metric(metric, "higher"), threshold, 0.5))
+def lines(metric="cosine", threshold=0.99, **changed) -> list[Line]:
+    """The lines on an invented answer; units are layers of one's own."""
+    facts = SimpleNamespace(**{**SURE, **changed})
+    names = list(facts.culprits)
+    network = SimpleNamespace(
+        layers=[SimpleNamespace(name=name) for name in names], low=SimpleNamespace(title="INT8"), has_pairs=False
     )
+    builder = SimpleNamespace(
+        engine="onnxruntime", versions={"onnxruntime": "1.2.3"}, arithmetic=facts.arithmetic, typing="strong"
+    )
+    rule = make_rule(find_metric(metric, "higher"), threshold, 0.5)
+    answer = SimpleNamespace(
+        experiment=SimpleNamespace(network=network, builder=builder, rule=rule, parts=facts.parts),
+        space=SimpleNamespace(units=[(k,) for k in range(len(names))]),
+        counting=range(facts.given),
+        judged=facts.judged,
+        unseen_inputs=range(facts.unseen),
+        meets=facts.meets,
+        taken_back={names.index(name): loss for name, loss in facts.culprits.items()},
+        unmoved={names.index(name): loss for name, loss in facts.unmoved.items()},
+        checked=SimpleNamespace(losses=facts.losses),
+        margin=NO_MARGIN,
+        refused=None,
+    )
+    return list(confidence(answer, facts.followers))
+
+
+def by_kind(**changed) -> dict[str, Line]:
+    return {line.kind: line for line in lines(**changed)}
 
 
 def test_inputs_arithmetic_and_what_no_engine_has_confirmed():
-    text = said()
-    assert "26 inputs given and 6 unseen" in text
-    assert "on 8 of those given" in text
-    assert "fewer than 20 inputs" not in text
-    assert "No engine has confirmed this" in text
-    assert "onnxruntime 1.2.3" in text
-    assert "fewer than 20 inputs" in said(given=19)
-    measured = said(arithmetic="measured", engine="tensorrt 10.3.0")
-    assert "measured on tensorrt 10.3.0" in measured
-    assert "No engine" not in measured
+    said = by_kind()
+    assert all(part in said[INPUTS].text for part in ("26 inputs", "6 unseen", "on 8 "))
+    assert FEW_INPUTS not in said
+    assert FEW_INPUTS in by_kind(given=19)
+    assert "onnxruntime 1.2.3" in said[ARITHMETIC].text
+    assert "confirmed" in said[ARITHMETIC].short
+    assert by_kind(arithmetic="measured")[ARITHMETIC].short == "The outputs were measured on onnxruntime 1.2.3."
 
 
 @pytest.mark.parametrize(
@@ -53,50 +88,46 @@ def test_inputs_arithmetic_and_what_no_engine_has_confirmed():
     ],
 )
 def test_the_margin_against_the_noise(losses, meets, could):
-    text = said(losses=losses, meets=meets)
-    assert ("Noise could reverse it" in text) is could
-    assert (f"{'holds' if meets else 'misses'} by more than the noise" in text) is not could
+    said = by_kind(losses=losses, meets=meets)
+    assert ((CLOSE in said), (CLEAR in said)) == (could, not could)
+    assert could or ("holds" if meets else "misses") in said[CLEAR].short
 
 
 def test_a_culprit_that_only_moved_scales_make_is_within_the_noise_with_both_figures():
-    assert "'conv3' is a culprit by less than the noise" not in said()
-    text = said(unmoved={"conv3": 0.0091})
-    assert "'conv3' is a culprit by less than the noise" in text
-    assert "0.0091" in text
-    assert "0.02 of 0.01" in text
+    assert [line.layers for line in lines() if line.kind == WEAK_CULPRIT] == [("conv5",)]
+    first = next(line for line in lines(unmoved={"conv3": 0.0091}) if line.kind == WEAK_CULPRIT)
+    assert first.layers == ("conv3",)
+    assert "0.0091" in first.text
+    assert "0.02 of 0.01" in first.text
 
 
-def test_the_words_before_the_colon_say_it_in_short():
-    short, long = "No colon here.", "It holds: the largest loss is 0.004."
-    assert AnswerFacts(8, None, None, 0.0, confidence=(long, short)).rests_on == f"It holds. {short}"
-    sentences = confidence(Grounds(**SURE), make_rule(find_metric("cosine", "higher"), 0.99, 0.5))
-    said_in_short = AnswerFacts(8, None, None, 0.0, confidence=sentences).rests_on
-    assert said_in_short.count(". ") == len(sentences) - 1
+def test_each_line_is_said_in_short_with_its_first_words():
+    for line in lines(followers=0.05, given=5, parts={"followers": "int8"}):
+        assert line.text.startswith(line.short.removesuffix("."))
+        assert len(line.short) < len(line.text)
 
 
 def test_culprits_whose_loss_taken_back_is_within_the_noise_are_named():
-    text = said()
-    assert "'conv5' is a culprit by less than the noise" in text
-    assert "0.0105" in text
-    assert "'conv3' is" not in text
-    many = said(culprits={f"c{k}": 0.0101 for k in range(5)} | {"far": 1.0, "failed": None})
-    assert "So are 2 more of the 7 culprits" in many
+    (weak,) = (line for line in lines() if line.kind == WEAK_CULPRIT)
+    assert (weak.layers, "0.0105" in weak.text) == (("conv5",), True)
+    many = lines(culprits={f"c{k}": 0.0101 for k in range(5)} | {"far": 1.0, "failed": None})
+    last = [line for line in many if line.kind == WEAK_CULPRIT][-1]
+    assert (last.layers, "2 more of the 7" in last.text) == ((), True)
 
 
 def test_flips_are_counted_for_the_cosine_alone():
     """-10 log10 of a loss of 0.00955 is 20.2 dB: nothing is known of its noise from one setting."""
-    assert "Noise was not measured" in said("sqnr", 20.0, losses={"one": 10**-2.02})
-    assert "Noise could reverse it" in said("sqnr", 20.0, losses={"one": 10**-2.02, "two": 10**-2.2})
+    assert ONE_SETTING in by_kind(metric="sqnr", threshold=20.0, losses={"one": 10**-2.02})
+    assert CLOSE in by_kind(metric="sqnr", threshold=20.0, losses={"one": 10**-2.02, "two": 10**-2.2})
 
 
 def test_followers_that_miss_do_not_decide_and_are_told():
-    assert "weak typing" not in said()
-    misses = said(followers=0.05)
-    assert "95.0000%, which misses" in misses
+    assert FOLLOWERS not in by_kind()
+    misses = by_kind(followers=0.05)[FOLLOWERS].text
+    assert "95.0000%" in misses
     assert "--followers int8" in misses
-    assert "meets the threshold" in said(followers=0.001)
-    assert "--followers" not in said(followers=0.001)
-    assert "Layers that only follow rounded" in said(followers_round=True)
+    assert "--followers" not in by_kind(followers=0.001)[FOLLOWERS].text
+    assert FOLLOWERS_ROUND in by_kind(parts={"followers": "int8"})
 
 
 @pytest.fixture(scope="module")
@@ -115,12 +146,9 @@ def test_a_real_run_says_what_it_rests_on(runs):
     _, reports = runs
     answer = reports["high"].answer
     assert "followers in INT8" in answer.settings
-    text = " ".join(answer.confidence)
-    assert "6 inputs given and no unseen" in text
-    assert "fewer than 20 inputs" in text
-    assert "No engine has confirmed this" in text
-    assert "weak typing may also round" in text
-    assert type(answer).from_json(record_of(reports["high"])["answer"]) == answer
+    said = {line.kind: line for line in answer.confidence}
+    assert {INPUTS, FEW_INPUTS, ARITHMETIC, FOLLOWERS} <= said.keys()
+    assert "6 inputs" in said[INPUTS].text
 
 
 def test_followers_are_a_part_of_the_fingerprint_and_decide_on_request(runs):
@@ -142,6 +170,6 @@ def test_followers_are_a_part_of_the_fingerprint_and_decide_on_request(runs):
 
 def test_followers_need_the_emulation_and_whole_sessions(tmp_path):
     model, feeds = networks.save(swish(), tmp_path), networks.samples(swish(), 2)
-    with pytest.raises(BadInput, match="--followers int8"):
+    with pytest.raises(BadInput, match="pieces"):
         trt_bisect.run(model, feeds, followers="int8", engine="onnxruntime", strategy="branch")
     assert np.isfinite(trt_bisect.run(model, feeds, followers="int8", engine="onnxruntime").similarity.int8)

@@ -193,7 +193,7 @@ def test_what_is_held_out_is_neither_calibrated_with_nor_judged(network, again):
             many()["x"][n].tobytes() for n in HELD_OUT
         ]
         assert experiment.about["searched"] == 20
-        assert any("5 of 25 samples" in note for note in preparation.notes)
+        assert any("5 of 25 samples" in note.text for note in preparation.notes)
         (place,) = experiment.about["places"]
         assert np.array_equal(experiment.feeds[0]["x"][0], many()["x"][place])  # numbered as the user's data
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from random import Random
 
@@ -10,17 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from trt_bisect.report.manifest import RunManifest
-from trt_bisect.report.search_result import Measured, Recipe
-from trt_bisect.view.replay import Replay
 
 from tests.support import networks
 from tests.support.editions import edition
-from tests.support.records import kinds, texts
+from tests.support.records import texts
 from trt_bisect.analyzer.judge import make_rule
 from trt_bisect.analyzer.metrics import find_metric
 from trt_bisect.builder.base import MEASURED
-from trt_bisect.calibration.cache import NEWEST_VERSION
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.driver.suspects.curves import CULPRITS, FULL
 from trt_bisect.driver.suspects.search import Question
@@ -30,22 +25,30 @@ from trt_bisect.evaluator.rebuild import RebuildEvaluator
 from trt_bisect.evaluator.stream import PassResult
 from trt_bisect.evaluator.trial import Cost, OutputFigures
 from trt_bisect.jobs.options.concerns import BRANCH, SearchOptions
-from trt_bisect.jobs.run.build_report import assemble, blank_report
+from trt_bisect.jobs.run.build_report import RunTrials, blank_row, layer_rows, overruled
 from trt_bisect.jobs.run.search import search
 from trt_bisect.model.network import load_network
 from trt_bisect.model.pieces import cut
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.precision import Precision
-from trt_bisect.recipe.files import RecipeFiles
-from trt_bisect.recipe.trtexec import Build
-from trt_bisect.report.model import AnswerFacts
-from trt_bisect.report.summary import NO_RECIPE
-from trt_bisect.report.verdict import PASSES
 from trt_bisect.runs.journal import MemoryStore
 from trt_bisect.support.progress import Silent
 
 RULE = make_rule(find_metric("cosine"), 0.99)
 STEP = RULE.step
+
+
+@dataclass
+class Shown:
+    """What the report says of the curve."""
+
+    layers: tuple
+    findings: object
+    notes: list
+
+    @property
+    def suspects(self):
+        return tuple(row.name for row in self.layers if row.suspect)
 
 
 @dataclass
@@ -107,7 +110,7 @@ class Experiment:
         self.ranges = Ranges({name: np.float32(0.1) for name in self.network.rounded_activations}, {}, "invented")
 
     def report(self, in_pieces, wholes, curve=FULL):
-        """The report of ``branch`` on an NVIDIA engine with all suspects high, and what the page shows."""
+        """The curve of ``branch`` on an NVIDIA engine, as the report shows it."""
         network, store, builder = self.network, MemoryStore(), Wholes(wholes)
         whole = RebuildEvaluator(network, builder, [{}], compare, store)
         fakes = Pieces(in_pieces)
@@ -117,26 +120,10 @@ class Experiment:
         question = Question(len(network.layers), network.quantizable, RULE.budget, RULE.step)
         names = [layer.name for layer in network.layers]
         found = search(curve, question, evaluator, RULE, names, Silent())
-        suspects = found.findings.suspects
-        full, restored = (whole.measure(question.all_but(kept)) for kept in ((), suspects))
-        recipe = Recipe(question.all_but(suspects), suspects, suspects, RULE.meets(restored))
-        measured = Measured(found, recipe, full, restored, store.trials, whole.canonical)
-        manifest = self.manifest(builder, curve)
-        kept = {
-            "files": RecipeFiles({}, None, Build(NEWEST_VERSION)),
-            "notes": (),
-            "seconds": {},
-            "latencies": None,
-            "accept": False,
-        }
-        kept["answer"] = AnswerFacts(judged=1, given=None, unseen=None, cost=0.0)
-        shown = Replay(manifest).report(store.trials)
-        return assemble(measured, manifest.blank, network, self.ranges, RULE, **kept), shown
-
-    def manifest(self, builder, curve):
-        about = {"strategy": BRANCH, "builder": builder, "high": Precision.FP32, "versions": {}, "inputs": {}}
-        blank = blank_report(self.network, self.ranges, RULE, **about, notes=(), fingerprint="", made_of={})
-        return RunManifest(blank, RULE, curve, "pieces", 0.0)
+        trials = RunTrials(store.trials, "pieces", whole.canonical)
+        blank = [blank_row(layer, "fp32") for layer in network.layers]
+        rows = layer_rows(blank, trials, found, RULE, dict.fromkeys(found.findings.suspects, "a suspect"))
+        return Shown(rows, found.findings, overruled(found, network, RULE))
 
     def named(self, places):
         """The names of the quantizable layers at these places."""
@@ -166,10 +153,6 @@ def whimsical(seed, failing):
     return invented
 
 
-def suspects(report):
-    return tuple(row.name for row in report.layers if row.suspect)
-
-
 def test_layers(bench):
     assert len(bench.network.quantizable) >= 8
 
@@ -181,49 +164,17 @@ COSTS = st.lists(st.sampled_from([0.0, 0.0, 0.0001, 0.004, 0.006, 0.1]), min_siz
 @given(pieces=COSTS, wholes=COSTS, curve=st.sampled_from([FULL, CULPRITS]))
 def test_the_culprits_are_those_that_cost_a_step_on_whole_engines_whatever_pieces_say(bench, pieces, wholes, curve):
     extra = [0.0] * (len(bench.network.quantizable) - 8)
-    report, shown = bench.report(
-        additive(bench.network, pieces + extra), additive(bench.network, wholes + extra), curve
-    )
+    report = bench.report(additive(bench.network, pieces + extra), additive(bench.network, wholes + extra), curve)
     missed = sum(wholes) > RULE.budget + 1e-9
     expected = bench.named(place for place, cost in enumerate(wholes) if cost >= STEP) if missed else ()
-    assert report.culprits == suspects(shown) == expected
-    assert report.exit_code == shown.exit_code == int(missed)
-    assert report.similarity.int8 == shown.similarity.int8 == pytest.approx(1.0 - sum(wholes))
+    assert report.suspects == expected
+    assert report.findings.full == pytest.approx(sum(wholes), abs=1e-9)
     for row in report.layers:
-        if row.culprit:
+        if row.suspect:
             place = bench.network.quantizable.index(row.index)
             assert row.whole["without"] - row.whole["with"] == pytest.approx(wholes[place])
             assert row.drop == pytest.approx(wholes[place])
             assert row.similarity == row.whole["with"]
-
-
-@settings(max_examples=edition(50, 100), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(seed=st.integers(0, 10**6), failing=st.sampled_from([0.0, 0.2, 0.9, 1.0]))
-def test_verdict_exit_code_culprits_and_summary_agree_in_every_case(bench, seed, failing):
-    """The similarities are any, so no plan foretells another: each statement is held against its own whole engine."""
-    wholes, network = whimsical(f"whole {seed}", failing), bench.network
-    report, shown = bench.report(whimsical(f"pieces {seed}", 0.0), wholes)
-    index = {layer.name: layer.index for layer in network.layers}
-    full = wholes(frozenset(network.quantizable))
-    good = full is not None and full >= RULE.threshold
-    recipe = wholes(frozenset(network.quantizable) - {index[name] for name in report.recipe.high})
-    assert report.similarity == {"int8": full, "recipe": recipe}
-    assert report.exit_code == shown.exit_code
-    assert report.exit_code in ((0,) if good else (1, 3))
-    assert failing < 1.0 or report.exit_code == 3
-    assert good == (PASSES in kinds(report.lines))
-    assert not (good and report.culprits)
-    assert good or ("misses the threshold" in report.summary) == (full is not None)
-    assert report.recipe.meets == (recipe is not None and recipe >= RULE.threshold)
-    assert good or (NO_RECIPE in kinds(report.lines)) == (not report.recipe.meets)
-    assert report.culprits == suspects(shown) == tuple(row.name for row in report.layers if row.culprit)
-    for row in report.layers:
-        if row.culprit:
-            assert repr(row.name) in report.summary or len(report.culprits) > 4
-            fp32_fails = row.whole["without"] is None and wholes(frozenset()) is None
-            without = 1.0 if fp32_fails else row.whole["without"]
-            assert without - row.whole["with"] >= STEP - 1e-12
-            assert row.name in report.recipe.high
 
 
 def test_what_whole_engines_do_not_confirm_is_withdrawn_and_said(bench):
@@ -231,16 +182,16 @@ def test_what_whole_engines_do_not_confirm_is_withdrawn_and_said(bench):
     cost = [0.0] * len(bench.network.quantizable)
     pieces, wholes = list(cost), list(cost)
     pieces[2], wholes[5] = 0.1, 0.1
-    report, _ = bench.report(additive(bench.network, pieces), additive(bench.network, wholes))
+    report = bench.report(additive(bench.network, pieces), additive(bench.network, wholes))
     (innocent,), (guilty,) = bench.named([2]), bench.named([5])
-    assert report.culprits == (guilty,)
+    assert report.suspects == (guilty,)
     assert any("withdrawn" in note and repr(innocent) in note for note in texts(report.notes))
     withdrawn = next(row for row in report.layers if row.name == innocent)
     assert withdrawn.whole == {"without": pytest.approx(1.0), "with": pytest.approx(1.0)}
 
 
 def test_two_whole_engines_a_culprit_where_pieces_are_right(bench):
-    """Beside them FP32, full INT8, and the recipe."""
+    """Beside them FP32, full INT8, and the plan without suspects."""
     cost = [0.0] * len(bench.network.quantizable)
     cost[2] = cost[5] = 0.1
     built = []
@@ -262,11 +213,3 @@ def test_bisect_is_what_an_nvidia_engine_is_searched_by_and_branch_what_onnxrunt
         "bisect",
     ]
     assert SearchOptions(strategy=BRANCH).strategy_on("tensorrt") == BRANCH
-
-
-def test_the_manifest_names_pieces_as_those_of_earlier_versions_do(bench):
-    manifest = bench.manifest(Wholes(lambda plan: 0.0), FULL)
-    record = json.loads(json.dumps(manifest.to_json()))
-    assert record["mark"] == "pieces "
-    assert RunManifest.from_json(record).measured_in == "pieces"
-    assert RunManifest.from_json({**record, "mark": ""}).measured_in == ""

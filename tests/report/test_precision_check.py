@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.support.records import texts
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.precision import PrecisionPlan, all_but, int8_set, prefix
 from trt_bisect.report.precision_check import disobeyed, dla_notes, obedience_doubts, obedience_notes, unproven
@@ -36,7 +37,7 @@ def test_a_culprit_is_not_convicted_in_silence():
     good = Trial("8*1.f*3", "measured", ran={0: "int8", 2: "fp32", 3: "fp32"})
     bad = Trial("8*3.f*1", "measured", ran={0: "int8", 2: "fp32", 3: "fp32"})
     worse = Trial("8*4", "measured", ran={0: "int8", 2: "fp32", 3: "int8"})
-    notes = obedience_notes(NETWORK, [good, bad, worse], {0: good, 2: bad})
+    notes = texts(obedience_notes(NETWORK, [good, bad, worse], {0: good, 2: bad}))
     everywhere, culprit = notes
     assert "'conv2' was asked for int8 and ran in fp32 (2 of 3 trials)" in everywhere
     assert "'conv2' a culprit: it ran 'conv2' in fp32; '--force-int8'" in culprit
@@ -45,7 +46,7 @@ def test_a_culprit_is_not_convicted_in_silence():
 def test_few_layers_are_named():
     layers = [SimpleNamespace(name=f"conv{i}") for i in range(9)]
     network = SimpleNamespace(layers=layers, quantizable=tuple(range(9)))
-    (note,) = obedience_notes(network, [Trial("8*9", "measured", ran=dict.fromkeys(range(9), "fp16"))], {})
+    (note,) = texts(obedience_notes(network, [Trial("8*9", "measured", ran=dict.fromkeys(range(9), "fp16"))], {}))
     assert note.count("was asked for") == 5
     assert note.endswith(", and 4 more")
 
@@ -55,7 +56,7 @@ def test_layers_in_a_region_are_unproven_and_neither_obeyed_nor_disobeyed():
     assert disobeyed(NETWORK, inside) == {}
     assert unproven(NETWORK, inside) == {2: "region", 3: "region"}
     told = Trial("8*4", "measured", ran={0: "int8", 2: "int8", 3: "int8"})
-    region, culprit = obedience_notes(NETWORK, [inside, told], {2: inside, 0: told})
+    region, culprit = texts(obedience_notes(NETWORK, [inside, told], {2: inside, 0: told}))
     assert "1 of 2 trials" in region
     assert "'conv2' and 'fc'" in region
     assert "'conv1'" not in region
@@ -70,7 +71,7 @@ def test_what_an_engine_does_not_tell_of_is_unproven_too():
 
 
 def test_what_the_dla_took_and_what_fell_back():
-    (note,) = dla_notes(NETWORK, Trial("8*4", "measured", ran={0: "dla", 1: "fp32", 2: "int8", 3: "fp16"}))
+    (note,) = texts(dla_notes(NETWORK, Trial("8*4", "measured", ran={0: "dla", 1: "fp32", 2: "int8", 3: "fp16"})))
     assert "1 of 3 layers" in note
     assert "'conv2' and 'fc'" in note
     assert dla_notes(NETWORK, Trial("8*4", "measured", ran={0: "int8", 2: "int8"})) == []

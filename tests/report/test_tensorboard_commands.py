@@ -227,7 +227,7 @@ def test_recover_has_a_run_for_each_step(lenet, tmp_path):
         tensorboard=tmp_path / "logs", **options,
     )  # fmt: skip
     runs = read(tmp_path / "logs")
-    assert f"baseline_acc_{recovery.target['reference']:#.6g}" in runs
+    assert f"baseline_acc_{recovery.target.reference:#.6g}" in runs
     steps = {name: run for name, run in runs.items() if name.startswith("tune_")}
     plans = runs["plans"]
     assert len(steps) == len(plans.Scalars("layers in low precision"))
