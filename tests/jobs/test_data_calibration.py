@@ -192,9 +192,9 @@ def test_what_is_held_out_is_neither_calibrated_with_nor_judged(network, again):
         assert [feeds["x"].tobytes() for feeds in preparation.data.unseen] == [
             many()["x"][n].tobytes() for n in HELD_OUT
         ]
-        assert experiment.about["searched"] == 20
+        assert experiment.about.searched == 20
         assert any("5 of 25 samples" in note.text for note in preparation.notes)
-        (place,) = experiment.about["places"]
+        (place,) = experiment.about.places
         assert np.array_equal(experiment.feeds[0]["x"][0], many()["x"][place])  # numbered as the user's data
 
 
@@ -204,7 +204,7 @@ def test_without_holdout_and_for_recover_with_other_data(network):
         assert experiment.ranges.scales["x"] == np.float32(largest(many())) / np.float32(127)
     with prepared(network, many(), calibrator="minmax", dataset=data(30)) as (preparation, experiment):
         assert preparation.data.unseen.length == 5
-        assert experiment.about["searched"] == 30
+        assert experiment.about.searched == 30
     assert RecoverOptions().holdout == RunOptions().holdout == 0.2
 
 
