@@ -12,14 +12,17 @@ import trt_bisect
 from tests.conftest import SAMPLES
 from tests.support import networks
 from tests.support.planted_answers import MISLEADING
+from tests.support.records import kinds
 from trt_bisect.analyzer.doubts import CONSTANT, UNSEEN
 from trt_bisect.analyzer.metrics import JUDGING
 from trt_bisect.history.store import History
+from trt_bisect.jobs.answer.confidence import CLOSE, MARGIN, ONE_SETTING
 from trt_bisect.report import next_step
 from trt_bisect.report.advice import OWN_RECIPE
 from trt_bisect.report.model import DECIDING
 from trt_bisect.report.page.data import page_data
 from trt_bisect.report.screen.run import calibrator_cells
+from trt_bisect.report.summary import TOO_EXPENSIVE
 from trt_bisect.report.verdict import FAILS, PASSES, WITH_DOUBTS
 from trt_bisect.view.index import Runs
 
@@ -99,13 +102,10 @@ def case(request, tmp_path_factory):
 def test_one_word_one_colour_and_one_exit_code(case):
     report, parent = case
     assert report.exit_code == CODES[report.verdict]
-    lines = report.summary.splitlines()
-    assert next(line for line in lines if line.split(":")[0] in map(str.upper, CODES)).startswith(
-        f"{report.verdict.upper()}: "
-    )
+    assert [line.kind for line in report.lines if line.kind in CODES] == [report.verdict]
     page = page_data(report)
-    assert page["tones"]["verdict"] == page["tones"]["int8"] == TONES[report.verdict]
-    assert report.verdict in page["headline"]
+    assert page.tones["verdict"] == page.tones["int8"] == TONES[report.verdict]
+    assert report.verdict in page.headline
     [entry] = Runs(parent).entries()
     assert entry.verdict.split(";")[0].split(",")[0] == report.verdict
     assert entry.tone == TONES[report.verdict]
@@ -141,20 +141,19 @@ def test_of_equally_cheap_recipes_the_report_says_why_one_is_chosen(case):
 
 def test_the_next_step_is_the_first_that_is_not_done(case):
     report, _ = case
-    kinds = set(report.answer.doubt_kinds)
+    doubted = kinds(report.answer.doubts)
     cheaper = [
         each for each in (report.explanation.tried if report.explanation else ())
         if each.meets and (each.cost < report.answer.cost or not report.recipe.meets)
     ]  # fmt: skip
-    labels = [line.split(":")[0] for line in report.summary.splitlines()]
-    assert not (cheaper and "TOO EXPENSIVE" in labels and any(each.high == 0 for each in cheaper))
-    if report.inputs.warnings or CONSTANT in kinds:
+    assert not (cheaper and TOO_EXPENSIVE in kinds(report.lines) and any(each.high == 0 for each in cheaper))
+    if report.inputs.warnings or CONSTANT in doubted:
         assert report.next.kind == next_step.DATA
-    elif UNSEEN in kinds:
+    elif UNSEEN in doubted:
         assert report.next.kind == next_step.INPUTS
     elif cheaper:
         assert report.next.kind == next_step.CHEAPER
-    elif kinds:
+    elif doubted:
         assert report.next.kind == next_step.DOUBT
     else:
         pays = report.recipe.meets and report.answer.cost <= 0.5
@@ -186,13 +185,13 @@ def test_noise_and_margin_are_those_of_the_figures(case):
     report, _ = case
     answer, metric = report.answer, JUDGING[report.metric]
     deciding = [answer.settings[name] for name in DECIDING if name in answer.settings]
-    text = " ".join(answer.confidence)
-    if len(deciding) > 1:
-        assert "Noise was not measured" not in text
-    assert answer.close == ("Noise could reverse it" in text)
+    said = kinds(answer.confidence)
+    assert len(deciding) <= 1 or ONE_SETTING not in said
+    assert answer.close == (CLOSE in said)
     if report.verdict == FAILS and report.recipe.meets:
-        assert answer.close == ("by less than the noise" in page_data(report)["headline"])
+        assert answer.close == ("by less than the noise" in page_data(report).headline)
     if answer.margin and report.metric != "agreement":
         kept = report.budget * (1.0 - answer.margin) * (1.0 + 1e-9)
         with_margin = sum(metric.loss(value) <= kept for value in answer.given.figures.values())
-        assert f"% on {with_margin} of {answer.given.inputs} input" in text
+        (margin,) = [line.text for line in answer.confidence if line.kind == MARGIN]
+        assert f"% on {with_margin} of {answer.given.inputs} input" in margin
