@@ -68,12 +68,12 @@ def _run(folder: Path) -> float:
 
 
 def _fill(year: Path, template: Path, nights: int, networks: int, layers: int) -> None:
-    from trt_bisect.report.model import ByPlan
     from trt_bisect.history.connection import open_to_write
     from trt_bisect.history.run_folder_reader import read_run_folder
     from trt_bisect.history.schema import transaction
     from trt_bisect.history.store import History
     from trt_bisect.history.writer import write
+    from trt_bisect.report.model import ByPlan
 
     History(year).close()
     taken, random = read_run_folder(template), np.random.default_rng(0)
