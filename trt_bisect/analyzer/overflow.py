@@ -1,4 +1,4 @@
-"""Finds where values leave the range of FP16 or BF16 with all layers in that precision."""
+"""Finds where values leave the range of FP16 or BF16 with all layers in that precision, and says so in words."""
 
 from __future__ import annotations
 
@@ -7,60 +7,136 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from trt_bisect.analyzer.advisor import NOT_FINITE, OVERFLOW, UNDERFLOW, Advice
+from trt_bisect.analyzer.origins import ACTIVATION, INPUT, WEIGHT
 from trt_bisect.data.feeds import Feeds
+from trt_bisect.errors import BadInput
 from trt_bisect.model.layers import Layer
-from trt_bisect.model.low import FloatType
+from trt_bisect.model.low import LOWS, FloatType, LowPrecision
 from trt_bisect.model.network import Network
 from trt_bisect.model.observe import Observer
-from trt_bisect.model.qdq import PlanWriter
+from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.shapes import groups_within
+from trt_bisect.support.notes import RANGE, Note, noted
 
-OVERFLOW, NAN, UNDERFLOW = "overflow", "nan", "underflow"
+_NOTED = 2
+_SEARCHED = 8
+"""The largest number of judged inputs that are searched."""
 
 
 @dataclass(frozen=True)
-class RangeFault:
-    """The first value of a tensor that a type cannot hold; see ``report.overflow.Overflow``."""
+class Overflow:
+    """The first value of a tensor that a low precision cannot hold.
 
-    layer: Layer
+    Attributes:
+        layer: the name of the layer that makes or reads the tensor in the low precision.
+        op_type: its operator.
+        tensor: the name of the tensor.
+        role: ``output``, ``input`` or ``weight`` of the layer.
+        kind: ``overflow``: a finite value becomes infinite; ``not finite``: the layer makes NaN or an infinite value of
+            finite ones; ``underflow``: a value other than zero becomes zero.
+        element: its position in the tensor.
+        value: before rounding; None for a value that is not finite.
+        times: an overflow's magnitude as a multiple of the largest value of the type; None for the others.
+        count: the number of such values in the tensor.
+        sample: the place of the judged input on which it was seen first; None for a weight.
+    """
+
+    layer: str
+    op_type: str
     tensor: str
     role: str
     kind: str
     element: tuple[int, ...]
     value: float | None
+    times: float | None
     count: int
     sample: int | None = None
 
+    def text(self, low: LowPrecision) -> str:
+        """Returns a sentence without its full stop; ``low`` is the low precision, a float type."""
+        assert low.float_type is not None
+        title = low.title
+        where = f"'{self.tensor}'[{', '.join(map(str, self.element))}]" if self.element else f"'{self.tensor}'"
+        on = "" if self.sample is None else f" on judged input {self.sample}"
+        more = f"; {self.count} values of the tensor do" if self.count > 1 else ""
+        name = f"'{self.layer}' ({self.op_type})"
+        if self.kind == OVERFLOW and self.value is not None and self.times is not None:
+            return (
+                f"{name} overflows {title}: its {self.role} {where} is {self.value:.6g}{on}, {self.times:.3g} times "
+                f"the largest value {low.float_type.largest:g}, and becomes infinite{more}"
+            )
+        if self.kind == UNDERFLOW and self.value is not None:
+            return f"{name} underflows {title}: its {self.role} {where} is {self.value:.3g}{on} and becomes zero{more}"
+        return f"{name} makes NaN or an infinite value of finite values in {title}: {where}{on}{more}"
 
-def range_faults(writer: PlanWriter, inputs: Sequence[Feeds], memory: int) -> tuple[RangeFault, ...]:
+
+def overflows_of(network: Network, inputs: Sequence[Feeds], memory: int) -> tuple[Overflow, ...]:
     """Returns what FP16 or BF16 cannot hold, in the order of layers: for each tensor on the first input that shows it.
 
     Tensors are looked at with all layers low, before they are rounded, and in FP32: values that come after a first
-    overflow are infinite or NaN in the low run, but their layers may overflow by themselves too.
+    overflow are infinite or NaN in the low run, but their layers may overflow by themselves too. It is empty if the
+    network's low precision is quantized, and if ONNX Runtime refuses the network or an input.
 
     Args:
-        writer: writes plans of a network for ONNX Runtime; its low precision is a float type.
-        inputs: to run.
+        network: its low precision counts.
+        inputs: the judged inputs, of which the first ones are run, emulated.
         memory: bytes for the tensors that are held at a time.
-
-    Raises:
-        BadInput: ONNX Runtime refuses the network or an input.
     """
-    network, kind = writer.network, writer.network.low.float_type
-    assert kind is not None
-    found: dict[str, RangeFault] = {}
-    for position, feeds in enumerate(inputs):
-        spoiled: set[str] = set()
-        for place, values in _run(writer, _places(writer), network.quantizable, feeds, position, memory):
-            fault = _fault_in_low_run(place, kind, values, position, spoiled)
-            if fault is not None:
-                found.setdefault(fault.tensor, fault)
-        for place, values in _run(writer, _fp32_places(writer), (), feeds, position, memory):
-            fault = _range_fault(place, kind, values, position)
-            if fault is not None:
-                found.setdefault(fault.tensor, fault)
-    every = [*found.values(), *_weight_faults(network, kind)]
-    return tuple(sorted(every, key=lambda fault: (fault.layer.index, fault.role == "output")))
+    kind = network.low.float_type
+    if kind is None:
+        return ()
+    writer = PlanWriter(network, {}, GraphTarget.ONNXRUNTIME)
+    places = _places(writer)
+    as_made = [replace(each, name=each.tensor) for each in places]
+    found: dict[str, Overflow] = {}
+    try:
+        for position, feeds in enumerate(inputs[:_SEARCHED]):
+            spoiled: set[str] = set()
+            for place, values in _run(writer, places, network.quantizable, feeds, position, memory):
+                overflow = _in_low_run(place, kind, values, position, spoiled)
+                if overflow is not None:
+                    found.setdefault(overflow.tensor, overflow)
+            for place, values in _run(writer, as_made, (), feeds, position, memory):
+                overflow = _in_fp32(place, kind, values, position)
+                if overflow is not None:
+                    found.setdefault(overflow.tensor, overflow)
+    except BadInput:
+        return ()
+    every = [*found.values(), *_of_weights(network, kind)]
+    index = {layer.name: layer.index for layer in network.layers}
+    return tuple(sorted(every, key=lambda overflow: (index[overflow.layer], overflow.role == "output")))
+
+
+def overflow_notes(network: Network, found: Sequence[Overflow], *, emulated: bool) -> list[Note]:
+    """Returns notes on the first values that leave the range; ``emulated`` is false if a real engine was measured."""
+    low = network.low
+    if not found:
+        return []
+    said = [each.text(low) for each in found[:_NOTED]]
+    if len(found) > _NOTED:
+        said.append(f"{len(found) - _NOTED} more tensors leave the range of {low.title}: report.json has them")
+    if not emulated:
+        said.append(f"where values leave the range of {low.title} was emulated with ONNX Runtime")
+    return noted(RANGE, said)
+
+
+def base_overflow_notes(network: Network, inputs: Sequence[Feeds], memory: int, *, emulated: bool) -> list[Note]:
+    """Returns notes on the first values that leave the range of the network's base, with all layers in it."""
+    if network.base is None or network.has_pairs:
+        return []
+    in_base = replace(network, base=None).with_low(LOWS[network.base])
+    return overflow_notes(in_base, overflows_of(in_base, inputs, memory), emulated=emulated)
+
+
+def overflow_advice(network: Network, found: Sequence[Overflow]) -> Iterator[Advice]:
+    """Yields an advice for each value that leaves the range: for the layer that makes it, and for low readers of it."""
+    index = {layer.name: layer.index for layer in network.layers}
+    for each in found:
+        readers = [layer.name for layer in network.layers if layer.quantizable and each.tensor in layer.inputs]
+        kind = WEIGHT if each.role == "weight" else ACTIVATION if each.tensor in network.producers else INPUT
+        layers = tuple(dict.fromkeys((each.layer, *readers)))
+        yield Advice(index[each.layer], layers, each.tensor, kind, each.kind, f"{each.text(network.low)}.")
 
 
 @dataclass(frozen=True)
@@ -99,11 +175,6 @@ def _places(writer: PlanWriter) -> list[_Place]:
     return found
 
 
-def _fp32_places(writer: PlanWriter) -> list[_Place]:
-    """The same in the FP32 graph, where nothing is rounded."""
-    return [_Place(each.layer, each.tensor, each.tensor, each.role) for each in _places(writer)]
-
-
 def _run(
     writer: PlanWriter, places: Sequence[_Place], low: Collection[int], feeds: Feeds, position: int, memory: int
 ) -> Iterator[tuple[_Place, np.ndarray]]:
@@ -120,10 +191,10 @@ def _run(
                 yield by_tensor[tensor], values[by_tensor[tensor].name]
 
 
-def _fault_in_low_run(
+def _in_low_run(
     place: _Place, kind: FloatType, values: np.ndarray, position: int, spoiled: set[str]
-) -> RangeFault | None:
-    """The fault of one tensor; ``spoiled`` has the tensors with infinite values or NaN so far, and gains this one."""
+) -> Overflow | None:
+    """The overflow of one tensor; ``spoiled`` has the tensors with infinite values or NaN so far, and gains this."""
     finite = np.isfinite(values)
     lost = finite & ~np.isfinite(kind.rounded(values))
     if finite.all() and not lost.any():
@@ -131,34 +202,45 @@ def _fault_in_low_run(
     first = spoiled.isdisjoint(place.layer.inputs)
     spoiled.add(place.tensor)
     if lost.any() and (first or place.role == "input"):
-        return _fault(place, OVERFLOW, values, lost, position)
-    return _fault(place, NAN, values, ~finite, position) if first and place.role == "output" else None
+        return _overflow(place, OVERFLOW, kind, values, lost, position)
+    return _overflow(place, NOT_FINITE, kind, values, ~finite, position) if first and place.role == "output" else None
 
 
-def _range_fault(place: _Place, kind: FloatType, values: np.ndarray, position: int) -> RangeFault | None:
-    """The fault of FP32 values: some become infinite, or every value other than zero becomes zero."""
+def _in_fp32(place: _Place, kind: FloatType, values: np.ndarray, position: int | None) -> Overflow | None:
+    """The overflow of FP32 values: some become infinite, or every value other than zero becomes zero."""
     rounded = kind.rounded(values)
     lost = np.isfinite(values) & ~np.isfinite(rounded)
     if lost.any():
-        return _fault(place, OVERFLOW, values, lost, position)
+        return _overflow(place, OVERFLOW, kind, values, lost, position)
     gone = (values != 0) & (rounded == 0)
-    return _fault(place, UNDERFLOW, values, gone, position) if gone.any() and not rounded.any() else None
+    return _overflow(place, UNDERFLOW, kind, values, gone, position) if gone.any() and not rounded.any() else None
 
 
-def _fault(place: _Place, kind: str, values: np.ndarray, where: np.ndarray, position: int) -> RangeFault:
+def _overflow(
+    place: _Place, kind: str, low: FloatType, values: np.ndarray, where: np.ndarray, position: int | None
+) -> Overflow:
     element = tuple(int(index[0]) for index in np.nonzero(where)) if values.ndim else ()
     value = float(values[element])
-    known = None if np.isnan(value) else value
-    return RangeFault(place.layer, place.tensor, place.role, kind, element, known, int(where.sum()), position)
+    return Overflow(
+        place.layer.name,
+        place.layer.op_type,
+        place.tensor,
+        place.role,
+        kind,
+        element,
+        value if np.isfinite(value) else None,
+        abs(value) / low.largest if kind == OVERFLOW else None,
+        int(where.sum()),
+        position,
+    )
 
 
-def _weight_faults(network: Network, kind: FloatType) -> Iterator[RangeFault]:
-    """Yields the weights that have a fault of their own."""
+def _of_weights(network: Network, kind: FloatType) -> Iterator[Overflow]:
+    """Yields the weights that have values of their own that the type cannot hold."""
     for layer in network.layers:
         for rounding in layer.roundings if layer.quantizable else ():
             if rounding.is_weight:
                 place = _Place(layer, rounding.tensor, rounding.tensor, "weight")
-                values = np.asarray(network.constant(rounding.tensor), np.float32)
-                fault = _range_fault(place, kind, values, 0)
-                if fault is not None:
-                    yield replace(fault, sample=None)
+                overflow = _in_fp32(place, kind, np.asarray(network.constant(rounding.tensor), np.float32), None)
+                if overflow is not None:
+                    yield overflow

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from rich.console import Console
 
 from trt_bisect.analyzer.judge import ByInput
+from trt_bisect.analyzer.overflow import Overflow
 from trt_bisect.builder.timing import Latency
 from trt_bisect.data.statistics import FedInput
 from trt_bisect.errors import BadInput, first_line
@@ -22,7 +23,6 @@ from trt_bisect.precision import Precision
 from trt_bisect.recipe.files import FOLDER, RecipeFiles
 from trt_bisect.report.explanation import EXPLANATION, Explanation
 from trt_bisect.report.network_graph import NETWORK, Graph
-from trt_bisect.report.overflow import Overflow
 from trt_bisect.report.verdict import FAILS, UNMEASURED, code_of, verdict_of
 from trt_bisect.runs.progress_file import FINISHED
 from trt_bisect.support.codec import Malformed, encode_lines, write

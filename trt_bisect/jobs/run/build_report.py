@@ -10,6 +10,7 @@ import msgspec
 from trt_bisect._version import versions
 from trt_bisect.analyzer.judge import Rule
 from trt_bisect.analyzer.metrics import AGREEMENT
+from trt_bisect.analyzer.overflow import Overflow
 from trt_bisect.builder.base import UNPROVEN
 from trt_bisect.driver.suspects.curves import CULPRITS, search_for
 from trt_bisect.driver.suspects.search import Findings, Question, Step
@@ -41,7 +42,6 @@ from trt_bisect.report.model import (
     Seconds,
     Shape,
 )
-from trt_bisect.report.overflow import Overflow
 from trt_bisect.report.precision_check import dla_notes, float_kernel_notes, obedience_notes
 from trt_bisect.report.summary import memory_notes, verdict_lines
 from trt_bisect.report.verdict import UNMEASURED, verdict_of

@@ -18,6 +18,7 @@ from trt_bisect.analyzer.compared import Compared, Tensors, compare_tensors
 from trt_bisect.analyzer.compared_weights import compare_weight, rounded_weight
 from trt_bisect.analyzer.histograms import HistogramCounts, tensor_histograms
 from trt_bisect.analyzer.origins import INPUT, Origin, activation_origins, bias_origins, weight_origins
+from trt_bisect.analyzer.overflow import overflow_advice
 from trt_bisect.analyzer.structure.findings import Finding
 from trt_bisect.builder.base import EMULATED
 from trt_bisect.data.feeds import Feeds
@@ -31,7 +32,6 @@ from trt_bisect.jobs.options.concerns import EXPLAIN_FULL, EXPLAIN_NOTHING
 from trt_bisect.jobs.options.measuring import RunOptions
 from trt_bisect.jobs.recipe_of import target_version
 from trt_bisect.jobs.run.build_report import counts
-from trt_bisect.jobs.run.range_faults import range_advice
 from trt_bisect.jobs.run.remedies import best_of, measured_before, try_remedies
 from trt_bisect.jobs.run.setting import setting_of
 from trt_bisect.jobs.sensitivity import measure_alone
@@ -99,7 +99,7 @@ def _explanation(
     give_back_arena()
     low = experiment.network.low
     found = advise((each.compared for each in tensors), (each.compared for each in weights), low=low.title)
-    found = (*range_advice(experiment.network, report.overflows), *found)
+    found = (*overflow_advice(experiment.network, report.overflows), *found)
     alone = _alone(experiment, culprits, options.explain == EXPLAIN_FULL, preparation.progress)
     notes = [] if experiment.builder.arithmetic == EMULATED else [final_outputs_only(experiment.builder.engine)]
     structure, said = _structure(experiment.network) if culprits else ((), [])

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from trt_bisect.analyzer.judge import make_rule
 from trt_bisect.analyzer.metrics import find_metric
+from trt_bisect.analyzer.overflow import base_overflow_notes, overflow_notes, overflows_of
+from trt_bisect.builder.base import EMULATED
 from trt_bisect.data.staged import content_of
 from trt_bisect.driver.suspects.curves import ADAPTIVE
 from trt_bisect.errors import NothingMeasured
@@ -30,7 +32,6 @@ from trt_bisect.jobs.preparation import Preparation
 from trt_bisect.jobs.recipe_of import recipe_of, target_version
 from trt_bisect.jobs.run.build_report import asked_report, build_report, question_of, report_so_far, seconds_of
 from trt_bisect.jobs.run.live import Live
-from trt_bisect.jobs.run.range_faults import base_range_notes, overflows_of, range_notes
 from trt_bisect.jobs.run.save_tensors import refuse_tensors, save_tensors
 from trt_bisect.jobs.run.search import Curve, search
 from trt_bisect.jobs.run.setting import setting_of
@@ -264,9 +265,10 @@ class _Run:
             timed = (experiment.feeds[0], preparation.progress)
             latency = measure_latencies(experiment.builder, network, answer.plan, options.high_precision, *timed)
         overflows = () if interrupted else overflows_of(network, experiment.feeds, memory)
-        notes = [*preparation.notes, *range_notes(network, experiment.builder, overflows)]
+        emulated = experiment.builder.arithmetic == EMULATED
+        notes = [*preparation.notes, *overflow_notes(network, overflows, emulated=emulated)]
         if base_misses(network, experiment.rule, found.curve.nothing):
-            notes += base_range_notes(experiment, memory)
+            notes += base_overflow_notes(network, experiment.feeds, memory, emulated=emulated)
         notes += [*_broken_off(found.of_curve), *self._not_measured(found), *refused_by_default(answer)]
         files = recipe_of(options, answer, answer.plan)
         asked = asked_report(preparation, found.of_curve, self.command)
