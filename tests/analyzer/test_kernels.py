@@ -161,7 +161,7 @@ def test_the_facts_are_in_the_saved_report(built, tmp_path):
     report = built("encoder")[2]
     loaded = trt_bisect.CheckReport.load(report.save(tmp_path))
     assert loaded.engine == report.engine
-    assert [each.layer for each in loaded.findings if each.kind == ONLY_ROUNDED] == list(report.engine.rounded)
+    assert [each.layers[0] for each in loaded.findings if each.kind == ONLY_ROUNDED] == list(report.engine.rounded)
     assert report.engine.summary in (tmp_path / "check.html").read_text()
 
 

@@ -325,7 +325,7 @@ def test_check_names_what_is_wrong(command, lenet, tmp_path):
     assert "error: operator refused (1)" in out
     assert "[red]odd[/red]: operator Det" in out
     assert "1 error, 0 warnings, 0 notes" in out
-    assert json.loads((tmp_path / "out/check.json").read_text())["findings"][0]["layer"] == "[red]odd[/red]"
+    assert json.loads((tmp_path / "out/check.json").read_text())["findings"][0]["layers"] == ["[red]odd[/red]"]
     assert (tmp_path / "out/check.csv").read_text().count("\n") == 2
 
 

@@ -52,7 +52,7 @@ def test_a_table_has_its_columns_without_rows_too(count, tmp_path):
     assert [row["layer"] for row in rows] == [f"layer, {k}" for k in range(count)]
     assert all(row["what"] == 'a "quoted"\ntext' for row in rows)
     findings = json.loads((tmp_path / "check.json").read_text())["findings"]
-    assert [{**row, "layers": [row["layer"]]} for row in rows] == findings
+    assert [{"layers": [row.pop("layer")], **row} for row in rows] == findings
     columns = (tmp_path / "check.csv").read_text().splitlines()[0].split(",")
     assert columns == ["severity", "kind", "layer", "what", "why", "remedy"] == list(report.table().columns)
 

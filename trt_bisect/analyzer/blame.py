@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from trt_bisect.analyzer.advisor import (
@@ -18,31 +18,10 @@ from trt_bisect.analyzer.advisor import (
     Advice,
 )
 from trt_bisect.analyzer.origins import INPUT, RESULT, WEIGHT
-from trt_bisect.analyzer.structure.findings import ERROR, Finding
+from trt_bisect.analyzer.structure.findings import ERROR, KINDS, Finding
 from trt_bisect.model.layers import Layer
 
 ACTIVATION, BOTH = "activation", "both"
-ACCURACY_KINDS = frozenset(
-    (
-        "asymmetric",
-        "unsigned",
-        "unsigned weight",
-        "shared weight",
-        "shared layer",
-        "per-channel activation",
-        "per-channel axis",
-        "integer bias",
-        "pair on a bias",
-        "double pair",
-        "pair before the activation",
-        "scale not positive",
-        "scale infinite",
-        "scale denormal",
-        "scale out of line",
-        "half quantized",
-    )
-)
-"""The kinds of structure findings that can lose accuracy in INT8; the others lose speed only."""
 
 _ONE_SIDED = 0.8
 """A side with at least this share of the loss is to blame alone."""
@@ -165,7 +144,7 @@ def evidence_on(
         blame=blame,
         causes=tuple(_ranked_causes(own, blame)),
         symptoms=tuple(advice for advice in own if advice.reason == LOW_SIMILARITY),
-        structure=tuple(_concerning(layer.name, structure)),
+        structure=tuple(each for each in structure if KINDS[each.kind].loses_accuracy and layer.name in each.layers),
         alone=alone,
         drop=drop,
         budget=budget,
@@ -213,8 +192,3 @@ def _side(advice: Advice) -> str:
 
 def _title(advice: Advice) -> str:
     return {WEIGHT: "Weight", INPUT: "Input", RESULT: "Output"}.get(advice.kind, "Tensor")
-
-
-def _concerning(name: str, structure: Iterable[Finding]) -> Sequence[Finding]:
-    """The findings on a layer, alone or in a list of layers, that can lose accuracy."""
-    return [finding for finding in structure if finding.kind in ACCURACY_KINDS and name in finding.layers]

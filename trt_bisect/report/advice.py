@@ -10,7 +10,7 @@ from functools import partial
 from trt_bisect.analyzer.advisor import NOT_NORMALISED, ONE_CHANNEL, RESULT_QUANTIZED, SATURATION, STARVED
 from trt_bisect.analyzer.blame import ACTIVATION, Evidence
 from trt_bisect.analyzer.origins import WEIGHT
-from trt_bisect.analyzer.structure.findings import ERROR
+from trt_bisect.analyzer.structure.findings import ERROR, SHARED_LAYER, SHARED_WEIGHT
 from trt_bisect.calibration.calibrator import Calibrator
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.model.layers import Layer
@@ -42,7 +42,6 @@ OWN_RECIPE = "this run's recipe"
 
 _FP16_LARGEST = 65504.0
 _NOTHING = "none"
-_SHARED = ("shared weight", "shared layer")
 
 
 @dataclass(frozen=True)
@@ -176,7 +175,7 @@ def _remedies(evidence: Evidence, facts: Facts, setting: Setting, best: Mapping[
         yield from _high_remedies(evidence.layer, facts, setting)
         return
     refused = next((finding for finding in evidence.structure if finding.severity == ERROR), None)
-    shared = next((finding for finding in evidence.structure if finding.kind in _SHARED), None)
+    shared = next((finding for finding in evidence.structure if finding.kind in (SHARED_WEIGHT, SHARED_LAYER)), None)
     if evidence.has(NOT_NORMALISED):
         yield Remedy(
             "the network's own preprocessing",

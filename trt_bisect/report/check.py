@@ -33,7 +33,7 @@ class CheckReport(WithTablePage):
 
     JSON = CHECK_JSON
     CSV = CHECK_CSV
-    COLUMNS = tuple(column.name for column in fields(Finding) if column.name != "layers")
+    COLUMNS = ("severity", "kind", "layer", "what", "why", "remedy")
 
     model: str
     opset: int
@@ -63,8 +63,9 @@ class CheckReport(WithTablePage):
         return f"{self.model} ({graph}): {counts}."
 
     def records(self) -> list[dict[str, Any]]:
-        """Returns the findings, one a row."""
-        return [{name: getattr(finding, name) for name in self.COLUMNS} for finding in self.findings]
+        """Returns the findings, a row for each layer; the name of the layer is empty for the network as a whole."""
+        rows = [{"layer": layer, **vars(finding)} for finding in self.findings for layer in finding.layers or ("",)]
+        return [{name: row[name] for name in self.COLUMNS} for row in rows]
 
     def to_json(self) -> dict[str, Any]:
         """Returns the content of ``check.json``, in JSON's types."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import onnx
 
-from trt_bisect.analyzer.structure.findings import SEVERITIES, Finding, found
+from trt_bisect.analyzer.structure.findings import SEVERITIES, SHARED_LAYER, SHARED_WEIGHT, Finding, found
 from trt_bisect.analyzer.structure.graph import ACTIVATIONS, PAIR, WEIGHTED, FileGraph, integers
 from trt_bisect.analyzer.structure.operators import operator_findings, opset_findings, type_findings
 from trt_bisect.analyzer.structure.qdq import is_dequantized, pair_findings
@@ -45,7 +45,7 @@ def _shared_findings(graph: FileGraph) -> Iterator[Finding]:
             names = [node.name for node in nodes]
             constants = {(node.op_type, *_constants_of(node, graph)) for node in nodes}
             has_bias = len(_constants_of(nodes[0], graph)) > 1
-            kind = "shared layer" if len(constants) == 1 and has_bias else "shared weight"
+            kind = SHARED_LAYER if len(constants) == 1 and has_bias else SHARED_WEIGHT
             yield found(kind, names, f"{len(nodes)} layers read weight '{root}'")
 
 

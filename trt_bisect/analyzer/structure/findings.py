@@ -18,11 +18,13 @@ class Kind:
             ``note``.
         why: the reason why it matters.
         remedy: the advice to the user.
+        loses_accuracy: it can lose accuracy in INT8, not speed alone.
     """
 
     severity: str
     why: str
     remedy: str
+    loses_accuracy: bool = False
 
 
 @dataclass(frozen=True)
@@ -32,27 +34,28 @@ class Finding:
     Attributes:
         severity: see ``Kind``.
         kind: a key of ``KINDS``.
-        layer: the name that TensorRT gives the layer, of several with commas between. Empty for the network as a whole.
+        layers: the names that TensorRT gives the layers; empty for the network as a whole.
         what: the finding in words.
         why: the reason why it matters.
         remedy: the advice to the user.
-        layers: the names of the layers, one by one: a name may hold a comma.
     """
 
     severity: str
     kind: str
-    layer: str
+    layers: tuple[str, ...]
     what: str
     why: str
     remedy: str
-    layers: tuple[str, ...] = ()
 
 
 def found(kind: str, layers: str | Iterable[str], what: str) -> Finding:
     """Returns a finding of a known kind on a layer, on several, or on the network (an empty text)."""
     known = KINDS[kind]
     names = tuple(filter(None, (layers,) if isinstance(layers, str) else dict.fromkeys(layers)))
-    return Finding(known.severity, kind, ", ".join(names), what, known.why, known.remedy, names)
+    return Finding(known.severity, kind, names, what, known.why, known.remedy)
+
+
+SHARED_WEIGHT, SHARED_LAYER = "shared weight", "shared layer"
 
 
 KINDS: dict[str, Kind] = {
@@ -101,16 +104,18 @@ KINDS: dict[str, Kind] = {
         "TensorRT casts it down to FP32 and clamps what does not fit.",
         "Export in float32.",
     ),
-    "shared weight": Kind(
+    SHARED_WEIGHT: Kind(
         WARNING,
         "A change of the weight for one layer (rounding, QAT, equalisation) changes all layers that read it.",
         "If one of them is a culprit, export a copy for each layer; otherwise leave it.",
+        loses_accuracy=True,
     ),
-    "shared layer": Kind(
+    SHARED_LAYER: Kind(
         WARNING,
         "One module is applied several times: it has one set of weights, and QAT gives it one range, although its "
         "activations may differ.",
         "Make a module for each use before QAT; with calibration each use has its own range.",
+        loses_accuracy=True,
     ),
     "norm cannot fold": Kind(
         WARNING,
@@ -144,26 +149,31 @@ KINDS: dict[str, Kind] = {
         ERROR,
         "TensorRT quantizes symmetrically: its parser refuses a zero point other than 0.",
         "Quantize again with symmetric ranges (ActivationSymmetric and WeightSymmetric in ONNX Runtime).",
+        loses_accuracy=True,
     ),
     "unsigned": Kind(
         WARNING,
         "TensorRT takes an unsigned pair as INT8: values above 127 steps, half of the range, are clipped.",
         "Quantize again to INT8 (QuantType.QInt8 in ONNX Runtime).",
+        loses_accuracy=True,
     ),
     "unsigned weight": Kind(
         ERROR,
         "TensorRT's parser refuses to dequantize a stored UINT8 tensor.",
         "Quantize again to INT8 (QuantType.QInt8 in ONNX Runtime).",
+        loses_accuracy=True,
     ),
     "per-channel activation": Kind(
         ERROR,
         "TensorRT quantizes activations with one scale for a tensor; scales for each channel are for weights only.",
         "Quantize activations per tensor; equalise the channels if one is much larger than the others.",
+        loses_accuracy=True,
     ),
     "per-channel axis": Kind(
         WARNING,
         "TensorRT's INT8 kernels take one scale for each output channel; with another axis the layer runs in float.",
         "Quantize the weight along its output channels.",
+        loses_accuracy=True,
     ),
     "residual without pair": Kind(
         WARNING,
@@ -181,48 +191,57 @@ KINDS: dict[str, Kind] = {
         ERROR,
         "TensorRT's parser refuses to dequantize INT32, the type in which ONNX Runtime's quantizer stores biases.",
         "Leave biases in float (QuantizeBias=False in ONNX Runtime).",
+        loses_accuracy=True,
     ),
     "pair on a bias": Kind(
         WARNING,
         "TensorRT adds biases unrounded; a bias of eight bits adds an error to every output.",
         "Leave biases in float.",
+        loses_accuracy=True,
     ),
     "double pair": Kind(
         WARNING,
         "The tensor is rounded twice: that adds an error without need, and TensorRT must requantize in between.",
         "Keep one of the two pairs.",
+        loses_accuracy=True,
     ),
     "pair before the activation": Kind(
         WARNING,
         "The pair stands between a layer and its activation: the two are not fused, and half of the levels are used "
         "for values that the activation cuts off.",
         "Put the pair behind the activation.",
+        loses_accuracy=True,
     ),
     "scale not positive": Kind(
         ERROR,
         "TensorRT's parser refuses scales that are 0, negative or NaN.",
         "Calibrate again; a tensor of zeros needs any positive scale, or no pair.",
+        loses_accuracy=True,
     ),
     "scale infinite": Kind(
         ERROR,
         "All values are rounded to 0, and dequantizing gives NaN.",
         "Calibrate again without the samples that overflow, or leave the layer in float.",
+        loses_accuracy=True,
     ),
     "scale denormal": Kind(
         ERROR,
         "GPUs treat a denormal scale as 0 and then divide by 0.",
         "Calibrate again; a tensor of zeros needs any normal scale, or no pair.",
+        loses_accuracy=True,
     ),
     "scale out of line": Kind(
         WARNING,
         "The levels of this tensor or channel are a thousand times coarser or finer than those around it. Often the "
         "cause is one outlier in calibration, a mask, or a dead channel.",
         "Look at its values; calibrate with entropy or a percentile, equalise the channels, or leave the layer high.",
+        loses_accuracy=True,
     ),
     "half quantized": Kind(
         WARNING,
         "TensorRT runs a layer in INT8 only if both operands are quantized: here one is rounded without need.",
         "Quantize both operands, or neither.",
+        loses_accuracy=True,
     ),
     "never quantized": Kind(
         NOTE,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import onnx
 
@@ -119,10 +120,10 @@ def engine_findings(facts: EngineFacts) -> Iterator[Finding]:
     for layer in facts.rounded:
         yield found("rounded in float", layer, "its input is rounded inside a float kernel")
     for nodes in facts.pair_kernels:
-        yield found("kernel for a pair", ", ".join(nodes), "the kernel does nothing else")
+        yield found("kernel for a pair", nodes, "the kernel does nothing else")
     for parts in facts.broken:
         names = " | ".join(", ".join(part) for part in parts)
-        yield found("fusion broken", names.replace(" | ", ", "), f"one kernel without pairs, now {names}")
+        yield found("fusion broken", chain.from_iterable(parts), f"one kernel without pairs, now {names}")
 
 
 def _kernels(layers: Iterable[EngineLayer]) -> tuple[EngineLayer, ...]:

@@ -64,7 +64,7 @@ def check_table(report: CheckReport, *, every_layer: bool = False) -> Table:
     for kind, findings in kinds.items():
         first = findings[0]
         shown = findings if every_layer else findings[:LAYERS_OF_A_KIND]
-        lines = [f"{finding.layer}: {finding.what}" if finding.layer else finding.what for finding in shown]
+        lines = [": ".join(filter(None, (", ".join(finding.layers), finding.what))) for finding in shown]
         if len(findings) > len(shown):
             lines.append(f"and {len(findings) - len(shown)} more")
         table.add_row(
