@@ -39,9 +39,9 @@ SHAPES = {"x:0": ((1, 3, 8, 8), (2, 3, 8, 8), (4, 3, 8, 8)), "mask": ((1, 8), (1
 OPTIONS = BuildOptions(workspace_bytes=1 << 30, optimization_level=4, tactic_sources=("CUDNN",), plugins=("/a b.so",))
 BUILD = Build(parse_version("8.6.1"), KINDS, True, SHAPES, ("x:0",), OPTIONS)
 SETTINGS = [
-    Setting("a network.onnx", "data.npz", True, "entropy", False, Precision.FP32, "run", BUILD),
-    Setting("n.onnx", "x.cache", False, "cache x.cache", False, Precision.FP16, "", BUILD),
-    Setting("n.onnx", "", False, "the network's own Q/DQ", True, Precision.FP32, "run", replace(BUILD, weak=False)),
+    Setting("a network.onnx", "data.npz", True, Calibrator("entropy"), False, Precision.FP32, "run", BUILD),
+    Setting("n.onnx", "x.cache", False, None, False, Precision.FP16, "", BUILD),
+    Setting("n.onnx", "", False, None, True, Precision.FP32, "run", replace(BUILD, weak=False)),
 ]
 
 

@@ -71,7 +71,8 @@ class Magnitudes:
         }
         usable = ranges_from_scales(largest, str(calibrator), keep_masks=keep_masks, nonfinite=nonfinite)
         thresholds = self.thresholds(calibrator)
-        return replace(usable, scales={name: max(_scale(thresholds[name]), _LEAST) for name in usable.scales})
+        scales = {name: max(_scale(thresholds[name]), _LEAST) for name in usable.scales}
+        return replace(usable, scales=scales, calibrator=calibrator)
 
 
 def _range(histogram: AbsHistogram) -> float:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from trt_bisect.calibration.calibrator import Calibrator
 from trt_bisect.model.quantizer import INT8_MAX
 from trt_bisect.support.figures import counted, listed
 
@@ -23,12 +24,14 @@ class Ranges:
     Attributes:
         scales: float32, finite, positive and normal: the calibrator's threshold / 127.
         unusable: the reason in words for tensors without a usable scale.
-        origin: ``entropy``, ``minmax``, ``percentile 99.99``, ``cache FILE`` or ``the network's own Q/DQ``.
+        origin: in words: ``entropy``, ``percentile 99.99``, ``cache FILE`` or ``the network's own Q/DQ``.
+        calibrator: chose the scales of all tensors, or of all but a few; None if no data were calibrated with.
     """
 
     scales: Mapping[str, np.float32]
     unusable: Mapping[str, str] = field(default_factory=dict)
     origin: str = ""
+    calibrator: Calibrator | None = None
 
     def digest(self) -> str:
         """SHA-256 over the names and the bits of the scales."""

@@ -53,7 +53,7 @@ class Setting:
         model: the network's file.
         calibration: the data or the cache; empty where it has no name.
         has_data: the calibration is data, not a cache.
-        calibrator: ``entropy``, ``minmax``, ``percentile 99.99`` and so on; any other text for a cache.
+        calibrator: chose the ranges; None for a cache.
         has_pairs: the network holds Q/DQ pairs; tools that write pairs need the network without them.
         high: the precision of layers that are not low.
         folder: the run folder; empty where there is none.
@@ -68,7 +68,7 @@ class Setting:
     model: str
     calibration: str
     has_data: bool
-    calibrator: str
+    calibrator: Calibrator | None
     has_pairs: bool
     high: Precision
     folder: str

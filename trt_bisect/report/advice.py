@@ -206,7 +206,8 @@ def _range_remedies(evidence: Evidence, setting: Setting, tried: Tried | None) -
     starved = evidence.has(STARVED, ACTIVATION) or (evidence.has(ONE_CHANNEL, ACTIVATION) and not saturated)
     clipped = saturated and not starved
     suspected = evidence.blame != WEIGHT and not evidence.causes and not setting.has_pairs
-    if clipped and setting.calibrator == "minmax":
+    method = setting.calibrator.method if setting.calibrator else ""
+    if clipped and method == "minmax":
         why = "Even min-max clips it: the calibration data has no value as large. Calibrate with inputs like this one."
         yield Remedy("other calibration data", why, _NOTHING)
         return
@@ -222,8 +223,15 @@ def _range_remedies(evidence: Evidence, setting: Setting, tried: Tried | None) -
         commands = with_cache(setting, tried.cache)
     elif tried is not None and tried.calibrator is not None:
         commands = calibrating(setting, tried.calibrator)
+    elif clipped:
+        commands = calibrating(setting, Calibrator("minmax"))
+    elif method == "minmax":
+        commands = calibrating(setting, Calibrator("entropy"))
     else:
-        commands = calibrating(setting, Calibrator("minmax") if clipped else _narrower(setting.calibrator))
+        narrower = Calibrator("percentile", 99.9)
+        commands = calibrating(
+            setting, replace(narrower, percentile=99.0) if setting.calibrator == narrower else narrower
+        )
     yield Remedy(CALIBRATOR, why, _NOTHING, commands)
 
 
@@ -242,13 +250,6 @@ def _move_remedies(evidence: Evidence, setting: Setting, best: Mapping[str, Trie
     if tried is not None and tried.network:
         why = "INT8's mean error leaves the biases. The network is for INT8 only: its FP32 output is another one."
         yield Remedy(BIAS_CORRECTION, why, _NOTHING, with_moved(setting, tried.network, tried.cache))
-
-
-def _narrower(calibrator: str) -> Calibrator:
-    """Returns a calibrator that clips more than ``calibrator``, which is named as in ``Ranges.origin``."""
-    if calibrator == "minmax":
-        return Calibrator("entropy")
-    return Calibrator("percentile", 99.0 if calibrator == "percentile 99.9" else 99.9)
 
 
 _BITS = {Precision.INT8: "eight", Precision.FP8: "four"}

@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from trt_bisect.calibration.calibrator import Calibrator
 from trt_bisect.calibration.collect import Magnitudes
 from trt_bisect.calibration.histogram import BINS, AbsHistogram
 from trt_bisect.calibration.ranges import Ranges
@@ -56,6 +58,7 @@ def load_candidates(folder: Path, key: str) -> tuple[Ranges, ...] | None:
 def _ranges_record(ranges: Ranges) -> dict[str, Any]:
     return {
         "origin": ranges.origin,
+        "calibrator": None if ranges.calibrator is None else asdict(ranges.calibrator),
         "scales": {name: np.float32(scale).tobytes().hex() for name, scale in ranges.scales.items()},
         "unusable": dict(ranges.unusable),
     }
@@ -63,7 +66,8 @@ def _ranges_record(ranges: Ranges) -> dict[str, Any]:
 
 def _recorded_ranges(record: Mapping[str, Any]) -> Ranges:
     scales = {name: np.frombuffer(bytes.fromhex(bits), np.float32)[0] for name, bits in record["scales"].items()}
-    return Ranges(scales, record["unusable"], record["origin"])
+    by = record.get("calibrator")
+    return Ranges(scales, record["unusable"], record["origin"], None if by is None else Calibrator(**by))
 
 
 def save_magnitudes(folder: Path, key: str, seen: Magnitudes) -> None:

@@ -12,8 +12,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from trt_bisect.builder.base import EMULATED
-from trt_bisect.calibration.calibrator import Calibrator
-from trt_bisect.calibration.candidates import CANDIDATES
 from trt_bisect.calibration.ranges import Ranges, with_scales_of
 from trt_bisect.driver.recipes.cheapest import least_cost
 from trt_bisect.driver.recipes.search_space import Space
@@ -21,7 +19,7 @@ from trt_bisect.driver.suspects.search import drive
 from trt_bisect.jobs.answer.facts import similarity_of
 from trt_bisect.jobs.answer.plans import AnswerPlans
 from trt_bisect.jobs.answer.result import Answer
-from trt_bisect.jobs.answer.search import CalibratorTried, make_space
+from trt_bisect.jobs.answer.search import make_space
 from trt_bisect.jobs.experiment import Experiment
 from trt_bisect.jobs.run.moves import BOTH, CORRECTED, EQUALISED, Move, moved_networks
 from trt_bisect.precision import Precision
@@ -67,55 +65,47 @@ class Tries:
 
     def by_calibrators(self) -> Iterator[Tried]:
         """Yields the results of each calibrator that the run measured: the recipe that it leads to, on all inputs."""
-        calibrators = {str(each): each for each in CANDIDATES}
-        own = self.answer.experiment.ranges.origin
+        own, space = self.answer.experiment.ranges.digest(), self.answer.space
         for one in self.answer.tried:
-            origin = one.ranges.origin
-            if origin in calibrators and origin != own:
-                yield self._by_calibrator(one, calibrators[origin])
-
-    def _by_calibrator(self, one: CalibratorTried, calibrator: Calibrator) -> Tried:
-        plans, space = self.plans, self.answer.space
-        kept = one.kept
-        full = Tried((), CALIBRATOR, f"{calibrator} {_WHOLE}", *self._figures(one.loss), calibrator=calibrator)
-        if one.meets or not kept:
-            return full
-        loss = max(plans.on_all(space.plan(kept), one.ranges).values(), default=math.inf)
-        return self.with_high(full, space, kept, loss)
+            calibrator, kept = one.ranges.calibrator, one.kept
+            if calibrator is None or one.ranges.digest() == own:
+                continue
+            tried = Tried((), CALIBRATOR, f"{calibrator} {_WHOLE}", *self._figures(one.loss), calibrator=calibrator)
+            if not one.meets and kept:
+                loss = max(self.plans.on_all(space.plan(kept), one.ranges).values(), default=math.inf)
+                tried = self.with_high(tried, space, kept, loss)
+            yield tried
 
     def by_other_calibrators(self) -> Iterator[Tried]:
         """Yields the recipe that each other calibrator leads to, if the user named the calibrator."""
-        calibrators = {str(each): each for each in CANDIDATES}
         for one in self.answer.tried[1:]:
-            origin = one.ranges.origin
-            if origin in calibrators and not one.meets and one.kept is None:
+            calibrator = one.ranges.calibrator
+            if calibrator is not None and not one.meets and one.kept is None:
                 found = self._cheaper(self.plans, self.answer.space, one.ranges)
                 if found is not None:
-                    calibrator = calibrators[origin]
                     full = Tried((), CALIBRATOR, f"{calibrator} {_WHOLE}", None, None, False, calibrator)
                     yield self.with_high(full, self.answer.space, *found)
 
     def by_own_ranges(self, group: Group) -> Iterator[Tried]:
         """Yields the recipe with the culprits of a group in INT8 again, their tensors' scales by other calibrators."""
         answer, space = self.answer, self.answer.space
-        calibrators = {str(each): each for each in CANDIDATES}
         units = self._units(group)
         rest, ranges = answer.kept - units, answer.experiment.ranges
         tensors = self._rounded(group, ranges)
         for one in answer.tried if tensors else ():
-            if one.ranges.origin not in calibrators:
+            calibrator = one.ranges.calibrator
+            if calibrator is None:
                 continue
             changed = with_scales_of(ranges, {name: one.ranges for name in tensors if name in one.ranges.scales})
             if changed.digest() == ranges.digest():
                 continue
-            calibrator = calibrators[one.ranges.origin]
             what = f"{calibrator} for what {listed(group.culprits, 3)} {'read' if len(units) > 1 else 'reads'}"
             self.plans.preparation.progress.step(what)
             loss = max(self.plans.on_all(space.plan(rest), changed).values(), default=math.inf)
             tried = Tried(group.culprits, CALIBRATOR, what, None, None, False, calibrator)
             tried = self.with_high(tried, space, rest, loss)
             places = "-".join(str(space.units[unit][0]) for unit in sorted(units)[:4])
-            cache = f"{REMEDIES}/{places}-{one.ranges.origin.replace(' ', '-')}.cache"
+            cache = f"{REMEDIES}/{places}-{str(calibrator).replace(' ', '-')}.cache"
             yield replace(tried, cache=cache, ranges=changed) if tried.meets else tried
 
     def by_fp16(self, group: Group) -> Iterator[Tried]:

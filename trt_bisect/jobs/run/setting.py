@@ -17,7 +17,7 @@ def setting_of(experiment: Experiment, options: RunOptions, build: Build) -> Set
         model=experiment.network.source,
         calibration=flags.get("--calibration", ("",))[0],
         has_data=experiment.data is not None,
-        calibrator=experiment.ranges.origin,
+        calibrator=experiment.ranges.calibrator,
         has_pairs=experiment.network.has_pairs,
         high=experiment.whole.high,
         low=experiment.network.low.precision,
