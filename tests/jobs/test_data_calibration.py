@@ -156,7 +156,7 @@ def test_remedies_and_recover_use_the_same_pass(tmp_path, passes):
     report = trt_bisect.run(path, try_remedies=True, **asked)
     assert report.culprits
     chosen = {row.calibrator for row in report.answer.calibrators if row.chosen}
-    others = {str(each.calibrator) for each in report.explanation.tried if not each.culprits}
+    others = {str(each.calibrator) for each in report.explanation.tried if each.calibrator and not each.culprits}
     assert chosen | others >= {str(each) for each in CANDIDATES}
     assert len(passes) == 1
     assert trt_bisect.recover(path, **asked).meets

@@ -103,5 +103,5 @@ def test_a_network_that_cannot_be_equalised_says_so(tmp_path):
     )
     assert any(note.kind == EXPLANATION and note.text.startswith("equalisation ") for note in report.notes)
     assert [each.what for each in report.explanation.tried if each.remedy in (EQUALISATION, BIAS_CORRECTION)] == [
-        "bias correction for the whole network"
+        "bias correction"
     ]

@@ -18,7 +18,6 @@ from trt_bisect.analyzer.metrics import JUDGING
 from trt_bisect.history.store import History
 from trt_bisect.jobs.answer.confidence import CLOSE, MARGIN, ONE_SETTING
 from trt_bisect.report import next_step
-from trt_bisect.report.advice import OWN_RECIPE
 from trt_bisect.report.model import DECIDING
 from trt_bisect.report.page.data import page_data
 from trt_bisect.report.screen.run import calibrator_cells
@@ -166,7 +165,7 @@ def test_the_next_step_is_the_first_that_is_not_done(case):
 def test_the_advice_knows_the_runs_own_recipe_and_names_all_its_layers(case):
     report, _ = case
     for advice in report.advice:
-        done = [remedy for remedy in advice.remedies if remedy.tried and remedy.tried.what == OWN_RECIPE]
+        done = [remedy for remedy in advice.remedies if remedy.tried and remedy.tried.own]
         assert [remedy.remedy for remedy in done] == [report.precision.upper()]
         assert (done[0].tried.similarity, done[0].tried.high) == (
             report.similarity.recipe, len(report.recipe.high)

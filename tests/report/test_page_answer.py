@@ -12,6 +12,7 @@ from tests.support import pages
 from tests.support.editions import edition
 from tests.support.page_parts import idle
 from trt_bisect import Report
+from trt_bisect.report.explanation import Cause, Explanation, Tried
 from trt_bisect.report.model import Held, NextStep
 from trt_bisect.report.page.data import page_data, recipe_texts
 from trt_bisect.report.page.render import render_page
@@ -96,21 +97,15 @@ def test_what_to_do_is_grouped_by_cause(opened, strange_run, report):
 def test_a_cause_names_all_its_culprits(tab, strange_run, report, tmp_path):
     some = [row.name for row in report.layers if row.quantizable][:3]
     layers = tuple(replace(row, culprit=row.name in some) for row in report.layers)
-    tried = {
-        "remedy": "r",
-        "culprits": some[:2],
-        "what": "99.9 for these",
-        "similarity": 0.98,
-        "meets": False,
-        "high": 1,
-        "cost": 0.05,
-    }
-    causes = [
-        {"cause": "a", "culprits": some[:2], "words": "entropy clips 2 %", "measured": [tried], "remedies": []},
-        {"cause": "b", "culprits": some[2:], "words": "one channel", "measured": [], "remedies": []},
-    ]
+    tried = Tried(tuple(some[:2]), "r", "99.9 for these", 0.98, 0.02, False, high=1, cost=0.05)
+    causes = (
+        Cause("a", tuple(some[:2]), "entropy clips 2 %", (tried,), ()),
+        Cause("b", tuple(some[2:]), "one channel", (), ()),
+    )
     page_file = tmp_path / "report.html"
-    data = page_data(replace(report, layers=layers, culprits=tuple(some)), explanation={"causes": causes, "advice": []})
+    data = page_data(
+        replace(report, layers=layers, culprits=tuple(some)), explanation=Explanation(2, {}, (), (), (), causes=causes)
+    )
     page_file.write_text(render_page(data))
     with tab.shown(page_file, ready="plots") as page:
         titles = page.locator("article.advice h3").all_inner_texts()

@@ -9,7 +9,6 @@ from typing import Any
 from trt_bisect.analyzer.channel_map import ChannelMap
 from trt_bisect.analyzer.distribution import Distribution
 from trt_bisect.analyzer.tensor_histogram import TensorHistogram
-from trt_bisect.report.explanation import Channels
 
 
 @dataclass(frozen=True)
@@ -235,71 +234,6 @@ class TensorRemarks:
     note: str
     histogram: TensorHistogram | None
     map: ChannelMap | None
-
-
-@dataclass(frozen=True)
-class ShortSpread:
-    """The finite values of a tensor in one run."""
-
-    min: float
-    max: float
-    mean: float
-    std: float
-    var: float
-
-
-@dataclass(frozen=True)
-class ExplainedTensorMore:
-    """A tensor or a weight in FP32 and in full INT8.
-
-    Attributes:
-        tensor: its name.
-        kind: `input`, `activation`, `output` or `weight`.
-        shape: the shape on the first input.
-        dtype: the dtype in FP32.
-        quantized_dtype: the type that INT8 rounds it to; empty where it is not rounded.
-        scale: the scale of that rounding, the largest of a per-channel scale.
-        scales: the scale of each channel; null where the tensor has one.
-        axis: the axis of the channels of these scales.
-        fp32: the values in FP32.
-        int8: the values in INT8, as the layer makes them.
-        clipped: the share of values beyond the range; null where it is not rounded.
-        histogram: the histogram of the values that the INT8 layers read.
-        channels: the channels of a weight.
-        map: the counts of a weight's channels.
-    """
-
-    tensor: str
-    kind: str
-    shape: tuple[int, ...]
-    dtype: str
-    quantized_dtype: str
-    scale: float | None
-    scales: tuple[float, ...] | None
-    axis: int | None
-    fp32: ShortSpread
-    int8: ShortSpread
-    clipped: float | None
-    histogram: TensorHistogram | None
-    channels: Channels | None
-    map: ChannelMap | None
-
-
-@dataclass(frozen=True)
-class FindingOfAdvisor:
-    """A finding of the advisor.
-
-    Attributes:
-        layer: the layer that loses accuracy by it.
-        tensor: its name.
-        reason: one of the advisor's reasons.
-        words: the evidence, a sentence.
-    """
-
-    layer: str | None
-    tensor: str
-    reason: str
-    words: str
 
 
 @dataclass(frozen=True)

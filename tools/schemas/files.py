@@ -11,8 +11,6 @@ from dataclasses import replace
 from tools.schemas.extra import (
     ByInputFacts,
     CheckMore,
-    ExplainedTensorMore,
-    FindingOfAdvisor,
     Graph,
     InputsFacts,
     JournalLine,
@@ -33,11 +31,9 @@ from trt_bisect.analyzer.differences import Difference
 from trt_bisect.analyzer.tensors import Figures, RoundingFigures, Spread
 from trt_bisect.builder.timing import Latency
 from trt_bisect.evaluator.trial import Trial
-from trt_bisect.report.advice import CulpritAdvice, Remedy, Tried
-from trt_bisect.report.causes import Cause
 from trt_bisect.report.check import CheckReport
 from trt_bisect.report.comparison import Comparison
-from trt_bisect.report.explanation import ExplainedLayer, Explanation
+from trt_bisect.report.explanation import Explanation
 from trt_bisect.report.model import Report
 from trt_bisect.report.profile import Profile, ProfiledTensor
 from trt_bisect.report.recovery import Recovery
@@ -46,11 +42,6 @@ from trt_bisect.report.sensitivity import SensitiveOp, Sensitivity
 from trt_bisect.report.worst import WorstReport
 
 SCHEMA = shape_of(Schema)
-_KEPT = shape_of(Tried).without("loss", "calibrator", "ranges", "moved")
-_TRIED = replace(_KEPT, name="TriedFor").without("cache", "network")
-_REMEDY = shape_of(Remedy).plus(tried=Maybe(_TRIED))
-_TENSOR = replace(shape_of(ExplainedTensorMore), name="ExplainedTensor").plus(shape_of(Figures))
-_LAYER = shape_of(ExplainedLayer).plus(outputs=ListOf(_TENSOR), weights=ListOf(_TENSOR), biases=ListOf(_TENSOR))
 _BY_PLAN = {
     "by_input": ListOf(shape_of(ByInputFacts), named=True),
     "latency": Mapping[str, Latency | None] | None,
@@ -78,7 +69,7 @@ _NETWORK = (
 
 FILES: Mapping[str, Shape] = {
     "report.json": shape_of(Report)
-    .without("files", "graph", "explanation")
+    .without("files", "graph", "explanation", "remedy_files")
     .plus(recipe=shape_of(RecipeLayers), ranges=shape_of(RangesFacts), inputs=shape_of(InputsFacts), **_BY_PLAN),
     "recovery.json": shape_of(Recovery).without("files", "graph").plus(target=shape_of(TargetFacts), **_BY_PLAN),
     "sensitivity.json": SCHEMA.plus(shape_of(Sensitivity), ops=ListOf(shape_of(SensitiveOp).plus(shape_of(Worth)))),
@@ -99,15 +90,7 @@ FILES: Mapping[str, Shape] = {
         ),
     ),
     "check.json": SCHEMA.plus(shape_of(CheckReport).without("findings"), shape_of(CheckMore), shape_of(CheckReport)),
-    "explanation.json": SCHEMA.plus(
-        shape_of(Explanation).without("cache_header"),
-        layers=ListOf(_LAYER, named=True),
-        inputs=ListOf(_TENSOR),
-        findings=ListOf(shape_of(FindingOfAdvisor)),
-        advice=ListOf(shape_of(CulpritAdvice).plus(remedies=ListOf(_REMEDY))),
-        tried=ListOf(_KEPT),
-        causes=ListOf(shape_of(Cause).plus(measured=ListOf(_TRIED), remedies=ListOf(_REMEDY))),
-    ),
+    "explanation.json": shape_of(Explanation),
     "regression.json": SCHEMA.plus(
         shape_of(Regression).without("folder", "baseline_folder"), shape_of(RegressionMore), networks=ListOf(_NETWORK)
     ),

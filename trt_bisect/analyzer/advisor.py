@@ -5,11 +5,11 @@ They explain a loss. The final outputs alone decide which layers are culprits.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from trt_bisect.analyzer.compared import Compared
-from trt_bisect.analyzer.origins import INPUT, WEIGHT
+from trt_bisect.analyzer.origins import ACTIVATION, INPUT, WEIGHT
 from trt_bisect.analyzer.tensors import NEAR_ZERO, LoudChannel
 from trt_bisect.support.figures import listed, number, percent
 
@@ -31,6 +31,8 @@ LOUD = 20.0
 _LARGE_INPUT = 16.0
 _OFFSET = 3.0
 _FAINT_INPUT = 0.01
+_Reason = tuple[str, str, "float | None"]
+"""The reason, the evidence in words without a full stop, and the figure of an ``Advice``."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +45,10 @@ class Advice:
             makes it.
         tensor: its name.
         kind: ``input``, ``activation``, ``output`` or ``weight``.
-        reason: one of the constants of this module, from ``LOW_SIMILARITY`` to ``RESULT_QUANTIZED``.
+        reason: one of the constants of this module, from ``LOW_SIMILARITY`` to ``UNDERFLOW``.
         words: the evidence, a sentence.
+        figure: the share of the values that a starved range holds in few levels, or that calibration clips; the loudest
+            channel's multiple of the others. None for another reason.
     """
 
     index: int | None
@@ -53,6 +57,7 @@ class Advice:
     kind: str
     reason: str
     words: str
+    figure: float | None = None
 
 
 def advise(
@@ -79,11 +84,37 @@ def advise(
             each.origin.kind,
             reason,
             f"{words}{_where(each, reason, low)}",
+            figure,
         )
         for each in (*tensors, *weights)
-        for reason, words in _findings(each, cosines, least_cosine, low)
+        for reason, words, figure in _findings(each, cosines, least_cosine, low)
     ]
     return tuple(sorted(found, key=lambda advice: -1 if advice.index is None else advice.index))
+
+
+def in_short(reason: str, found: Sequence[Advice], low: str, calibrator: str = "calibration") -> str:
+    """Returns a reason as a clause with the figures of the tensors that it was found on.
+
+    Args:
+        reason: one of the constants of this module, or the kind of a structure finding, which is returned as it is.
+        found: the findings of this reason.
+        low: the name of the low precision in texts.
+        calibrator: the name of the calibrator of the ranges.
+    """
+    sides = " and ".join(sorted({WEIGHT if each.kind == WEIGHT else ACTIVATION for each in found}))
+    text = number if reason == ONE_CHANNEL else percent
+    known = [each.figure for each in found if each.figure is not None]
+    figures = " to ".join(dict.fromkeys(text(pick(known)) for pick in (min, max) if known))
+    return {
+        SATURATION: f"{calibrator} clips {figures} % of the {sides}",
+        STARVED: f"the range is too wide: {figures} % of the {sides} falls into few levels",
+        ONE_CHANNEL: f"one channel of the {sides} reaches {figures} times the others",
+        OVERFLOW: f"values are too large for {low} and become infinite",
+        UNDERFLOW: f"values are too small for {low} and become zero",
+        NOT_FINITE: f"{low} makes values that are not finite",
+        NOT_NORMALISED: "the input is not scaled like the data that the network was trained on",
+        RESULT_QUANTIZED: "an output of the network is rounded",
+    }.get(reason, reason)
 
 
 def _affected_layers(each: Compared, reason: str) -> tuple[str, ...]:
@@ -100,7 +131,7 @@ def _where(each: Compared, reason: str, low: str) -> str:
     return f"; it is {maker} and read in {low} by {listed(origin.readers, 4)}."
 
 
-def _findings(each: Compared, cosines: Mapping[str, float], least_cosine: float, low: str) -> Iterator[tuple[str, str]]:
+def _findings(each: Compared, cosines: Mapping[str, float], least_cosine: float, low: str) -> Iterator[_Reason]:
     yield from _difference(each, cosines, least_cosine, low)
     yield from _range(each)
     yield from _channels(each)
@@ -111,15 +142,14 @@ def _findings(each: Compared, cosines: Mapping[str, float], least_cosine: float,
             RESULT_QUANTIZED,
             f"it is an output of the network and is still rounded to {each.origin.quantized_dtype} in steps of "
             f"{number(each.scale)}: no layer after it becomes faster by that",
+            None,
         )
 
 
-def _difference(
-    each: Compared, cosines: Mapping[str, float], least_cosine: float, low: str
-) -> Iterator[tuple[str, str]]:
+def _difference(each: Compared, cosines: Mapping[str, float], least_cosine: float, low: str) -> Iterator[_Reason]:
     more = each.int8.nonfinite - each.fp32.nonfinite
     if more > 0:
-        yield NOT_FINITE, f"{more} values are NaN or infinite in {low} and not in FP32"
+        yield NOT_FINITE, f"{more} values are NaN or infinite in {low} and not in FP32", None
     cosine = each.figures.cosine
     worst = cosine if each.worst_cosine is None else each.worst_cosine
     if not min(cosine, worst) < least_cosine:
@@ -130,10 +160,10 @@ def _difference(
     before = [cosines[name] for name in each.origin.inputs if name in cosines]
     if before:
         words += f"; the cosine of what the layer reads is {_percent(min(before))}"
-    yield LOW_SIMILARITY, words
+    yield LOW_SIMILARITY, words, None
 
 
-def _range(each: Compared) -> Iterator[tuple[str, str]]:
+def _range(each: Compared) -> Iterator[_Reason]:
     rounding = each.rounding
     if rounding is None:
         return
@@ -146,6 +176,7 @@ def _range(each: Compared) -> Iterator[tuple[str, str]]:
             f"its range is too wide for most of its values: of the values other than zero "
             f"{_percent(rounding.near_zero)} fall into {2 * NEAR_ZERO + 1} of the {rounding.levels} levels, "
             f"{_percent(rounding.to_zero)} become zero, and 90 % use no more than {rounding.levels_90} levels; {ends}",
+            rounding.near_zero,
         )
     deep = rounding.sqnr < _NOISY and rounding.clipped_noise > _MOST_OF_THE_NOISE
     if (rounding.clipped >= CLIPPED_SHARE and rounding.sqnr < _AUDIBLE) or deep:
@@ -153,14 +184,15 @@ def _range(each: Compared) -> Iterator[tuple[str, str]]:
             SATURATION,
             f"calibration clips {_percent(rounding.clipped)} of its values, and these make "
             f"{_percent(rounding.clipped_noise)} of the rounding noise; {ends}",
+            rounding.clipped,
         )
 
 
-def _channels(each: Compared) -> Iterator[tuple[str, str]]:
+def _channels(each: Compared) -> Iterator[_Reason]:
     per_channel = any(quantizer.axis is not None for quantizer in each.origin.quantizers)
     if each.origin.kind != WEIGHT:
         if each.loud and each.loud.times >= LOUD and each.origin.quantizers:
-            yield ONE_CHANNEL, f"{_loud('channel', each.loud)}, and all share one scale"
+            yield ONE_CHANNEL, f"{_loud('channel', each.loud)}, and all share one scale", each.loud.times
         return
     if each.loud and each.loud.times >= LOUD:
         scales = (
@@ -171,16 +203,17 @@ def _channels(each: Compared) -> Iterator[tuple[str, str]]:
             if each.origin.quantizers
             else "the weight is not rounded, but the layer's output has this channel too"
         )
-        yield ONE_CHANNEL, f"{_loud('output channel', each.loud)}; {scales}"
+        yield ONE_CHANNEL, f"{_loud('output channel', each.loud)}; {scales}", each.loud.times
     if each.loud_input and each.loud_input.times >= LOUD and each.origin.quantizers:
-        yield ONE_CHANNEL, f"{_loud('input channel', each.loud_input)}, and shares its scale with them"
+        words = f"{_loud('input channel', each.loud_input)}, and shares its scale with them"
+        yield ONE_CHANNEL, words, each.loud_input.times
 
 
 def _loud(what: str, loud: LoudChannel) -> str:
     return f"{what} {loud.channel} reaches {number(loud.peak)}, {number(loud.times)} times the median of the others"
 
 
-def _input(each: Compared) -> Iterator[tuple[str, str]]:
+def _input(each: Compared) -> Iterator[_Reason]:
     spread = each.fp32
     least, most, mean, std = (number(value, 4) for value in (spread.min, spread.max, spread.mean, spread.std))
     values = f"from {least} to {most}, mean {mean}, standard deviation {std}"
@@ -193,7 +226,7 @@ def _input(each: Compared) -> Iterator[tuple[str, str]]:
         what = "its values differ very little, as if they had been divided twice"
     else:
         return
-    yield NOT_NORMALISED, f"{what}: {values}; check that the network's own preprocessing was applied to the data"
+    yield NOT_NORMALISED, f"{what}: {values}; check that the network's own preprocessing was applied to the data", None
 
 
 def _percent(share: float) -> str:

@@ -16,6 +16,7 @@ from trt_bisect.analyzer.advisor import (
     STARVED,
     UNDERFLOW,
     Advice,
+    in_short,
 )
 from trt_bisect.analyzer.origins import INPUT, RESULT, WEIGHT
 from trt_bisect.analyzer.structure.findings import ERROR, KINDS, Finding
@@ -92,7 +93,12 @@ class Evidence:
 
     def paragraph(self) -> str:
         """Returns the evidence in words."""
-        sentences = [self._cost(), *self._alone(), *_cause_sentences(self.causes[:_MOST_CAUSES])]
+        sentences, named = [self._cost(), *self._alone()], set()
+        for advice in self.causes[:_MOST_CAUSES]:
+            again = f"And {in_short(advice.reason, [advice], self.low)}."
+            title = {WEIGHT: "Weight", INPUT: "Input", RESULT: "Output"}.get(advice.kind, "Tensor")
+            sentences.append(again if advice.tensor in named else f"{title} '{advice.tensor}': {advice.words}")
+            named.add(advice.tensor)
         if not self.causes and not self.structure:
             sentences.append("The values that it rounds are ordinary: no outlier, no clipping, no starved range.")
         sentences += [f"{finding.what[0].upper()}{finding.what[1:]}. {finding.why}" for finding in self.structure]
@@ -174,21 +180,5 @@ def _blame(layer: Layer, alone: LossAlone | None, budget: float) -> str | None:
     return WEIGHT if share >= _ONE_SIDED else ACTIVATION if share <= 1.0 - _ONE_SIDED else BOTH
 
 
-def _cause_sentences(causes: Iterable[Advice]) -> list[str]:
-    """A sentence for each cause. A second cause on the same tensor is shortened to its first clause."""
-    sentences, known = [], set()
-    for advice in causes:
-        if advice.tensor in known:
-            sentences.append(f"And {advice.words.split(';')[0].rstrip('.')}.")
-        else:
-            sentences.append(f"{_title(advice)} '{advice.tensor}': {advice.words}")
-        known.add(advice.tensor)
-    return sentences
-
-
 def _side(advice: Advice) -> str:
     return WEIGHT if advice.kind == WEIGHT else ACTIVATION
-
-
-def _title(advice: Advice) -> str:
-    return {WEIGHT: "Weight", INPUT: "Input", RESULT: "Output"}.get(advice.kind, "Tensor")

@@ -1,24 +1,19 @@
-"""The advice on a culprit: the evidence in a paragraph, and the remedies, the cheapest first."""
+"""The advice of an explanation: the remedies for each culprit, the cheapest first; the culprits grouped by cause."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
-from trt_bisect.analyzer.advisor import NOT_NORMALISED, ONE_CHANNEL, RESULT_QUANTIZED, SATURATION, STARVED
+from trt_bisect.analyzer.advisor import NOT_NORMALISED, ONE_CHANNEL, RESULT_QUANTIZED, SATURATION, STARVED, in_short
 from trt_bisect.analyzer.blame import ACTIVATION, Evidence
 from trt_bisect.analyzer.origins import WEIGHT
 from trt_bisect.analyzer.structure.findings import ERROR, SHARED_LAYER, SHARED_WEIGHT
 from trt_bisect.calibration.calibrator import Calibrator
-from trt_bisect.calibration.ranges import Ranges
-from trt_bisect.model.layers import Layer
 from trt_bisect.model.low import FLOAT_TYPES
-from trt_bisect.model.network import Network
 from trt_bisect.precision import Precision
 from trt_bisect.recipe.commands import (
-    Command,
     Setting,
     calibrating,
     equalising,
@@ -29,6 +24,7 @@ from trt_bisect.recipe.commands import (
     with_cache,
     with_moved,
 )
+from trt_bisect.report.explanation import Cause, CulpritAdvice, Remedy, Tried
 from trt_bisect.support.figures import number, percent
 
 CALIBRATOR = "another calibrator"
@@ -37,131 +33,107 @@ EQUALISATION = "cross-layer equalisation"
 BIAS_CORRECTION = "bias correction"
 HIGH = {Precision.FP16: "FP16", Precision.FP32: "FP32"}
 QAT = "QAT"
-OWN_RECIPE = "this run's recipe"
-"""The description of the run's own recipe among the remedies that were measured."""
+SPREAD_OUT = "no abnormal tensor"
+"""The cause of culprits whose tensors are all normal: many small roundings add up."""
 
 _FP16_LARGEST = 65504.0
-_NOTHING = "none"
+_BITS = {Precision.INT8: "eight", Precision.FP8: "four"}
+"""The significant bits of a value, in words."""
 
 
-@dataclass(frozen=True)
-class Tried:
-    """A remedy that was measured on all inputs given, with everything in INT8 but the layers that it leaves high.
-
-    Attributes:
-        culprits: the layers that it is for; empty for the whole network.
-        remedy: its name.
-        what: a description of what was done.
-        similarity: the metric on the worst output of the worst input; None where it could not be measured.
-        loss: the loss of that similarity; None where it could not be measured.
-        meets: true if the loss is within the threshold.
-        calibrator: the one that was tried; None for another remedy.
-        high: the number of layers that it leaves high.
-        cost: the cost of these, a share of INT8's gain in speed.
-        cache: the path, in the run folder, of a calibration cache: with ranges that meet the threshold and that no
-            calibrator gives, or of ``network``; empty without one.
-        ranges: the ranges of the cache.
-        network: the path, in the run folder, of a network made from the user's that meets the threshold or loses much
-            less; empty without one.
-        moved: the network made from the user's, in memory.
-    """
-
-    culprits: tuple[str, ...]
-    remedy: str
-    what: str
-    similarity: float | None
-    loss: float | None
-    meets: bool
-    calibrator: Calibrator | None = None
-    high: int = 0
-    cost: float = 0.0
-    cache: str = ""
-    ranges: Ranges | None = field(default=None, repr=False, compare=False)
-    network: str = ""
-    moved: Network | None = field(default=None, repr=False, compare=False)
-
-
-@dataclass(frozen=True)
-class Remedy:
-    """A remedy for a culprit.
-
-    Attributes:
-        remedy: its name.
-        why: the reason why it may help.
-        speed: its cost in speed, as a phrase.
-        commands: the commands that apply it, one for each tool.
-        tried: its measurement in this run, the best of several; None where it was not measured.
-    """
-
-    remedy: str
-    why: str
-    speed: str
-    commands: tuple[Command, ...] = ()
-    tried: Tried | None = None
-
-
-@dataclass(frozen=True)
-class CulpritAdvice:
-    """The evidence against a culprit and the remedies for it.
-
-    Attributes:
-        evidence: a paragraph.
-        reasons: the reasons that the advisor and the structure check give, the strongest first; may be empty.
-        blame: ``weight``, ``activation``, ``both``, or None where that is not known.
-        remedies: those measured to meet the threshold at the recipe's cost or less first; then those that were not
-            measured, and the recipe itself; then those measured to be dearer, last those measured to miss the
-            threshold; in each, the cheapest first.
-    """
-
-    culprit: str
-    evidence: str
-    reasons: tuple[str, ...]
-    blame: str | None
-    remedies: tuple[Remedy, ...]
-
-
-@dataclass(frozen=True)
-class Facts:
-    """The properties of a layer that its remedies depend on, besides the evidence.
-
-    Attributes:
-        reach: the largest magnitude of its inputs and outputs in FP32.
-        per_tensor: one of its weights has a single scale.
-        share: the layer's fraction of the network's multiply-adds.
-    """
-
-    reach: float
-    per_tensor: bool
-    share: float
-
-
-def advice_on(evidence: Evidence, facts: Facts, setting: Setting, tried: Iterable[Tried]) -> CulpritAdvice:
+def advice_on(
+    evidence: Evidence, setting: Setting, tried: Sequence[Tried], *, reach: float, per_tensor: bool, share: float
+) -> CulpritAdvice:
     """Returns the advice on one culprit.
 
     Args:
         evidence: against it.
-        facts: the layer's.
         setting: the run, for the commands.
         tried: the remedies that were measured, for any culprit.
+        reach: the largest magnitude of the layer's inputs and outputs in FP32.
+        per_tensor: one of its weights has a single scale.
+        share: its fraction of the network's multiply-adds.
     """
     own = [each for each in tried if not each.culprits or evidence.layer.name in each.culprits]
     best = {each.remedy: each for each in sorted(own, key=_merit)}
-    recipe_cost = next((each.cost for each in own if each.what == OWN_RECIPE and each.meets), math.inf)
-    remedies = [replace(remedy, tried=best.get(remedy.remedy)) for remedy in _remedies(evidence, facts, setting, best)]
+    recipe_cost = next((each.cost for each in own if each.own and each.meets), math.inf)
+    if setting.low is Precision.INT8:
+        remedies = [
+            *_data_remedies(evidence, setting),
+            *_range_remedies(evidence, setting, best.get(CALIBRATOR)),
+            *_weight_remedies(evidence, setting, per_tensor),
+            *_move_remedies(evidence, setting, best),
+            *_high_remedies(evidence, setting, reach, share),
+            Remedy(
+                QAT,
+                "Training with the INT8 roundings in place moves the weights to values that INT8 can express.",
+                "none; it takes training",
+                training(),
+            ),
+        ]
+    else:
+        remedies = list(_high_remedies(evidence, setting, reach, share))
+
+    def measured_first(remedy: Remedy) -> tuple[int, float]:
+        result = remedy.tried
+        if result is None or result.own:
+            return 1, 0.0
+        return (0 if result.cost <= recipe_cost else 2, result.cost) if result.meets else (3, 0.0)
+
+    measured = [replace(remedy, tried=best.get(remedy.remedy)) for remedy in remedies]
     return CulpritAdvice(
         culprit=evidence.layer.name,
         evidence=evidence.paragraph(),
         reasons=evidence.reasons,
         blame=evidence.blame,
-        remedies=tuple(sorted(remedies, key=partial(_measured_first, recipe_cost=recipe_cost))),
+        remedies=tuple(sorted(measured, key=measured_first)),
     )
 
 
-def _measured_first(remedy: Remedy, recipe_cost: float) -> tuple[int, float]:
-    tried = remedy.tried
-    if tried is None or tried.what == OWN_RECIPE:
-        return 1, 0.0
-    return (0 if tried.cost <= recipe_cost else 2, tried.cost) if tried.meets else (3, 0.0)
+def by_cause(evidence: Sequence[Evidence]) -> dict[str, list[Evidence]]:
+    """Returns the evidence by each culprit's most important reason, or ``SPREAD_OUT``; the largest group first."""
+    groups: dict[str, list[Evidence]] = {}
+    for each in evidence:
+        groups.setdefault(each.reasons[0] if each.reasons else SPREAD_OUT, []).append(each)
+    return dict(sorted(groups.items(), key=lambda group: -len(group[1])))
+
+
+def cause_of(
+    cause: str,
+    evidence: Sequence[Evidence],
+    advice: Mapping[str, CulpritAdvice],
+    tried: Sequence[Tried],
+    calibrator: str,
+) -> Cause:
+    """Returns the culprits of one cause with their remedies.
+
+    Args:
+        cause: a key of ``by_cause``.
+        evidence: its value.
+        advice: the advice on each culprit, by name.
+        tried: the remedies that were measured, for any culprit or for the whole network.
+        calibrator: the name of the calibrator of the ranges.
+    """
+    culprits = tuple(each.layer.name for each in evidence)
+
+    def cheapest_first(tried: Tried) -> tuple[bool, float, float]:
+        return not tried.meets, tried.cost if tried.meets else 0.0, math.inf if tried.loss is None else tried.loss
+
+    measured = sorted((each for each in tried if set(each.culprits) <= set(culprits)), key=cheapest_first)
+    known = {each.remedy for each in measured}
+    unmeasured: dict[str, Remedy] = {}
+    for remedy in (remedy for name in culprits for remedy in advice[name].remedies):
+        if remedy.tried is None and remedy.remedy not in known:
+            unmeasured.setdefault(remedy.remedy, remedy)
+    found = [each for one in evidence for each in one.causes if each.reason == cause]
+    words = in_short(cause, found, evidence[0].low, calibrator)
+    return Cause(
+        cause,
+        culprits,
+        "ordinary values, whose roundings cost this much" if cause == SPREAD_OUT else words,
+        tuple(measured),
+        tuple(unmeasured.values()),
+    )
 
 
 def _merit(tried: Tried) -> tuple[bool, float, bool, float]:
@@ -170,34 +142,17 @@ def _merit(tried: Tried) -> tuple[bool, float, bool, float]:
     return tried.meets, -tried.cost if tried.meets else 0.0, tried.meets and not tried.culprits, loss
 
 
-def _remedies(evidence: Evidence, facts: Facts, setting: Setting, best: Mapping[str, Tried]) -> Iterator[Remedy]:
-    if setting.low is not Precision.INT8:
-        yield from _high_remedies(evidence.layer, facts, setting)
-        return
-    refused = next((finding for finding in evidence.structure if finding.severity == ERROR), None)
-    shared = next((finding for finding in evidence.structure if finding.kind in (SHARED_WEIGHT, SHARED_LAYER)), None)
+def _data_remedies(evidence: Evidence, setting: Setting) -> Iterator[Remedy]:
+    """Yields what repairs the data, or Q/DQ pairs that the file should not have."""
     if evidence.has(NOT_NORMALISED):
-        yield Remedy(
-            "the network's own preprocessing",
-            "The input is not scaled like the data that the network was trained on.",
-            _NOTHING,
-        )
+        why = "The input is not scaled like the data that the network was trained on."
+        yield Remedy("the network's own preprocessing", why)
+    refused = next((finding for finding in evidence.structure if finding.severity == ERROR), None)
     if refused is not None:
-        yield Remedy("quantize again", refused.remedy, _NOTHING, requantizing(setting))
+        yield Remedy("quantize again", refused.remedy, commands=requantizing(setting))
     if evidence.has(RESULT_QUANTIZED):
-        yield Remedy(
-            "leave the result unrounded", "The Q/DQ pair on the network's output makes no layer faster.", _NOTHING
-        )
-    yield from _range_remedies(evidence, setting, best.get(CALIBRATOR))
-    if facts.per_tensor and evidence.blame != ACTIVATION:
-        why = "All of its output channels share one scale. One scale for each channel costs nothing in TensorRT."
-        yield Remedy(PER_CHANNEL, why, _NOTHING, requantizing(setting))
-    if shared is not None:
-        yield Remedy("a weight of its own", shared.remedy, _NOTHING)
-    yield from _move_remedies(evidence, setting, best)
-    yield from _high_remedies(evidence.layer, facts, setting)
-    why = "Training with the INT8 roundings in place moves the weights to values that INT8 can express."
-    yield Remedy(QAT, why, "none; it takes training", training())
+        why = "The Q/DQ pair on the network's output makes no layer faster."
+        yield Remedy("leave the result unrounded", why)
 
 
 def _range_remedies(evidence: Evidence, setting: Setting, tried: Tried | None) -> Iterator[Remedy]:
@@ -206,10 +161,12 @@ def _range_remedies(evidence: Evidence, setting: Setting, tried: Tried | None) -
     starved = evidence.has(STARVED, ACTIVATION) or (evidence.has(ONE_CHANNEL, ACTIVATION) and not saturated)
     clipped = saturated and not starved
     suspected = evidence.blame != WEIGHT and not evidence.causes and not setting.has_pairs
-    method = setting.calibrator.method if setting.calibrator else ""
-    if clipped and method == "minmax":
+    minmax, entropy = Calibrator("minmax"), Calibrator("entropy")
+    narrow, narrower = Calibrator("percentile", 99.9), Calibrator("percentile", 99.0)
+    by_minmax = setting.calibrator is not None and setting.calibrator.method == minmax.method
+    if clipped and by_minmax:
         why = "Even min-max clips it: the calibration data has no value as large. Calibrate with inputs like this one."
-        yield Remedy("other calibration data", why, _NOTHING)
+        yield Remedy("other calibration data", why)
         return
     if not (clipped or starved or suspected or (tried is not None and tried.meets)):
         return
@@ -223,52 +180,47 @@ def _range_remedies(evidence: Evidence, setting: Setting, tried: Tried | None) -
         commands = with_cache(setting, tried.cache)
     elif tried is not None and tried.calibrator is not None:
         commands = calibrating(setting, tried.calibrator)
-    elif clipped:
-        commands = calibrating(setting, Calibrator("minmax"))
-    elif method == "minmax":
-        commands = calibrating(setting, Calibrator("entropy"))
+    elif clipped or by_minmax:
+        commands = calibrating(setting, minmax if clipped else entropy)
     else:
-        narrower = Calibrator("percentile", 99.9)
-        commands = calibrating(
-            setting, replace(narrower, percentile=99.0) if setting.calibrator == narrower else narrower
-        )
-    yield Remedy(CALIBRATOR, why, _NOTHING, commands)
+        commands = calibrating(setting, narrower if setting.calibrator == narrow else narrow)
+    yield Remedy(CALIBRATOR, why, commands=commands)
+
+
+def _weight_remedies(evidence: Evidence, setting: Setting, per_tensor: bool) -> Iterator[Remedy]:
+    if per_tensor and evidence.blame != ACTIVATION:
+        why = "All of its output channels share one scale. One scale for each channel costs nothing in TensorRT."
+        yield Remedy(PER_CHANNEL, why, commands=requantizing(setting))
+    shared = next((each for each in evidence.structure if each.kind in (SHARED_WEIGHT, SHARED_LAYER)), None)
+    if shared is not None:
+        yield Remedy("a weight of its own", shared.remedy)
 
 
 def _move_remedies(evidence: Evidence, setting: Setting, best: Mapping[str, Tried]) -> Iterator[Remedy]:
     """Yields equalisation where a channel is to blame, and each move that was measured to help."""
+    why = "Factors moved between this layer and the one before it make the channels alike; FP32 stays the same."
     tried = best.get(EQUALISATION)
-    helps = tried is not None and bool(tried.network)
-    if helps or evidence.has(ONE_CHANNEL) or evidence.has(STARVED):
-        why = "Factors moved between this layer and the one before it make the channels alike; FP32 stays the same."
-        if tried is not None and helps:
-            commands = (running_moved(setting, tried.network), *with_moved(setting, tried.network, tried.cache))
-        else:
-            commands = equalising()
-        yield Remedy(EQUALISATION, why, _NOTHING, commands)
+    if tried is not None and tried.network:
+        commands = (running_moved(setting, tried.network), *with_moved(setting, tried.network, tried.cache))
+        yield Remedy(EQUALISATION, why, commands=commands)
+    elif evidence.has(ONE_CHANNEL) or evidence.has(STARVED):
+        yield Remedy(EQUALISATION, why, commands=equalising())
     tried = best.get(BIAS_CORRECTION)
     if tried is not None and tried.network:
         why = "INT8's mean error leaves the biases. The network is for INT8 only: its FP32 output is another one."
-        yield Remedy(BIAS_CORRECTION, why, _NOTHING, with_moved(setting, tried.network, tried.cache))
+        yield Remedy(BIAS_CORRECTION, why, commands=with_moved(setting, tried.network, tried.cache))
 
 
-_BITS = {Precision.INT8: "eight", Precision.FP8: "four"}
-"""The significant bits of a value, in words."""
-
-
-def _high_remedies(layer: Layer, facts: Facts, setting: Setting) -> Iterator[Remedy]:
-    bits = f"{setting.low.upper()} has {_BITS.get(setting.low, 'fewer')}"
-    reasons = {
-        Precision.FP16: f"FP16 has eleven significant bits, {bits}. FP16 needs no range.",
-        Precision.FP32: "FP32 has no rounding that matters.",
-    }
-    if setting.low in FLOAT_TYPES:
-        del reasons[Precision.FP16]
-    elif facts.reach > _FP16_LARGEST:
-        del reasons[Precision.FP16]
-        reasons[Precision.FP32] = f"Its values reach {number(facts.reach)}, more than FP16 can hold."
-    if layer.dtype == "float16" and Precision.FP16 in reasons:
-        del reasons[Precision.FP32]
+def _high_remedies(evidence: Evidence, setting: Setting, reach: float, share: float) -> Iterator[Remedy]:
+    in_fp16 = setting.low not in FLOAT_TYPES and reach <= _FP16_LARGEST
+    reasons: dict[Precision, str] = {}
+    if in_fp16:
+        bits = f"{setting.low.upper()} has {_BITS.get(setting.low, 'fewer')}"
+        reasons[Precision.FP16] = f"FP16 has eleven significant bits, {bits}. FP16 needs no range."
+    if setting.low not in FLOAT_TYPES and not in_fp16:
+        reasons[Precision.FP32] = f"Its values reach {number(reach)}, more than FP16 can hold."
+    elif not (in_fp16 and evidence.layer.dtype == "float16"):
+        reasons[Precision.FP32] = "FP32 has no rounding that matters."
     for high, why in reasons.items():
-        speed = f"the layer, {percent(facts.share)} % of the multiply-adds, runs in {HIGH[high]}"
-        yield Remedy(HIGH[high], why, speed, keeping_high(setting, layer.name, high))
+        speed = f"the layer, {percent(share)} % of the multiply-adds, runs in {HIGH[high]}"
+        yield Remedy(HIGH[high], why, speed, keeping_high(setting, evidence.layer.name, high))

@@ -1,33 +1,39 @@
-"""The reasons for the culprits: every tensor in FP32 and in full INT8, each layer's loss alone, and the advice."""
+"""``explanation.json``: the reasons why a network loses accuracy in low precision, and the remedies, as one tree.
+
+The tree holds text and figures alone. The files that stand beside it, calibration caches and networks, are
+``RemedyFile``.
+"""
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from trt_bisect.analyzer.advisor import LOUD, Advice
 from trt_bisect.analyzer.blame import LossAlone
+from trt_bisect.analyzer.channel_map import ChannelMap
 from trt_bisect.analyzer.compared import Compared
 from trt_bisect.analyzer.compared_weights import channel_spreads, input_axis
-from trt_bisect.analyzer.origins import RESULT
+from trt_bisect.analyzer.origins import ACTIVATION, RESULT
 from trt_bisect.analyzer.tensor_histogram import TensorHistogram
 from trt_bisect.analyzer.tensors import Spread
-from trt_bisect.calibration.cache import DEFAULT_HEADER, format_cache
+from trt_bisect.calibration.calibrator import Calibrator
+from trt_bisect.model.network import Network
+from trt_bisect.recipe.commands import Command
 from trt_bisect.recipe.files import write_network
-from trt_bisect.report.advice import CulpritAdvice, Remedy, Tried
-from trt_bisect.report.causes import Cause
 from trt_bisect.support.files import make_folder, write_whole
 
 EXPLANATION = "explanation.json"
-SCHEMA = 1
-_DIGITS = 6
-_NEAR_ONE = ("cosine", "similarity")
+SCHEMA = 2
+
+
+def _short(value: float | None) -> float | None:
+    """Returns a float with 6 significant digits; None if it is not finite."""
+    return None if value is None or not math.isfinite(value) else float(f"{value:.6g}")
 
 
 @dataclass(frozen=True)
@@ -36,91 +42,124 @@ class Channels:
 
     Attributes:
         axis: the axis of the output channels, or of the input channels where the outlier is one of these.
-        min: the least value of each channel; so are ``max`` and ``std``.
+        min: the least value of each channel; None, as in ``max`` and ``std``, where no value is finite.
         outlier: the channel that reaches at least ``LOUD`` times the median of the others; None without one.
         times: the outlier's largest magnitude divided by that median.
     """
 
     axis: int
-    min: tuple[float, ...]
-    max: tuple[float, ...]
-    std: tuple[float, ...]
+    min: tuple[float | None, ...]
+    max: tuple[float | None, ...]
+    std: tuple[float | None, ...]
     outlier: int | None
     times: float | None
 
+    @classmethod
+    def of(cls, values: np.ndarray, compared: Compared) -> Channels | None:
+        """Returns the channels of a weight, float, of any shape, and its comparison; None if it has none."""
+        axis, loud = compared.origin.channel_axis, compared.loud
+        if axis is None:
+            return None
+        if not (loud and loud.times >= LOUD) and compared.loud_input and compared.loud_input.times >= LOUD:
+            axis, loud = input_axis(axis), compared.loud_input
+        assert axis is not None
+        spreads = channel_spreads(values, axis)
+        outlier = loud if loud and loud.times >= LOUD else None
+        return cls(
+            axis=axis % values.ndim,
+            min=tuple(_short(spread.min) for spread in spreads),
+            max=tuple(_short(spread.max) for spread in spreads),
+            std=tuple(_short(spread.std) for spread in spreads),
+            outlier=outlier.channel if outlier else None,
+            times=_short(outlier.times) if outlier else None,
+        )
 
-def channels_of(values: np.ndarray, compared: Compared) -> Channels | None:
-    """Returns the channels of a weight, None if it has none.
 
-    Args:
-        values: the weight, float, of any shape.
-        compared: its comparison.
-    """
-    axis, loud = compared.origin.channel_axis, compared.loud
-    if axis is None:
-        return None
-    if not (loud and loud.times >= LOUD) and compared.loud_input and compared.loud_input.times >= LOUD:
-        axis, loud = input_axis(axis), compared.loud_input
-    assert axis is not None
-    spreads = channel_spreads(values, axis)
-    stands_out = loud is not None and loud.times >= LOUD
-    return Channels(
-        axis=axis % values.ndim,
-        min=tuple(spread.min for spread in spreads),
-        max=tuple(spread.max for spread in spreads),
-        std=tuple(spread.std for spread in spreads),
-        outlier=loud.channel if loud and stands_out else None,
-        times=loud.times if loud and stands_out else None,
-    )
+@dataclass(frozen=True)
+class ShortSpread:
+    """The finite values of a tensor in one run; None if there are none. The deviation is the population's."""
+
+    min: float | None
+    max: float | None
+    mean: float | None
+    std: float | None
+
+    @classmethod
+    def of(cls, spread: Spread) -> ShortSpread:
+        """Returns the spread with 6 significant digits."""
+        return cls(_short(spread.min), _short(spread.max), _short(spread.mean), _short(spread.std))
 
 
 @dataclass(frozen=True)
 class ExplainedTensor:
-    """A tensor or a weight in FP32 and in full INT8.
+    """A tensor or a weight in FP32 and in full INT8: as its layer makes it, a weight as it is rounded.
 
     Attributes:
-        compared: the values that its layer makes; of a weight those after its rounding.
+        tensor: its name.
+        kind: ``input``, ``activation``, ``weight`` or ``bias``.
+        shape: the shape on the first input.
+        dtype: the dtype in FP32.
+        quantized_dtype: the type that INT8 rounds it to; empty where it is not rounded.
+        scale: the scale of that rounding, the largest of a per-channel scale; None where it is not rounded.
+        scales: the scales of each channel; None if all share one.
+        axis: the axis of these scales.
+        cosine: the cosine similarity of INT8 and FP32, as ``mse``, ``l1``, ``kl``, ``sqnr``, ``atol`` and ``rtol`` in
+            ``compare.json``; None if nothing could be compared, and for an SQNR that is infinite.
+        fp32: the values in FP32.
+        int8: the values in INT8.
+        clipped: the share of the values that are beyond the range; None where it is not rounded.
         histogram: the histogram of the values that the INT8 layers read; None where no value is finite.
         channels: the channels of a weight.
+        map: the counts of a weight's channels in FP32.
     """
 
-    compared: Compared
+    tensor: str
+    kind: str
+    shape: tuple[int, ...]
+    dtype: str
+    quantized_dtype: str
+    scale: float | None
+    scales: tuple[float | None, ...] | None
+    axis: int | None
+    cosine: float | None
+    mse: float | None
+    l1: float | None
+    kl: float | None
+    sqnr: float | None
+    atol: float | None
+    rtol: float | None
+    fp32: ShortSpread
+    int8: ShortSpread
+    clipped: float | None
     histogram: TensorHistogram | None
-    channels: Channels | None = None
+    channels: Channels | None
+    map: ChannelMap | None
 
-    def to_json(self) -> dict[str, Any]:
-        """Returns the entry of ``explanation.json``."""
-        compared = self.compared
+    @classmethod
+    def of(cls, compared: Compared, channels: Channels | None = None) -> ExplainedTensor:
+        """Returns a tensor from its comparison."""
         origin = compared.origin
         first = origin.quantizers[0] if origin.quantizers else None
-        per_channel = first is not None and first.axis is not None
-        return {
-            "tensor": origin.tensor,
-            "kind": "activation" if origin.kind == RESULT else origin.kind,
-            "shape": compared.shape,
-            "dtype": compared.dtype,
-            "quantized_dtype": origin.quantized_dtype,
-            "scale": compared.scale,
-            "scales": first.scale.reshape(-1).tolist() if first is not None and per_channel else None,
-            "axis": first.axis if first is not None else None,
-            **vars(compared.figures),
-            "fp32": _spread(compared.fp32),
-            "int8": _spread(compared.int8),
-            "clipped": compared.rounding.clipped if compared.rounding else None,
-            "histogram": vars(self.histogram) if self.histogram else None,
-            "channels": vars(self.channels) if self.channels else None,
-            "map": vars(compared.map) if compared.map else None,
-        }
-
-
-def _spread(spread: Spread) -> dict[str, float]:
-    return {
-        "min": spread.min,
-        "max": spread.max,
-        "mean": spread.mean,
-        "std": spread.std,
-        "var": spread.variance,
-    }
+        scales = None if first is None or first.axis is None else tuple(map(_short, first.scale.reshape(-1).tolist()))
+        figures = {name: _short(value) for name, value in asdict(compared.figures).items()}
+        cosine = compared.figures.cosine
+        return cls(
+            tensor=origin.tensor,
+            kind=ACTIVATION if origin.kind == RESULT else origin.kind,
+            shape=compared.shape,
+            dtype=compared.dtype,
+            quantized_dtype=origin.quantized_dtype,
+            scale=_short(compared.scale),
+            scales=scales,
+            axis=None if first is None else first.axis,
+            **{**figures, "cosine": cosine if math.isfinite(cosine) else None},
+            fp32=ShortSpread.of(compared.fp32),
+            int8=ShortSpread.of(compared.int8),
+            clipped=_short(compared.rounding.clipped) if compared.rounding else None,
+            histogram=compared.histogram,
+            channels=channels,
+            map=compared.map,
+        )
 
 
 @dataclass(frozen=True)
@@ -141,23 +180,111 @@ class ExplainedLayer:
     sensitivity: LossAlone | None
     outputs: tuple[ExplainedTensor, ...]
     weights: tuple[ExplainedTensor, ...]
-    biases: tuple[ExplainedTensor, ...] = ()
+    biases: tuple[ExplainedTensor, ...]
 
-    def to_json(self) -> dict[str, Any]:
-        """Returns the entry of ``explanation.json``."""
-        return {
-            "macs": self.macs,
-            "share": self.share,
-            "sensitivity": vars(self.sensitivity) if self.sensitivity else None,
-            "outputs": [tensor.to_json() for tensor in self.outputs],
-            "weights": [tensor.to_json() for tensor in self.weights],
-            "biases": [tensor.to_json() for tensor in self.biases],
-        }
+
+@dataclass(frozen=True)
+class Tried:
+    """A remedy that was measured on all inputs given, with everything in INT8 but the layers that it leaves high.
+
+    Attributes:
+        culprits: the layers that it is for; empty for the whole network.
+        remedy: its name.
+        what: a description of what was done, without the words that it is for the whole network.
+        similarity: the metric on the worst output of the worst input; None where it could not be measured.
+        loss: the loss of that similarity; None where it could not be measured.
+        meets: true if the loss is within the threshold.
+        calibrator: the one that was tried; None for another remedy.
+        high: the number of layers that it leaves high.
+        cost: the cost of these, a share of INT8's gain in speed.
+        own: it is the run's own recipe.
+        cache: the path, in the run folder, of a calibration cache: with ranges that meet the threshold and that no
+            calibrator gives, or of ``network``; empty without one.
+        network: the path, in the run folder, of a network made from the user's that meets the threshold or loses much
+            less; empty without one.
+    """
+
+    culprits: tuple[str, ...]
+    remedy: str
+    what: str
+    similarity: float | None
+    loss: float | None
+    meets: bool
+    calibrator: Calibrator | None = None
+    high: int = 0
+    cost: float = 0.0
+    own: bool = False
+    cache: str = ""
+    network: str = ""
+
+    @property
+    def title(self) -> str:
+        """What was done, and that it is for the whole network if it is."""
+        return self.what if self.culprits else f"{self.what} for the whole network"
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """A remedy for a culprit.
+
+    Attributes:
+        remedy: its name.
+        why: the reason why it may help.
+        speed: its cost in speed, as a phrase.
+        commands: the commands that apply it, one for each tool.
+        tried: its measurement in this run, the best of several; None where it was not measured.
+    """
+
+    remedy: str
+    why: str
+    speed: str = "none"
+    commands: tuple[Command, ...] = ()
+    tried: Tried | None = None
+
+
+@dataclass(frozen=True)
+class CulpritAdvice:
+    """The evidence against a culprit and the remedies for it.
+
+    Attributes:
+        culprit: its name.
+        evidence: a paragraph.
+        reasons: the reasons that the advisor and the structure check give, the strongest first; may be empty.
+        blame: ``weight``, ``activation``, ``both``, or None where that is not known.
+        remedies: those measured to meet the threshold at the recipe's cost or less first; then those that were not
+            measured, and the recipe itself; then those measured to be dearer, last those measured to miss the
+            threshold; in each, the cheapest first.
+    """
+
+    culprit: str
+    evidence: str
+    reasons: tuple[str, ...]
+    blame: str | None
+    remedies: tuple[Remedy, ...]
+
+
+@dataclass(frozen=True)
+class Cause:
+    """The culprits of one cause, and what to do about it.
+
+    Attributes:
+        cause: the most important reason of each of them, or ``no abnormal tensor``.
+        culprits: their names, in the report's order.
+        words: the figures of the cause, a clause.
+        measured: the remedies that were measured: those that meet the threshold first, the cheapest of them first.
+        remedies: those that were not measured.
+    """
+
+    cause: str
+    culprits: tuple[str, ...]
+    words: str
+    measured: tuple[Tried, ...]
+    remedies: tuple[Remedy, ...]
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """The reasons why the network loses accuracy in INT8, and the remedies.
+    """The reasons why the network loses accuracy in INT8, and the remedies. Floats have 6 significant digits.
 
     Attributes:
         samples: the number of inputs observed.
@@ -166,8 +293,8 @@ class Explanation:
         findings: the advisor's, in execution order.
         advice: the advice on each culprit, in the report's order.
         tried: the remedies that were measured, for culprits or for the whole network.
-        causes: the culprits grouped by cause, with what was measured against each.
-        cache_header: the first line of the calibration caches of these remedies.
+        causes: the culprits grouped by cause, with what was measured against each; the largest group first.
+        schema: the version of the form of this file; keys may be added without a new number.
     """
 
     samples: int
@@ -176,69 +303,27 @@ class Explanation:
     findings: tuple[Advice, ...]
     advice: tuple[CulpritAdvice, ...]
     tried: tuple[Tried, ...] = ()
-    cache_header: str = DEFAULT_HEADER
     causes: tuple[Cause, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns the content of ``explanation.json``: JSON types, no NaN and no infinity, floats of 6 digits."""
-        record = {
-            "schema": SCHEMA,
-            "samples": self.samples,
-            "layers": {name: layer.to_json() for name, layer in self.layers.items()},
-            "inputs": [tensor.to_json() for tensor in self.inputs],
-            "findings": [
-                {"layer": layer, "tensor": found.tensor, "reason": found.reason, "words": found.words}
-                for found in self.findings
-                for layer in found.layers or (None,)
-            ],
-            "advice": [
-                {**vars(each), "remedies": [_remedy(remedy) for remedy in each.remedies]} for each in self.advice
-            ],
-            "tried": [{"cache": each.cache, "network": each.network, **_tried(each)} for each in self.tried],
-            "causes": [
-                {
-                    **vars(each),
-                    "measured": [_tried(one) for one in each.measured],
-                    "remedies": [_remedy(one) for one in each.remedies],
-                }
-                for each in self.causes
-            ],
-        }
-        types = _short(record)
-        assert isinstance(types, dict)
-        return types
-
-    def save(self, folder: Path) -> None:
-        """Writes ``explanation.json``, and the caches and networks of the remedies; raises BadInput if it cannot."""
-        for each in self.tried:
-            if each.ranges is not None:
-                path = folder / each.cache
-                make_folder(path.parent)
-                write_whole(path, format_cache(each.ranges.scales, self.cache_header).encode())
-            if each.moved is not None:
-                write_network(folder / each.network, each.moved.skeleton, each.moved.weights)
-        text = json.dumps(self.to_json(), separators=(",", ":"), allow_nan=False)
-        write_whole(folder / EXPLANATION, f"{text}\n".encode())
+    schema: int = SCHEMA
 
 
-def _remedy(remedy: Remedy) -> dict[str, Any]:
-    commands = [vars(command) for command in remedy.commands]
-    return {**vars(remedy), "commands": commands, "tried": _tried(remedy.tried) if remedy.tried else None}
+@dataclass(frozen=True, eq=False)
+class RemedyFile:
+    """A file that applies a remedy.
 
+    Attributes:
+        path: its path in the run folder, with ``/``.
+        content: a network, or the bytes of a calibration cache.
+    """
 
-def _tried(tried: Tried) -> dict[str, Any]:
-    names = ("remedy", "culprits", "what", "similarity", "meets", "high", "cost")
-    return {name: getattr(tried, name) for name in names}
+    path: str
+    content: Network | bytes
 
-
-def _short(value: Any, name: str = "") -> Any:
-    """Returns ``value`` in JSON's types with rounded floats: a cosine to 12 decimals, since it is near 1."""
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            return None
-        return round(value, 12) if name in _NEAR_ONE else float(f"{value:.{_DIGITS}g}")
-    if isinstance(value, (list, tuple)):
-        return [_short(inner) for inner in value]
-    if isinstance(value, dict):
-        return {str(key): _short(inner, str(key)) for key, inner in value.items()}
-    return value
+    def write(self, folder: Path) -> None:
+        """Writes it into the run folder; raises BadInput if it cannot."""
+        path = folder / self.path
+        make_folder(path.parent)
+        if isinstance(self.content, bytes):
+            write_whole(path, self.content)
+        else:
+            write_network(path, self.content.skeleton, self.content.weights)

@@ -21,7 +21,7 @@ from trt_bisect.data.statistics import FedInput
 from trt_bisect.errors import BadInput, first_line
 from trt_bisect.precision import Precision
 from trt_bisect.recipe.files import FOLDER, RecipeFiles
-from trt_bisect.report.explanation import EXPLANATION, Explanation
+from trt_bisect.report.explanation import EXPLANATION, CulpritAdvice, Explanation, RemedyFile
 from trt_bisect.report.network_graph import NETWORK, Graph
 from trt_bisect.report.verdict import FAILS, UNMEASURED, code_of, verdict_of
 from trt_bisect.runs.progress_file import FINISHED
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
     from typing_extensions import Self
 
-    from trt_bisect.report.advice import CulpritAdvice
     from trt_bisect.report.layer_table import LayerTable
     from trt_bisect.report.regression.run_changes import RunChanges
 
@@ -398,11 +397,13 @@ class Attached:
         files: the files of the recipe.
         graph: the network's layers and tensors.
         explanation: the reasons for the culprits; None where none was made.
+        remedy_files: the caches and networks of its remedies.
     """
 
     files: RecipeFiles | None = None
     graph: Graph | None = None
     explanation: Explanation | None = None
+    remedy_files: tuple[RemedyFile, ...] = ()
 
 
 class Holder:
@@ -597,7 +598,9 @@ class Report(Holder):
         path, made = make_folder(Path(folder)), self.attached
         text = encode_lines(self)
         if made.explanation is not None:
-            made.explanation.save(path)
+            write(path / EXPLANATION, made.explanation)
+            for beside in made.remedy_files:
+                beside.write(path)
         elif not (path / REPORT).is_file() or (path / REPORT).read_bytes() != text:
             (path / EXPLANATION).unlink(missing_ok=True)
         if made.files is not None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from trt_bisect.analyzer.doubts import CONSTANT, UNSEEN
 from trt_bisect.calibration.candidates import CANDIDATES
 from trt_bisect.recipe.commands import Command, Setting, calibrating, recovering, running, using_recipe
-from trt_bisect.report.advice import CALIBRATOR, Tried
+from trt_bisect.report.advice import CALIBRATOR
+from trt_bisect.report.explanation import Tried
 from trt_bisect.report.figure_text import figure_text
 from trt_bisect.report.model import NextStep, Report
 from trt_bisect.report.summary import TOO_DEAR
@@ -86,7 +87,7 @@ def _cheaper(report: Report, setting: Setting) -> NextStep | None:
                 f"with {counted(best.high, 'layer')} high" if best.high else "with no layer high, at no cost in speed"
             )
             figure = figure_text(report.metric, best.similarity)
-            return NextStep(CHEAPER, f"take {best.what}: {figure} {left}", command.text)
+            return NextStep(CHEAPER, f"take {best.title}: {figure} {left}", command.text)
     return None
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
+from trt_bisect.report.explanation import Explanation
 from trt_bisect.report.model import RECOVER, Report
 from trt_bisect.report.network_graph import Graph
 from trt_bisect.report.recovery import Recovery
@@ -25,8 +24,7 @@ def graph_for(graph: Graph | None, report: Report) -> Graph | None:
     return graph if same else None
 
 
-def explanation_for(explanation: Mapping[str, Any] | None, report: Report) -> Mapping[str, Any] | None:
+def explanation_for(explanation: Explanation | None, report: Report) -> Explanation | None:
     """Returns the explanation if it is of the report's network, else None."""
-    if explanation is None or not isinstance(layers := explanation.get("layers"), dict):
-        return None
-    return explanation if set(layers) <= {row.name for row in report.layers} else None
+    names = {row.name for row in report.layers}
+    return explanation if explanation is not None and names.issuperset(explanation.layers) else None

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 from trt_bisect.recipe.files import FOLDER
-from trt_bisect.report.explanation import EXPLANATION
+from trt_bisect.report.explanation import EXPLANATION, Explanation
 from trt_bisect.report.network_graph import NETWORK, Graph
 from trt_bisect.report.page.data import PageData, page_data, recipe_texts
 from trt_bisect.report.page.render import render_page
 from trt_bisect.report.recovery import RECOVERY, Recovery, read_recovery
-from trt_bisect.report.run_files import graph_for, recovery_for
+from trt_bisect.report.run_files import explanation_for, graph_for, recovery_for
 from trt_bisect.support.codec import encode, read
-from trt_bisect.support.json_files import read_record
 from trt_bisect.view.file_tail import Replaced
 from trt_bisect.view.snapshot import RunFolder, Snapshot
 
@@ -54,7 +52,7 @@ class LiveRun:
     def __init__(self, path: Path) -> None:
         self.folder = RunFolder(path)
         self._graph = Replaced(path / NETWORK, partial(read, Graph))
-        self._explanation = Replaced(path / EXPLANATION, read_record)
+        self._explanation = Replaced(path / EXPLANATION, partial(read, Explanation))
         self._recovery = Replaced(path / RECOVERY, read_recovery)
         self._parts: tuple[object, ...] = (None,) * 4
         self._moment: tuple[str, Any] = ("", None)
@@ -80,13 +78,13 @@ class LiveRun:
         self,
         snapshot: Snapshot,
         graph: Graph | None,
-        explanation: Mapping[str, Any] | None,
+        explanation: Explanation | None,
         recovery: Recovery | None,
     ) -> State:
         data = page_data(
             snapshot.report,
             graph_for(graph, snapshot.report),
-            explanation,
+            explanation_for(explanation, snapshot.report),
             recipe_texts(self.folder.path / FOLDER) if snapshot.whole else None,
             recovery=recovery_for(recovery, snapshot.report),
             status=snapshot.status,

@@ -9,7 +9,7 @@ const NAMED = 40;
 
 export function showAdvice(store) {
   const { data } = store.model;
-  const causes = causesOf(store.model);
+  const causes = data.explanation?.causes ?? unexplained(store.model);
   offerSection("advice", causes.length > 0 || findings(data).length > 0);
   show(byId("advice-body"), [
     everywhere(causes, store.model),
@@ -18,21 +18,9 @@ export function showAdvice(store) {
   ]);
 }
 
-// Older explanations have no causes: then each culprit is a group of its own.
-function causesOf({ culprits, data }) {
-  if (data.explanation?.causes?.length) return data.explanation.causes;
-  const advice = adviceOf(data);
-  return culprits.map(({ name }) => {
-    const known = advice.get(name);
-    const remedies = known?.remedies ?? [];
-    const [words] = known?.reasons ?? [];
-    return {
-      culprits: [name],
-      words: words ?? "",
-      measured: remedies.flatMap(({ tried }) => tried ?? []),
-      remedies: remedies.filter(({ tried }) => !tried),
-    };
-  });
+// Without an explanation, all that is known of the culprits is what INT8 rounds in them.
+function unexplained({ culprits }) {
+  return culprits.length ? [{ culprits: culprits.map(({ name }) => name), words: "", measured: [], remedies: [] }] : [];
 }
 
 function adviceOf(data) {
@@ -101,11 +89,11 @@ function results(measured, model) {
   if (!measured.length) return null;
   const commands = commandsOf(model);
   const line = (tried) => [
-    tried.what.replace(" for the whole network", ""),
+    tried.what,
     model.metric.text(tried.similarity),
     h("span", { class: tried.meets ? "good" : null }, tried.meets ? "meets" : "misses"),
-    tried.high === undefined ? "" : count(tried.high),
-    tried.high === undefined ? "" : dropText(tried.cost),
+    count(tried.high),
+    dropText(tried.cost),
   ];
   const known = measured.filter(({ what }) => commands.get(what)?.length);
   return [
@@ -163,14 +151,14 @@ function findings(data) {
 function others(data, store) {
   const found = findings(data);
   if (!found.length) return null;
-  const line = ({ layer, tensor, reason, words }) =>
+  const line = ({ layers, tensor, reason, words }) =>
     h(
       "li",
       {},
       h("span", { class: "chip" }, reason),
       " ",
-      store.model.byName.has(layer) ? layerLink(store, layer) : (layer ?? tensor ?? ""),
-      words ? `: ${words}` : "",
+      layers.length ? layers.flatMap((name, place) => [place ? ", " : "", layerLink(store, name)]) : tensor,
+      `: ${words}`,
     );
   const title = `${plural(found.length, "abnormal tensor")}: explains, and does not convict`;
   return h(

@@ -9,8 +9,6 @@ from itertools import chain
 from pathlib import Path
 from time import perf_counter
 
-import numpy as np
-
 from trt_bisect.analyzer.advisor import advise
 from trt_bisect.analyzer.blame import Evidence, LossAlone, evidence_on
 from trt_bisect.analyzer.both_runs import BothRuns
@@ -32,7 +30,7 @@ from trt_bisect.jobs.options.concerns import EXPLAIN_FULL, EXPLAIN_NOTHING
 from trt_bisect.jobs.options.measuring import RunOptions
 from trt_bisect.jobs.recipe_of import target_version
 from trt_bisect.jobs.run.build_report import counts
-from trt_bisect.jobs.run.remedies import best_of, measured_before, try_remedies
+from trt_bisect.jobs.run.remedies import Remedies
 from trt_bisect.jobs.run.setting import setting_of
 from trt_bisect.jobs.sensitivity import measure_alone
 from trt_bisect.model.cost import macs
@@ -43,15 +41,25 @@ from trt_bisect.model.session import give_back_arena
 from trt_bisect.model.shapes import facts_for, groups_within
 from trt_bisect.recipe.commands import Setting
 from trt_bisect.recipe.trtexec import Build
-from trt_bisect.report.advice import CulpritAdvice, Facts, Tried, advice_on
-from trt_bisect.report.causes import cause_with_remedies, grouped
-from trt_bisect.report.explanation import ExplainedLayer, ExplainedTensor, Explanation, channels_of
+from trt_bisect.report.advice import advice_on, by_cause, cause_of
+from trt_bisect.report.explanation import (
+    Channels,
+    CulpritAdvice,
+    ExplainedLayer,
+    ExplainedTensor,
+    Explanation,
+    RemedyFile,
+    Tried,
+)
 from trt_bisect.report.model import Report
 from trt_bisect.support.machine import cores
 from trt_bisect.support.memory import give_back_memory
 from trt_bisect.support.notes import EXPLANATION, Note, noted
 from trt_bisect.support.progress import Progress
 from trt_bisect.support.threads import ThreadsIfLong
+
+_Tensor = tuple[Compared, ExplainedTensor]
+"""A tensor or a weight: its comparison, and what of it stands in ``explanation.json``."""
 
 
 def explained(plans: AnswerPlans, answer: Answer, report: Report, options: RunOptions) -> Report:
@@ -68,9 +76,10 @@ def explained(plans: AnswerPlans, answer: Answer, report: Report, options: RunOp
     began, notes = perf_counter(), list(report.notes)
     experiments = plans.experiment, answer.experiment
     before = counts(all_trials(*experiments))
-    explanation = None
+    explanation: Explanation | None = None
+    files: tuple[RemedyFile, ...] = ()
     try:
-        explanation, said = _explanation(plans, answer, report, options)
+        explanation, files, said = _explanation(plans, answer, report, options)
         notes += noted(EXPLANATION, said)
     except Exception as error:
         logging.getLogger(__name__).debug("no explanation", exc_info=True)
@@ -81,6 +90,7 @@ def explained(plans: AnswerPlans, answer: Answer, report: Report, options: RunOp
     more = [now - then for now, then in zip(counts(all_trials(*experiments)), before, strict=True)]
     return report.changed(
         explanation=explanation,
+        remedy_files=files,
         notes=tuple(notes),
         seconds=seconds,
         plans=report.plans + more[0],
@@ -91,55 +101,53 @@ def explained(plans: AnswerPlans, answer: Answer, report: Report, options: RunOp
 
 def _explanation(
     plans: AnswerPlans, answer: Answer, report: Report, options: RunOptions
-) -> tuple[Explanation, list[str]]:
+) -> tuple[Explanation, tuple[RemedyFile, ...], list[str]]:
+    """Returns the explanation, the files of its remedies, and notes."""
     preparation, experiment = plans.preparation, answer.experiment
-    culprits = [experiment.network.layer_named(name) for name in report.culprits]
+    network, ranges = experiment.network, experiment.ranges
+    culprits = [network.layer_named(name) for name in report.culprits]
     give_back_arena()
     tensors, weights = _compared(experiment, preparation.progress, options.memory_bytes)
     give_back_arena()
-    low = experiment.network.low
-    found = advise((each.compared for each in tensors), (each.compared for each in weights), low=low.title)
-    found = (*overflow_advice(experiment.network, report.overflows), *found)
+    low = network.low.title
+    found = advise((compared for compared, _ in tensors), (compared for compared, _ in weights), low=low)
+    found = (*overflow_advice(network, report.overflows), *found)
     alone = _alone(experiment, culprits, options.explain == EXPLAIN_FULL, preparation.progress)
     notes = [] if experiment.builder.arithmetic == EMULATED else [final_outputs_only(experiment.builder.engine)]
-    structure, said = _structure(experiment.network) if culprits else ((), [])
+    structure, said = _structure(network) if culprits else ((), [])
     notes += said
-    biases = [_weight(experiment.network, origin) for origin in bias_origins(experiment.network)]
+    biases = [_weight(network, origin) for origin in bias_origins(network)]
     layers = _layers(experiment, tensors, weights, biases, alone)
     rows, budget = {row.name: row for row in report.layers}, experiment.rule.budget
     evidence = [
-        evidence_on(layer, found, structure, alone.get(layer.name), rows[layer.name].drop, budget, low.title)
+        evidence_on(layer, found, structure, alone.get(layer.name), rows[layer.name].drop, budget, low)
         for layer in culprits
     ]
-    groups = grouped(evidence, _rounded(culprits, tensors, weights), experiment.ranges.origin, low.title)
-    tried: tuple[Tried, ...] = ()
-    if culprits or report.exit_code:
-        tried = measured_before(plans, answer, report.culprits)
-    if options.try_remedies and report.exit_code:
-        more, why_not = try_remedies(plans, answer, groups)
-        tried = best_of([*tried, *more])
-        notes += why_not
+    groups = by_cause(evidence)
     target = target_version(options, experiment.builder)
-    files = report.attached.files
-    build = Build(target) if files is None else files.build
+    remedies = Remedies(plans, answer, target.header)
+    measured = list(remedies.measured_before(report.culprits)) if culprits or report.exit_code else []
+    if options.try_remedies and report.exit_code:
+        measured += remedies.try_all([tuple(each.layer.name for each in group) for group in groups.values()])
+    tried = tuple({(each.culprits, each.what): each for each in measured}.values())
+    made = report.attached.files
+    build = Build(target) if made is None else made.build
     setting = replace(setting_of(experiment, options, build), kept=report.recipe.high)
-    advice = [_advice(each, layers, tensors, setting, tried) for each in evidence]
-    fed = tuple(each for each in tensors if each.compared.origin.kind == INPUT)
-    causes = tuple(cause_with_remedies(group, advice, tried) for group in groups)
-    return Explanation(len(experiment.feeds), layers, fed, found, tuple(advice), tried, target.header, causes), notes
+    by_name = {each.tensor: each for _, each in tensors}
+    advice = {each.layer.name: _advice(each, layers, by_name, setting, tried) for each in evidence}
+    explanation = Explanation(
+        samples=len(experiment.feeds),
+        layers=layers,
+        inputs=tuple(each for compared, each in tensors if compared.origin.kind == INPUT),
+        findings=found,
+        advice=tuple(advice.values()),
+        tried=tried,
+        causes=tuple(cause_of(cause, group, advice, tried, ranges.origin) for cause, group in groups.items()),
+    )
+    return explanation, tuple(remedies.files), [*notes, *remedies.notes]
 
 
-def _rounded(
-    culprits: Iterable[Layer], tensors: Iterable[ExplainedTensor], weights: Iterable[ExplainedTensor]
-) -> dict[str, list[Compared]]:
-    """The tensors and weights that each culprit rounds."""
-    known = {each.compared.origin.tensor: each.compared for each in (*tensors, *weights)}
-    return {layer.name: [known[each.tensor] for each in layer.roundings if each.tensor in known] for layer in culprits}
-
-
-def _compared(
-    experiment: Experiment, progress: Progress, memory: int
-) -> tuple[list[ExplainedTensor], list[ExplainedTensor]]:
+def _compared(experiment: Experiment, progress: Progress, memory: int) -> tuple[list[_Tensor], list[_Tensor]]:
     """The tensors, and the weights, with their histograms.
 
     The tensors of both runs on one input are compared in groups that fit into ``memory`` bytes; a larger tensor
@@ -152,7 +160,7 @@ def _compared(
     groups = groups_within(network, origins, experiment.feeds[0], memory, runs=2)
     wanted = weight_origins(network, writer, plan.lowered)
     progress.stage("Comparing tensors", len(wanted) + 2 * len(experiment.feeds) * len(groups))
-    weights: list[ExplainedTensor] = []
+    weights: list[_Tensor] = []
     with ThreadsIfLong(cores()) as pool:
         for weight in pool.map(lambda origin: _weight(network, origin), wanted):
             weights.append(weight)
@@ -161,7 +169,8 @@ def _compared(
     runs = _runs(BothRuns(writer, plan, origins, groups), experiment.feeds, len(groups))
     compared = compare_tensors(runs(), origins, lambda: progress.step("FP32 and INT8"))
     histograms = tensor_histograms(runs(), compared, lambda: progress.step("histograms"))
-    return [ExplainedTensor(each, histograms.get(each.origin.tensor)) for each in compared], weights
+    pictured = [replace(each, histogram=histograms.get(each.origin.tensor)) for each in compared]
+    return [(each, ExplainedTensor.of(each)) for each in pictured], weights
 
 
 def _runs(both: BothRuns, inputs: Sequence[Feeds], groups: int) -> Callable[[], Iterable[tuple[Tensors, Tensors]]]:
@@ -172,16 +181,15 @@ def _runs(both: BothRuns, inputs: Sequence[Feeds], groups: int) -> Callable[[], 
     return lambda: chain.from_iterable(both.on(feeds, position) for position, feeds in enumerate(inputs))
 
 
-def _weight(network: Network, origin: Origin) -> ExplainedTensor:
+def _weight(network: Network, origin: Origin) -> _Tensor:
     values = network.constant(origin.tensor)
     rounded = rounded_weight(values, origin)
     compared = compare_weight(values, rounded, origin)
-    histogram = None
     if compared.fp32.count and compared.int8.count:
         counted = HistogramCounts(compared, ())
         counted.add(values, rounded)
-        histogram = counted.done()
-    return ExplainedTensor(compared, histogram, channels_of(values, compared))
+        compared = replace(compared, histogram=counted.done())
+    return compared, ExplainedTensor.of(compared, Channels.of(values, compared))
 
 
 def _alone(experiment: Experiment, culprits: Sequence[Layer], full: bool, progress: Progress) -> dict[str, LossAlone]:
@@ -213,15 +221,15 @@ def _structure(network: Network) -> tuple[tuple[Finding, ...], list[str]]:
 
 def _layers(
     experiment: Experiment,
-    tensors: Sequence[ExplainedTensor],
-    weights: Sequence[ExplainedTensor],
-    biases: Sequence[ExplainedTensor],
+    tensors: Sequence[_Tensor],
+    weights: Sequence[_Tensor],
+    biases: Sequence[_Tensor],
     alone: Mapping[str, LossAlone],
 ) -> dict[str, ExplainedLayer]:
     network = experiment.network
     cost = macs(network, facts_for(network, experiment.feeds[0]))
     total = sum(cost.values()) or 1
-    outputs, held, added = _by_layer(tensors), _by_layer(weights), _by_layer(biases)
+    outputs, held, added = map(_by_layer, (tensors, weights, biases))
     return {
         layer.name: ExplainedLayer(
             macs=cost[layer.index],
@@ -236,33 +244,27 @@ def _layers(
     }
 
 
-def _by_layer(tensors: Iterable[ExplainedTensor]) -> dict[str, list[ExplainedTensor]]:
+def _by_layer(tensors: Iterable[_Tensor]) -> dict[str, list[ExplainedTensor]]:
     by_layer: dict[str, list[ExplainedTensor]] = {}
-    for each in tensors:
-        if each.compared.origin.layer:
-            by_layer.setdefault(each.compared.origin.layer, []).append(each)
+    for compared, each in tensors:
+        by_layer.setdefault(compared.origin.layer, []).append(each)
     return by_layer
 
 
 def _advice(
     evidence: Evidence,
     layers: Mapping[str, ExplainedLayer],
-    tensors: Sequence[ExplainedTensor],
+    tensors: Mapping[str, ExplainedTensor],
     setting: Setting,
     tried: Sequence[Tried],
 ) -> CulpritAdvice:
-    layer = evidence.layer
-    own = layers.get(layer.name)
-    around = {*layer.inputs, *layer.outputs}
-    near = [each.compared for each in tensors if each.compared.origin.tensor in around]
-    reach = max((_reach(each) for each in near), default=0.0)
-    single = [weight for weight in own.weights if _has_single_scale(weight.compared)] if own else []
-    return advice_on(evidence, Facts(reach, bool(single), own.share if own else 0.0), setting, tried)
-
-
-def _reach(compared: Compared) -> float:
-    return float(np.nanmax([abs(compared.fp32.min), abs(compared.fp32.max), 0.0]))
-
-
-def _has_single_scale(compared: Compared) -> bool:
-    return any(quantizer.axis is None for quantizer in compared.origin.quantizers)
+    layer, own = evidence.layer, layers.get(evidence.layer.name)
+    near = [tensors[name].fp32 for name in (*layer.inputs, *layer.outputs) if name in tensors]
+    return advice_on(
+        evidence,
+        setting,
+        tried,
+        reach=max((abs(end) for each in near for end in (each.min, each.max) if end is not None), default=0.0),
+        per_tensor=any(weight.scale is not None and weight.scales is None for weight in own.weights) if own else False,
+        share=own.share if own else 0.0,
+    )

@@ -7,15 +7,17 @@ cheapest recipe that it leads to; one for the culprits of a cause, for the recip
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from trt_bisect.builder.base import EMULATED
+from trt_bisect.calibration.cache import format_cache
+from trt_bisect.calibration.calibrator import Calibrator
 from trt_bisect.calibration.ranges import Ranges, with_scales_of
 from trt_bisect.driver.recipes.cheapest import least_cost
-from trt_bisect.driver.recipes.search_space import Space
-from trt_bisect.driver.suspects.search import drive
+from trt_bisect.driver.recipes.search_space import Kept, Space
+from trt_bisect.driver.suspects.search import Loss, drive
 from trt_bisect.jobs.answer.facts import similarity_of
 from trt_bisect.jobs.answer.plans import AnswerPlans
 from trt_bisect.jobs.answer.result import Answer
@@ -23,8 +25,8 @@ from trt_bisect.jobs.answer.search import make_space
 from trt_bisect.jobs.experiment import Experiment
 from trt_bisect.jobs.run.moves import BOTH, CORRECTED, EQUALISED, Move, moved_networks
 from trt_bisect.precision import Precision
-from trt_bisect.report.advice import BIAS_CORRECTION, CALIBRATOR, EQUALISATION, HIGH, OWN_RECIPE, Tried
-from trt_bisect.report.causes import Group
+from trt_bisect.report.advice import BIAS_CORRECTION, CALIBRATOR, EQUALISATION, HIGH
+from trt_bisect.report.explanation import RemedyFile, Tried
 from trt_bisect.support.figures import listed
 
 REMEDIES = "remedies"
@@ -37,94 +39,109 @@ _MOVES = {
     BOTH: (BIAS_CORRECTION, "cross-layer equalisation, then bias correction,"),
 }
 """For each move: the remedy, and its name in sentences."""
-_BY_CALIBRATION = "calibrators, equalisation and bias correction"
-_WHOLE = "for the whole network"
 
 
-@dataclass(frozen=True)
-class Tries:
-    """Tries remedies for one answer.
+@dataclass
+class Remedies:
+    """Tries remedies for one answer, each judged on all inputs.
 
     Attributes:
         plans: measures on all inputs.
         answer: the recipe that remedies are compared with.
+        header: the first line of the calibration caches.
+        files: those of the remedies tried so far.
+        notes: on remedies that could not be tried.
     """
 
     plans: AnswerPlans
     answer: Answer
+    header: str
+    files: list[RemedyFile] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
-    def by_recipe(self, culprits: tuple[str, ...]) -> Iterator[Tried]:
-        """Yields the run's own recipe, which keeps the culprits high."""
-        answer, experiment = self.answer, self.answer.experiment
-        in_half = all(experiment.network.layer_named(name).dtype == "float16" for name in culprits)
-        high = Precision.FP16 if in_half else experiment.whole.high
+    def measured_before(self, culprits: tuple[str, ...]) -> Iterator[Tried]:
+        """Yields what every run measures: its own recipe, which keeps the culprits high, and the other calibrators.
+
+        The latter by full INT8, or the recipe that their ranges lead to.
+        """
+        answer, network, space = self.answer, self.answer.experiment.network, self.answer.space
+        in_half = all(network.layer_named(name).dtype == "float16" for name in culprits)
+        high = Precision.FP16 if in_half else answer.experiment.whole.high
         if culprits and high in HIGH:
-            figures = self._figures(experiment.rule.loss(answer.restored))
-            cost = answer.space.cost(answer.kept)
-            yield Tried(culprits, HIGH[high], OWN_RECIPE, *figures, high=len(answer.high), cost=cost)
-
-    def by_calibrators(self) -> Iterator[Tried]:
-        """Yields the results of each calibrator that the run measured: the recipe that it leads to, on all inputs."""
-        own, space = self.answer.experiment.ranges.digest(), self.answer.space
-        for one in self.answer.tried:
-            calibrator, kept = one.ranges.calibrator, one.kept
-            if calibrator is None or one.ranges.digest() == own:
+            loss = answer.experiment.rule.loss(answer.restored)
+            tried = self._result(Tried(culprits, HIGH[high], "this run's recipe", None, None, False, own=True), loss)
+            yield replace(tried, high=len(answer.high), cost=space.cost(answer.kept))
+        own = answer.experiment.ranges.digest()
+        for one in answer.tried:
+            if one.ranges.calibrator is None or one.ranges.digest() == own:
                 continue
-            tried = Tried((), CALIBRATOR, f"{calibrator} {_WHOLE}", *self._figures(one.loss), calibrator=calibrator)
-            if not one.meets and kept:
-                loss = max(self.plans.on_all(space.plan(kept), one.ranges).values(), default=math.inf)
-                tried = self.with_high(tried, space, kept, loss)
-            yield tried
+            tried = _by_calibrator(one.ranges.calibrator)
+            if one.meets or not one.kept:
+                yield self._result(tried, one.loss)
+            else:
+                yield self._result(tried, self._loss(self.plans, space, one.kept, one.ranges), space, one.kept)
 
-    def by_other_calibrators(self) -> Iterator[Tried]:
+    def try_all(self, groups: Sequence[tuple[str, ...]]) -> Iterator[Tried]:
+        """Yields the results of all further remedies, for the whole network and for the culprits of each cause."""
+        experiment = self.answer.experiment
+        why_not = _why_no_calibration(experiment)
+        moves: Sequence[Move] = ()
+        if why_not:
+            self.notes.append(f"calibrators, equalisation and bias correction were not tried: {why_not}")
+        else:
+            moves, notes = moved_networks(self.plans.preparation, experiment)
+            self.notes += notes
+        self.plans.preparation.progress.stage("Trying remedies", None)
+        if not why_not:
+            yield from self._by_other_calibrators()
+            for culprits in groups:
+                yield from self._by_own_ranges(culprits)
+            yield from map(self._by_move, moves)
+        if experiment.builder.arithmetic == EMULATED and experiment.whole.high is Precision.FP32:
+            yield from map(self._by_fp16, groups)
+
+    def _by_other_calibrators(self) -> Iterator[Tried]:
         """Yields the recipe that each other calibrator leads to, if the user named the calibrator."""
         for one in self.answer.tried[1:]:
-            calibrator = one.ranges.calibrator
-            if calibrator is not None and not one.meets and one.kept is None:
+            if one.ranges.calibrator is not None and not one.meets and one.kept is None:
                 found = self._cheaper(self.plans, self.answer.space, one.ranges)
                 if found is not None:
-                    full = Tried((), CALIBRATOR, f"{calibrator} {_WHOLE}", None, None, False, calibrator)
-                    yield self.with_high(full, self.answer.space, *found)
+                    yield self._result(_by_calibrator(one.ranges.calibrator), found[1], self.answer.space, found[0])
 
-    def by_own_ranges(self, group: Group) -> Iterator[Tried]:
-        """Yields the recipe with the culprits of a group in INT8 again, their tensors' scales by other calibrators."""
-        answer, space = self.answer, self.answer.space
-        units = self._units(group)
-        rest, ranges = answer.kept - units, answer.experiment.ranges
-        tensors = self._rounded(group, ranges)
+    def _by_own_ranges(self, culprits: tuple[str, ...]) -> Iterator[Tried]:
+        """Yields the recipe with culprits in INT8 again, their tensors' scales by other calibrators."""
+        answer, space, ranges = self.answer, self.answer.space, self.answer.experiment.ranges
+        units = self._units(culprits)
+        layers = [answer.experiment.network.layer_named(name) for name in culprits]
+        names = dict.fromkeys(each.tensor for layer in layers for each in layer.roundings if not each.is_weight)
+        tensors = [name for name in names if name in ranges.scales]
         for one in answer.tried if tensors else ():
-            calibrator = one.ranges.calibrator
-            if calibrator is None:
-                continue
             changed = with_scales_of(ranges, {name: one.ranges for name in tensors if name in one.ranges.scales})
-            if changed.digest() == ranges.digest():
+            calibrator = one.ranges.calibrator
+            if calibrator is None or changed.digest() == ranges.digest():
                 continue
-            what = f"{calibrator} for what {listed(group.culprits, 3)} {'read' if len(units) > 1 else 'reads'}"
+            what = f"{calibrator} for what {listed(culprits, 3)} {'read' if len(units) > 1 else 'reads'}"
             self.plans.preparation.progress.step(what)
-            loss = max(self.plans.on_all(space.plan(rest), changed).values(), default=math.inf)
-            tried = Tried(group.culprits, CALIBRATOR, what, None, None, False, calibrator)
-            tried = self.with_high(tried, space, rest, loss)
-            places = "-".join(str(space.units[unit][0]) for unit in sorted(units)[:4])
-            cache = f"{REMEDIES}/{places}-{str(calibrator).replace(' ', '-')}.cache"
-            yield replace(tried, cache=cache, ranges=changed) if tried.meets else tried
+            tried = Tried(culprits, CALIBRATOR, what, None, None, False, calibrator)
+            rest = answer.kept - units
+            tried = self._result(tried, self._loss(self.plans, space, rest, changed), space, rest)
+            if tried.meets:
+                places = [str(space.units[unit][0]) for unit in sorted(units)[:4]]
+                name = "-".join([*places, str(calibrator).replace(" ", "-")])
+                tried = replace(tried, cache=self._cache(name, changed))
+            yield tried
 
-    def by_fp16(self, group: Group) -> Iterator[Tried]:
-        """Yields the recipe with the culprits of a group in FP16 instead of FP32, where that is emulated."""
-        answer = self.answer
-        experiment = answer.experiment
-        if experiment.builder.arithmetic != EMULATED or experiment.whole.high is not Precision.FP32:
-            return
-        layers = {k for unit in self._units(group) for k in answer.space.units[unit]}
-        plan = answer.plan.keeping(layers, Precision.FP16)
-        trial = self.plans.whole(plan, experiment, answer.given, "all inputs")
-        figures = self._figures(experiment.rule.loss(trial))
-        what = f"FP16 instead of FP32 for {listed(group.culprits, 3)}"
-        high = len(answer.high)
-        yield Tried(
-            group.culprits, HIGH[Precision.FP16], what, *figures, high=high, cost=answer.space.cost(answer.kept)
-        )
+    def _by_fp16(self, culprits: tuple[str, ...]) -> Tried:
+        """Returns the recipe with culprits in FP16 instead of FP32."""
+        answer, experiment = self.answer, self.answer.experiment
+        layers = {k for unit in self._units(culprits) for k in answer.space.units[unit]}
+        trial = self.plans.whole(answer.plan.keeping(layers, Precision.FP16), experiment, answer.given, "all inputs")
+        what = f"FP16 instead of FP32 for {listed(culprits, 3)}"
+        tried = Tried(culprits, HIGH[Precision.FP16], what, None, None, False)
+        tried = self._result(tried, experiment.rule.loss(trial))
+        return replace(tried, high=len(answer.high), cost=answer.space.cost(answer.kept))
 
-    def by_move(self, move: Move) -> Tried:
+    def _by_move(self, move: Move) -> Tried:
         """Returns full INT8 of a network made from the user's, or the recipe that it leads to, judged by FP32 of the
         user's."""
         remedy, words = _MOVES[move.name]
@@ -134,19 +151,25 @@ class Tries:
         own = AnswerPlans(plans.preparation, moved, plans.inputs, list(plans.judged))
         loss = max(own.on_all(own.full, move.ranges).values(), default=math.inf)
         before = experiment.rule.loss(self.answer.full)
-        helps = before is not None and loss <= _HELPS * before
-        tried = Tried((), remedy, f"{words} {_WHOLE}", *self._figures(loss))
+        tried = self._result(Tried((), remedy, words, None, None, False), loss)
         if not tried.meets:
             space = make_space(own)
             found = self._cheaper(own, space, move.ranges)
             if found is not None:
-                tried = self.with_high(tried, space, *found)
-        if not (tried.meets or helps):
+                tried = self._result(tried, found[1], space, found[0])
+        if not tried.meets and (before is None or loss > _HELPS * before):
             return tried
-        path = f"{REMEDIES}/{move.name}"
-        return replace(tried, network=f"{path}.onnx", moved=moved.network, cache=f"{path}.cache", ranges=move.ranges)
+        network = f"{REMEDIES}/{move.name}.onnx"
+        self.files.append(RemedyFile(network, moved.network))
+        return replace(tried, network=network, cache=self._cache(move.name, move.ranges))
 
-    def _cheaper(self, plans: AnswerPlans, space: Space, ranges: Ranges) -> tuple[frozenset[int], float] | None:
+    def _cache(self, name: str, ranges: Ranges) -> str:
+        """Adds a calibration cache to the files; returns its path."""
+        path = f"{REMEDIES}/{name}.cache"
+        self.files.append(RemedyFile(path, format_cache(ranges.scales, self.header).encode()))
+        return path
+
+    def _cheaper(self, plans: AnswerPlans, space: Space, ranges: Ranges) -> tuple[Kept, float] | None:
         """Returns a recipe that is cheaper than the run's and meets the threshold on all inputs, with its loss."""
         if not plans.switches or not self.answer.meets:
             return None
@@ -154,69 +177,32 @@ class Tries:
         kept = drive(least_cost(space, dearest), partial(plans.losses, ranges=ranges))
         if kept is None or space.cost(kept) >= dearest:
             return None
-        loss = max(plans.on_all(space.plan(kept), ranges).values(), default=math.inf)
+        loss = self._loss(plans, space, kept, ranges)
         return (kept, loss) if loss <= space.budget else None
 
-    def _units(self, group: Group) -> frozenset[int]:
+    def _units(self, culprits: tuple[str, ...]) -> frozenset[int]:
+        """The units of the recipe that hold culprits."""
         network, space = self.answer.experiment.network, self.answer.space
-        indices = {network.layer_named(name).index for name in group.culprits}
+        indices = {network.layer_named(name).index for name in culprits}
         return frozenset(unit for unit in self.answer.kept if indices & set(space.units[unit]))
 
-    def _rounded(self, group: Group, ranges: Ranges) -> tuple[str, ...]:
-        network = self.answer.experiment.network
-        layers = [network.layer_named(name) for name in group.culprits]
-        names = dict.fromkeys(each.tensor for layer in layers for each in layer.roundings if not each.is_weight)
-        return tuple(name for name in names if name in ranges.scales)
+    @staticmethod
+    def _loss(plans: AnswerPlans, space: Space, kept: Kept, ranges: Ranges) -> float:
+        """The largest loss on all inputs of the plan that leaves some units high."""
+        return max(plans.on_all(space.plan(kept), ranges).values(), default=math.inf)
 
-    def with_high(self, tried: Tried, space: Space, kept: frozenset[int], loss: float) -> Tried:
-        """Returns a remedy with the figures of a plan that leaves some units high."""
-        similarity, known, meets = self._figures(loss)
-        return replace(
-            tried, similarity=similarity, loss=known, meets=meets, high=len(space.layers(kept)), cost=space.cost(kept)
-        )
-
-    def _figures(self, loss: float | None) -> tuple[float | None, float | None, bool]:
-        """The similarity and the loss, None if they are not finite, and true if the loss meets the budget."""
+    def _result(self, tried: Tried, loss: Loss, space: Space | None = None, kept: Kept = frozenset()) -> Tried:
+        """Returns a remedy with its measured loss, and with the cost of the units that its plan leaves high."""
         rule = self.answer.experiment.rule
+        if space is not None:
+            tried = replace(tried, high=len(space.layers(kept)), cost=space.cost(kept))
         if loss is None or not math.isfinite(loss):
-            return None, None, False
-        return similarity_of(rule, loss), loss, loss <= rule.budget
+            return replace(tried, similarity=None, loss=None, meets=False)
+        return replace(tried, similarity=similarity_of(rule, loss), loss=loss, meets=loss <= rule.budget)
 
 
-def try_remedies(plans: AnswerPlans, answer: Answer, groups: Sequence[Group]) -> tuple[tuple[Tried, ...], list[str]]:
-    """Tries remedies for the culprits, each judged on all inputs.
-
-    Args:
-        plans: measures plans on the inputs given.
-        answer: the answer with the recipe.
-        groups: the culprits by cause.
-
-    Returns:
-        The remedies that were tried, and notes on those that could not be tried.
-    """
-    tries, experiment = Tries(plans, answer), answer.experiment
-    why_not = _why_no_calibration(experiment)
-    moves, notes = ((), ()) if why_not else moved_networks(plans.preparation, experiment)
-    plans.preparation.progress.stage("Trying remedies", None)
-    tried: list[Tried] = []
-    if not why_not:
-        tried += tries.by_other_calibrators()
-        tried += [each for group in groups for each in tries.by_own_ranges(group)]
-        tried += [tries.by_move(move) for move in moves]
-    tried += [each for group in groups for each in tries.by_fp16(group)]
-    return tuple(tried), [f"{_BY_CALIBRATION} were not tried: {why_not}"] if why_not else list(notes)
-
-
-def measured_before(plans: AnswerPlans, answer: Answer, culprits: tuple[str, ...]) -> tuple[Tried, ...]:
-    """Returns the remedies that every run measures: its recipe, if it has culprits, and the other calibrators."""
-    tries = Tries(plans, answer)
-    return (*tries.by_recipe(culprits), *tries.by_calibrators())
-
-
-def best_of(tried: Sequence[Tried]) -> tuple[Tried, ...]:
-    """Returns the entries that no later entry replaces: one with the same remedy for the same layers."""
-    found: Mapping[tuple[object, ...], Tried] = {(each.culprits, each.what): each for each in tried}
-    return tuple(found.values())
+def _by_calibrator(calibrator: Calibrator) -> Tried:
+    return Tried((), CALIBRATOR, str(calibrator), None, None, False, calibrator)
 
 
 def _why_no_calibration(experiment: Experiment) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 from trt_bisect.precision import Precision
 from trt_bisect.recipe.files import BUILD, FOLDER, PLAN, network_file, recipe_commands
 from trt_bisect.recipe.trtexec import Build
+from trt_bisect.report.explanation import Explanation
 from trt_bisect.report.model import RECOVER, Report
 from trt_bisect.report.network_graph import Graph
 from trt_bisect.report.page.headline import headline, recovered_headline
@@ -27,7 +28,7 @@ class PageData:
     Attributes:
         report: the report of a finished run, or of one under way.
         graph: the network; None if not known.
-        explanation: the content of ``explanation.json``; None without one.
+        explanation: the reasons and the remedies; None without them.
         recovery: the best recipe, where ``recover`` was run.
         headline: the verdict in a sentence.
         status: ``finished``, ``running`` or ``interrupted``.
@@ -40,7 +41,7 @@ class PageData:
 
     report: Report
     graph: Graph | None
-    explanation: Mapping[str, Any] | None
+    explanation: Explanation | None
     recovery: Recovery | None
     headline: str
     status: str
@@ -54,7 +55,7 @@ class PageData:
 def page_data(
     report: Report,
     graph: Graph | None = None,
-    explanation: Mapping[str, Any] | None = None,
+    explanation: Explanation | None = None,
     recipe: Mapping[str, Any] | None = None,
     *,
     recovery: Recovery | None = None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from trt_bisect.recipe.files import FOLDER
-from trt_bisect.report.explanation import EXPLANATION
+from trt_bisect.report.explanation import EXPLANATION, Explanation
 from trt_bisect.report.model import REPORT, Report
 from trt_bisect.report.network_graph import NETWORK, Graph
 from trt_bisect.report.older import read_report
@@ -15,7 +15,6 @@ from trt_bisect.report.recovery import RECOVERY, Recovery, read_recovery
 from trt_bisect.report.run_files import explanation_for, graph_for, recovery_for
 from trt_bisect.support.codec import read
 from trt_bisect.support.files import write_whole
-from trt_bisect.support.json_files import read_record
 
 
 def write_page(report: Report, folder: Path) -> None:
@@ -27,7 +26,7 @@ def write_page(report: Report, folder: Path) -> None:
     data = page_data(
         report,
         graph_for(read(Graph, folder / NETWORK), report),
-        explanation_for(read_record(folder / EXPLANATION), report),
+        explanation_for(read(Explanation, folder / EXPLANATION), report),
         recipe_texts(folder / FOLDER),
         recovery=recovery_for(read_recovery(folder / RECOVERY), report),
         folder=str(folder),

@@ -14,11 +14,11 @@ from trt_bisect.analyzer.blame import BOTH
 from trt_bisect.analyzer.metrics import AGREEMENT, FRACTIONS
 from trt_bisect.builder.base import IN_REGION, ON_DLA
 from trt_bisect.data.statistics import FedInput
-from trt_bisect.report.causes import SPREAD_OUT
+from trt_bisect.report.advice import SPREAD_OUT
 from trt_bisect.report.explanation import Explanation
 from trt_bisect.report.figure_text import figure_text
 from trt_bisect.report.model import FOLLOWS, NOT_TRIED, AnswerFacts, CalibratorRow, Held, LayerRow, Report
-from trt_bisect.report.screen.causes import causes_in_short
+from trt_bisect.report.screen.advice import causes_in_short
 from trt_bisect.report.screen.layout import Part, fitting, height, spaced, with_columns_that_fit
 from trt_bisect.report.summary import DOUBTING
 from trt_bisect.report.verdict import STYLES, WITH_DOUBTS
