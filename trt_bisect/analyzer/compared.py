@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from statistics import median_low
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -245,6 +245,8 @@ def compare_tensors(
 ) -> tuple[Compared, ...]:
     """Compares every floating-point tensor of ``origins`` that both runs have, over all samples together.
 
+    The tensors of only one sample are in memory at a time; they are compared in parallel.
+
     Args:
         samples: for each sample the tensors of the FP32 run and of the INT8 run, by the same names.
         origins: the origins by tensor; the result has their order.
@@ -252,37 +254,13 @@ def compare_tensors(
         histograms: true to make those of each tensor too.
     """
     comparisons = {name: _TensorComparison(origin, histogram=histograms) for name, origin in origins.items()}
-    add_samples(samples, comparisons, on_sample)
-    return tuple(compared for each in comparisons.values() if (compared := each.done()) is not None)
-
-
-class PairStatistic(Protocol):
-    """A statistic of one tensor in two runs."""
-
-    def add(self, reference: np.ndarray, output: np.ndarray) -> None:
-        """Adds the tensor of both runs on the next sample."""
-
-
-def add_samples(
-    samples: Iterable[tuple[Tensors, Tensors]],
-    statistics: Mapping[str, PairStatistic],
-    on_sample: Callable[[], None],
-) -> None:
-    """Adds every floating-point tensor that both runs have to its statistic, the tensors of a sample in parallel.
-
-    The tensors of only one sample are in memory at a time.
-
-    Args:
-        samples: for each sample the tensors of the FP32 run and of the INT8 run, by the same names.
-        statistics: the statistics by tensor.
-        on_sample: called after each sample.
-    """
     with ThreadsIfLong(cores()) as pool:
         for reference, output in samples:
-            both = [name for name in statistics if _is_float(reference.get(name)) and _is_float(output.get(name))]
-            list(pool.map(lambda name, r=reference, o=output: statistics[name].add(r[name], o[name]), both))
+            both = [name for name in comparisons if _is_float(reference.get(name)) and _is_float(output.get(name))]
+            list(pool.map(lambda name, r=reference, o=output: comparisons[name].add(r[name], o[name]), both))
             del reference, output
             on_sample()
+    return tuple(compared for each in comparisons.values() if (compared := each.done()) is not None)
 
 
 def _is_float(values: np.ndarray | None) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 from trt_bisect.analyzer.channel_map import channel_map
 from trt_bisect.analyzer.compared import Compared
 from trt_bisect.analyzer.origins import Origin
-from trt_bisect.analyzer.parts import channel_parts, parts
+from trt_bisect.analyzer.parts import channel_parts
 from trt_bisect.analyzer.tensor_histogram import GrowingTensorHistogram
 from trt_bisect.analyzer.tensors import (
     ChannelPeaks,
@@ -50,10 +50,7 @@ def compare_arrays(
     tensors: list[Compared] = []
     channels: list[Compared] = []
     for origin, values, rounded in weights:
-        histogram = GrowingTensorHistogram()
-        for part in parts(values.size):
-            histogram.add(values.reshape(-1)[part], rounded.reshape(-1)[part])
-        tensors.append(replace(compare_weight(values, rounded, origin), histogram=histogram.done()))
+        tensors.append(compare_weight(values, rounded, origin))
         channels += _compare_channels(values, rounded, tensors[-1])
     return tuple(tensors), tuple(channels)
 
@@ -72,10 +69,12 @@ def compare_weight(values: np.ndarray, rounded: np.ndarray, origin: Origin) -> C
     """Compares a whole weight after rounding with the weight before."""
     rounding = RoundingStatistics(origin.quantizers) if origin.has_steps else None
     axis, whole, largest = origin.channel_axis, PairStatistics(), largest_magnitude(values)
+    histogram = GrowingTensorHistogram()
     for part in channel_parts(values.shape, axis):
         if rounding is not None:
             rounding.add(values, part)
         blocks = [channels_first(array[part], axis) for array in (values, rounded)]
+        histogram.add(*blocks)
         row = max(blocks[0].shape[1], 1)
         whole.add(*(block.astype(np.float64).reshape(1, -1) for block in blocks), row=row, largest=largest)
     return Compared(
@@ -90,6 +89,7 @@ def compare_weight(values: np.ndarray, rounded: np.ndarray, origin: Origin) -> C
         _loudest(values, axis),
         _loudest(values, input_axis(axis)),
         quantized_dtype=origin.quantized_dtype,
+        histogram=histogram.done(),
         map=channel_map(values, axis),
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -12,14 +12,12 @@ from time import perf_counter
 from trt_bisect.analyzer.advisor import advise
 from trt_bisect.analyzer.blame import Evidence, LossAlone, evidence_on
 from trt_bisect.analyzer.both_runs import BothRuns
-from trt_bisect.analyzer.compared import Compared, Tensors, compare_tensors
+from trt_bisect.analyzer.compared import Compared, compare_tensors
 from trt_bisect.analyzer.compared_weights import compare_weight, rounded_weight
-from trt_bisect.analyzer.histograms import HistogramCounts, tensor_histograms
 from trt_bisect.analyzer.origins import INPUT, Origin, activation_origins, bias_origins, weight_origins
 from trt_bisect.analyzer.overflow import overflow_advice
 from trt_bisect.analyzer.structure.findings import Finding
 from trt_bisect.builder.base import EMULATED
-from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import first_line
 from trt_bisect.jobs.answer.plans import AnswerPlans
 from trt_bisect.jobs.answer.result import Answer
@@ -159,36 +157,22 @@ def _compared(experiment: Experiment, progress: Progress, memory: int) -> tuple[
     origins = activation_origins(network, writer, plan.lowered)
     groups = groups_within(network, origins, experiment.feeds[0], memory, runs=2)
     wanted = weight_origins(network, writer, plan.lowered)
-    progress.stage("Comparing tensors", len(wanted) + 2 * len(experiment.feeds) * len(groups))
+    progress.stage("Comparing tensors", len(wanted) + len(experiment.feeds) * len(groups))
     weights: list[_Tensor] = []
     with ThreadsIfLong(cores()) as pool:
         for weight in pool.map(lambda origin: _weight(network, origin), wanted):
             weights.append(weight)
             progress.step("weights")
     give_back_memory()
-    runs = _runs(BothRuns(writer, plan, origins, groups), experiment.feeds, len(groups))
-    compared = compare_tensors(runs(), origins, lambda: progress.step("FP32 and INT8"))
-    histograms = tensor_histograms(runs(), compared, lambda: progress.step("histograms"))
-    pictured = [replace(each, histogram=histograms.get(each.origin.tensor)) for each in compared]
-    return [(each, ExplainedTensor.of(each)) for each in pictured], weights
-
-
-def _runs(both: BothRuns, inputs: Sequence[Feeds], groups: int) -> Callable[[], Iterable[tuple[Tensors, Tensors]]]:
-    """Returns a function that yields both runs on all inputs; with one input and one group they run only once."""
-    if len(inputs) == groups == 1:
-        only = list(both.on(inputs[0], 0))
-        return lambda: only
-    return lambda: chain.from_iterable(both.on(feeds, position) for position, feeds in enumerate(inputs))
+    both = BothRuns(writer, plan, origins, groups)
+    runs = chain.from_iterable(both.on(feeds, position) for position, feeds in enumerate(experiment.feeds))
+    compared = compare_tensors(runs, origins, lambda: progress.step("FP32 and INT8"), histograms=True)
+    return [(each, ExplainedTensor.of(each)) for each in compared], weights
 
 
 def _weight(network: Network, origin: Origin) -> _Tensor:
     values = network.constant(origin.tensor)
-    rounded = rounded_weight(values, origin)
-    compared = compare_weight(values, rounded, origin)
-    if compared.fp32.count and compared.int8.count:
-        counted = HistogramCounts(compared, ())
-        counted.add(values, rounded)
-        compared = replace(compared, histogram=counted.done())
+    compared = compare_weight(values, rounded_weight(values, origin), origin)
     return compared, ExplainedTensor.of(compared, Channels.of(values, compared))
 
 
