@@ -12,18 +12,25 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from trt_bisect.builder.base import EMULATED
+from trt_bisect.calibration.bias_correction import correct_biases
 from trt_bisect.calibration.cache import format_cache
 from trt_bisect.calibration.calibrator import Calibrator
-from trt_bisect.calibration.ranges import Ranges, with_scales_of
+from trt_bisect.calibration.collect import calibrate
+from trt_bisect.calibration.ranges import Ranges, with_scales_given, with_scales_of
+from trt_bisect.calibration.usable import keeping_unusable_high
 from trt_bisect.driver.recipes.cheapest import least_cost
 from trt_bisect.driver.recipes.search_space import Kept, Space
 from trt_bisect.driver.suspects.search import Loss, drive
+from trt_bisect.errors import BadInput, TrialFailed, first_line
 from trt_bisect.jobs.answer.facts import similarity_of
 from trt_bisect.jobs.answer.plans import AnswerPlans
 from trt_bisect.jobs.answer.result import Answer
 from trt_bisect.jobs.answer.search import make_space
 from trt_bisect.jobs.experiment import Experiment
-from trt_bisect.jobs.run.moves import BOTH, CORRECTED, EQUALISED, Move, moved_networks
+from trt_bisect.model.equalise import equalise
+from trt_bisect.model.network import Network
+from trt_bisect.model.observe import observe
+from trt_bisect.model.reading import FLOAT_NOISE, relative_difference
 from trt_bisect.precision import Precision
 from trt_bisect.report.advice import BIAS_CORRECTION, CALIBRATOR, EQUALISATION, HIGH
 from trt_bisect.report.explanation import RemedyFile, Tried
@@ -33,12 +40,25 @@ REMEDIES = "remedies"
 """The folder, in the run folder, of the networks that help, and of calibration caches that no calibrator gives."""
 _HELPS = 0.8
 """A move helps if at most this share of the loss is left."""
-_MOVES = {
-    EQUALISED: (EQUALISATION, "cross-layer equalisation"),
-    CORRECTED: (BIAS_CORRECTION, "bias correction"),
-    BOTH: (BIAS_CORRECTION, "cross-layer equalisation, then bias correction,"),
-}
-"""For each move: the remedy, and its name in sentences."""
+
+
+@dataclass(frozen=True, eq=False)
+class Move:
+    """A network made from the user's by a move that costs no speed, to be measured in INT8.
+
+    Attributes:
+        name: of its files.
+        remedy: the name of the remedy.
+        words: its name in sentences.
+        network: the network in FP32 equal to the user's; with corrected biases near to it.
+        ranges: calibrated on this network, with the run's calibrator.
+    """
+
+    name: str
+    remedy: str
+    words: str
+    network: Network
+    ranges: Ranges
 
 
 @dataclass
@@ -85,12 +105,9 @@ class Remedies:
         """Yields the results of all further remedies, for the whole network and for the culprits of each cause."""
         experiment = self.answer.experiment
         why_not = _why_no_calibration(experiment)
-        moves: Sequence[Move] = ()
         if why_not:
             self.notes.append(f"calibrators, equalisation and bias correction were not tried: {why_not}")
-        else:
-            moves, notes = moved_networks(self.plans.preparation, experiment)
-            self.notes += notes
+        moves = [] if why_not else list(self._moves())
         self.plans.preparation.progress.stage("Trying remedies", None)
         if not why_not:
             yield from self._by_other_calibrators()
@@ -141,17 +158,83 @@ class Remedies:
         tried = self._result(tried, experiment.rule.loss(trial))
         return replace(tried, high=len(answer.high), cost=answer.space.cost(answer.kept))
 
+    def _moves(self) -> Iterator[Move]:
+        """Yields the equalised network, the network with biases corrected for full INT8, and both.
+
+        The equalised network is compared with the user's in FP32, on the first judged input. What changes nothing or
+        fails is a note.
+        """
+        experiment, progress = self.answer.experiment, self.plans.preparation.progress
+        progress.stage("Equalising channels, correcting biases", 3)
+        progress.step("equalised")
+        found = equalise(experiment.network)
+        apart = self._apart(found.network) if found.pairs else 0.0
+        equalised = None
+        if not found.pairs:
+            why_not = "no two convolutions or Gemms follow each other in a way that allows it"
+            self._not_tried("equalisation", why_not)
+        elif apart > FLOAT_NOISE:
+            self._not_tried("equalisation", f"float noise is too large in FP32, {apart:.2g} of the output's norm")
+        else:
+            ranges = self._calibrated(found.network)
+            equalised = Move("equalised", EQUALISATION, "cross-layer equalisation", found.network, ranges)
+            yield equalised
+        yield from self._corrected("corrected", "bias correction", experiment.network, experiment.ranges)
+        if equalised is not None:
+            words = "cross-layer equalisation, then bias correction,"
+            yield from self._corrected("equalised-corrected", words, equalised.network, equalised.ranges)
+
+    def _apart(self, other: Network) -> float:
+        """The largest relative difference of a judged output in FP32 between a network and the user's."""
+        experiment = self.answer.experiment
+        names, feeds = list(experiment.rule.outputs), experiment.feeds[:1]
+        (ours,), (theirs,) = (list(observe(each, names, feeds)) for each in (other, experiment.network))
+        return max((relative_difference(theirs[name], ours[name]) for name in theirs), default=0.0)
+
+    def _corrected(self, name: str, words: str, network: Network, ranges: Ranges) -> Iterator[Move]:
+        """Yields a network with corrected biases, if some were."""
+        preparation, experiment = self.plans.preparation, self.answer.experiment
+        assert experiment.data is not None
+        preparation.progress.step(name)
+        try:
+            network, _ = keeping_unusable_high(network, ranges)
+            plan, memory = network.full(experiment.whole.high), preparation.options.memory_bytes
+            found = correct_biases(network, ranges.scales, plan, experiment.data, memory=memory)
+            if found.layers:
+                yield Move(name, BIAS_CORRECTION, words, found.network, self._calibrated(found.network))
+            else:
+                self._not_tried("bias correction", "no layer in INT8 has a bias")
+        except (BadInput, TrialFailed) as error:
+            self._not_tried("bias correction", first_line(error))
+
+    def _calibrated(self, network: Network) -> Ranges:
+        options, data = self.plans.preparation.options, self.answer.experiment.data
+        assert data is not None
+        ranges = calibrate(
+            network,
+            data,
+            options.calibrator_method,
+            options.percentile,
+            keep_masks=options.keep_mask_ranges,
+            memory=options.memory_bytes,
+        )
+        return with_scales_given(ranges, network.scales)
+
+    def _not_tried(self, what: str, why: str) -> None:
+        note = f"{what} was not tried: {why}"
+        if note not in self.notes:
+            self.notes.append(note)
+
     def _by_move(self, move: Move) -> Tried:
         """Returns full INT8 of a network made from the user's, or the recipe that it leads to, judged by FP32 of the
         user's."""
-        remedy, words = _MOVES[move.name]
         plans, experiment = self.plans, self.answer.experiment
-        plans.preparation.progress.step(words)
+        plans.preparation.progress.step(move.words)
         moved = plans.preparation.with_network(experiment, move.network, move.ranges)
         own = AnswerPlans(plans.preparation, moved, plans.inputs, list(plans.judged))
         loss = max(own.on_all(own.full, move.ranges).values(), default=math.inf)
         before = experiment.rule.loss(self.answer.full)
-        tried = self._result(Tried((), remedy, words, None, None, False), loss)
+        tried = self._result(Tried((), move.remedy, move.words, None, None, False), loss)
         if not tried.meets:
             space = make_space(own)
             found = self._cheaper(own, space, move.ranges)
