@@ -26,6 +26,7 @@ from tests.support.flawed_structures import (
     projected_residual,
     quantized_residual,
 )
+from trt_bisect.analyzer.blame import Evidence
 from trt_bisect.analyzer.structure.check import structure_findings
 from trt_bisect.analyzer.structure.findings import KINDS, found
 from trt_bisect.analyzer.structure.graph import FileGraph
@@ -259,12 +260,10 @@ def test_a_bias_that_two_layers_share_is_no_shared_weight():
 
 def test_a_name_with_a_comma_is_the_name_of_one_layer():
     """Of two layers called 'a' and 'a, b', the finding on the second says nothing of the first."""
-    from trt_bisect.analyzer.blame import evidence_on
-
     finding = found("unsigned", ["a, b"], "'x' is quantized to uint8")
     shared = found("shared weight", ["a", "c"], "2 layers read weight 'w'")
     concerned = {
-        name: evidence_on(SimpleNamespace(name=name, op_type="Conv", roundings=()), (), [finding, shared], None, 1, 1)
+        name: Evidence(SimpleNamespace(name=name), (), [finding, shared], None, 1.0, 1.0, "INT8")
         for name in ("a", "a, b", "b", "c")
     }
     kinds = {name: [one.kind for one in each.structure] for name, each in concerned.items()}

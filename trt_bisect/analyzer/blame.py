@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from trt_bisect.analyzer.advisor import (
     LOW_SIMILARITY,
@@ -59,10 +60,8 @@ class Evidence:
 
     Attributes:
         layer: the culprit.
-        blame: ``weight``, ``activation`` or ``both``; None if not measured, or if the layer alone loses little.
-        causes: the advisor's findings on the tensors that the layer rounds, the most important first.
-        symptoms: the advisor's findings on the layer's outputs.
-        structure: the findings of the structure check on the layer.
+        findings: the advisor's, on the whole network.
+        checked: the findings of the structure check on the whole network.
         alone: its losses alone; None if not measured.
         drop: the loss that it added in the run; None if not known.
         budget: the loss that the threshold allows.
@@ -70,22 +69,54 @@ class Evidence:
     """
 
     layer: Layer
-    blame: str | None
-    causes: tuple[Advice, ...]
-    symptoms: tuple[Advice, ...]
-    structure: tuple[Finding, ...]
+    findings: Sequence[Advice]
+    checked: Sequence[Finding]
     alone: LossAlone | None
     drop: float | None
     budget: float
-    low: str = "INT8"
+    low: str
+
+    @cached_property
+    def blame(self) -> str | None:
+        """The side with most of the loss: ``weight``, ``activation`` or ``both``.
+
+        None if it was not measured, or if the layer alone loses less than ``_LEAST_SHARE`` of the budget.
+        """
+        alone = self.alone
+        if alone is None or alone.both is None or alone.both < _LEAST_SHARE * self.budget:
+            return None
+        if not any(rounding.is_weight for rounding in self.layer.roundings):
+            return ACTIVATION
+        if all(rounding.is_weight for rounding in self.layer.roundings):
+            return WEIGHT
+        if alone.weight is None or alone.activation is None:
+            return None
+        share = alone.weight / max(alone.weight + alone.activation, 1e-300)
+        return WEIGHT if share >= _ONE_SIDED else ACTIVATION if share <= 1.0 - _ONE_SIDED else BOTH
+
+    @cached_property
+    def causes(self) -> list[Advice]:
+        """The findings that can be a cause on the side to blame, by default on both; the most important first."""
+        sides = (self.blame,) if self.blame in (WEIGHT, ACTIVATION) else (ACTIVATION, WEIGHT)
+        ranks = [(side, reason) for side in sides for reason in _CAUSES[side]]
+        own = [advice for advice in self.findings if self.layer.name in advice.layers]
+        causes = [advice for advice in own if (_side(advice), advice.reason) in ranks]
+        return sorted(causes, key=lambda advice: ranks.index((_side(advice), advice.reason)))
+
+    @cached_property
+    def structure(self) -> list[Finding]:
+        """The findings of the structure check on the layer that can lose accuracy."""
+        own = [finding for finding in self.checked if self.layer.name in finding.layers]
+        return [finding for finding in own if KINDS[finding.kind].loses_accuracy]
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """The structure check's errors, then the causes, then its other findings, then the symptoms; each one once."""
+        """The structure check's errors, then the causes, then its other findings, then symptoms; each one once."""
         errors = [finding.kind for finding in self.structure if finding.severity == ERROR]
         others = [finding.kind for finding in self.structure if finding.severity != ERROR]
-        causes, symptoms = ([advice.reason for advice in found] for found in (self.causes, self.symptoms))
-        return tuple(dict.fromkeys([*errors, *causes, *others, *symptoms]))
+        faint = any(each.reason == LOW_SIMILARITY and self.layer.name in each.layers for each in self.findings)
+        causes = [advice.reason for advice in self.causes]
+        return tuple(dict.fromkeys([*errors, *causes, *others, *([LOW_SIMILARITY] if faint else [])]))
 
     def has(self, reason: str, side: str | None = None) -> bool:
         """Returns true if ``reason`` is among the causes; with ``side``, ``activation`` or ``weight``, on that side."""
@@ -93,7 +124,11 @@ class Evidence:
 
     def paragraph(self) -> str:
         """Returns the evidence in words."""
-        sentences, named = [self._cost(), *self._alone()], set()
+        name = f"'{self.layer.name}' ({self.layer.op_type})"
+        cost = f"{name} loses more than the threshold allows."
+        if self.drop is not None:
+            cost = f"{name} loses {self.drop:.3g}; the threshold allows {self.budget:.3g}."
+        sentences, named = [cost, *self._alone()], set()
         for advice in self.causes[:_MOST_CAUSES]:
             again = f"And {in_short(advice.reason, [advice], self.low)}."
             title = {WEIGHT: "Weight", INPUT: "Input", RESULT: "Output"}.get(advice.kind, "Tensor")
@@ -103,12 +138,6 @@ class Evidence:
             sentences.append("The values that it rounds are ordinary: no outlier, no clipping, no starved range.")
         sentences += [f"{finding.what[0].upper()}{finding.what[1:]}. {finding.why}" for finding in self.structure]
         return " ".join(sentences)
-
-    def _cost(self) -> str:
-        name = f"'{self.layer.name}' ({self.layer.op_type})"
-        if self.drop is None:
-            return f"{name} loses more than the threshold allows."
-        return f"{name} loses {self.drop:.3g}; the threshold allows {self.budget:.3g}."
 
     def _alone(self) -> list[str]:
         if self.alone is None or self.alone.both is None:
@@ -121,63 +150,6 @@ class Evidence:
         if self.blame is None:
             return [f"{text}. That is little: it is a culprit only together with the layers before it."]
         return [f"{text}: {'both are' if self.blame == BOTH else f'the {self.blame} is'} to blame."]
-
-
-def evidence_on(
-    layer: Layer,
-    findings: Iterable[Advice],
-    structure: Iterable[Finding],
-    alone: LossAlone | None,
-    drop: float | None,
-    budget: float,
-    low: str = "INT8",
-) -> Evidence:
-    """Collects the evidence on a culprit.
-
-    Args:
-        layer: the culprit.
-        findings: the advisor's, on the whole network.
-        structure: the structure check's, on the whole network.
-        alone: the layer's losses alone, if they were measured.
-        drop: the loss that it added.
-        budget: the loss that the threshold allows.
-        low: the name of the low precision in texts.
-    """
-    blame = _blame(layer, alone, budget)
-    own = [advice for advice in findings if layer.name in advice.layers]
-    return Evidence(
-        layer=layer,
-        blame=blame,
-        causes=tuple(_ranked_causes(own, blame)),
-        symptoms=tuple(advice for advice in own if advice.reason == LOW_SIMILARITY),
-        structure=tuple(each for each in structure if KINDS[each.kind].loses_accuracy and layer.name in each.layers),
-        alone=alone,
-        drop=drop,
-        budget=budget,
-        low=low,
-    )
-
-
-def _ranked_causes(findings: Iterable[Advice], blame: str | None) -> list[Advice]:
-    """The findings that can be a cause on the side to blame, the most important first; on both sides by default."""
-    sides = (blame,) if blame in (WEIGHT, ACTIVATION) else (ACTIVATION, WEIGHT)
-    ranks = [(side, reason) for side in sides for reason in _CAUSES[side]]
-    causes = [advice for advice in findings if (_side(advice), advice.reason) in ranks]
-    return sorted(causes, key=lambda advice: ranks.index((_side(advice), advice.reason)))
-
-
-def _blame(layer: Layer, alone: LossAlone | None, budget: float) -> str | None:
-    """The side with most of the loss; None if the layer alone loses less than ``_LEAST_SHARE`` of the budget."""
-    if alone is None or alone.both is None or alone.both < _LEAST_SHARE * budget:
-        return None
-    if not any(rounding.is_weight for rounding in layer.roundings):
-        return ACTIVATION
-    if all(rounding.is_weight for rounding in layer.roundings):
-        return WEIGHT
-    if alone.weight is None or alone.activation is None:
-        return None
-    share = alone.weight / max(alone.weight + alone.activation, 1e-300)
-    return WEIGHT if share >= _ONE_SIDED else ACTIVATION if share <= 1.0 - _ONE_SIDED else BOTH
 
 
 def _side(advice: Advice) -> str:

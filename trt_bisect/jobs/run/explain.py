@@ -10,7 +10,7 @@ from pathlib import Path
 from time import perf_counter
 
 from trt_bisect.analyzer.advisor import advise
-from trt_bisect.analyzer.blame import Evidence, LossAlone, evidence_on
+from trt_bisect.analyzer.blame import Evidence, LossAlone
 from trt_bisect.analyzer.both_runs import BothRuns
 from trt_bisect.analyzer.compared import Compared, compare_tensors
 from trt_bisect.analyzer.compared_weights import compare_weight, rounded_weight
@@ -118,7 +118,7 @@ def _explanation(
     layers = _layers(experiment, tensors, weights, biases, alone)
     rows, budget = {row.name: row for row in report.layers}, experiment.rule.budget
     evidence = [
-        evidence_on(layer, found, structure, alone.get(layer.name), rows[layer.name].drop, budget, low)
+        Evidence(layer, found, structure, alone.get(layer.name), rows[layer.name].drop, budget, low)
         for layer in culprits
     ]
     groups = by_cause(evidence)
