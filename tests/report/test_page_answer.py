@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 
 import trt_bisect
-from tests.support import pages
+from tests.support import networks, pages
 from tests.support.editions import edition
+from tests.support.odd_names import NAMES, odd_network
 from tests.support.page_parts import idle
 from trt_bisect import Report
 from trt_bisect.report.explanation import Cause, Explanation, Tried
@@ -181,3 +182,22 @@ def assert_answer(page, answered: Report, width: int) -> None:
     worst = page.locator("#inputs-table tbody tr").filter(has_text="unseen").first
     assert worst.locator("td").all_inner_texts()[:3] == ["data/b.npz 0", "unseen", "90%"]
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_layers_with_odd_names_stand_in_the_advice_and_are_selected_from_it(tab, tmp_path):
+    model = odd_network()
+    data = networks.samples(model, 4)
+    how = {"engine": "onnxruntime", "calibrator": "minmax", "output": tmp_path / "run"}
+    report = trt_bisect.run(networks.save(model, tmp_path), data, data, **how)
+    with tab.shown(tmp_path / "run/report.html", ready="plots") as page:
+        cards = page.locator("article.advice:not(.everywhere)")
+        named = [name for card in cards.all() for name in card.locator("p.chips button.link").all_inner_texts()]
+        assert [named.count(name) for name in NAMES] == [1] * len(NAMES)
+        causes = report.explanation.causes
+        assert named == [name for cause in causes for name in cause.culprits]
+        for place, name in enumerate(named):
+            page.locator("article.advice p.chips button.link").nth(place).click()
+            assert page.locator("#details-body .layer-name").inner_text() == name
+        found = page.locator("details.findings li button.link").all_text_contents()
+        assert found == [name for each in report.explanation.findings for name in each.layers][: len(found)]
+        assert set(NAMES) <= set(found)

@@ -160,19 +160,16 @@ def keeping_high(setting: Setting, layer: str, high: Precision) -> tuple[Command
     if setting.low not in FLOAT_TYPES and high is not setting.high:
         changed = {"--precision": (str(high),), "--output": (f"trt-bisect-{high}",)}
         return (_run(setting, changed, network=setting.model), *by_name)
-    return (*_recipe(setting), recovering(setting), *by_name)
+    return (*_recipe(setting), running(setting, command="recover"), *by_name)
 
 
-def recovering(setting: Setting) -> Command:
-    """Returns the search for a cheaper recipe, and for the front of accuracy against cost."""
+def running(setting: Setting, changed: Options | None = None, command: str = "run") -> Command:
+    """Returns the same run again in its folder, with the options in ``changed``.
+
+    The ``command`` may be ``recover``: the search for a cheaper recipe, and for the front of accuracy against cost.
+    """
     folder = {"--output": (setting.folder,)} if setting.folder else {}
-    return _run(setting, folder, network=setting.model, command="recover")
-
-
-def running(setting: Setting, changed: Options) -> Command:
-    """Returns the same run again in its folder, with the options in ``changed``."""
-    folder = {"--output": (setting.folder,)} if setting.folder else {}
-    return _run(setting, {**folder, **changed}, network=setting.model)
+    return _run(setting, {**folder, **(changed or {})}, network=setting.model, command=command)
 
 
 def using_recipe(setting: Setting, typing: str) -> Command:
@@ -198,16 +195,10 @@ def _run(setting: Setting, changed: Options, *, network: str = "", command: str 
         options.setdefault("--calibration", (setting.data,))
     if options.get("--calibration") != (setting.data,) and not options.keys() & {"--input", "--dataset"}:
         options["--dataset"] = (setting.data,)
-    words = ["trt-bisect", command, network or setting.float_network, *_words(options)]
-    return Command(TRT_BISECT, shlex.join(words))
-
-
-def _words(options: Options) -> list[str]:
-    """The options as words of a command line."""
-    words: list[str] = []
+    words = ["trt-bisect", command, network or setting.float_network]
     for option, values in options.items():
         words += [option] if not values else [word for value in values for word in (option, value)]
-    return words
+    return Command(TRT_BISECT, shlex.join(words))
 
 
 def _modelopt(setting: Setting, *options: str, high: Precision | None = None) -> Command:

@@ -24,7 +24,7 @@ from trt_bisect.recipe.commands import (
     with_cache,
     with_moved,
 )
-from trt_bisect.report.explanation import Cause, CulpritAdvice, Remedy, Tried
+from trt_bisect.report.explanation import Cause, CulpritAdvice, ExplainedLayer, ExplainedTensor, Remedy, Tried
 from trt_bisect.support.figures import number, percent
 
 CALIBRATOR = "another calibrator"
@@ -42,7 +42,11 @@ _BITS = {Precision.INT8: "eight", Precision.FP8: "four"}
 
 
 def advice_on(
-    evidence: Evidence, setting: Setting, tried: Sequence[Tried], *, reach: float, per_tensor: bool, share: float
+    evidence: Evidence,
+    setting: Setting,
+    tried: Sequence[Tried],
+    explained: ExplainedLayer | None,
+    around: Sequence[ExplainedTensor],
 ) -> CulpritAdvice:
     """Returns the advice on one culprit.
 
@@ -50,10 +54,13 @@ def advice_on(
         evidence: against it.
         setting: the run, for the commands.
         tried: the remedies that were measured, for any culprit.
-        reach: the largest magnitude of the layer's inputs and outputs in FP32.
-        per_tensor: one of its weights has a single scale.
-        share: its fraction of the network's multiply-adds.
+        explained: the layer.
+        around: its inputs and outputs.
     """
+    weights, share = (explained.weights, explained.share) if explained else ((), 0.0)
+    per_tensor = any(weight.scale is not None and weight.scales is None for weight in weights)
+    ends = [abs(end) for each in around for end in (each.fp32.min, each.fp32.max) if end is not None]
+    reach = max(ends, default=0.0)
     own = [each for each in tried if not each.culprits or evidence.layer.name in each.culprits]
     best = {each.remedy: each for each in sorted(own, key=_merit)}
     recipe_cost = next((each.cost for each in own if each.own and each.meets), math.inf)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trt_bisect.analyzer.doubts import CONSTANT, UNSEEN
 from trt_bisect.calibration.candidates import CANDIDATES
-from trt_bisect.recipe.commands import Command, Setting, calibrating, recovering, running, using_recipe
+from trt_bisect.recipe.commands import Command, Setting, calibrating, running, using_recipe
 from trt_bisect.report.advice import CALIBRATOR
 from trt_bisect.report.explanation import Tried
 from trt_bisect.report.figure_text import figure_text
@@ -44,13 +44,14 @@ def next_step(report: Report, setting: Setting, *, accept: bool) -> NextStep | N
         return cheaper
     if kind:
         return NextStep(kind, _FIRST[kind], running(setting, {"--accept": ()} if kind == DOUBT else {}).text)
+    recover = running(setting, command="recover").text
     if report.stopped and not report.recipe.meets:
         return NextStep(GO_ON, "go on with the same command", report.command)
     if not report.recipe.meets:
-        return NextStep(SEARCH, "search on: no plan that was tried meets the threshold", recovering(setting).text)
+        return NextStep(SEARCH, "search on: no plan that was tried meets the threshold", recover)
     if report.answer is not None and report.answer.cost > TOO_DEAR:
         most = f"for at most {percent(TOO_DEAR)} % of {report.low.upper()}'s gain in speed"
-        return NextStep(SEARCH, f"search the most accurate plan {most}", recovering(setting).text)
+        return NextStep(SEARCH, f"search the most accurate plan {most}", recover)
     high, command = len(report.recipe.high), using_recipe(setting, report.typing).text
     if not high:
         return NextStep(BUILD, f"build full {report.low.upper()}", command)

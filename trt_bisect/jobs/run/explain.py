@@ -37,7 +37,6 @@ from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.session import give_back_arena
 from trt_bisect.model.shapes import facts_for, groups_within
-from trt_bisect.recipe.commands import Setting
 from trt_bisect.recipe.trtexec import Build
 from trt_bisect.report.advice import advice_on, by_cause, cause_of
 from trt_bisect.report.explanation import (
@@ -47,7 +46,6 @@ from trt_bisect.report.explanation import (
     ExplainedTensor,
     Explanation,
     RemedyFile,
-    Tried,
 )
 from trt_bisect.report.model import Report
 from trt_bisect.support.machine import cores
@@ -132,7 +130,10 @@ def _explanation(
     build = Build(target) if made is None else made.build
     setting = replace(setting_of(experiment, options, build), kept=report.recipe.high)
     by_name = {each.tensor: each for _, each in tensors}
-    advice = {each.layer.name: _advice(each, layers, by_name, setting, tried) for each in evidence}
+    advice: dict[str, CulpritAdvice] = {}
+    for layer, each in zip(culprits, evidence, strict=True):
+        around = [by_name[name] for name in (*layer.inputs, *layer.outputs) if name in by_name]
+        advice[layer.name] = advice_on(each, setting, tried, layers.get(layer.name), around)
     explanation = Explanation(
         samples=len(experiment.feeds),
         layers=layers,
@@ -233,22 +234,3 @@ def _by_layer(tensors: Iterable[_Tensor]) -> dict[str, list[ExplainedTensor]]:
     for compared, each in tensors:
         by_layer.setdefault(compared.origin.layer, []).append(each)
     return by_layer
-
-
-def _advice(
-    evidence: Evidence,
-    layers: Mapping[str, ExplainedLayer],
-    tensors: Mapping[str, ExplainedTensor],
-    setting: Setting,
-    tried: Sequence[Tried],
-) -> CulpritAdvice:
-    layer, own = evidence.layer, layers.get(evidence.layer.name)
-    near = [tensors[name].fp32 for name in (*layer.inputs, *layer.outputs) if name in tensors]
-    return advice_on(
-        evidence,
-        setting,
-        tried,
-        reach=max((abs(end) for each in near for end in (each.min, each.max) if end is not None), default=0.0),
-        per_tensor=any(weight.scale is not None and weight.scales is None for weight in own.weights) if own else False,
-        share=own.share if own else 0.0,
-    )
