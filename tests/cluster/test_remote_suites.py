@@ -56,7 +56,13 @@ def suite(tmp_path):
 def told(regression):
     """Returns the record of a night without times and places."""
     return [
-        (result.name, result.status, result.figures, result.message.split("'")[0]) for result in regression.networks
+        (
+            result.name,
+            result.status,
+            result.tonight and (result.tonight.similarity, result.tonight.recipe, result.tonight.culprits),
+            result.message.split("'")[0],
+        )
+        for result in regression.networks
     ]
 
 
@@ -66,7 +72,7 @@ def test_a_night_on_a_cluster_is_as_here(suite, ray_nodes):
     there = trt_bisect.regress(config, cluster=ray_nodes.address)
     assert told(there) == told(here)
     assert there.exit_code == here.exit_code == 3
-    assert all(result.seconds > 0 for result in there.networks if result.figures)
+    assert all(result.seconds > 0 for result in there.networks if result.tonight)
     for night in (here, there):
         reports = sorted(str(path.relative_to(night.folder)) for path in night.folder.rglob("report.json"))
         assert reports == [

@@ -187,9 +187,7 @@ def test_a_file_that_is_no_report(suite, tmp_path, content):
     assert not list((tmp_path / "nightly").glob("*/night.json"))
 
 
-@pytest.mark.parametrize(
-    "change", [None, {"runs": []}, {"runs": [{}]}, {"schema": 2}, {"kind": "x"}, {"origin": 3}, "text"]
-)
+@pytest.mark.parametrize("change", [None, {"runs": []}, {"runs": [{}]}, {"kind": "x"}, {"runs": 3}, "text"])
 def test_a_folder_of_other_json_is_no_baseline_and_left_alone(suite, first_night, tmp_path, change):
     kept = tmp_path / "kept"
     shutil.copytree(first_night.folder / "baseline", kept)
@@ -203,6 +201,20 @@ def test_a_folder_of_other_json_is_no_baseline_and_left_alone(suite, first_night
         with pytest.raises(BadInput, match=r"chain\.json'"):
             regress(suite, kept, update_baseline=update)
     assert path.read_bytes() == before
+
+
+def test_a_baseline_of_an_older_version_is_refused_until_it_is_replaced(suite, tmp_path):
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    older = {"kind": "trt-bisect baseline", "schema": 1, "name": "chain", "repeats": 1, "origin": {}, "runs": [{}]}
+    for name in ("chain", "gone"):
+        (kept / f"{name}.json").write_text(json.dumps(older))
+    with pytest.raises(BadInput, match=r"chain\.json.* baseline of an") as refused:
+        regress(suite, kept)
+    assert "--update-baseline" in refused.value.remedy
+    assert regress(suite, kept, update_baseline=True).exit_code == 0
+    assert [path.name for path in kept.iterdir()] == ["chain.json"]
+    assert only(regress(suite, kept)).changes == ()
 
 
 def test_of_several_networks_the_runs_own_is_compared(suite, alone, tmp_path):

@@ -12,39 +12,40 @@ from junitparser import Error, Failure, JUnitXml, Skipped
 from lxml import etree
 from markdown_it import MarkdownIt
 
-from trt_bisect.analyzer.changes import Change
-from trt_bisect.analyzer.figures import Figures, LayerFigures
-from trt_bisect.analyzer.metrics import BUILT_IN
-from trt_bisect.report.regression.baseline import baseline_of
+from tests.support.records import EMPTY
+from trt_bisect.builder.timing import latency_of
+from trt_bisect.report.changes import Change
+from trt_bisect.report.model import ByPlan, RecipeLayers
 from trt_bisect.report.regression.junit import junit_xml
-from trt_bisect.report.regression.markdown import markdown
-from trt_bisect.report.regression.result import NetworkResult, Regression
-from trt_bisect.report.regression.text import sentences
+from trt_bisect.report.regression.result import Baseline, NetworkResult, Regression
+from trt_bisect.report.regression.text import markdown, sentences
 
 # Jenkins' own (jenkinsci/xunit-plugin, MIT, the licence is in the file), as pytest ships it with its sources.
 BROKEN = "The file is broken."
 A_AND_B, A_OR_NONE = "'a' and 'b'", "'a' or no layer"
 SCHEMA = etree.XMLSchema(etree.parse(str(Path(__file__).parents[1] / "files/junit-10.xsd")))
 
-FIGURES = Figures(
-    BUILT_IN["cosine"].facts(),
-    0.99,
-    {"int8": 0.98, "recipe": 0.999},
-    ("a",),
-    True,
-    {"int8": 1.0},
-    {"a": LayerFigures(0.98, 0.02, True, "measured", True)},
+REPORT = replace(
+    EMPTY,
+    culprits=("a",),
+    similarity=ByPlan(0.98, 0.999),
+    recipe=RecipeLayers(("a",), meets=True),
+    latency={"int8": latency_of([1.0])},
 )
-BASELINE = baseline_of("net", {"model": "x"}, [FIGURES])
+BASELINE = Baseline("net", 1, "", (REPORT,))
 
 
 def result(name="net", *changes, **more):
-    told = {"figures": FIGURES, "baseline": BASELINE, "differs": (), **more}
-    return NetworkResult(name, f"runs/{name}", 12.3456, changes=changes, **told)
+    failures = tuple(change for change in changes if change.fails())
+    others = tuple(change for change in changes if not change.fails())
+    status = "failed" if failures else "passed"
+    told = {"status": status, "tonight": REPORT, "baseline": BASELINE, "differs": (), **more}
+    return NetworkResult(name, f"runs/{name}", seconds=12.3456, failures=failures, changes=others, **told)
 
 
 def night(*results):
-    return Regression("trt-bisect.toml", Path("nightly/1"), 1, "2026-03-01T01:30:00+00:00", "night 1", False, results)
+    began = "2026-03-01T01:30:00+00:00"
+    return Regression("suite.toml", Path("nightly/1"), 1, began, "night 1", False, "failed", 1, results)
 
 
 def read_back(regression):
@@ -84,7 +85,7 @@ def test_failures_stand_in_their_cases_and_one_for_each_layer():
 
 
 def test_a_network_that_could_not_be_measured_is_an_error():
-    (suite,) = read_back(night(result(figures=None, message=BROKEN)))
+    (suite,) = read_back(night(result(tonight=None, message=BROKEN)))
     (case,) = suite
     assert (suite.tests, suite.errors, type(case.result[0])) == (1, 1, Error)
     assert case.result[0].message == BROKEN
@@ -99,7 +100,7 @@ def test_what_is_not_judged_is_skipped():
 @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1))
 def test_any_name_is_valid_xml(text):
     change = replace(CULPRIT, what=text)
-    changed, unmeasured = read_back(night(result(text, change), result(figures=None, message=text)))
+    changed, unmeasured = read_back(night(result(text, change), result(tonight=None, message=text)))
     assert changed.failures == 2
     assert unmeasured.errors == 1
 

@@ -9,6 +9,9 @@ from trt_bisect.report.model import Report
 from trt_bisect.report.older import report_of
 from trt_bisect.support.codec import encode
 
+EMPTY = Report("net.onnx", "onnxruntime", "strong", "bisect", "emulated", "cosine", 0.99, 0.5, "fp32", {}, "")
+"""A report with nothing measured."""
+
 
 def record_of(result: object) -> Any:
     """Returns a result as JSON types, read by Python's own parser."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from tools.schemas.extra import (
     ByInputFacts,
@@ -24,10 +25,7 @@ from tools.schemas.extra import (
     WorstMore,
     Worth,
 )
-from tools.schemas.nightly import Fails, NetworkOfNight, OverallFigures, RegressionMore
 from tools.schemas.shapes import ListOf, Maybe, Shape, shape_of
-from trt_bisect.analyzer.changes import Change
-from trt_bisect.analyzer.differences import Difference
 from trt_bisect.analyzer.tensors import Figures, RoundingFigures, Spread
 from trt_bisect.builder.timing import Latency
 from trt_bisect.evaluator.trial import Trial
@@ -53,19 +51,7 @@ _COMPARED = replace(shape_of(TensorColumns), name="ComparedTensor").plus(
     shape_of(RoundingFigures).named("rounding_", "of its own rounding").optional(),
     shape_of(TensorRemarks),
 )
-_OVERALL = shape_of(OverallFigures)
-_NETWORK = (
-    shape_of(NetworkResult)
-    .without("figures", "accepted")
-    .plus(
-        shape_of(NetworkOfNight),
-        tonight=Maybe(_OVERALL),
-        baseline=Maybe(ListOf(_OVERALL)),
-        targets=Mapping[str, float],
-        changes=ListOf(replace(shape_of(Change), name="CountedChange").plus(shape_of(Fails))),
-        differs=tuple[Difference, ...] | None,
-    )
-)
+_NETWORK = shape_of(NetworkResult).plus(tonight=Any, baseline=Any)
 
 FILES: Mapping[str, Shape] = {
     "report.json": shape_of(Report)
@@ -91,9 +77,7 @@ FILES: Mapping[str, Shape] = {
     ),
     "check.json": SCHEMA.plus(shape_of(CheckReport).without("findings"), shape_of(CheckMore), shape_of(CheckReport)),
     "explanation.json": shape_of(Explanation),
-    "regression.json": SCHEMA.plus(
-        shape_of(Regression).without("folder", "baseline_folder"), shape_of(RegressionMore), networks=ListOf(_NETWORK)
-    ),
+    "regression.json": shape_of(Regression).plus(networks=ListOf(_NETWORK)),
     "network.json": shape_of(Graph),
     "journal.jsonl": shape_of(JournalLine).plus(trial=shape_of(Trial).plus(shape_of(Ran))),
 }

@@ -48,7 +48,7 @@ def regress_command(
 
     from trt_bisect.jobs.regress.regress import regress
     from trt_bisect.report.regression.result import SUMMARY
-    from trt_bisect.report.screen.regression import print_regression
+    from trt_bisect.report.regression.text import print_regression
 
     if suite is not None and config is not None:
         raise BadInput(f"Two suites are given, '{suite}' and --config '{config}'.", "Leave one of them out.")
@@ -62,7 +62,7 @@ def regress_command(
         progress=display.progress(),
     )
     if display.as_json:
-        display.print_json(regression.to_json())
+        display.print_json(regression)
     else:
         print_regression(regression, Console(highlight=False, soft_wrap=True))
     summary = os.environ.get(_STEP_SUMMARY)

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from trt_bisect.analyzer.differences import SCHEMA, Difference, differences, origin
 from trt_bisect.history.rows import PastReport
+from trt_bisect.report.changes import Difference, differences
 from trt_bisect.report.figure_text import figure_text
 from trt_bisect.report.model import RECOVER
 from trt_bisect.runs.progress_file import FINISHED
@@ -103,8 +103,7 @@ def changes(before: PastReport, after: PastReport) -> list[str]:
         found.append(f"threshold {before.threshold:g} → {after.threshold:g}")
     if before.strategy != after.strategy:
         found.append(f"strategy {before.strategy} → {after.strategy}")
-    made_of = (origin(each.made_of, **{SCHEMA: each.schema}) for each in (before, after))
-    return found + [_part(each) for each in differences(*made_of) or ()]
+    return found + [_part(each) for each in differences(before, after, settings=()) or ()]
 
 
 def _figure(report: PastReport, name: str) -> str:

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
     from typing_extensions import Self
 
+    from trt_bisect.report.changes import RunChanges
     from trt_bisect.report.layer_table import LayerTable
-    from trt_bisect.report.regression.run_changes import RunChanges
 
 SCHEMA = 3
 REPORT, SO_FAR, LAYERS = "report.json", "run.json", "layers.csv"
@@ -644,7 +644,7 @@ class Report(Holder):
         Raises:
             BadInput: the two were judged by different metrics.
         """
-        from trt_bisect.report.regression.run_changes import compared
+        from trt_bisect.report.changes import compared
 
         return compared(before, self, direction)
 

@@ -30,14 +30,16 @@ encode = _ENCODER.encode
 
 
 def encode_lines(record: Any) -> bytes:
-    """Returns a dataclass as JSON with a line for each field, and for each element of a field that is a tuple."""
+    """Returns a dataclass, or a record, as JSON: a line for each field, and for each element of one that is a tuple."""
+    items = (
+        record if isinstance(record, dict) else {field.name: getattr(record, field.name) for field in fields(record)}
+    )
     lines = []
-    for field in fields(record):
-        value = getattr(record, field.name)
+    for name, value in items.items():
         text = encode(value)
         if isinstance(value, (list, tuple)) and value:
             text = b"[\n  " + b",\n  ".join(map(encode, value)) + b"\n ]"
-        lines.append(b' "%s": %s' % (field.name.encode(), text))
+        lines.append(b' "%s": %s' % (name.encode(), text))
     return b"{\n" + b",\n".join(lines) + b"\n}\n"
 
 

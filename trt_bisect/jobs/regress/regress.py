@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -10,32 +10,38 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from trt_bisect.analyzer.changes import (
+from trt_bisect.cluster.settings import ClusterSettings
+from trt_bisect.errors import BadInput, NothingMeasured, TrtBisectError, own_fault
+from trt_bisect.history.record_on_exit import NONE, recorded
+from trt_bisect.history.store import HISTORY
+from trt_bisect.jobs.regress.nights import LATEST, NightlyRun, Reference, find_reference, nightly_runs_in, refuse_update
+from trt_bisect.jobs.regress.remote import ClusterRunner
+from trt_bisect.jobs.regress.suite import NetworkTask, Suite, read_suite, stem_of
+from trt_bisect.jobs.run.run import run
+from trt_bisect.report.changes import (
     BETTER,
     FAILING,
     LAYER,
     Change,
     changes,
-    confirmed,
+    differences,
     missed_targets,
     missed_thresholds,
 )
-from trt_bisect.analyzer.differences import differences
-from trt_bisect.analyzer.figures import Figures
-from trt_bisect.cluster.settings import ClusterSettings
-from trt_bisect.errors import BadInput, NothingMeasured, TrtBisectError, own_fault
-from trt_bisect.history.record_on_exit import NONE, recorded
-from trt_bisect.history.store import HISTORY
-from trt_bisect.jobs.regress.baseline_source import LATEST, ReferenceRun, find_reference, refuse_update
-from trt_bisect.jobs.regress.nightly_folders import NightlyRun, nightly_runs_in
-from trt_bisect.jobs.regress.remote import ClusterRunner
-from trt_bisect.jobs.regress.suite import NetworkTask, Suite, read_suite, stem_of
-from trt_bisect.jobs.run.run import run
 from trt_bisect.report.model import REPORT, Report
 from trt_bisect.report.older import read_report
-from trt_bisect.report.regression.baseline import NetworkBaseline, baseline_of, write_baseline
-from trt_bisect.report.regression.result import FAILED, FILES, PASSED, NetworkResult, Regression
-from trt_bisect.report.regression.run_changes import figures_of, origin_of
+from trt_bisect.report.regression.result import (
+    ERROR,
+    FAILED,
+    FILES,
+    PASSED,
+    SETTINGS,
+    Baseline,
+    NetworkResult,
+    Regression,
+    compared_part,
+    write_baselines,
+)
 from trt_bisect.runs.progress_file import PROGRESS
 from trt_bisect.support.files import make_folder
 from trt_bisect.support.progress import PrefixedProgress, Progress, default_progress
@@ -106,10 +112,9 @@ def regress(
     if update_baseline:
         refuse_update(baseline)
     with nightly_runs_in(suite.output) as nightly_runs, closing(progress or default_progress()) as shown:
-        reference = find_reference(baseline, nightly_runs, suite, must_exist=not update_baseline)
-        new_baseline = reference.folder if update_baseline else None
-        if new_baseline is not None:
-            make_folder(new_baseline, "--baseline")
+        reference = find_reference(baseline, nightly_runs, suite, update=update_baseline)
+        if update_baseline and reference.folder is not None:
+            make_folder(reference.folder, "--baseline")
         for name in FILES:
             (suite.output / name).unlink(missing_ok=True)
         nightly_run, is_resumed = nightly_runs.begin(suite.digest())
@@ -118,10 +123,10 @@ def regress(
         if not reference.networks:
             shown.say("There is no baseline yet: if this nightly run passes, its figures become the baseline.")
         measure = runner or on_cluster or partial(run_network, cluster=places.address)
-        regression_runner = _RegressionRunner(suite, nightly_run, reference, update_baseline, measure, shown)
+        night = _Night(suite, nightly_run, reference, update_baseline, measure, shown)
         if on_cluster is not None:
-            on_cluster.measure_all(list(regression_runner.certain_runs()), shown)
-        return regression_runner.run(new_baseline)
+            on_cluster.measure_all(list(night.certain_runs()), shown)
+        return night.measure()
 
 
 def _given_places(suite: Suite, **given: Any) -> ClusterSettings:
@@ -130,13 +135,13 @@ def _given_places(suite: Suite, **given: Any) -> ClusterSettings:
 
 
 @dataclass(frozen=True)
-class _RegressionRunner:
+class _Night:
     """Measures a night's networks and compares them with the reference.
 
     Attributes:
         suite: the networks.
         nightly_run: the nightly run.
-        reference: the figures to compare with.
+        reference: the reports to compare with.
         accepts: the figures of this nightly run become the baseline in any case: the user says so.
         runner: measures one network.
         progress: shows the progress.
@@ -144,25 +149,10 @@ class _RegressionRunner:
 
     suite: Suite
     nightly_run: NightlyRun
-    reference: ReferenceRun
+    reference: Reference
     accepts: bool
     runner: Runner
     progress: Progress
-
-    def run(self, new_baseline: Path | None) -> Regression:
-        """Measures and compares all networks, writes the results and the baseline, and finishes the nightly run.
-
-        Args:
-            new_baseline: a folder into which the baseline is written too.
-        """
-        found = [self.result(task) for task in self.suite.networks]
-        regression = self.regression([result for result, _ in found])
-        regression.save(self.nightly_run.folder)
-        regression.save(self.suite.output)
-        baselines = [network for _, network in found if network is not None]
-        is_baseline = self.write_baselines(regression, baselines, new_baseline)
-        self.nightly_run.finish(regression.status, is_baseline)
-        return regression
 
     def certain_runs(self) -> Iterator[tuple[NetworkTask, Path]]:
         """Yields the runs that are needed whatever their results are, without those that are finished already."""
@@ -173,94 +163,111 @@ class _RegressionRunner:
                 if _finished(folder) is None:
                     yield task, folder
 
-    def result(self, task: NetworkTask) -> tuple[NetworkResult, NetworkBaseline | None]:
+    def measure(self) -> Regression:
+        """Measures and compares all networks, writes the results and the baseline, and finishes the nightly run."""
+        measured = [self._network(task) for task in self.suite.networks]
+        regression = self._regression(tuple(result for result, _ in measured))
+        regression.save(self.nightly_run.folder)
+        regression.save(self.suite.output)
+        baselines = [baseline for _, baseline in measured if baseline is not None]
+        becomes_reference = self.reference.is_latest and (regression.status == PASSED or regression.accepted)
+        is_baseline = bool(baselines) and (self.accepts or becomes_reference)
+        if is_baseline:
+            self._write_baselines(baselines, regression.gone)
+        self.nightly_run.finish(regression.status, is_baseline)
+        return regression
+
+    def _network(self, task: NetworkTask) -> tuple[NetworkResult, Baseline | None]:
         """Returns the result of one network, and its baseline for the next nightly runs."""
         known = self.reference.networks.get(task.name)
         began = perf_counter()
-        blank = NetworkResult(
-            task.name, f"{RUNS}/{task.stem}", 0.0, baseline=known, accepted=self.accepts, targets=task.targets
-        )
-        repeats = _Repeats(task, self.nightly_run.folder, self.runner, PrefixedProgress(self.progress, task.name))
+        blank = NetworkResult(task.name, f"{RUNS}/{task.stem}", accepted=self.accepts, targets=task.targets)
+        if known is not None:
+            outlines = tuple(replace(report, layers=()) for report in known.runs)
+            blank = replace(blank, baseline=replace(known, runs=outlines))
+        runs = _Runs(task, self.nightly_run.folder, self.runner, PrefixedProgress(self.progress, task.name))
         try:
-            result = self._compared(blank, repeats)
-            baseline = self._next_baseline(result, repeats)
-        except TrtBisectError as error:
-            result, baseline = replace(blank, message=str(error).replace("\n", " ")), known
+            result = self._compared(blank, known, runs)
+            baseline = self._next_baseline(result, known, runs)
         except Exception as error:
-            result, baseline = replace(blank, message=own_fault(error).replace("\n", " ")), known
-        return replace(result, seconds=max(perf_counter() - began, repeats.seconds)), baseline
+            message = str(error) if isinstance(error, TrtBisectError) else own_fault(error)
+            result, baseline = replace(blank, message=message.replace("\n", " ")), known
+        return replace(result, seconds=max(perf_counter() - began, runs.seconds)), baseline
 
-    def _compared(self, blank: NetworkResult, repeats: _Repeats) -> NetworkResult:
-        figures = repeats.figures(1)
-        missed = missed_targets(figures, repeats.task.targets)
-        known = blank.baseline
+    def _compared(self, blank: NetworkResult, known: Baseline | None, runs: _Runs) -> NetworkResult:
+        """Returns the result of a network: its first run against the targets and the baseline."""
+        now, task = runs.report(1), runs.task
+        noise: list[Change] = []
         if known is None:
-            return replace(blank, figures=figures, changes=(*missed, *missed_thresholds(figures)))
-        seen = _changes(figures, known, repeats.task) if _is_comparable(figures, known, self.accepts) else ()
-        lasting, noise = self._confirmed(seen, known, repeats)
+            found, differs = missed_thresholds(now, task.direction), None
+        else:
+            before = known.runs[0]
+            if before.metric != now.metric and not self.accepts:
+                raise BadInput(
+                    f"The network is judged by '{now.metric}' and its baseline by '{before.metric}': their figures "
+                    "cannot be compared.",
+                    "Run it once with --update-baseline.",
+                )
+            found, noise = self._confirmed(known, runs) if before.metric == now.metric else ((), [])
+            differs = differences(before, now)
+        found = (*missed_targets(now, task.targets, task.direction), *found)
+        failures = tuple(change for change in found if change.fails(self.accepts))
         return replace(
             blank,
-            figures=figures,
-            changes=(*missed, *lasting),
-            noise=noise,
-            differs=differences(known.origin, origin_of(repeats.report(1))),
+            status=FAILED if failures else PASSED,
+            tonight=replace(now, layers=()),
+            failures=failures,
+            changes=tuple(change for change in found if not change.fails(self.accepts)),
+            noise=tuple(noise),
+            differs=differs,
         )
 
-    def _confirmed(
-        self, seen: Sequence[Change], known: NetworkBaseline, repeats: _Repeats
-    ) -> tuple[tuple[Change, ...], tuple[Change, ...]]:
-        """The changes that a run in a fresh folder shows again, and the others."""
+    def _confirmed(self, known: Baseline, runs: _Runs) -> tuple[tuple[Change, ...], list[Change]]:
+        """Returns the changes that a run in a fresh folder shows again, and the others, which are noise."""
+        seen = runs.changes(1, known)
         if not seen:
-            return (), ()
+            return (), []
         self.progress.say(f"{known.name}: {len(seen)} figures are outside the baseline's range; measuring again")
-        return confirmed(seen, _changes(repeats.figures(2), known, repeats.task))
+        again = {change.key for change in runs.changes(2, known)}
+        return tuple(change for change in seen if change.key in again), [c for c in seen if c.key not in again]
 
-    def _next_baseline(self, result: NetworkResult, repeats: _Repeats) -> NetworkBaseline | None:
+    def _next_baseline(self, result: NetworkResult, known: Baseline | None, runs: _Runs) -> Baseline | None:
         """Returns the baseline of a network for the next nightly runs.
 
-        A network without changes keeps its old figures. So a slow decline in small steps is seen as soon as its sum is
-        larger than the noise.
+        A network that is not better and has the same layers keeps its old figures. So a slow decline in small steps is
+        seen as soon as its sum is larger than the noise.
         """
-        known = result.baseline
         if not self.accepts and not (self.reference.is_latest and result.status == PASSED):
             return known
-        made_of = origin_of(repeats.report(1))
-        if self.accepts or known is None or _is_renewed(result.changes):
-            count = repeats.task.repeats
-            runs = [repeats.figures(k) for k in range(1, count + 1)]
-            return baseline_of(result.name, made_of, runs, self.nightly_run.title)
-        return replace(known, origin=made_of)
+        is_renewed = any(
+            (change.effect == BETTER and change.kind in FAILING) or change.kind == LAYER for change in result.changes
+        )
+        if self.accepts or known is None or is_renewed:
+            repeats = runs.task.repeats
+            reports: list[Report] = []
+            for number in range(1, repeats + 1):
+                if (report := runs.report(number)) not in reports:
+                    reports.append(report)
+            return Baseline(result.name, repeats, self.nightly_run.title, tuple(reports))
+        settings = {name: getattr(runs.report(1), name) for name in SETTINGS}
+        return replace(known, runs=tuple(replace(report, **settings) for report in known.runs))
 
-    def write_baselines(
-        self, regression: Regression, baselines: Sequence[NetworkBaseline], folder: Path | None
-    ) -> bool:
-        """Writes the baseline for the next nightly runs if this one passed or is accepted.
+    def _write_baselines(self, baselines: Iterable[Baseline], gone: Iterable[str]) -> None:
+        """Writes the baseline for the next nightly runs.
 
         Networks that are no longer in the suite stay in the baseline until a baseline is accepted.
-
-        Args:
-            regression: the results.
-            baselines: one for each network.
-            folder: a folder into which they are written too.
-
-        Returns:
-            True if the baseline was written.
         """
-        passed = self.reference.is_latest and (regression.status == PASSED or regression.accepted)
-        if not baselines or not (self.accepts or passed):
-            return False
-        gone = [] if self.accepts else [self.reference.networks[name] for name in regression.gone]
-        files = {stem_of(network.name): network for network in (*baselines, *gone)}
-        for target in (self.nightly_run.baseline, folder):
-            if target is not None:
-                write_baseline(target, files)
-        return True
+        kept = [] if self.accepts else [self.reference.networks[name] for name in gone]
+        files = {stem_of(baseline.name): baseline for baseline in (*baselines, *kept)}
+        write_baselines(self.nightly_run.baseline, files)
+        if self.accepts and self.reference.folder is not None:
+            write_baselines(self.reference.folder, files)
 
-    def regression(self, results: Iterable[NetworkResult]) -> Regression:
+    def _regression(self, results: tuple[NetworkResult, ...]) -> Regression:
         """Returns the result of the whole nightly run."""
         named = {task.name for task in self.suite.networks}
-        results = tuple(results)
         statuses = {result.status for result in results}
+        status = next((status for status in (FAILED, ERROR) if status in statuses), PASSED)
         is_first = not self.reference.networks and PASSED in statuses and FAILED not in statuses
         return Regression(
             suite=str(self.suite.path),
@@ -269,13 +276,15 @@ class _RegressionRunner:
             began=self.nightly_run.began,
             baseline=self.reference.description,
             accepted=self.accepts or is_first,
+            status=status,
+            exit_code={PASSED: 0, FAILED: 1, ERROR: NothingMeasured.exit_code}[status],
             networks=results,
             gone=tuple(name for name in self.reference.networks if name not in named),
             baseline_folder=self.reference.folder,
         )
 
 
-class _Repeats:
+class _Runs:
     """The runs of one network in a nightly run. Each is measured when it is first needed; the first one is judged.
 
     A run that was finished before the nightly run was interrupted is read from its folder.
@@ -289,13 +298,14 @@ class _Repeats:
 
     def __init__(self, task: NetworkTask, folder: Path, runner: Runner, progress: Progress) -> None:
         self.task = task
+        self.seconds = 0.0
         self._folder = folder
         self._runner = runner
         self._progress = progress
         self._reports: dict[int, Report] = {}
 
     def report(self, number: int) -> Report:
-        """Returns the report of run ``number``, from 1.
+        """Returns what is compared of the report of run ``number``, from 1.
 
         Raises:
             NothingMeasured: no plan of the run could be measured.
@@ -305,19 +315,19 @@ class _Repeats:
             folder = _folder(self._folder, self.task, number)
             with recorded(folder, self._folder.parent / HISTORY, self._progress.say, self.task.name):
                 report = _finished(folder) or self._runner(self.task, folder, self._progress)
+            self.seconds += report.seconds.total
             if report.exit_code == NothingMeasured.exit_code:
-                raise NothingMeasured("No plan could be measured.", _first_message(report))
-            self._reports[number] = report
+                messages = [row.message for row in report.layers if row.message] or [
+                    *(note.text for note in report.notes),
+                    "",
+                ]
+                raise NothingMeasured("No plan could be measured.", messages[0].partition("\n")[0])
+            self._reports[number] = compared_part(report)
         return self._reports[number]
 
-    @property
-    def seconds(self) -> float:
-        """The seconds that the runs took, on whichever machine."""
-        return sum(report.seconds.total for report in self._reports.values())
-
-    def figures(self, number: int) -> Figures:
-        """The figures of run ``number`` that are compared."""
-        return figures_of(self.report(number), self.task.direction)
+    def changes(self, number: int, known: Baseline) -> tuple[Change, ...]:
+        """Returns the changes of run ``number`` from the baseline."""
+        return changes(self.report(number), known.runs, self.task.tolerances, self.task.direction)
 
 
 def _folder(nightly_run: Path, task: NetworkTask, number: int) -> Path:
@@ -328,27 +338,3 @@ def _folder(nightly_run: Path, task: NetworkTask, number: int) -> Path:
 def _finished(folder: Path) -> Report | None:
     """Returns the report of a finished run; None if the run is not finished."""
     return None if (folder / PROGRESS).exists() else read_report(folder / REPORT)
-
-
-def _changes(figures: Figures, known: NetworkBaseline, task: NetworkTask) -> tuple[Change, ...]:
-    return changes(figures, known.runs, task.tolerances)
-
-
-def _is_comparable(figures: Figures, known: NetworkBaseline, accepts: bool) -> bool:
-    before, now = known.runs[0].judge.name, figures.judge.name
-    if before != now and not accepts:
-        raise BadInput(
-            f"The network is judged by '{now}' and its baseline by '{before}': their figures cannot be compared.",
-            "Run it once with --update-baseline.",
-        )
-    return before == now
-
-
-def _is_renewed(found: Iterable[Change]) -> bool:
-    """Returns true if the network is better or has other layers: tonight's figures then replace the old ones."""
-    return any((change.effect == BETTER and change.kind in FAILING) or change.kind == LAYER for change in found)
-
-
-def _first_message(report: Report) -> str:
-    messages = [row.message for row in report.layers if row.message] or [note.text for note in report.notes]
-    return messages[0].splitlines()[0] if messages else ""

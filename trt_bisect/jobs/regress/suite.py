@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from trt_bisect._version import versions
-from trt_bisect.analyzer.changes import Tolerances
-from trt_bisect.analyzer.figures import INT8, RECIPE
 from trt_bisect.analyzer.judge import DEFAULT_SHARE, make_rule
 from trt_bisect.analyzer.metrics import find_metric
 from trt_bisect.cluster.settings import ClusterSettings
@@ -23,6 +21,7 @@ from trt_bisect.jobs.options.concerns import EXPLAIN_NOTHING
 from trt_bisect.jobs.options.tables import OTHER_NAMES, renamed
 from trt_bisect.jobs.options.toml import read_toml, read_value, refuse_unknown, text
 from trt_bisect.jobs.regress.suite_schema import CLUSTER_KEYS, NETWORK_KEYS, NIGHT_KEYS
+from trt_bisect.report.changes import INT8, RECIPE, Tolerances
 from trt_bisect.runs.cached_inputs import fingerprint
 
 REPEATS = 3

@@ -11,9 +11,8 @@ from collections.abc import Iterator
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
 
-from trt_bisect.analyzer import changes
-from trt_bisect.analyzer.changes import Change
-from trt_bisect.report.regression.result import NetworkResult, Regression, of_kinds
+from trt_bisect.report import changes
+from trt_bisect.report.regression.result import NetworkResult, Regression
 from trt_bisect.report.regression.text import made_of_text, sentence, sentences
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -57,46 +56,32 @@ def _suite(result: NetworkResult, began: str) -> Element:
         timestamp=began[:19],
     )
     suite.extend(cases)
-    SubElement(suite, "system-out").text = _text("\n".join(_lines(result)))
+    lines = sentences(result)
+    if result.tonight is not None and result.baseline is not None:
+        lines.append(f"What differs from the baseline: {made_of_text(result.differs)}.")
+    SubElement(suite, "system-out").text = _text("\n".join(lines))
     return suite
 
 
-def _lines(result: NetworkResult) -> list[str]:
-    if result.figures is None or result.baseline is None:
-        return sentences(result)
-    return [*sentences(result), f"What differs from the baseline: {made_of_text(result.differs)}."]
-
-
 def _cases(result: NetworkResult) -> Iterator[Element]:
-    if result.figures is None:
+    report = result.tonight
+    if report is None:
         yield _failing(_case(result, "measured"), "error", [result.message])
         return
-    metric = result.figures.judge.name
-    failures = result.failures
+    is_compared = result.baseline is not None and not result.accepted
+    judged = {"target": bool(result.targets), "latency": is_compared and report.latency is not None}
     yield _case(result, "measured", result.seconds)
     for name, kinds in _CASES.items():
         case = _case(result, name)
-        failing = of_kinds(failures, *kinds)
+        failing = [sentence(change, report.metric) for change in result.failures if change.kind in kinds]
         if failing:
-            _failing(case, "failure", [sentence(change, metric) for change in failing])
-        elif not _is_judged(name, result):
+            _failing(case, "failure", failing)
+        elif not judged.get(name, is_compared):
             SubElement(case, "skipped")
         yield case
-    for change in of_kinds(failures, *_OF_LAYERS)[:_MOST_LAYERS]:
-        yield _failing(_case(result, _layer_case(change)), "failure", [sentence(change, metric)])
-
-
-def _is_judged(case: str, result: NetworkResult) -> bool:
-    """Returns true if the case could have failed: there was a target, a latency or a baseline to compare with."""
-    if case == "target":
-        return bool(result.targets)
-    if case == "latency" and (result.figures is None or result.figures.latency is None):
-        return False
-    return result.baseline is not None and not result.accepted
-
-
-def _layer_case(change: Change) -> str:
-    return f"layer {change.what}: {change.kind}"
+    for change in [change for change in result.failures if change.kind in _OF_LAYERS][:_MOST_LAYERS]:
+        case = _case(result, f"layer {change.what}: {change.kind}")
+        yield _failing(case, "failure", [sentence(change, report.metric)])
 
 
 def _case(result: NetworkResult, name: str, seconds: float = 0.0) -> Element:

@@ -1,25 +1,57 @@
-"""The result of ``regress``: the networks of a nightly run against their baselines, and ``regression.json``."""
+"""The result of ``regress``: the networks of a nightly run against their baselines; and the files of both."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from trt_bisect.analyzer.changes import TARGET, Change
-from trt_bisect.analyzer.differences import Difference
-from trt_bisect.analyzer.figures import Figures
-from trt_bisect.errors import NothingMeasured
-from trt_bisect.report.regression.baseline import NetworkBaseline
-from trt_bisect.report.saving import Saved
-from trt_bisect.support.files import write_whole
-from trt_bisect.support.plain_json import plain
+from trt_bisect.errors import BadInput, first_line
+from trt_bisect.report.changes import TARGET, Change, Difference
+from trt_bisect.report.model import SCHEMA as REPORT_SCHEMA
+from trt_bisect.report.model import JudgedInputs, LayerRow, Report
+from trt_bisect.support.codec import Malformed, decode, encode_lines, write
+from trt_bisect.support.files import make_folder, write_whole
 
-SCHEMA = 1
+SCHEMA = 2
 REGRESSION, JUNIT, SUMMARY = "regression.json", "junit.xml", "summary.md"
 FILES = (REGRESSION, JUNIT, SUMMARY)
 PASSED, FAILED, ERROR = "passed", "failed", "error"
+SETTINGS = ("made_of", "threshold", "budget", "share", "strategy")
+"""Fields of the reports of a baseline that are always the last good night's."""
+_KIND = "trt-bisect baseline"
+_REPORT = (
+    *("engine", "typing", "strategy", "arithmetic", "metric", "threshold", "share", "precision", "versions"),
+    *("fingerprint", "schema", "verdict", "low", "budget", "culprits", "similarity", "recipe", "made_of"),
+)
+_ROW = (
+    *("index", "name", "op_type", "shape", "quantizable", "similarity", "drop", "culprit", "outcome", "asked", "ran"),
+    "obeyed",
+)
+"""The fields that comparisons read, and those that no report and no layer is without."""
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """The runs that a network is compared with.
+
+    Attributes:
+        name: the network's in the suite.
+        repeats: the number of runs.
+        measured: the nightly run in which they were measured; empty where that is not known.
+        runs: their reports, equal ones once, with what comparisons read; see ``compared_part``. What they are made of
+            is always the last good night's.
+        kind: the same in every baseline.
+        schema: the schema of the reports.
+    """
+
+    name: str
+    repeats: int
+    measured: str
+    runs: tuple[Report, ...]
+    kind: str = _KIND
+    schema: int = REPORT_SCHEMA
 
 
 @dataclass(frozen=True)
@@ -29,10 +61,12 @@ class NetworkResult:
     Attributes:
         name: the name in the suite.
         run: the run folder, relative to the nightly folder.
+        status: ``passed``, ``failed``, or ``error`` where nothing could be measured.
         seconds: the time measuring it took, repeats included.
-        figures: None where nothing could be measured; ``message`` has the reason.
-        baseline: the runs that it was compared with; None for a new network.
-        changes: the changes that a repeat confirmed, and missed targets.
+        tonight: the report, without the layers, which are in the run folder; None where nothing could be measured.
+        baseline: the runs that it was compared with, without the layers; None for a new network.
+        failures: the changes that fail the night: those that a repeat confirmed, and missed targets.
+        changes: the other changes that a repeat confirmed.
         noise: changes that the repeat did not confirm.
         differs: the parts that differ between the two runs; None where they are not known.
         accepted: the changes are accepted, so that only a missed target fails.
@@ -42,53 +76,21 @@ class NetworkResult:
 
     name: str
     run: str
-    seconds: float
-    figures: Figures | None = None
-    baseline: NetworkBaseline | None = None
+    status: str = ERROR
+    seconds: float = 0.0
+    tonight: Report | None = None
+    baseline: Baseline | None = None
+    failures: tuple[Change, ...] = ()
     changes: tuple[Change, ...] = ()
     noise: tuple[Change, ...] = ()
     differs: tuple[Difference, ...] | None = None
     accepted: bool = False
-    targets: Mapping[str, float] | None = None
+    targets: Mapping[str, float] = field(default_factory=dict)
     message: str = ""
-
-    @property
-    def failures(self) -> tuple[Change, ...]:
-        """The changes that fail the nightly run."""
-        return tuple(change for change in self.changes if change.fails_even_if(self.accepted))
-
-    @property
-    def status(self) -> str:
-        """``passed``, ``failed``, or ``error`` where nothing could be measured."""
-        if self.figures is None:
-            return ERROR
-        return FAILED if self.failures else PASSED
-
-    def range_of(self, plan: str) -> tuple[float, ...]:
-        """Returns the similarities of ``int8`` or ``recipe`` that were measured in the baseline."""
-        runs = self.baseline.runs if self.baseline else ()
-        return tuple(value for run in runs if (value := run.similarity.get(plan)) is not None)
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns the entry of ``regression.json``: the overall figures; those of layers are in the run folder."""
-        return {
-            "name": self.name,
-            "status": self.status,
-            "message": self.message,
-            "run": self.run,
-            "seconds": self.seconds,
-            "targets": dict(self.targets or {}),
-            "tonight": _overall(self.figures),
-            "baseline": None if self.baseline is None else [_overall(run) for run in self.baseline.runs],
-            "repeats": None if self.baseline is None else self.baseline.repeats,
-            "changes": [{**asdict(change), "fails": change.fails_even_if(self.accepted)} for change in self.changes],
-            "noise": [asdict(change) for change in self.noise],
-            "differs": None if self.differs is None else [asdict(difference) for difference in self.differs],
-        }
 
 
 @dataclass(frozen=True)
-class Regression(Saved):
+class Regression:
     """A nightly run.
 
     Attributes:
@@ -98,13 +100,14 @@ class Regression(Saved):
         began: the time of its start in UTC, ISO 8601.
         baseline: a description of the baseline; empty without one.
         accepted: this run became the baseline, by ``--update-baseline`` or as the first one that passed.
+        status: ``failed`` if a network failed, else ``error`` if one could not be measured, else ``passed``.
+        exit_code: 0: passed. 1: worse than the baseline, or a target missed. 3: a network not measured, and none worse.
         networks: the networks in the suite's order.
         gone: networks of the baseline that the suite no longer has.
         baseline_folder: the folder that ``--baseline`` named and that can be updated; None for ``latest``, a run, a
             report or a nightly run.
+        schema: the version of the form of this file; keys may be added without a new number.
     """
-
-    JSON = REGRESSION
 
     suite: str
     folder: Path
@@ -112,66 +115,114 @@ class Regression(Saved):
     began: str
     baseline: str
     accepted: bool
+    status: str
+    exit_code: int
     networks: tuple[NetworkResult, ...]
     gone: tuple[str, ...] = ()
     baseline_folder: Path | None = None
-
-    @property
-    def status(self) -> str:
-        """``failed`` if a network failed, else ``error`` if one could not be measured, else ``passed``."""
-        found = {result.status for result in self.networks}
-        return next((status for status in (FAILED, ERROR) if status in found), PASSED)
-
-    @property
-    def exit_code(self) -> int:
-        """0: passed. 1: worse than the baseline, or a target missed. 3: a network not measured, and none worse."""
-        return {PASSED: 0, FAILED: 1, ERROR: NothingMeasured.exit_code}[self.status]
+    schema: int = SCHEMA
 
     @property
     def is_worse(self) -> bool:
         """True if a figure is worse than in the baseline, which ``--update-baseline`` would accept."""
         return any(change.kind != TARGET for result in self.networks for change in result.failures)
 
-    def named(self, status: str) -> tuple[str, ...]:
-        """Returns the names of the networks with a status."""
-        return tuple(result.name for result in self.networks if result.status == status)
+    def save(self, folder: str | Path) -> Path:
+        """Writes ``regression.json``, ``junit.xml`` and ``summary.md`` into a folder, which is made if it is missing.
 
-    def to_json(self) -> dict[str, Any]:
-        """Returns the content of ``regression.json``: JSON types, no NaN and no infinity."""
-        record = {
-            "schema": SCHEMA,
-            "suite": self.suite,
-            "night": self.folder.name,
-            "number": self.number,
-            "began": self.began,
-            "baseline": self.baseline,
-            "accepted": self.accepted,
-            "status": self.status,
-            "exit_code": self.exit_code,
-            "networks": [result.to_json() for result in self.networks],
-            "gone": self.gone,
-        }
-        types = plain(record)
-        assert isinstance(types, dict)
-        return types
+        Returns:
+            The folder.
 
-    def _write_files(self, folder: Path) -> None:
-        """Writes ``regression.json``, ``junit.xml`` and ``summary.md``."""
+        Raises:
+            BadInput: the folder cannot be written.
+        """
         from trt_bisect.report.regression.junit import junit_xml
-        from trt_bisect.report.regression.markdown import markdown
+        from trt_bisect.report.regression.text import markdown
 
-        super()._write_files(folder)
-        write_whole(folder / JUNIT, junit_xml(self))
-        write_whole(folder / SUMMARY, markdown(self).encode())
-
-
-def of_kinds(changes: Sequence[Change], *kinds: str) -> list[Change]:
-    """Returns the changes of the given kinds, in their order."""
-    return [change for change in changes if change.kind in kinds]
+        path = make_folder(Path(folder))
+        write_whole(path / JUNIT, junit_xml(self))
+        write_whole(path / SUMMARY, markdown(self).encode())
+        write(path / REGRESSION, self)
+        return path
 
 
-def _overall(figures: Figures | None) -> dict[str, Any] | None:
-    if figures is None:
-        return None
-    record = {name: value for name, value in figures.to_json().items() if name != "layers"}
-    return {**record, "metric": figures.judge.name, "culprits": list(figures.culprits)}
+def compared_part(report: Report) -> Report:
+    """Returns a report with what comparisons read alone, as it would be read from a file."""
+    latency = report.latency and {
+        plan: timed and replace(timed, layers=(), computed={}) for plan, timed in report.latency.items()
+    }
+    rows = (LayerRow(**{name: getattr(row, name) for name in _ROW}) for row in report.layers if row.quantizable)
+    part = Report(
+        model=Path(report.model).name,
+        **{name: getattr(report, name) for name in _REPORT},
+        inputs=JudgedInputs(part=report.inputs.part),
+        latency=latency,
+        layers=tuple(rows),
+    )
+    return decode(Report, encode_lines(part))
+
+
+@dataclass(frozen=True)
+class _Head:
+    """The beginning of a baseline of any version."""
+
+    kind: str
+    schema: int
+
+
+def read_baselines(folder: Path, *, replacing: bool = False) -> dict[str, Baseline]:
+    """Returns the baselines in a folder by the networks' names; empty where there is no folder.
+
+    Args:
+        folder: the folder.
+        replacing: baselines of other versions are left out, since new ones replace them.
+
+    Raises:
+        BadInput: a JSON file in it is no baseline, or one that this version cannot read.
+    """
+    baselines = {}
+    for path in sorted(folder.glob("*.json")):
+        try:
+            text = path.read_bytes()
+            head = decode(_Head, text)
+            if head.kind != _KIND:
+                raise Malformed(f"its 'kind' is not '{_KIND}'")
+            if head.schema == REPORT_SCHEMA:
+                baseline = decode(Baseline, text)
+                if not baseline.runs:
+                    raise Malformed("it holds no run")
+                baselines[baseline.name] = baseline
+        except (OSError, Malformed, RecursionError) as error:
+            raise BadInput(
+                f"'{path}' is no baseline: {first_line(error)}.",
+                "Give --baseline a folder that --update-baseline wrote, a run folder, a report.json, or 'latest'.",
+            ) from error
+        if head.schema != REPORT_SCHEMA and not replacing:
+            raise BadInput(
+                f"'{path}' is a baseline of another version of trt-bisect, which this one cannot read.",
+                "Make a new one: the same command with --update-baseline measures the suite and replaces it.",
+            )
+    return baselines
+
+
+def write_baselines(folder: Path, baselines: Mapping[str, Baseline]) -> None:
+    """Writes baselines by the stems of their files, and removes the baselines of other networks from the folder.
+
+    Raises:
+        BadInput: the folder cannot be written, or it holds JSON that is no baseline.
+    """
+    read_baselines(folder, replacing=True)
+    make_folder(folder, "--baseline")
+    for stem, baseline in baselines.items():
+        runs = b",\n".join(encode_lines(_given(run)).strip() for run in baseline.runs)
+        head = encode_lines({"kind": baseline.kind, "schema": baseline.schema, **vars(baseline), "runs": ()})
+        write_whole(folder / f"{stem}.json", head.replace(b' "runs": []', b' "runs": [\n%s\n ]' % runs))
+    for path in folder.glob("*.json"):
+        if path.stem not in baselines:
+            path.unlink()
+
+
+def _given(record: Any) -> dict[str, Any]:
+    """Returns the fields of a dataclass that are not as its class has them by default, and those of its layers."""
+    given = {each.name: value for each in fields(record) if (value := getattr(record, each.name)) != each.default}
+    return {**given, "layers": list(map(_given, record.layers))} if isinstance(record, Report) else given

@@ -1,36 +1,47 @@
-"""The changes of a nightly run as sentences, for the screen, the Markdown summary and JUnit."""
+"""A nightly run in words: the sentences on its changes, on the screen and as Markdown."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import shlex
+from collections.abc import Callable, Iterator, Sequence
 
-from trt_bisect.analyzer.changes import (
+from rich.console import Console
+from rich.text import Text
+
+from trt_bisect.report.changes import (
     BETTER,
     CULPRIT,
     CURVE,
     DROP,
+    INT8,
     LATENCY,
     LAYER,
     OBEYED,
     OUTCOME,
     PART,
+    RECIPE,
     RECIPE_LAYERS,
     SIMILARITY,
     TARGET,
-    THRESHOLD,
     WORSE,
     Change,
+    Difference,
+    similarity_of,
 )
-from trt_bisect.analyzer.differences import Difference
-from trt_bisect.analyzer.figures import INT8, RECIPE
 from trt_bisect.report.figure_text import figure_text
-from trt_bisect.report.regression.result import ERROR, FAILED, PASSED, NetworkResult, Regression, of_kinds
+from trt_bisect.report.markdown import bullets, literal, table
+from trt_bisect.report.regression.result import ERROR, FAILED, JUNIT, PASSED, SUMMARY, NetworkResult, Regression
 from trt_bisect.report.screen.run import drop_text
-from trt_bisect.support.figures import listed
+from trt_bisect.support.figures import counted, listed
 
-PLANS = {INT8: "full INT8", RECIPE: "the recipe"}
+_PLANS = {INT8: "full INT8", RECIPE: "the recipe"}
+_STYLES = {PASSED: "bold green", FAILED: "bold red", ERROR: "bold yellow"}
 _MOST = 5
 """The most layers with a sentence of their own, where only their own figures changed."""
+_MOST_ROWS = 500
+_MOST_DETAILED = 50
+"""The most networks with details in Markdown: GitHub takes 1 MiB a step."""
+_MOST_NAMES = 4
 
 
 def sentence(change: Change, metric: str) -> str:
@@ -40,27 +51,65 @@ def sentence(change: Change, metric: str) -> str:
         change: the change.
         metric: the name of the metric that decides.
     """
-    return _SENTENCES[change.kind](change, metric)
+
+    def figure(value: float) -> str:
+        return figure_text(metric, value)
+
+    def drop(value: float) -> str:
+        return drop_text(metric, value)
+
+    kind, what, is_worse, now = change.kind, change.what, change.effect == WORSE, change.now
+    if kind == SIMILARITY:
+        return f"{_PLANS[what]} is {change.effect}: {_moved(change, figure)}"
+    if kind == LATENCY:
+        side = "slower" if is_worse else "faster"
+        return f"latency of {what} is {side}: {_moved(change, lambda value: f'{value:.3f} ms')}"
+    if kind == CULPRIT:
+        return f"{'new culprit' if is_worse else 'no longer a culprit:'} '{what}', costs {_moved(change, drop)}"
+    if kind == DROP:
+        return f"'{what}' costs {'more' if is_worse else 'less'}: {_moved(change, drop)}"
+    if kind == CURVE:
+        return f"the curve at '{what}' is {change.effect}: {_moved(change, figure)}"
+    if kind == OUTCOME:
+        return f"'{what}': {now}, was {' or '.join(change.before)}"
+    if kind == OBEYED:
+        return f"'{what}' {'no longer runs' if is_worse else 'runs again'} in the requested precision"
+    if kind == RECIPE_LAYERS:
+        means = {WORSE: ", and no longer meets the threshold", BETTER: ", and meets the threshold again"}
+        after, *before = (listed(high, most=6) or "no layer" for high in (now, *change.before))
+        return f"the recipe leaves {after} high, was {' or '.join(before)}{means.get(change.effect, '')}"
+    if kind == LAYER:
+        return f"layer '{what}' is {now}"
+    if kind == PART and not now:
+        return "the whole network was judged, and a part of it before"
+    if kind == PART:
+        return f"another part of the network was judged than before. {now}"
+    measured = "is not measured" if now is None else f"measures {figure(now)}"
+    missed = f"{_PLANS[what]} {measured}, the {kind} is {figure(change.before[0])}"
+    if kind == TARGET:
+        return missed
+    if is_worse:
+        return f"{missed}: no baseline is made of that unless --update-baseline says so"
+    return f"{missed}: a baseline of these figures fails only what becomes worse; a 'target' holds it to a figure"
 
 
 def sentences(result: NetworkResult) -> list[str]:
     """Returns the changes of a network, the failures first; of layers with changed figures a few and a count."""
-    if result.figures is None:
+    report = result.tonight
+    if report is None:
         return [result.message]
-    metric = result.figures.judge.name
-    failures = result.failures
-    others = [change for change in result.changes if not change.fails_even_if(result.accepted)]
-    overall = [change for change in others if change.kind not in (DROP, CURVE, LAYER)]
-    known = any(change.kind == PART for change in result.changes)
-    texts = [] if known or not result.figures.part else [result.figures.part]
-    texts += [sentence(change, metric) for change in (*failures, *overall)]
+    part = report.inputs.part
+    is_told = not part or any(change.kind == PART for change in (*result.failures, *result.changes))
+    overall = [change for change in result.changes if change.kind not in (DROP, CURVE, LAYER)]
+    texts = [] if is_told else [part]
+    texts += [sentence(change, report.metric) for change in (*result.failures, *overall)]
     for kind in (DROP, CURVE):
-        changed = of_kinds(others, kind)
-        texts += [sentence(change, metric) for change in changed[:_MOST]]
+        changed = [change for change in result.changes if change.kind == kind]
+        texts += [sentence(change, report.metric) for change in changed[:_MOST]]
         if len(changed) > _MOST:
             texts.append(f"{len(changed) - _MOST} more layers changed in the same way (regression.json has all)")
     for state in ("new", "gone"):
-        names = [change.what for change in of_kinds(others, LAYER) if change.now == state]
+        names = [change.what for change in result.changes if change.kind == LAYER and change.now == state]
         if names:
             texts.append(f"{'layer' if len(names) == 1 else 'layers'} {state}: {listed(names)}")
     if result.baseline is None:
@@ -69,8 +118,8 @@ def sentences(result: NetworkResult) -> list[str]:
         texts.append(f"compared with {result.baseline.measured}")
     if result.noise:
         texts.append(
-            f"noise: {len(result.noise)} figures were outside the baseline's range but inside it in a repeat, first "
-            f"{sentence(result.noise[0], metric)}"
+            f"noise: {counted(len(result.noise), 'figure')} outside the baseline's range, inside it in a repeat, first "
+            f"{sentence(result.noise[0], report.metric)}"
         )
     return texts
 
@@ -81,116 +130,105 @@ def made_of_text(differs: Sequence[Difference] | None) -> str:
         return "not known: the baseline is of an older version that did not record its parts"
     if not differs:
         return "nothing: model, ranges, data, engine, versions, GPU and options are the same"
-    return "; ".join(f"{one.what} ({one.before} → {one.now})" for one in differs)
+    return "; ".join(f"{part.what} ({part.before} → {part.now})" for part in differs)
 
 
-def headline(regression: Regression) -> str:
+def print_regression(regression: Regression, console: Console) -> None:
+    """Prints a nightly run: a line for each network, and its changes under it. Names are never read as markup."""
+    for result in regression.networks:
+        report, figures = result.tonight, ""
+        if report is not None:
+            cells = (
+                f"{said} {figure_text(report.metric, similarity_of(report, plan))}" for plan, said in _PLANS.items()
+            )
+            figures = f": {', '.join(cells)}"
+        console.print(Text.assemble((f"{result.status:7}", _STYLES[result.status]), f" {result.name}{figures}"))
+        for text in sentences(result):
+            console.print(Text(f"        {text}"))
+        if report is not None and result.baseline is not None and result.differs != ():
+            console.print(Text(f"        what differs: {made_of_text(result.differs)}", style="dim"))
+    if regression.gone:
+        console.print(Text(f"In the baseline, and no longer in the suite: {listed(regression.gone)}"))
+    console.print(Text(f"\n{_headline(regression)}.", style=_STYLES[regression.status]))
+    if regression.is_worse:
+        console.print(Text(f"If that is as it should be: {_accept_command(regression)}"))
+    console.print(Text(f"{regression.folder / SUMMARY}, {JUNIT} and the runs' reports beside it"))
+
+
+def markdown(regression: Regression) -> str:
+    """Returns a nightly run as Markdown, for GitHub's step summary, a merge request or a mail."""
+    return "\n\n".join(_blocks(regression)) + "\n"
+
+
+def _blocks(regression: Regression) -> Iterator[str]:
+    yield f"## trt-bisect: {regression.status}"
+    yield literal(f"Night {regression.number}, {regression.began}: {_headline(regression)}.")
+    header = ("network", "", "full INT8", "was", "recipe", "was", "culprits")
+    yield table(header, map(_row, regression.networks[:_MOST_ROWS]))
+    if len(regression.networks) > _MOST_ROWS:
+        yield f"{len(regression.networks) - _MOST_ROWS} more are in `regression.json`."
+    if regression.gone:
+        yield literal(f"In the baseline, and no longer in the suite: {listed(regression.gone)}.")
+    changed = [
+        result
+        for result in regression.networks
+        if result.failures or result.changes or result.noise or result.message or result.differs
+    ]
+    for result in sorted(changed, key=lambda result: result.status != FAILED)[:_MOST_DETAILED]:
+        yield f"### {literal(result.name)}: {result.status}"
+        yield bullets(sentences(result) or ["no figure moved beyond noise"])
+        if result.baseline is not None and result.tonight is not None:
+            yield literal(f"What differs from the baseline: {made_of_text(result.differs)}.")
+    if len(changed) > _MOST_DETAILED:
+        yield f"{len(changed) - _MOST_DETAILED} more networks changed: `regression.json` has them."
+    if regression.is_worse:
+        yield "If that is as it should be, this command takes it as the new baseline:"
+        yield f"```\n{_accept_command(regression)}\n```"
+
+
+def _row(result: NetworkResult) -> tuple[str, ...]:
+    report = result.tonight
+    if report is None:
+        return (result.name, result.status, *[""] * 5)
+
+    def figure(value: float | None) -> str:
+        return figure_text(report.metric, value)
+
+    cells = []
+    for plan in _PLANS:
+        was = [similarity_of(run, plan) for run in result.baseline.runs] if result.baseline else []
+        cells += [figure(similarity_of(report, plan)), _range(was, figure) if any(v is not None for v in was) else ""]
+    return (result.name, result.status, *cells, listed(report.culprits, _MOST_NAMES) or "none")
+
+
+def _headline(regression: Regression) -> str:
     """Returns the nightly run in a sentence."""
+    statuses = [result.status for result in regression.networks]
     counts = [
-        f"{len(names)} {word}"
+        f"{statuses.count(status)} {word}"
         for status, word in ((FAILED, "failed"), (ERROR, "not measured"), (PASSED, "passed"))
-        if (names := regression.named(status))
+        if status in statuses
     ]
     against = f"against {regression.baseline}" if regression.baseline else "with nothing to compare with"
     accepted = "; this run is the new baseline" if regression.accepted else ""
     return f"{', '.join(counts)}, {against}{accepted}"
 
 
-def range_text(values: Sequence[float | None], text: Callable[[float], str]) -> str:
+def _accept_command(regression: Regression) -> str:
+    """Returns the command that makes the figures of this nightly run the baseline."""
+    folder = regression.baseline_folder
+    options = ["--config", regression.suite, *(["--baseline", str(folder)] if folder else []), "--update-baseline"]
+    return shlex.join(["trt-bisect", "regress", *options])
+
+
+def _moved(change: Change, text: Callable[[float], str]) -> str:
+    now = "not measured" if change.now is None else text(change.now)
+    return f"{now}, was {_range(change.before, text)}"
+
+
+def _range(values: Sequence[float | None], text: Callable[[float], str]) -> str:
     """Returns the range of the values that were measured, as text."""
     known = sorted(value for value in values if value is not None)
     if not known:
         return "not measured"
-    ends = list(dict.fromkeys((text(known[0]), text(known[-1]))))
-    return " to ".join(ends)
-
-
-def _figures_text(change: Change, text: Callable[[float], str]) -> str:
-    now = "not measured" if change.now is None else text(change.now)
-    return f"{now}, was {range_text(change.before, text)}"
-
-
-def _milliseconds(value: float) -> str:
-    return f"{value:.3f} ms"
-
-
-def _similarity(change: Change, metric: str) -> str:
-    return f"{PLANS[change.what]} is {change.effect}: {_figures_text(change, lambda v: figure_text(metric, v))}"
-
-
-def _latency(change: Change, _metric: str) -> str:
-    side = {WORSE: "slower", BETTER: "faster"}[change.effect]
-    return f"latency of {change.what} is {side}: {_figures_text(change, _milliseconds)}"
-
-
-def _culprit(change: Change, metric: str) -> str:
-    word = "new culprit" if change.effect == WORSE else "no longer a culprit:"
-    return f"{word} '{change.what}', costs {_figures_text(change, lambda v: drop_text(metric, v))}"
-
-
-def _drop(change: Change, metric: str) -> str:
-    side = "more" if change.effect == WORSE else "less"
-    return f"'{change.what}' costs {side}: {_figures_text(change, lambda v: drop_text(metric, v))}"
-
-
-def _curve(change: Change, metric: str) -> str:
-    figures = _figures_text(change, lambda v: figure_text(metric, v))
-    return f"the curve at '{change.what}' is {change.effect}: {figures}"
-
-
-def _outcome(change: Change, _metric: str) -> str:
-    return f"'{change.what}': {change.now}, was {' or '.join(change.before)}"
-
-
-def _obeyed(change: Change, _metric: str) -> str:
-    word = "runs again" if change.effect == BETTER else "no longer runs"
-    return f"'{change.what}' {word} in the requested precision"
-
-
-def _recipe(change: Change, _metric: str) -> str:
-    means = {WORSE: ", and no longer meets the threshold", BETTER: ", and meets the threshold again"}
-    before = " or ".join(_high(high) for high in change.before)
-    return f"the recipe leaves {_high(change.now)} high, was {before}{means.get(change.effect, '')}"
-
-
-def _high(layers: Sequence[str]) -> str:
-    return listed(layers, most=6) if layers else "no layer"
-
-
-def _target(change: Change, metric: str) -> str:
-    now = "is not measured" if change.now is None else f"measures {figure_text(metric, change.now)}"
-    return f"{PLANS[change.what]} {now}, the target is {figure_text(metric, change.before[0])}"
-
-
-def _threshold(change: Change, metric: str) -> str:
-    now = "is not measured" if change.now is None else f"measures {figure_text(metric, change.now)}"
-    missed = f"{PLANS[change.what]} {now}, the threshold is {figure_text(metric, change.before[0])}"
-    if change.effect == WORSE:
-        return f"{missed}: no baseline is made of that unless --update-baseline says so"
-    return f"{missed}: a baseline of these figures fails only what becomes worse; a 'target' holds it to a figure"
-
-
-def _layer(change: Change, _metric: str) -> str:
-    return f"layer '{change.what}' is {change.now}"
-
-
-def _part(change: Change, _metric: str) -> str:
-    if not change.now:
-        return "the whole network was judged, and a part of it before"
-    return f"another part of the network was judged than before. {change.now}"
-
-
-_SENTENCES: Mapping[str, Callable[[Change, str], str]] = {
-    SIMILARITY: _similarity,
-    LATENCY: _latency,
-    CULPRIT: _culprit,
-    DROP: _drop,
-    CURVE: _curve,
-    OUTCOME: _outcome,
-    OBEYED: _obeyed,
-    RECIPE_LAYERS: _recipe,
-    TARGET: _target,
-    THRESHOLD: _threshold,
-    LAYER: _layer,
-    PART: _part,
-}
+    return " to ".join(dict.fromkeys((text(known[0]), text(known[-1]))))

@@ -1,4 +1,4 @@
-"""Changes between nights, on invented figures."""
+"""Changes between reports, on invented figures."""
 
 from __future__ import annotations
 
@@ -8,29 +8,41 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trt_bisect.analyzer.changes import Change, Tolerances, changes, confirmed, missed_targets
-from trt_bisect.analyzer.differences import differences, origin
-from trt_bisect.analyzer.figures import Figures, LayerFigures
-from trt_bisect.analyzer.metrics import BUILT_IN
+from tests.support.records import EMPTY
+from trt_bisect.builder.timing import latency_of
+from trt_bisect.report.changes import Change, Tolerances, changes, differences, missed_targets
+from trt_bisect.report.model import ByPlan, JudgedInputs, LayerRow, RecipeLayers
 
 USUAL = Tolerances()
 
 
 def layer(similarity=0.999, drop=0.0001, culprit=False, outcome="measured", obeyed=None):
-    return LayerFigures(similarity, drop, culprit, outcome, obeyed)
+    return LayerRow(0, "", "Conv", None, True, similarity, drop, culprit, outcome, "int8", "int8", obeyed)
 
 
-def figures(int8=0.999, recipe=0.999, metric="cosine", threshold=0.99, high=(), meets=True, latency=None, layers=None):
+def report(int8=0.999, recipe=0.999, metric="cosine", threshold=0.99, high=(), meets=True, latency=None, layers=None):
     found = layers if layers is not None else {"a": layer(), "b": layer()}
-    return Figures(BUILT_IN[metric].facts(), threshold, {"int8": int8, "recipe": recipe}, high, meets, latency, found)
+    return replace(
+        EMPTY,
+        metric=metric,
+        threshold=threshold,
+        similarity=ByPlan(int8, recipe),
+        recipe=RecipeLayers(high, meets=meets),
+        latency=latency and {plan: value and latency_of([value]) for plan, value in latency.items()},
+        layers=tuple(replace(row, name=name) for name, row in found.items()),
+    )
+
+
+def on_part(part):
+    return replace(report(), inputs=JudgedInputs(part=part))
 
 
 def keys(now, *runs, tolerances=USUAL):
-    return [change.key for change in changes(now, runs, tolerances)]
+    return [change.key for change in changes(now, runs, tolerances, "higher")]
 
 
 def test_equal_figures_have_no_changes():
-    assert keys(figures(), figures(), figures()) == []
+    assert keys(report(), report(), report()) == []
 
 
 @pytest.mark.parametrize(
@@ -45,11 +57,10 @@ def test_equal_figures_have_no_changes():
 )
 def test_a_network_of_which_another_part_is_judged_fails_until_it_is_accepted(now, before, effect):
     """The layers that are gone would only be told; what is left of the network can be better than the whole."""
-    found = changes(replace(figures(), part=now), [replace(figures(), part=before)], USUAL)
+    found = changes(on_part(now), [on_part(before)], USUAL, "higher")
     assert [change.key for change in found] == ([("part", effect, "network")] if effect else [])
-    assert [change.fails_even_if(accepted=False) for change in found] == ([effect == "worse"] if effect else [])
-    assert not any(change.fails_even_if(accepted=True) for change in found)
-    assert Figures.from_json(replace(figures(), part=now).to_json()).part == now
+    assert [change.fails() for change in found] == ([effect == "worse"] if effect else [])
+    assert not any(change.fails(accepted=True) for change in found)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +80,7 @@ def test_a_network_of_which_another_part_is_judged_fails_until_it_is_accepted(no
     ],
 )
 def test_a_similarity_moves_when_it_leaves_the_range_by_more_than_the_pad(now, before, effect):
-    found = keys(figures(int8=now), *(figures(int8=value) for value in before))
+    found = keys(report(int8=now), *(report(int8=value) for value in before))
     assert found == ([("similarity", effect, "int8")] if effect else [])
 
 
@@ -85,15 +96,15 @@ def test_a_similarity_moves_when_it_leaves_the_range_by_more_than_the_pad(now, b
     ],
 )
 def test_better_and_worse_are_the_metrics(metric, threshold, before, now, effect):
-    runs = [figures(before, before, metric, threshold)]
-    found = keys(figures(now, before, metric, threshold), *runs)
+    runs = [report(before, before, metric, threshold)]
+    found = keys(report(now, before, metric, threshold), *runs)
     assert found == ([("similarity", effect, "int8")] if effect else [])
 
 
 @given(st.lists(st.floats(0.5, 1.0), min_size=1, max_size=4), st.floats(0.5, 1.0), st.floats(0.01, 2.0))
 def test_what_a_repeat_has_shown_is_never_a_change(values, now, tolerance):
-    runs = [figures(int8=value) for value in values]
-    found = keys(figures(int8=now), *runs, tolerances=Tolerances(similarity=tolerance))
+    runs = [report(int8=value) for value in values]
+    found = keys(report(int8=now), *runs, tolerances=Tolerances(similarity=tolerance))
     if min(values) <= now <= max(values):
         assert found == []
     if now < min(values) - 0.01 * tolerance - (max(values) - min(values)) - 1e-9:
@@ -102,7 +113,7 @@ def test_what_a_repeat_has_shown_is_never_a_change(values, now, tolerance):
 
 def test_a_latency_moves_by_more_than_its_tolerance():
     def timed(**milliseconds):
-        return figures(latency=milliseconds)
+        return report(latency=milliseconds)
 
     before = [timed(fp32=4.0, int8=1.0), timed(fp32=4.0, int8=1.02)]
     assert keys(timed(fp32=4.19, int8=1.069), *before) == []
@@ -112,44 +123,44 @@ def test_a_latency_moves_by_more_than_its_tolerance():
     ]
     assert keys(timed(fp32=4.0, int8=0.9), *before) == [("latency", "better", "int8")]
     assert keys(timed(fp32=4.0, int8=None), *before) == [("latency", "worse", "int8")]
-    assert keys(figures(), *before) == keys(timed(int8=1.0), figures()) == []
+    assert keys(report(), *before) == keys(timed(int8=1.0), report()) == []
 
 
 def test_a_culprit_is_new_when_no_repeat_had_it_and_its_drop_moved():
     was = {"a": layer(drop=0.001), "b": layer(drop=0.0049)}
     grown = {"a": layer(drop=0.02, culprit=True), "b": layer(drop=0.0051, culprit=True)}
-    assert keys(figures(layers=grown), figures(layers=was)) == [("culprit", "worse", "a")]
+    assert keys(report(layers=grown), report(layers=was)) == [("culprit", "worse", "a")]
     flickering = {"a": layer(drop=0.02, culprit=True), "b": layer(drop=0.005)}
-    assert keys(figures(layers=grown), figures(layers=was), figures(layers=flickering)) == []
-    assert keys(figures(layers=was), figures(layers=grown)) == [("culprit", "better", "a")]
+    assert keys(report(layers=grown), report(layers=was), report(layers=flickering)) == []
+    assert keys(report(layers=was), report(layers=grown)) == [("culprit", "better", "a")]
 
 
 def test_a_culprit_without_a_figure_is_told_by_being_one():
     untried = {"a": layer(similarity=None, drop=None, outcome="not tried")}
     blamed = {"a": layer(similarity=None, drop=None, culprit=True, outcome="not finite")}
-    found = changes(figures(layers=blamed), [figures(layers=untried)], USUAL)
+    found = changes(report(layers=blamed), [report(layers=untried)], USUAL, "higher")
     assert [change.key for change in found] == [("culprit", "worse", "a")]
-    assert found[0].fails
+    assert found[0].fails()
 
 
 def test_a_layers_own_figures_explain_and_do_not_fail():
     was, now = {"a": layer(0.999, 0.0)}, {"a": layer(0.995, 0.004)}
-    found = changes(figures(layers=now), [figures(layers=was)], USUAL)
+    found = changes(report(layers=now), [report(layers=was)], USUAL, "higher")
     assert [change.key for change in found] == [("drop", "worse", "a"), ("curve", "worse", "a")]
-    assert not any(change.fails for change in found)
+    assert not any(change.fails() for change in found)
 
 
 def test_a_build_that_fails_now():
     was = {"a": layer(), "b": layer(outcome="build failed", similarity=None, drop=None)}
     now = {"a": layer(outcome="build failed", similarity=None, drop=None), "b": layer()}
-    found = changes(figures(layers=now), [figures(layers=was)], USUAL)
-    assert [(change.key, change.fails) for change in found] == [
+    found = changes(report(layers=now), [report(layers=was)], USUAL, "higher")
+    assert [(change.key, change.fails()) for change in found] == [
         (("outcome", "worse", "a"), True),
         (("outcome", "better", "b"), False),
     ]
-    assert keys(figures(layers=now), figures(layers=was), figures(layers=now)) == []
+    assert keys(report(layers=now), report(layers=was), report(layers=now)) == []
     untried = {"a": layer(outcome="not tried", similarity=None, drop=None)}
-    assert keys(figures(layers=untried), figures(layers={"a": layer()})) == []
+    assert keys(report(layers=untried), report(layers={"a": layer()})) == []
 
 
 @pytest.mark.parametrize(
@@ -165,23 +176,23 @@ def test_a_build_that_fails_now():
     ],
 )
 def test_a_precision_that_is_no_longer_obeyed(before, now, effect):
-    runs = [figures(layers={"a": layer(obeyed=value)}) for value in before]
-    found = keys(figures(layers={"a": layer(obeyed=now)}), *runs)
+    runs = [report(layers={"a": layer(obeyed=value)}) for value in before]
+    found = keys(report(layers={"a": layer(obeyed=now)}), *runs)
     assert found == ([("obeyed", effect, "a")] if effect else [])
 
 
 def test_the_recipes_similarity_is_compared_for_the_same_recipe():
-    was = figures(0.5, 0.9999, high=("a",))
-    assert keys(figures(0.5, 0.991, high=("a",)), was) == [("similarity", "worse", "recipe")]
-    less = changes(figures(0.5, 0.991, high=("b",)), [was], USUAL)
-    assert [(change.key, change.fails) for change in less] == [(("recipe", "told", "recipe"), False)]
-    worse = changes(figures(0.5, 0.98, high=("a", "b"), meets=False), [was], USUAL)
-    assert [(change.key, change.fails) for change in worse] == [(("recipe", "worse", "recipe"), True)]
+    was = report(0.5, 0.9999, high=("a",))
+    assert keys(report(0.5, 0.991, high=("a",)), was) == [("similarity", "worse", "recipe")]
+    less = changes(report(0.5, 0.991, high=("b",)), [was], USUAL, "higher")
+    assert [(change.key, change.fails()) for change in less] == [(("recipe", "told", "recipe"), False)]
+    worse = changes(report(0.5, 0.98, high=("a", "b"), meets=False), [was], USUAL, "higher")
+    assert [(change.key, change.fails()) for change in worse] == [(("recipe", "worse", "recipe"), True)]
 
 
 def test_layers_that_come_and_go():
-    now = figures(layers={"b": layer(), "c": layer()})
-    found = changes(now, [figures()], USUAL)
+    now = report(layers={"b": layer(), "c": layer()})
+    found = changes(now, [report()], USUAL, "higher")
     assert [(change.kind, change.what, change.now) for change in found] == [
         ("layer", "c", "new"),
         ("layer", "a", "gone"),
@@ -189,40 +200,26 @@ def test_layers_that_come_and_go():
 
 
 def test_a_stricter_threshold_allows_less():
-    was = figures(0.9988, threshold=0.99)
-    assert keys(figures(0.9985, threshold=0.99), was) == []
-    assert keys(figures(0.9985, threshold=0.999), was) == [("similarity", "worse", "int8")]
+    was = report(0.9988, threshold=0.99)
+    assert keys(report(0.9985, threshold=0.99), was) == []
+    assert keys(report(0.9985, threshold=0.999), was) == [("similarity", "worse", "int8")]
 
 
 def test_targets_hold_whatever_the_baseline_says():
-    assert missed_targets(figures(0.98), {"int8": 0.98}) == ()
-    assert missed_targets(figures(0.97), {"int8": 0.98, "recipe": 0.99}) == (
+    assert missed_targets(report(0.98), {"int8": 0.98}, "higher") == ()
+    assert missed_targets(report(0.97), {"int8": 0.98, "recipe": 0.99}, "higher") == (
         Change("target", "worse", "int8", (0.98,), 0.97),
     )
-    assert [c.now for c in missed_targets(figures(None), {"int8": 0.5})] == [None]
-    assert missed_targets(figures(0.4, metric="mse", threshold=1.0), {"int8": 0.5}) == ()
-    assert len(missed_targets(figures(0.6, metric="mse", threshold=1.0), {"int8": 0.5})) == 1
-
-
-def test_a_repeat_tells_a_change_from_noise():
-    once = Change("latency", "worse", "int8", (1.0,), 1.2)
-    again = replace(once, now=1.19)
-    flaky = Change("drop", "worse", "a", (0.0,), 0.1)
-    turned = replace(flaky, effect="better")
-    assert confirmed([once, flaky], [again, turned]) == ((once,), (flaky,))
+    assert [c.now for c in missed_targets(report(None), {"int8": 0.5}, "higher")] == [None]
+    assert missed_targets(report(0.4, metric="mse", threshold=1.0), {"int8": 0.5}, "higher") == ()
+    assert len(missed_targets(report(0.6, metric="mse", threshold=1.0), {"int8": 0.5}, "higher")) == 1
 
 
 def test_accepting_leaves_the_targets():
     change = Change("similarity", "worse", "int8", (0.9,), 0.5)
-    assert change.fails_even_if(False)
-    assert not change.fails_even_if(True)
-    assert Change("target", "worse", "int8", (0.9,), 0.5).fails_even_if(True)
-
-
-def test_figures_as_json():
-    made = figures(None, 0.5, "mse", 1.0, ("a",), False, {"int8": None}, {"a": layer(None, None, True, "x", False)})
-    assert Figures.from_json(made.to_json()) == made
-    assert made.to_json()["layers"] == [["a", None, None, True, "x", False]]
+    assert change.fails()
+    assert not change.fails(accepted=True)
+    assert Change("target", "worse", "int8", (0.9,), 0.5).fails(accepted=True)
 
 
 MADE_OF = {
@@ -250,15 +247,21 @@ MADE_OF = {
     ],
 )
 def test_what_differs_is_named(part, value, told):
-    before, now = origin(MADE_OF, threshold=0.99), origin({**MADE_OF, part: value}, threshold=0.99)
+    before, now = made_of(MADE_OF), made_of({**MADE_OF, part: value})
     (found,) = differences(before, now)
     assert (found.what, found.before, found.now) == told
 
 
+def made_of(parts, **settings):
+    return replace(report(), made_of=parts, **settings)
+
+
 def test_what_differs_is_not_known_of_older_reports():
-    assert differences(origin({}), origin(MADE_OF)) is None
-    assert differences(origin({"model": "a", "versions": None}), origin({"model": "a", "versions": {}})) == ()
-    assert differences(origin({}, threshold=0.99), origin(MADE_OF, threshold=0.99)) is None
-    assert differences(origin(MADE_OF), origin(MADE_OF)) == ()
-    (found,) = differences(origin(MADE_OF, threshold=0.99), origin(MADE_OF, threshold=0.9))
+    now = made_of(MADE_OF)
+    assert differences(made_of({}), now) is None
+    assert differences(now, made_of({})) is None
+    assert differences(made_of({"model": "a", "versions": None}), made_of({"model": "a", "versions": {}})) == ()
+    assert differences(now, made_of(MADE_OF)) == ()
+    (found,) = differences(now, made_of(MADE_OF, threshold=0.9))
     assert (found.what, found.before, found.now) == ("option threshold", "0.99", "0.9")
+    assert differences(now, made_of(MADE_OF, threshold=0.9), settings=()) == ()

@@ -11,7 +11,7 @@ import pytest
 import time_machine
 
 from trt_bisect.errors import BadInput
-from trt_bisect.jobs.regress.nightly_folders import nightly_runs_in
+from trt_bisect.jobs.regress.nights import nightly_runs_in
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
 

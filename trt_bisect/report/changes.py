@@ -1,0 +1,413 @@
+"""Changes between reports of one network: figures that moved by more than noise, and what else differs.
+
+An earlier version of the network was measured in several repeats. A figure has changed if it lies outside the range of
+the repeats by more than a margin: the width of that range or the tolerance, the larger of the two. Similarities are
+compared as losses, so that ``worse`` has the same meaning for every metric.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+from trt_bisect.analyzer.metrics import JUDGING, Metric, metric_of_facts
+from trt_bisect.errors import OUT_OF_MEMORY, BadInput
+from trt_bisect.evaluator.trial import BUILD_FAILED, INFERENCE_FAILED, MEASURED, NOT_FINITE, TIMED_OUT
+from trt_bisect.support.plain_json import plain
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from trt_bisect.report.model import LayerRow, Report
+
+INT8, RECIPE = "int8", "recipe"
+"""The plans whose similarity is compared."""
+WORSE, BETTER, NEUTRAL = "worse", "better", "told"
+SIMILARITY, LATENCY, RECIPE_LAYERS = "similarity", "latency", "recipe"
+TARGET, THRESHOLD = "target", "threshold"
+CULPRIT, OUTCOME, OBEYED, DROP, CURVE, LAYER, PART = "culprit", "outcome", "obeyed", "drop", "curve", "layer", "part"
+FAILING = (SIMILARITY, LATENCY, CULPRIT, OUTCOME, OBEYED, RECIPE_LAYERS, TARGET, THRESHOLD, PART)
+"""Kinds of change for the worse that fail a nightly run. The figures of single layers only explain."""
+SETTINGS = ("metric", "threshold", "share", "strategy")
+"""Options of a run that do not change an engine."""
+_FAILURES = (BUILD_FAILED, INFERENCE_FAILED, OUT_OF_MEMORY, TIMED_OUT, NOT_FINITE)
+_LABELS = {
+    "inputs": "data (the judged inputs)",
+    "tensorrt": "TensorRT",
+    "tensorrt-rtx": "TensorRT-RTX",
+    "onnxruntime": "ONNX Runtime",
+    "device": "GPU or processor",
+    "trt_bisect": "trt-bisect",
+    "python": "Python",
+    "numpy": "NumPy",
+    "onnx": "ONNX",
+    "metric code": "the metric's function",
+    "high": "option precision",
+    "typed": "how layers in FP16 and BF16 are written",
+    "culprits": "what the culprits are",
+    **{name: name for name in ("model", "ranges", "engine", "typing", "driver")},
+}
+"""The parts of a run that are no options, and options with other names."""
+_DIGESTS = ("model", "ranges", "inputs", "metric code")
+_DIGITS = 8
+
+
+@dataclass(frozen=True)
+class Tolerances:
+    """The smallest changes that count, even where the repeats are equal.
+
+    Attributes:
+        similarity: as a share of the loss that the threshold allows.
+        latency: as a share of the earlier latency.
+    """
+
+    similarity: float = 0.1
+    latency: float = 0.05
+
+
+@dataclass(frozen=True)
+class Change:
+    """One figure that changed.
+
+    Attributes:
+        kind: the kind of the figure that changed.
+        effect: ``worse``, ``better``, or ``told`` for a change that is neither.
+        what: the subject. ``int8`` or ``recipe`` for the kinds ``similarity``, ``recipe``, ``target`` and
+            ``threshold``; a plan for ``latency``; ``network`` for ``part``; the name of a layer for all other kinds.
+        before: the earlier values, one for each repeat. For ``target`` and ``threshold`` that figure itself.
+        now: the later value.
+    """
+
+    kind: str
+    effect: str
+    what: str
+    before: tuple[Any, ...]
+    now: Any
+
+    def fails(self, accepted: bool = False) -> bool:
+        """Returns true if this change fails a nightly run.
+
+        Args:
+            accepted: the user accepts all changes; then only a missed target fails.
+        """
+        return self.kind == TARGET if accepted else self.effect == WORSE and self.kind in FAILING
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """Kind, effect and subject: equal for the same change in a repeated run."""
+        return self.kind, self.effect, self.what
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One part in which two runs differ.
+
+    Attributes:
+        what: the name of the part.
+        before: its value in the earlier run as text; the first digits of a digest.
+        now: the same for the later run.
+    """
+
+    what: str
+    before: str
+    now: str
+
+
+@dataclass(frozen=True)
+class RunChanges:
+    """The changes from one report to another; as text, a sentence each.
+
+    Attributes:
+        before, now: the folders' networks, as the reports name them.
+        metric: the metric that judged both.
+        changes: the changes of figures, culprits, recipe, latency and layers, larger than the tolerances.
+        differs: the parts of the runs that are not the same: network, data, engine, versions, options; None if one of
+            the reports is too old to tell.
+    """
+
+    before: str
+    now: str
+    metric: str
+    changes: tuple[Change, ...]
+    differs: tuple[Difference, ...] | None
+
+    @property
+    def worse(self) -> tuple[Change, ...]:
+        """The changes for the worse."""
+        return tuple(change for change in self.changes if change.effect == WORSE)
+
+    @property
+    def better(self) -> tuple[Change, ...]:
+        """The changes for the better."""
+        return tuple(change for change in self.changes if change.effect == BETTER)
+
+    def table(self) -> pd.DataFrame:
+        """Returns the changes as a pandas table: kind, effect, what, before, now."""
+        import pandas as pd
+
+        columns = ("kind", "effect", "what", "before", "now")
+        rows = [{**vars(change), "before": change.before[0] if change.before else None} for change in self.changes]
+        table: pd.DataFrame = pd.DataFrame(rows, columns=list(columns))
+        return table
+
+    def __str__(self) -> str:
+        """Returns a sentence for each change, the worse ones first, and what else is different."""
+        from trt_bisect.report.regression.text import made_of_text, sentence
+
+        ordered = sorted(self.changes, key=lambda change: change.effect != WORSE)
+        said = [
+            f"{'changed' if change.effect == NEUTRAL else change.effect}: {sentence(change, self.metric)}"
+            for change in ordered
+        ]
+        return "\n".join([*(said or ["Nothing changed."]), f"different: {made_of_text(self.differs)}"])
+
+
+def compared(before: Report, now: Report, direction: str) -> RunChanges:
+    """Returns the changes from one report to another, see ``Report.compare``.
+
+    Raises:
+        BadInput: the two were judged by different metrics.
+    """
+    if before.metric != now.metric:
+        raise BadInput(
+            f"The reports were judged by '{before.metric}' and by '{now.metric}': their figures cannot be compared.",
+            "Run one of them again with the other one's --metric.",
+        )
+    found = changes(now, [before], Tolerances(), direction)
+    return RunChanges(before.model, now.model, now.metric, found, differences(before, now))
+
+
+def changes(now: Report, runs: Sequence[Report], tolerances: Tolerances, direction: str) -> tuple[Change, ...]:
+    """Returns the changes from the repeats of an earlier run to a report that the same metric judged.
+
+    Args:
+        now: the later report.
+        runs: the earlier reports, one for each repeat that is not equal to another.
+        tolerances: the smallest changes that count.
+        direction: which values of a metric of the user's own are better, ``higher`` or ``lower``.
+
+    Raises:
+        BadInput: see ``metric_of``.
+    """
+    allowed = min(metric_of(report, direction).loss(report.threshold) for report in (now, *runs))
+    losses = _Losses(metric_of(now, direction).loss, tolerances.similarity * allowed)
+    return (
+        *_overall(now, runs, losses),
+        *_latencies(now, runs, tolerances.latency),
+        *_layers(now, runs, losses),
+    )
+
+
+def missed_targets(now: Report, targets: Mapping[str, float], direction: str) -> tuple[Change, ...]:
+    """Returns a change for each target, of ``int8`` or ``recipe``, that is not met or not measured."""
+    loss = metric_of(now, direction).loss
+    return tuple(
+        Change(TARGET, WORSE, plan, (target,), value)
+        for plan, target in targets.items()
+        if (value := similarity_of(now, plan)) is None or loss(value) > loss(target)
+    )
+
+
+def missed_thresholds(now: Report, direction: str) -> tuple[Change, ...]:
+    """Returns a change for full INT8 and for the recipe where it misses the threshold, of a network without baseline.
+
+    Only a miss of the recipe counts as worse: a recipe is needed because full INT8 misses.
+    """
+    missed = missed_targets(now, {INT8: now.threshold}, direction)
+    full = [replace(change, kind=THRESHOLD, effect=NEUTRAL) for change in missed]
+    if now.recipe.meets:
+        return tuple(full)
+    return (*full, Change(THRESHOLD, WORSE, RECIPE, (now.threshold,), similarity_of(now, RECIPE)))
+
+
+class Made(Protocol):
+    """A run, as its report or the history's record of that has it."""
+
+    @property
+    def made_of(self) -> Mapping[str, Any]:
+        """The content of the run's fingerprint, by part."""
+
+    @property
+    def schema(self) -> int:
+        """The schema of its report."""
+
+
+def differences(before: Made, now: Made, settings: Sequence[str] = SETTINGS) -> tuple[Difference, ...] | None:
+    """Returns the differences between two runs in model, ranges, data, engine, GPU and options.
+
+    Args:
+        before: the earlier run.
+        now: the later one.
+        settings: the attributes of the runs that are compared too.
+
+    Returns:
+        None if one of the runs is too old to have its parts.
+    """
+    if "model" not in before.made_of or "model" not in now.made_of:
+        return None
+    earlier, later = (_parts(run, settings) for run in (before, now))
+    return tuple(
+        Difference(_label(name), _part_text(name, earlier.get(name)), _part_text(name, later.get(name)))
+        for name in dict.fromkeys((*earlier, *later))
+        if earlier.get(name) != later.get(name)
+    )
+
+
+def metric_of(report: Report, direction: str) -> Metric:
+    """Returns the metric that judged a report, which can judge its figures but not measure new ones.
+
+    Args:
+        report: the report.
+        direction: for a metric of the user's own, which values are better, ``higher`` or ``lower``.
+
+    Raises:
+        BadInput: the metric is the user's own, and an older version wrote the report, which lacks the metric's budget.
+    """
+    if report.metric in JUDGING:
+        return JUDGING[report.metric]
+    if report.budget is None:
+        raise BadInput(
+            f"The report on '{report.model}' does not have the loss that the threshold of '{report.metric}' allows.",
+            "An older trt-bisect wrote it: run it again.",
+        )
+    higher = direction == "higher"
+    perfect = report.threshold + report.budget if higher else report.threshold - report.budget
+    return metric_of_facts({"name": report.metric, "perfect": perfect, "higher": higher, "own": True})
+
+
+def similarity_of(report: Report, plan: str) -> float | None:
+    """Returns the similarity of ``int8`` or ``recipe``; None where it was not measured or is not finite."""
+    return _finite(dict(report.similarity.items())[plan])
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+@dataclass(frozen=True)
+class _Losses:
+    """Compares figures with those of the earlier repeats, by their losses.
+
+    Attributes:
+        loss: from a value of the metric to its loss.
+        floor: the smallest change of a loss that counts.
+    """
+
+    loss: Callable[[float], float]
+    floor: float
+
+    def effect(self, before: Sequence[float | None], now: float | None) -> str:
+        """Returns the effect of a change of the metric's value; empty for noise."""
+        losses = [None if value is None else self.loss(value) for value in (*before, now)]
+        return _effect(losses[:-1], losses[-1], self.floor)
+
+
+def _effect(before: Sequence[float | None], now: float | None, floor: float) -> str:
+    """Returns ``worse``, ``better``, or an empty text for noise. Lower values are better; None: not measured."""
+    measured = [value for value in before if value is not None]
+    if now is None:
+        return WORSE if measured and len(measured) == len(before) else ""
+    if not measured:
+        return BETTER
+    least, most = min(measured), max(measured)
+    margin = max(most - least, floor)
+    if now > most + margin:
+        return WORSE
+    return BETTER if now < least - margin else ""
+
+
+def _overall(now: Report, runs: Sequence[Report], losses: _Losses) -> Iterator[Change]:
+    """Yields the changes of the part that is judged, of full INT8, of the recipe and of the layers it leaves high."""
+    parts = tuple(dict.fromkeys(run.inputs.part for run in runs))
+    if parts != (now.inputs.part,):
+        yield Change(PART, WORSE if now.inputs.part else BETTER, "network", parts, now.inputs.part)
+    alike = [run for run in runs if set(run.recipe.high) == set(now.recipe.high)]
+    for plan, compared in ((INT8, runs), (RECIPE, alike)):
+        before = tuple(similarity_of(run, plan) for run in compared)
+        value = similarity_of(now, plan)
+        effect = losses.effect(before, value) if compared else ""
+        if effect:
+            yield Change(SIMILARITY, effect, plan, before, value)
+    meets, met = now.recipe.meets, {run.recipe.meets for run in runs}
+    if meets not in met or not alike:
+        effect = NEUTRAL if meets in met else BETTER if meets else WORSE
+        high = tuple(dict.fromkeys(run.recipe.high for run in runs))
+        yield Change(RECIPE_LAYERS, effect, RECIPE, high, now.recipe.high)
+
+
+def _latencies(now: Report, runs: Sequence[Report], tolerance: float) -> Iterator[Change]:
+    """Yields the plans whose median latency changed, or that cannot be built any more."""
+    earlier = [_medians(run) for run in runs]
+    for plan, milliseconds in _medians(now).items() if any(earlier) else ():
+        before = tuple(medians.get(plan) for medians in earlier)
+        effect = _effect(before, milliseconds, tolerance * min(filter(None, before), default=0.0))
+        if effect:
+            yield Change(LATENCY, effect, plan, before, milliseconds)
+
+
+def _medians(report: Report) -> dict[str, float | None]:
+    return {plan: None if timed is None else timed.median_ms for plan, timed in (report.latency or {}).items()}
+
+
+def _layers(now: Report, runs: Sequence[Report], losses: _Losses) -> Iterator[Change]:
+    """Yields the layers that came and went, and the changes of each layer's figures."""
+    rows, *earlier = ({row.name: row for row in report.layers if row.quantizable} for report in (now, *runs))
+    known = dict.fromkeys(name for layers in earlier for name in layers)
+    yield from (Change(LAYER, NEUTRAL, name, (), "new") for name in rows if name not in known)
+    yield from (Change(LAYER, NEUTRAL, name, (), "gone") for name in known if name not in rows)
+    for name, row in rows.items():
+        yield from _layer(row, [layers[name] for layers in earlier if name in layers], losses)
+
+
+def _layer(now: LayerRow, before: Sequence[LayerRow], losses: _Losses) -> Iterator[Change]:
+    """Yields the changes of one layer: of its drop or as a culprit, on the curve, of its outcome and its precision."""
+    drops, drop = tuple(_finite(row.drop) for row in before), _finite(now.drop)
+    is_known = drop is not None and any(value is not None for value in drops)
+    kind, effect = DROP, _effect(drops, drop, losses.floor) if is_known else ""
+    was_culprit = {row.culprit for row in before}
+    if now.culprit and True not in was_culprit and (effect == WORSE or not is_known):
+        kind, effect = CULPRIT, WORSE
+    elif not now.culprit and was_culprit == {True} and (effect == BETTER or not is_known):
+        kind, effect = CULPRIT, BETTER
+    if effect:
+        yield Change(kind, effect, now.name, drops, drop)
+
+    curve, similarity = tuple(_finite(row.similarity) for row in before), _finite(now.similarity)
+    if similarity is not None and any(value is not None for value in curve):
+        effect = losses.effect(curve, similarity)
+        if effect:
+            yield Change(CURVE, effect, now.name, curve, similarity)
+
+    outcomes = tuple(dict.fromkeys(row.outcome for row in before))
+    if outcomes == (MEASURED,) and now.outcome in _FAILURES:
+        yield Change(OUTCOME, WORSE, now.name, outcomes, now.outcome)
+    elif outcomes and set(outcomes) <= set(_FAILURES) and now.outcome == MEASURED:
+        yield Change(OUTCOME, BETTER, now.name, outcomes, now.outcome)
+
+    if now.obeyed is not None and {row.obeyed for row in before} == {not now.obeyed}:
+        yield Change(OBEYED, BETTER if now.obeyed else WORSE, now.name, (not now.obeyed,), now.obeyed)
+
+
+def _parts(run: Made, settings: Sequence[str]) -> dict[str, Any]:
+    """Returns what a run was made of, without nesting, and its settings, in JSON types."""
+    parts = dict(plain(run.made_of))
+    versions, code = parts.pop("versions", None), parts.pop("metric", "")
+    culprits = "the curve's suspects" if run.schema == 1 else "layers that the recipe needs"
+    found = {**parts, "metric code": code, **(versions or {}), "culprits": culprits}
+    return found | {name: getattr(run, name) for name in settings}
+
+
+def _label(name: str) -> str:
+    return _LABELS.get(name) or f"option {name.replace('_', '-')}"
+
+
+def _part_text(name: str, value: Any) -> str:
+    if value in (None, "", []):
+        return "none"
+    if name not in _DIGESTS:
+        return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    if isinstance(value, list):
+        return str(value[0])[:_DIGITS] + (f" and {len(value) - 1} more" if len(value) > 1 else "")
+    return str(value)[:_DIGITS]
