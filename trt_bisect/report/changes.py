@@ -7,20 +7,19 @@ compared as losses, so that ``worse`` has the same meaning for every metric.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from trt_bisect.analyzer.metrics import JUDGING, Metric, metric_of_facts
 from trt_bisect.errors import OUT_OF_MEMORY, BadInput
 from trt_bisect.evaluator.trial import BUILD_FAILED, INFERENCE_FAILED, MEASURED, NOT_FINITE, TIMED_OUT
-from trt_bisect.support.plain_json import plain
+from trt_bisect.report.model import JudgedInputs, LayerRow, Report
+from trt_bisect.support.codec import decode, encode
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from trt_bisect.report.model import LayerRow, Report
 
 INT8, RECIPE = "int8", "recipe"
 """The plans whose similarity is compared."""
@@ -50,6 +49,15 @@ _LABELS = {
     **{name: name for name in ("model", "ranges", "engine", "typing", "driver")},
 }
 """The parts of a run that are no options, and options with other names."""
+_REPORT = (
+    *("engine", "typing", "strategy", "arithmetic", "metric", "threshold", "share", "precision", "versions"),
+    *("fingerprint", "schema", "verdict", "low", "budget", "culprits", "similarity", "recipe", "made_of"),
+)
+_ROW = (
+    *("index", "name", "op_type", "shape", "quantizable", "similarity", "drop", "culprit", "outcome", "asked", "ran"),
+    "obeyed",
+)
+"""The fields that comparisons read, and those that no report and no layer is without."""
 _DIGESTS = ("model", "ranges", "inputs", "metric code")
 _DIGITS = 8
 
@@ -175,16 +183,17 @@ def compared(before: Report, now: Report, direction: str) -> RunChanges:
             f"The reports were judged by '{before.metric}' and by '{now.metric}': their figures cannot be compared.",
             "Run one of them again with the other one's --metric.",
         )
-    found = changes(now, [before], Tolerances(), direction)
-    return RunChanges(before.model, now.model, now.metric, found, differences(before, now))
+    earlier, later = compared_part(before), compared_part(now)
+    found = changes(later, [earlier], Tolerances(), direction)
+    return RunChanges(before.model, now.model, now.metric, found, differences(earlier, later))
 
 
 def changes(now: Report, runs: Sequence[Report], tolerances: Tolerances, direction: str) -> tuple[Change, ...]:
     """Returns the changes from the repeats of an earlier run to a report that the same metric judged.
 
     Args:
-        now: the later report.
-        runs: the earlier reports, one for each repeat that is not equal to another.
+        now: the later report, as ``compared_part`` returns it.
+        runs: the earlier reports likewise, one for each repeat that is not equal to another.
         tolerances: the smallest changes that count.
         direction: which values of a metric of the user's own are better, ``higher`` or ``lower``.
 
@@ -206,7 +215,7 @@ def missed_targets(now: Report, targets: Mapping[str, float], direction: str) ->
     return tuple(
         Change(TARGET, WORSE, plan, (target,), value)
         for plan, target in targets.items()
-        if (value := similarity_of(now, plan)) is None or loss(value) > loss(target)
+        if (value := getattr(now.similarity, plan)) is None or loss(value) > loss(target)
     )
 
 
@@ -219,7 +228,23 @@ def missed_thresholds(now: Report, direction: str) -> tuple[Change, ...]:
     full = [replace(change, kind=THRESHOLD, effect=NEUTRAL) for change in missed]
     if now.recipe.meets:
         return tuple(full)
-    return (*full, Change(THRESHOLD, WORSE, RECIPE, (now.threshold,), similarity_of(now, RECIPE)))
+    return (*full, Change(THRESHOLD, WORSE, RECIPE, (now.threshold,), now.similarity.recipe))
+
+
+def compared_part(report: Report) -> Report:
+    """Returns a report with what comparisons read alone, as it would be read from a file."""
+    latency = report.latency and {
+        plan: timed and replace(timed, layers=(), computed={}) for plan, timed in report.latency.items()
+    }
+    rows = (LayerRow(**{name: getattr(row, name) for name in _ROW}) for row in report.layers if row.quantizable)
+    part = Report(
+        model=Path(report.model).name,
+        **{name: getattr(report, name) for name in _REPORT},
+        inputs=JudgedInputs(part=report.inputs.part),
+        latency=latency,
+        layers=tuple(rows),
+    )
+    return decode(Report, encode(part))
 
 
 class Made(Protocol):
@@ -277,15 +302,6 @@ def metric_of(report: Report, direction: str) -> Metric:
     return metric_of_facts({"name": report.metric, "perfect": perfect, "higher": higher, "own": True})
 
 
-def similarity_of(report: Report, plan: str) -> float | None:
-    """Returns the similarity of ``int8`` or ``recipe``; None where it was not measured or is not finite."""
-    return _finite(dict(report.similarity.items())[plan])
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None
-
-
 @dataclass(frozen=True)
 class _Losses:
     """Compares figures with those of the earlier repeats, by their losses.
@@ -298,10 +314,12 @@ class _Losses:
     loss: Callable[[float], float]
     floor: float
 
-    def effect(self, before: Sequence[float | None], now: float | None) -> str:
-        """Returns the effect of a change of the metric's value; empty for noise."""
+    def changes(self, kind: str, what: str, before: tuple[float | None, ...], now: float | None) -> Iterator[Change]:
+        """Yields the change of a value of the metric; nothing for noise."""
         losses = [None if value is None else self.loss(value) for value in (*before, now)]
-        return _effect(losses[:-1], losses[-1], self.floor)
+        effect = _effect(losses[:-1], losses[-1], self.floor)
+        if effect:
+            yield Change(kind, effect, what, before, now)
 
 
 def _effect(before: Sequence[float | None], now: float | None, floor: float) -> str:
@@ -324,12 +342,10 @@ def _overall(now: Report, runs: Sequence[Report], losses: _Losses) -> Iterator[C
     if parts != (now.inputs.part,):
         yield Change(PART, WORSE if now.inputs.part else BETTER, "network", parts, now.inputs.part)
     alike = [run for run in runs if set(run.recipe.high) == set(now.recipe.high)]
-    for plan, compared in ((INT8, runs), (RECIPE, alike)):
-        before = tuple(similarity_of(run, plan) for run in compared)
-        value = similarity_of(now, plan)
-        effect = losses.effect(before, value) if compared else ""
-        if effect:
-            yield Change(SIMILARITY, effect, plan, before, value)
+    yield from losses.changes(SIMILARITY, INT8, tuple(run.similarity.int8 for run in runs), now.similarity.int8)
+    if alike:
+        before = tuple(run.similarity.recipe for run in alike)
+        yield from losses.changes(SIMILARITY, RECIPE, before, now.similarity.recipe)
     meets, met = now.recipe.meets, {run.recipe.meets for run in runs}
     if meets not in met or not alike:
         effect = NEUTRAL if meets in met else BETTER if meets else WORSE
@@ -363,22 +379,20 @@ def _layers(now: Report, runs: Sequence[Report], losses: _Losses) -> Iterator[Ch
 
 def _layer(now: LayerRow, before: Sequence[LayerRow], losses: _Losses) -> Iterator[Change]:
     """Yields the changes of one layer: of its drop or as a culprit, on the curve, of its outcome and its precision."""
-    drops, drop = tuple(_finite(row.drop) for row in before), _finite(now.drop)
-    is_known = drop is not None and any(value is not None for value in drops)
-    kind, effect = DROP, _effect(drops, drop, losses.floor) if is_known else ""
+    drops = tuple(row.drop for row in before)
+    is_known = now.drop is not None and any(drop is not None for drop in drops)
+    kind, effect = DROP, _effect(drops, now.drop, losses.floor) if is_known else ""
     was_culprit = {row.culprit for row in before}
     if now.culprit and True not in was_culprit and (effect == WORSE or not is_known):
         kind, effect = CULPRIT, WORSE
     elif not now.culprit and was_culprit == {True} and (effect == BETTER or not is_known):
         kind, effect = CULPRIT, BETTER
     if effect:
-        yield Change(kind, effect, now.name, drops, drop)
+        yield Change(kind, effect, now.name, drops, now.drop)
 
-    curve, similarity = tuple(_finite(row.similarity) for row in before), _finite(now.similarity)
-    if similarity is not None and any(value is not None for value in curve):
-        effect = losses.effect(curve, similarity)
-        if effect:
-            yield Change(CURVE, effect, now.name, curve, similarity)
+    curve = tuple(row.similarity for row in before)
+    if now.similarity is not None and any(value is not None for value in curve):
+        yield from losses.changes(CURVE, now.name, curve, now.similarity)
 
     outcomes = tuple(dict.fromkeys(row.outcome for row in before))
     if outcomes == (MEASURED,) and now.outcome in _FAILURES:
@@ -392,7 +406,7 @@ def _layer(now: LayerRow, before: Sequence[LayerRow], losses: _Losses) -> Iterat
 
 def _parts(run: Made, settings: Sequence[str]) -> dict[str, Any]:
     """Returns what a run was made of, without nesting, and its settings, in JSON types."""
-    parts = dict(plain(run.made_of))
+    parts = dict(run.made_of)
     versions, code = parts.pop("versions", None), parts.pop("metric", "")
     culprits = "the curve's suspects" if run.schema == 1 else "layers that the recipe needs"
     found = {**parts, "metric code": code, **(versions or {}), "culprits": culprits}
@@ -404,10 +418,10 @@ def _label(name: str) -> str:
 
 
 def _part_text(name: str, value: Any) -> str:
-    if value in (None, "", []):
+    if value in (None, "", [], ()):
         return "none"
     if name not in _DIGESTS:
-        return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-    if isinstance(value, list):
+        return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+    if isinstance(value, (list, tuple)):
         return str(value[0])[:_DIGITS] + (f" and {len(value) - 1} more" if len(value) > 1 else "")
     return str(value)[:_DIGITS]

@@ -5,21 +5,20 @@ Numbers give their order, so that it does not depend on the clock.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from trt_bisect.errors import BadInput, first_line
 from trt_bisect.jobs.regress.suite import NetworkTask, Suite
-from trt_bisect.report.changes import metric_of
+from trt_bisect.report.changes import compared_part, metric_of
 from trt_bisect.report.model import REPORT, Report
 from trt_bisect.report.older import report_of
-from trt_bisect.report.regression.result import PASSED, Baseline, compared_part, read_baselines
+from trt_bisect.report.regression.result import PASSED, Baseline, read_baselines
 from trt_bisect.runs.lock import locked
-from trt_bisect.support.codec import Malformed
+from trt_bisect.support.codec import Malformed, encode_lines, read
 from trt_bisect.support.files import make_folder, unwritable, write_whole
 
 LATEST = "latest"
@@ -38,20 +37,20 @@ class NightlyRun:
     """One nightly run.
 
     Attributes:
-        folder: its folder.
         number: one more than that of the nightly run before.
         began: in UTC, ISO 8601.
         suite: a digest of the suite; see ``Suite.digest``.
         status: ``running``, or the result.
         is_baseline: later nightly runs can be compared with it.
+        folder: its folder, which the file does not name.
     """
 
-    folder: Path
     number: int
     began: str
     suite: str
     status: str = RUNNING
     is_baseline: bool = False
+    folder: Path = Path()
 
     @property
     def title(self) -> str:
@@ -79,8 +78,8 @@ class NightlyRun:
         Raises:
             BadInput: it cannot be written.
         """
-        record = {name: value for name, value in asdict(self).items() if name != "folder"}
-        write_whole(self.folder / NIGHTLY_RUN, (json.dumps(record, indent=1) + "\n").encode())
+        record = {name: value for name, value in vars(self).items() if name != "folder"}
+        write_whole(self.folder / NIGHTLY_RUN, encode_lines(record))
 
     def is_resumable(self, suite: str, now: datetime) -> bool:
         """Returns true if it was interrupted, not long ago, and is of the suite with that digest."""
@@ -99,14 +98,8 @@ class NightlyRuns:
 
     def all(self) -> list[NightlyRun]:
         """Returns the nightly runs, the first one first. Other folders are ignored."""
-        nights = []
-        for path in self.folder.glob(f"*/{NIGHTLY_RUN}"):
-            try:
-                night = NightlyRun(path.parent, **json.loads(path.read_bytes()))
-            except (OSError, ValueError, TypeError, RecursionError):
-                continue
-            if isinstance(night.number, int):
-                nights.append(night)
+        found = ((path.parent, read(NightlyRun, path)) for path in self.folder.glob(f"*/{NIGHTLY_RUN}"))
+        nights = [replace(night, folder=folder) for folder, night in found if night is not None]
         return sorted(nights, key=lambda night: night.number)
 
     def latest_baseline(self) -> NightlyRun | None:
@@ -130,7 +123,7 @@ class NightlyRuns:
         if earlier and earlier[-1].is_resumable(suite, now):
             return earlier[-1], True
         number = earlier[-1].number + 1 if earlier else 1
-        night = NightlyRun(self._new_folder(now), number, now.isoformat(timespec="seconds"), suite)
+        night = NightlyRun(number, now.isoformat(timespec="seconds"), suite, folder=self._new_folder(now))
         night.save()
         return night, False
 

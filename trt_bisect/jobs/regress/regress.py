@@ -24,6 +24,7 @@ from trt_bisect.report.changes import (
     LAYER,
     Change,
     changes,
+    compared_part,
     differences,
     missed_targets,
     missed_thresholds,
@@ -39,7 +40,6 @@ from trt_bisect.report.regression.result import (
     Baseline,
     NetworkResult,
     Regression,
-    compared_part,
     write_baselines,
 )
 from trt_bisect.runs.progress_file import PROGRESS

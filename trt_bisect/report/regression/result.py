@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from trt_bisect.errors import BadInput, first_line
 from trt_bisect.report.changes import TARGET, Change, Difference
 from trt_bisect.report.model import SCHEMA as REPORT_SCHEMA
-from trt_bisect.report.model import JudgedInputs, LayerRow, Report
+from trt_bisect.report.model import Report
 from trt_bisect.support.codec import Malformed, decode, encode_lines, write
 from trt_bisect.support.files import make_folder, write_whole
 
@@ -21,15 +21,6 @@ PASSED, FAILED, ERROR = "passed", "failed", "error"
 SETTINGS = ("made_of", "threshold", "budget", "share", "strategy")
 """Fields of the reports of a baseline that are always the last good night's."""
 _KIND = "trt-bisect baseline"
-_REPORT = (
-    *("engine", "typing", "strategy", "arithmetic", "metric", "threshold", "share", "precision", "versions"),
-    *("fingerprint", "schema", "verdict", "low", "budget", "culprits", "similarity", "recipe", "made_of"),
-)
-_ROW = (
-    *("index", "name", "op_type", "shape", "quantizable", "similarity", "drop", "culprit", "outcome", "asked", "ran"),
-    "obeyed",
-)
-"""The fields that comparisons read, and those that no report and no layer is without."""
 
 
 @dataclass(frozen=True)
@@ -144,22 +135,6 @@ class Regression:
         write_whole(path / SUMMARY, markdown(self).encode())
         write(path / REGRESSION, self)
         return path
-
-
-def compared_part(report: Report) -> Report:
-    """Returns a report with what comparisons read alone, as it would be read from a file."""
-    latency = report.latency and {
-        plan: timed and replace(timed, layers=(), computed={}) for plan, timed in report.latency.items()
-    }
-    rows = (LayerRow(**{name: getattr(row, name) for name in _ROW}) for row in report.layers if row.quantizable)
-    part = Report(
-        model=Path(report.model).name,
-        **{name: getattr(report, name) for name in _REPORT},
-        inputs=JudgedInputs(part=report.inputs.part),
-        latency=latency,
-        layers=tuple(rows),
-    )
-    return decode(Report, encode_lines(part))
 
 
 @dataclass(frozen=True)

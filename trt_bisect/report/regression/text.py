@@ -26,7 +26,6 @@ from trt_bisect.report.changes import (
     WORSE,
     Change,
     Difference,
-    similarity_of,
 )
 from trt_bisect.report.figure_text import figure_text
 from trt_bisect.report.markdown import bullets, literal, table
@@ -138,9 +137,7 @@ def print_regression(regression: Regression, console: Console) -> None:
     for result in regression.networks:
         report, figures = result.tonight, ""
         if report is not None:
-            cells = (
-                f"{said} {figure_text(report.metric, similarity_of(report, plan))}" for plan, said in _PLANS.items()
-            )
+            cells = (f"{_PLANS[plan]} {figure_text(report.metric, value)}" for plan, value in report.similarity.items())
             figures = f": {', '.join(cells)}"
         console.print(Text.assemble((f"{result.status:7}", _STYLES[result.status]), f" {result.name}{figures}"))
         for text in sentences(result):
@@ -194,10 +191,11 @@ def _row(result: NetworkResult) -> tuple[str, ...]:
     def figure(value: float | None) -> str:
         return figure_text(report.metric, value)
 
+    runs = result.baseline.runs if result.baseline else ()
     cells = []
-    for plan in _PLANS:
-        was = [similarity_of(run, plan) for run in result.baseline.runs] if result.baseline else []
-        cells += [figure(similarity_of(report, plan)), _range(was, figure) if any(v is not None for v in was) else ""]
+    for plan, value in report.similarity.items():
+        was = [earlier for run in runs if (earlier := getattr(run.similarity, plan)) is not None]
+        cells += [figure(value), _range(was, figure) if was else ""]
     return (result.name, result.status, *cells, listed(report.culprits, _MOST_NAMES) or "none")
 
 
