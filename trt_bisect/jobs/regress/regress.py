@@ -36,7 +36,6 @@ from trt_bisect.report.regression.result import (
     FAILED,
     FILES,
     PASSED,
-    SETTINGS,
     Baseline,
     NetworkResult,
     Regression,
@@ -249,8 +248,9 @@ class _Night:
                 if (report := runs.report(number)) not in reports:
                     reports.append(report)
             return Baseline(result.name, repeats, self.nightly_run.title, tuple(reports))
-        settings = {name: getattr(runs.report(1), name) for name in SETTINGS}
-        return replace(known, runs=tuple(replace(report, **settings) for report in known.runs))
+        parts = ("made_of", "threshold", "budget", "share", "strategy")
+        tonight = {name: getattr(runs.report(1), name) for name in parts}
+        return replace(known, runs=tuple(replace(report, **tonight) for report in known.runs))
 
     def _write_baselines(self, baselines: Iterable[Baseline], gone: Iterable[str]) -> None:
         """Writes the baseline for the next nightly runs.

@@ -18,8 +18,6 @@ SCHEMA = 2
 REGRESSION, JUNIT, SUMMARY = "regression.json", "junit.xml", "summary.md"
 FILES = (REGRESSION, JUNIT, SUMMARY)
 PASSED, FAILED, ERROR = "passed", "failed", "error"
-SETTINGS = ("made_of", "threshold", "budget", "share", "strategy")
-"""Fields of the reports of a baseline that are always the last good night's."""
 _KIND = "trt-bisect baseline"
 
 
