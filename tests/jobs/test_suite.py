@@ -87,7 +87,7 @@ def test_every_keyword_is_one_of_run(folder):
     import inspect
 
     from trt_bisect.jobs.options.tables import OTHER_NAMES
-    from trt_bisect.jobs.regress.suite_schema import NETWORK_KEYS, NIGHT_KEYS
+    from trt_bisect.jobs.regress.suite import NETWORK_KEYS, NIGHT_KEYS
     from trt_bisect.jobs.run.run import run
 
     taken = {OTHER_NAMES.get(key, key) for key in NETWORK_KEYS if key not in (*NIGHT_KEYS, "name")}

@@ -6,8 +6,9 @@ import glob
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +17,37 @@ from trt_bisect.analyzer.judge import DEFAULT_SHARE, make_rule
 from trt_bisect.analyzer.metrics import find_metric
 from trt_bisect.cluster.settings import ClusterSettings
 from trt_bisect.errors import BadInput, TrtBisectError
+from trt_bisect.jobs.options import toml
 from trt_bisect.jobs.options.cluster import ClusterOptions
-from trt_bisect.jobs.options.concerns import EXPLAIN_NOTHING
-from trt_bisect.jobs.options.tables import OTHER_NAMES, renamed
+from trt_bisect.jobs.options.concerns import EXPLAIN_NOTHING, OutputOptions
+from trt_bisect.jobs.options.measuring import RunOptions
+from trt_bisect.jobs.options.tables import OTHER_NAMES, readers, renamed
 from trt_bisect.jobs.options.toml import read_toml, read_value, refuse_unknown, text
-from trt_bisect.jobs.regress.suite_schema import CLUSTER_KEYS, NETWORK_KEYS, NIGHT_KEYS
 from trt_bisect.report.changes import INT8, RECIPE, Tolerances
 from trt_bisect.runs.cached_inputs import fingerprint
 
 REPEATS = 3
+CLUSTER_KEYS: dict[str, toml.Read] = readers(ClusterOptions)
+"""Keys of the suite itself: where its networks are measured."""
+NIGHT_KEYS: dict[str, toml.Read] = {
+    "target": toml.number,
+    "target_recipe": toml.number,
+    "similarity_tolerance": partial(toml.number, above=0.0),
+    "latency_tolerance": partial(toml.number, above=0.0),
+    "repeats": partial(toml.whole, least=1, most=100),
+}
+"""Keys of a network that are not ``trt_bisect.run``'s, the name aside."""
+_SET_ELSEWHERE = {
+    *("try_remedies", "save_tensors", "max_size"),
+    *(info.name for concern in (ClusterOptions, OutputOptions) for info in concern.declared()),
+}
+"""Options of a run that the suite or the command sets itself."""
+NETWORK_KEYS: dict[str, toml.Read] = {
+    "name": toml.name,
+    "model": toml.file,
+    **readers(RunOptions, leaving_out=_SET_ELSEWHERE),
+    **NIGHT_KEYS,
+}
 _TOP_KEYS = ("output", "defaults", "network", *CLUSTER_KEYS)
 _LONGEST = 80
 """Characters of a folder's name."""
@@ -102,7 +125,12 @@ def read_suite(path: str | Path) -> Suite:
     refuse_unknown(file, "[defaults]", defaults, [key for key in NETWORK_KEYS if key not in ("name", "model")])
     _values(file, "[defaults]", defaults)
     tasks = [_task(file, place, entry, defaults) for place, entry in enumerate(networks, 1)]
-    _refuse_double(file, tasks)
+    names = [task.name.casefold() for task in tasks]
+    twice = next((task.name for place, task in enumerate(tasks) if names[place] in names[:place]), None)
+    if twice is not None:
+        raise BadInput(
+            f"{file}: two networks are called {twice!r}, case aside.", "Give each [[network]] a 'name' of its own."
+        )
     output = read_value(file, "", "output", table.get("output", "nightly"), text)
     return Suite(file, file.parent / output, tuple(tasks), _cluster(file, table))
 
@@ -133,45 +161,23 @@ def _task(file: Path, place: int, entry: Mapping[str, Any], defaults: Mapping[st
     model = read_value(file, unnamed, "model", entry["model"], text)
     name = read_value(file, unnamed, "name", entry.get("name", Path(model).stem or model), text)
     where = f"[[network]] {name!r}"
-    values = _values(file, where, {**_overridden(defaults, entry), **entry, "name": name})
+    own = {OTHER_NAMES.get(key, key) for key in entry}
+    usual = {key: value for key, value in defaults.items() if OTHER_NAMES.get(key, key) not in own}
+    values = _values(file, where, {**usual, **entry, "name": name})
     keywords = renamed(file, {key: value for key, value in values.items() if key not in (*NIGHT_KEYS, "name")})
     keywords.setdefault("explain", EXPLAIN_NOTHING)
-    _refuse_metric(file, where, keywords)
-    targets = {plan: values[key] for plan, key in ((INT8, "target"), (RECIPE, "target_recipe")) if key in values}
-    usual = Tolerances()
-    tolerances = Tolerances(
-        values.get("similarity_tolerance", usual.similarity), values.get("latency_tolerance", usual.latency)
-    )
-    return NetworkTask(name, stem_of(name), keywords, targets, tolerances, values.get("repeats", REPEATS))
-
-
-def _overridden(defaults: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, Any]:
-    """The defaults that a network has no value of its own for, under any name."""
-    own = {OTHER_NAMES.get(key, key) for key in entry}
-    return {key: value for key, value in defaults.items() if OTHER_NAMES.get(key, key) not in own}
-
-
-def _values(file: Path, where: str, table: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: read_value(file, where, key, value, NETWORK_KEYS[key]) for key, value in table.items()}
-
-
-def _refuse_metric(file: Path, where: str, keywords: Mapping[str, Any]) -> None:
     try:
         metric = find_metric(keywords.get("metric", "cosine"), keywords.get("direction", "higher"))
         make_rule(metric, keywords.get("threshold"), keywords.get("share", DEFAULT_SHARE))
     except TrtBisectError as error:
         raise BadInput(f"{file}: {where}: {error.problem}", error.remedy) from error
+    targets = {plan: values[key] for plan, key in ((INT8, "target"), (RECIPE, "target_recipe")) if key in values}
+    given = {part: values[key] for part in ("similarity", "latency") if (key := f"{part}_tolerance") in values}
+    return NetworkTask(name, stem_of(name), keywords, targets, Tolerances(**given), values.get("repeats", REPEATS))
 
 
-def _refuse_double(file: Path, tasks: Iterable[NetworkTask]) -> None:
-    seen: dict[str, str] = {}
-    for task in tasks:
-        if task.name.casefold() in seen:
-            raise BadInput(
-                f"{file}: two networks are called {task.name!r}, case aside.",
-                "Give each [[network]] a 'name' of its own.",
-            )
-        seen[task.name.casefold()] = task.name
+def _values(file: Path, where: str, table: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: read_value(file, where, key, value, NETWORK_KEYS[key]) for key, value in table.items()}
 
 
 def stem_of(name: str) -> str:
