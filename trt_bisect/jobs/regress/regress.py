@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -163,7 +163,10 @@ class _Night:
                     yield task, folder
 
     def measure(self) -> Regression:
-        """Measures and compares all networks, writes the results and the baseline, and finishes the nightly run."""
+        """Measures and compares all networks, writes the results and the baseline, and finishes the nightly run.
+
+        Networks that are no longer in the suite stay in the baseline until a baseline is accepted.
+        """
         measured = [self._network(task) for task in self.suite.networks]
         regression = self._regression(tuple(result for result, _ in measured))
         regression.save(self.nightly_run.folder)
@@ -172,7 +175,11 @@ class _Night:
         becomes_reference = self.reference.is_latest and (regression.status == PASSED or regression.accepted)
         is_baseline = bool(baselines) and (self.accepts or becomes_reference)
         if is_baseline:
-            self._write_baselines(baselines, regression.gone)
+            kept = [] if self.accepts else [self.reference.networks[name] for name in regression.gone]
+            files = {stem_of(baseline.name): baseline for baseline in (*baselines, *kept)}
+            write_baselines(self.nightly_run.baseline, files)
+            if self.accepts and self.reference.folder is not None:
+                write_baselines(self.reference.folder, files)
         self.nightly_run.finish(regression.status, is_baseline)
         return regression
 
@@ -252,17 +259,6 @@ class _Night:
         tonight = {name: getattr(runs.report(1), name) for name in parts}
         return replace(known, runs=tuple(replace(report, **tonight) for report in known.runs))
 
-    def _write_baselines(self, baselines: Iterable[Baseline], gone: Iterable[str]) -> None:
-        """Writes the baseline for the next nightly runs.
-
-        Networks that are no longer in the suite stay in the baseline until a baseline is accepted.
-        """
-        kept = [] if self.accepts else [self.reference.networks[name] for name in gone]
-        files = {stem_of(baseline.name): baseline for baseline in (*baselines, *kept)}
-        write_baselines(self.nightly_run.baseline, files)
-        if self.accepts and self.reference.folder is not None:
-            write_baselines(self.reference.folder, files)
-
     def _regression(self, results: tuple[NetworkResult, ...]) -> Regression:
         """Returns the result of the whole nightly run."""
         named = {task.name for task in self.suite.networks}
@@ -317,11 +313,8 @@ class _Runs:
                 report = _finished(folder) or self._runner(self.task, folder, self._progress)
             self.seconds += report.seconds.total
             if report.exit_code == NothingMeasured.exit_code:
-                messages = [row.message for row in report.layers if row.message] or [
-                    *(note.text for note in report.notes),
-                    "",
-                ]
-                raise NothingMeasured("No plan could be measured.", messages[0].partition("\n")[0])
+                texts = (*(row.message for row in report.layers), *(note.text for note in report.notes))
+                raise NothingMeasured("No plan could be measured.", next(filter(None, texts), "").partition("\n")[0])
             self._reports[number] = compared_part(report)
         return self._reports[number]
 
