@@ -10,16 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from trt_bisect.analyzer.metrics import JUDGING, Metric, metric_of_facts
 from trt_bisect.errors import OUT_OF_MEMORY, BadInput
 from trt_bisect.evaluator.trial import BUILD_FAILED, INFERENCE_FAILED, MEASURED, NOT_FINITE, TIMED_OUT
 from trt_bisect.report.model import JudgedInputs, LayerRow, Report
 from trt_bisect.support.codec import decode, encode
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 INT8, RECIPE = "int8", "recipe"
 """The plans whose similarity is compared."""
@@ -140,25 +137,6 @@ class RunChanges:
     metric: str
     changes: tuple[Change, ...]
     differs: tuple[Difference, ...] | None
-
-    @property
-    def worse(self) -> tuple[Change, ...]:
-        """The changes for the worse."""
-        return tuple(change for change in self.changes if change.effect == WORSE)
-
-    @property
-    def better(self) -> tuple[Change, ...]:
-        """The changes for the better."""
-        return tuple(change for change in self.changes if change.effect == BETTER)
-
-    def table(self) -> pd.DataFrame:
-        """Returns the changes as a pandas table: kind, effect, what, before, now."""
-        import pandas as pd
-
-        columns = ("kind", "effect", "what", "before", "now")
-        rows = [{**vars(change), "before": change.before[0] if change.before else None} for change in self.changes]
-        table: pd.DataFrame = pd.DataFrame(rows, columns=list(columns))
-        return table
 
     def __str__(self) -> str:
         """Returns a sentence for each change, the worse ones first, and what else is different."""
