@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
@@ -153,8 +154,27 @@ def test_the_origin_is_the_last_passed_nights_though_the_figures_stay(suite, rep
         return replace(report, made_of=made_of)
 
     regress(suite, runner=Invented(on("1.0")))
-    assert differing(regress(suite, runner=Invented(on("2.0")))) == {"ONNX Runtime"}
-    assert differing(regress(suite, runner=Invented(on("2.0")))) == set()
+    looser = Invented(replace(on("2.0"), threshold=0.98))
+    assert differing(regress(suite, runner=looser)) == {"ONNX Runtime", "option threshold"}
+    assert differing(regress(suite, runner=looser)) == set()
+
+
+def test_the_latest_baseline_of_another_version_is_refused_until_it_is_replaced(suite, report):
+    baseline = regress(suite, runner=Invented(report)).folder / "baseline/chain.json"
+    baseline.write_text('{"kind": "trt-bisect baseline", "schema": 1}')
+    with pytest.raises(BadInput, match=r"chain\.json.* baseline of an"):
+        regress(suite, runner=Invented(report))
+    accepted = regress(suite, update_baseline=True, runner=Invented(report))
+    assert (accepted.exit_code, accepted.baseline, only(accepted).baseline) == (0, "", None)
+    assert regress(suite, runner=Invented(report)).baseline.startswith("nightly run 2 ")
+
+
+def test_a_figure_that_is_not_finite_is_not_measured(suite, report):
+    regress(suite, runner=Invented(report))
+    lost = with_layer(report, "conv2", drop=math.inf, similarity=math.nan)
+    night = regress(suite, runner=Invented(replace(lost, similarity=ByPlan(math.nan, 0.9999))))
+    assert failing(night) == [("similarity", "int8")]
+    assert only(night).failures[0].now is None
 
 
 def test_a_network_that_is_new_joins_the_baseline(suite, report):
