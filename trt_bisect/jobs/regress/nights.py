@@ -177,10 +177,10 @@ def find_reference(baseline: str | Path, nights: NightlyRuns, suite: Suite, *, u
         baseline: ``latest``, a baseline folder, the folder of a nightly run or a run, or a ``report.json``.
         nights: the nightly runs of the suite.
         suite: the suite.
-        update: the baseline is going to be replaced, so it need not exist.
+        update: the baseline is going to be replaced, so it need not exist, and must not be a run or a nightly run.
 
     Raises:
-        BadInput: there is no baseline, it cannot be read, or a run is of another network.
+        BadInput: there is no baseline, it cannot be read or must not be replaced, or a run is of another network.
     """
     if str(baseline) == LATEST:
         night = nights.latest_baseline()
@@ -192,10 +192,14 @@ def find_reference(baseline: str | Path, nights: NightlyRuns, suite: Suite, *, u
         networks = read_baselines(night.baseline, replacing=update)
         return Reference(f"{night.title}, {why}" if networks else "", networks, is_latest=True)
     path = Path(baseline)
-    report = _report_in(path)
-    if report is not None:
+    report, is_night = path / REPORT if path.is_dir() else path, (path / NIGHTLY_RUN).is_file()
+    if update and (report.is_file() or is_night):
+        raise BadInput(
+            f"'{path}' is a run or a nightly run and is not overwritten.",
+            "Give --update-baseline with 'latest', or with a --baseline folder of its own.",
+        )
+    if report.is_file():
         return Reference(str(path), _of_run(report, suite))
-    is_night = (path / NIGHTLY_RUN).is_file()
     networks = read_baselines(path / BASELINE if is_night else path, replacing=update)
     if not networks and not update:
         raise BadInput(
@@ -203,22 +207,6 @@ def find_reference(baseline: str | Path, nights: NightlyRuns, suite: Suite, *, u
             "Make one with --update-baseline, or give a run folder, a report.json, or 'latest'.",
         )
     return Reference(str(path) if networks else "", networks, None if is_night else path)
-
-
-def refuse_update(baseline: str | Path) -> None:
-    """Raises BadInput if ``baseline`` must not be overwritten: a run, a report, or a nightly run."""
-    path = Path(baseline)
-    if str(baseline) != LATEST and (_report_in(path) is not None or (path / NIGHTLY_RUN).is_file()):
-        raise BadInput(
-            f"'{path}' is a run or a nightly run and is not overwritten.",
-            "Give --update-baseline with 'latest', or with a --baseline folder of its own.",
-        )
-
-
-def _report_in(path: Path) -> Path | None:
-    """Returns the report that a path or its run folder names; None if there is none."""
-    report = path / REPORT if path.is_dir() else path
-    return report if report.is_file() else None
 
 
 def _of_run(path: Path, suite: Suite) -> dict[str, Baseline]:

@@ -14,7 +14,7 @@ from trt_bisect.cluster.settings import ClusterSettings
 from trt_bisect.errors import BadInput, NothingMeasured, TrtBisectError, own_fault
 from trt_bisect.history.record_on_exit import NONE, recorded
 from trt_bisect.history.store import HISTORY
-from trt_bisect.jobs.regress.nights import LATEST, NightlyRun, Reference, find_reference, nightly_runs_in, refuse_update
+from trt_bisect.jobs.regress.nights import LATEST, NightlyRun, Reference, find_reference, nightly_runs_in
 from trt_bisect.jobs.regress.remote import ClusterRunner
 from trt_bisect.jobs.regress.suite import NetworkTask, Suite, read_suite, stem_of
 from trt_bisect.jobs.run.run import run
@@ -108,8 +108,6 @@ def regress(
     suite = read_suite(config)
     places = _given_places(suite, address=cluster, cpus=cluster_cpus, retries=retries)
     on_cluster = ClusterRunner(places) if places.address and not places.is_local and runner is None else None
-    if update_baseline:
-        refuse_update(baseline)
     with nightly_runs_in(suite.output) as nightly_runs, closing(progress or default_progress()) as shown:
         reference = find_reference(baseline, nightly_runs, suite, update=update_baseline)
         if update_baseline and reference.folder is not None:
