@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -197,5 +197,10 @@ def write_baselines(folder: Path, baselines: Mapping[str, Baseline]) -> None:
 
 def _given(record: Any) -> dict[str, Any]:
     """Returns the fields of a dataclass that are not as its class has them by default, and those of its layers."""
-    given = {each.name: value for each in fields(record) if (value := getattr(record, each.name)) != each.default}
+    given = {
+        each.name: value
+        for each in fields(record)
+        if (value := getattr(record, each.name))
+        != (each.default if each.default_factory is MISSING else each.default_factory())
+    }
     return {**given, "layers": list(map(_given, record.layers))} if isinstance(record, Report) else given
