@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.support.records import texts
 from trt_bisect.analyzer.judge import comparison, make_rule
 from trt_bisect.analyzer.metrics import BUILT_IN
 from trt_bisect.analyzer.slices import Slices, find_slices, output_of
@@ -143,7 +142,7 @@ WHOLE = {
 def test_outputs_of_one_quantity_stay_whole(kind, inputs, random):
     found, _ = cut(random, WHOLE[kind], inputs)
     assert found.names(["y"]) == ("y",)
-    assert texts(found.notes)() == []
+    assert found.notes() == []
 
 
 def test_the_factor_moves_the_border(random):
@@ -167,7 +166,7 @@ def test_a_note_says_how_an_output_is_judged(random):
     found, reference = cut(random, yolo8)
     largest = np.abs(reference[0]["y"])[0].max(axis=1)
     low, high = largest[4:].max(), largest[:4].max()
-    (note,) = texts(found.notes)()
+    (note,) = found.notes()
     assert "'y'" in note
     assert f"[:, 0:4] up to {high:.3g}, [:, 4:84] up to {low:.3g}" in note
 

@@ -35,7 +35,7 @@ def texts(folder):
     found = {}
     for file in folder.rglob("*"):
         name = str(file.relative_to(folder))
-        if file.is_file() and name not in ("report.json", "report.html", "run.json", JOURNAL, "network.qdq.onnx"):
+        if file.is_file() and name not in ("report.json", "report.html", JOURNAL, "network.qdq.onnx"):
             found[name] = file.read_bytes()
     return found
 

@@ -78,7 +78,7 @@ def run(monkeypatch, lenet):
 def test_each_plan_is_timed(run, tmp_path):
     """9 layers, 6 quantizable, one culprit: 36 ms in FP32, 18 in FP16, 6 + 3 * 4 in INT8, 3 more in the recipe."""
     report = run(output=tmp_path / "run")
-    assert {plan: timed["mean_ms"] for plan, timed in report.latency.items()} == {
+    assert {plan: timed.mean_ms for plan, timed in report.latency.items()} == {
         "fp32": 36.0,
         "fp16": 18.0,
         "int8": 18.0,

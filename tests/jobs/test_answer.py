@@ -17,7 +17,7 @@ import trt_bisect
 from tests.support import networks
 from tests.support.editions import edition
 from tests.support.planted_answers import MISLEADING, THRESHOLD, every_plan
-from tests.support.records import record_of, report_from, texts
+from tests.support.records import kinds, record_of, report_from, texts
 from trt_bisect.builder import onnxruntime as onnxruntime_builder
 from trt_bisect.calibration.candidates import CANDIDATES
 from trt_bisect.calibration.collect import calibrate
@@ -31,7 +31,8 @@ from trt_bisect.model.network import load_network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.session import CPU, integer_sums_are_exact, make_session
 from trt_bisect.precision import Precision
-from trt_bisect.report.model import DECIDING, PLAIN
+from trt_bisect.report.model import DECIDING, NUDGED, OWN, PLAIN
+from trt_bisect.report.summary import CULPRITS, NO_RECIPE, TOO_EXPENSIVE, UNTESTED
 
 OFF = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
 HOW = {"engine": "onnxruntime", "explain": "none"}
@@ -352,7 +353,9 @@ def test_without_a_recipe_the_setting_that_misses_is_named(two_kinds, monkeypatc
     found = trt_bisect.run(path, data, threshold=0.999, calibrator="minmax", **HOW)
     assert not found.recipe.meets
     assert found.answer.settings["own engine"] >= 0.999
-    assert "50.0000% with scales" in found.summary
+    (line,) = [line for line in found.lines if line.kind == NO_RECIPE]
+    assert f"50.0000% with {NUDGED}" in line.text
+    assert OWN not in line.text
     assert not any("margin" in sentence for sentence in texts(found.answer.confidence))
 
 
@@ -399,7 +402,8 @@ def test_a_margin_is_left_on_all_inputs_given_but_one_in_twenty(narrow, margin, 
     if not margin:
         assert second > 0.8 * budget
     only_its_margin = any(row.culprit and row.taken_back >= 1.0 - budget for row in report.layers)
-    assert ("or its margin" in report.summary) == only_its_margin
+    (line,) = [line for line in report.lines if line.kind == CULPRITS]
+    assert ("margin" in line.text) == only_its_margin
     assert only_its_margin == (margin > 0.0)
 
 
@@ -419,7 +423,8 @@ def test_a_recipe_that_is_too_dear_comes_with_a_plan_of_half_the_gain(plans_of, 
     assert found.answer.cost > 0.5 >= half.cost > 0.0
     assert half.similarity == pytest.approx(1.0 - losses[frozenset(half.high)], abs=1e-6)
     assert half.similarity < 0.99999
-    assert f"{100 * half.similarity:.2f}"[:4] in found.summary.partition("TOO EXPENSIVE")[2]
+    (line,) = [line for line in found.lines if line.kind == TOO_EXPENSIVE]
+    assert f"{100 * half.similarity:.2f}"[:4] in line.text
     assert report_from(record_of(found)).answer == found.answer
 
 
@@ -451,7 +456,7 @@ def test_small_errors_of_many_layers_lead_to_a_recipe_that_holds_in_all_settings
         row.name for row in report.layers if row.quantizable and row.recipe == "fp32"
     }
     assert all(row.taken_back < 1.0 - budget for row in culprits)
-    assert "NOT TESTED" not in report.summary
+    assert UNTESTED not in kinds(report.lines)
 
 
 def test_layers_that_were_not_shown_to_be_needed_are_no_culprits_and_the_verdict_names_them(many, narrow, monkeypatch):
@@ -462,6 +467,5 @@ def test_layers_that_were_not_shown_to_be_needed_are_no_culprits_and_the_verdict
     culprits = {row.name for row in report.layers if row.culprit}
     high = {row.name for row in report.layers if row.quantizable and row.recipe == "fp32"}
     assert len(culprits) <= 1 < len(high)
-    said = report.summary.partition("NOT TESTED")[2]
-    assert sum(f"'{name}'" in said for name in high - culprits) == min(len(high - culprits), 4)
-    assert not any(f"'{name}'" in said for name in culprits)
+    (line,) = [line for line in report.lines if line.kind == UNTESTED]
+    assert set(line.layers) == set(report.recipe.untested) == high - culprits

@@ -10,6 +10,7 @@ import trt_bisect
 from tests.support import networks
 from tests.support.quantized import plain_run
 from trt_bisect.errors import BadInput
+from trt_bisect.report.summary import EXPERIMENT
 
 FAST = {"engine": "onnxruntime", "calibrator": "minmax", "explain": "none", "holdout": 0.0}
 
@@ -65,7 +66,8 @@ def test_activations_in_16_bits_beside_numpy(tmp_path):
     written = plain_run(tmp_path / "r" / "recipe" / "network.qdq.onnx", {"x": x})
     np.testing.assert_allclose(written[0], ours, rtol=1e-3, atol=1e-4)
     assert report.next is None
-    assert report.summary.startswith("EXPERIMENT: W8A16")
+    assert report.lines[0].kind == EXPERIMENT
+    assert "W8A16" in report.lines[0].text
     with pytest.raises(BadInput, match="INT16"):
         trt_bisect.run(path, x, x, high=[f"recipe:{tmp_path / 'r'}"], **FAST)
     eight = trt_bisect.run(path, x, x, metric="sqnr", threshold=20.0, output=tmp_path / "r", **FAST)

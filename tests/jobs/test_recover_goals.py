@@ -22,7 +22,7 @@ from trt_bisect.model.cost import shares, times_by_macs
 from trt_bisect.model.network import load_network
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.precision import Precision
-from trt_bisect.report.recovery import Recovery
+from trt_bisect.report.recovery import read_recovery
 
 SAMPLES = Path(__file__).parents[2] / "samples"
 
@@ -172,7 +172,7 @@ def test_the_recipe_holds_on_all_inputs_given_and_says_so_of_unseen_ones(tmp_pat
     assert found.answer.unseen.worst == pytest.approx(min(elsewhere), abs=0.05)
     assert "12 of 12 inputs given" in found.summary
     assert len(found.answer.calibrators) > 1
-    assert Recovery.from_json(json.loads((tmp_path / "run/recovery.json").read_text())).answer == found.answer
+    assert read_recovery(tmp_path / "run/recovery.json").answer == found.answer
 
 
 def test_a_calibrator_that_suffices_is_the_recipe_and_one_that_is_named_is_kept(tmp_path):

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pytest
 
 import trt_bisect
 from tests.support.quantized import plain_session
+from tests.support.records import record_of
 from trt_bisect.errors import BadInput
-from trt_bisect.report.summary import accuracy_line
+from trt_bisect.report.model import Accuracies
+from trt_bisect.report.summary import ACCURACY, accuracy_line
 
 COUNT = 20
 
@@ -44,11 +47,10 @@ def test_accuracies_of_a_run(lenet, digits, tmp_path):
     assert report.accuracy.fp32 == right(model, feeds, labels)
     assert report.accuracy.recipe == right(tmp_path / "recipe" / "network.qdq.onnx", feeds, labels)
     assert report.accuracy.fp32 == pytest.approx(0.75, abs=0.05)
-    assert json.loads((tmp_path / "report.json").read_text())["accuracy"] == report.accuracy
-    ratio = report.accuracy.int8 / report.accuracy.fp32
+    assert json.loads((tmp_path / "report.json").read_text())["accuracy"] == record_of(report.accuracy)
     trt_bisect.run(model, lenet / "calibration.npz", holdout=0, samples=1, keep_low="*", **options)
     assert report.accuracy.int8 == right(tmp_path / "recipe" / "network.qdq.onnx", feeds, labels)
-    assert f"full INT8 {report.accuracy['int8']:.2%} ({ratio:.4f} of FP32's)" in report.summary
+    assert [line for line in report.lines if line.kind == ACCURACY] == [accuracy_line(report.accuracy)]
 
 
 def test_a_function_of_the_users_is_called_before_the_search(lenet, digits):
@@ -67,5 +69,9 @@ def test_labels_without_their_data_are_refused(lenet):
 
 
 def test_ratios_are_left_out_where_there_is_none():
-    line = accuracy_line({"fp32": 0.0, "int8": None, "recipe": 71.25})
-    assert line == "ACCURACY: FP32 0.00%, full INT8 not measured, the recipe 71.25."
+    with_ratios = accuracy_line(Accuracies(fp32=0.8, int8=0.4, recipe=None)).text
+    assert "40.00%" in with_ratios
+    assert f"{0.4 / 0.8:.4f}" in with_ratios
+    without = accuracy_line(Accuracies(fp32=0.0, int8=None, recipe=71.25))
+    assert without.kind == ACCURACY
+    assert re.findall(r"\d+\.\d+%?", without.text) == ["0.00%", "71.25"]

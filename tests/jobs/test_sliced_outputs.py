@@ -12,7 +12,7 @@ import pytest
 
 import trt_bisect
 from tests.support import networks
-from tests.support.records import texts
+from tests.support.records import kinds, texts
 from trt_bisect.cli import main
 from trt_bisect.report.summary import DOUBTED
 from trt_bisect.report.verdict import PASSES, WITH_DOUBTS
@@ -62,7 +62,7 @@ def test_the_healthy_head_passes_without_a_doubt(tmp_path, data):
     report = trt_bisect.run(networks.save(networks.detector(), tmp_path), data, inputs=data, **HOW)
     assert report.exit_code == 0
     assert report.similarity.int8 > 0.999
-    assert DOUBTED not in report.summary
+    assert DOUBTED not in kinds(report.lines)
 
 
 @pytest.mark.parametrize("factor", [0, np.inf])
@@ -71,9 +71,8 @@ def test_judged_whole_it_passes_and_is_doubted(factor, planted, data, tmp_path):
     report = trt_bisect.run(planted, data, **options)
     assert report.similarity.int8 > 0.999
     assert (report.exit_code, report.verdict) == (1, WITH_DOUBTS)
-    first = report.summary.splitlines()[0]
-    assert first.startswith(DOUBTED)
-    assert SCORES in report.summary
+    assert report.lines[0].kind == DOUBTED
+    assert SCORES in report.lines[0].text
 
     accepted = trt_bisect.run(planted, data, accept=True, **options)
     assert (accepted.exit_code, accepted.verdict) == (0, PASSES)

@@ -22,7 +22,9 @@ from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.errors import BadInput
 from trt_bisect.model import operators, unknown_ops
 from trt_bisect.model.network import load_network
+from trt_bisect.report.model import JudgedInputs, RecipeLayers
 from trt_bisect.report.page.headline import headline
+from trt_bisect.report.summary import PART
 from trt_bisect.report.verdict import PASSES, WITH_DOUBTS
 
 COMPILER = shutil.which("cc") or shutil.which("gcc")
@@ -101,20 +103,20 @@ def test_a_pass_of_a_part_is_no_pass_of_the_network(tmp_path):
     path, options = save(with_unknown(), tmp_path), {"threshold": 0.9, "calibrator": "minmax"}
     command = {**options, "explain": "none", "strategy": "bisect"}
     report = trt_bisect.run(path, data, **command)
-    assert report.recipe == {"high": [], "added": [], "meets": True}
-    assert report.summary.splitlines()[0].startswith("PART: ")
+    assert report.recipe == RecipeLayers(meets=True)
+    assert report.lines[0].kind == PART
     for word in ("before", "'wobble'", "3 of 6 nodes"):
-        assert word in report.summary.splitlines()[0]
+        assert word in report.lines[0].text
     assert report.exit_code == 1
 
     accepted = trt_bisect.run(path, data, **command, accept=True)
     assert (report.verdict, accepted.verdict, accepted.exit_code) == (WITH_DOUBTS, PASSES, 0)
-    assert accepted.summary.splitlines()[0] == report.summary.splitlines()[0]
-    assert headline(accepted) != headline(replace(accepted, inputs={}))
+    assert accepted.lines[0] == report.lines[0]
+    assert headline(accepted) != headline(replace(accepted, inputs=JudgedInputs()))
     recovery = trt_bisect.recover(path, data, **options)
     assert recovery.meets
     assert recovery.exit_code == 1
-    assert recovery.summary.splitlines()[0] == report.summary.splitlines()[0]
+    assert recovery.lines[0] == report.lines[0]
     assert replace(recovery, part="").exit_code == 0
     assert recovery.verdict == WITH_DOUBTS
     assert trt_bisect.recover(path, data, **options, accept=True).exit_code == 0

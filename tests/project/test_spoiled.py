@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import resource
 import subprocess
@@ -31,7 +32,7 @@ from trt_bisect.jobs.workspace import working_in
 from trt_bisect.model import fault
 from trt_bisect.model.network import load_network
 from trt_bisect.model.quantizer import Quantizer
-from trt_bisect.report.recovery import Recovery
+from trt_bisect.report.recovery import RECOVERY, read_recovery
 from trt_bisect.runs.cached_inputs import load_inputs, load_ranges, save_inputs, save_ranges
 from trt_bisect.runs.journal import Journal
 from trt_bisect.support.files import write_whole
@@ -216,11 +217,12 @@ def test_json_that_is_too_deep_is_no_record(tmp_path):
 @pytest.mark.parametrize(("part", "name"), [("target", "least"), ("measured", "int8"), ("measured", "recipe")])
 def test_a_recovery_without_its_figures_is_none(part, name, lenet, tmp_path):
     found = record_of(trt_bisect.recover(lenet / "lenet.onnx", lenet / "calibration.npz", remedies=False, plans=1))
-    assert Recovery.from_json(found).to_json() == found
-    with pytest.raises(TypeError):
-        Recovery.from_json({**found, part: {**found[part], name: [1]}})
-    with pytest.raises(KeyError):
-        Recovery.from_json({**found, part: {}})
+    file = tmp_path / RECOVERY
+    file.write_text(json.dumps(found))
+    assert record_of(read_recovery(file)) == found
+    for spoiled in ({**found[part], name: [1]}, {}):
+        file.write_text(json.dumps({**found, part: spoiled}))
+        assert read_recovery(file) is None
 
 
 def test_facts_of_other_types_are_no_facts():

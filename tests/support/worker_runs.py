@@ -11,8 +11,9 @@ from trt_bisect.runs.journal import JOURNAL
 def without_times(report):
     """Returns a report's record without times and without the counts of plans that were measured ahead."""
     record = record_of(report)
-    for counted in ("started", "seconds", "peak_bytes", "plans", "builds", "inferences", "command", "next_command"):
+    for counted in ("started", "seconds", "peak_bytes", "plans", "builds", "inferences", "command"):
         del record[counted]
+    del record["next"]["command"]
     return record
 
 
