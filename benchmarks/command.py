@@ -47,7 +47,7 @@ STAGES = {
         ("trt_bisect.report.saving", "Saved.save"),
         ("trt_bisect.report.manifest", "RunManifest.save"),
     ],
-    "the history": [("trt_bisect.history.record_on_exit", "_record")],
+    "the history": [("trt_bisect.history.store", "_record")],
     "the screen": [("trt_bisect.report.screen.run", "print_report")],
 }
 RUN = "import sys; from benchmarks.command import run_timed; run_timed(sys.argv[1:])"

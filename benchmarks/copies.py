@@ -3,8 +3,8 @@
     python -m benchmarks.copies --seconds 60
 
 Two processes record a run after another, far more often than any job does; meanwhile the file is copied again and
-again, alone, with its ``-wal``, and by ``History.copy``. A copy is whole if it can be opened and each of its runs has
-all of its trials and layers; one that is not is either told when it is opened, or not noticed.
+again, alone, with its ``-wal``, and by ``History.copy``. A copy is whole if it can be opened and each of its reports is
+there with all of its layers; one that is not is either told when it is opened, or not noticed.
 """
 
 from __future__ import annotations
@@ -12,24 +12,22 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import shutil
-import sqlite3
 import tempfile
 import time
 from collections import Counter
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
 from trt_bisect.errors import BadInput
-from trt_bisect.history.connection import open_to_write
-from trt_bisect.history.run_folder_reader import StoredRun, read_run_folder
-from trt_bisect.history.schema import transaction
+from trt_bisect.history.queries import HistoryEntry
+from trt_bisect.history.run_folders import entries_in
 from trt_bisect.history.store import HISTORY, History
-from trt_bisect.history.writer import write
 
 SAMPLES = Path(__file__).resolve().parent.parent / "samples" / "lenet"
 WRITERS = 2
+LAYERS = 500
 WHOLE, TOLD, UNNOTICED = "whole", "torn and told", "torn and not noticed"
 
 
@@ -44,26 +42,25 @@ def main() -> None:
             print(f"{way}: {', '.join(f'{found[kind]} {kind}' for kind in (WHOLE, TOLD, UNNOTICED))}", flush=True)
 
 
-def _taken(folder: Path) -> StoredRun:
-    """A run of many trials, so that it is written on many pages."""
+def _taken(folder: Path) -> HistoryEntry:
+    """A run of many layers, so that it is written on many pages."""
     import trt_bisect
 
     run = folder / "run"
     trt_bisect.run(SAMPLES / "lenet_planted.onnx", SAMPLES / "calibration.npz", output=run, history="none")
-    taken = read_run_folder(run)
-    first = taken.trials[0]
-    trials = (replace(first, place=k, trial=replace(first.trial, plan=f"{first.trial.plan} {k}")) for k in range(200))
-    return replace(taken, trials=tuple(trials))
+    (entry,) = entries_in(run)
+    rows = tuple(replace(entry.report.layers[0], index=place, name=uuid4().hex) for place in range(LAYERS))
+    return replace(entry, report=replace(entry.report, layers=rows))
 
 
-def _record(file: Path, taken: StoredRun, until: float) -> None:
+def _record(file: Path, taken: HistoryEntry, until: float) -> None:
     """A file opened and closed for every run, as runs do it."""
     while time.monotonic() < until:
-        with closing(open_to_write(file, print)) as base, transaction(base):
-            write(base, replace(taken, journal=uuid4().hex), "")
+        with History(file) as kept:
+            kept.write([replace(taken, run=uuid4().hex)])
 
 
-def _copies(folder: Path, taken: StoredRun, way: str, seconds: float) -> Counter[str]:
+def _copies(folder: Path, taken: HistoryEntry, way: str, seconds: float) -> Counter[str]:
     file, place = folder / way / HISTORY, folder / way / "copy"
     place.mkdir(parents=True)
     History(file).close()
@@ -82,25 +79,20 @@ def _copies(folder: Path, taken: StoredRun, way: str, seconds: float) -> Counter
             for name in (HISTORY, f"{HISTORY}-wal") if way == "with -wal" else (HISTORY,):
                 with suppress(FileNotFoundError):
                     shutil.copy(file.with_name(name), place)
-        found[_judged(place / HISTORY, taken)] += 1
+        found[_judged(place / HISTORY)] += 1
     for process in writers:
         process.join()
     return found
 
 
-def _judged(copy: Path, taken: StoredRun) -> str:
+def _judged(copy: Path) -> str:
     try:
-        History(copy, reading=True).close()
+        with History(copy, reading=True) as kept:
+            entries = kept.past()
+            layers = {len(kept.report(entry.id).layers) for entry in entries}
     except BadInput:
         return TOLD
-    with closing(sqlite3.connect(copy)) as base:
-        counts = base.execute(
-            "SELECT (SELECT count(*) FROM reports WHERE run = runs.id),"
-            " (SELECT count(*) FROM trials WHERE run = runs.id),"
-            " (SELECT count(*) FROM layers JOIN reports ON report = reports.id WHERE run = runs.id) FROM runs"
-        ).fetchall()
-    layers = sum(layer.quantizable for layer in taken.reports[0].report.layers)
-    return WHOLE if set(counts) <= {(1, len(taken.trials), layers)} else UNNOTICED
+    return WHOLE if layers <= {LAYERS} and len({entry.run for entry in entries}) == len(entries) else UNNOTICED
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@
 
 A run of the sample text detector is measured without a history and recorded afterwards, into a new file and into one of
 a year: the ratio is of the two times of one run. The year is invented: each night every network has a run of its own,
-with a report, a journal of as many trials as layers, and figures that move a little.
+with a report and figures that move a little.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
 
 SAMPLES = Path(__file__).resolve().parent.parent / "samples" / "ocr"
-DAY = 86400.0
 
 
 def main() -> None:
@@ -68,37 +68,23 @@ def _run(folder: Path) -> float:
 
 
 def _fill(year: Path, template: Path, nights: int, networks: int, layers: int) -> None:
-    from trt_bisect.history.connection import open_to_write
-    from trt_bisect.history.run_folder_reader import read_run_folder
-    from trt_bisect.history.schema import transaction
+    from trt_bisect.history.run_folders import entries_in
     from trt_bisect.history.store import History
-    from trt_bisect.history.writer import write
     from trt_bisect.report.model import ByPlan
 
-    History(year).close()
-    taken, random = read_run_folder(template), np.random.default_rng(0)
-    (report,) = taken.reports
-    row = replace(report.report.layers[0], quantizable=True, outcome="measured")
-    base = open_to_write(year, print)
-    for night in range(nights):
-        with transaction(base):
+    (entry,), random = entries_in(template), np.random.default_rng(0)
+    row = replace(entry.report.layers[0], quantizable=True, outcome="measured")
+    names = [f"/backbone/stage{place // 9}/block{place % 9}/conv/Conv" for place in range(layers)]
+    rows = tuple(replace(row, index=place, name=name, similarity=0.99) for place, name in enumerate(names))
+    with History(year) as kept:
+        for night in range(nights):
+            entries = []
             for network in range(networks):
-                rows = tuple(
-                    replace(row, index=k, name=f"/backbone/stage{k // 9}/block{k % 9}/conv/Conv", similarity=0.99)
-                    for k in range(layers)
-                )
                 similarity: ByPlan[float | None] = ByPlan(0.97 + 0.01 * random.random(), 0.99)
-                invented = replace(report.report, layers=rows, similarity=similarity, model=f"network{network}.onnx")
-                trials = tuple(
-                    replace(
-                        taken.trials[k % len(taken.trials)], place=k, trial=replace(trial, plan=f"8*{k}.f*{layers}")
-                    )
-                    for k, trial in enumerate([taken.trials[0].trial] * layers)
-                )
-                started = report.started + night * DAY + network
-                this = replace(report, report=invented, started=started)
-                write(base, replace(taken, journal=f"{night}-{network}", reports=(this,), trials=trials), "")
-    base.close()
+                report = replace(entry.report, layers=rows, similarity=similarity, model=f"network{network}.onnx")
+                started = entry.started + timedelta(days=night, seconds=network)
+                entries.append(replace(entry, run=f"{night}-{network}", started=started, report=report))
+            kept.write(entries)
 
 
 def _recording(folder: Path, year: Path, repeat: int) -> dict[str, float]:
@@ -147,8 +133,7 @@ def _asking(year: Path, repeat: int) -> dict[str, float]:
         "the overview, s": every(lambda kept: trend_table(trends(kept.past()), Console())),
         "one network, s": every(lambda kept: kept.past(HistoryFilter(label="network3"))),
         "the table of reports, s": every(lambda kept: kept.reports()),
-        "the trials of one network, s": every(lambda kept: kept.trials(HistoryFilter(label="network3"))),
-        "the layers of a report, s": every(lambda kept: kept.layers(last)),
+        "a whole report, s": every(lambda kept: kept.report(last)),
         "a copy, s": every(lambda kept: kept.copy(year.with_name("copy.sqlite"))),
     }
 

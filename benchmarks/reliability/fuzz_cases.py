@@ -268,7 +268,6 @@ def _history(seeds: Seeds, random: Random, folder: Path) -> list[str]:
         spoil_database(path, random)
     given: tuple[list[str], ...] = (
         [],
-        ["--trials"],
         ["--label", "network"],
         ["--csv", str(folder / "h.csv")],
         ["--copy", str(folder / "copy")],

@@ -30,10 +30,8 @@ import time_machine
 from benchmarks.reliability.forked import Process, import_everything, start
 from benchmarks.reliability.subjects import SAMPLES, save_digits
 from tests.support import networks
-from tests.support.nights import trials_in
 from trt_bisect import History
-from trt_bisect.history.queries import HistoryFilter
-from trt_bisect.history.rows import PastReport
+from trt_bisect.history.queries import HistoryEntry, HistoryFilter
 from trt_bisect.history.store import HISTORY
 
 _MONDAY = datetime(2026, 10, 19, 1, 30, tzinfo=timezone.utc)
@@ -103,9 +101,9 @@ def measure(asked: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
             if code != night.code
         ]
         broken += _faults_of_nights(folder / "nightly", week)
-        reports, trials, faults = _faults_of_history(folder / "nightly" / HISTORY, week)
+        reports, faults = _faults_of_history(folder / "nightly" / HISTORY, week)
         broken += faults
-    return {"nights": len(week), "exit codes": codes, "reports": reports, "trials": trials}, broken
+    return {"nights": len(week), "exit codes": codes, "reports": reports}, broken
 
 
 def _make_suite(folder: Path) -> None:
@@ -168,37 +166,36 @@ def _name(night: NightlyRun) -> str:
     return night.clock.strftime("%Y-%m-%dT%H%M%SZ")
 
 
-def _faults_of_history(file: Path, week: Sequence[NightlyRun]) -> tuple[int, int, list[str]]:
-    """Returns the number of reports, the number of trials, and the faults in them."""
+def _faults_of_history(file: Path, week: Sequence[NightlyRun]) -> tuple[int, list[str]]:
+    """Returns the number of reports, and the faults in them."""
     faults = []
     with History(file) as kept:
-        reports, trials = kept.past(), kept.past_trials()
-        sunday = kept.past(HistoryFilter(since=week[-1].clock))
+        entries, sunday = kept.past(), kept.past(HistoryFilter(since=week[-1].clock))
+        halves = [entry.folder for entry in entries if not kept.report(entry.id).layers]
     for label, culprits in (("steady", [()] * len(week)), ("digits", _culprits(week))):
-        first = [report for report in reports if report.label == label and Path(report.folder).parts[-2] == "runs"]
-        if [report.culprits for report in first] != culprits:
-            faults.append(f"{label}: culprits {[report.culprits for report in first]}, not {culprits}")
+        first = [entry for entry in entries if entry.label == label and Path(entry.folder).parts[-2] == "runs"]
+        if [entry.report.culprits for entry in first] != culprits:
+            faults.append(f"{label}: culprits {[entry.report.culprits for entry in first]}, not {culprits}")
         if len(first) == len(week):
             faults += [
-                f"{label}, {night.day}: began {report.started}, the clock said {_last_start(night)}"
-                for night, report in zip(week, first, strict=True)
-                if not _is_of(night, report)
+                f"{label}, {night.day}: began {entry.started}, the clock said {_last_start(night)}"
+                for night, entry in zip(week, first, strict=True)
+                if not _is_of(night, entry)
             ]
-    if {report.folder for report in sunday} != {r.folder for r in reports if _name(week[-1]) in r.folder}:
-        faults.append(f"--since gives {[report.folder for report in sunday]}")
-    if any(report.state != "finished" for report in reports):
-        faults.append(f"states {Counter(report.state for report in reports)}")
-    double = [key for key, count in Counter((t.run, t.fingerprint, t.plan) for t in trials).items() if count > 1]
+    if {entry.folder for entry in sunday} != {entry.folder for entry in entries if _name(week[-1]) in entry.folder}:
+        faults.append(f"--since gives {[entry.folder for entry in sunday]}")
+    if any(entry.report.state != "finished" for entry in entries):
+        faults.append(f"states {Counter(entry.report.state for entry in entries)}")
+    if halves:
+        faults.append(f"reports without layers: {halves}")
+    double = [run for run, count in Counter(entry.run for entry in entries).items() if count > 1]
     if double:
-        faults.append(f"{len(double)} trials are there twice")
-    journaled = sum(len(trials_in(path.parent)) for path in file.parent.rglob("journal.jsonl"))
-    if len(trials) != journaled:
-        faults.append(f"{len(trials)} trials, the journals have {journaled}")
+        faults.append(f"{len(double)} runs are there twice")
     with sqlite3.connect(file) as base:
         (sound,) = base.execute("PRAGMA integrity_check").fetchone()
     if sound != "ok":
         faults.append(f"integrity: {sound}")
-    return len(reports), len(trials), faults
+    return len(entries), faults
 
 
 def _culprits(week: Sequence[NightlyRun]) -> list[tuple[str, ...]]:
@@ -209,8 +206,8 @@ def _last_start(night: NightlyRun) -> datetime:
     return night.clock + timedelta(hours=1) if night.is_killed else night.clock
 
 
-def _is_of(night: NightlyRun, report: PastReport) -> bool:
-    """Returns True if a report is in the night's folder and began within minutes of a start by the night's clock."""
+def _is_of(night: NightlyRun, entry: HistoryEntry) -> bool:
+    """Returns True if an entry is in the night's folder and began within minutes of a start by the night's clock."""
     starts = {night.clock, _last_start(night)}
-    late = min(abs(report.started - start) for start in starts)
-    return _name(night) in report.folder and late < timedelta(minutes=10)
+    late = min(abs(entry.started - start) for start in starts)
+    return _name(night) in entry.folder and late < timedelta(minutes=10)

@@ -14,18 +14,21 @@ from io import BytesIO
 import pandas as pd
 import pytest
 
-from tests.support.nights import at, night, trials_in
+from tests.support.nights import at, night
 from trt_bisect import History
-from trt_bisect.history.sparkline import heights, spark_text
+from trt_bisect.history.queries import HistoryFilter
 from trt_bisect.history.store import HISTORY
-from trt_bisect.history.trends import changes, trends
+from trt_bisect.history.trends import changes, heights, spark_text, trends
 
 START = at("2026-11-01T02:00")
 DAY = 86400.0
 
 
 def latency(int8: float) -> dict[str, dict[str, float]]:
-    return {plan: {"mean_ms": ms, "p99_ms": ms} for plan, ms in (("fp32", 4.0), ("int8", int8), ("recipe", 2.5))}
+    return {
+        plan: {"mean_ms": ms, "median_ms": ms, "p99_ms": ms, "runs": 9}
+        for plan, ms in (("fp32", 4.0), ("int8", int8), ("recipe", 2.5))
+    }
 
 
 @pytest.fixture(scope="module")
@@ -88,15 +91,6 @@ def test_one_row_a_run_with_what_differs(command, week):
     assert lines[3] == "2 of 6 rows; --top 0 shows all."
 
 
-def test_trials(command, week):
-    code, out, _ = command("history", week, "--trials", "--top", 3, "--fingerprint", "bb")
-    lines = out.splitlines()
-    assert code == 0
-    assert lines[0].split()[:4] == ["Label", "Run", "Plan", "Outcome"]
-    assert all(line.split()[:2] == ["[b]net[/b]", "3"] for line in lines[1:4])
-    assert lines[4].startswith("3 of ")
-
-
 def test_since(command, finished, tmp_path):
     with History(tmp_path / HISTORY) as kept:
         for days in (10.0, 2.0, 0.1):
@@ -135,16 +129,27 @@ def test_csv_and_parquet_have_what_the_reports_have(command, week, finished):
     report = json.loads((finished / "report.json").read_text())
     csv, parquet = pd.read_csv(week / "x.csv"), pd.read_parquet(week / "x.parquet")
     for table in (csv, parquet):
-        assert list(table["int8"][:5]) == [0.5, 0.5, 0.25, 0.25, 1.0]
-        assert pd.isna(table["int8"][5])
+        assert list(table["similarity_int8"][:5]) == [0.5, 0.5, 0.25, 0.25, 1.0]
+        assert pd.isna(table["similarity_int8"][5])
         assert list(pd.to_datetime(table["started"]).map(lambda when: when.timestamp())) == [
             START + day * DAY for day in range(6)
         ]
         assert json.loads(table["made_of"][2])["versions"]["tensorrt"] == "10.2.0"
         assert json.loads(table["made_of"][2])["model"] == report["made_of"]["model"]
-        assert (table["exit_code"][0], table["recipe"][0]) == (1, report["similarity"]["recipe"])
+        assert (table["verdict"][0], table["similarity_recipe"][0]) == ("fails", report["similarity"]["recipe"])
+        assert list(table["state"]) == ["finished"] * 5 + ["interrupted"]
+        assert list(table["latency_int8_mean_ms"][:5]) == [2.0, 2.02, 2.0, 2.0, 2.2]
+        assert "layers" not in table
     assert json.loads(csv["culprits"][3]) == list(parquet["culprits"][3]) == ["conv1", "[red]ip2"]
     assert str(parquet["started"].dtype).endswith("UTC]")
+
+
+def test_the_reports_as_json(command, week):
+    code, out, _ = command("history", week, "--json", "--since", "2026-11-05T00:00")
+    fifth, sixth = json.loads(out)
+    assert code == 0
+    assert (fifth["id"], fifth["label"], fifth["report"]["similarity"]["int8"]) == (5, "[b]net[/b]", 1.0)
+    assert (sixth["report"]["state"], sixth["report"]["similarity"]["int8"]) == ("interrupted", None)
 
 
 def test_csv_into_a_pipe(command, week):
@@ -159,22 +164,15 @@ def test_csv_into_a_pipe(command, week):
     assert pipe.is_fifo()
 
 
-def test_trials_as_a_table(command, week, finished):
-    code, _, _ = command("history", week, "--trials", "--csv", week / "t.csv", "--parquet", week / "t.parquet")
-    plans = [plan for _, plan in trials_in(finished)]
-    assert code == 0
-    for table in (pd.read_csv(week / "t.csv"), pd.read_parquet(week / "t.parquet")):
-        assert list(table["plan"]) == plans * 6
-
-
-def test_tables_without_a_row_have_their_columns_and_types(command, week):
-    for trials in ((), ("--trials",)):
-        command("history", week, "--since", "2030-01-01", "--csv", week / "x.csv", *trials)
-        with History(week / HISTORY) as kept:
-            full = kept.trials() if trials else kept.reports()
-        assert list(pd.read_csv(week / "x.csv").columns) == list(full.columns)
+def test_a_table_without_a_row_has_its_columns_and_types(command, week):
     code, out, _ = command("history", week, "--since", "2030-01-01")
     assert (code, "Nothing" in out) == (0, True)
+    command("history", week, "--since", "2030-01-01", "--csv", week / "x.csv")
+    with History(week / HISTORY) as kept:
+        full = kept.reports()
+        none = kept.reports(HistoryFilter(label="nothing"))
+    assert list(pd.read_csv(week / "x.csv").columns) == list(full.columns)
+    assert dict(none.dtypes) == dict(full.dtypes)
 
 
 def test_without_pyarrow(command, week, monkeypatch):
@@ -211,7 +209,7 @@ def test_a_copy_by_command(command, week):
     code, out, _ = command("history", week, "--copy", week / "copy.sqlite")
     assert (code, out) == (0, f"Copied to {week / 'copy.sqlite'}\n")
     with sqlite3.connect(week / "copy.sqlite") as base:
-        assert base.execute("SELECT count(*) FROM reports").fetchone() == (6,)
+        assert base.execute("SELECT count(*) FROM entries").fetchone() == (6,)
     assert command("history", week / "copy.sqlite")[1] == command("history", week)[1]
 
 
@@ -264,7 +262,7 @@ def test_recover_is_a_row_of_its_own(command, finished, tmp_path, week):
         kept.record(night(finished, tmp_path / "found", START, strategy="recover"), "[b]net[/b]")
         kept.record(night(finished, tmp_path / "other", START, metric="sqnr", int8=20.0), "[b]net[/b]")
         groups = trends(kept.past())
-    assert [(group.engine, group.metric, len(group.reports)) for group in groups] == [
+    assert [(group.engine, group.metric, len(group.entries)) for group in groups] == [
         ("onnxruntime", "cosine", 6),
         ("onnxruntime", "sqnr", 1),
         ("onnxruntime, recover", "cosine", 1),
@@ -286,10 +284,10 @@ def test_everything_that_a_fingerprint_is_made_of_is_named(finished, tmp_path):
                 finished, tmp_path / "b", START, made_of=other, fingerprint="b" * 64, threshold=0.9, strategy="branch"
             )
         )
-        before, after = kept.past()
+        before, after = (entry.report for entry in kept.past())
     assert set(changes(before, after)) == {
-        "threshold 0.99 → 0.9",
-        "strategy exhaustive → branch",
+        "option threshold 0.99 → 0.9",
+        "option strategy exhaustive → branch",
         "option precision fp32 → fp16",
         "other data",
         "another metric",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import re
@@ -13,12 +14,13 @@ from pathlib import Path
 import pytest
 
 import trt_bisect
-from tests.support.nights import at, night, trials_in
+from tests.support.nights import at, night
+from tests.support.records import record_of
 from tests.support.waiting import LIMIT
 from trt_bisect import BadInput, History
-from trt_bisect.history import connection as opening
-from trt_bisect.history import schema
+from trt_bisect.history import store
 from trt_bisect.history.store import HISTORY
+from trt_bisect.history.trends import milliseconds
 
 VERSION_1 = Path(__file__).parents[1] / "files" / "history-1.sql"
 
@@ -40,49 +42,83 @@ def state(file: Path) -> tuple[int, set[str], str]:
         return version, tables - {"sqlite_sequence"}, sound
 
 
-FIRST = {"fingerprints", "runs", "reports", "trials"}
+TABLES = {"entries", "home"}
 
 
-def test_version_1_becomes_the_newest_and_keeps_all_it_has(old, finished):
+def test_an_old_file_becomes_a_new_one_and_keeps_its_reports(old, finished):
     with closing(sqlite3.connect(old)) as base:
-        before = [base.execute(f"SELECT * FROM {table}").fetchall() for table in sorted(FIRST)]
-    assert state(old) == (1, FIRST, "ok")
+        base.row_factory = sqlite3.Row
+        rows = base.execute("SELECT * FROM reports").fetchall()
+        runs = dict(base.execute("SELECT id, journal FROM runs"))
+        made_of = dict(base.execute("SELECT digest, made_of FROM fingerprints"))
+    assert len(rows) == 2
+    with History(old) as kept:
+        entries = kept.past()
+        kept.record(finished)
+        assert len(kept.past()) == 3
+        assert len(kept.reports()) == 3
+    for row, entry in zip(rows, entries, strict=True):
+        report = entry.report
+        same = ("model", "engine", "typing", "strategy", "metric", "threshold", "share", "precision", "command")
+        same += ("plans", "builds", "inferences", "peak_bytes", "exit_code")
+        assert {name: row[name] for name in same} == {name: getattr(report, name) for name in same}
+        assert (entry.id, entry.run, entry.label, entry.report.state) == (
+            row["id"],
+            runs[row["run"]],
+            row["label"],
+            "finished",
+        )
+        assert (report.similarity.int8, report.similarity.recipe) == (row["int8"], row["recipe"])
+        assert (list(report.culprits), list(report.recipe.high)) == tuple(
+            json.loads(row[name]) for name in ("culprits", "high")
+        )
+        assert record_of(report)["made_of"] == json.loads(made_of[report.fingerprint])
+        assert report.seconds.total == row["total_seconds"]
+        assert entry.started.timestamp() == pytest.approx(row["started"], abs=1e-6)
+        assert entry.recorded.timestamp() == pytest.approx(row["recorded"], abs=1e-6)
+        assert report.schema == 1
+    assert state(old) == (4, TABLES, "ok")
+
+
+def test_the_layers_of_an_old_file_and_its_latencies_are_kept(old):
+    with closing(sqlite3.connect(old)) as base:
+        base.executescript(
+            """CREATE TABLE layers (report, layer, name, outcome, similarity, "drop", culprit, ran);
+            INSERT INTO layers VALUES (2, 6, 'ip2', 'measured', 0.25, 0.5, 1, 'int8');
+            INSERT INTO layers VALUES (2, 4, 'ip1', 'lost', NULL, NULL, 0, '');
+            CREATE TABLE home (inode TEXT NOT NULL);
+            ALTER TABLE reports ADD COLUMN schema INTEGER NOT NULL DEFAULT 1;
+            UPDATE reports SET schema = 2, int8_ms = 1.5, exit_code = NULL, meets = NULL WHERE id = 2;
+            UPDATE reports SET state = 'interrupted' WHERE id = 2;
+            PRAGMA user_version=3"""
+        )
     with History(old) as kept:
         first, second = kept.past()
-        assert (first.label, first.int8, first.culprits) == ("lenet", 0.9973954367387516, ())
-        assert (second.label, second.culprits, second.started.year) == ("lenet_planted", ("ip2",), 2026)
-        assert kept.layers(first.id) == []
-        kept.record(finished)
-        assert len(kept.layers(kept.past()[-1].id)) == 6
-    assert state(old) == (3, FIRST | {"layers", "home"}, "ok")
-    with closing(sqlite3.connect(old)) as base:
-        after = [base.execute(f"SELECT * FROM {table}").fetchall() for table in sorted(FIRST)]
-    for was, now in zip(before, after, strict=True):  # later versions only add columns, at the end
-        assert was
-        assert set(was) <= {row[: len(was[0])] for row in now}
+        layers = kept.report(2).layers
+        assert kept.report(1).layers == ()
+    assert [(row.index, row.name, row.outcome, row.similarity, row.drop, row.culprit) for row in layers] == [
+        (4, "ip1", "lost", None, None, False),
+        (6, "ip2", "measured", 0.25, 0.5, True),
+    ]
+    assert (first.report.schema, second.report.schema) == (1, 2)
+    assert (milliseconds(first.report, "int8"), milliseconds(second.report, "int8")) == (None, 1.5)
+    assert milliseconds(second.report, "recipe") is None
+    assert (second.report.state, second.report.verdict) == ("interrupted", "not measured")
 
 
 def test_a_migration_that_fails_leaves_the_old_file(old, monkeypatch):
     content = VERSION_1.read_text()
-    broken = (*schema.MIGRATIONS, ("CREATE TABLE more (x)", "INSERT INTO more VALUES (1)", "CREATE NONSENSE"))
-    for module in (schema, opening):
-        monkeypatch.setattr(module, "MIGRATIONS", broken)
+    monkeypatch.setattr(store, "_TABLES", (*store._TABLES, "CREATE NONSENSE"))
     with pytest.raises(BadInput, match=re.escape(f"'{old}'")):
         History(old)
-    assert state(old) == (1, FIRST, "ok")
+    monkeypatch.undo()
     with closing(sqlite3.connect(old)) as base:
         assert all(line in content for line in base.iterdump() if "sqlite_sequence" not in line)
-
-
-def test_a_version_skipped_is_made_up_for(old, monkeypatch):
-    """From 1 to 4 in one go, and from 3 to 4."""
-    fourth = (*schema.MIGRATIONS, ("CREATE TABLE more (x)",))
-    History(old.with_name("second")).close()
-    for module in (schema, opening):
-        monkeypatch.setattr(module, "MIGRATIONS", fourth)
-    for file in (old, old.with_name("second")):
-        History(file).close()
-        assert state(file) == (4, FIRST | {"layers", "home", "more"}, "ok")
+        base.execute("UPDATE reports SET culprits = 'no JSON' WHERE id = 2")
+        base.commit()
+    with pytest.raises(BadInput, match="damaged"):
+        History(old)
+    assert state(old) == (1, {"fingerprints", "runs", "reports", "trials"}, "ok")
 
 
 def open_at_once(file: Path, ready, go, found) -> None:
@@ -105,7 +141,7 @@ def test_several_processes_open_an_old_file_at_once(old):
     for process in processes:
         process.join()
         assert process.exitcode == 0
-    assert state(old) == (3, FIRST | {"layers", "home"}, "ok")
+    assert state(old) == (4, TABLES, "ok")
 
 
 def test_wal_and_nothing_beside_the_file_when_nobody_has_it_open(finished, tmp_path):
@@ -122,9 +158,9 @@ def test_the_file_system_of_a_folder_is_found_by_its_device(tmp_path):
     mine = f"{os.major(device)}:{os.minor(device)}"
     other = "22 28 0:21 / /proc rw,nosuid shared:12 - proc proc rw\n31 1 8:1 /a\\040b / rw - nfs4 server:/x rw\n"
     lines = "98 1 {} / /mnt/all rw,relatime shared:45 - {} server:/export rw,vers=4.2\n"
-    assert opening.network_of(tmp_path, other + lines.format(mine, "nfs4")) == "nfs4"
-    assert opening.network_of(tmp_path, lines.format(mine, "ext4") + other) == ""
-    assert opening.network_of(tmp_path, other.replace("8:1 ", "8:200 ")) == ""
+    assert store.network_of(tmp_path, other + lines.format(mine, "nfs4")) == "nfs4"
+    assert store.network_of(tmp_path, lines.format(mine, "ext4") + other) == ""
+    assert store.network_of(tmp_path, other.replace("8:1 ", "8:200 ")) == ""
 
 
 def record_all(file: Path, folders: list[Path]) -> None:
@@ -134,7 +170,7 @@ def record_all(file: Path, folders: list[Path]) -> None:
 
 
 def test_on_a_network_it_does_without_wal_says_so_once_and_works(finished, tmp_path, monkeypatch):
-    monkeypatch.setattr(opening, "network_of", lambda *_: "nfs4")
+    monkeypatch.setattr(store, "network_of", lambda *_: "nfs4")
     said: list[str] = []
     for place in range(2):
         with History(tmp_path / HISTORY, say=said.append) as kept:
@@ -155,22 +191,18 @@ def test_on_a_network_it_does_without_wal_says_so_once_and_works(finished, tmp_p
         assert len(kept.past()) == 14
 
 
-def whole_runs(file: Path, trials: int) -> int:
-    """Returns the number of whole runs in a history: each with its report, its trials and its six layers."""
+def whole_runs(file: Path) -> int:
+    """Returns the number of runs in a history, each with a whole report of nine layers."""
     with closing(sqlite3.connect(file)) as base:
         assert base.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-        assert base.execute("PRAGMA foreign_key_check").fetchall() == []
-        counts = base.execute(
-            "SELECT (SELECT count(*) FROM reports WHERE run = runs.id),"
-            " (SELECT count(*) FROM trials WHERE run = runs.id),"
-            " (SELECT count(*) FROM layers JOIN reports ON report = reports.id WHERE run = runs.id) FROM runs"
-        ).fetchall()
-    assert set(counts) <= {(1, trials, 6)}
-    return len(counts)
+    with History(file) as kept:
+        entries = kept.past()
+        assert all(len(kept.report(entry.id).layers) == 9 for entry in entries)
+    assert len(entries) == len({entry.run for entry in entries})
+    return len(entries)
 
 
 def test_a_copy_is_sound_while_others_record(finished, tmp_path):
-    trials = len(trials_in(finished))
     folders = [[night(finished, tmp_path / f"{w}-{n}", at("2026-11-01") + n) for n in range(12)] for w in range(2)]
     History(tmp_path / HISTORY).close()
     context = multiprocessing.get_context("fork")
@@ -180,16 +212,16 @@ def test_a_copy_is_sound_while_others_record(finished, tmp_path):
     seen = []
     while any(process.is_alive() for process in writers) or not seen:
         with History(tmp_path / HISTORY) as kept:
-            recorded = whole_runs(tmp_path / HISTORY, trials)
+            recorded = whole_runs(tmp_path / HISTORY)
             kept.copy(tmp_path / "copy.sqlite")
-        seen.append(whole_runs(tmp_path / "copy.sqlite", trials))
+        seen.append(whole_runs(tmp_path / "copy.sqlite"))
         assert seen[-1] >= recorded
         assert not list(tmp_path.glob(".copy*"))
     for process in writers:
         process.join()
         assert process.exitcode == 0
     assert seen == sorted(seen)
-    assert whole_runs(tmp_path / HISTORY, trials) == 24
+    assert whole_runs(tmp_path / HISTORY) == 24
     shutil.copy(tmp_path / "copy.sqlite", tmp_path / "again.sqlite")
     with History(tmp_path / "again.sqlite") as copied:  # a copy can be gone on with
         copied.record(finished)
@@ -197,7 +229,6 @@ def test_a_copy_is_sound_while_others_record(finished, tmp_path):
 
 def test_a_plain_copy_during_a_run_has_all_that_was_recorded(finished, lenet, tmp_path):
     """Nothing is open as long as a run measures, so that the file alone is whole."""
-    trials = len(trials_in(finished))
     with History(tmp_path / HISTORY) as kept:
         kept.record(night(finished, tmp_path / "before", at("2026-11-01")))
     copies = []
@@ -215,12 +246,11 @@ def test_a_plain_copy_during_a_run_has_all_that_was_recorded(finished, lenet, tm
         explain="none",
         progress=Copying(),
     )
-    assert {whole_runs(copy, trials) for copy in copies} == {1}
+    assert {whole_runs(copy) for copy in copies} == {1}
 
 
 def test_a_plain_copy_while_a_recorder_has_the_file_open(finished, tmp_path):
     """The newest records stand in ``-wal``: a copy with it has all, a copy without it has the older ones."""
-    trials = len(trials_in(finished))
     with History(tmp_path / HISTORY) as kept:
         kept.record(night(finished, tmp_path / "a", at("2026-11-01")))
     for name in ("alone", "both"):
@@ -232,27 +262,26 @@ def test_a_plain_copy_while_a_recorder_has_the_file_open(finished, tmp_path):
         shutil.copy(tmp_path / f"{HISTORY}-wal", tmp_path / "both")
         open_write = sqlite3.connect(tmp_path / HISTORY, isolation_level=None)
         open_write.execute("BEGIN IMMEDIATE")
-        open_write.execute("DELETE FROM layers")
+        open_write.execute("DELETE FROM entries")
         (tmp_path / "within").mkdir()
         shutil.copy(tmp_path / HISTORY, tmp_path / "within")
         shutil.copy(tmp_path / f"{HISTORY}-wal", tmp_path / "within")
         open_write.execute("ROLLBACK")
         open_write.close()
-    found = {name: whole_runs(tmp_path / name / HISTORY, trials) for name in ("alone", "both", "within")}
+    found = {name: whole_runs(tmp_path / name / HISTORY) for name in ("alone", "both", "within")}
     assert found == {"alone": 1, "both": 2, "within": 2}
 
 
 def test_a_torn_copy_is_found_when_it_is_opened(finished, tmp_path):
     """Pages of two moments, as where a file is copied in the milliseconds in which it changes."""
-    with History(tmp_path / HISTORY) as kept:
-        kept.record(night(finished, tmp_path / "0", at("2026-11-01")))
-    early = (tmp_path / HISTORY).read_bytes()
-    with History(tmp_path / HISTORY) as kept:
-        for place in range(1, 40):
-            kept.record(night(finished, tmp_path / str(place), at("2026-11-01") + place))
+    for runs in (range(20), range(20, 60)):
+        early = (tmp_path / HISTORY).read_bytes() if runs.start else b""
+        with History(tmp_path / HISTORY) as kept:
+            for place in runs:
+                kept.record(night(finished, tmp_path / str(place), at("2026-11-01") + place))
     late = (tmp_path / HISTORY).read_bytes()
     page = int.from_bytes(late[16:18], "big")
-    for pages in (2, 5, 9):
+    for pages in (2, 5, len(early) // page - 9):
         torn = tmp_path / f"torn-{pages}"
         torn.write_bytes(early[: pages * page] + late[pages * page :])
         for reading in (False, True):
@@ -264,7 +293,7 @@ def test_it_is_read_where_nothing_can_be_written(finished, tmp_path, monkeypatch
     with History(tmp_path / HISTORY) as kept:
         kept.record(finished)
     old_content = (tmp_path / HISTORY).read_bytes()
-    monkeypatch.setattr("trt_bisect.history.connection.os.access", lambda *_: False)
+    monkeypatch.setattr("trt_bisect.history.store.os.access", lambda *_: False)
     (tmp_path / HISTORY).chmod(0o444)
     with History(tmp_path / HISTORY, reading=True) as kept:
         assert len(kept.past()) == 1
@@ -278,20 +307,19 @@ def test_it_is_read_where_nothing_can_be_written(finished, tmp_path, monkeypatch
 
 
 def test_an_old_file_that_cannot_be_written_says_so(old, monkeypatch):
-    monkeypatch.setattr("trt_bisect.history.connection.os.access", lambda *_: False)
+    monkeypatch.setattr("trt_bisect.history.store.os.access", lambda *_: False)
     with pytest.raises(BadInput, match="older version"):
         History(old, reading=True)
 
 
 def test_a_full_disk_costs_the_recording_and_nothing_else(forks, finished, lenet, tmp_path):
     """Files cannot grow beyond 120 kB, which a history of a few runs has and one of thirty has not."""
-    trials = len(trials_in(finished))
     for place in range(30):
         night(finished, tmp_path / str(place), at("2026-11-01") + place)
     code = f"""
 import resource, signal
 from pathlib import Path
-from trt_bisect.history.record_on_exit import recorded
+from trt_bisect.history.store import recorded
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (120_000, 120_000))
 for place in range(30):
@@ -303,7 +331,7 @@ for place in range(30):
     lines = found.stdout.splitlines()
     assert 0 < len(lines) < 30
     assert all(line.startswith("Not recorded") for line in lines)
-    assert 0 < whole_runs(tmp_path / HISTORY, trials) <= 30 - len(lines)
+    assert 0 < whole_runs(tmp_path / HISTORY) <= 30 - len(lines)
 
 
 def test_a_copy_never_replaces_the_history_itself(finished, tmp_path):

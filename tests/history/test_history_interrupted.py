@@ -13,7 +13,7 @@ import pytest
 
 import trt_bisect
 from tests.support.editions import edition
-from tests.support.nights import at, night, trial_keys, trials_in
+from tests.support.nights import at, night
 from tests.support.progress_doubles import Said, Stops
 from trt_bisect import BadInput, History
 from trt_bisect.history.store import HISTORY
@@ -25,16 +25,13 @@ def test_a_run_that_is_interrupted_is_recorded_and_so_is_the_rest(lenet, tmp_pat
     with pytest.raises(KeyboardInterrupt):
         trt_bisect.run(*arguments, **more, progress=Stops())
     with History(tmp_path / HISTORY) as kept:
-        (cut,), tried = kept.past(), trial_keys(kept)
-    assert cut.state == "interrupted"
-    assert tried == list(trials_in(tmp_path / "run"))
+        (cut,) = kept.past()
+    assert cut.report.state == "interrupted"
     trt_bisect.run(*arguments, **more)
     with History(tmp_path / HISTORY) as kept:
-        (whole,), after = kept.past(), trial_keys(kept)
-    assert (whole.id, whole.state, whole.culprits) == (cut.id, "finished", ("ip2",))
-    assert cut.int8 == whole.int8
-    assert set(after) > set(tried)
-    assert len(after) == len(set(after))
+        (whole,) = kept.past()
+    assert (whole.id, whole.run, whole.report.state) == (cut.id, cut.run, "finished")
+    assert whole.report.culprits == ("ip2",)
 
 
 def test_a_run_that_goes_on_is_recorded_as_running(lenet, tmp_path):
@@ -59,7 +56,7 @@ def test_a_run_that_goes_on_is_recorded_as_running(lenet, tmp_path):
     trt_bisect.run(lenet / "lenet_planted.onnx", lenet / "calibration.npz", **more)
     with History(tmp_path / HISTORY) as kept:
         (after,) = kept.past()
-    assert [(row.id, row.state) for row in (*seen, after)] == [(after.id, "running"), (after.id, "finished")]
+    assert [(row.id, row.report.state) for row in (*seen, after)] == [(after.id, "running"), (after.id, "finished")]
     assert after.label == "net"
 
 
@@ -109,7 +106,7 @@ def broken_histories(folder: Path) -> dict[str, Path]:
         "cannot be used": folder / "folder.sqlite",
         "unable to open": folder / "nowhere" / "x.sqlite",
         "is the database of another program": folder / "foreign.sqlite",
-        "has schema 999; this version of trt-bisect knows 3": folder / "newer.sqlite",
+        "has schema 999; this version of trt-bisect knows 4": folder / "newer.sqlite",
     }
 
 
@@ -148,7 +145,7 @@ def test_an_error_that_nobody_foresaw_breaks_no_run(lenet, tmp_path, monkeypatch
     def fails(*_):
         raise ZeroDivisionError("of all things")
 
-    monkeypatch.setattr("trt_bisect.history.store.read_run_folder", fails)
+    monkeypatch.setattr("trt_bisect.history.store.entries_in", fails)
     said = Said()
     trt_bisect.run(
         lenet / "lenet.onnx", lenet / "calibration.npz", output=tmp_path / "run", calibrator="minmax", explain="none",
@@ -162,12 +159,12 @@ def test_a_run_that_fails_leaves_its_error_and_what_was_there(finished, lenet, t
     with pytest.raises(BadInput, match="missing"):
         trt_bisect.run(lenet / "lenet_planted.onnx", tmp_path / "missing.npz", output=run)
     with History(tmp_path / HISTORY) as kept:
-        assert [row.state for row in kept.past()] == ["finished"]
+        assert [row.report.state for row in kept.past()] == ["finished"]
 
 
 def test_a_held_file_is_waited_for_and_then_given_up(finished, tmp_path, monkeypatch):
     History(tmp_path / HISTORY).close()
-    monkeypatch.setattr("trt_bisect.history.connection.LOCK_TIMEOUT", 0.2)
+    monkeypatch.setattr("trt_bisect.history.store.LOCK_TIMEOUT", 0.2)
     with closing(sqlite3.connect(tmp_path / HISTORY, isolation_level=None)) as holder:
         holder.execute("BEGIN IMMEDIATE")
         with History(tmp_path / HISTORY) as kept:
@@ -187,35 +184,28 @@ def test_a_run_folder_in_disorder(finished, tmp_path):
             folder = tmp_path / name
             folder.mkdir()
             (folder / name).write_text(content)
-            if name != "journal.jsonl":
-                with pytest.raises(BadInput, match="no run"):
-                    kept.record(folder)
+            with pytest.raises(BadInput, match="no run"):
+                kept.record(folder)
         damaged = night(finished, tmp_path / "damaged", at("2026-11-01"), similarity={"int8": "good"})
         odd = night(finished, tmp_path / "odd", at("2026-11-01"))
         record = json.loads((odd / "report.json").read_text())
         (odd / "report.json").write_text(json.dumps(record | {"started": 1e300}))
-        for folder in (damaged, odd):
-            (folder / "run.json").unlink()
-            kept.record(folder)
+        with pytest.raises(BadInput, match="no run"):
+            kept.record(damaged)
+        kept.record(odd)
         (row,) = kept.past()
         assert (row.folder, row.started.year) == (str(odd), 1970)
 
 
-def test_a_journal_without_its_first_line_loses_no_trial(finished, tmp_path):
+def test_a_run_without_its_journal_is_known_by_its_folder(finished, tmp_path):
     run = night(finished, tmp_path / "run", at("2026-11-01"))
-    lines = (run / "journal.jsonl").read_text().splitlines(keepends=True)
-    (run / "journal.jsonl").write_text("damaged\n" + "".join(lines[1:]))
-    for name in ("run.json", "report.json"):
-        (run / name).rename(run / f"old-{name}")
+    (run / "journal.jsonl").write_text("damaged\n")
     with History(tmp_path / HISTORY) as kept:
-        kept.record(run)
-        assert (len(kept.trials()), kept.past()) == (len(trials_in(finished)), [])
-        for name in ("run.json", "report.json"):
-            (run / f"old-{name}").rename(run / name)
-        kept.record(run)
-        (row,) = kept.past()
-        assert row.made_of["engine"] == "onnxruntime"
-        assert len(kept.trials()) == len(trials_in(finished))
+        for _ in range(2):
+            kept.record(run)
+        (entry,) = kept.past()
+    assert str(run) in entry.run
+    assert entry.report.made_of["engine"] == "onnxruntime"
 
 
 def record_often(file: Path, folders: list[Path], ready, go) -> None:
@@ -246,8 +236,7 @@ def test_several_processes_record_at_once(finished, tmp_path):
         process.join()
         assert process.exitcode == 0
     with History(tmp_path / HISTORY) as kept:
-        folders = [row.folder for row in kept.past()]
-        trials = kept.trials().groupby("run").size()
-    assert len(folders) == len(set(folders)) == count * each + 1
-    assert len(trials) == count * each + 1
-    assert set(trials) == {len(trials_in(finished))}
+        entries = kept.past()
+        layers = {len(kept.report(entry.id).layers) for entry in entries}
+    assert len(entries) == len({entry.folder for entry in entries}) == count * each + 1
+    assert layers == {9}

@@ -20,7 +20,7 @@ from trt_bisect.builder.engines import ENGINES, TYPINGS
 from trt_bisect.calibration.calibrator import METHODS
 from trt_bisect.cli.app import application
 from trt_bisect.errors import BadInput
-from trt_bisect.history import record_on_exit
+from trt_bisect.history import store
 from trt_bisect.jobs.options import concerns
 from trt_bisect.jobs.options.commands import COMMANDS, WorstOptions
 from trt_bisect.jobs.options.measuring import RecoverOptions, RunOptions
@@ -42,7 +42,7 @@ def test_names_and_defaults_are_those_of_the_modules_that_obey_them():
     assert ("auto", *ENGINES) == concerns.ENGINE_CHOICES
     assert ("auto", *TYPINGS) == concerns.TYPING_CHOICES
     assert ("auto", *METHODS) == concerns.CALIBRATORS
-    assert (concerns.BESIDE, concerns.NONE) == (record_on_exit.BESIDE, record_on_exit.NONE)
+    assert (concerns.BESIDE, concerns.NONE) == (store.BESIDE, store.NONE)
     assert (RunOptions().share, RunOptions().build_timeout) == (DEFAULT_SHARE, DEFAULT_TIMEOUT)
     infos = {info.name: info for info in RecoverOptions.declared()}
     assert infos["together"].choices == TOGETHER

@@ -9,10 +9,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from trt_bisect.history.store import History
-
 JOURNAL = "journal.jsonl"
-FILES = ("run.json", "report.json", JOURNAL)
 
 
 def at(text: str) -> float:
@@ -32,12 +29,6 @@ def trials_in(folder: Path) -> dict[tuple[str, str], dict[str, Any]]:
     return found
 
 
-def trial_keys(kept: History) -> list[tuple[str, str]]:
-    """Returns the fingerprint and the plan of all trials in a history."""
-    trials = kept.trials()
-    return list(zip(trials["fingerprint"], trials["plan"], strict=True))
-
-
 def night(
     finished: Path, folder: Path, started: float, *, answered: bool = True, again: bool = False, **changed
 ) -> Path:
@@ -47,22 +38,24 @@ def night(
         finished: the folder of a real run.
         folder: where to.
         started: seconds since the epoch.
-        answered: the report was written.
+        answered: the run came to its end; else it was killed before it had a figure.
         again: in a folder that is there, with its journal.
         changed: other values of the report; ``versions`` go into ``made_of`` too, ``int8`` into ``similarity``.
     """
     folder.mkdir(parents=True, exist_ok=again)
-    asked = json.loads((finished / "run.json").read_text())
     report = json.loads((finished / "report.json").read_text())
     if "int8" in changed:
         changed["similarity"] = {**report["similarity"], "int8": changed.pop("int8")}
     if "versions" in changed:
         changed["made_of"] = {**report["made_of"], "versions": changed["versions"]}
-    same = {name: value for name, value in changed.items() if name not in ("similarity", "culprits", "latency")}
-    asked |= {"started": started, "report": {**asked["report"], **same, "started": started}}
-    (folder / "run.json").write_text(json.dumps(asked))
+    report |= {**changed, "started": started}
+    (folder / "run.json").unlink(missing_ok=True)
     if answered:
-        (folder / "report.json").write_text(json.dumps({**report, **changed, "started": started}))
+        (folder / "report.json").write_text(json.dumps(report))
+    else:
+        nothing = {"int8": None, "recipe": None}
+        blank = {"state": "running", "verdict": "not measured", "similarity": nothing, "culprits": [], "latency": None}
+        (folder / "run.json").write_text(json.dumps({**report, **blank}))
     if not again:
         shutil.copy(finished / JOURNAL, folder)
         lines = (folder / JOURNAL).read_text().splitlines()

@@ -25,7 +25,7 @@ from tools.schemas.extra import (
     WorstMore,
     Worth,
 )
-from tools.schemas.shapes import ListOf, Maybe, Shape, shape_of
+from tools.schemas.shapes import ListOf, Shape, shape_of
 from trt_bisect.analyzer.tensors import Figures, RoundingFigures, Spread
 from trt_bisect.builder.timing import Latency
 from trt_bisect.evaluator.trial import Trial

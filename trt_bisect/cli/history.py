@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,8 +15,6 @@ from trt_bisect.cli.options import WIDE, Top
 from trt_bisect.errors import BadInput
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
-
     from trt_bisect.history.queries import HistoryFilter
     from trt_bisect.history.store import History
 
@@ -49,10 +46,11 @@ def history_command(
     fingerprint: Annotated[
         str | None, typer.Option(help="Only this fingerprint, or its beginning.", show_default=False)
     ] = None,
-    trials: Annotated[bool, typer.Option("--trials", help="The trials instead of the reports.")] = False,
-    csv: Annotated[Path | None, typer.Option("--csv", help="Write them to this file.", show_default=False)] = None,
+    csv: Annotated[
+        Path | None, typer.Option("--csv", help="Write the reports to this file.", show_default=False)
+    ] = None,
     parquet: Annotated[
-        Path | None, typer.Option("--parquet", help="Write them to this file.", show_default=False)
+        Path | None, typer.Option("--parquet", help="Write the reports to this file.", show_default=False)
     ] = None,
     add: Annotated[
         list[Path] | None,
@@ -67,74 +65,60 @@ def history_command(
 
     Every run is recorded when it ends. Times are in UTC.
     """
-    from trt_bisect.history.queries import HistoryFilter
+    from msgspec import to_builtins
+
+    from trt_bisect.history.queries import HistoryFilter, write_table
+    from trt_bisect.history.run_folders import run_folders
     from trt_bisect.history.store import History
 
-    wanted = HistoryFilter(label, model, _since(since), _fingerprint(fingerprint))
-    with History(_file(where or Path()), reading=not add) as kept:
+    selection = HistoryFilter(label, model, _since(since), _fingerprint(fingerprint))
+    with History(_file(where or Path()), reading=not add) as history:
         if add:
-            display.say(_add(kept, add, label or ""))
+            folders = run_folders(add)
+            for folder in folders:
+                history.record(folder, label or "")
+            display.say(f"{len(folders)} run folder{'s' if len(folders) > 1 else ''} taken in.")
         if copy is not None:
-            kept.copy(copy)
+            history.copy(copy)
             display.say(f"Copied to {copy}")
-        if csv is not None or parquet is not None:
-            _export(kept.trials(wanted) if trials else kept.reports(wanted), csv, parquet, display)
+        for option, path in (("--csv", csv), ("--parquet", parquet)):
+            if path is not None:
+                table = history.reports(selection)
+                write_table(table, path, option)
+                display.say(f"{len(table)} rows written to {path}")
         if display.as_json:
-            rows = kept.past_trials(wanted) if trials else kept.past(wanted)
-            display.print_json([asdict(row) for row in rows])
+            records = to_builtins(history.past(selection))
+            for record in records:
+                del record["report"]["layers"]
+            display.print_json(records)
         elif copy is None and csv is None and parquet is None:
-            _show(kept, wanted, trials=trials, top=top)
+            _show(history, selection, top=top)
 
 
 def _file(where: Path) -> Path:
     """The history that a file, a folder or a run folder stands for."""
-    from trt_bisect.history.record_on_exit import BESIDE, history_file
-    from trt_bisect.history.run_folder_reader import holds_run
+    from trt_bisect.history.run_folders import holds_run
     from trt_bisect.history.store import HISTORY
 
     if not where.is_dir():
         return where
-    if holds_run(where) and not (where / HISTORY).exists():
-        return history_file(BESIDE, where) or where
-    return where / HISTORY
+    beside = where.absolute().parent / HISTORY
+    return beside if holds_run(where) and not (where / HISTORY).exists() else where / HISTORY
 
 
-def _add(kept: History, folders: list[Path], label: str) -> str:
-    from trt_bisect.history.run_folder_reader import run_folders
-
-    found = run_folders(folders)
-    for folder in found:
-        kept.record(folder, label)
-    return f"{len(found)} run folder{'s' if len(found) > 1 else ''} taken in."
-
-
-def _export(table: DataFrame, csv: Path | None, parquet: Path | None, display: Display) -> None:
-    from trt_bisect.history.export import write_table_csv, write_table_parquet
-
-    for path, write in ((csv, write_table_csv), (parquet, write_table_parquet)):
-        if path is not None:
-            write(table, path)
-            display.say(f"{len(table)} rows written to {path}")
-
-
-def _show(kept: History, wanted: HistoryFilter, *, trials: bool, top: int) -> None:
-    from trt_bisect.history.screen import run_table, trend_table, trial_table
+def _show(history: History, selection: HistoryFilter, *, top: int) -> None:
+    from trt_bisect.history.screen import run_table, trend_table
     from trt_bisect.history.trends import trends
 
     screen = console(WIDE)
-    if trials:
-        tried = kept.past_trials(wanted)
-        rows, table = len(tried), trial_table(tried[-top:], screen)
-    else:
-        reports = kept.past(wanted)
-        groups = trends(reports)
-        by_run = wanted.label is not None
-        rows = len(reports) if by_run else len(groups)
-        table = run_table(groups, top, screen) if by_run else trend_table(groups[: top or None], screen)
+    entries = history.past(selection)
+    groups = trends(entries)
+    by_run = selection.label is not None
+    rows = len(entries) if by_run else len(groups)
     if not rows:
-        screen.print(f"Nothing of that kind is recorded in {kept.path}.", markup=False, soft_wrap=True)
+        screen.print(f"Nothing of that kind is recorded in {history.path}.", markup=False, soft_wrap=True)
         return
-    screen.print(table)
+    screen.print(run_table(groups, top, screen) if by_run else trend_table(groups[: top or None], screen))
     if top and rows > top:
         screen.print(f"{top} of {rows} rows; --top 0 shows all.", markup=False)
 

@@ -1,41 +1,90 @@
-"""Queries of the history: reports, trials and layers as objects and as pandas tables."""
+"""The entries of a history, the filter that selects them, and their table for pandas, CSV and Parquet."""
 
 from __future__ import annotations
 
 import json
-import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timezone
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trt_bisect.errors import first_line
-from trt_bisect.history.rows import PastLayer, PastReport, PastTrial
-from trt_bisect.history.writer import text
-from trt_bisect.support.type_checks import checked
+import msgspec
+from msgspec import inspect as kinds
+
+from trt_bisect.errors import BadInput, install
+from trt_bisect.report.model import Report
+from trt_bisect.runs.progress_file import FINISHED
+from trt_bisect.support.files import whole_file
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_ELSEWHERE = {"folder": "runs.folder", "fingerprint": "digest"}
-_NAMES = tuple(each.name for each in fields(PastReport))
-_REPORTS = (
-    f"SELECT {', '.join(_ELSEWHERE.get(name, name) for name in _NAMES)} "
-    "FROM (SELECT id AS run, folder FROM runs) AS runs JOIN reports USING (run) "
-    "JOIN (SELECT id AS fingerprint, digest, made_of FROM fingerprints) USING (fingerprint)"
-)
-_LABEL = """coalesce(nullif(runs.label, ''), (
-    SELECT reports.label FROM reports WHERE reports.run = runs.id ORDER BY reports.id DESC LIMIT 1), '')"""
-_TRIALS = """SELECT run, digest, place, plan, outcome, metric, figure, build_seconds, infer_seconds, message
-    FROM trials JOIN fingerprints ON fingerprints.id = fingerprint"""
-_DIGITS_END = "g"
-"""A character that sorts after every digit of a fingerprint."""
+_DTYPES: Mapping[type[kinds.Type], str] = {
+    kinds.FloatType: "float64",
+    kinds.IntType: "Int64",
+    kinds.BoolType: "boolean",
+    kinds.DateTimeType: "datetime64[us, UTC]",
+}
+"""The pandas types of columns; others are objects."""
+_NO_COLUMNS = ("layers",)
+_BY_PLAN, _PLANS = ("latency",), ("fp32", "fp16", "int8", "recipe")
+"""Fields that are a mapping by the name of a plan, and these names."""
+
+
+@dataclass(frozen=True)
+class HistoryEntry:
+    """A report in the history.
+
+    Attributes:
+        id: in the order of recording, independent of the clock; 0 before the recording.
+        run: the id of the run's journal, which stays the same when the folder is moved or copied.
+        folder: the absolute path of the run folder when it was last recorded.
+        label: the network's name in a suite, else the model file's stem.
+        started: the time of the run's start, in UTC.
+        recorded: the time of the recording, in UTC.
+        report: the report; in entries from ``History.past`` without its layers, see ``History.report``.
+    """
+
+    id: int
+    run: str
+    folder: str
+    label: str
+    started: datetime
+    recorded: datetime
+    report: Report
+
+    def is_of(self, model: str) -> bool:
+        """Returns true if ``model`` is the path, the file name or the stem of the report's model."""
+        path = Path(self.report.model)
+        return model in (self.report.model, path.name, path.stem)
+
+    def continues(self, before: HistoryEntry) -> bool:
+        """Returns true if the entry takes the place of one of the same run: that, or unfinished with its question."""
+        asked = ("fingerprint", "metric", "threshold", "share", "strategy")
+        same = all(getattr(self.report, name) == getattr(before.report, name) for name in asked)
+        return same and (before.started == self.started or before.report.state != FINISHED)
+
+
+def entry_of(index: Sequence[Any], report: Report) -> HistoryEntry:
+    """Returns the entry of a report and of values in a file, which may have other types than this program writes.
+
+    Args:
+        index: from ``id`` to ``recorded``, the times in seconds since the epoch.
+        report: the report.
+
+    Raises:
+        TypeError, ValueError, OverflowError, OSError: a value cannot be converted.
+    """
+    number, run, folder, label, *times = index
+    started, recorded = (datetime.fromtimestamp(seconds, timezone.utc) for seconds in times)
+    return HistoryEntry(int(number), str(run), str(folder), str(label), started, recorded, report)
 
 
 @dataclass(frozen=True)
 class HistoryFilter:
-    """A filter for reports and trials: all conditions given must hold.
+    """A filter for reports: all conditions given must hold.
 
     Attributes:
         label: the label of the network.
@@ -53,101 +102,77 @@ class HistoryFilter:
 EVERYTHING = HistoryFilter()
 
 
-def read_reports(base: sqlite3.Connection, selection: HistoryFilter) -> list[PastReport]:
-    """Returns the reports in the order of recording."""
-    wheres, values = _fingerprints(selection)
-    if selection.label is not None:
-        wheres.append("label = ?")
-        values.append(text(selection.label))
-    if selection.since is not None:
-        wheres.append("started >= ?")
-        values.append(_seconds(selection.since))
-    parsed: dict[str, Mapping[str, Any]] = {}
-    rows = base.execute(f"{_REPORTS} {_where(wheres)} ORDER BY id", values)
-    with _sound():
-        found = [_report(row, parsed) for row in rows]
-    return [report for report in found if selection.model is None or report.is_of(selection.model)]
+@cache
+def _columns() -> dict[str, tuple[tuple[str, ...], kinds.Type]]:
+    """Returns the columns of a table of entries: by name, the path to the value and its type.
+
+    Fields of an inner dataclass are columns of their own, such as ``similarity_int8``; those of the report come last.
+    """
+    found: dict[str, tuple[tuple[str, ...], kinds.Type]] = {}
+    for path, leaf in _leaves(kinds.type_info(HistoryEntry)):
+        found.setdefault("_".join(path).removeprefix("report_"), (path, leaf))
+    return found
 
 
-@contextmanager
-def _sound() -> Iterator[None]:
-    """Raises sqlite3.DatabaseError for a row that this program cannot have written."""
-    try:
-        yield
-    except (TypeError, ValueError, OverflowError, OSError, RecursionError) as error:
-        raise sqlite3.DatabaseError(first_line(error)) from error
+def _leaves(kind: kinds.Type, name: str = "") -> Iterator[tuple[tuple[str, ...], kinds.Type]]:
+    choices = kind.types if isinstance(kind, kinds.UnionType) else (kind,)
+    inner = next((each for each in choices if not isinstance(each, kinds.NoneType)), kind)
+    if isinstance(inner, kinds.DataclassType):
+        parts = [(field.name, field.type) for field in inner.fields if field.name not in _NO_COLUMNS]
+    elif isinstance(inner, kinds.DictType) and name in _BY_PLAN:
+        parts = [(plan, inner.value_type) for plan in _PLANS]
+    else:
+        yield (), inner
+        return
+    for part, part_kind in parts:
+        yield from (((part, *path), leaf) for path, leaf in _leaves(part_kind, part))
 
 
-def read_trials(base: sqlite3.Connection, selection: HistoryFilter) -> list[PastTrial]:
-    """Returns the trials run by run, in the order of the journal. A trial has the date of its run's newest report."""
-    wheres, values = _fingerprints(selection)
-    if selection.label is not None:
-        wheres.append(f"run IN (SELECT id FROM runs WHERE {_LABEL} = ?)")
-        values.append(text(selection.label))
-    if selection.since is not None:
-        wheres.append("run IN (SELECT run FROM reports WHERE started >= ?)")
-        values.append(_seconds(selection.since))
-    runs = {run: names for run, *names in base.execute(f"SELECT id, {_LABEL}, folder FROM runs")}
-    if selection.model is not None:
-        runs = {report.run: runs[report.run] for report in read_reports(base, HistoryFilter(model=selection.model))}
-    rows = base.execute(f"{_TRIALS} {_where(wheres)} ORDER BY run, place", values)
-    with _sound():
-        return [checked(PastTrial(run, *runs[run], *row)) for run, *row in rows if run in runs]
-
-
-def read_layers(base: sqlite3.Connection, report: int) -> list[PastLayer]:
-    """Returns the quantizable layers of a report, in execution order."""
-    columns = 'report, layer, name, outcome, similarity, "drop", culprit, ran'
-    rows = base.execute(f"SELECT {columns} FROM layers WHERE report = ? ORDER BY layer", [report])
-    found = (PastLayer(*row) for row in rows)
-    with _sound():
-        return [checked(replace(layer, culprit=bool(layer.culprit))) for layer in found]
-
-
-def table(kind: type[PastReport] | type[PastTrial], rows: Iterable[PastReport | PastTrial]) -> pd.DataFrame:
-    """Returns a table with a row for each object. Missing numbers are NaN or NA, also if a whole column is missing."""
+def table_of(entries: Iterable[HistoryEntry]) -> pd.DataFrame:
+    """Returns one row for each entry. Missing numbers are NaN or NA, also if a whole column is missing."""
     import pandas as pd
 
-    found: pd.DataFrame = pd.DataFrame([vars(row) for row in rows], columns=[each.name for each in fields(kind)])
-    types = {each.name: _TYPES[str(each.type)] for each in fields(kind) if str(each.type) in _TYPES}
-    typed: pd.DataFrame = found.astype(types)
+    columns = _columns()
+    rows = [[_cell(entry, path) for path, _ in columns.values()] for entry in entries]
+    found: pd.DataFrame = pd.DataFrame(rows, columns=list(columns))
+    typed: pd.DataFrame = found.astype({name: _DTYPES.get(type(leaf), "object") for name, (_, leaf) in columns.items()})
     return typed
 
 
-_TYPES = {
-    "float": "float64",
-    "float | None": "float64",
-    "int": "int64",
-    "int | None": "Int64",
-    "bool | None": "boolean",
-    "datetime": "datetime64[us, UTC]",
-}
+def _cell(entry: HistoryEntry, path: tuple[str, ...]) -> object:
+    """Returns the value at a path; dataclasses in a tuple or a mapping as dictionaries."""
+    value: Any = entry
+    for name in path:
+        value = value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
+    return msgspec.to_builtins(value) if isinstance(value, (tuple, Mapping)) else value
 
 
-def _fingerprints(selection: HistoryFilter) -> tuple[list[str], list[Any]]:
-    if not selection.fingerprint:
-        return [], []
-    first = selection.fingerprint.lower()
-    return ["digest >= ?", "digest < ?"], [first, first + _DIGITS_END]
+def write_table(table: pd.DataFrame, path: Path, option: str) -> None:
+    """Writes a table as CSV or Parquet: times in UTC, tuples and dictionaries as JSON, but names in Parquet as lists.
+
+    Args:
+        table: the table.
+        path: the path of the file.
+        option: ``--csv`` or ``--parquet``.
+
+    Raises:
+        BadInput: PyArrow is not installed, or the file cannot be written.
+    """
+    texts = table.copy()
+    for name in table.select_dtypes(object):
+        if option == "--csv" or not all(map(_is_names, table[name])):
+            texts[name] = [json.dumps(cell) if isinstance(cell, (tuple, dict)) else cell for cell in table[name]]
+    try:
+        with whole_file(path) as file:
+            if option == "--csv":
+                texts.to_csv(file, index=False, date_format="%Y-%m-%dT%H:%M:%S.%f%z")
+            else:
+                texts.to_parquet(file, engine="pyarrow", index=False)
+    except ImportError as error:
+        raise BadInput("The package 'pyarrow' is not installed.", install("history")) from error
+    except BadInput as error:
+        raise BadInput(error.problem, f"Choose another with {option}.") from error
 
 
-def _where(wheres: list[str]) -> str:
-    return f"WHERE {' AND '.join(wheres)}" if wheres else ""
-
-
-def _seconds(when: datetime) -> float:
-    return (when if when.tzinfo else when.replace(tzinfo=timezone.utc)).timestamp()
-
-
-def _report(row: tuple[Any, ...], parsed: dict[str, Mapping[str, Any]]) -> PastReport:
-    """Returns a row as an object. ``parsed`` caches the parts of fingerprints, which most reports share."""
-    values = dict(zip(_NAMES, row, strict=True))
-    for name in ("started", "recorded"):
-        values[name] = datetime.fromtimestamp(values[name], timezone.utc)
-    for name in ("culprits", "high"):
-        values[name] = tuple(json.loads(values[name]))
-    values["meets"] = None if values["meets"] is None else bool(values["meets"])
-    made_of = parsed.get(values["fingerprint"])
-    if made_of is None:
-        made_of = parsed[values["fingerprint"]] = json.loads(values["made_of"])
-    return checked(PastReport(**{**values, "made_of": made_of}))
+def _is_names(value: object) -> bool:
+    return isinstance(value, tuple) and all(isinstance(each, str) for each in value)

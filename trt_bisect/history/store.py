@@ -1,24 +1,72 @@
-"""The history: every report and trial of all runs, in one SQLite file beside the run folders."""
+"""The history: an index of the reports of all runs, in one SQLite file beside the run folders.
+
+The file is in WAL mode: readers and a writer do not block each other. New records are in the ``-wal`` file until the
+last connection is closed; then the main file has everything. No connection is open while a run measures.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gc
+import logging
+import os
+import sqlite3
+import time
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from datetime import datetime, timezone
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from trt_bisect.errors import BadInput, first_line
-from trt_bisect.history.connection import open_to_read, open_to_write, save_copy, sqlite_errors
-from trt_bisect.history.queries import EVERYTHING, HistoryFilter, read_layers, read_reports, read_trials, table
-from trt_bisect.history.rows import PastLayer, PastReport, PastTrial
-from trt_bisect.history.run_folder_reader import read_run_folder
-from trt_bisect.history.schema import transaction
-from trt_bisect.history.writer import write
+from trt_bisect.errors import BadInput, TrtBisectError, first_line
+from trt_bisect.history.migration import OLD_TABLES, converted
+from trt_bisect.history.queries import EVERYTHING, HistoryEntry, HistoryFilter, entry_of, table_of
+from trt_bisect.history.run_folders import entries_in, holds_run
+from trt_bisect.report.model import LayerRow, Report
+from trt_bisect.runs.progress_file import FINISHED
+from trt_bisect.support import codec
 
 if TYPE_CHECKING:
     import pandas as pd
 
 HISTORY = "trt-bisect-history.sqlite"
+BESIDE, NONE = "beside", "none"
+LOCK_TIMEOUT = 30.0
+"""Seconds to wait for other processes that write."""
+_SCHEMA = 4
+"""SQLite's ``user_version``; files of versions 1 to 3 had a column for each figure."""
+_APPLICATION = 0x54524248
+"""``application_id`` of a history, "TRBH"."""
+_TABLES = (
+    """CREATE TABLE entries (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        run TEXT NOT NULL,
+        folder TEXT NOT NULL,
+        label TEXT NOT NULL,
+        started REAL NOT NULL,
+        recorded REAL NOT NULL,
+        fingerprint TEXT NOT NULL,
+        report TEXT NOT NULL,
+        layers BLOB NOT NULL
+    )""",
+    "CREATE INDEX entries_by_run ON entries (run, fingerprint)",
+    "CREATE INDEX entries_by_label ON entries (label, started)",
+    "CREATE INDEX entries_by_time ON entries (started)",
+    "CREATE INDEX entries_by_fingerprint ON entries (fingerprint)",
+    "CREATE TABLE IF NOT EXISTS home (inode TEXT NOT NULL)",
+)
+"""``report`` is JSON without the layers, which are nine tenths of it; ``layers`` is their JSON, compressed by zlib."""
+_STATE = """SELECT user_version, application_id, (SELECT count(*) FROM sqlite_master)
+    FROM pragma_user_version, pragma_application_id"""
+"""One statement, so that all values are of the same time."""
+_ENTRIES = "SELECT id, run, folder, label, started, recorded, report FROM entries"
+_UNSOUND = (TypeError, ValueError, KeyError, OverflowError, OSError, RecursionError, zlib.error)
+_DIGITS_END = "g"
+"""A character that sorts after every digit of a fingerprint."""
+_NETWORKS = "nfs nfs4 cifs smb3 smbfs 9p afs ceph lustre glusterfs beegfs gpfs fuse.sshfs fuse.glusterfs".split()
+"""Network file systems. WAL needs shared memory, which they do not have: https://sqlite.org/wal.html."""
 
 
 class History:
@@ -38,10 +86,11 @@ class History:
 
     def __init__(self, path: str | Path, *, say: Callable[[str], None] = lambda _: None, reading: bool = False) -> None:
         self.path = Path(path)
-        self._base = open_to_read(self.path) if reading else open_to_write(self.path, say)
+        with _sqlite_errors(self.path):
+            self._base = _open_file(self.path, say, reading=reading)
 
     def record(self, folder: str | Path, label: str = "") -> None:
-        """Records the reports and trials in a run folder, finished or not. Earlier records of them are replaced.
+        """Records the reports in a run folder, finished or not. Earlier records of them are replaced.
 
         A report that is not finished is replaced by the next one with the same fingerprint and options.
 
@@ -52,44 +101,51 @@ class History:
         Raises:
             BadInput: there is no readable run in the folder, or the history cannot be written.
         """
-        try:
-            stored = read_run_folder(Path(folder))
-            with sqlite_errors(self.path), transaction(self._base):
-                write(self._base, stored, label)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise BadInput(
-                f"The files of the run in '{folder}' are damaged: {first_line(error)}",
-                "Run the same command again: it writes them anew.",
-            ) from error
+        self.write(entries_in(Path(folder)), label)
+
+    def write(self, entries: Iterable[HistoryEntry], label: str = "") -> None:
+        """Writes entries of run folders in one transaction; see ``record``."""
+        with _sqlite_errors(self.path), _transaction(self._base):
+            for entry in entries:
+                self._write(entry, label)
+
+    def past(self, selection: HistoryFilter = EVERYTHING) -> list[HistoryEntry]:
+        """Returns the entries in the order of recording, their reports without layers."""
+        wheres: list[tuple[str, Any]] = []
+        if selection.label is not None:
+            wheres.append(("label = ?", _text(selection.label)))
+        if selection.since is not None:
+            since = selection.since if selection.since.tzinfo else selection.since.replace(tzinfo=timezone.utc)
+            wheres.append(("started >= ?", since.timestamp()))
+        if selection.fingerprint:
+            first = selection.fingerprint.lower()
+            wheres += [("fingerprint >= ?", first), ("fingerprint < ?", first + _DIGITS_END)]
+        with _sqlite_errors(self.path):
+            found = self._entries(wheres)
+        return [entry for entry in found if selection.model is None or entry.is_of(selection.model)]
 
     def reports(self, selection: HistoryFilter = EVERYTHING) -> pd.DataFrame:
-        """Returns a table of reports in the order of recording. Its columns are the attributes of ``PastReport``."""
-        return table(PastReport, self.past(selection))
+        """Returns a table of ``past``. Its columns are the fields of ``HistoryEntry`` and of ``Report``."""
+        return table_of(self.past(selection))
 
-    def trials(self, selection: HistoryFilter = EVERYTHING) -> pd.DataFrame:
-        """Returns a table of the trials, run by run in the order of the journal.
+    def report(self, entry: int) -> Report:
+        """Returns the whole report of the entry with this id, with its layers.
 
-        The columns are the attributes of ``PastTrial``. The date of a trial is that of its run's newest report.
+        Raises:
+            BadInput: there is no such entry.
         """
-        return table(PastTrial, self.past_trials(selection))
-
-    def past(self, selection: HistoryFilter = EVERYTHING) -> list[PastReport]:
-        """Returns the rows of ``reports`` as objects."""
-        with sqlite_errors(self.path):
-            return read_reports(self._base, selection)
-
-    def past_trials(self, selection: HistoryFilter = EVERYTHING) -> list[PastTrial]:
-        """Returns the rows of ``trials`` as objects."""
-        with sqlite_errors(self.path):
-            return read_trials(self._base, selection)
-
-    def layers(self, report: int) -> list[PastLayer]:
-        """Returns the quantizable layers of the report with this id; empty if an older version recorded it."""
-        with sqlite_errors(self.path):
-            return read_layers(self._base, report)
+        with _sqlite_errors(self.path):
+            found = self._base.execute("SELECT report, layers FROM entries WHERE id = ?", [entry]).fetchone()
+            if found is None:
+                raise BadInput(f"The history '{self.path}' has no entry {entry}.", "Take an id from its reports.")
+            with _sound():
+                layers = codec.decode(tuple[LayerRow, ...], zlib.decompress(found[1]))
+                return replace(codec.decode(Report, found[0]), layers=layers)
 
     def copy(self, path: str | Path) -> None:
         """Writes everything recorded up to now into one file, also while other processes record.
+
+        An old file is replaced as a whole.
 
         Raises:
             BadInput: the file cannot be written, or is the history itself.
@@ -97,7 +153,19 @@ class History:
         target = Path(path)
         if target.exists() and target.samefile(self.path):
             raise BadInput(f"'{target}' is the history itself.", "Give --copy another file.")
-        save_copy(self._base, target)
+        if target.exists() and not target.is_file():
+            raise BadInput(f"The copy '{target}' cannot be written: it exists and is no file.", "Choose another file.")
+        beside = target.absolute().with_name(f".{target.name}-{os.getpid()}")
+        try:
+            with _sqlite_errors(target):
+                with closing(sqlite3.connect(beside, isolation_level=None)) as copied:
+                    self._base.backup(copied)
+                    copied.execute("PRAGMA journal_mode=DELETE")
+                beside.replace(target)
+        except OSError as error:
+            raise BadInput(f"The copy '{path}' cannot be written: {error.strerror}.", "Choose another file.") from error
+        finally:
+            beside.unlink(missing_ok=True)
 
     def close(self) -> None:
         """Closes the connection."""
@@ -110,3 +178,249 @@ class History:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _entries(self, wheres: Sequence[tuple[str, Any]]) -> list[HistoryEntry]:
+        where = f"WHERE {' AND '.join(condition for condition, _ in wheres)}" if wheres else ""
+        rows = self._base.execute(f"{_ENTRIES} {where} ORDER BY id", [value for _, value in wheres])
+        with _sound(), _collector_paused():
+            return [entry_of(index, codec.decode(Report, report)) for *index, report in rows]
+
+    def _write(self, entry: HistoryEntry, label: str) -> None:
+        """Writes an entry of a run folder in place of the one that it continues, or as a new one."""
+        run, folder, fingerprint = map(_text, (entry.run, entry.folder, entry.report.fingerprint))
+        known = self._base.execute("SELECT label FROM entries WHERE run = ? ORDER BY id DESC", [run]).fetchone()
+        label = label or (known[0] if known else Path(entry.report.model).stem)
+        self._base.execute("UPDATE entries SET folder = ?, label = ? WHERE run = ?", [folder, _text(label), run])
+        same = filter(entry.continues, self._entries([("run = ?", run), ("fingerprint = ?", fingerprint)]))
+        before = max(same, key=lambda old: (old.started == entry.started, old.id), default=None)
+        if before is not None and before.report.state == FINISHED != entry.report.state:
+            return
+        is_same = before is not None and before.started == entry.started and before.report.state == entry.report.state
+        recorded = before.recorded if before is not None and is_same else datetime.now(timezone.utc)
+        _insert(self._base, replace(entry, id=before.id if before else 0, label=label, recorded=recorded))
+
+
+def history_file(history: str | Path, folder: Path) -> Path | None:
+    """Returns the history's file for a run folder; None if ``history`` is ``none``.
+
+    Args:
+        history: ``beside`` for a file beside the run folder, ``none``, or the path of the file.
+        folder: the run folder.
+    """
+    if str(history) == NONE:
+        return None
+    return folder.absolute().parent / HISTORY if str(history) == BESIDE else Path(history)
+
+
+@contextmanager
+def recorded(folder: Path | None, history: str | Path, say: Callable[[str], None], label: str = "") -> Iterator[None]:
+    """Records the run folder in the history at the end of the block, also after an error or an interrupt.
+
+    An error in the recording is shown and not raised.
+
+    Args:
+        folder: the folder of the run; None records nothing.
+        history: ``beside``, ``none`` or a file; see ``history_file``.
+        say: called with a message for the user.
+        label: see ``History.record``.
+    """
+    try:
+        yield
+    finally:
+        file = None if folder is None else history_file(history, folder)
+        if folder is not None and file is not None and holds_run(folder):
+            _record(folder, file, say, label)
+
+
+def _record(folder: Path, file: Path, say: Callable[[str], None], label: str) -> None:
+    try:
+        with History(file, say=say) as opened:
+            opened.record(folder, label)
+    except TrtBisectError as error:
+        say(f"Not recorded in the history: {error.problem}")
+    except Exception as error:
+        logging.getLogger(__name__).debug("not recorded", exc_info=True)
+        say(f"Not recorded in the history '{file}': {type(error).__name__}: {first_line(error)}")
+
+
+def _text(value: object) -> str:
+    """Returns ``value`` as text for SQLite. Bytes of a file name that are not Unicode are escaped."""
+    return str(value).encode("utf-8", "backslashreplace").decode()
+
+
+def _insert(base: sqlite3.Connection, entry: HistoryEntry) -> None:
+    """Writes an entry in place of that with its id, or as a new one if that is 0."""
+    report = entry.report
+    row: list[object] = [entry.id or None, *map(_text, (entry.run, entry.folder, entry.label))]
+    row += [entry.started.timestamp(), entry.recorded.timestamp(), _text(report.fingerprint)]
+    row += [codec.encode(replace(report, layers=())).decode(), zlib.compress(codec.encode(report.layers))]
+    base.execute(f"INSERT OR REPLACE INTO entries VALUES ({', '.join('?' * len(row))})", row)
+
+
+@contextmanager
+def _transaction(base: sqlite3.Connection) -> Iterator[None]:
+    """A transaction that commits everything or nothing. It takes the write lock first, so that reads are current."""
+    base.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        base.rollback()
+        raise
+    base.commit()
+
+
+@contextmanager
+def _sqlite_errors(path: Path) -> Iterator[None]:
+    """Raises SQLite's errors as BadInput."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        raise BadInput(
+            f"The history '{path}' cannot be used: {error}.",
+            "Check that it can be written, that the disk is not full, and that no other program has locked it.",
+        ) from error
+    except sqlite3.Error as error:
+        raise BadInput(
+            f"The history '{path}' is damaged, or not a history: {error}.",
+            "Move it away; 'trt-bisect history --add FOLDER' records the run folders again.",
+        ) from error
+
+
+@contextmanager
+def _sound() -> Iterator[None]:
+    """Raises sqlite3.DatabaseError for a row that this program cannot have written."""
+    try:
+        yield
+    except _UNSOUND as error:
+        raise sqlite3.DatabaseError(first_line(error)) from error
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Pauses Python's garbage collector, which takes two thirds of the time where thousands of reports are read."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _open_file(path: Path, say: Callable[[str], None], *, reading: bool) -> sqlite3.Connection:
+    """Opens the file; creates it if there is none, and brings it to the newest schema, unless it can only be read."""
+    if reading and not path.is_file():
+        raise BadInput(
+            f"There is no history '{path}'.", "A run creates it, and so does 'trt-bisect history --add FOLDER'."
+        )
+    read_only = reading and not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK))
+    mode = "mode=ro" if path.with_name(f"{path.name}-wal").exists() else "immutable=1"  # -wal: another process writes
+    address = f"{path.absolute().as_uri()}?{mode}" if read_only else path
+    base = sqlite3.connect(address, uri=read_only, timeout=LOCK_TIMEOUT, isolation_level=None)
+    try:
+        version = _version_of(base, path)
+        if not read_only:
+            _choose_journal(base, path, say)
+            _migrate(base, path)
+        elif version < _SCHEMA:
+            raise BadInput(
+                f"The history '{path}' has the schema of an older version.", "Copy it to a folder that can be written."
+            )
+        _check_copy(base, path, read_only=read_only)
+    except BaseException:
+        base.close()
+        raise
+    return base
+
+
+def _version_of(base: sqlite3.Connection, path: Path) -> int:
+    """Returns the file's schema version; 0 for a new file.
+
+    Raises:
+        BadInput: the file is not a history, or has a newer schema.
+    """
+    version, application, tables = base.execute(_STATE).fetchone()
+    if application != _APPLICATION and (version or application or tables):
+        raise BadInput(f"'{path}' is the database of another program.", "Choose another file.")
+    if version > _SCHEMA:
+        raise BadInput(
+            f"The history '{path}' has schema {version}; this version of trt-bisect knows {_SCHEMA}.",
+            "Use the newer trt-bisect that wrote it, or another file.",
+        )
+    return int(version)
+
+
+def _migrate(base: sqlite3.Connection, path: Path) -> None:
+    """Brings a file to the newest schema in one transaction: after an error or a stop it is unchanged."""
+    if _version_of(base, path) == _SCHEMA:
+        return
+    with _transaction(base):
+        version = _version_of(base, path)
+        if version == _SCHEMA:
+            return
+        for statement in _TABLES:
+            base.execute(statement)
+        if version:
+            with _sound():
+                for entry in converted(base):
+                    _insert(base, entry)
+            for name in OLD_TABLES:
+                base.execute(f"DROP TABLE IF EXISTS {name}")
+        base.execute(f"PRAGMA application_id={_APPLICATION}")
+        base.execute(f"PRAGMA user_version={_SCHEMA}")
+
+
+def _check_copy(base: sqlite3.Connection, path: Path, *, read_only: bool) -> None:
+    """Raises BadInput if the file has pages of different times, as a file copied during a write can have.
+
+    A file is checked once. A copy is known by its inode, which is not the one in the table ``home``.
+    """
+    inode = str(path.stat().st_ino)
+    if base.execute("SELECT inode FROM home").fetchone() == (inode,):
+        return
+    if base.execute("PRAGMA integrity_check(1)").fetchone() != ("ok",):
+        raise BadInput(
+            f"The history '{path}' is a damaged copy: it was copied while it was written.",
+            "Copy it again with 'trt-bisect history --copy FILE'.",
+        )
+    if not read_only:
+        with _transaction(base):
+            base.execute("DELETE FROM home")
+            base.execute("INSERT INTO home VALUES (?)", [inode])
+
+
+def network_of(folder: Path, mounts: str) -> str:
+    """Returns the type of the network file system that a folder is on; empty for a local file system.
+
+    Args:
+        folder: an existing folder.
+        mounts: the content of ``/proc/self/mountinfo``; see proc(5).
+    """
+    device = folder.stat().st_dev
+    wanted = f"{os.major(device)}:{os.minor(device)}"
+    for line in mounts.splitlines():
+        fields, _, more = line.partition(" - ")
+        if fields.split()[2:3] == [wanted]:
+            kind = more.split()[0]
+            return kind if kind in _NETWORKS else ""
+    return ""
+
+
+def _choose_journal(base: sqlite3.Connection, path: Path, say: Callable[[str], None]) -> None:
+    """Sets WAL mode, or SQLite's default on a network file system. Says so when the file is new."""
+    mounts = Path("/proc/self/mountinfo")
+    network = network_of(path.absolute().parent, mounts.read_text()) if mounts.exists() else ""
+    wanted = "delete" if network else "wal"
+    (found,) = base.execute("PRAGMA journal_mode").fetchone()
+    until = time.monotonic() + LOCK_TIMEOUT
+    while found != wanted:  # SQLite does not wait for a lock here
+        try:
+            (found,) = base.execute(f"PRAGMA journal_mode={wanted}").fetchone()
+            break
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > until:
+                raise
+            time.sleep(0.02)
+    if found != "wal" and _version_of(base, path) == 0:
+        where = f"on {network}" if network else "there"
+        say(f"The history '{path}' does not use SQLite's WAL, which does not work {where}: writers wait for readers.")

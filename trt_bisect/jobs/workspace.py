@@ -9,7 +9,7 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
 from trt_bisect.errors import BadInput
-from trt_bisect.history.record_on_exit import NONE, recorded
+from trt_bisect.history.store import NONE, recorded
 from trt_bisect.model.network import Network
 from trt_bisect.report.model import REPORT, SO_FAR
 from trt_bisect.report.recovery import RECOVERY

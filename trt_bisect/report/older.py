@@ -10,6 +10,7 @@ import msgspec
 
 from trt_bisect.report.model import RECOVER, SCHEMA, Report
 from trt_bisect.report.verdict import verdict_in
+from trt_bisect.runs.progress_file import FINISHED, INTERRUPTED
 from trt_bisect.support.codec import Malformed, decode
 
 OLDER = "in an older report"
@@ -50,6 +51,7 @@ def _upgraded(record: dict[str, Any]) -> dict[str, Any]:
     by_input = record.get("by_input", {})
     return {
         **record,
+        "state": INTERRUPTED if record.get("stopped") == INTERRUPTED else FINISHED,
         "verdict": verdict_in(record["exit_code"], meets=bool(asked and recipe["meets"])),
         "lines": [{"kind": line.partition(":")[0].lower(), "text": line} for line in record["summary"].splitlines()],
         "notes": _said(record["notes"]),

@@ -28,6 +28,7 @@ from trt_bisect.report.model import (
 )
 from trt_bisect.report.network_graph import NETWORK, Graph, GraphLayer
 from trt_bisect.report.verdict import code_of, verdict_of
+from trt_bisect.runs.progress_file import FINISHED, INTERRUPTED
 from trt_bisect.support.codec import read, write
 from trt_bisect.support.files import make_folder, write_whole
 from trt_bisect.support.notes import Line, Note
@@ -297,6 +298,7 @@ class Recovery(Holder):
             seconds=Seconds(total=self.seconds),
             latency=self.latency,
             started=self.started,
+            state=INTERRUPTED if self.stopped else FINISHED,
             accuracy=accuracy if self.figure == ACCURACY else None,
         )
 

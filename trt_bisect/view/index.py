@@ -13,7 +13,7 @@ from urllib.parse import quote
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from trt_bisect.history.sparkline import heights
+from trt_bisect.history.trends import heights
 from trt_bisect.report.figure_text import figure_text
 from trt_bisect.report.model import RECOVER, REPORT, SO_FAR
 from trt_bisect.report.page.render import asset, icon

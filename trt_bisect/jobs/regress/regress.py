@@ -12,8 +12,7 @@ from typing import Any
 
 from trt_bisect.cluster.settings import ClusterSettings
 from trt_bisect.errors import BadInput, NothingMeasured, TrtBisectError, own_fault
-from trt_bisect.history.record_on_exit import NONE, recorded
-from trt_bisect.history.store import HISTORY
+from trt_bisect.history.store import HISTORY, NONE, recorded
 from trt_bisect.jobs.regress.nights import LATEST, NightlyRun, Reference, find_reference, nightly_runs_in
 from trt_bisect.jobs.regress.remote import ClusterRunner
 from trt_bisect.jobs.regress.suite import NetworkTask, Suite, read_suite, stem_of

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from trt_bisect.cluster.settings import ClusterSettings
 from trt_bisect.errors import TrtBisectError
-from trt_bisect.history.record_on_exit import NONE
+from trt_bisect.history.store import NONE
 from trt_bisect.jobs.regress.suite import NetworkTask
 from trt_bisect.jobs.remote.dispatch import WantedRun, run_elsewhere
 from trt_bisect.report.model import Report

@@ -32,7 +32,7 @@ from trt_bisect.data.preprocessing import Preprocessing, preprocessing
 from trt_bisect.data.staged import StagedFile, name_of
 from trt_bisect.errors import BadInput, EngineUnavailable, TrtBisectError, first_line
 from trt_bisect.evaluator.accuracy import read_labels
-from trt_bisect.history.record_on_exit import BESIDE, recorded
+from trt_bisect.history.store import BESIDE, recorded
 from trt_bisect.jobs.options.fixing import FIXING
 from trt_bisect.jobs.options.measuring import RunOptions
 from trt_bisect.jobs.options.pictures import NAMES as PICTURE_OPTIONS

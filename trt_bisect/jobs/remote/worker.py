@@ -13,7 +13,7 @@ from trt_bisect._version import versions
 from trt_bisect.cluster.messages import Ended, Raised, Ran, Refused, refusal
 from trt_bisect.data.staged import StagedFile
 from trt_bisect.errors import EngineUnavailable, TrtBisectError
-from trt_bisect.history.record_on_exit import NONE
+from trt_bisect.history.store import NONE
 from trt_bisect.jobs.options.measuring import RunOptions
 from trt_bisect.jobs.run.run import run_with
 from trt_bisect.model.network import Network
