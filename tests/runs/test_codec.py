@@ -87,3 +87,12 @@ def test_a_written_file_is_read_back_without_fields_that_are_not_known(tmp_path:
     record = json.loads((tmp_path / "a.json").read_text())
     (tmp_path / "a.json").write_text(json.dumps({**record, "new": 1}))
     assert read(_Table, tmp_path / "a.json") == TABLE
+
+
+def test_bytes_that_are_no_text_are_escaped_when_written_and_refused_when_read(tmp_path: Path) -> None:
+    """A path of bytes that are not UTF-8, as the file system gives it."""
+    name = b"caf\xe9.onnx".decode("utf-8", "surrogateescape")
+    assert json.loads(encode(_Row(name, float("nan")))) == {"name": "caf\\udce9.onnx", "value": None, "shape": None}
+    assert b"udce9" in encode_lines(_Row(name, 1.0))
+    (tmp_path / "a.json").write_bytes(b'{"name": "caf\xe9", "value": 1}')
+    assert read(_Row, tmp_path / "a.json") is None

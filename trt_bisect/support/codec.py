@@ -25,8 +25,28 @@ def _plain(value: Any) -> Any:
 
 
 _ENCODER = msgspec.json.Encoder(enc_hook=_plain)
-encode = _ENCODER.encode
-"""Returns a dataclass, or containers of them, as compact JSON: floats that are not finite are null."""
+
+
+def encode(value: Any) -> bytes:
+    """Returns a dataclass, or containers of them, as compact JSON.
+
+    Floats that are not finite are null. Bytes of a file name that are no Unicode are written as escapes, ``\\xff``.
+    """
+    try:
+        return _ENCODER.encode(value)
+    except UnicodeEncodeError:
+        return _ENCODER.encode(_readable(msgspec.to_builtins(value, enc_hook=_plain)))
+
+
+def _readable(value: Any) -> Any:
+    """Returns JSON types without text that UTF-8 cannot hold."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, (list, tuple)):
+        return [_readable(inner) for inner in value]
+    if isinstance(value, dict):
+        return {_readable(key): _readable(inner) for key, inner in value.items()}
+    return value
 
 
 def encode_lines(record: Any) -> bytes:
@@ -49,7 +69,10 @@ def decode(kind: type[Kind], text: bytes | str) -> Kind:
     Raises:
         Malformed: the text is no JSON, or a field is missing or of another type.
     """
-    return msgspec.json.decode(text, type=kind)
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except UnicodeDecodeError as error:
+        raise Malformed(f"not UTF-8: {error}") from error
 
 
 def read(kind: type[Kind], path: Path) -> Kind | None:
