@@ -264,4 +264,3 @@ def test_what_differs_is_not_known_of_older_reports():
     assert differences(now, made_of(MADE_OF)) == ()
     (found,) = differences(now, made_of(MADE_OF, threshold=0.9))
     assert (found.what, found.before, found.now) == ("option threshold", "0.99", "0.9")
-    assert differences(now, made_of(MADE_OF, threshold=0.9), settings=()) == ()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from trt_bisect.analyzer.metrics import JUDGING, Metric, metric_of_facts
 from trt_bisect.errors import OUT_OF_MEMORY, BadInput
@@ -26,8 +26,6 @@ TARGET, THRESHOLD = "target", "threshold"
 CULPRIT, OUTCOME, OBEYED, DROP, CURVE, LAYER, PART = "culprit", "outcome", "obeyed", "drop", "curve", "layer", "part"
 FAILING = (SIMILARITY, LATENCY, CULPRIT, OUTCOME, OBEYED, RECIPE_LAYERS, TARGET, THRESHOLD, PART)
 """Kinds of change for the worse that fail a nightly run. The figures of single layers only explain."""
-SETTINGS = ("metric", "threshold", "share", "strategy")
-"""Options of a run that do not change an engine."""
 _FAILURES = (BUILD_FAILED, INFERENCE_FAILED, OUT_OF_MEMORY, TIMED_OUT, NOT_FINITE)
 _LABELS = {
     "inputs": "data (the judged inputs)",
@@ -225,32 +223,19 @@ def compared_part(report: Report) -> Report:
     return decode(Report, encode(part))
 
 
-class Made(Protocol):
-    """A run, as its report or the history's record of that has it."""
-
-    @property
-    def made_of(self) -> Mapping[str, Any]:
-        """The content of the run's fingerprint, by part."""
-
-    @property
-    def schema(self) -> int:
-        """The schema of its report."""
-
-
-def differences(before: Made, now: Made, settings: Sequence[str] = SETTINGS) -> tuple[Difference, ...] | None:
+def differences(before: Report, now: Report) -> tuple[Difference, ...] | None:
     """Returns the differences between two runs in model, ranges, data, engine, GPU and options.
 
     Args:
-        before: the earlier run.
-        now: the later one.
-        settings: the attributes of the runs that are compared too.
+        before: the earlier report, as it is read from a file.
+        now: the later one likewise.
 
     Returns:
-        None if one of the runs is too old to have its parts.
+        None if one of the reports is too old to have the parts of its run.
     """
     if "model" not in before.made_of or "model" not in now.made_of:
         return None
-    earlier, later = (_parts(run, settings) for run in (before, now))
+    earlier, later = _parts(before), _parts(now)
     return tuple(
         Difference(_label(name), _part_text(name, earlier.get(name)), _part_text(name, later.get(name)))
         for name in dict.fromkeys((*earlier, *later))
@@ -382,13 +367,20 @@ def _layer(now: LayerRow, before: Sequence[LayerRow], losses: _Losses) -> Iterat
         yield Change(OBEYED, BETTER if now.obeyed else WORSE, now.name, (not now.obeyed,), now.obeyed)
 
 
-def _parts(run: Made, settings: Sequence[str]) -> dict[str, Any]:
-    """Returns what a run was made of, without nesting, and its settings, in JSON types."""
-    parts = dict(run.made_of)
+def _parts(report: Report) -> dict[str, Any]:
+    """Returns what a run was made of, without nesting, and the options that do not change an engine."""
+    parts: dict[str, Any] = dict(report.made_of)
     versions, code = parts.pop("versions", None), parts.pop("metric", "")
-    culprits = "the curve's suspects" if run.schema == 1 else "layers that the recipe needs"
-    found = {**parts, "metric code": code, **(versions or {}), "culprits": culprits}
-    return found | {name: getattr(run, name) for name in settings}
+    return {
+        **parts,
+        "metric code": code,
+        **(versions or {}),
+        "culprits": "the curve's suspects" if report.schema == 1 else "layers that the recipe needs",
+        "metric": report.metric,
+        "threshold": report.threshold,
+        "share": report.share,
+        "strategy": report.strategy,
+    }
 
 
 def _label(name: str) -> str:
