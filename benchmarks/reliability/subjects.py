@@ -16,7 +16,7 @@ from tests.support import networks
 
 SAMPLES = Path(__file__).resolve().parent.parent.parent / "samples"
 JOURNAL = "journal.jsonl"
-_TIMES = ("started", "seconds", "builds", "peak_bytes", "command", "next_command")
+_TIMES = ("started", "seconds", "builds", "peak_bytes", "command", "next")
 _RECIPE = ("plan.json", "trtexec.flags", "calibration.cache", "network.qdq.onnx")
 
 
