@@ -1,4 +1,4 @@
-"""Makes the files of a recipe from a measured plan."""
+"""Makes the files of a recipe from a measured plan, and the facts that commands on it repeat."""
 
 from __future__ import annotations
 
@@ -10,12 +10,17 @@ from trt_bisect.builder.tensorrt_module import RTX, TENSORRT
 from trt_bisect.builder.weak_plan import weak_plan
 from trt_bisect.calibration.cache import NEWEST_VERSION, TensorRTVersion, parse_version, version_of_engine
 from trt_bisect.data.datasets import profile_shapes, profile_sizes
+from trt_bisect.data.staged import name_of
 from trt_bisect.jobs.answer.result import Answer
+from trt_bisect.jobs.experiment import Experiment
 from trt_bisect.jobs.options.concerns import CalibrationOptions
-from trt_bisect.jobs.options.measuring import MeasuringOptions
+from trt_bisect.jobs.options.measuring import MeasuringOptions, RecoverOptions, RunOptions
+from trt_bisect.jobs.options.repeated import repeated
 from trt_bisect.precision import PrecisionPlan
+from trt_bisect.recipe.commands import Setting
 from trt_bisect.recipe.files import RecipeFiles, recipe_files
 from trt_bisect.recipe.trtexec import Build
+from trt_bisect.report.model import Report
 
 
 def recipe_of(options: MeasuringOptions, answer: Answer, plan: PrecisionPlan) -> RecipeFiles:
@@ -50,3 +55,23 @@ def target_version(options: CalibrationOptions, builder: Builder) -> TensorRTVer
         if builder.engine == engine and found is not None:
             return found
     return NEWEST_VERSION
+
+
+def setting_of(experiment: Experiment, options: RunOptions, report: Report) -> Setting:
+    """Returns the facts of a run that suggested commands repeat."""
+    flags, files = repeated(options), report.attached.files
+    return Setting(
+        model=experiment.network.source,
+        calibration=flags.get("--calibration", ("",))[0],
+        has_data=experiment.data is not None,
+        calibrator=experiment.ranges.calibrator,
+        has_pairs=experiment.network.has_pairs,
+        high=experiment.whole.high,
+        low=experiment.network.low.precision,
+        folder=name_of(options.output),
+        build=files.build if files else Build(target_version(options, experiment.builder)),
+        options=flags,
+        recover_options=repeated(options, RecoverOptions),
+        fixed=dict(options.shapes or {}),
+        kept=report.recipe.high,
+    )

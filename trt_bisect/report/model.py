@@ -17,6 +17,7 @@ from rich.console import Console
 from trt_bisect.analyzer.judge import ByInput
 from trt_bisect.analyzer.overflow import Overflow
 from trt_bisect.builder.timing import Latency
+from trt_bisect.calibration.calibrator import Calibrator
 from trt_bisect.data.statistics import FedInput
 from trt_bisect.errors import BadInput, first_line
 from trt_bisect.precision import Precision
@@ -172,6 +173,7 @@ class CalibratorRow:
         chosen: these are the run's ranges.
         mean_loss: the mean loss of that recipe over the judged inputs: of recipes that cost about the same, that with
             the smallest is chosen; None if none was searched, and in older reports.
+        by: the calibrator, for commands; None for ranges that were given, and in older reports.
     """
 
     calibrator: str
@@ -182,6 +184,7 @@ class CalibratorRow:
     high: int | None = None
     chosen: bool = False
     mean_loss: float | None = None
+    by: Calibrator | None = None
 
 
 @dataclass(frozen=True)

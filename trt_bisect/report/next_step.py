@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from trt_bisect.analyzer.doubts import CONSTANT, UNSEEN
-from trt_bisect.calibration.candidates import CANDIDATES
 from trt_bisect.recipe.commands import Command, Setting, calibrating, running, using_recipe
 from trt_bisect.report.advice import CALIBRATOR
 from trt_bisect.report.explanation import Tried
@@ -69,11 +68,10 @@ def _before_trust(report: Report) -> str:
 def _cheaper(report: Report, setting: Setting) -> NextStep | None:
     """The best remedy that was measured to cost less than the recipe; None without one."""
     least = report.answer.cost if report.answer and report.recipe.meets else float("inf")
-    calibrators = {str(each): each for each in CANDIDATES}
     known = [
-        Tried((), CALIBRATOR, row.calibrator, row.similarity, None, True, calibrators[row.calibrator])
+        Tried((), CALIBRATOR, row.calibrator, row.similarity, None, True, row.by)
         for row in (report.answer.free_ranges if report.answer and report.recipe.high else ())
-        if row.calibrator in calibrators
+        if row.by is not None
     ]
     known += [
         each
@@ -93,13 +91,8 @@ def _cheaper(report: Report, setting: Setting) -> NextStep | None:
 
 
 def _command_of(tried: Tried, report: Report, setting: Setting) -> Command | None:
-    commands = [
-        remedy.commands[0]
-        for advice in report.advice
-        for remedy in advice.remedies
-        if remedy.tried == tried and remedy.commands
-    ]
-    if commands:
-        return commands[0]
-    whole = tried.calibrator is not None and not tried.culprits
-    return calibrating(setting, tried.calibrator)[0] if whole and tried.calibrator else None
+    remedies = (remedy for advice in report.advice for remedy in advice.remedies)
+    known = next((each.commands[0] for each in remedies if each.tried == tried and each.commands), None)
+    if known is None and tried.calibrator is not None and not tried.culprits:
+        return calibrating(setting, tried.calibrator)[0]
+    return known

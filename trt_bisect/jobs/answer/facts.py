@@ -142,13 +142,9 @@ def obedience(answer: Answer) -> tuple[str, ...]:
     return obedience_doubts(low_layers(answer), answer.restored) if constrained else ()
 
 
-def _is_chosen(answer: Answer, tried: CalibratorTried) -> bool:
-    return answer.experiment.ranges.origin.split(",")[0] == tried.ranges.origin
-
-
 def _row(rule: Rule, answer: Answer, tried: CalibratorTried) -> CalibratorRow:
     """The row of a calibrator. Full INT8 of the chosen one is measured on all inputs, and has one figure everywhere."""
-    chosen = _is_chosen(answer, tried)
+    chosen = answer.experiment.ranges.calibrator == tried.ranges.calibrator
     similarity = None if tried.loss is None else similarity_of(rule, tried.loss)
     return CalibratorRow(
         tried.ranges.origin,
@@ -159,6 +155,7 @@ def _row(rule: Rule, answer: Answer, tried: CalibratorTried) -> CalibratorRow:
         tried.high,
         chosen,
         tried.mean,
+        tried.ranges.calibrator,
     )
 
 

@@ -26,10 +26,9 @@ from trt_bisect.jobs.compare import final_outputs_only
 from trt_bisect.jobs.experiment import Experiment, all_trials
 from trt_bisect.jobs.options.concerns import EXPLAIN_FULL, EXPLAIN_NOTHING
 from trt_bisect.jobs.options.measuring import RunOptions
-from trt_bisect.jobs.recipe_of import target_version
+from trt_bisect.jobs.recipe_of import setting_of, target_version
 from trt_bisect.jobs.run.build_report import counts
 from trt_bisect.jobs.run.remedies import Remedies
-from trt_bisect.jobs.run.setting import setting_of
 from trt_bisect.jobs.sensitivity import measure_alone
 from trt_bisect.model.cost import macs
 from trt_bisect.model.layers import Layer
@@ -37,7 +36,6 @@ from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.session import give_back_arena
 from trt_bisect.model.shapes import facts_for, groups_within
-from trt_bisect.recipe.trtexec import Build
 from trt_bisect.report.advice import advice_on, by_cause, cause_of
 from trt_bisect.report.explanation import (
     Channels,
@@ -120,15 +118,12 @@ def _explanation(
         for layer in culprits
     ]
     groups = by_cause(evidence)
-    target = target_version(options, experiment.builder)
-    remedies = Remedies(plans, answer, target.header)
+    remedies = Remedies(plans, answer, target_version(options, experiment.builder).header)
     measured = list(remedies.measured_before(report.culprits)) if culprits or report.exit_code else []
     if options.try_remedies and report.exit_code:
         measured += remedies.try_all([tuple(each.layer.name for each in group) for group in groups.values()])
     tried = tuple({(each.culprits, each.what): each for each in measured}.values())
-    made = report.attached.files
-    build = Build(target) if made is None else made.build
-    setting = replace(setting_of(experiment, options, build), kept=report.recipe.high)
+    setting = setting_of(experiment, options, report)
     by_name = {each.tensor: each for _, each in tensors}
     advice: dict[str, CulpritAdvice] = {}
     for layer, each in zip(culprits, evidence, strict=True):

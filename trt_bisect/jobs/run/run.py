@@ -29,16 +29,14 @@ from trt_bisect.jobs.options.concerns import EXPLAIN_NOTHING
 from trt_bisect.jobs.options.measuring import RunOptions
 from trt_bisect.jobs.options.signatures import takes
 from trt_bisect.jobs.preparation import Preparation
-from trt_bisect.jobs.recipe_of import recipe_of, target_version
+from trt_bisect.jobs.recipe_of import recipe_of, setting_of
 from trt_bisect.jobs.run.build_report import asked_report, build_report, question_of, report_so_far, seconds_of
 from trt_bisect.jobs.run.live import Live
 from trt_bisect.jobs.run.save_tensors import refuse_tensors, save_tensors
 from trt_bisect.jobs.run.search import Curve, search
-from trt_bisect.jobs.run.setting import setting_of
 from trt_bisect.jobs.workspace import working_in
 from trt_bisect.model.network import Network
 from trt_bisect.recipe.files import FOLDER
-from trt_bisect.recipe.trtexec import Build
 from trt_bisect.report.model import REPORT, SO_FAR, Report
 from trt_bisect.report.network_graph import NETWORK, graph_of
 from trt_bisect.report.next_step import BUILD, RECIPE, next_step
@@ -353,8 +351,7 @@ class _Run:
         options, files = self.options, report.attached.files
         if options.low_precision.wide:
             return report
-        build = files.build if files else Build(target_version(options, experiment.builder))
-        step = next_step(report, setting_of(experiment, self.repeated, build), accept=options.accept)
+        step = next_step(report, setting_of(experiment, self.repeated, report), accept=options.accept)
         if step is None or (files is None and step.kind in (RECIPE, BUILD)):
             return report
         return report.changed(next=replace(step, command="") if self.folder is None else step)
