@@ -18,13 +18,14 @@ from typer.main import get_command
 import trt_bisect
 from tests.support import networks
 from tests.support.advised import advice_on, run
-from tests.support.odd_names import NAMES, odd_network, sharing_network
+from tests.support.odd_names import INPUT, NAMES, odd_network, sharing_network
 from trt_bisect.analyzer.structure.findings import SHARED_WEIGHT
 from trt_bisect.cli.app import application
 from trt_bisect.report.advice import CALIBRATOR, EQUALISATION
 from trt_bisect.report.explanation import Explanation
 from trt_bisect.report.screen.advice import print_advice
 from trt_bisect.support.codec import read
+from trt_bisect.support.notes import SHAPES
 
 
 @pytest.fixture(scope="module")
@@ -114,3 +115,10 @@ def test_a_structure_finding_on_two_of_them_has_both_names(tmp_path):
     for name in advised.culprits:
         assert (SHARED_WEIGHT in advice_on(advised, name).reasons) == (name in NAMES[:2])
     assert set(advised.culprits) & set(NAMES[:2])
+
+
+def test_the_shapes_that_a_note_offers_are_words_of_a_shell(odd):
+    report, _ = odd
+    (note,) = [note.text for note in report.notes if note.kind == SHAPES]
+    words = shlex.split(note[note.index("--shape") :])
+    assert words == ["--shape", f"{INPUT}:1x3x16x16"]

@@ -17,6 +17,7 @@ from trt_bisect.support.machine import cores
 from trt_bisect.support.threads import ThreadsIfLong
 
 METHODS = ("entropy", "minmax", "percentile", "mse")
+_PERCENTILE = 99.99
 
 
 @dataclass(frozen=True)
@@ -26,20 +27,22 @@ class Calibrator:
     Attributes:
         method: ``entropy`` (TensorRT's, 2048 bins and 128 levels), ``minmax``, ``percentile``, or ``mse`` (the least
             mean squared error).
-        percentile: the percentile of |x|, in percent; only ``percentile`` uses it.
+        percentile: the percentile of |x|, in percent; the default for another method, which does not use it.
 
     Raises:
         BadInput: the method is unknown, or the percentile is outside (0, 100].
     """
 
     method: str = "entropy"
-    percentile: float = 99.99
+    percentile: float = _PERCENTILE
 
     def __post_init__(self) -> None:
         if self.method not in METHODS:
             raise BadInput(f"There is no calibration method '{self.method}'.", f"Use one of {', '.join(METHODS)}.")
         if not 0 < self.percentile <= 100:
             raise BadInput(f"Percentile {self.percentile} is out of range.", "Give a value above 0, at most 100.")
+        if self.method != "percentile":
+            object.__setattr__(self, "percentile", _PERCENTILE)
 
     def __str__(self) -> str:
         """Returns ``entropy``, ``minmax``, ``mse`` or, for example, ``percentile 99.99``."""

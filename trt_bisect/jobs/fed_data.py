@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -85,7 +86,7 @@ class FedData:
 
     def _on_shapes(self, feeds: Sequence[Feeds]) -> str:
         shapes = _shapes(feeds)
-        fixed = " ".join(f"--shape {name}:{shape}" for name, shape in shapes.items())
+        fixed = shlex.join(word for name, shape in shapes.items() for word in ("--shape", f"{name}:{shape}"))
         one_shape = not any(" to " in shape for shape in shapes.values())
         fixes = f"; to fix them: {fixed}" if one_shape else ""
         measured = ", ".join(f"'{name}' {shape}" for name, shape in shapes.items())

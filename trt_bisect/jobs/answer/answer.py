@@ -118,7 +118,7 @@ class AnswerSearch:
             self._say_full()
         plans.judged = self._worst_inputs(_JUDGED_FOR_RANGES)
         candidates = plans.preparation.data.candidates if self.space.units else ()
-        others = [ranges for ranges in candidates if ranges.origin != own.origin]
+        others = [ranges for ranges in candidates if ranges.calibrator != own.calibrator]
         aimed = replace(self.space, budget=self.space.budget * _SAFETY)
         ranges, self.tried = choose_ranges(plans, self.target, aimed, [own, *others], self.named)
         self.take_ranges(ranges)
@@ -455,7 +455,7 @@ class AnswerSearch:
         """
         in_use = self.experiment.ranges.digest()
         for one in self.tried:
-            if one.ranges.origin in PROMISING and one.ranges.digest() != in_use:
+            if one.ranges.calibrator in PROMISING and one.ranges.digest() != in_use:
                 bound = min(dearest, space.cost(found.kept))
                 other = search(partial(self.target.losses, ranges=one.ranges), dearest=bound)
                 if other.meets and space.price(other.kept) < space.price(found.kept):

@@ -13,6 +13,7 @@ from trt_bisect.analyzer.doubts import doubts
 from trt_bisect.analyzer.metrics import BUILT_IN
 from trt_bisect.analyzer.slices import output_of
 from trt_bisect.analyzer.tasks.task import NEARBY
+from trt_bisect.calibration.calibrator import Calibrator
 from trt_bisect.calibration.ranges import Ranges, with_scales_of
 from trt_bisect.driver.recipes.cheapest import Cheapest, cheapest, least_cost
 from trt_bisect.driver.recipes.lowering import orders
@@ -39,7 +40,7 @@ DEAR_RECIPE = 0.1
 """A recipe that costs more is searched with each promising calibrator to the end."""
 _AS_CHEAP = 0.01
 """Recipes whose costs differ by less are equally cheap for the choice of a calibrator."""
-PROMISING = ("entropy", "mse", "percentile 99.99")
+PROMISING = (Calibrator("entropy"), Calibrator("mse"), Calibrator("percentile", 99.99))
 """The calibrators with which a recipe is searched, besides the first: one of them is cheapest as a rule."""
 CHEAP_RECIPE = 0.05
 """A recipe that costs no more is not made cheaper by other scales for single tensors, nor by a further search if each
@@ -135,7 +136,7 @@ def choose_ranges(
         return min(tried, key=_loss).ranges, tuple(tried)
     _say_how_long(plans, space, perf_counter() - began, sum(one.inputs for one in tried))
     best, means = float("inf"), dict[int, float]()
-    promising = [place for place, one in enumerate(tried) if place == 0 or one.ranges.origin in PROMISING]
+    promising = [place for place, one in enumerate(tried) if place == 0 or one.ranges.calibrator in PROMISING]
     progress.stage("The cheapest recipe with each calibrator", len(promising) * len(space.units))
     for place in promising:
         plans.join(plans.worst_known(plans.full, tried[place].ranges)[:1])
