@@ -15,7 +15,7 @@ LEVELS = 128
 """The number of magnitudes of INT8: 0 to 127."""
 ENOUGH_VALUES = 4 * BINS
 """The fewest values for the entropy search: four for each bin."""
-THRESHOLDS = 2
+THRESHOLDS = 3
 """The number of the rules for thresholds. With another number, ranges in old run folders are computed anew."""
 _PART = 1 << 16
 """The number of values that are counted at a time."""

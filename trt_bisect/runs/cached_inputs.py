@@ -66,7 +66,7 @@ def _ranges_record(ranges: Ranges) -> dict[str, Any]:
 
 def _recorded_ranges(record: Mapping[str, Any]) -> Ranges:
     scales = {name: np.frombuffer(bytes.fromhex(bits), np.float32)[0] for name, bits in record["scales"].items()}
-    by = record.get("calibrator")
+    by = record["calibrator"]
     return Ranges(scales, record["unusable"], record["origin"], None if by is None else Calibrator(**by))
 
 
