@@ -29,7 +29,7 @@ def weight_of(random, shape, axis, *, per_channel):
     if per_channel:
         scales[2] = 1.0
     quantizer = symmetric(scales, axis if per_channel else None)
-    return values, Origin("w", WEIGHT, 0, "layer", "MatMul", "QDQ-MatMul", (quantizer,), channel_axis=axis)
+    return values, Origin(tensor="w", kind=WEIGHT, index=0, layer="layer", quantizers=(quantizer,), channel_axis=axis)
 
 
 def rounded_by_hand(values, origin):

@@ -114,7 +114,7 @@ def test_compare_shows_every_tensor_as_fp16_makes_it(tmp_path):
     for row in found.tensors:
         values = low[row.origin.tensor]
         assert row.int8.max == pytest.approx(float(values.max()), rel=1e-3), row.origin.tensor
-    assert {row.origin.quantized_dtype for row in found.tensors[:-1]} == {"float16"}
+    assert {row.quantized_dtype for row in found.tensors[:-1]} == {"float16"}
     weight = next(row for row in found.weights if row.origin.tensor == "fc.weight")
     values = numpy_helper.to_array(next(t for t in onnx.load(network).graph.initializer if t.name == "fc.weight"))
     assert weight.figures.mse == pytest.approx(float(np.mean((fp16(values).astype(np.float64) - values) ** 2)))
@@ -151,7 +151,7 @@ def test_fp8_is_measured_by_all_of_them(tmp_path):
     worst = trt_bisect.worst(network, dataset=str(data), engine="onnxruntime", **given)
     assert len(worst.values) == 3
     compared = trt_bisect.compare(network, **given)
-    assert {row.origin.quantized_dtype for row in compared.weights} == {"float8_e4m3fn"}
+    assert {row.quantized_dtype for row in compared.weights} == {"float8_e4m3fn"}
 
 
 def test_a_night_measures_fp16(tmp_path):

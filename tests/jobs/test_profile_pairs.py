@@ -110,8 +110,8 @@ def test_both_sides_of_each_pair(quantized, tmp_path):
     assert max(clipped) > 0.05, "the pairs are too wide for this test"
     record = json.loads((tmp_path / "profile.json").read_text())
     first = next(row for row in record["tensors"] if row["layer"] == "conv0" and row["role"] == "input")
-    assert first["rounded_max"] == rows["conv0"].rounded.max
-    assert first["rounding_clipped"] == rows["conv0"].rounding.clipped
+    assert first["rounded"]["max"] == rows["conv0"].rounded.max
+    assert first["rounding"]["clipped"] == rows["conv0"].rounding.clipped
 
 
 def test_a_layer_kept_high_has_one_side_only(quantized):

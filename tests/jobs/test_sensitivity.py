@@ -167,7 +167,7 @@ def test_the_command(lenet, tmp_path, monkeypatch, capsys):
     assert "3 of 14 rows" in out
     record = json.loads((tmp_path / "run/sensitivity.json").read_text())
     assert record["ops"][0]["op_name"] == "ip2"
-    assert out.splitlines()[1].split()[:3] == ["ip2", record["ops"][0]["sensitive_type"], "Gemm"]
+    assert out.splitlines()[1].split()[1:4] == ["ip2", record["ops"][0]["sensitive_type"], "Gemm"]
     assert len((tmp_path / "run/sensitivity.csv").read_text().splitlines()) == 15
     lines = (tmp_path / "run/journal.jsonl").read_bytes().count(b"\n")
     code, out, err = run_command(
@@ -175,7 +175,7 @@ def test_the_command(lenet, tmp_path, monkeypatch, capsys):
     )
     assert re.search(r"Going on with \d+ trials", err)
     assert (tmp_path / "run/journal.jsonl").read_bytes().count(b"\n") == lines
-    assert all(line.split()[1] == "weight" for line in out.splitlines()[1:5])
+    assert all(line.split()[2] == "weight" for line in out.splitlines()[1:5])
 
 
 @pytest.mark.parametrize(

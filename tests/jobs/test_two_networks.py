@@ -17,7 +17,6 @@ from tests.support.records import texts
 from trt_bisect.errors import BadInput
 from trt_bisect.jobs.two_networks import TwoNetworks
 from trt_bisect.report.comparison import Comparison
-from trt_bisect.report.page.tables.comparison import page
 
 EXPORTS = Path(__file__).parents[1] / "files" / "quantized"
 FLOAT = EXPORTS / "fp32.onnx"
@@ -199,6 +198,6 @@ def test_a_comparison_of_two_networks_is_loaded_again_and_its_page_has_the_layer
     again = Comparison.load(tmp_path)
     assert again.matched == found.matched
     assert again.other == str(EXPORTS / "brevitas-layers.onnx")
-    sections = {section.id: section for section in page(found).sections}
-    assert [row["layer"] for row in sections["matched"].rows] == [each.layer or "(none)" for each in found.matched]
-    assert "matched" not in {section.id for section in page(trt_bisect.compare(FLOAT, X)).sections}
+    sections = {section.id: section for section in found.page().sections}
+    assert [row[0] for row in sections["matched"].rows] == [each.layer or "(none)" for each in found.matched]
+    assert "matched" not in {section.id for section in trt_bisect.compare(FLOAT, X).page().sections}

@@ -11,8 +11,8 @@ import trt_bisect
 from tests.support import networks
 from tests.support.records import record_of
 from trt_bisect.errors import BadInput
-from trt_bisect.report.page.tables.pages import RESULTS
-from trt_bisect.support.plain_json import plain
+from trt_bisect.support import codec
+from trt_bisect.view.result_pages import RESULTS
 
 
 @pytest.fixture(scope="module")
@@ -38,8 +38,8 @@ def saved(tmp_path_factory):
 def test_all_is_as_it_was_saved(saved, kind):
     place, found = saved
     loaded = kind.load(place)
-    assert plain(loaded.to_json()) == plain(found[kind].to_json())
-    assert loaded.csv_files() == found[kind].csv_files()
+    assert codec.encode(loaded) == codec.encode(found[kind])
+    assert codec.encode(loaded.page()) == codec.encode(found[kind].page())
     assert len(loaded.table()) == len(found[kind].table())
 
 
@@ -58,8 +58,26 @@ def test_a_report_and_a_recovery_are_loaded_likewise(finished):
     assert record_of(report) == json.loads((finished / "report.json").read_text())
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"schema": 9}', '{"schema": 1, "model": 3, "ops": 4}'])
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"schema": 9}', '{"schema": 2, "model": 3, "ops": 4}'])
 def test_a_damaged_file_is_named(tmp_path, text):
     (tmp_path / "sensitivity.json").write_text(text)
     with pytest.raises(BadInput, match=r"sensitivity\.json"):
         trt_bisect.Sensitivity.load(tmp_path)
+
+
+@pytest.mark.parametrize("kind", RESULTS)
+def test_a_file_of_an_older_version_is_refused_by_its_number(saved, kind, tmp_path):
+    name = f"{kind.COMMAND}.json"
+    record = json.loads((saved[0] / name).read_text())
+    (tmp_path / name).write_text(json.dumps({**record, "schema": 1}))
+    with pytest.raises(BadInput, match="schema 1") as refused:
+        kind.load(tmp_path)
+    assert f"trt-bisect {kind.COMMAND}" in str(refused.value)
+
+
+def test_a_wrong_field_is_named_with_its_path(saved, tmp_path):
+    record = json.loads((saved[0] / "compare.json").read_text())
+    record["tensors"][1]["fp32"]["count"] = "many"
+    (tmp_path / "compare.json").write_text(json.dumps(record))
+    with pytest.raises(BadInput, match=r"tensors\[1\]\.fp32\.count"):
+        trt_bisect.Comparison.load(tmp_path)

@@ -14,8 +14,8 @@ from trt_bisect.analyzer.structure.findings import KINDS, found
 from trt_bisect.report.check import CheckReport
 from trt_bisect.report.sensitivity import SensitiveOp, Sensitivity
 
-MEASURED = SensitiveOp(0, "a", "both", "Conv", {"cosine": 0.5, "sqnr": math.inf}, 0.5, 0.25, 10, 0.5)
-FAILED = SensitiveOp(1, "b", "both", "Conv", {}, None, None, 10, 0.5)
+MEASURED = SensitiveOp(0, "a", "both", "Conv", 0.5, 0.25, 0.5, 10, 0.5, {"cosine": 0.5, "sqnr": math.inf})
+FAILED = SensitiveOp(1, "b", "both", "Conv", None, None, None, 10, 0.5, {})
 
 
 def rows_of(path):
@@ -28,7 +28,6 @@ def test_a_row_without_a_metric_has_an_empty_cell(ops, tmp_path):
     Sensitivity("m", "cosine", "emulated", None, ops).save(tmp_path)
     rows = {row["op_name"]: row for row in rows_of(tmp_path / "sensitivity.csv")}
     assert rows["a"]["cosine"] == "0.5"
-    assert rows["a"]["worth"] == "0.5"  # a gain of 0.25 for half of the multiply-adds
     assert rows["b"]["cosine"] == rows["b"]["loss"] == ""
     record = json.loads((tmp_path / "sensitivity.json").read_text(), parse_constant=pytest.fail)
     assert {op["op_name"]: op["metrics"] for op in record["ops"]} == {"a": {"cosine": 0.5, "sqnr": None}, "b": {}}

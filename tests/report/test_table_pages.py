@@ -15,9 +15,9 @@ import trt_bisect
 from tests.support import networks, pages
 from tests.support.accessibility import grave_findings
 from tests.support.editions import edition
-from trt_bisect.report.page.tables.pages import RESULTS
+from trt_bisect.view.result_pages import RESULTS
 
-PAGES = [kind.page_name() for kind in RESULTS]
+PAGES = [f"{kind.COMMAND}.html" for kind in RESULTS]
 
 
 @pytest.fixture(scope="module")

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 from trt_bisect.analyzer.compared import Compared
 from trt_bisect.analyzer.origins import ACTIVATION, INPUT, WEIGHT
 from trt_bisect.analyzer.tensors import NEAR_ZERO, LoudChannel
 from trt_bisect.support.figures import listed, number, percent
+from trt_bisect.support.table import INDEX, NAME, Column
 
 LOW_SIMILARITY = "low similarity"
 NOT_FINITE = "not finite"
@@ -51,12 +53,12 @@ class Advice:
             channel's multiple of the others. None for another reason.
     """
 
-    index: int | None
-    layers: tuple[str, ...]
-    tensor: str
-    kind: str
-    reason: str
-    words: str
+    index: Annotated[int | None, Column("#", "Place in execution order", INDEX, rank=1)]
+    layers: Annotated[tuple[str, ...], Column("Layers", "That lose accuracy by it", NAME, rank=0, empty="the network")]
+    tensor: Annotated[str, Column("Tensor")]
+    kind: Annotated[str, Column("Kind")]
+    reason: Annotated[str, Column("Reason", rank=0)]
+    words: Annotated[str, Column("Evidence", rank=2)]
     figure: float | None = None
 
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from statistics import median_low
-from typing import Any
+from typing import Annotated
 
 import numpy as np
 
 from trt_bisect.analyzer.channel_map import ChannelMap
 from trt_bisect.analyzer.compare_output import FAINT_OCTAVES, octave
 from trt_bisect.analyzer.metrics import cosine_of_sums
-from trt_bisect.analyzer.origins import Origin
+from trt_bisect.analyzer.origins import LayerTensor, Origin
 from trt_bisect.analyzer.parts import parts
 from trt_bisect.analyzer.tensor_histogram import GrowingTensorHistogram, TensorHistogram
 from trt_bisect.analyzer.tensors import (
@@ -29,8 +29,8 @@ from trt_bisect.analyzer.tensors import (
     largest_magnitude,
     row_length,
 )
-from trt_bisect.support.from_json import built
 from trt_bisect.support.machine import cores
+from trt_bisect.support.table import PERCENT, Column, Part
 from trt_bisect.support.threads import ThreadsIfLong
 
 Tensors = Mapping[str, np.ndarray]
@@ -38,106 +38,86 @@ Tensors = Mapping[str, np.ndarray]
 
 
 @dataclass(frozen=True)
-class Compared:
-    """The comparison of one tensor in both runs, or of one channel of a weight.
+class ComparedPart:
+    """The comparison of a tensor, or of a channel of a weight, in both runs.
 
     Attributes:
         origin: the tensor.
         shape: the shape on the first sample.
         dtype: the dtype in the FP32 run.
+        quantized_dtype: the type that it is rounded to, such as ``int8``; empty if it is not rounded.
         scale: the scale of INT8; the largest one if each channel has its own; None if the tensor is not rounded.
         figures: INT8 against FP32, with the tensor as its layer makes it, before its own rounding. For a weight: after
             rounding against before.
         fp32: the values in FP32.
         int8: the values in INT8.
+    """
+
+    origin: Annotated[LayerTensor, Part()]
+    shape: Annotated[tuple[int, ...], Column("Shape", "On the first sample; sorted by the number of values", rank=5)]
+    dtype: str
+    quantized_dtype: Annotated[str, Column("Rounded to", rank=2)]
+    scale: Annotated[float | None, Column("Scale", "The largest one if each channel has its own", rank=6)]
+    figures: Annotated[Figures, Part()]
+    fp32: Annotated[Spread, Part("fp32_", "{high}", rank=4, shown=("min", "max"))]
+    int8: Annotated[Spread, Part("int8_", "{low}", rank=4, shown=("min", "max"))]
+
+    @property
+    def range_difference(
+        self,
+    ) -> Annotated[float, Column("Range difference", "Width of the range, {low} minus {high}")]:
+        """How much wider the range is in INT8."""
+        return (self.int8.max - self.int8.min) - (self.fp32.max - self.fp32.min)
+
+
+@dataclass(frozen=True)
+class ComparedChannel(ComparedPart):
+    """The comparison of one channel of a weight.
+
+    Attributes:
+        channel: its index.
+    """
+
+    channel: Annotated[int, Column("Channel", "Of the weight", rank=0)]
+
+
+@dataclass(frozen=True)
+class ComparedTensor(ComparedPart):
+    """The comparison of one tensor in both runs.
+
+    Attributes:
         rounding: the error of the tensor's own rounding alone.
-        loud: the channel with the largest magnitude.
-        loud_input: the input channel of a weight with the largest magnitude.
-        channel: the channel of a weight; None for the whole tensor.
-        note: the part that could not be compared.
+        loud_channel: the channel with the largest magnitude.
+        loud_input_channel: the input channel of a weight with the largest magnitude.
         worst_cosine: the worst cosine of one sample. Samples on which the FP32 tensor is almost zero do not count.
             None for a weight.
         worst_sample: the index of that sample.
-        quantized_dtype: the type that it is rounded to, such as ``int8``; empty if it is not rounded.
+        note: the part that could not be compared.
         histogram: the histogram of the values in FP32, and of those that the INT8 layers read; None where no value is
             finite.
         map: the channels of a weight in FP32; None where there are none.
     """
 
-    origin: Origin
-    shape: tuple[int, ...]
-    dtype: str
-    scale: float | None
-    figures: Figures
-    fp32: Spread
-    int8: Spread
-    rounding: RoundingFigures | None = None
-    loud: LoudChannel | None = None
-    loud_input: LoudChannel | None = None
-    channel: int | None = None
-    note: str = ""
-    worst_cosine: float | None = None
-    worst_sample: int | None = None
-    quantized_dtype: str = ""
+    rounding: Annotated[RoundingFigures | None, Part("rounding_")] = None
+    loud: Annotated[LoudChannel | None, Part("loud_", "Loud")] = None
+    loud_input: Annotated[LoudChannel | None, Part("loud_input_", "Loud input")] = None
+    worst_cosine: Annotated[float | None, Column("Worst cosine", "Of one sample", PERCENT)] = None
+    worst_sample: Annotated[int | None, Column("Worst sample", "Its index")] = None
+    note: Annotated[str, Column("Note")] = ""
     histogram: TensorHistogram | None = None
     map: ChannelMap | None = None
 
-    @classmethod
-    def from_record(cls, record: Mapping[str, Any]) -> Compared:
-        """Returns the comparison of a row of ``compare.json`` or of a CSV file; its origin has no quantizers."""
-        shape = record["shape"]
-        if isinstance(shape, str):
-            shape = [int(size) for size in shape.split("x")] if shape != "scalar" else []
-        rounded = record.get("rounding_sqnr") or record.get("rounding_levels")
-        louds = {
-            name: LoudChannel(int(record[column]), math.nan, float(record[f"{column}_times"]))
-            for name, column in (("loud", "loud_channel"), ("loud_input", "loud_input_channel"))
-            if record.get(column) not in (None, "")
-        }
-        parts: dict[str, Any] = {
-            "origin": built(Origin, record),
-            "shape": tuple(shape),
-            "figures": built(Figures, record),
-            **{run: built(Spread, _without_prefix(record, f"{run}_")) for run in ("fp32", "int8")},
-            "rounding": built(RoundingFigures, _without_prefix(record, "rounding_")) if rounded else None,
-        }
-        return built(cls, record, **parts, **louds)
 
-    def record(self) -> dict[str, Any]:
-        """Returns all fields as one flat record, by column."""
-        origin = self.origin
-        columns: dict[str, Any] = {
-            "index": origin.index,
-            "layer": origin.layer,
-            "tensor": origin.tensor,
-            "kind": origin.kind,
-            "op_type": origin.op_type,
-            "int8_op_type": origin.int8_op_type,
-            "shape": self.shape,
-            "dtype": self.dtype,
-            "quantized_dtype": self.quantized_dtype,
-            "scale": self.scale,
-            **asdict(self.figures),
-        }
-        for run, spread in (("fp32", self.fp32), ("int8", self.int8)):
-            columns.update({f"{run}_{name}": value for name, value in asdict(spread).items()})
-        if self.channel is not None:
-            return {**columns, "channel": self.channel}
-        rounding = asdict(self.rounding) if self.rounding else dict.fromkeys(RoundingFigures.__dataclass_fields__)
-        columns.update({f"rounding_{name}": value for name, value in rounding.items()})
-        for title, loud in (("loud_channel", self.loud), ("loud_input_channel", self.loud_input)):
-            columns[title] = loud.channel if loud else None
-            columns[f"{title}_times"] = loud.times if loud else None
-        return {
-            **columns,
-            "worst_cosine": self.worst_cosine,
-            "worst_sample": self.worst_sample,
-            "note": self.note,
-        }
+@dataclass(frozen=True)
+class Compared(ComparedTensor):
+    """The comparison of one tensor, with what rounds it."""
 
+    origin: Origin
 
-def _without_prefix(record: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-    return {name.removeprefix(prefix): value for name, value in record.items() if name.startswith(prefix)}
+    @property
+    def row(self) -> ComparedTensor:
+        """The comparison alone."""
+        return ComparedTensor(**{**vars(self), "origin": self.origin.named})
 
 
 class _TensorComparison:
@@ -203,19 +183,19 @@ class _TensorComparison:
             return None
         worst_cosine, worst_sample = self._worst()
         return Compared(
-            self._origin,
-            self._shape,
-            self._dtype,
-            self._origin.scale,
-            self._statistics.figures(),
-            self._statistics.reference.spread(),
-            self._statistics.output.spread(),
-            self._rounding.figures() if self._rounding else None,
-            self._peaks.loudest() if self._peaks else None,
+            origin=self._origin,
+            shape=self._shape,
+            dtype=self._dtype,
+            quantized_dtype=self._origin.quantized_dtype,
+            scale=self._origin.scale,
+            figures=self._statistics.figures(),
+            fp32=self._statistics.reference.spread(),
+            int8=self._statistics.output.spread(),
+            rounding=self._rounding.figures() if self._rounding else None,
+            loud=self._peaks.loudest() if self._peaks else None,
             note=f"another shape in INT8 on {self._differing} samples, left out" if self._differing else "",
             worst_cosine=worst_cosine,
             worst_sample=worst_sample,
-            quantized_dtype=self._origin.quantized_dtype,
             histogram=self._histogram.done() if self._histogram else None,
         )
 

@@ -6,12 +6,11 @@ A weight can have as many bytes as all other tensors together. So it is compared
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 
 import numpy as np
 
 from trt_bisect.analyzer.channel_map import channel_map
-from trt_bisect.analyzer.compared import Compared
+from trt_bisect.analyzer.compared import Compared, ComparedChannel
 from trt_bisect.analyzer.origins import Origin
 from trt_bisect.analyzer.parts import channel_parts
 from trt_bisect.analyzer.tensor_histogram import GrowingTensorHistogram
@@ -29,7 +28,9 @@ from trt_bisect.model.network import Network
 from trt_bisect.model.quantizer import round_trips
 
 
-def compare_weights(network: Network, origins: Iterable[Origin]) -> tuple[tuple[Compared, ...], tuple[Compared, ...]]:
+def compare_weights(
+    network: Network, origins: Iterable[Origin]
+) -> tuple[tuple[Compared, ...], tuple[ComparedChannel, ...]]:
     """Compares weights after rounding with the weights before.
 
     Returns:
@@ -41,14 +42,14 @@ def compare_weights(network: Network, origins: Iterable[Origin]) -> tuple[tuple[
 
 def compare_arrays(
     weights: Iterable[tuple[Origin, np.ndarray, np.ndarray]],
-) -> tuple[tuple[Compared, ...], tuple[Compared, ...]]:
+) -> tuple[tuple[Compared, ...], tuple[ComparedChannel, ...]]:
     """Compares weights that are given twice: as they are, and as the low run has them, of the same shape.
 
     Returns:
         The whole weights, and all their channels.
     """
     tensors: list[Compared] = []
-    channels: list[Compared] = []
+    channels: list[ComparedChannel] = []
     for origin, values, rounded in weights:
         tensors.append(compare_weight(values, rounded, origin))
         channels += _compare_channels(values, rounded, tensors[-1])
@@ -78,17 +79,17 @@ def compare_weight(values: np.ndarray, rounded: np.ndarray, origin: Origin) -> C
         row = max(blocks[0].shape[1], 1)
         whole.add(*(block.astype(np.float64).reshape(1, -1) for block in blocks), row=row, largest=largest)
     return Compared(
-        origin,
-        values.shape,
-        str(values.dtype),
-        origin.scale,
-        whole.figures(),
-        whole.reference.spread(),
-        whole.output.spread(),
-        rounding.figures() if rounding else None,
-        _loudest(values, axis),
-        _loudest(values, input_axis(axis)),
+        origin=origin,
+        shape=values.shape,
+        dtype=str(values.dtype),
         quantized_dtype=origin.quantized_dtype,
+        scale=origin.scale,
+        figures=whole.figures(),
+        fp32=whole.reference.spread(),
+        int8=whole.output.spread(),
+        rounding=rounding.figures() if rounding else None,
+        loud=_loudest(values, axis),
+        loud_input=_loudest(values, input_axis(axis)),
         histogram=histogram.done(),
         map=channel_map(values, axis),
     )
@@ -110,24 +111,22 @@ def channel_spreads(values: np.ndarray, axis: int) -> list[Spread]:
     return found
 
 
-def _compare_channels(values: np.ndarray, rounded: np.ndarray, whole: Compared) -> list[Compared]:
+def _compare_channels(values: np.ndarray, rounded: np.ndarray, whole: Compared) -> list[ComparedChannel]:
     axis = whole.origin.channel_axis
     if axis is None:
         return []
     each = _channels(values, rounded, axis)
-    scales = _scales(whole.origin, values.shape[axis])
+    scales, named = _scales(whole.origin, values.shape[axis]), whole.origin.named
     return [
-        replace(
-            whole,
+        ComparedChannel(
+            origin=named,
+            shape=whole.shape,
+            dtype=whole.dtype,
+            quantized_dtype=whole.quantized_dtype,
             scale=scale,
             figures=statistics.figures(group),
             fp32=statistics.reference.spread(group),
             int8=statistics.output.spread(group),
-            rounding=None,
-            loud=None,
-            loud_input=None,
-            histogram=None,
-            map=None,
             channel=channel,
         )
         for channel, (scale, (statistics, group)) in enumerate(zip(scales, each, strict=True))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Annotated
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from trt_bisect.model.low import FloatType
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import PlanWriter
 from trt_bisect.model.quantizer import Quantizer, round_trips
+from trt_bisect.support.table import INDEX, NAME, Column
 
 INPUT, ACTIVATION, RESULT, WEIGHT, BIAS = "input", "activation", "output", "weight", "bias"
 WEIGHTED = frozenset("Conv ConvTranspose Gemm LayerNormalization InstanceNormalization BatchNormalization".split())
@@ -24,17 +26,34 @@ _CHANNELS_LAST = frozenset("Gemm MatMul LayerNormalization".split())
 _REARRANGING = frozenset("Reshape Transpose Flatten Squeeze Unsqueeze DepthToSpace SpaceToDepth".split())
 
 
-@dataclass(frozen=True)
-class Origin:
-    """A tensor in the network.
+@dataclass(frozen=True, kw_only=True)
+class LayerTensor:
+    """A tensor and its layer.
 
     Attributes:
-        tensor: its name.
-        kind: ``input`` or ``output`` of the network, ``activation`` inside it, ``weight`` or ``bias``.
         index: the index of the layer that makes it, or that reads it if it is a weight; None for an input.
         layer: the name of that layer; empty for an input.
+        tensor: its name.
+        kind: ``input`` or ``output`` of the network, ``activation`` inside it, ``weight`` or ``bias``.
         op_type: the operator of that layer; ``Input`` for an input.
         int8_op_type: the operator of that layer in the INT8 run.
+    """
+
+    index: Annotated[int | None, Column("#", "Place in execution order", INDEX, rank=1)] = None
+    layer: Annotated[
+        str, Column("Layer", "That makes the tensor, or reads the weight", NAME, rank=0, empty="{0.tensor}")
+    ] = ""
+    tensor: Annotated[str, Column("Tensor", rank=14)]
+    kind: Annotated[str, Column("Kind")] = ACTIVATION
+    op_type: Annotated[str, Column("Op", "Operator", rank=3)] = ""
+    int8_op_type: Annotated[str, Column("Op in {low}", rank=9)] = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Origin(LayerTensor):
+    """A tensor and its layer, and what rounds it.
+
+    Attributes:
         quantizers: round it to eight bits, in the order in which they apply; empty if it is not rounded so.
         float_type: it is rounded to, FP16 or BF16; None if it is not.
         readers: the layers that read it rounded.
@@ -43,18 +62,17 @@ class Origin:
         rounded_as_result: a Q/DQ pair stands between it and the network's output.
     """
 
-    tensor: str
-    kind: str = ACTIVATION
-    index: int | None = None
-    layer: str = ""
-    op_type: str = ""
-    int8_op_type: str = ""
     quantizers: tuple[Quantizer, ...] = ()
     float_type: FloatType | None = None
     readers: tuple[str, ...] = ()
     channel_axis: int | None = None
     inputs: tuple[str, ...] = ()
     rounded_as_result: bool = False
+
+    @property
+    def named(self) -> LayerTensor:
+        """The tensor and its layer alone."""
+        return LayerTensor(**{field.name: getattr(self, field.name) for field in fields(LayerTensor)})
 
     @property
     def quantized_dtype(self) -> str:
@@ -161,7 +179,16 @@ def bias_origins(network: Network) -> list[Origin]:
     for layer in network.layers:
         for name in bias_names(network, layer, types):
             if types.dtypes[name].kind == "f":
-                found.append(Origin(name, BIAS, layer.index, layer.name, layer.op_type, layer.op_type))
+                found.append(
+                    Origin(
+                        tensor=name,
+                        kind=BIAS,
+                        index=layer.index,
+                        layer=layer.name,
+                        op_type=layer.op_type,
+                        int8_op_type=layer.op_type,
+                    )
+                )
     return found
 
 

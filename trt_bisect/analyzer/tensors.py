@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
@@ -16,6 +17,8 @@ from trt_bisect.analyzer.classes import kl_of_any_rows
 from trt_bisect.analyzer.metrics import cosine_of_sums, decibels
 from trt_bisect.analyzer.parts import parts
 from trt_bisect.model.quantizer import Quantizer, round_trips
+from trt_bisect.support.codec import NanForNull, Real
+from trt_bisect.support.table import DECIBELS, PERCENT, Column
 
 NEAR_ZERO = 2
 """The relative error of a value that is rounded to this many steps or fewer can be a fifth or more."""
@@ -24,20 +27,20 @@ _FEWEST_CHANNELS = 4
 
 
 @dataclass(frozen=True)
-class Spread:
+class Spread(NanForNull):
     """Moments of the finite values of a tensor; NaN if there are none. Variance and deviation are the population's."""
 
     count: int
-    nonfinite: int
-    min: float
-    max: float
-    mean: float
-    std: float
-    variance: float
+    nonfinite: Annotated[int, Column("Not finite", "Values that are NaN or infinite")]
+    min: Annotated[Real, Column("Min", rank=0)]
+    max: Annotated[Real, Column("Max", rank=0)]
+    mean: Annotated[Real, Column("Mean", rank=2)]
+    std: Annotated[Real, Column("Std", "Standard deviation", rank=2)]
+    variance: Annotated[Real, Column("Variance", rank=5)]
 
 
 @dataclass(frozen=True)
-class Figures:
+class Figures(NanForNull):
     """Differences between a tensor in two runs; NaN if nothing could be compared.
 
     Attributes:
@@ -51,17 +54,17 @@ class Figures:
             that.
     """
 
-    cosine: float
-    mse: float
-    l1: float
-    kl: float
-    sqnr: float
-    atol: float
-    rtol: float
+    cosine: Annotated[Real, Column("Cosine", "{low} against {high}, before its own rounding", PERCENT, rank=0)]
+    mse: Annotated[Real, Column("MSE", "Mean squared error", rank=1)]
+    l1: Annotated[Real, Column("L1", "Mean absolute error", rank=12)]
+    kl: Annotated[Real, Column("KL", "KL divergence, in nats", rank=11)]
+    sqnr: Annotated[Real, Column("SQNR", "dB", DECIBELS, rank=0)]
+    atol: Annotated[Real, Column("Atol", "Largest absolute error", rank=10)]
+    rtol: Annotated[Real, Column("Rtol", "Largest relative error", rank=13)]
 
 
 @dataclass(frozen=True)
-class RoundingFigures:
+class RoundingFigures(NanForNull):
     """The effect of rounding to eight bits alone on a tensor of the FP32 run. Shares are from 0 to 1.
 
     Attributes:
@@ -74,17 +77,17 @@ class RoundingFigures:
         levels_90: the least number of levels that hold 90 % of the non-zero values.
     """
 
-    sqnr: float
-    clipped: float
-    clipped_noise: float
-    near_zero: float
-    to_zero: float
+    sqnr: Annotated[Real, Column("Own rounding", "SQNR of the tensor's own rounding alone, dB", DECIBELS, rank=8)]
+    clipped: Annotated[Real, Column("Clipped", "Saturation: share of values beyond the range", PERCENT, rank=7)]
+    clipped_noise: Annotated[Real, Column("Clipped noise", "Their share of the rounding noise", PERCENT)]
+    near_zero: Annotated[Real, Column("Near zero", "Share of values in the 5 levels around zero", PERCENT)]
+    to_zero: Annotated[Real, Column("To zero", "Share of the non-zero values that become zero", PERCENT)]
     levels: int
-    levels_90: int
+    levels_90: Annotated[int, Column("Levels for 90%", "That hold 90% of the non-zero values")]
 
 
 @dataclass(frozen=True)
-class LoudChannel:
+class LoudChannel(NanForNull):
     """The channel with the largest magnitude.
 
     Attributes:
@@ -93,9 +96,9 @@ class LoudChannel:
         times: ``peak`` over the median of the other channels' largest magnitudes.
     """
 
-    channel: int
-    peak: float
-    times: float
+    channel: Annotated[int, Column("Channel")]
+    peak: Real
+    times: Annotated[Real, Column("Times", key="channel_times")]
 
 
 class Moments:

@@ -54,7 +54,7 @@ def check_command(
 
     report = check(model, output=output, engine=engine, shapes=parse_shapes(shapes))
     if display.as_json:
-        display.print_json(report.to_json())
+        display.print_json(report)
         raise typer.Exit(report.exit_code)
     screen = console(160)
     print_check(report, screen, every_layer=all_layers)

@@ -39,6 +39,6 @@ def compare_command(
     check_sort(sort)
     found = compare_with(model, replace(options, other=other, progress=display.progress()))
     if display.as_json:
-        display.print_json(found.to_json())
+        display.print_json(found)
         return
     print_comparison(found, console(WIDE), sort=sort, top=top, columns=listed(columns))

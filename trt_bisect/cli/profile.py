@@ -19,6 +19,6 @@ def profile_command(
 
     found = profile_with(model, replace(options, progress=display.progress()))
     if display.as_json:
-        display.print_json(found.to_json())
+        display.print_json(found)
         return
     print_profile(found, console(WIDE), top=top, columns=listed(columns))

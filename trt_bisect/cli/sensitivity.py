@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -11,11 +11,6 @@ from trt_bisect.cli.display import Display, console
 from trt_bisect.cli.options import Model, in_folder, with_options
 from trt_bisect.errors import BadInput
 from trt_bisect.jobs.options.commands import SensitivityOptions
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from trt_bisect.report.sensitivity import SensitiveOp
 
 
 @with_options(SensitivityOptions)
@@ -36,8 +31,8 @@ def sensitivity_command(
     ``worth``: gain for its share of the multiply-adds.
     """
     from trt_bisect.jobs.sensitivity import sensitivity_with
-    from trt_bisect.report.screen.layout import with_columns_that_fit
-    from trt_bisect.report.sensitivity import WAYS
+    from trt_bisect.report.screen.layout import fitted
+    from trt_bisect.report.sensitivity import WAYS, SensitiveOp
 
     if way not in ("all", *WAYS):
         raise BadInput(f"There is no way '{way}'.", f"Use all, {', '.join(WAYS)}.")
@@ -52,11 +47,11 @@ def sensitivity_command(
     descending = None if order == "worst" else order == "descending"
     rows = found.sorted_by(sort, descending=descending, way=None if way == "all" else way)
     if display.as_json:
-        display.print_json(found.to_json())
+        display.print_json(found)
         return
     shown = rows[:top] if top else rows
     screen = console(140)
-    screen.print(with_columns_that_fit(_table(shown, found.metric, sort), screen, ("op_type", "MACs%", "worth")))
+    screen.print(fitted(SensitiveOp, shown, screen, names=found.names, raised=(found.metric, sort)))
     full = "not measured" if found.full is None else f"{found.full:.6g}"
     screen.print(
         f"\n{len(shown)} of {len(rows)} rows. Loss of full {found.low.upper()}: {full} "
@@ -64,23 +59,3 @@ def sensitivity_command(
         markup=False,
     )
     screen.print(f"All rows: {options.output}", markup=False, soft_wrap=True)
-
-
-def _table(rows: tuple[SensitiveOp, ...], metric: str, sort: str) -> Table:
-    from rich.table import Table
-    from rich.text import Text
-
-    extra = [sort] if sort not in ("loss", "gain", "worth", "macs", metric) else []
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("op_name", "sensitive_type", "op_type"):
-        table.add_column(title, overflow="fold")
-    for title in (metric, *extra, "loss", "gain", "MACs%", "worth"):
-        table.add_column(title, justify="right")
-    for op in rows:
-        figures = [op.figure(metric), *(op.figure(name) for name in extra), op.loss, op.gain, 100 * op.share, op.worth]
-        table.add_row(Text(op.op_name), op.sensitive_type, Text(op.op_type), *(_text(value) for value in figures))
-    return table
-
-
-def _text(value: float | None) -> str:
-    return "" if value is None else f"{value:.6g}"

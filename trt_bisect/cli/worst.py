@@ -21,7 +21,7 @@ def worst_command(model: Model, options: WorstOptions, display: Display) -> None
 
     report = worst_with(model, replace(options, progress=display.progress()))
     if display.as_json:
-        display.print_json(report.to_json())
+        display.print_json(report)
     else:
         screen = console(120)
         print_worst(report, screen)

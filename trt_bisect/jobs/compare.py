@@ -168,8 +168,8 @@ def _emulated(
         arithmetic=EMULATED,
         source=samples.source,
         samples=counted.count,
-        tensors=tensors,
-        weights=weights,
+        tensors=tuple(each.row for each in tensors),
+        weights=tuple(each.row for each in weights),
         channels=channels,
         advice=_advice(tensors, weights, options, planned.network.low),
         low=str(planned.network.low.precision),
@@ -224,8 +224,8 @@ def _two_networks(
         arithmetic=EMULATED,
         source=samples.source,
         samples=counted.count,
-        tensors=tensors,
-        weights=weights,
+        tensors=tuple(each.row for each in tensors),
+        weights=tuple(each.row for each in weights),
         channels=channels,
         advice=_advice(tensors, weights, options, other.low),
         notes=(
@@ -265,7 +265,7 @@ def _saved_runs(
     elif network is not None:
         known = activation_origins(network, PlanWriter(network, {}, GraphTarget.ONNXRUNTIME), ())
     origins = {name: origin for name, origin in known.items() if name in names}
-    origins = {**origins, **{name: Origin(name) for name in names if name not in origins}}
+    origins = {**origins, **{name: Origin(tensor=name) for name in names if name not in origins}}
     counted, low = _Counted(progress), network.low if network else options.low_precision
     logs = None if board is None else ComparisonLogs(board, origins, planned.network if planned else network)
     tensors = compare_tensors(logs.watched(pairs) if logs else pairs, origins, counted, histograms=True)
@@ -275,8 +275,8 @@ def _saved_runs(
         arithmetic=SAVED,
         source=f"{fp32} and {int8}",
         samples=counted.count,
-        tensors=tensors,
-        weights=weights,
+        tensors=tuple(each.row for each in tensors),
+        weights=tuple(each.row for each in weights),
         channels=channels,
         advice=_advice(tensors, weights, options, low),
         low=str(low.precision),

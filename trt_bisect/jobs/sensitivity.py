@@ -98,20 +98,23 @@ def measure_alone(experiment: Experiment, progress: Progress, chosen: Collection
     cost = macs(network, facts_for(network, experiment.feeds[0]))
     total = sum(cost.values()) or 1
     gains = {k: _difference(full, rule.loss(trials[plan])) for k, plan in plans.without.items()}
-    ops = [
-        SensitiveOp(
-            k,
-            network.layers[k].name,
-            part,
-            network.layers[k].op_type,
-            _worst_metrics(rule, trials[plan]),
-            rule.loss(trials[plan]),
-            gains.get(k) if part == _BOTH else None,
-            cost[k],
-            cost[k] / total,
+    ops = []
+    for (k, part), plan in plans.alone.items():
+        gain, share = gains.get(k) if part == _BOTH else None, cost[k] / total
+        ops.append(
+            SensitiveOp(
+                index=k,
+                op_name=network.layers[k].name,
+                sensitive_type=part,
+                op_type=network.layers[k].op_type,
+                loss=rule.loss(trials[plan]),
+                gain=gain,
+                worth=None if gain is None or not share else gain / share,
+                macs=cost[k],
+                share=share,
+                metrics=_worst_metrics(rule, trials[plan]),
+            )
         )
-        for (k, part), plan in plans.alone.items()
-    ]
     ops.sort(key=lambda op: (-(op.loss if op.loss is not None else float("inf")), op.index))
     arithmetic, low = experiment.builder.arithmetic, str(network.low.precision)
     return Sensitivity(network.source, rule.metric.name, arithmetic, full, tuple(ops), low)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trt_bisect.analyzer.distribution import verdict
 from trt_bisect.analyzer.judge import Rule
 from trt_bisect.analyzer.metrics import BUILT_IN, default_threshold, find_metric
 from trt_bisect.builder.base import EMULATED, MEASURED, Outputs
@@ -25,7 +26,7 @@ from trt_bisect.jobs.options.signatures import takes
 from trt_bisect.jobs.preparation import Preparation
 from trt_bisect.model.network import Network
 from trt_bisect.precision import low_of
-from trt_bisect.report.worst import WorstReport, without_infinities
+from trt_bisect.report.worst import WorstReport, spread_of, without_infinities
 from trt_bisect.support.files import output_folder
 from trt_bisect.support.notes import RANGES, noted
 from trt_bisect.support.progress import default_progress
@@ -89,6 +90,9 @@ class WorstSearch(Preparation):
         self.progress.stage("Searching for the worst inputs", source.length)
         found = self.find_worst(self.builder_for(engine, ranges, source), source, options.keep, keep=True)
         known, low = math.isfinite(found.rule.threshold), self.network.low.precision
+        allowed = found.rule.budget if known else None
+        values, losses = without_infinities(found.similarities), without_infinities(found.losses)
+        distribution = spread_of(values, losses, found.faint, allowed)
         return WorstReport(
             model=self.network.source,
             engine=engine,
@@ -97,18 +101,19 @@ class WorstSearch(Preparation):
             metric=found.rule.metric.name,
             order=_ORDERS[options.direction],
             threshold=found.rule.threshold if known else None,
-            allowed=found.rule.budget if known else None,
+            allowed=allowed,
             high=tuple(each.name for each in self.network.layers if each.fixed and low_of(each.fixed) is not low),
             source=source.source,
-            values=without_infinities(found.similarities),
-            losses=without_infinities(found.losses),
+            values=values,
+            losses=losses,
             faint=found.faint,
             places=found.places,
             stopped=found.stopped,
+            distribution=distribution,
+            verdict=verdict(distribution),
             notes=(*fixed_notes(self.network), *(note.text for note in self.notes)),
             low=str(low),
-            inputs=found.inputs,
-        )
+        ).holding(found.inputs)
 
     def _ranges_and_samples(self, engine: str, calibration: Any, dataset: Any) -> tuple[Ranges, Dataset]:
         if engine != ONNXRUNTIME and not self.network.is_static and isinstance(dataset, Iterator):

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from trt_bisect.analyzer.structure.findings import ERROR, SEVERITIES, Finding
 from trt_bisect.analyzer.structure.kernels import EngineFacts
 from trt_bisect.analyzer.structure.roundings import TensorRounding
-from trt_bisect.report.saving import SCHEMA, WithTablePage
-from trt_bisect.support.plain_json import csv_text
+from trt_bisect.report.page.tables import Bars, TablePage, section_of
+from trt_bisect.report.result import Result
+from trt_bisect.support.figures import counted
 
-CHECK_JSON, CHECK_CSV, TENSORS_CSV = "check.json", "check.csv", "quantization.csv"
+CHECK_CSV, TENSORS_CSV = "check.csv", "quantization.csv"
 
 
 @dataclass(frozen=True)
-class CheckReport(WithTablePage):
+class CheckReport(Result):
     """The findings of a structure check.
 
     Attributes:
@@ -31,9 +32,7 @@ class CheckReport(WithTablePage):
         engine: the kernels of a real engine; None if none was asked for, or it was not built.
     """
 
-    JSON = CHECK_JSON
-    CSV = CHECK_CSV
-    COLUMNS = ("severity", "kind", "layer", "what", "why", "remedy")
+    COMMAND = "check"
 
     model: str
     opset: int
@@ -50,39 +49,58 @@ class CheckReport(WithTablePage):
         return int(any(finding.severity == ERROR for finding in self.findings))
 
     @property
-    def counts(self) -> Mapping[str, int]:
-        """The number of findings of each severity."""
-        seen = Counter(finding.severity for finding in self.findings)
-        return {severity: seen[severity] for severity in SEVERITIES}
-
-    @property
     def summary(self) -> str:
-        """A sentence with the counts."""
-        counts = ", ".join(f"{count} {name}{'s' if count != 1 else ''}" for name, count in self.counts.items())
+        """A sentence with the number of findings of each severity."""
+        seen = Counter(finding.severity for finding in self.findings)
+        counts = ", ".join(counted(seen[severity], severity) for severity in SEVERITIES)
         graph = f"{self.nodes} nodes, opset {self.opset}, {self.pairs or 'no'} Q/DQ pairs"
         return f"{self.model} ({graph}): {counts}."
 
-    def records(self) -> list[dict[str, Any]]:
-        """Returns the findings, a row for each layer; the name of the layer is empty for the network as a whole."""
-        rows = [{"layer": layer, **vars(finding)} for finding in self.findings for layer in finding.layers or ("",)]
-        return [{name: row[name] for name in self.COLUMNS} for row in rows]
+    @property
+    def rows(self) -> tuple[Finding, ...]:
+        """The findings, one for each layer; that on the network as a whole has none."""
+        return tuple(
+            replace(finding, layers=finding.layers[place : place + 1])
+            for finding in self.findings
+            for place in range(max(1, len(finding.layers)))
+        )
 
-    def to_json(self) -> dict[str, Any]:
-        """Returns the content of ``check.json``, in JSON's types."""
-        return {
-            "schema": SCHEMA,
-            "model": self.model,
-            "opset": self.opset,
-            "nodes": self.nodes,
-            "pairs": self.pairs,
-            "counts": dict(self.counts),
-            "findings": [asdict(finding) for finding in self.findings],
-            "tensors": [asdict(row) for row in self.tensors],
-            "unread": self.unread,
-            "engine": None if self.engine is None else asdict(self.engine),
-        }
+    def tables(self) -> Mapping[str, tuple[type, Sequence[Any]]]:
+        """Returns the findings, and the quantization of the layers."""
+        return {CHECK_CSV: (Finding, self.rows), TENSORS_CSV: (TensorRounding, self.tensors)}
 
-    def csv_files(self) -> Mapping[str, str]:
-        """Returns the findings and the quantization of the layers as CSV, by the files' names."""
-        columns = tuple(column.name for column in fields(TensorRounding))
-        return {**super().csv_files(), TENSORS_CSV: csv_text([asdict(row) for row in self.tensors], columns)}
+    def page(self) -> TablePage:
+        """Returns the page."""
+        findings = section_of(
+            "findings",
+            "Findings",
+            CHECK_CSV,
+            Finding,
+            self.rows,
+            filters=("severity", "kind"),
+            plots=(Bars("How many findings of which kind", "kind"),),
+            red=("severity", ERROR),
+        )
+        tensors = section_of(
+            "quantization",
+            "Quantization of each layer",
+            TENSORS_CSV,
+            TensorRounding,
+            self.tensors,
+            filters=("role", "op_type", "quantized", "origin"),
+            plots=(Bars("How many tensors are rounded to what", "quantized"),),
+        )
+        return TablePage(
+            command=self.COMMAND,
+            model=self.model,
+            headline=self.summary,
+            facts={"Opset": str(self.opset), "Nodes": str(self.nodes), "Q/DQ pairs": str(self.pairs)},
+            notes=self.remarks,
+            sections=[*findings, *tensors],
+        )
+
+    @property
+    def remarks(self) -> list[str]:
+        """The reason why layers are not listed, and the sentence on the engine, where there are such."""
+        unread = [f"The layers are not listed: {self.unread}"] if self.unread else []
+        return [*unread, *([] if self.engine is None else [self.engine.summary])]

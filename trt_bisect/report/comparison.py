@@ -2,40 +2,27 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 
-from trt_bisect.analyzer.advisor import Advice
-from trt_bisect.analyzer.compared import Compared
-from trt_bisect.analyzer.tensors import Figures, RoundingFigures, Spread
+from trt_bisect.analyzer.advisor import LOW_SIMILARITY, Advice
+from trt_bisect.analyzer.compared import ComparedChannel, ComparedPart, ComparedTensor
 from trt_bisect.errors import BadInput
 from trt_bisect.precision import Precision
-from trt_bisect.report.saving import SCHEMA, WithTablePage, pictures
-from trt_bisect.support.plain_json import csv_text
+from trt_bisect.report.page.tables import Bars, Panels, Ranges, TablePage, section_of
+from trt_bisect.report.result import Result
+from trt_bisect.support.table import NAME, Column, columns_of
 
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
-COMPARISON = "compare.json"
 TENSORS, WEIGHTS, CHANNELS, ADVICE = "tensors.csv", "weights.csv", "channels.csv", "advice.csv"
 MATCHED = "matched.csv"
 INDEX = "index"
-SORTED_BY = (
-    INDEX,
-    "scale",
-    *Figures.__dataclass_fields__,
-    *(f"{run}_{name}" for run in ("fp32", "int8") for name in Spread.__dataclass_fields__),
-    *(f"rounding_{name}" for name in RoundingFigures.__dataclass_fields__),
-    "loud_channel_times",
-    "loud_input_channel_times",
-)
-"""The columns that rows can be sorted by."""
-_HIGHER_IS_BETTER = ("cosine", "sqnr", "rounding_sqnr", "rounding_levels", "rounding_levels_90")
+_HIGHER_IS_BETTER = ("cosine", "sqnr", "rounding_sqnr", "rounding_levels", "rounding_levels_90", "worst_cosine")
+_METRICS = ("cosine", "sqnr", "mse", "l1", "kl", "atol", "rtol")
+_LOGARITHMIC = ("mse", "l1", "kl", "atol", "rtol")
+_MOST_CHANNELS = 4096
+"""The page has the channels with the lowest SQNR; the CSV file has all of them."""
 
 
 @dataclass(frozen=True)
@@ -49,15 +36,15 @@ class MatchedLayer:
         by: the way it was found: by ``name``, ``output`` or ``structure``; empty if it is in one network only.
     """
 
-    layer: str
-    op_type: str
-    other: str
-    other_op_type: str
-    by: str
+    layer: Annotated[str, Column("Layer", "In the first network", NAME, rank=0, empty="(none)")]
+    op_type: Annotated[str, Column("Op", rank=2)]
+    other: Annotated[str, Column("Second network's layer", rank=0)]
+    other_op_type: Annotated[str, Column("Op there", rank=2)]
+    by: Annotated[str, Column("Matched by", "Empty for a layer of one network only", rank=0)]
 
 
 @dataclass(frozen=True)
-class Comparison(WithTablePage):
+class Comparison(Result):
     """The tensors of an FP32 run and of one in low precision.
 
     Attributes:
@@ -67,6 +54,7 @@ class Comparison(WithTablePage):
         samples: their number.
         tensors: the tensors in execution order.
         weights: as a whole.
+        advice: the findings, in execution order.
         channels: the channels of the weights, one a row.
         notes: further remarks, a sentence each.
         low: the low precision; ``int8`` in the names of columns stands for it.
@@ -75,23 +63,27 @@ class Comparison(WithTablePage):
         matched: the layers of both networks.
     """
 
-    JSON = COMPARISON
-    CSV = TENSORS
+    COMMAND = "compare"
 
     model: str
     arithmetic: str
     source: str
     samples: int
-    tensors: tuple[Compared, ...]
-    weights: tuple[Compared, ...]
+    tensors: tuple[ComparedTensor, ...]
+    weights: tuple[ComparedTensor, ...]
     advice: tuple[Advice, ...]
-    channels: tuple[Compared, ...] = ()
+    channels: tuple[ComparedChannel, ...] = ()
     notes: tuple[str, ...] = ()
     low: str = str(Precision.INT8)
     other: str = ""
     matched: tuple[MatchedLayer, ...] = ()
 
-    def sorted_by(self, column: str = INDEX, *, weights: bool = False) -> tuple[Compared, ...]:
+    @property
+    def names(self) -> Mapping[str, str]:
+        """The names of both runs."""
+        return {"high": "First", "low": "Second"} if self.other else {"high": "FP32", "low": self.low.upper()}
+
+    def sorted_by(self, column: str = INDEX, *, weights: bool = False) -> tuple[ComparedTensor, ...]:
         """Returns the tensors, or the weights, the worst by a column first; by ``index`` in execution order.
 
         Raises:
@@ -99,60 +91,89 @@ class Comparison(WithTablePage):
         """
         return sorted_rows(self.weights if weights else self.tensors, column)
 
-    def records(self) -> list[dict[str, Any]]:
-        """Returns the tensors, one a row."""
-        return [each.record() for each in self.tensors]
-
-    def csv_files(self) -> Mapping[str, str]:
-        """Returns the tables by their file names: tensors, weights, channels, advice, and layers of two networks."""
-        matched = {MATCHED: csv_text(asdict(each) for each in self.matched)} if self.other else {}
+    def tables(self) -> Mapping[str, tuple[type, Sequence[Any]]]:
+        """Returns tensors, weights, channels, advice, and the layers of two networks."""
         return {
-            **super().csv_files(),
-            WEIGHTS: csv_text(each.record() for each in self.weights),
-            CHANNELS: csv_text(each.record() for each in self.channels),
-            ADVICE: csv_text((asdict(each) for each in self.advice), Advice.__dataclass_fields__),
-            **matched,
+            TENSORS: (ComparedTensor, self.tensors),
+            WEIGHTS: (ComparedTensor, self.weights),
+            CHANNELS: (ComparedChannel, self.channels),
+            ADVICE: (Advice, self.advice),
+            **({MATCHED: (MatchedLayer, self.matched)} if self.other else {}),
         }
 
-    @classmethod
-    def load(cls, folder: str | Path) -> Self:
-        """Returns the comparison that ``save`` wrote, with its channels; the origins of its rows have no quantizers.
-
-        Raises:
-            BadInput: the folder holds none, or one that this version cannot read.
-        """
-        try:
-            text = (Path(folder) / CHANNELS).read_text(encoding="utf-8")
-        except OSError:
-            text = ""
-        channels = tuple(Compared.from_record(row) for row in csv.DictReader(io.StringIO(text)))
-        return replace(super().load(folder), channels=channels)
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns the content of ``compare.json``; the channels are in ``channels.csv`` only."""
-        return {
-            "schema": SCHEMA,
-            "model": self.model,
-            "arithmetic": self.arithmetic,
-            "low": self.low,
-            "source": self.source,
-            "samples": self.samples,
-            "tensors": [{**each.record(), **pictures(each)} for each in self.tensors],
-            "weights": [{**each.record(), **pictures(each)} for each in self.weights],
-            "advice": [asdict(each) for each in self.advice],
-            "notes": list(self.notes),
-            "other": self.other,
-            "matched": [asdict(each) for each in self.matched],
+    def page(self) -> TablePage:
+        """Returns the page."""
+        names, low = self.names, self.low.upper()
+        channels = sorted(self.channels, key=lambda row: (math.isnan(row.figures.sqnr), row.figures.sqnr))
+        cut = len(channels) - _MOST_CHANNELS
+        compared: Mapping[str, Any] = {
+            "filters": ("kind", "op_type", "quantized_dtype"),
+            "plots": (
+                Panels(f"All metrics, {names['low']} against {names['high']}", _METRICS, log=_LOGARITHMIC),
+                Ranges(f"Ranges: {names['high']}, {names['low']}, and their difference"),
+                Bars("How many have which value", "sqnr"),
+            ),
         }
+        return TablePage(
+            command=self.COMMAND,
+            model=self.model or "two saved runs",
+            headline=self._headline(),
+            low=self.low,
+            facts={
+                "Second network": self.other,
+                "Arithmetic": self.arithmetic if self.other else f"{low} ({self.arithmetic})",
+                "Samples": f"{self.samples} of {self.source}" if self.samples else "",
+            },
+            notes=self.notes,
+            sections=[
+                *section_of(
+                    "advice",
+                    "Abnormal layers",
+                    ADVICE,
+                    Advice,
+                    self.advice,
+                    filters=("reason",),
+                    words="A tensor inside the network explains a loss. Only 'trt-bisect run' proves the cause.",
+                ),
+                *section_of("tensors", "Tensors", TENSORS, ComparedTensor, self.tensors, names, **compared),
+                *section_of("weights", "Weights", WEIGHTS, ComparedTensor, self.weights, names, **compared),
+                *section_of(
+                    "channels",
+                    "Channels of the weights",
+                    CHANNELS,
+                    ComparedChannel,
+                    channels[:_MOST_CHANNELS],
+                    names,
+                    filters=("op_type",),
+                    plots=(Bars("How many have which value", "scale"),),
+                    words=f"The {_MOST_CHANNELS} with the lowest SQNR; {cut} more are in {CHANNELS}."
+                    if cut > 0
+                    else "",
+                    sort="sqnr",
+                ),
+                *section_of("matched", "Layers of both networks", MATCHED, MatchedLayer, self.matched, filters=("by",)),
+            ],
+        )
+
+    def _headline(self) -> str:
+        known = [row for row in self.tensors if math.isfinite(row.figures.cosine)]
+        worst = min(known, key=lambda row: row.figures.cosine, default=None)
+        least = f" The lowest cosine is {100 * worst.figures.cosine:.4g}%, of '{worst.origin.tensor}'." if worst else ""
+        if not self.advice:
+            return f"No layer is abnormal.{least}"
+        layers = {name for each in self.advice for name in each.layers}
+        low = sum(each.reason == LOW_SIMILARITY for each in self.advice)
+        return f"{len(layers)} layers are abnormal, with {len(self.advice)} findings, {low} of low similarity.{least}"
 
 
 def check_sort(column: str) -> None:
     """Raises BadInput if rows cannot be sorted by a column."""
-    if column not in SORTED_BY:
-        raise BadInput(f"Nothing can be sorted by '{column}'.", f"Use one of {', '.join(SORTED_BY)}.")
+    known = [each.key for each in columns_of(ComparedTensor) if each.is_number]
+    if column not in known:
+        raise BadInput(f"Nothing can be sorted by '{column}'.", f"Use one of {', '.join(known)}.")
 
 
-def sorted_rows(rows: Sequence[Compared], column: str) -> tuple[Compared, ...]:
+def sorted_rows(rows: Sequence[Any], column: str) -> tuple[Any, ...]:
     """Returns rows with the worst by a column first, those without a figure last; ``index`` keeps their order.
 
     Raises:
@@ -162,9 +183,10 @@ def sorted_rows(rows: Sequence[Compared], column: str) -> tuple[Compared, ...]:
     if column == INDEX:
         return tuple(rows)
     sign = 1.0 if column in _HIGHER_IS_BETTER else -1.0
+    about = next(each for each in columns_of(ComparedTensor) if each.key == column)
 
-    def place(row: Compared) -> tuple[bool, float]:
-        value = row.record()[column]
+    def place(row: ComparedPart) -> tuple[bool, float]:
+        value = about.value(row)
         missing = value is None or math.isnan(value)
         return missing, 0.0 if missing else sign * value
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 from trt_bisect.analyzer.channel_map import ChannelMap
 from trt_bisect.analyzer.tensor_histogram import TensorHistogram
 from trt_bisect.analyzer.tensors import RoundingFigures, Spread
-from trt_bisect.report.saving import SCHEMA, WithTablePage, pictures
-from trt_bisect.support.from_json import built
+from trt_bisect.report.page.tables import Bars, Panels, Ranges, TablePage, section_of
+from trt_bisect.report.result import Result
+from trt_bisect.support.figures import counted
+from trt_bisect.support.table import INDEX, NAME, Column, Part
 
-PROFILE, TENSORS = "profile.json", "profile.csv"
-_APART = ("spread", "rounded", "rounding", "histogram", "map")
-_ROUNDED, _ROUNDING = "rounded_", "rounding_"
-Figures = TypeVar("Figures", Spread, RoundingFigures)
+TENSORS = "profile.csv"
 
 
 @dataclass(frozen=True)
@@ -38,62 +37,28 @@ class ProfiledTensor:
         map: the channels of a weight; None where there are none.
     """
 
-    index: int
-    layer: str
-    op_type: str
-    role: str
-    slot: int
-    tensor: str
-    dtype: str
-    quantized_dtype: str
-    scale: float | None
-    zero_point: int | None
-    shape: tuple[int | str | None, ...]
-    spread: Spread | None
-    rounded: Spread | None = None
-    rounding: RoundingFigures | None = None
+    index: Annotated[int, Column("#", "Place in execution order", INDEX, rank=1)]
+    layer: Annotated[str, Column("Layer", kind=NAME, rank=0)]
+    op_type: Annotated[str, Column("Op", "Operator", rank=4)]
+    role: Annotated[str, Column("Role", "Input, output, weight, bias or constant", rank=0)]
+    slot: Annotated[int, Column("Slot", "Position among the layer's inputs or outputs")]
+    tensor: Annotated[str, Column("Tensor", rank=8)]
+    dtype: Annotated[str, Column("dtype", rank=4)]
+    quantized_dtype: Annotated[str, Column("Rounded to", "By INT8", rank=3)]
+    scale: Annotated[float | None, Column("Scale", "Of INT8; the largest one if each channel has its own", rank=3)]
+    zero_point: Annotated[int | None, Column("Zero point", "Of INT8")]
+    shape: Annotated[
+        tuple[int | str | None, ...], Column("Shape", "On the first sample; sorted by the number of values", rank=5)
+    ]
+    spread: Annotated[Spread | None, Part()]
+    rounded: Annotated[Spread | None, Part("rounded_", "Rounded", rank=9, shown=("min", "max"))] = None
+    rounding: Annotated[RoundingFigures | None, Part("rounding_")] = None
     histogram: TensorHistogram | None = None
     map: ChannelMap | None = None
 
-    @classmethod
-    def from_record(cls, record: Mapping[str, Any]) -> ProfiledTensor:
-        """Returns the tensor of a row of ``profile.json``."""
-        return built(
-            cls,
-            record,
-            shape=tuple(record["shape"]),
-            zero_point=record.get("zero_point"),
-            spread=_built(Spread, record, "", "count"),
-            rounded=_built(Spread, record, _ROUNDED, "count"),
-            rounding=_built(RoundingFigures, record, _ROUNDING, "levels"),
-        )
-
-    def record(self) -> dict[str, Any]:
-        """Returns the values by column."""
-        columns = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in _APART}
-        return {
-            **columns,
-            **_columns(Spread, self.spread, ""),
-            **_columns(Spread, self.rounded, _ROUNDED),
-            **_columns(RoundingFigures, self.rounding, _ROUNDING),
-        }
-
-
-def _columns(kind: type[Spread | RoundingFigures], figures: Any, prefix: str) -> dict[str, Any]:
-    """Returns figures by column, each None where there are none."""
-    values = asdict(figures) if figures is not None else dict.fromkeys(kind.__dataclass_fields__)
-    return {f"{prefix}{name}": value for name, value in values.items()}
-
-
-def _built(kind: type[Figures], record: Mapping[str, Any], prefix: str, always: str) -> Figures | None:
-    """Returns the figures in some columns; None where ``always``, a column that figures always have, has no value."""
-    if record.get(f"{prefix}{always}") is None:
-        return None
-    return built(kind, {name: record[f"{prefix}{name}"] for name in kind.__dataclass_fields__})
-
 
 @dataclass(frozen=True)
-class Profile(WithTablePage):
+class Profile(Result):
     """The tensors of the selected layers, in execution order.
 
     Attributes:
@@ -102,8 +67,7 @@ class Profile(WithTablePage):
         notes: further remarks, a sentence each.
     """
 
-    JSON = PROFILE
-    CSV = TENSORS
+    COMMAND = "profile"
 
     model: str
     source: str
@@ -111,17 +75,26 @@ class Profile(WithTablePage):
     tensors: tuple[ProfiledTensor, ...]
     notes: tuple[str, ...] = ()
 
-    def records(self) -> list[dict[str, Any]]:
-        """Returns the tensors, one a row."""
-        return [each.record() for each in self.tensors]
+    def tables(self) -> Mapping[str, tuple[type, Sequence[Any]]]:
+        """Returns the tensors."""
+        return {TENSORS: (ProfiledTensor, self.tensors)}
 
-    def to_json(self) -> dict[str, Any]:
-        """Returns the content of ``profile.json``."""
-        return {
-            "schema": SCHEMA,
-            "model": self.model,
-            "source": self.source,
-            "samples": self.samples,
-            "tensors": [{**each.record(), **pictures(each)} for each in self.tensors],
-            "notes": list(self.notes),
-        }
+    def page(self) -> TablePage:
+        """Returns the page."""
+        plots = (
+            Ranges("Range of each tensor"),
+            Panels("Moments", ("mean", "std", "scale"), log=("scale",), split="role"),
+            Bars("How many tensors have which value", "std"),
+        )
+        filters = ("role", "op_type", "quantized_dtype")
+        layers = len({row.index for row in self.tensors})
+        return TablePage(
+            command=self.COMMAND,
+            model=self.model,
+            headline=f"{len(self.tensors)} tensors of {counted(layers, 'layer')}, in FP32.",
+            facts={"Samples": f"{self.samples} of {self.source}" if self.samples else ""},
+            notes=self.notes,
+            sections=section_of(
+                "tensors", "Tensors", TENSORS, ProfiledTensor, self.tensors, filters=filters, plots=plots
+            ),
+        )

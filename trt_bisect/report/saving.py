@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -121,23 +120,6 @@ class Tabular(Saved):
         return {self.CSV: self.to_csv()}
 
 
-class WithTablePage(Tabular):
-    """Base of results whose page is one or more tables with their plots."""
-
-    @classmethod
-    def page_name(cls) -> str:
-        """Returns the name of the page's file, such as ``compare.html``."""
-        return f"{Path(cls.JSON).stem}.html"
-
-    def _write_files(self, folder: Path) -> None:
-        """Writes the CSV files, the JSON file and the page."""
-        from trt_bisect.report.page.render import render_tables
-        from trt_bisect.report.page.tables.pages import page_of
-
-        super()._write_files(folder)
-        write_whole(folder / self.page_name(), render_tables(page_of(self).data()).encode())
-
-
 class WithRecipe(Tabular):
     """Base of results with a recipe and a page: ``Report`` and ``Recovery``.
 
@@ -159,8 +141,3 @@ class WithRecipe(Tabular):
     @abstractmethod
     def _write_page(self, folder: Path) -> None:
         """Writes ``report.html`` into a folder that has the other files."""
-
-
-def pictures(row: Any) -> dict[str, Any]:
-    """Returns the ``histogram`` and the ``map`` of a row as objects, None for one that it does not have."""
-    return {name: None if (value := getattr(row, name)) is None else asdict(value) for name in ("histogram", "map")}

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 from trt_bisect.analyzer.metrics import JUDGING
 from trt_bisect.errors import BadInput
 from trt_bisect.precision import Precision
-from trt_bisect.report.saving import SCHEMA, WithTablePage
+from trt_bisect.report.page.tables import Bars, Panels, TablePage, section_of
+from trt_bisect.report.result import Result
+from trt_bisect.support.table import INDEX, NAME, PERCENT, Column
 
 WAYS = {"both": Precision.INT8, "weight": Precision.INT8_WEIGHT, "activation": Precision.INT8_ACTIVATION}
 """The rounded parts of a layer, and the precision of each."""
-SENSITIVITY, LAYERS = "sensitivity.json", "sensitivity.csv"
+LAYERS = "sensitivity.csv"
+OWN = ("loss", "gain", "worth", "macs")
+"""The figures that rows can be sorted by, beside the metrics."""
 
 
 @dataclass(frozen=True)
@@ -23,38 +27,35 @@ class SensitiveOp:
     Attributes:
         op_name: the layer.
         sensitive_type: ``both``, ``weight`` or ``activation``: the part that is rounded, while all else is high.
-        metrics: by name, each metric on the worst final output.
         loss: the loss by the metric of the run; None where it could not be measured.
         gain: for ``both``: the loss with all layers low minus the loss with this layer alone high.
+        worth: the gain divided by ``share``; None if one of them is not known.
         macs: the layer's multiply-adds for one inference.
         share: its fraction of the network's multiply-adds.
+        metrics: by name, each metric on the worst final output.
     """
 
-    index: int
-    op_name: str
-    sensitive_type: str
-    op_type: str
-    metrics: Mapping[str, float]
-    loss: float | None
-    gain: float | None
-    macs: int
-    share: float
+    index: Annotated[int, Column("#", "Place in execution order", INDEX, rank=1)]
+    op_name: Annotated[str, Column("Layer", kind=NAME, rank=0)]
+    sensitive_type: Annotated[str, Column("Rounded", "The part that is rounded", rank=0)]
+    op_type: Annotated[str, Column("Op", "Operator", rank=4)]
+    loss: Annotated[float | None, Column("Loss", "Of the layer alone in {low}, by {metric}", rank=0)]
+    gain: Annotated[float | None, Column("Gain", "Full {low} wins back so much with this layer alone high", rank=1)]
+    worth: Annotated[float | None, Column("Worth", "Gain by the share of the multiply-adds", rank=2)]
+    macs: Annotated[int, Column("MACs", "Multiply-adds for one inference")]
+    share: Annotated[float, Column("Cost", "Share of the network's multiply-adds", PERCENT, rank=3)]
+    metrics: Annotated[Mapping[str, float | None], Column("", "On the worst final output")]
 
     def figure(self, name: str) -> float | None:
         """Returns ``loss``, ``gain``, ``worth``, ``macs``, or a metric by its name; None if there is none."""
-        if name in ("loss", "gain", "worth", "macs"):
+        if name in OWN:
             value: float | None = getattr(self, name)
             return value
         return self.metrics.get(name)
 
-    @property
-    def worth(self) -> float | None:
-        """The gain divided by ``share``; None if one of them is not known."""
-        return None if self.gain is None or not self.share else self.gain / self.share
-
 
 @dataclass(frozen=True)
-class Sensitivity(WithTablePage):
+class Sensitivity(Result):
     """The layers of a network, ordered by their losses in a low precision.
 
     Attributes:
@@ -63,8 +64,7 @@ class Sensitivity(WithTablePage):
         low: the low precision.
     """
 
-    JSON = SENSITIVITY
-    CSV = LAYERS
+    COMMAND = "sensitivity"
 
     model: str
     metric: str
@@ -88,7 +88,7 @@ class Sensitivity(WithTablePage):
         """
         rows = [op for op in self.ops if way in (None, op.sensitive_type)]
         if not any(op.figure(figure) is not None for op in rows):
-            known = ["loss", "gain", "worth", "macs", *dict.fromkeys(name for op in self.ops for name in op.metrics)]
+            known = [*OWN, *dict.fromkeys(name for op in self.ops for name in op.metrics)]
             raise BadInput(f"There is nothing to sort by '{figure}'.", f"Use one of {', '.join(known)}.")
         if descending is None and figure == self.metric:
             figure = "loss"
@@ -96,26 +96,57 @@ class Sensitivity(WithTablePage):
         sign = -1.0 if (not higher if descending is None else descending) else 1.0
         return tuple(sorted(rows, key=lambda op: _place(op.figure(figure), sign)))
 
-    def records(self) -> list[dict[str, Any]]:
-        """Returns the rows; each metric is a column."""
-        flat = []
-        for op in self.ops:
-            record = asdict(op)
-            metrics = record.pop("metrics")
-            flat.append({**record, **metrics, "worth": op.worth})
-        return flat
+    @property
+    def names(self) -> Mapping[str, str]:
+        """The names of the low precision and of the metric."""
+        return {"low": self.low.upper(), "metric": self.metric}
 
-    def to_json(self) -> dict[str, Any]:
-        """Returns the content of ``sensitivity.json``."""
-        return {
-            "schema": SCHEMA,
-            "model": self.model,
-            "metric": self.metric,
-            "arithmetic": self.arithmetic,
-            "low": self.low,
-            "full": self.full,
-            "ops": [{**asdict(op), "worth": op.worth} for op in self.ops],
-        }
+    def tables(self) -> Mapping[str, tuple[type, Sequence[Any]]]:
+        """Returns the rows; each metric is a column."""
+        return {LAYERS: (SensitiveOp, self.ops)}
+
+    def page(self) -> TablePage:
+        """Returns the page."""
+        full = "not measured" if self.full is None else f"{self.full:.6g}"
+        plots = (
+            Panels("Loss, gain and worth over the layers", OWN[:3], log=("loss",), split="sensitive_type"),
+            Bars("How many rows have which value", "loss"),
+        )
+        return TablePage(
+            command=self.COMMAND,
+            model=self.model,
+            headline=self._headline(),
+            low=self.low,
+            facts={
+                "Metric": self.metric,
+                "Arithmetic": self.arithmetic,
+                f"Loss of full {self.low.upper()}": full,
+            },
+            sections=section_of(
+                "layers",
+                "Layers",
+                LAYERS,
+                SensitiveOp,
+                self.ops,
+                self.names,
+                filters=("sensitive_type", "op_type"),
+                raised=(self.metric,),
+                plots=plots,
+                sort="loss",
+                descending=True,
+            ),
+        )
+
+    def _headline(self) -> str:
+        known = [op for op in self.ops if op.loss is not None]
+        if not known:
+            return "No layer could be measured."
+        worst = max(known, key=lambda op: op.loss or 0.0)
+        part = "" if worst.sensitive_type == "both" else f" ({worst.sensitive_type} alone)"
+        return (
+            f"'{worst.op_name}'{part} is the most sensitive layer: alone in {self.low.upper()} it loses "
+            f"{worst.loss:.4g}."
+        )
 
 
 def _place(value: float | None, sign: float) -> tuple[bool, float]:

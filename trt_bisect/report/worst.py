@@ -3,27 +3,51 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from trt_bisect.analyzer.distribution import Distribution, distribution_of, verdict
+from trt_bisect.analyzer.distribution import Distribution, distribution_of
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.data.sample_files import load_samples, save_samples
 from trt_bisect.precision import Precision
-from trt_bisect.report.saving import SCHEMA, WithTablePage
+from trt_bisect.report.figure_text import figure_text, threshold_text
+from trt_bisect.report.page.tables import Bars, Panels, TablePage, section_of
+from trt_bisect.report.result import Result
+from trt_bisect.support.table import NAME, Column
 
 if TYPE_CHECKING:
     import pandas as pd
     from typing_extensions import Self
 
-WORST_JSON, WORST_CSV, WORST = "worst.json", "worst.csv", "worst"
+WORST_CSV, WORST = "worst.csv", "worst"
+NO_INPUTS: tuple[Feeds, ...] = ()
 
 
 @dataclass(frozen=True)
-class WorstReport(WithTablePage):
+class JudgedSample:
+    """A sample of the data set.
+
+    Attributes:
+        rank: 1 for the worst one; None for one that is not kept.
+        sample: its index in the data set.
+        value: the metric; None where the low precision gave no finite output.
+        loss: the loss of this value; None for infinite.
+        misses: it misses the threshold; None without one.
+        faint: FP32's output on it is almost zero.
+    """
+
+    rank: Annotated[int | None, Column("Rank", "1 is the worst input", rank=0)]
+    sample: Annotated[int, Column("Sample", "Its index in the data set", NAME, rank=0)]
+    value: Annotated[float | None, Column("{metric}", "Of {low} against FP32", rank=0)]
+    loss: Annotated[float | None, Column("Loss", rank=1)]
+    misses: Annotated[bool | None, Column("Misses", "The threshold", rank=0)]
+    faint: Annotated[bool, Column("Faint", "FP32's output on it is almost zero: it does not count", rank=1)]
+
+
+@dataclass(frozen=True)
+class WorstReport(Result):
     """The worst inputs of a data set, and the distribution of the metric over it.
 
     Attributes:
@@ -39,14 +63,15 @@ class WorstReport(WithTablePage):
         faint: samples left out because FP32's output on them is almost zero.
         places: indices of the worst samples, worst first.
         stopped: the search was stopped before the end of the data set.
+        distribution: the distribution over the samples that are not faint; over all samples if all are faint.
+        verdict: a sentence that says if the inputs or the network cause the loss.
         notes: further remarks, a sentence each.
         low: the low precision.
-        inputs: the worst samples, worst first.
+        inputs: the worst samples, worst first; no part of the JSON file.
     """
 
-    JSON = WORST_JSON
-    CSV = WORST_CSV
-    COLUMNS = ("rank", "sample", "value", "loss", "faint")
+    COMMAND = "worst"
+    inputs = NO_INPUTS
 
     model: str
     engine: str
@@ -63,43 +88,87 @@ class WorstReport(WithTablePage):
     faint: tuple[int, ...]
     places: tuple[int, ...]
     stopped: bool
+    distribution: Distribution
+    verdict: str
     notes: tuple[str, ...] = ()
     low: str = str(Precision.INT8)
-    inputs: tuple[Feeds, ...] = field(default=(), repr=False, compare=False)
 
-    @cached_property
-    def distribution(self) -> Distribution:
-        """The distribution over the samples that are not faint; over all samples if all are faint."""
-        faint = frozenset(self.faint)
-        counted = [place for place in range(len(self.values)) if place not in faint] or list(range(len(self.values)))
-        values = [math.nan if (value := self.values[place]) is None else value for place in counted]
-        losses = [math.inf if (loss := self.losses[place]) is None else loss for place in counted]
-        return distribution_of(values, losses, self.allowed)
+    def holding(self, inputs: tuple[Feeds, ...]) -> Self:
+        """Returns the report itself, with the worst samples."""
+        object.__setattr__(self, "inputs", inputs)
+        return self
 
     @property
-    def verdict(self) -> str:
-        """A sentence that says if the inputs or the network cause the loss."""
-        return verdict(self.distribution)
+    def names(self) -> Mapping[str, str]:
+        """The names of the low precision and of the metric."""
+        return {"low": self.low.upper(), "metric": self.metric}
+
+    @property
+    def samples(self) -> tuple[JudgedSample, ...]:
+        """The samples in the order of the data set."""
+        ranks, faint = {place: rank for rank, place in enumerate(self.places, 1)}, frozenset(self.faint)
+        return tuple(
+            JudgedSample(
+                ranks.get(place),
+                place,
+                value,
+                loss,
+                None if self.allowed is None else loss is None or loss > self.allowed,
+                place in faint,
+            )
+            for place, (value, loss) in enumerate(zip(self.values, self.losses, strict=True))
+        )
+
+    def tables(self) -> Mapping[str, tuple[type, Sequence[Any]]]:
+        """Returns the samples."""
+        return {WORST_CSV: (JudgedSample, self.samples)}
 
     def table(self) -> pd.DataFrame:
         """Returns the samples as a pandas table, in the order of the data set; ``rank`` 1 is the worst one."""
         table: pd.DataFrame = super().table().set_index("sample")
         return table
 
-    def to_json(self) -> dict[str, Any]:
-        """Returns the content of ``worst.json``: JSON types, no NaN and no infinity."""
-        names = [name for name in self.__dataclass_fields__ if name != "inputs"]
-        record = {"schema": SCHEMA, **{name: getattr(self, name) for name in names}}
-        return {**record, "distribution": asdict(self.distribution), "verdict": self.verdict}
+    @property
+    def quantiles(self) -> Mapping[str, str]:
+        """The best value, the median, the percentiles and the worst value as text, by title.
 
-    def records(self) -> list[dict[str, Any]]:
-        """Returns the samples, one a row, in the order of the data set."""
-        ranks = {place: rank for rank, place in enumerate(self.places, 1)}
-        faint = frozenset(self.faint)
-        return [
-            {"rank": ranks.get(place), "sample": place, "value": value, "loss": loss, "faint": place in faint}
-            for place, (value, loss) in enumerate(zip(self.values, self.losses, strict=True))
-        ]
+        A percentile is the value that so many per cent of the inputs reach or exceed in quality.
+        """
+        spread = self.distribution
+        values = {"best": spread.best, "median": spread.median}
+        values |= {f"{percent} % reach": value for percent, value in spread.percentiles.items()}
+        values["worst"] = spread.worst
+        return {title: figure_text(self.metric, value) for title, value in values.items()}
+
+    def page(self) -> TablePage:
+        """Returns the page."""
+        least = "" if self.threshold is None else threshold_text(self.metric, self.threshold)
+        quantiles = {f"{title[:1].upper()}{title[1:]}": text for title, text in self.quantiles.items()}
+        plots = (
+            Bars("How many samples have which value", "value"),
+            Panels("The samples in their order", ("value", "loss"), log=("loss",)),
+        )
+        return TablePage(
+            command=self.COMMAND,
+            model=self.model,
+            headline=self.verdict,
+            low=self.low,
+            facts={**description(self), **quantiles, "Threshold": least},
+            notes=self.notes,
+            sections=section_of(
+                "samples",
+                "Samples",
+                WORST_CSV,
+                JudgedSample,
+                self.samples,
+                self.names,
+                filters=("misses", "faint"),
+                plots=plots,
+                sort="loss",
+                descending=True,
+                red=("misses", True),
+            ),
+        )
 
     def save(self, folder: str | Path) -> Path:
         """Writes ``worst.json``, ``worst.csv`` and the worst samples into a folder.
@@ -119,7 +188,26 @@ class WorstReport(WithTablePage):
         Raises:
             BadInput: the folder holds none, or one that this version cannot read.
         """
-        return replace(super().load(folder), inputs=tuple(load_samples(Path(folder), WORST)))
+        return super().load(folder).holding(tuple(load_samples(Path(folder), WORST)))
+
+
+def spread_of(
+    values: Sequence[float | None], losses: Sequence[float | None], faint: Sequence[int], allowed: float | None
+) -> Distribution:
+    """Returns the distribution over the samples that are not faint; over all samples if all are faint.
+
+    Args:
+        values: the metric on each sample; None where it has no value.
+        losses: the losses of these values; None for infinite.
+        faint: the indices of the faint samples.
+        allowed: the loss that the threshold allows; None without a threshold.
+    """
+    counted = sorted(set(range(len(values))) - set(faint)) or list(range(len(values)))
+    return distribution_of(
+        [math.nan if (value := values[place]) is None else value for place in counted],
+        [math.inf if (loss := losses[place]) is None else loss for place in counted],
+        allowed,
+    )
 
 
 def without_infinities(values: tuple[float, ...]) -> tuple[float | None, ...]:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from trt_bisect.support.files import write_whole
 
 Kind = TypeVar("Kind")
+if TYPE_CHECKING:
+    Real = float
+else:
+    Real = float | None
+"""A float that can be NaN or infinite, in a dataclass that is ``NanForNull``: it is null in JSON."""
 Malformed = msgspec.DecodeError
 """Raised for JSON that is damaged, or that is not of the type asked for; the text names the path of the wrong field."""
 
@@ -22,6 +28,15 @@ def _plain(value: Any) -> Any:
     if hasattr(value, "item"):
         return value.item()
     raise TypeError(f"a {type(value).__name__} cannot be written as JSON")
+
+
+class NanForNull:
+    """Base of dataclasses whose fields of the type ``Real`` are NaN where JSON has null."""
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if value is None:
+                object.__setattr__(self, name, math.nan)
 
 
 _ENCODER = msgspec.json.Encoder(enc_hook=_plain)

@@ -10,23 +10,27 @@ from pathlib import Path
 from urllib.parse import quote
 
 from trt_bisect.errors import BadInput
+from trt_bisect.report.check import CheckReport
+from trt_bisect.report.comparison import Comparison
 from trt_bisect.report.page.render import render_tables
-from trt_bisect.report.page.tables.pages import RESULTS, page_of
-from trt_bisect.report.page.tables.shape import TablePage
-from trt_bisect.report.saving import WithTablePage
+from trt_bisect.report.page.tables import TablePage
+from trt_bisect.report.profile import Profile
+from trt_bisect.report.result import Result
+from trt_bisect.report.sensitivity import Sensitivity
+from trt_bisect.report.worst import WorstReport
 from trt_bisect.runs.progress_file import FINISHED
 from trt_bisect.view.file_tail import Replaced
 
-KINDS: dict[str, type[WithTablePage]] = {kind.page_name(): kind for kind in RESULTS}
-"""The kinds of results by the name of their page."""
+RESULTS: tuple[type[Result], ...] = (Comparison, Sensitivity, WorstReport, Profile, CheckReport)
+"""The kinds of results that have such a page."""
 
 
-def pages_in(folder: Path, name: str) -> Iterator[tuple[str, tuple[Path, type[WithTablePage]]]]:
+def pages_in(folder: Path, name: str) -> Iterator[tuple[str, tuple[Path, type[Result]]]]:
     """Yields each saved result in a folder: its page's path below the folder that is listed, its file and its kind."""
-    for page, kind in KINDS.items():
-        file = folder / name / kind.JSON
+    for kind in RESULTS:
+        file = folder / name / f"{kind.COMMAND}.json"
         if file.is_file() and not file.is_symlink():
-            yield f"{name}/{page}".lstrip("/"), (file, kind)
+            yield f"{name}/{kind.COMMAND}.html".lstrip("/"), (file, kind)
 
 
 class ResultPage:
@@ -38,14 +42,14 @@ class ResultPage:
         kind: the result's class.
     """
 
-    def __init__(self, path: str, file: Path, kind: type[WithTablePage]) -> None:
+    def __init__(self, path: str, file: Path, kind: type[Result]) -> None:
         self._path = path
         self._page: Replaced[TablePage] = Replaced(file, partial(_page_in, kind))
 
     def html(self) -> str | None:
         """Returns the page as HTML; None if the file cannot be read."""
         page = self._page.content()
-        return None if page is None else render_tables(page.data())
+        return None if page is None else render_tables(page)
 
     def entry(self) -> ResultEntry | None:
         """Returns the row of the list; None if the file cannot be read."""
@@ -55,9 +59,9 @@ class ResultPage:
         return ResultEntry(self._path, page.command, page.model, page.headline, stamp[0] / 1e9)
 
 
-def _page_in(kind: type[WithTablePage], file: Path) -> TablePage | None:
+def _page_in(kind: type[Result], file: Path) -> TablePage | None:
     try:
-        return page_of(kind.load(file.parent))
+        return kind.load(file.parent).page()
     except BadInput:
         return None
 

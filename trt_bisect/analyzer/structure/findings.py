@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Annotated
+
+from trt_bisect.support.table import NAME, Column
 
 ERROR, WARNING, NOTE = "error", "warning", "note"
 SEVERITIES = (ERROR, WARNING, NOTE)
@@ -40,12 +43,15 @@ class Finding:
         remedy: the advice to the user.
     """
 
-    severity: str
-    kind: str
-    layers: tuple[str, ...]
-    what: str
-    why: str
-    remedy: str
+    severity: Annotated[str, Column("Severity", rank=0)]
+    kind: Annotated[str, Column("Kind", rank=0)]
+    layers: Annotated[
+        tuple[str, ...],
+        Column("Layer", "Empty for the network as a whole", NAME, rank=0, empty="the network", key="layer"),
+    ]
+    what: Annotated[str, Column("What", rank=1)]
+    why: Annotated[str, Column("Why it matters")]
+    remedy: Annotated[str, Column("Remedy", rank=2)]
 
 
 def found(kind: str, layers: str | Iterable[str], what: str) -> Finding:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Annotated
 
 from trt_bisect.model.file import tensors_read
 from trt_bisect.model.layers import Layer, Rounding, TensorTypes
 from trt_bisect.model.network import Network
+from trt_bisect.support.table import INDEX, NAME, Column
 
 INPUT, WEIGHT, CONSTANT, OUTPUT = "input", "weight", "constant", "output"
 IN_FILE, PLANNED = "file", "planned"
@@ -33,18 +35,18 @@ class TensorRounding:
         why_not: the reason why the layer cannot be in INT8; empty for one that can.
     """
 
-    index: int
-    layer: str
-    op_type: str
-    role: str
-    tensor: str
-    dtype: str
-    quantized: str
-    scales: int
-    axis: int | None
-    origin: str
-    calls: int
-    why_not: str
+    index: Annotated[int, Column("#", "Place in execution order", INDEX, rank=1)]
+    layer: Annotated[str, Column("Layer", kind=NAME, rank=0)]
+    op_type: Annotated[str, Column("Op", "Operator", rank=3)]
+    role: Annotated[str, Column("Role", rank=0)]
+    tensor: Annotated[str, Column("Tensor", rank=2)]
+    dtype: Annotated[str, Column("dtype", "In the network", rank=4)]
+    quantized: Annotated[str, Column("Rounded to", "The integer type of its pair", rank=0)]
+    scales: Annotated[int, Column("Scales", "1, or one for each channel", rank=3)]
+    axis: Annotated[int | None, Column("Axis", "Of the channels", rank=6)]
+    origin: Annotated[str, Column("From", "The file has the pair, or a plan writes it", rank=3)]
+    calls: Annotated[int, Column("Read by", "Layers that read a weight or constant", rank=5)]
+    why_not: Annotated[str, Column("Why not", "The reason why the layer cannot be in INT8", rank=7)]
 
 
 def tensor_roundings(network: Network) -> Iterator[TensorRounding]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,9 @@ from urllib.parse import quote
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from trt_bisect._version import __version__
 from trt_bisect.report.page.data import PageData
+from trt_bisect.report.page.tables import TablePage
 from trt_bisect.support.codec import encode
 
 PAGE = "report.html"
@@ -53,18 +54,21 @@ def render_page(data: PageData, live: str = "") -> str:
     )
 
 
-def render_tables(data: Mapping[str, Any]) -> str:
-    """Returns a page of tables as HTML.
-
-    Args:
-        data: the value of ``TablePage.data``.
-    """
+def render_tables(page: TablePage) -> str:
+    """Returns a page of tables as HTML."""
     return _rendered(
-        "tables.html.j2", "tables.js", data, selected="Selected row", **{**data, "low": data["low"].upper()}
+        "tables.html.j2",
+        "tables.js",
+        page,
+        page=page,
+        model=Path(page.model).name,
+        low=page.low.upper(),
+        version=__version__,
+        selected="Selected row",
     )
 
 
-def _rendered(template: str, script: str, page: PageData | Mapping[str, Any], live: str = "", **texts: Any) -> str:
+def _rendered(template: str, script: str, data: PageData | TablePage, live: str = "", **texts: Any) -> str:
     scripts = (_script(script, texts["low"]), _script(_LAST))
     return (
         environment()
@@ -75,7 +79,7 @@ def _rendered(template: str, script: str, page: PageData | Mapping[str, Any], li
             live=live,
             style=_trusted("page.css"),
             licences=asset("LICENSES.txt"),
-            data=json_in_html(page),
+            data=json_in_html(data),
             scripts=[text for text, _ in scripts],
             **texts,
         )

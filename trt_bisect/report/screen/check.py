@@ -7,8 +7,9 @@ from rich.table import Table
 from rich.text import Text
 
 from trt_bisect.analyzer.structure.findings import ERROR, NOTE, WARNING, Finding
-from trt_bisect.analyzer.structure.roundings import IN_FILE, OUTPUT, TensorRounding
+from trt_bisect.analyzer.structure.roundings import TensorRounding
 from trt_bisect.report.check import CheckReport
+from trt_bisect.report.screen.layout import fitted
 
 LAYERS_OF_A_KIND = 5
 _STYLES = {ERROR: "bold red", WARNING: "yellow", NOTE: "dim"}
@@ -20,36 +21,13 @@ def print_check(report: CheckReport, console: Console, *, every_layer: bool = Fa
         console.print(check_table(report, every_layer=every_layer))
         console.print()
     if every_layer and report.tensors:
-        console.print(_tensor_table(report))
+        rows = report.tensors
+        console.print(fitted(TensorRounding, rows, console, style=lambda row: "" if row.quantized else "dim"))
         console.print()
-    if report.unread:
-        console.print(Text(f"The layers are not listed: {report.unread}", style="yellow"))
-    if report.engine is not None:
-        console.print(Text(report.engine.summary))
+    for remark in report.remarks:
+        console.print(Text(remark, style="yellow"))
     style = "bold red" if report.exit_code else "bold green"
     console.print(Text(report.summary, style=style))
-
-
-def _tensor_table(report: CheckReport) -> Table:
-    """Returns a table with the quantization of each layer: a row for each input, weight, constant and output."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("#", "Layer", "Op", "", "Tensor", "dtype", "INT8", "Read by"):
-        table.add_column(title, overflow="fold", justify="right" if title in ("#", "Read by") else "left")
-    before = -1
-    for row in report.tensors:
-        own = (str(row.index), row.layer, row.op_type) if row.index != before else ("", "", "")
-        cells = (*own, row.role, row.tensor, row.dtype, _pair(row), str(row.calls) if row.calls > 1 else "")
-        table.add_row(*map(Text, cells), style="" if row.quantized else "dim")
-        before = row.index
-    return table
-
-
-def _pair(row: TensorRounding) -> str:
-    """The pair of a tensor: its type, its scales, and where it is from."""
-    if not row.quantized:
-        return f"no: {row.why_not}" if row.role == OUTPUT and row.why_not else ""
-    scales = "one scale" if row.scales == 1 else f"{row.scales} scales along axis {row.axis}"
-    return f"{row.quantized}, {scales}, {'in the file' if row.origin == IN_FILE else 'would get it'}"
 
 
 def check_table(report: CheckReport, *, every_layer: bool = False) -> Table:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from rich.cells import cell_len
 from rich.console import Console, Group, RenderableType
 from rich.table import Column, Table
 from rich.text import Text
+
+from trt_bisect.errors import BadInput
+from trt_bisect.support.table import columns_of
 
 _PROSE = 14
 """Columns that a text which wraps needs."""
@@ -51,6 +55,48 @@ def spaced(content: RenderableType) -> Group:
     return Group(Text(""), content)
 
 
+def fitted(
+    kind: type,
+    rows: Sequence[Any],
+    console: Console,
+    *,
+    names: Mapping[str, str] | None = None,
+    only: Sequence[str] = (),
+    raised: Collection[str] = (),
+    style: Callable[[Any], str] = lambda _: "",
+    texts: Mapping[str, Callable[[Any], str]] | None = None,
+) -> Table:
+    """Returns rows as a table with the columns that have a rank, a value and room. Names are printed as they are.
+
+    Args:
+        kind: the dataclass of the rows.
+        rows: the rows.
+        console: the console that limits the width.
+        names: the texts that stand in titles.
+        only: keys of the columns to show instead, whatever room there is.
+        raised: keys of columns that are among the last to be left out.
+        style: the style of a row.
+        texts: by key, what writes a row's cell in place of the column.
+
+    Raises:
+        BadInput: there is no such column as one of ``only``.
+    """
+    known = {each.key: each for each in columns_of(kind, rows, raised, **(names or {}))}
+    if unknown := [name for name in only if name not in known]:
+        raise BadInput(f"There is no column '{unknown[0]}'.", f"Use some of {', '.join(known)}.")
+    columns = [known[name] for name in only] or [each for each in known.values() if each.rank is not None]
+    cells = {each.key: [(texts or {}).get(each.key, each.text)(row) for row in rows] for each in columns}
+    shown = [each for each in columns if only or not rows or any(cells[each.key])]
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for each in shown:
+        options: dict[str, Any] = {"justify": "right", "no_wrap": True} if each.is_number else {"overflow": "fold"}
+        table.add_column(Text(each.header), **options)
+    for place, row in enumerate(rows):
+        table.add_row(*(Text(cells[each.key][place]) for each in shown), style=style(row))
+    droppable = sorted((each for each in shown if each.rank), key=lambda each: -(each.rank or 0))
+    return table if only else with_columns_that_fit(table, console, [each.header for each in droppable])
+
+
 def with_columns_that_fit(
     table: Table, console: Console, droppable: Iterable[str], prose: Collection[str] = ()
 ) -> Table:
@@ -66,7 +112,7 @@ def with_columns_that_fit(
     for header in droppable:
         if _width(columns, prose) <= console.width:
             break
-        columns = [column for column in columns if column.header != header]
+        columns = [column for column in columns if str(column.header) != header]
     found = Table(*columns, box=table.box, pad_edge=table.pad_edge, header_style=table.header_style)
     found.rows = table.rows
     return found

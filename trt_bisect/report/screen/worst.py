@@ -7,8 +7,9 @@ from rich.table import Table
 from rich.text import Text
 
 from trt_bisect.report.figure_text import figure_text
+from trt_bisect.report.screen.layout import fitted
 from trt_bisect.report.screen.run import NOTES_UP_TO
-from trt_bisect.report.worst import WorstReport, description
+from trt_bisect.report.worst import JudgedSample, WorstReport, description
 
 _BAR = 40
 
@@ -23,7 +24,9 @@ def print_worst(report: WorstReport, console: Console) -> None:
     for line in histogram_lines(report):
         console.print(Text(line))
     console.print()
-    console.print(worst_table(report))
+    worst = [report.samples[place] for place in report.places]
+    shown, texts = ("rank", "sample", "value"), {"value": lambda row: figure_text(report.metric, row.value)}
+    console.print(fitted(JudgedSample, worst, console, names=report.names, only=shown, texts=texts))
     console.print()
     console.print(Text(report.verdict, style="bold green" if report.distribution.bad == 0 else "bold yellow"))
     for note in remarks(report)[:NOTES_UP_TO]:
@@ -31,19 +34,12 @@ def print_worst(report: WorstReport, console: Console) -> None:
 
 
 def spread_table(report: WorstReport) -> Table:
-    """Returns the best value, the median, the percentiles and the worst value.
-
-    A percentile is the value that so many per cent of the inputs reach or exceed in quality.
-    """
-    spread = report.distribution
-    columns = {"best": spread.best, "median": spread.median}
-    columns |= {f"{p} % reach": value for p, value in spread.percentiles.items()}
-    columns["worst"] = spread.worst
+    """Returns the best value, the median, the percentiles and the worst value."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("")
-    for title in columns:
+    for title in report.quantiles:
         table.add_column(title, justify="right", no_wrap=True)
-    table.add_row(Text(report.metric), *(Text(figure_text(report.metric, value)) for value in columns.values()))
+    table.add_row(Text(report.metric), *map(Text, report.quantiles.values()))
     return table
 
 
@@ -60,18 +56,6 @@ def histogram_lines(report: WorstReport) -> list[str]:
     if report.distribution.not_finite:
         lines.append(f"{'not finite':>{2 * width + 4}}  {report.distribution.not_finite}")
     return lines
-
-
-def worst_table(report: WorstReport) -> Table:
-    """Returns the worst inputs, worst first: the index of the sample, and the metric on it."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("Worst", "Sample", report.metric):
-        table.add_column(Text(title), justify="right", no_wrap=True)
-    for rank, place in enumerate(report.places, 1):
-        value = report.values[place]
-        shown = "not finite" if value is None else figure_text(report.metric, value)
-        table.add_row(str(rank), str(place), Text(shown))
-    return table
 
 
 def remarks(report: WorstReport) -> list[str]:

@@ -1,1 +1,0 @@
-"""The pages of ``compare``, ``sensitivity``, ``worst``, ``profile`` and ``check``: tables with their plots."""

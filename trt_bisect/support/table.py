@@ -1,0 +1,222 @@
+"""Tables of dataclasses: a column is described once, on its field, for CSV files, the screen and the pages.
+
+``Annotated[float | None, Column("SQNR", "dB", DECIBELS, rank=0)]`` describes the column of a field or a property, and
+``Annotated[Spread, Part("fp32_", "{high}")]`` takes the columns of a nested dataclass, with a prefix. Numbers and texts
+without a description are columns of the CSV file alone; other fields without one are no columns.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cache
+from types import NoneType, UnionType
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+
+from trt_bisect.support.plain_json import shape_text
+
+NUMBER, PERCENT, DECIBELS, TEXT, SHAPE, FLAG = "number", "percent", "decibels", "text", "shape", "flag"
+INDEX, NAME = "index", "name"
+PAPER = 4
+"""Columns up to this rank are printed."""
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""A cell that begins with one of these is a formula for Excel, LibreOffice and Google Sheets."""
+_UNITS = {PERCENT: " %", DECIBELS: " dB"}
+_NUMBERS = (NUMBER, PERCENT, DECIBELS, INDEX)
+_SCALARS: Mapping[Any, str] = {int: NUMBER, float: NUMBER, str: TEXT, bool: FLAG}
+
+
+@dataclass(frozen=True)
+class Column:
+    """The description of a column.
+
+    Attributes:
+        title: the title; ``{low}`` and the like stand for the names that the table is asked for with.
+        help: a phrase on it, likewise; may be empty.
+        kind: the form of its values, one of the constants of this module; empty for that of the field's type.
+        rank: 0 for a column that is shown everywhere, on a phone too. Up to ``PAPER`` it is printed. On a screen that
+            is too narrow, columns of the highest rank are left out first. None for one that only a page has.
+        empty: the text of a cell without a value; ``{0.tensor}`` stands for another field of the same dataclass.
+        key: its name in CSV files; empty for the field's name.
+    """
+
+    title: str
+    help: str = ""
+    kind: str = ""
+    rank: int | None = None
+    empty: str = ""
+    key: str = ""
+
+
+@dataclass(frozen=True)
+class Part:
+    """The columns of a nested dataclass.
+
+    Attributes:
+        prefix: the start of their names in CSV files.
+        title: the start of their titles.
+        rank: the rank of the columns ``shown``; None for the ranks that the nested dataclass says.
+        shown: their names; the others are on pages alone.
+    """
+
+    prefix: str = ""
+    title: str = ""
+    rank: int | None = None
+    shown: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class TableColumn(Column):
+    """A column of a table.
+
+    Attributes:
+        path: the fields that lead from a row to its value, from the row on.
+        described: it has a title; else it is in the CSV file alone.
+    """
+
+    path: tuple[str, ...] = ()
+    described: bool = True
+
+    @property
+    def header(self) -> str:
+        """The title with the unit, for a table whose cells have none."""
+        return f"{self.title}{_UNITS.get(self.kind, '')}"
+
+    @property
+    def is_number(self) -> bool:
+        """True if its cells stand at the right."""
+        return self.kind in _NUMBERS
+
+    def value(self, row: Any) -> Any:
+        """Returns the value of a row, as it is; None where a part of the path has none."""
+        for name in self.path:
+            row = row.get(name) if isinstance(row, Mapping) else getattr(row, name, None)
+        return row
+
+    def cell(self, row: Any) -> Any:
+        """Returns the value of a row as a page has it: names in one text, and the text of an empty cell."""
+        value = self.value(row)
+        if isinstance(value, tuple) and self.kind != SHAPE:
+            value = ", ".join(map(str, value))
+        if self.empty and not value:
+            for name in self.path[:-1]:
+                row = getattr(row, name)
+            return self.empty.format(row)
+        return value
+
+    def text(self, row: Any) -> str:
+        """Returns the text of a row on the screen; empty without a value."""
+        value = self.cell(row)
+        if value is None or (isinstance(value, float) and math.isnan(value)):
+            return ""
+        if self.kind == SHAPE:
+            return shape_text(value)
+        if self.kind == FLAG:
+            return "yes" if value else ""
+        if self.kind == PERCENT:
+            return f"{100 * value:.3f}"
+        return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def columns_of(
+    kind: type, rows: Sequence[Any] = (), raised: Collection[str] = (), **names: str
+) -> tuple[TableColumn, ...]:
+    """Returns the columns of a table.
+
+    Args:
+        kind: the dataclass of its rows.
+        rows: the rows; a field that is a mapping has a column for each key that they have.
+        raised: keys of columns that have at most the rank 1.
+        names: the texts that stand in titles and phrases, such as ``low="INT8"``.
+    """
+    return tuple(
+        replace(
+            each,
+            title=each.title.format_map(names) if names else each.title,
+            help=each.help.format_map(names) if names else each.help,
+            rank=1 if each.key in raised and each.rank != 0 else each.rank,
+        )
+        for each in _columns(kind, rows, Part(), ())
+    )
+
+
+def _columns(kind: type, rows: Sequence[Any], part: Part, path: tuple[str, ...]) -> Iterator[TableColumn]:
+    for name, hint, about in _described(kind):
+        at = (*path, name)
+        if isinstance(about, Part):
+            yield from _columns(hint, rows, about, at)
+        elif get_origin(hint) is not None and issubclass(get_origin(hint), Mapping):
+            assert about is not None
+            own = TableColumn(**{**vars(about), "kind": about.kind or NUMBER}, path=at)
+            for key in dict.fromkeys(key for row in rows for key in own.value(row)):
+                title = own.title or key.replace("{", "{{").replace("}", "}}")
+                yield replace(own, title=title, key=key, path=(*at, key))
+        elif about is not None or hint in _SCALARS:
+            yield _column(about, hint, part, name, at)
+
+
+def _column(about: Column | None, hint: Any, part: Part, name: str, path: tuple[str, ...]) -> TableColumn:
+    kind = _SCALARS.get(hint) or (TEXT if str in get_args(hint)[:1] else SHAPE)
+    key = f"{part.prefix}{about.key if about and about.key else name}"
+    if about is None:
+        return TableColumn(key, kind=kind, key=key, path=path, described=False)
+    title, rank = about.title, about.rank
+    if part.title:
+        title = f"{part.title} {title[:1].lower()}{title[1:]}"
+    if part.rank is not None:
+        rank = part.rank if name in part.shown else None
+    return TableColumn(title, about.help, about.kind or kind, rank, about.empty, key, path)
+
+
+@cache
+def _described(kind: type) -> tuple[tuple[str, Any, Column | Part | None], ...]:
+    """The fields of a dataclass, then its properties with a description: name, type, description."""
+    hints = get_type_hints(kind, include_extras=True)
+    found = [(field.name, *_parted(hints[field.name])) for field in fields(kind)]
+    own = [each for base in reversed(kind.__mro__) for each in vars(base).items() if isinstance(each[1], property)]
+    for name, made in own:
+        hint, about = _parted(get_type_hints(made.fget, include_extras=True).get("return"))
+        if about is not None:
+            found.append((name, hint, about))
+    return tuple(found)
+
+
+def _parted(hint: Any) -> tuple[Any, Column | Part | None]:
+    """A type without its annotation and without None, and the annotation."""
+    about = None
+    if get_origin(hint) is Annotated:
+        hint, *said = get_args(hint)
+        about = next((each for each in said if isinstance(each, (Column, Part))), None)
+    if get_origin(hint) in (Union, UnionType):
+        hint = next(each for each in get_args(hint) if each is not NoneType)
+    return hint, about
+
+
+def records_of(columns: Iterable[TableColumn], rows: Iterable[Any]) -> list[dict[str, Any]]:
+    """Returns rows as values by column."""
+    columns = tuple(columns)
+    return [{each.key: each.value(row) for each in columns} for row in rows]
+
+
+def csv_of(kind: type, rows: Sequence[Any]) -> str:
+    """Returns rows as CSV with a header.
+
+    None and NaN are empty, shapes are written as ``1x3x8``, names with commas between. A text that a spreadsheet would
+    run as a formula gets an apostrophe in front (OWASP, "CSV Injection").
+    """
+    columns, text = columns_of(kind, rows), io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(each.key for each in columns)
+    writer.writerows([_csv_cell(each, each.value(row)) for each in columns] for row in rows)
+    return text.getvalue()
+
+
+def _csv_cell(column: TableColumn, value: Any) -> Any:
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    if isinstance(value, tuple):
+        value = shape_text(value) if column.kind == SHAPE else ", ".join(map(str, value))
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
