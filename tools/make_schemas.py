@@ -28,7 +28,7 @@ _ABOUT = {
     "recovery.json": "Written by `recover`.",
     "sensitivity.json": "Written by `sensitivity`.",
     "worst.json": "Written by `worst`.",
-    "compare.json": "Written by `compare`; the channels are in `channels.csv` only.",
+    "compare.json": "Written by `compare`.",
     "profile.json": "Written by `profile`.",
     "check.json": "Written by `check`.",
     "explanation.json": "Written by `run`: why, and what to do. Floats have 6 significant digits.",

@@ -6,10 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from trt_bisect.analyzer.channel_map import ChannelMap
-from trt_bisect.analyzer.distribution import Distribution
-from trt_bisect.analyzer.tensor_histogram import TensorHistogram
-
 
 @dataclass(frozen=True)
 class Schema:
@@ -144,96 +140,6 @@ class TargetFacts:
     least: float | None
     reference: float | None
     most: float | None = None
-
-
-@dataclass(frozen=True)
-class Worth:
-    """A figure of ``sensitivity``.
-
-    Attributes:
-        worth: the gain divided by `share`; null if one of them is not known.
-    """
-
-    worth: float | None
-
-
-@dataclass(frozen=True)
-class WorstMore:
-    """More of ``worst.json``.
-
-    Attributes:
-        verdict: a sentence that says if the inputs or the network cause the loss.
-    """
-
-    distribution: Distribution
-    verdict: str
-
-
-@dataclass(frozen=True)
-class CheckMore:
-    """More of ``check.json``.
-
-    Attributes:
-        counts: the number of findings of each severity.
-    """
-
-    counts: Mapping[str, int]
-
-
-@dataclass(frozen=True)
-class TensorColumns:
-    """A tensor or a weight in both runs.
-
-    Attributes:
-        index: the index of the layer; null for an input.
-        layer: the layer that makes the tensor, or that reads it if it is a weight.
-        tensor: its name.
-        kind: `input`, `activation`, `output` or `weight`.
-        op_type: the operator of the layer.
-        int8_op_type: the operator in the INT8 run.
-        shape: the shape on the first sample.
-        dtype: the dtype in the FP32 run.
-        quantized_dtype: the type that INT8 rounds it to; empty where it is not rounded.
-        scale: the scale of that rounding, the largest of a per-channel scale.
-    """
-
-    index: int | None
-    layer: str
-    tensor: str
-    kind: str
-    op_type: str
-    int8_op_type: str
-    shape: tuple[int, ...]
-    dtype: str
-    quantized_dtype: str
-    scale: float | None
-
-
-@dataclass(frozen=True)
-class TensorRemarks:
-    """More on a compared tensor.
-
-    Attributes:
-        loud_channel: the channel with the largest magnitude.
-        loud_channel_times: that magnitude over the median of the others.
-        loud_input_channel: the input channel of a weight with the largest magnitude.
-        loud_input_channel_times: that magnitude over the median of the others.
-        worst_cosine: the worst cosine of one sample.
-        worst_sample: the index of that sample.
-        note: a remark on what could not be compared.
-        histogram: the histogram of the values in FP32, and of those that the INT8 layers read.
-        map: the counts of a weight's channels in FP32.
-    """
-
-    loud_channel: int | None
-    loud_channel_times: float | None
-    loud_input_channel: int | None
-    loud_input_channel_times: float | None
-    worst_cosine: float | None
-    worst_sample: int | None
-    note: str
-    histogram: TensorHistogram | None
-    map: ChannelMap | None
 
 
 @dataclass(frozen=True)

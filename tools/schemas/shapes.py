@@ -125,7 +125,9 @@ _COMMON = {
 
 def shape_of(kind: type) -> Shape:
     """Returns the shape of a dataclass, with the descriptions of its docstring."""
-    types, words = typing.get_type_hints(kind), {**_COMMON, **_attributes(kind)}
+    types, words = typing.get_type_hints(kind), dict(_COMMON)
+    for base in reversed(kind.__mro__):
+        words.update(_attributes(base))
     keys = {
         each.name: Key(types[each.name], words.get(each.name, ""), each.default is each.default_factory is MISSING)
         for each in fields(kind)

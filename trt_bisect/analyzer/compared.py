@@ -66,7 +66,7 @@ class ComparedPart:
     def range_difference(
         self,
     ) -> Annotated[float, Column("Range difference", "Width of the range, {low} minus {high}")]:
-        """How much wider the range is in INT8."""
+        """The width of the range in INT8 minus that in FP32."""
         return (self.int8.max - self.int8.min) - (self.fp32.max - self.fp32.min)
 
 
@@ -87,8 +87,8 @@ class ComparedTensor(ComparedPart):
 
     Attributes:
         rounding: the error of the tensor's own rounding alone.
-        loud_channel: the channel with the largest magnitude.
-        loud_input_channel: the input channel of a weight with the largest magnitude.
+        loud: the channel with the largest magnitude.
+        loud_input: the input channel of a weight with the largest magnitude.
         worst_cosine: the worst cosine of one sample. Samples on which the FP32 tensor is almost zero do not count.
             None for a weight.
         worst_sample: the index of that sample.
