@@ -93,7 +93,7 @@ def fitted(
         table.add_column(Text(each.header), **options)
     for place, row in enumerate(rows):
         table.add_row(*(Text(cells[each.key][place]) for each in shown), style=style(row))
-    droppable = sorted((each for each in shown if each.rank), key=lambda each: -(each.rank or 0))
+    droppable = sorted((each for each in reversed(shown) if each.rank), key=lambda each: -(each.rank or 0))
     return table if only else with_columns_that_fit(table, console, [each.header for each in droppable])
 
 
