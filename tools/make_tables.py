@@ -48,7 +48,7 @@ def page() -> str:
 def _table(file: str, command: str, kind: type) -> str:
     """Returns the table of the columns of a file."""
     rows = [
-        f"| `{each.key}` | {each.title if each.described else ''} | {each.help} |"
+        f"| `{each.key}` | {each.title} | {each.help} |"
         for each in columns_of(kind, high="FP32", low="INT8", metric="The metric")
     ]
     return "\n".join(

@@ -37,7 +37,8 @@ class Row:
     readers: Annotated[tuple[str, ...], Column("Readers", rank=5)]
     before: Annotated[Ends, Part("before_", "{net}")]
     after: Annotated[Ends | None, Part("after_", "After", rank=3, shown=("most",))]
-    metrics: Annotated[Mapping[str, float], Column("")]
+    metrics: Annotated[Mapping[str, float], Part()]
+    sides: Annotated[Mapping[str, float], Column("")]
     hidden: tuple[int, ...] = ()
 
     @property
@@ -45,13 +46,16 @@ class Row:
         return (self.before.most or 0.0) - (self.before.least or 0.0)
 
 
+BEFORE = Ends(-1.0, 2.0, 7)
 ROWS = (
-    Row("a, b", "x", 0.25, (1, 3), ("=b", "c d"), Ends(-1.0, 2.0, 7), Ends(0.0, 1.0, 6), {"cosine": 0.5}),
-    Row("", "y", None, (), (), Ends(math.nan, None, 0), None, {"a{b}": 2.0}),
+    Row(
+        "a, b", "x", 0.25, (1, 3), ("=b", "c d"), Ends(-1.0, 2.0, 7), Ends(0.0, 1.0, 6), {"cosine": 0.5}, {"with": 1.5}
+    ),
+    Row("", "y", None, (), (), Ends(math.nan, None, 0), None, {"a{b}": 2.0}, {}),
 )
 KEYS = (
     "layer tensor share shape readers before_least before_most before_count after_least after_most after_count cosine "
-    "a{b} width"
+    "a{b} sides width"
 ).split()
 
 
@@ -68,8 +72,8 @@ def test_msgspec_does_not_see_the_description():
 def test_the_csv_file_has_nested_fields_with_a_prefix_and_a_column_for_each_metric():
     first, second = csv.DictReader(io.StringIO(csv_of(Row, ROWS)))
     assert list(first) == KEYS
-    assert [first[key] for key in ("layer", "shape", "readers", "before_most", "cosine", "a{b}", "width")] == [
-        "a, b", "1x3", "'=b, c d", "2.0", "0.5", "", "3.0",
+    assert [first[key] for key in ("layer", "shape", "readers", "before_most", "cosine", "a{b}", "sides", "width")] == [
+        "a, b", "1x3", "'=b, c d", "2.0", "0.5", "", "with=1.5", "3.0",
     ]  # fmt: skip
     assert [second[key] for key in ("layer", "share", "shape", "before_least", "after_most", "a{b}")] == [
         "", "", "scalar", "", "", "2.0",
@@ -100,7 +104,7 @@ def test_columns_by_name():
 
 def test_the_page_has_the_described_columns_that_have_a_value():
     (section,) = section_of("rows", "Rows", "rows.csv", Row, ROWS, {"net": "N1"}, filters=("tensor", "hidden"))
-    assert [each.key for each in section.columns] == [key for key in KEYS if not key.endswith("_count")]
+    assert [each.key for each in section.columns] == [key for key in KEYS if not key.endswith(("_count", "sides"))]
     about = {each.key: each for each in section.columns}
     assert (about["layer"].help, about["layer"].kind, about["a{b}"].title) == ("Of N1", "name", "a{b}")
     assert [each.key for each in section.columns if each.phone] == ["layer", "before_least", "before_most"]

@@ -119,10 +119,10 @@ def test_what_is_not_shown_is_counted(crowded):
 
 def test_the_curve_is_printed_when_it_is_asked_for_or_fits(crowded):
     whole = printed(crowded, every_layer=True)
-    assert sum("[1, 8, 4, 4]" in line for line in whole) == len(crowded.layers)
+    assert sum("1x8x4x4" in line for line in whole) == len(crowded.layers)
     small = replace(crowded, layers=crowded.layers[:3] + crowded.layers[-4:], notes=(), answer=None)
-    assert sum("[1, 8, 4, 4]" in line for line in printed(small)) == 7
-    assert not any("[1, 8, 4, 4]" in line for line in printed(crowded))
+    assert sum("1x8x4x4" in line for line in printed(small)) == 7
+    assert not any("1x8x4x4" in line for line in printed(crowded))
 
 
 def test_a_report_of_schema_1_is_shown():

@@ -10,16 +10,19 @@ import io
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 
 from rich.console import Console
 
 from trt_bisect.analyzer.judge import ByInput
+from trt_bisect.analyzer.metrics import AGREEMENT, FRACTIONS
 from trt_bisect.analyzer.overflow import Overflow
+from trt_bisect.builder.base import IN_REGION, ON_DLA
 from trt_bisect.builder.timing import Latency
 from trt_bisect.calibration.calibrator import Calibrator
 from trt_bisect.data.statistics import FedInput
 from trt_bisect.errors import BadInput, first_line
+from trt_bisect.evaluator.trial import MEASURED
 from trt_bisect.precision import Precision
 from trt_bisect.recipe.files import FOLDER, RecipeFiles
 from trt_bisect.report.explanation import EXPLANATION, CulpritAdvice, Explanation, RemedyFile
@@ -29,7 +32,7 @@ from trt_bisect.runs.progress_file import FINISHED
 from trt_bisect.support.codec import Malformed, encode_lines, write
 from trt_bisect.support.files import make_folder, write_whole
 from trt_bisect.support.notes import Line, Note
-from trt_bisect.support.plain_json import csv_text, shape_text
+from trt_bisect.support.table import DECIBELS, FIGURE, INDEX, LOSS, NAME, Column, csv_of
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -45,6 +48,7 @@ RECOVER = "recover"
 """The strategy of a report that is made from a recovery alone."""
 FOLLOWS, NOT_TRIED, NOT_JUDGED = "follows", "not tried", "not judged"
 """Outcomes of layers, beside those of trials."""
+UNPROVEN = {IN_REGION: "in a region, unproven", ON_DLA: "on the DLA, unproven"}
 
 OFF, OWN, NUDGED = "optimisations off", "own engine", "scales moved by 2e-5"
 DECIDING = (OFF, OWN, NUDGED)
@@ -97,6 +101,9 @@ class RoundedTensor:
     scale: float | None
     also_for: tuple[str, ...] = ()
 
+    def __str__(self) -> str:
+        return self.tensor
+
 
 @dataclass(frozen=True)
 class LayerRow:
@@ -131,30 +138,60 @@ class LayerRow:
             output.
     """
 
-    index: int
-    name: str
-    op_type: str
-    shape: Shape | None
+    index: Annotated[int, Column("#", "Place in execution order", INDEX, rank=1)]
+    name: Annotated[str, Column("Layer", "Name in the network", NAME, rank=0)]
+    op_type: Annotated[str, Column("Op", "Operator", rank=4)]
+    shape: Annotated[
+        Shape | None, Column("Layer shape", "Shape of the layer's first output; sorted by the number of values", rank=3)
+    ]
     quantizable: bool
-    similarity: float | None
-    drop: float | None
+    similarity: Annotated[
+        float | None,
+        Column(
+            "{metric}",
+            "Similarity of the final output with this layer and all before it in {low}; suspects stay high",
+            FIGURE,
+            rank=1,
+        ),
+    ]
+    drop: Annotated[float | None, Column("Drop", "The loss that this layer added", LOSS, rank=0)]
     culprit: bool
     outcome: str
-    asked: str
-    ran: str
+    asked: Annotated[str, Column("Asked", "Precision that the trial asked for")]
+    ran: Annotated[str, Column("Ran", "Precision that the engine says it ran in; unproven where it does not say")]
     obeyed: bool | None = None
-    sqnr: float | None = None
-    output: str = ""
-    recipe: str = ""
+    sqnr: Annotated[float | None, Column("SQNR", "SQNR of the same trial, dB", DECIBELS, rank=5)] = None
+    output: Annotated[str, Column("Output", "The final output that was compared: the worst one", rank=7)] = ""
+    recipe: Annotated[str, Column("Recipe", "Precision in the recipe")] = ""
     why_not: str = ""
     message: str = ""
-    rounds: tuple[RoundedTensor, ...] = ()
-    whole: Mapping[str, float | None] | None = None
-    gain: float | None = None
-    taken_back: float | None = None
-    suspect: str = ""
+    rounds: Annotated[tuple[RoundedTensor, ...], Column("")] = ()
+    whole: Annotated[Mapping[str, float | None] | None, Column("")] = None
+    gain: Annotated[
+        float | None, Column("Gain", "What full {low} wins back when this layer alone stays high", LOSS, rank=2)
+    ] = None
+    taken_back: Annotated[
+        float | None, Column("Taken back", "The recipe's figure if this culprit is put back in {low}", FIGURE, rank=2)
+    ] = None
+    suspect: Annotated[
+        str, Column("Why suspect only", "The reason why a layer with a large drop is no culprit, or not yet")
+    ] = ""
     fixed: str = ""
-    output_shape: Shape | None = None
+    output_shape: Annotated[
+        Shape | None, Column("Output shape", "Shape of the final output that was compared", rank=6)
+    ] = None
+
+    @property
+    def verdict(
+        self,
+    ) -> Annotated[
+        str, Column("Verdict", "Culprit, suspect or failure; sorted by what matters, then by the drop", rank=0)
+    ]:
+        """What there is to say of the layer in a few words; empty for one that was measured, and is no culprit."""
+        outcome = "" if self.outcome in (MEASURED, FOLLOWS) else self.outcome
+        standing = "culprit" if self.culprit else f"fixed {self.fixed}" if self.fixed else outcome
+        ran = f"ran in {self.ran}" if self.obeyed is False else UNPROVEN.get(self.ran, "")
+        return f"{standing} {ran}".strip()
 
 
 @dataclass(frozen=True)
@@ -618,18 +655,14 @@ class Report(Holder):
         return path
 
     def to_csv(self) -> str:
-        """Returns the rows of ``layers.csv``: a culprit's tensors separated by spaces, shapes as ``1x3x8``."""
-        rows = [
-            {
-                **vars(row),
-                "shape": None if row.shape is None else shape_text(row.shape),
-                "output_shape": None if row.output_shape is None else shape_text(row.output_shape),
-                "rounds": " ".join(rounded.tensor for rounded in row.rounds),
-                "whole": " ".join(f"{side}={value}" for side, value in (row.whole or {}).items()),
-            }
-            for row in self.layers
-        ]
-        return csv_text(rows, LayerRow.__dataclass_fields__)
+        """Returns the rows of ``layers.csv``; of the roundings of a culprit it has the tensors."""
+        return csv_of(LayerRow, self.layers)
+
+    @property
+    def names(self) -> Mapping[str, str]:
+        """The texts that stand in the titles of the layers' columns."""
+        metric = self.metric.capitalize() if self.metric == AGREEMENT.name else self.metric
+        return {"low": self.low.upper(), "metric": "Similarity" if metric in FRACTIONS else metric}
 
     def to_markdown(self) -> str:
         """Returns the verdict, the culprits, the calibrators, the inputs and the notes as Markdown."""

@@ -11,7 +11,7 @@ from trt_bisect.errors import BadInput
 from trt_bisect.precision import Precision
 from trt_bisect.report.page.tables import Bars, Panels, TablePage, section_of
 from trt_bisect.report.result import Result
-from trt_bisect.support.table import INDEX, NAME, PERCENT, Column
+from trt_bisect.support.table import INDEX, NAME, PERCENT, Column, Part
 
 WAYS = {"both": Precision.INT8, "weight": Precision.INT8_WEIGHT, "activation": Precision.INT8_ACTIVATION}
 """The rounded parts of a layer, and the precision of each."""
@@ -44,7 +44,7 @@ class SensitiveOp:
     worth: Annotated[float | None, Column("Worth", "Gain by the share of the multiply-adds", rank=2)]
     macs: Annotated[int, Column("MACs", "Multiply-adds for one inference")]
     share: Annotated[float, Column("Cost", "Share of the network's multiply-adds", PERCENT, rank=3)]
-    metrics: Annotated[Mapping[str, float | None], Column("", "On the worst final output")]
+    metrics: Annotated[Mapping[str, float | None], Part(help="On the worst final output")]
 
     def figure(self, name: str) -> float | None:
         """Returns ``loss``, ``gain``, ``worth``, ``macs``, or a metric by its name; None if there is none."""

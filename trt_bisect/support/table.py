@@ -11,7 +11,7 @@ import csv
 import io
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
@@ -20,12 +20,14 @@ from trt_bisect.support.plain_json import shape_text
 
 NUMBER, PERCENT, DECIBELS, TEXT, SHAPE, FLAG = "number", "percent", "decibels", "text", "shape", "flag"
 INDEX, NAME = "index", "name"
+FIGURE, LOSS = "figure", "loss"
+"""Values of the metric of a run, and losses in its units: whoever writes them knows the metric."""
 PAPER = 4
 """Columns up to this rank are printed."""
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """A cell that begins with one of these is a formula for Excel, LibreOffice and Google Sheets."""
 _UNITS = {PERCENT: " %", DECIBELS: " dB"}
-_NUMBERS = (NUMBER, PERCENT, DECIBELS, INDEX)
+_NUMBERS = (NUMBER, PERCENT, DECIBELS, INDEX, FIGURE, LOSS)
 _SCALARS: Mapping[Any, str] = {int: NUMBER, float: NUMBER, str: TEXT, bool: FLAG}
 
 
@@ -34,7 +36,8 @@ class Column:
     """The description of a column.
 
     Attributes:
-        title: the title; ``{low}`` and the like stand for the names that the table is asked for with.
+        title: the title; ``{low}`` and the like stand for the names that the table is asked for with. Empty for a
+            column of the CSV file alone.
         help: a phrase on it, likewise; may be empty.
         kind: the form of its values, one of the constants of this module; empty for that of the field's type.
         rank: 0 for a column that is shown everywhere, on a phone too. Up to ``PAPER`` it is printed. On a screen that
@@ -53,17 +56,19 @@ class Column:
 
 @dataclass(frozen=True)
 class Part:
-    """The columns of a nested dataclass.
+    """The columns of a nested dataclass, or of the keys of a mapping.
 
     Attributes:
         prefix: the start of their names in CSV files.
         title: the start of their titles.
+        help: a phrase on the columns of a mapping.
         rank: the rank of the columns ``shown``; None for the ranks that the nested dataclass says.
         shown: their names; the others are on pages alone.
     """
 
     prefix: str = ""
     title: str = ""
+    help: str = ""
     rank: int | None = None
     shown: tuple[str, ...] = ()
 
@@ -74,16 +79,14 @@ class TableColumn(Column):
 
     Attributes:
         path: the fields that lead from a row to its value, from the row on.
-        described: it has a title; else it is in the CSV file alone.
     """
 
     path: tuple[str, ...] = ()
-    described: bool = True
 
     @property
     def header(self) -> str:
         """The title with the unit, for a table whose cells have none."""
-        return f"{self.title}{_UNITS.get(self.kind, '')}"
+        return f"{self.title or self.key}{_UNITS.get(self.kind, '')}"
 
     @property
     def is_number(self) -> bool:
@@ -128,7 +131,7 @@ def columns_of(
 
     Args:
         kind: the dataclass of its rows.
-        rows: the rows; a field that is a mapping has a column for each key that they have.
+        rows: the rows; a mapping that is a ``Part`` has a column for each key that they have.
         raised: keys of columns that have at most the rank 1.
         names: the texts that stand in titles and phrases, such as ``low="INT8"``.
     """
@@ -146,29 +149,31 @@ def columns_of(
 def _columns(kind: type, rows: Sequence[Any], part: Part, path: tuple[str, ...]) -> Iterator[TableColumn]:
     for name, hint, about in _described(kind):
         at = (*path, name)
-        if isinstance(about, Part):
+        if isinstance(about, Part) and isinstance(hint, type) and is_dataclass(hint):
             yield from _columns(hint, rows, about, at)
-        elif get_origin(hint) is not None and issubclass(get_origin(hint), Mapping):
-            assert about is not None
-            own = TableColumn(**{**vars(about), "kind": about.kind or NUMBER}, path=at)
-            for key in dict.fromkeys(key for row in rows for key in own.value(row)):
-                title = own.title or key.replace("{", "{{").replace("}", "}}")
-                yield replace(own, title=title, key=key, path=(*at, key))
+        elif isinstance(about, Part):
+            of_all = TableColumn("", about.help, NUMBER, path=at)
+            for key in dict.fromkeys(key for row in rows for key in of_all.value(row) or ()):
+                title = key.replace("{", "{{").replace("}", "}}")
+                yield replace(of_all, title=title, key=f"{about.prefix}{key}", path=(*at, key))
         elif about is not None or hint in _SCALARS:
-            yield _column(about, hint, part, name, at)
+            yield _column(about or Column(""), hint, part, name, at)
 
 
-def _column(about: Column | None, hint: Any, part: Part, name: str, path: tuple[str, ...]) -> TableColumn:
-    kind = _SCALARS.get(hint) or (TEXT if str in get_args(hint)[:1] else SHAPE)
-    key = f"{part.prefix}{about.key if about and about.key else name}"
-    if about is None:
-        return TableColumn(key, kind=kind, key=key, path=path, described=False)
+def _column(about: Column, hint: Any, part: Part, name: str, path: tuple[str, ...]) -> TableColumn:
+    kind = about.kind or _SCALARS.get(hint) or (SHAPE if int in _parts_of(hint) else TEXT)
     title, rank = about.title, about.rank
-    if part.title:
+    if part.title and title:
         title = f"{part.title} {title[:1].lower()}{title[1:]}"
     if part.rank is not None:
         rank = part.rank if name in part.shown else None
-    return TableColumn(title, about.help, about.kind or kind, rank, about.empty, key, path)
+    return TableColumn(title, about.help, kind, rank, about.empty, f"{part.prefix}{about.key or name}", path)
+
+
+def _parts_of(hint: Any) -> tuple[Any, ...]:
+    """The types that the first element of a tuple may have."""
+    first = (get_args(hint) or (None,))[0]
+    return get_args(first) or (first,)
 
 
 @cache
@@ -219,4 +224,6 @@ def _csv_cell(column: TableColumn, value: Any) -> Any:
         return ""
     if isinstance(value, tuple):
         value = shape_text(value) if column.kind == SHAPE else ", ".join(map(str, value))
+    if isinstance(value, Mapping):
+        value = " ".join(f"{key}={each}" for key, each in value.items())
     return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value

@@ -1,12 +1,13 @@
 // A table that sorts and selects. Only the rows in sight are elements, so that thousands cost what thirty do.
 //
-// A column has key, title, help, width (0 for the one that takes what is left), value, text, numeric, phone, optional
+// A column has key, title, help, width (0 for the one that takes what is left), value, text, numeric, phone, paper
 // and kind, a CSS class. `id` makes the elements' ids: `<id>`, with `.head` and `.body` inside, and `<id>-cut`.
 
 import { byId, h, show } from "./dom.js";
 import { isNumber } from "./format.js";
 
 const ROW = 30;
+const LETTER = 8.3;
 const SPARE = 12;
 const PRINTED = 12;
 const NAME = { least: 160, most: 420, letter: 7.9, padding: 20 };
@@ -86,6 +87,11 @@ function widths({ view, all, name }) {
     if (width) return `${width}px`;
     return PHONE.matches ? "minmax(0, 1fr)" : `minmax(${Math.ceil(wide)}px, 1fr)`;
   });
+}
+
+// As wide as its longest text, up to `most`, and wide enough for its title with the sign of the order.
+export function widthFor(title, longest, most) {
+  return Math.max(title.length * LETTER + 38, Math.min(most, longest * LETTER + 24));
 }
 
 export function filled(value) {

@@ -5,8 +5,6 @@ import { byId, h, show } from "./dom.js";
 import { count } from "./format.js";
 import { makeGrid } from "./grid.js";
 
-const PRINTED_TOO = new Set(["gain", "taken_back"]);
-
 const FILTERS = {
   all: ["All layers", () => true],
   quantizable: ["Quantizable", (row) => row.quantizable],
@@ -27,7 +25,7 @@ export function startTable(store) {
     title: (row, { kind }) => (kind === "name" || kind === "verdict" ? titleOf(row) : null),
     isChosen: (row) => row.name === store.selected,
     choose: (row) => store.select(row.name),
-    onPrint: (column) => !column.optional || PRINTED_TOO.has(column.key),
+    onPrint: (column) => column.paper,
   });
   const refill = () => fillGrid(store, view, grid);
   store.on("model", () => {

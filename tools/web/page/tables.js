@@ -2,7 +2,7 @@
 
 import { byId, h, show, whenIdle } from "./dom.js";
 import { count, isNumber, NOTHING, number, percent, shapeText } from "./format.js";
-import { makeGrid } from "./grid.js";
+import { makeGrid, widthFor } from "./grid.js";
 import { drawHistogram } from "./histograms.js";
 import { drawMap, mapBox } from "./channel_map.js";
 import { startPlot } from "./column_plots.js";
@@ -10,12 +10,12 @@ import { startPrint } from "./print.js";
 import { startTheme } from "./theme.js";
 
 const INDEX = 56;
-const LETTER = 8.3;
 const LONGEST = 340;
 const TEXTS = {
   percent: (value) => percent(value),
   decibels: (value) => (isNumber(value) ? number(value) : NOTHING),
   number: (value) => number(value),
+  figure: (value) => number(value),
   index: (value) => (isNumber(value) ? String(value) : ""),
   shape: shapeText,
   flag: (value) => (value ? "yes" : ""),
@@ -47,10 +47,9 @@ function columnOf(about, place, rows) {
   };
 }
 
-// As wide as its longest text, within bounds, and wide enough for its title with the sign of the order.
 function widthOf(about, place, rows) {
   const longest = rows.reduce((most, { cells }) => Math.max(most, textOf(about, cells[place]).length), 0);
-  return Math.max(about.title.length * LETTER + 38, Math.min(LONGEST, longest * LETTER + 24));
+  return widthFor(about.title, longest, LONGEST);
 }
 
 function startSection(about) {

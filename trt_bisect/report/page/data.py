@@ -12,9 +12,10 @@ from trt_bisect.precision import Precision
 from trt_bisect.recipe.files import BUILD, FOLDER, PLAN, network_file, recipe_commands
 from trt_bisect.recipe.trtexec import Build
 from trt_bisect.report.explanation import Explanation
-from trt_bisect.report.model import RECOVER, Report
+from trt_bisect.report.model import RECOVER, LayerRow, Report
 from trt_bisect.report.network_graph import Graph
 from trt_bisect.report.page.headline import headline, recovered_headline
+from trt_bisect.report.page.tables import PageColumn, columns_by_rank
 from trt_bisect.report.recovery import Recovery
 from trt_bisect.report.verdict import TONES
 
@@ -37,6 +38,7 @@ class PageData:
         recipe: the value of ``recipe_texts``.
         command: the command line of the run.
         commands: by file of the recipe, the command that uses it.
+        columns: the columns of the table of layers that their class describes.
     """
 
     report: Report
@@ -50,6 +52,7 @@ class PageData:
     recipe: Mapping[str, Any]
     command: str
     commands: Mapping[str, str]
+    columns: tuple[PageColumn, ...]
 
 
 def page_data(
@@ -80,6 +83,7 @@ def page_data(
         recipe=recipe or {},
         command=report.command,
         commands=_commands(recipe or {}, folder, report.low),
+        columns=columns_by_rank(LayerRow, report.names),
     )
 
 

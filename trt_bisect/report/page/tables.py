@@ -5,11 +5,12 @@ The page's script reads these dataclasses as JSON.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from trt_bisect.support.table import PAPER, columns_of
+from trt_bisect.support.table import INDEX, PAPER, TableColumn, columns_of
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,12 @@ class PageColumn:
     kind: str
     phone: bool
     paper: bool
+
+    @classmethod
+    def of(cls, column: TableColumn) -> PageColumn:
+        """Returns a column as a page has it."""
+        rank = math.inf if column.rank is None else column.rank
+        return cls(column.key, column.title, column.help, column.kind, rank == 0, rank <= PAPER)
 
 
 @dataclass(frozen=True)
@@ -113,6 +120,13 @@ class TablePage:
     low: str = "int8"
 
 
+def columns_by_rank(kind: type, names: Mapping[str, str]) -> tuple[PageColumn, ...]:
+    """Returns the described columns of a dataclass: the index, then those of the least rank, texts before numbers."""
+    columns = [each for each in columns_of(kind, **names) if each.title]
+    columns.sort(key=lambda each: (each.kind != INDEX, math.inf if each.rank is None else each.rank, each.is_number))
+    return tuple(map(PageColumn.of, columns))
+
+
 def section_of(
     id: str,
     title: str,
@@ -134,7 +148,7 @@ def section_of(
         raised: columns that are printed although their description says not.
         more: the other attributes of the section.
     """
-    columns = [each for each in columns_of(kind, rows, raised, **(names or {})) if each.described]
+    columns = [each for each in columns_of(kind, rows, raised, **(names or {})) if each.title]
     columns = [each for each in columns if any(_is_known(each.cell(row)) for row in rows)]
     own = {each.name for each in fields(kind)}
     drawn = [name for name in ("histogram", "map") if name in own]
@@ -142,12 +156,7 @@ def section_of(
         id,
         title,
         file,
-        tuple(
-            PageColumn(
-                each.key, each.title, each.help, each.kind, each.rank == 0, each.rank is not None and each.rank <= PAPER
-            )
-            for each in columns
-        ),
+        tuple(map(PageColumn.of, columns)),
         [[each.cell(row) for each in columns] for row in rows],
         [{name: getattr(row, name) for name in drawn} for row in rows] if drawn else (),
         filters=tuple(key for key in filters if any(each.key == key for each in columns)),

@@ -12,7 +12,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from trt_bisect.errors import BadInput
-from trt_bisect.support.table import columns_of
+from trt_bisect.support.table import TableColumn, columns_of
 
 _PROSE = 14
 """Columns that a text which wraps needs."""
@@ -63,6 +63,7 @@ def fitted(
     names: Mapping[str, str] | None = None,
     only: Sequence[str] = (),
     raised: Collection[str] = (),
+    without: Collection[str] = (),
     style: Callable[[Any], str] = lambda _: "",
     texts: Mapping[str, Callable[[Any], str]] | None = None,
 ) -> Table:
@@ -75,8 +76,9 @@ def fitted(
         names: the texts that stand in titles.
         only: keys of the columns to show instead, whatever room there is.
         raised: keys of columns that are among the last to be left out.
+        without: keys of columns that are not shown.
         style: the style of a row.
-        texts: by key, what writes a row's cell in place of the column.
+        texts: by kind of column, what writes a value in place of the column; None is empty.
 
     Raises:
         BadInput: there is no such column as one of ``only``.
@@ -84,8 +86,10 @@ def fitted(
     known = {each.key: each for each in columns_of(kind, rows, raised, **(names or {}))}
     if unknown := [name for name in only if name not in known]:
         raise BadInput(f"There is no column '{unknown[0]}'.", f"Use some of {', '.join(known)}.")
-    columns = [known[name] for name in only] or [each for each in known.values() if each.rank is not None]
-    cells = {each.key: [(texts or {}).get(each.key, each.text)(row) for row in rows] for each in columns}
+    columns = [known[name] for name in only] or [
+        each for each in known.values() if each.rank is not None and each.key not in without
+    ]
+    cells = {each.key: [_text(each, row, texts or {}) for row in rows] for each in columns}
     shown = [each for each in columns if only or not rows or any(cells[each.key])]
     table = Table(box=None, pad_edge=False, header_style="bold")
     for each in shown:
@@ -95,6 +99,13 @@ def fitted(
         table.add_row(*(Text(cells[each.key][place]) for each in shown), style=style(row))
     droppable = sorted((each for each in reversed(shown) if each.rank), key=lambda each: -(each.rank or 0))
     return table if only else with_columns_that_fit(table, console, [each.header for each in droppable])
+
+
+def _text(column: TableColumn, row: Any, texts: Mapping[str, Callable[[Any], str]]) -> str:
+    if column.kind not in texts:
+        return column.text(row)
+    value = column.value(row)
+    return "" if value is None else texts[column.kind](value)
 
 
 def with_columns_that_fit(

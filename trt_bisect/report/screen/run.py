@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 
 from rich.console import Console
 from rich.table import Table
@@ -12,18 +13,18 @@ from rich.text import Text
 
 from trt_bisect.analyzer.blame import BOTH
 from trt_bisect.analyzer.metrics import AGREEMENT, FRACTIONS
-from trt_bisect.builder.base import IN_REGION, ON_DLA
 from trt_bisect.data.statistics import FedInput
 from trt_bisect.report.advice import SPREAD_OUT
 from trt_bisect.report.explanation import Explanation
 from trt_bisect.report.figure_text import figure_text
 from trt_bisect.report.model import FOLLOWS, NOT_TRIED, AnswerFacts, CalibratorRow, Held, LayerRow, Report
 from trt_bisect.report.screen.advice import causes_in_short
-from trt_bisect.report.screen.layout import Part, fitting, height, spaced, with_columns_that_fit
+from trt_bisect.report.screen.layout import Part, fitted, fitting, height, spaced, with_columns_that_fit
 from trt_bisect.report.summary import DOUBTING
 from trt_bisect.report.verdict import STYLES, WITH_DOUBTS
 from trt_bisect.support.figures import listed, number, percent
 from trt_bisect.support.notes import Line, Note
+from trt_bisect.support.table import FIGURE, LOSS
 
 NOTES_UP_TO = 5
 LINES = 40
@@ -34,7 +35,6 @@ _ROWS, _FEW_ROWS = 5, 3
 _SUSPECTS = 3
 _OUTPUTS = 4
 _LATENCIES = 10
-_UNPROVEN = {IN_REGION: "in a region, unproven", ON_DLA: "on the DLA, unproven"}
 _FED = 3
 SEEN_BY = {"calibration": "in calibration", "judged": "where judged"}
 _PIPED = 100
@@ -61,7 +61,7 @@ def print_report(report: Report, console: Console, *, every_layer: bool = False,
         around: lines that the command prints before and after the report.
     """
     print_verdict(report, console)
-    parts = [*_parts(report, console), *_note_parts(report), *_curve_parts(report, every_layer=every_layer)]
+    parts = [*_parts(report, console), *_note_parts(report), *_curve_parts(report, console, every_layer=every_layer)]
     room = LINES - 1 - around - height(verdict_text(report), console) - height(_next(report), console)
     shown = dict.fromkeys(range(len(parts)), 0) if every_layer else fitting(parts, console, room)
     for place, version in sorted(shown.items()):
@@ -150,11 +150,11 @@ def _notes(notes: Sequence[Note], count: int, shown: int) -> Text:
     return Text("\n".join(lines), style="yellow")
 
 
-def _curve_parts(report: Report, *, every_layer: bool) -> Iterator[Part]:
+def _curve_parts(report: Report, console: Console, *, every_layer: bool) -> Iterator[Part]:
     """Yields the curve: of all layers, or of those that were measured."""
     tried = [row for row in report.layers if row.quantizable and row.outcome != NOT_TRIED]
     if tried or every_layer:
-        table = layer_table(report, report.layers if every_layer else tried)
+        table = layer_table(report, report.layers if every_layer else tried, console)
         yield Part(f"curve of {len(tried)} layers", 9, [spaced(table)])
 
 
@@ -282,25 +282,17 @@ def _table(titles: Sequence[str], figures: Iterable[str]) -> Table:
     return table
 
 
-def layer_table(report: Report, rows: Iterable[LayerRow]) -> Table:
-    """Returns the curve: a row for each layer with name, shapes, similarity, drop and SQNR.
-
-    The name ``prob_ip2`` is the output ``prob`` with ip2 and all layers before it in INT8: LayerShape is that of what
-    ip2 makes, OutputShape that of ``prob``, which is compared.
-    """
-    similarity_title = "Similarity%" if report.metric in FRACTIONS else report.metric
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("LayerName", justify="right", overflow="fold", ratio=3)
-    table.add_column("LayerShape", justify="right", overflow="fold", ratio=2)
-    table.add_column("OutputShape", justify="right", overflow="fold", ratio=2)
-    table.add_column(similarity_title, justify="right", no_wrap=True)
-    table.add_column("Drop", justify="right", no_wrap=True)
-    if report.metric != "sqnr":
-        table.add_column("SQNR", justify="right", no_wrap=True)
-    table.add_column("", overflow="fold", ratio=2)
-    for row in rows:
-        table.add_row(*_cells(report, row), style=_style(row))
-    return table
+def layer_table(report: Report, rows: Sequence[LayerRow], console: Console) -> Table:
+    """Returns the curve, a row for each layer: its figures are those with it and all layers before it in INT8."""
+    return fitted(
+        LayerRow,
+        rows,
+        console,
+        names=report.names,
+        without=[report.metric],
+        style=_style,
+        texts={FIGURE: partial(figure_text, report.metric), LOSS: partial(drop_text, report.metric)},
+    )
 
 
 def output_tables(report: Report) -> list[Table]:
@@ -355,26 +347,6 @@ def latency_lines(report: Report) -> list[str]:
             times = f"{int8:.4f} ms in {report.low.upper()}, {high:.4f} ms in the recipe"
             lines.append(f"'{name}' and what is fused with it: {times}")
     return lines
-
-
-def _cells(report: Report, row: LayerRow) -> list[Text]:
-    name = f"{row.output}_{row.name}" if row.output else row.name
-    shapes = [_shape_text(row.shape), _shape_text(row.output_shape) if row.output else ""]
-    drop = "" if row.drop is None else drop_text(report.metric, row.drop)
-    outcome = "" if row.outcome in ("measured", FOLLOWS) else row.outcome
-    remark = "culprit" if row.culprit else f"fixed {row.fixed}" if row.fixed else outcome
-    if row.obeyed is False:
-        remark = f"{remark} ran in {row.ran}".strip()
-    elif row.ran in _UNPROVEN:
-        remark = f"{remark} {_UNPROVEN[row.ran]}".strip()
-    cells = [name, *shapes, figure_text(report.metric, row.similarity), "" if row.outcome == FOLLOWS else drop]
-    if report.metric != "sqnr":
-        cells.append("" if row.sqnr is None else f"{row.sqnr:.1f} dB")
-    return [Text(cell) for cell in (*cells, remark)]
-
-
-def _shape_text(shape: Sequence[int | str | None] | None) -> str:
-    return "?" if shape is None else str([d if d is not None else "?" for d in shape]).replace("'", "")
 
 
 def _drop(report: Report, drop: float | None) -> str:
