@@ -75,7 +75,7 @@ def test_the_planted_lenet(command, again, tmp_path):
     assert set(report["seconds"]) == {"calibrate", "build", "infer", "explain", "total"}
     assert record_of(report_from(report)) == report
     header = (tmp_path / "run/layers.csv").read_text().splitlines()[0]
-    assert header == ",".join(LayerRow.__dataclass_fields__)
+    assert header == ",".join([*LayerRow.__dataclass_fields__, "verdict"])
 
 
 def test_exit_code_0_when_full_int8_is_good(command, lenet, tmp_path):
