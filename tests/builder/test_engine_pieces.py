@@ -117,7 +117,7 @@ def test_culprits_found_in_pieces_are_confirmed_on_whole_engines(foreign, tmp_pa
     assert row.similarity == pytest.approx(row.whole["with"], rel=0.05)
     assert "confirmed" not in " ".join(texts(report.notes))
     assert report.similarity.recipe > 20.0
-    assert "without=" in report.to_csv()
+    assert "without:" in report.to_csv()
     assert report_from(record_of(report)).layers == report.layers
     again = foreign(model, tmp_path, strategy="branch", curve=curve, output=tmp_path / "run")
     assert again.layers == report.layers

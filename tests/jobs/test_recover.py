@@ -124,7 +124,7 @@ def test_the_front_goes_from_int8_to_high_and_gets_better(recovered):
     assert {plan: named[name].figure for plan, name in told.items()} == pytest.approx(vars(found.measured))
     assert found.text(named["all INT8"].figure) in found.summary, "the summary tells another figure than the front"
     lines = (recovered.folder / "front.csv").read_text().splitlines()
-    assert lines[0] == "cost,sqnr,loss,names,layers,high"
+    assert lines[0] == "cost,sqnr,loss,names,high,layers"
     assert len(lines) == 1 + len(found.front)
     again = json.loads((recovered.folder / "recovery.json").read_text())
     assert again == record_of(found)

@@ -73,7 +73,7 @@ def test_the_csv_file_has_nested_fields_with_a_prefix_and_a_column_for_each_metr
     first, second = csv.DictReader(io.StringIO(csv_of(Row, ROWS)))
     assert list(first) == KEYS
     assert [first[key] for key in ("layer", "shape", "readers", "before_most", "cosine", "a{b}", "sides", "width")] == [
-        "a, b", "1x3", "'=b, c d", "2.0", "0.5", "", "with=1.5", "3.0",
+        "a, b", "1x3", "'=b, c d", "2.0", "0.5", "", "with:1.5", "3.0",
     ]  # fmt: skip
     assert [second[key] for key in ("layer", "share", "shape", "before_least", "after_most", "a{b}")] == [
         "", "", "scalar", "", "", "2.0",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated
 
 from trt_bisect.analyzer.judge import DEFAULT_SHARE, ByInput
 from trt_bisect.builder.timing import Latency
@@ -32,7 +32,7 @@ from trt_bisect.runs.progress_file import FINISHED, INTERRUPTED
 from trt_bisect.support.codec import read, write
 from trt_bisect.support.files import make_folder, write_whole
 from trt_bisect.support.notes import Line, Note
-from trt_bisect.support.plain_json import csv_text
+from trt_bisect.support.table import Column, csv_of, table_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -100,10 +100,15 @@ class FrontPoint:
     """
 
     cost: float
-    figure: float | None
+    figure: Annotated[float | None, Column("", key="{figure}")]
     loss: float | None
-    names: tuple[str, ...]
-    high: Mapping[str, str]
+    names: Annotated[tuple[str, ...], Column("")]
+    high: Annotated[Mapping[str, str], Column("")]
+
+    @property
+    def layers(self) -> Annotated[int, Column("")]:
+        """The number of layers that are not low."""
+        return len(self.high)
 
 
 @dataclass(frozen=True)
@@ -218,24 +223,7 @@ class Recovery(Holder):
 
     def table(self) -> pd.DataFrame:
         """Returns the front as a pandas table."""
-        import pandas as pd
-
-        table: pd.DataFrame = pd.DataFrame(self.records())
-        return table
-
-    def records(self) -> list[dict[str, Any]]:
-        """Returns the plans of the front, the cheapest first."""
-        return [
-            {
-                "cost": point.cost,
-                self.figure: point.figure,
-                "loss": point.loss,
-                "names": ", ".join(point.names),
-                "layers": len(point.high),
-                "high": " ".join(f"{layer}:{precision}" for layer, precision in point.high.items()),
-            }
-            for point in self.front
-        ]
+        return table_of(FrontPoint, self.front, figure=self.figure)
 
     def text(self, value: float | None) -> str:
         """Returns a value of ``figure`` as text: an accuracy in per cent, a metric as ``figure_text`` writes it."""
@@ -243,7 +231,7 @@ class Recovery(Holder):
 
     def to_csv(self) -> str:
         """Returns the front as CSV."""
-        return csv_text(self.records(), ("cost", self.figure, "loss", "names", "layers", "high"))
+        return csv_of(FrontPoint, self.front, figure=self.figure)
 
     def plot(self, *, log: bool = True) -> Figure:
         """Returns the front as a Plotly figure.

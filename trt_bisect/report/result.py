@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from trt_bisect.errors import BadInput
 from trt_bisect.support import codec
 from trt_bisect.support.files import make_folder, write_whole
-from trt_bisect.support.table import columns_of, csv_of, records_of
+from trt_bisect.support.table import csv_of, table_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -59,12 +59,7 @@ class Result(ABC):
 
     def table(self) -> pd.DataFrame:
         """Returns the main table as a pandas table."""
-        import pandas as pd
-
-        kind, rows = next(iter(self.tables().values()))
-        columns = columns_of(kind, rows)
-        table: pd.DataFrame = pd.DataFrame(records_of(columns, rows), columns=[each.key for each in columns])
-        return table
+        return table_of(*next(iter(self.tables().values())))
 
     def to_csv(self) -> str:
         """Returns the main table as CSV, with a header."""

@@ -10,13 +10,16 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
 from types import NoneType, UnionType
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from trt_bisect.support.plain_json import shape_text
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 NUMBER, PERCENT, DECIBELS, TEXT, SHAPE, FLAG = "number", "percent", "decibels", "text", "shape", "flag"
 INDEX, NAME = "index", "name"
@@ -36,9 +39,9 @@ class Column:
     """The description of a column.
 
     Attributes:
-        title: the title; ``{low}`` and the like stand for the names that the table is asked for with. Empty for a
-            column of the CSV file alone.
-        help: a phrase on it, likewise; may be empty.
+        title: the title; empty for a column of the CSV file alone. Here, in ``help`` and in ``key``, ``{low}`` and the
+            like stand for the names that the table is asked for with.
+        help: a phrase on it; may be empty.
         kind: the form of its values, one of the constants of this module; empty for that of the field's type.
         rank: 0 for a column that is shown everywhere, on a phone too. Up to ``PAPER`` it is printed. On a screen that
             is too narrow, columns of the highest rank are left out first. None for one that only a page has.
@@ -135,15 +138,22 @@ def columns_of(
         raised: keys of columns that have at most the rank 1.
         names: the texts that stand in titles and phrases, such as ``low="INT8"``.
     """
+    known = _Names(names)
     return tuple(
         replace(
             each,
-            title=each.title.format_map(names) if names else each.title,
-            help=each.help.format_map(names) if names else each.help,
+            title=each.title.format_map(known),
+            help=each.help.format_map(known),
+            key=each.key.format_map(known),
             rank=1 if each.key in raised and each.rank != 0 else each.rank,
         )
         for each in _columns(kind, rows, Part(), ())
     )
+
+
+class _Names(dict[str, str]):
+    def __missing__(self, name: str) -> str:
+        return name
 
 
 def _columns(kind: type, rows: Sequence[Any], part: Part, path: tuple[str, ...]) -> Iterator[TableColumn]:
@@ -155,7 +165,7 @@ def _columns(kind: type, rows: Sequence[Any], part: Part, path: tuple[str, ...])
             of_all = TableColumn("", about.help, NUMBER, path=at)
             for key in dict.fromkeys(key for row in rows for key in of_all.value(row) or ()):
                 title = key.replace("{", "{{").replace("}", "}}")
-                yield replace(of_all, title=title, key=f"{about.prefix}{key}", path=(*at, key))
+                yield replace(of_all, title=title, key=f"{about.prefix}{title}", path=(*at, key))
         elif about is not None or hint in _SCALARS:
             yield _column(about or Column(""), hint, part, name, at)
 
@@ -200,19 +210,22 @@ def _parted(hint: Any) -> tuple[Any, Column | Part | None]:
     return hint, about
 
 
-def records_of(columns: Iterable[TableColumn], rows: Iterable[Any]) -> list[dict[str, Any]]:
-    """Returns rows as values by column."""
-    columns = tuple(columns)
-    return [{each.key: each.value(row) for each in columns} for row in rows]
+def table_of(kind: type, rows: Sequence[Any], **names: str) -> pd.DataFrame:
+    """Returns rows as a pandas table, with the columns of the CSV file."""
+    import pandas as pd
+
+    columns = columns_of(kind, rows, **names)
+    table: pd.DataFrame = pd.DataFrame({each.key: [each.value(row) for row in rows] for each in columns})
+    return table
 
 
-def csv_of(kind: type, rows: Sequence[Any]) -> str:
+def csv_of(kind: type, rows: Sequence[Any], **names: str) -> str:
     """Returns rows as CSV with a header.
 
-    None and NaN are empty, shapes are written as ``1x3x8``, names with commas between. A text that a spreadsheet would
-    run as a formula gets an apostrophe in front (OWASP, "CSV Injection").
+    None and NaN are empty, shapes are written as ``1x3x8``, names with commas between, entries of a mapping as
+    ``key:value``. A text that a spreadsheet would run as a formula gets an apostrophe in front (OWASP, CSV injection).
     """
-    columns, text = columns_of(kind, rows), io.StringIO()
+    columns, text = columns_of(kind, rows, **names), io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(each.key for each in columns)
     writer.writerows([_csv_cell(each, each.value(row)) for each in columns] for row in rows)
@@ -225,5 +238,5 @@ def _csv_cell(column: TableColumn, value: Any) -> Any:
     if isinstance(value, tuple):
         value = shape_text(value) if column.kind == SHAPE else ", ".join(map(str, value))
     if isinstance(value, Mapping):
-        value = " ".join(f"{key}={each}" for key, each in value.items())
+        value = " ".join(f"{key}:{each}" for key, each in value.items())
     return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
