@@ -34,8 +34,8 @@ class NanForNull:
     """Base of dataclasses whose fields of the type ``Real`` are NaN where JSON has null."""
 
     def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            if value is None:
+        if None in (values := vars(self)).values():
+            for name in [name for name, value in values.items() if value is None]:
                 object.__setattr__(self, name, math.nan)
 
 

@@ -99,7 +99,7 @@ class TableColumn(Column):
     def value(self, row: Any) -> Any:
         """Returns the value of a row, as it is; None where a part of the path has none."""
         for name in self.path:
-            row = row.get(name) if isinstance(row, Mapping) else getattr(row, name, None)
+            row = row.get(name) if isinstance(row, dict) else getattr(row, name, None)
         return row
 
     def cell(self, row: Any) -> Any:
@@ -237,6 +237,6 @@ def _csv_cell(column: TableColumn, value: Any) -> Any:
         return ""
     if isinstance(value, tuple):
         value = shape_text(value) if column.kind == SHAPE else ", ".join(map(str, value))
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         value = " ".join(f"{key}:{each}" for key, each in value.items())
     return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
