@@ -27,10 +27,8 @@ from benchmarks.networks import CASES, write
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.engines import make_builder
 from trt_bisect.calibration.collect import calibrate
-from trt_bisect.cluster.ray_workers import RayCluster
-from trt_bisect.cluster.settings import ClusterSettings
-from trt_bisect.evaluator.attempt import attempt
-from trt_bisect.evaluator.workers import TrialSpec, WorkerPool
+from trt_bisect.cluster.ray_cluster import RayCluster
+from trt_bisect.evaluator.workers import TrialSpec, WorkerPool, attempt
 from trt_bisect.model.network import load_network
 from trt_bisect.precision import PrecisionPlan, int8_set
 
@@ -97,8 +95,9 @@ def prepared(name: str, count: int, inputs: int, folder: Path) -> tuple[TrialSpe
 
 def tried(address: str, spec: TrialSpec, plans: Sequence[PrecisionPlan]) -> float:
     """Returns the seconds that the workers of a cluster take for plans, after they all have started."""
-    with RayCluster(ClusterSettings(address), print) as cluster:
+    with RayCluster(address, print) as cluster:
         pool = cluster.pool(spec, spec.make(spec.options))
+        assert pool is not None, "nobody has interrupted it"
         for _ in range(3):
             seconds_of(pool, plans[: pool.size])
         return seconds_of(pool, plans)

@@ -16,10 +16,9 @@ import trt_bisect
 from tests.support.ray_nodes import MEETING
 from tests.support.waiting import LIMIT, wait_until
 from tests.support.worker_runs import journaled, without_times
-from trt_bisect.cluster.settings import ClusterSettings
 from trt_bisect.errors import BadInput
 from trt_bisect.history.store import HISTORY, History
-from trt_bisect.jobs.remote.dispatch import WantedRun, run_elsewhere
+from trt_bisect.jobs.remote import WantedRun, run_elsewhere
 from trt_bisect.runs.journal import JOURNAL
 from trt_bisect.runs.progress_file import PROGRESS
 
@@ -49,7 +48,7 @@ def test_two_networks_side_by_side_and_their_folders_are_as_here(lenet, tmp_path
         WantedRun(Path("runs/planted"), {"model": lenet / "lenet_planted.onnx", "calibration": str(data)}),
         WantedRun(root / "sound", {"model": lenet / "lenet.onnx", "calibration": data, "strategy": "bisect"}),
     ]
-    found = done(ClusterSettings(ray_nodes.address), jobs)
+    found = done(ray_nodes.address, jobs)
     there = {job.folder: texts(job.folder) for job in jobs}
     with History(root / HISTORY) as history:
         assert sorted(Path(model).name for model in history.reports()["model"]) == ["lenet.onnx", "lenet_planted.onnx"]
@@ -67,7 +66,7 @@ def test_a_calibration_cache_and_inputs_travel_by_their_names(lenet, folder_here
     cache = tmp_path / "deployed.cache"
     shutil.copy(folder_here / "recipe" / "calibration.cache", cache)
     asked = {"model": lenet / "lenet_planted.onnx", "calibration": cache, "inputs": data, "samples": 2}
-    found = done(ClusterSettings(ray_nodes.address), [WantedRun(tmp_path / "there", asked)])[tmp_path / "there"]
+    found = done(ray_nodes.address, [WantedRun(tmp_path / "there", asked)])[tmp_path / "there"]
     here = trt_bisect.run(**asked, output=tmp_path / "here")
     assert without_times(found) == without_times(here)
     assert str(cache) in json.dumps(found.explanation.to_json())
@@ -84,7 +83,7 @@ def test_errors_are_those_of_a_run_here(lenet, tmp_path, ray_nodes):
             tmp_path / "lambda", {"model": lenet / "lenet.onnx", "calibration": data, "metric": lambda r, o: 1.0}
         ),
     ]
-    found = done(ClusterSettings(ray_nodes.address), jobs)
+    found = done(ray_nodes.address, jobs)
     said = ["is not an ONNX network", "There are no ranges", "takes no 'tensorboard'", "cannot be sent"]
     for job, text in zip(jobs, said, strict=True):
         assert isinstance(found[job.folder], BadInput)
@@ -106,7 +105,7 @@ def test_a_run_whose_node_dies_goes_on_elsewhere_from_its_journal(lenet, tmp_pat
         "explain": "none",
     }
     folder, said, found = tmp_path / "run", [], {}
-    cluster = ClusterSettings(ray_nodes.address)
+    cluster = ray_nodes.address
     run = threading.Thread(target=lambda: found.update(done(cluster, [WantedRun(folder, asked)], said.append)))
     run.start()
     wait_until(lambda: list(meeting.iterdir()) and len(journaled(folder)) >= 3)
@@ -117,7 +116,7 @@ def test_a_run_whose_node_dies_goes_on_elsewhere_from_its_journal(lenet, tmp_pat
     ray_nodes.kill_that_of(int(next(meeting.iterdir()).name))
     (meeting / "go on").touch()
     run.join(LIMIT)
-    assert len([text for text in said if text.startswith(f"Try 1 of 3 of the run '{folder}'")]) == 1
+    assert any("1 worker on 1 node" in text for text in said)
     here = trt_bisect.run(**asked, output=tmp_path / "here")
     assert without_times(found[folder]) == without_times(here)
     assert found[folder].culprits == ("ip2",)
@@ -130,4 +129,4 @@ def test_a_run_whose_node_dies_goes_on_elsewhere_from_its_journal(lenet, tmp_pat
 
 def test_whole_runs_need_a_cluster(tmp_path):
     with pytest.raises(BadInput, match="'local:2'"):
-        done(ClusterSettings("local:2"), [])
+        done("local:2", [])

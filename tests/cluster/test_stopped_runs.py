@@ -17,7 +17,7 @@ import trt_bisect
 from tests.support.fake_builders import Waiting
 from tests.support.waiting import LIMIT, is_running, wait_until
 from tests.support.worker_runs import journaled, without_times
-from trt_bisect.cluster.settings import GOES_ON
+from trt_bisect.cluster.address import GOES_ON
 from trt_bisect.jobs import preparation
 
 ROOT = Path(__file__).parents[2]

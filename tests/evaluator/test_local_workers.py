@@ -22,20 +22,19 @@ from tests.support.waiting import is_running, wait_until
 from tests.support.worker_runs import without_times
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.isolation import IsolatedBuilder
-from trt_bisect.cluster.open import STAYS_HERE
-from trt_bisect.cluster.settings import ClusterSettings
+from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
+from trt_bisect.cluster.address import check_address, is_ray, local_processes
 from trt_bisect.driver.suspects.bisect import bisect
 from trt_bisect.driver.suspects.exhaustive import exhaustive
 from trt_bisect.driver.suspects.forecast import GoodOrBad, LastRises
 from trt_bisect.driver.suspects.search import Question, drive
 from trt_bisect.driver.suspects.speculative import drive_concurrently
 from trt_bisect.errors import BadInput, EngineUnavailable
-from trt_bisect.evaluator import local_workers as local
-from trt_bisect.evaluator.attempt import Answers, FailedAttempt
-from trt_bisect.evaluator.local_workers import LocalCluster
+from trt_bisect.evaluator import workers as local
 from trt_bisect.evaluator.rebuild import RebuildEvaluator
 from trt_bisect.evaluator.trial import LOST, Cost, OutputFigures
-from trt_bisect.evaluator.workers import TrialSpec
+from trt_bisect.evaluator.workers import Answers, FailedAttempt, LocalCluster, TrialSpec
+from trt_bisect.jobs.preparation import STAYS_HERE
 from trt_bisect.model.network import load_network
 from trt_bisect.precision import int8_set, prefix
 from trt_bisect.runs.journal import Journal, MemoryStore
@@ -311,16 +310,27 @@ def test_a_process_that_shares_a_machine_takes_no_more_than_its_processors(monke
 )
 def test_an_address_that_is_none(address):
     with pytest.raises(BadInput, match=re.escape(f"'{address}'")):
-        ClusterSettings(address)
+        check_address(address)
 
 
 @pytest.mark.parametrize("address", ["", "auto", "local:3", "ray://head:10001", "10.0.0.1:6379", "[::1]:6379"])
 def test_an_address(address):
-    assert ClusterSettings(address).is_local == (address == "local:3")
+    check_address(address)
+    assert is_ray(address) == (address not in ("", "local:3"))
+    assert local_processes(address) == (3 if address == "local:3" else None)
 
 
-def test_counts_that_make_no_sense():
-    with pytest.raises(BadInput, match="processors"):
-        ClusterSettings("auto", cpus=0)
-    with pytest.raises(BadInput, match="again"):
-        ClusterSettings("auto", retries=-1)
+def test_float_sums_do_not_depend_on_the_number_of_threads(ocr, tmp_path):
+    """ONNX Runtime splits rows and columns among threads, never a sum: so workers may share the processors."""
+    network = load_network(ocr / "network.onnx")
+    data = trt_bisect.open_dataset(str(ocr / "calibration.npz"), network.inputs)
+    ranges = trt_bisect.calibrate(network, data.first(1), "minmax")
+    feeds = next(iter(data))
+    full = int8_set(len(network.layers), network.quantizable)
+    found = []
+    for threads in (1, 2, 3):
+        with OnnxRuntimeBuilder(network, ranges.scales, BuildOptions(threads=threads)).build(full) as engine:
+            found.append(engine.infer(feeds))
+    for other in found[1:]:
+        for name, array in found[0].items():
+            np.testing.assert_array_equal(other[name], array)

@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
+import pickle
 import shlex
 from itertools import pairwise
-from types import SimpleNamespace
 
 from tests.support import networks
-from trt_bisect.cluster.messages import Ran
-from trt_bisect.cluster.settings import ClusterSettings
-from trt_bisect.jobs.remote import dispatch
-from trt_bisect.jobs.remote.worker import work
+from trt_bisect.jobs import remote
 
 
 def done_elsewhere(keywords, folder):
-    """The report of a run whose parcel is taken from the mail and done here."""
-    mail = {}
-    connection = SimpleNamespace(
-        cluster=ClusterSettings("auto"), say=print, ask=lambda _word, key, content: mail.update({key: content})
-    )
-    task = dispatch._task(connection, dispatch.WantedRun(folder, keywords))
-    try:
-        ended = work("node", task.key, lambda: mail[task.key], lambda _: None, {})
-    finally:
-        task.of.close()
-    assert isinstance(ended, Ran)
-    return ended.report
+    """The report of a run that is sent and then done here, in another folder."""
+    there = folder.with_name("there")
+    there.mkdir()
+    return pickle.loads(remote.pickled(remote.WantedRun(folder, keywords)))(there)
 
 
 def test_suggested_commands_of_a_remote_run_repeat_what_the_user_fixed(tmp_path):

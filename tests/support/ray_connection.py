@@ -1,24 +1,19 @@
-"""One Ray cluster, and one connection to it, for many tests.
+"""One Ray cluster, and one process that uses it, for many tests.
 
-Ray starts new workers for each connection, and each of them imports everything anew: seconds a test.
+Ray starts new workers for each process that uses it, and each of them imports everything anew: seconds a test.
 """
 
 from __future__ import annotations
 
-import math
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from typing import Any
 from unittest import mock
 
 from tests.support.ray_nodes import Nodes, ray_cluster
-from trt_bisect.cluster import ray_workers
-from trt_bisect.cluster.connection import Connection
-from trt_bisect.cluster.settings import ClusterSettings
-from trt_bisect.jobs.remote import dispatch
+from trt_bisect.builder.isolation import Worker
+from trt_bisect.cluster import ray_cluster as cluster_module
 
-_LOOK_AGAIN = {"num_cpus": math.inf}
-"""Needs that differ from those before, so that the next request asks Ray for the nodes."""
 _MISSES_ITS_HEAD = {"RAY_gcs_rpc_server_reconnect_timeout_s": "1"}
 """Ends the process that uses Ray soon after the head has died; Ray waits a minute, in a loop without a pause."""
 
@@ -33,40 +28,44 @@ class Clusters(ExitStack):
         if self._nodes is None or not self._nodes.alive:
             self.close()
             self._nodes = self.enter_context(ray_cluster())
-            self.enter_context(shared_connection(self._nodes.address))
+            self.enter_context(shared_process(self._nodes.address))
         self._nodes.complete()
         return self._nodes
 
 
-class _Borrowed(Connection):
-    """The shared connection, with settings of its own."""
-
-    def __init__(self, shared: Connection, cluster: ClusterSettings, say: Callable[[str], None]) -> None:
-        self.cluster, self.say, self._worker = cluster, say, shared._worker
-        self.ask("employ", _LOOK_AGAIN)
-
-    def close(self) -> None:
-        if self.alive:
-            self.ask("abandon")
-
-
 @contextmanager
-def shared_connection(address: str) -> Iterator[None]:
-    """Until the end, all that connect to the cluster at ``address`` in this process use one connection."""
-    opened: list[Connection] = []
+def shared_process(address: str) -> Iterator[None]:
+    """Until the end, all that use the cluster at ``address`` from this process share one process."""
+    opened: list[Worker] = []
 
-    def connect(cluster: ClusterSettings, say: Callable[[str], None]) -> Connection:
-        if cluster.address != address:
-            return Connection(cluster, say)
-        if not opened or not opened[-1].alive:
-            with mock.patch.dict(os.environ, _MISSES_ITS_HEAD):
-                opened.append(Connection(cluster, say))
-        return _Borrowed(opened[-1], cluster, say)
+    class Shared:
+        """Takes the place of a ``Worker``; the first request tells which cluster it is for."""
 
-    ray_workers.Connection = dispatch.Connection = connect
-    try:
-        yield
-    finally:
-        ray_workers.Connection = dispatch.Connection = Connection
-        for connection in opened:
-            connection.close()
+        def __init__(self, environment: dict[str, str], module: str) -> None:
+            self._made = lambda: Worker({**environment, **_MISSES_ITS_HEAD}, module)
+            self._worker: Worker | None = None
+
+        @property
+        def alive(self) -> bool:
+            return self._worker.alive
+
+        def ask(self, request: tuple[Any, ...], limit: float | None) -> Any:
+            if self._worker is None and request[1] == address:
+                if not opened or not opened[-1].alive:
+                    opened.append(self._made())
+                self._worker = opened[-1]
+            elif self._worker is None:
+                self._worker = self._made()
+            ends = request == ("close",) and self._worker in opened
+            return self._worker.ask(("abandon",) if ends else request, limit)
+
+        def end(self) -> None:
+            if self._worker not in opened:
+                self._worker.end()
+
+    with mock.patch.object(cluster_module, "Worker", Shared):
+        try:
+            yield
+        finally:
+            for worker in opened:
+                worker.end()

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 
 from tests.support.waiting import LIMIT
-from trt_bisect.cluster import connection
+from trt_bisect.cluster import ray_cluster as cluster_module
 
 _STORE = 200 << 20
 _PATH = {"PYTHONPATH": str(Path(__file__).parents[2])}
@@ -39,7 +39,7 @@ def ray_cluster(environments=({}, {"OTHER_FIGURES": "2"})):
     set_here = {"RAY_TMPDIR": str(folder), "RAY_USAGE_STATS_ENABLED": "0", MEETING: f"{folder}/meeting"}
     before = dict(os.environ)
     os.environ.update({**set_here, **_CLIENT_SERVER})
-    joining, connection._JOIN_SECONDS = connection._JOIN_SECONDS, LIMIT
+    joining, cluster_module._JOIN_SECONDS = cluster_module._JOIN_SECONDS, LIMIT
     from ray._private import services
     from ray.cluster_utils import Cluster
 
@@ -50,7 +50,7 @@ def ray_cluster(environments=({}, {"OTHER_FIGURES": "2"})):
     head |= {"ray_client_server_port": free_port(), "include_log_monitor": False, "no_monitor": True}
     with ExitStack() as ending:
         ending.callback(_restore, before)
-        ending.callback(setattr, connection, "_JOIN_SECONDS", joining)
+        ending.callback(setattr, cluster_module, "_JOIN_SECONDS", joining)
         ending.callback(setattr, services, "get_node", get_node)
         ending.callback(shutil.rmtree, folder, ignore_errors=True)
         ending.callback(kill_all_under, str(folder))

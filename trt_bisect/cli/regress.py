@@ -57,8 +57,6 @@ def regress_command(
         baseline,
         update_baseline=update_baseline,
         cluster=options.cluster,
-        cluster_cpus=options.cluster_cpus,
-        retries=options.retries,
         progress=display.progress(),
     )
     if display.as_json:

@@ -8,9 +8,8 @@ from typing import Protocol
 
 from trt_bisect.builder.base import Builder, Outputs
 from trt_bisect.data.feeds import Feeds
-from trt_bisect.evaluator.attempt import Attempt, FailedAttempt, attempt
 from trt_bisect.evaluator.trial import OutputFigures, Trial
-from trt_bisect.evaluator.workers import WorkerPool
+from trt_bisect.evaluator.workers import Attempt, FailedAttempt, WorkerPool, attempt
 from trt_bisect.model.network import Network
 from trt_bisect.precision import Precision, PrecisionPlan
 

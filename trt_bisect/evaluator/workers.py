@@ -1,16 +1,83 @@
-"""Workers that try plans at the same time: processes of this machine or of others."""
+"""A plan is tried on a builder, here or by workers that try plans at the same time: processes of this machine.
+
+The workers of this machine are a process on each GPU, or as many as are asked for on its processors. Those of others
+are in the room ``cluster``.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
+from queue import SimpleQueue
+from time import perf_counter
 from typing import Protocol
 
-from trt_bisect.builder.base import Builder, BuildOptions
+from trt_bisect.builder.base import Builder, BuildOptions, Outputs
+from trt_bisect.builder.engines import ONNXRUNTIME
+from trt_bisect.builder.gpu import visible_gpus
+from trt_bisect.builder.isolation import IsolatedBuilder, WorkerProcess
 from trt_bisect.data.feeds import Feeds
-from trt_bisect.evaluator.attempt import Attempt
+from trt_bisect.errors import OUT_OF_MEMORY, EngineUnavailable, TrialFailed, first_line
+from trt_bisect.evaluator.trial import Cost
 from trt_bisect.precision import PrecisionPlan
+from trt_bisect.support.machine import cores
+
+_LOOK_AGAIN = 0.1
+
+
+@dataclass(frozen=True)
+class Answers:
+    """The answers of the engine of a plan.
+
+    Attributes:
+        outputs: the outputs for every input.
+        ran: by layer index, the precision in which the layer ran, as the engine reports it.
+        messages: the builder's warnings.
+        cost: the cost of the build and the inferences.
+    """
+
+    outputs: Sequence[Outputs]
+    ran: Mapping[int, str]
+    messages: tuple[str, ...]
+    cost: Cost
+
+
+@dataclass(frozen=True)
+class FailedAttempt:
+    """The reason why a plan has no answers.
+
+    Attributes:
+        outcome: the outcome of its trial.
+        message: the error's.
+        build_seconds: the time of the build.
+    """
+
+    outcome: str
+    message: str
+    build_seconds: float = 0.0
+
+
+Attempt = Answers | FailedAttempt
+
+
+def attempt(plan: PrecisionPlan, builder: Builder, inputs: Sequence[Feeds]) -> Attempt:
+    """Builds the engine of a plan and runs the inputs through it; a failure is returned, not raised."""
+    began = perf_counter()
+    built = began
+    try:
+        with builder.build(plan) as engine:
+            built = perf_counter()
+            outputs = [engine.infer(feeds) for feeds in inputs]
+            ran, messages = dict(engine.ran), tuple(engine.messages)
+    except TrialFailed as failure:
+        built = perf_counter() if built == began else built
+        return FailedAttempt(failure.outcome, failure.message, built - began)
+    except MemoryError as error:
+        return FailedAttempt(OUT_OF_MEMORY, first_line(error), perf_counter() - began)
+    return Answers(outputs, ran, messages, Cost(built - began, perf_counter() - built, len(outputs)))
 
 
 @dataclass(frozen=True)
@@ -70,3 +137,140 @@ class Cluster(AbstractContextManager["Cluster"], Protocol):
             builder: the builder of this process, which has measured FP32.
         """
         ...
+
+
+class LocalCluster(AbstractContextManager["LocalCluster"]):
+    """Worker processes of this machine, started when they are first needed."""
+
+    def __init__(self, count: int | None = None) -> None:
+        """Starts nothing yet.
+
+        Args:
+            count: the largest number of processes. None for one on each GPU, and for none without a GPU.
+        """
+        self._count = count
+        self._processes: list[WorkerProcess] = []
+        self._threads: ThreadPoolExecutor | None = None
+
+    def pool(self, spec: TrialSpec, builder: Builder) -> LocalWorkerPool | None:
+        """Returns the workers for ``spec``; that of the first GPU is ``builder``, which has been started already."""
+        if self._threads is None:
+            self._processes = self._all_processes(spec.engine)
+            self._threads = ThreadPoolExecutor(max(1, len(self._processes)), "trt-bisect worker")
+        if len(self._processes) < 2:
+            return None
+        if spec.engine == ONNXRUNTIME:
+            threads = max(1, cores() // len(self._processes))
+            spec = replace(spec, options=replace(spec.options, threads=threads))
+            return LocalWorkerPool(self._threads, self._processes, spec)
+        return LocalWorkerPool(self._threads, self._processes, spec, builder)
+
+    def _all_processes(self, engine: str) -> list[WorkerProcess]:
+        if engine == ONNXRUNTIME:
+            return [WorkerProcess() for _ in range(self._count or 0)]
+        return [WorkerProcess(device) for device in visible_gpus()[: self._count]]
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._processes:
+            process.stop()
+        if self._threads is not None:
+            self._threads.shutdown(cancel_futures=True)
+
+
+class LocalWorkerPool:
+    """Tries plans in worker processes, each driven by a thread.
+
+    A process that does not start is left out, and so is one whose engines differ from the reference's, as those of
+    another GPU do.
+    """
+
+    def __init__(
+        self,
+        threads: ThreadPoolExecutor,
+        processes: list[WorkerProcess],
+        spec: TrialSpec,
+        first: Builder | None = None,
+    ) -> None:
+        """Starts nothing yet.
+
+        Args:
+            threads: as many as processes.
+            processes: those that build engines.
+            spec: the facts that all plans share.
+            first: a builder that takes the place of the first of ``processes``.
+        """
+        self._threads = threads
+        self._spec = spec
+        self._builders = {} if first is None else {processes[0]: first}
+        self._usable = set(processes)
+        self._busy: set[WorkerProcess] = set()
+        self._abandoning = False
+        self._under_way: dict[Future[Attempt], PrecisionPlan] = {}
+        self._idle: SimpleQueue[WorkerProcess | None] = SimpleQueue()
+        for process in processes:
+            self._idle.put(process)
+
+    @property
+    def size(self) -> int:
+        """The number of processes that can be used, started or not."""
+        return len(self._usable)
+
+    def begin(self, plan: PrecisionPlan) -> None:
+        """Begins to try a plan in the next process that is idle."""
+        self._under_way[self._threads.submit(self._try, plan)] = plan
+
+    def ended(self) -> tuple[PrecisionPlan, Attempt]:
+        """Waits for the next plan to be tried; raises EngineUnavailable if no process can be used."""
+        done = next(iter(wait(self._under_way, return_when=FIRST_COMPLETED).done))
+        return self._under_way.pop(done), done.result()
+
+    def abandon(self) -> None:
+        """Ends the busy processes; they are started again when they are needed."""
+        self._abandoning = True
+        for future in self._under_way:
+            future.cancel()
+        while wait(self._under_way, _LOOK_AGAIN).not_done:
+            for process in tuple(self._busy):
+                self._stop(process)
+        self._under_way.clear()
+        self._abandoning = False
+
+    def _stop(self, process: WorkerProcess) -> None:
+        builder = self._builders.get(process)
+        if isinstance(builder, IsolatedBuilder):
+            builder.stop()
+        process.stop()
+
+    def _try(self, plan: PrecisionPlan) -> Attempt:
+        """Tries a plan in the next process that is idle and can be used."""
+        while True:
+            process = self._idle.get()
+            if process is None:
+                self._idle.put(None)
+                raise EngineUnavailable(f"The engine '{self._spec.engine}' starts in no worker process.")
+            self._busy.add(process)
+            usable = True
+            try:
+                return attempt(plan, self._builders.get(process) or self._open(process), self._spec.inputs)
+            except EngineUnavailable:
+                if self._abandoning:
+                    raise
+                usable = False
+                self._leave_out(process)
+            finally:
+                self._busy.discard(process)
+                if usable:
+                    self._idle.put(process)
+
+    def _open(self, process: WorkerProcess) -> Builder:
+        spec = self._spec
+        builder = IsolatedBuilder(partial(spec.make, spec.options), spec.options.timeout, process)
+        if dict(builder.versions) != dict(spec.facts):
+            raise EngineUnavailable("The engines of this worker differ from those of the FP32 reference.")
+        self._builders[process] = builder
+        return builder
+
+    def _leave_out(self, process: WorkerProcess) -> None:
+        self._usable.discard(process)
+        if not self._usable:
+            self._idle.put(None)

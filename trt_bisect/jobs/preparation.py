@@ -32,7 +32,7 @@ from trt_bisect.builder.engines import (
 from trt_bisect.builder.isolation import WorkerProcess
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.calibration.usable import keeping_unusable_high, refuse_without_low
-from trt_bisect.cluster.open import STAYS_HERE, open_cluster
+from trt_bisect.cluster.ray_cluster import open_cluster
 from trt_bisect.data.datasets import Dataset, digest_of_feeds, may_be_sizes, profile_shapes, profile_sizes
 from trt_bisect.data.feeds import Feeds, size_remedy
 from trt_bisect.driver.suspects.curves import FULL
@@ -63,6 +63,11 @@ from trt_bisect.runs.journal import Journal, MemoryStore
 from trt_bisect.support.memory import give_back_memory
 from trt_bisect.support.notes import FILE, JUDGED_BY, NETWORK, OUTPUTS, RANGES, SHAPES, TASK, Note, noted
 from trt_bisect.support.progress import Progress
+
+STAYS_HERE = (
+    "The passes of 'branch' stay on this machine: only its plans of whole engines are tried on the cluster, and they "
+    "are few. 'exhaustive' and 'bisect' have all their plans tried there."
+)
 
 
 class Preparation:
@@ -95,7 +100,7 @@ class Preparation:
     @contextmanager
     def opened(self, calibration: Any, inputs: Any, dataset: Any) -> Iterator[Experiment]:
         """All that plans are measured with, as long as the journal and the cluster are open."""
-        with open_cluster(self.options.cluster_settings(), self.progress.say) as self._cluster:
+        with open_cluster(self.options.cluster, self.progress.say) as self._cluster:
             yield from self._open(calibration, inputs, dataset)
 
     def _open(self, calibration: Any, inputs: Any, dataset: Any) -> Iterator[Experiment]:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from trt_bisect.cluster.settings import RETRIES
 from trt_bisect.errors import BadInput
 from trt_bisect.jobs.options.concerns import (
     ENGINE_CHOICES,
@@ -46,8 +45,6 @@ class WithoutRecipeOptions(FixedSearchOptions):
     trt_version: str = fixed("")
     dla: int | None = fixed(None)
     cluster: str = fixed("")
-    cluster_cpus: int = fixed(1)
-    retries: int = fixed(0)
     history: str | Path = fixed(NONE)
     accept: bool = fixed(False)
 
@@ -239,7 +236,7 @@ class LayersOptions(DataOptions, OperatorOptions, LowOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class RegressOptions(Options):
-    """The options of ``trt-bisect regress`` that say where its networks are measured; each may stand in the suite."""
+    """The option of ``trt-bisect regress`` that says where its networks are measured; it may stand in the suite."""
 
     panel: ClassVar[str] = "Cluster"
 
@@ -248,15 +245,6 @@ class RegressOptions(Options):
         help="Measure the networks side by side on a Ray cluster (auto, HOST:PORT, ray://HOST:PORT), or try each one's "
         "plans in N processes here (local:N).",
         otherwise="that of the suite, else in this process",
-    )
-    cluster_cpus: int | None = option(
-        None, kind=WHOLE, help="Of a Ray task, where the engine needs no GPU.", otherwise="that of the suite, else 1"
-    )
-    retries: int | None = option(
-        None,
-        kind=WHOLE,
-        help="A run whose node was lost is tried again so often.",
-        otherwise=f"that of the suite, else {RETRIES}",
     )
 
 

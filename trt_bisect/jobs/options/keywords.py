@@ -57,8 +57,6 @@ class _RunRecover(TypedDict, total=False):
     dla: int | None
     margin: float
     cluster: str
-    cluster_cpus: int
-    retries: int
     history: str | Path
     accuracy: str | Callable[..., Any] | None
     labels: Any

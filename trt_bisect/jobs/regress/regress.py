@@ -8,14 +8,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import Any
 
-from trt_bisect.cluster.settings import ClusterSettings
+from trt_bisect.cluster.address import check_address, is_ray
 from trt_bisect.errors import BadInput, NothingMeasured, TrtBisectError, own_fault
 from trt_bisect.history.store import HISTORY, NONE, recorded
 from trt_bisect.jobs.regress.nights import LATEST, NightlyRun, Reference, find_reference, nightly_runs_in
-from trt_bisect.jobs.regress.remote import ClusterRunner
 from trt_bisect.jobs.regress.suite import NetworkTask, Suite, read_suite, stem_of
+from trt_bisect.jobs.remote import ClusterRunner
 from trt_bisect.jobs.run.run import run
 from trt_bisect.report.changes import (
     BETTER,
@@ -73,8 +72,6 @@ def regress(
     update_baseline: bool = False,
     progress: Progress | None = None,
     cluster: str | None = None,
-    cluster_cpus: int | None = None,
-    retries: int | None = None,
     runner: Runner | None = None,
 ) -> Regression:
     """Measures a suite of networks and reports the changes from a baseline.
@@ -93,10 +90,8 @@ def regress(
         update_baseline: the figures of this nightly run, of ``repeats`` runs, become the baseline in any case.
         progress: shows the progress; tqdm in a notebook by default.
         cluster: a Ray cluster, as for ``run``, on which networks are measured in parallel, one task each; or
-            ``local:N`` for N processes on this machine, which try the plans of one network after the other.
-        cluster_cpus: CPUs of a task without a GPU.
-        retries: how often a run is resumed from its journal after its node died. These three are the suite's where
-            they are None.
+            ``local:N`` for N processes on this machine, which try the plans of one network after the other. None for
+            what the suite says.
         runner: measures one network; replaces the default, on this machine or on the cluster.
 
     Raises:
@@ -105,8 +100,9 @@ def regress(
         EngineUnavailable: the cluster is gone. The same call resumes the nightly run.
     """
     suite = read_suite(config)
-    places = _given_places(suite, address=cluster, cpus=cluster_cpus, retries=retries)
-    on_cluster = ClusterRunner(places) if places.address and not places.is_local and runner is None else None
+    address = suite.cluster if cluster is None else cluster
+    check_address(address)
+    on_cluster = ClusterRunner(address) if is_ray(address) and runner is None else None
     with nightly_runs_in(suite.output) as nightly_runs, closing(progress or default_progress()) as shown:
         reference = find_reference(baseline, nightly_runs, suite, update=update_baseline)
         if update_baseline and reference.folder is not None:
@@ -118,16 +114,11 @@ def regress(
             shown.say(f"Resuming the nightly run in {nightly_run.folder}")
         if not reference.networks:
             shown.say("There is no baseline yet: if this nightly run passes, its figures become the baseline.")
-        measure = runner or on_cluster or partial(run_network, cluster=places.address)
+        measure = runner or on_cluster or partial(run_network, cluster=address)
         night = _Night(suite, nightly_run, reference, update_baseline, measure, shown)
         if on_cluster is not None:
             on_cluster.measure_all(list(night.certain_runs()), shown)
         return night.measure()
-
-
-def _given_places(suite: Suite, **given: Any) -> ClusterSettings:
-    """Returns the suite's settings of the cluster, with those that the call gives."""
-    return replace(suite.cluster, **{name: value for name, value in given.items() if value is not None})
 
 
 @dataclass(frozen=True)

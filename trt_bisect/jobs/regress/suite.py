@@ -7,7 +7,7 @@ import hashlib
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 from trt_bisect._version import versions
 from trt_bisect.analyzer.judge import DEFAULT_SHARE, make_rule
 from trt_bisect.analyzer.metrics import find_metric
-from trt_bisect.cluster.settings import ClusterSettings
+from trt_bisect.cluster.address import check_address
 from trt_bisect.errors import BadInput, TrtBisectError
 from trt_bisect.jobs.options import toml
 from trt_bisect.jobs.options.cluster import ClusterOptions
@@ -27,8 +27,6 @@ from trt_bisect.report.changes import INT8, RECIPE, Tolerances
 from trt_bisect.runs.cached_inputs import fingerprint
 
 REPEATS = 3
-CLUSTER_KEYS: dict[str, toml.Read] = readers(ClusterOptions)
-"""Keys of the suite itself: where its networks are measured."""
 NIGHT_KEYS: dict[str, toml.Read] = {
     "target": toml.number,
     "target_recipe": toml.number,
@@ -48,7 +46,7 @@ NETWORK_KEYS: dict[str, toml.Read] = {
     **readers(RunOptions, leaving_out=_SET_ELSEWHERE),
     **NIGHT_KEYS,
 }
-_TOP_KEYS = ("output", "defaults", "network", *CLUSTER_KEYS)
+_TOP_KEYS = ("output", "cluster", "defaults", "network")
 _LONGEST = 80
 """Characters of a folder's name."""
 _NO_SUITE = (
@@ -91,13 +89,13 @@ class Suite:
         path: the path of the file.
         output: the folder of the nights.
         networks: the networks in the file's order.
-        cluster: the machines that measure them.
+        cluster: the address of the machines that measure them, see ``check_address``.
     """
 
     path: Path
     output: Path
     networks: tuple[NetworkTask, ...]
-    cluster: ClusterSettings = field(default_factory=ClusterSettings)
+    cluster: str = ""
 
     def digest(self) -> str:
         """SHA-256 over all that is asked for, the sizes and times of the files it is asked of, and the versions."""
@@ -135,12 +133,15 @@ def read_suite(path: str | Path) -> Suite:
     return Suite(file, file.parent / output, tuple(tasks), _cluster(file, table))
 
 
-def _cluster(file: Path, table: Mapping[str, Any]) -> ClusterSettings:
-    given = {key: read_value(file, "", key, table[key], read) for key, read in CLUSTER_KEYS.items() if key in table}
+def _cluster(file: Path, table: Mapping[str, Any]) -> str:
+    if "cluster" not in table:
+        return ""
+    address: str = read_value(file, "", "cluster", table["cluster"], text)
     try:
-        return ClusterOptions(**given).cluster_settings()
-    except TrtBisectError as error:
+        check_address(address)
+    except BadInput as error:
         raise BadInput(f"{file}: {error.problem}", error.remedy) from error
+    return address
 
 
 def _states(keywords: Mapping[str, Any]) -> list[tuple[str, int, int]]:

@@ -22,21 +22,19 @@ from trt_bisect._version import versions
 from trt_bisect.builder.engines import AUTO, ONNXRUNTIME, choose_engine
 from trt_bisect.calibration.cache import is_cache_path, read_cache
 from trt_bisect.calibration.ranges import Ranges
-from trt_bisect.cluster.connection import Connection
-from trt_bisect.cluster.messages import Lost, Mail, Raised, Ran, Tried
-from trt_bisect.cluster.ray_workers import needs
-from trt_bisect.cluster.settings import ClusterSettings
-from trt_bisect.cluster.tasks import Task, Tasks
+from trt_bisect.cluster.address import is_ray
+from trt_bisect.cluster.ray_cluster import RayCluster
 from trt_bisect.data.datasets import open_dataset
 from trt_bisect.data.preprocessing import Preprocessing, preprocessing
 from trt_bisect.data.staged import StagedFile, name_of
-from trt_bisect.errors import BadInput, EngineUnavailable, TrtBisectError, first_line
+from trt_bisect.errors import BadInput, TrtBisectError, first_line
 from trt_bisect.evaluator.accuracy import read_labels
-from trt_bisect.history.store import BESIDE, recorded
+from trt_bisect.history.store import BESIDE, NONE, recorded
 from trt_bisect.jobs.options.fixing import FIXING
 from trt_bisect.jobs.options.measuring import RunOptions
 from trt_bisect.jobs.options.pictures import NAMES as PICTURE_OPTIONS
-from trt_bisect.jobs.remote.worker import RunRequest
+from trt_bisect.jobs.regress.suite import NetworkTask
+from trt_bisect.jobs.run.run import run_with
 from trt_bisect.jobs.workspace import refuse_another_network
 from trt_bisect.model.network import Network
 from trt_bisect.report.model import Report
@@ -45,10 +43,12 @@ from trt_bisect.runs.journal import JOURNAL, append, opened
 from trt_bisect.runs.lock import locked
 from trt_bisect.runs.progress_file import PROGRESS
 from trt_bisect.support.files import make_folder, write_whole
+from trt_bisect.support.machine import use_at_most
+from trt_bisect.support.progress import Progress, Silent
 
 _FOUND_BEFORE = (MAGNITUDES, RANGES, CANDIDATES, INPUTS, INPUTS_ABOUT)
 _NOT_ELSEWHERE = (
-    *("tensorboard", "tensorboard_channels", "progress", "output", "cluster", "cluster_cpus", "retries"),
+    *("tensorboard", "tensorboard_channels", "progress", "output", "cluster"),
     *("plugins", "ort_ops", "reference", "load_outputs"),
 )
 _OF_NETWORK = ("low", "activations", "base", "precision", "weight_scales", "unknown_ops")
@@ -63,16 +63,45 @@ class WantedRun:
     keywords: Mapping[str, Any]
 
 
+@dataclass(frozen=True)
+class RunElsewhere:
+    """A run that was sent to another machine; called there.
+
+    Attributes:
+        network: the network.
+        asked: the other arguments of ``trt_bisect.run``; files are ``StagedFile``.
+        engine: the one that runs there.
+        folder: the name of the run folder.
+        facts: the versions on the machine that asks for it; a node with others is not used.
+        fixing: the precisions of layers that the user fixed, for suggested commands; the network has them already.
+    """
+
+    network: Network
+    asked: Mapping[str, Any]
+    engine: str
+    folder: str
+    facts: Mapping[str, str]
+    fixing: Mapping[str, Any]
+
+    def __call__(self, folder: Path) -> Report:
+        """Does the run in a folder of this machine."""
+        if self.engine == ONNXRUNTIME:
+            use_at_most(1)
+        own = {**self.asked, "output": StagedFile(self.folder, folder), "progress": Silent()}
+        options = replace(RunOptions.given("run", own), engine=self.engine, history=NONE)
+        return run_with(self.network, options, asked=RunOptions.given("run", {**own, **self.fixing}))
+
+
 def run_elsewhere(
-    cluster: ClusterSettings, jobs: Sequence[WantedRun], say: Callable[[str], None] = lambda _: None
+    address: str, jobs: Sequence[WantedRun], say: Callable[[str], None] = lambda _: None
 ) -> Iterator[tuple[WantedRun, Report | TrtBisectError]]:
     """Does runs on a Ray cluster, as many at once as it has places; each folder ends as after a run here.
 
     Args:
-        cluster: a Ray cluster. Each run has a GPU, or, where its engine is ONNX Runtime, ``cpus`` processors; a run
-            whose node dies is done again at most ``retries`` times, from where its journal is.
+        address: the address of a Ray cluster. Each run has a GPU, or, where its engine is ONNX Runtime, a processor; a
+            run whose node dies goes on elsewhere, from where its journal is.
         jobs: the runs to start.
-        say: is called with a sentence on each node and worker that is lost.
+        say: is called with a line for each node that is lost or not used.
 
     Yields:
         Each job, as it ends, with its report, or the error that a run here would have raised.
@@ -81,20 +110,15 @@ def run_elsewhere(
         BadInput: there is no such cluster.
         EngineUnavailable: no node can be used, or the cluster is gone; what the journals have is kept.
     """
-    if not cluster.address or cluster.is_local:
-        raise BadInput(
-            f"Whole runs cannot be sent to '{cluster.address}'.", "Give the address of a Ray cluster, or 'auto'."
-        )
-    connection = Connection(cluster, say)
-    try:
-        connection.ask("open_mailbox")
-        by_engine: dict[bool, list[WantedRun]] = {}
-        for job in jobs:
-            by_engine.setdefault(_engine(job) == ONNXRUNTIME, []).append(job)
+    if not is_ray(address):
+        raise BadInput(f"Whole runs cannot be sent to '{address}'.", "Give the address of a Ray cluster, or 'auto'.")
+    by_engine: dict[bool, list[WantedRun]] = {}
+    for job in jobs:
+        by_engine.setdefault(_engine(job) == ONNXRUNTIME, []).append(job)
+    with RayCluster(address, say) as cluster:
         for alike in by_engine.values():
-            yield from _runs_of_a_kind(connection, alike)
-    finally:
-        connection.close()
+            cluster.employ(_engine(alike[0]))
+            yield from _runs_of_a_kind(cluster, alike, say)
 
 
 def _engine(job: WantedRun) -> str:
@@ -104,42 +128,39 @@ def _engine(job: WantedRun) -> str:
 
 
 def _runs_of_a_kind(
-    connection: Connection, jobs: Sequence[WantedRun]
+    cluster: RayCluster, jobs: Sequence[WantedRun], say: Callable[[str], None]
 ) -> Iterator[tuple[WantedRun, Report | TrtBisectError]]:
     """Runs that need the same of a node; one more than there are places is sent ahead."""
-    tasks = Tasks(connection, "jobs.remote.worker", needs(_engine(jobs[0]), connection.cluster))
-    waiting, under_way, folders = deque(jobs), 0, ExitStack()
-    try:
+    waiting, under_way = deque(jobs), 0
+    with ExitStack() as folders:
+        folders.callback(cluster.abandon)
         while waiting or under_way:
-            if waiting and under_way <= tasks.size:
+            if waiting and under_way <= cluster.size:
                 job = waiting.popleft()
                 try:
-                    task = _task(connection, job)
+                    content = pickled(job)
+                    folder = _Folder(job, say)
                 except TrtBisectError as error:
                     yield job, error
                 else:
-                    folders.callback(task.of.close)
-                    tasks.begin(task)
+                    folders.callback(folder.close)
+                    cluster.put(content, folder)
+                    cluster.begin(folder, "begin_run", folder.so_far())
                     under_way += 1
                 continue
-            task, ended = tasks.ended()
+            folder, result = cluster.ended()
             under_way -= 1
-            connection.ask("drop", task.key)
-            assert not isinstance(ended, Tried)
-            yield task.of.job, task.of.ended(ended)
-    finally:
-        tasks.abandon()
-        folders.close()
+            yield folder.job, folder.ended(result)
 
 
-def _task(connection: Connection, job: WantedRun) -> Task:
-    """The task of a job, what it works on in the object store.
+def pickled(job: WantedRun) -> bytes:
+    """Returns a job as a ``RunElsewhere``, pickled with all that it needs.
 
     Raises:
-        BadInput: something of the job cannot be used.
+        BadInput: something of the job cannot be used, or cannot be sent.
     """
     asked = dict(job.keywords)
-    history = asked.pop("history", BESIDE)
+    asked.pop("history", None)
     here_only = [name for name in _NOT_ELSEWHERE if asked.pop(name, None)]
     if here_only:
         raise BadInput(f"A run elsewhere takes no '{here_only[0]}'.", "Leave it out.")
@@ -153,30 +174,12 @@ def _task(connection: Connection, job: WantedRun) -> Task:
     pictures = preprocessing({name: asked.get(name) for name in PICTURE_OPTIONS})
     for name in ("calibration", "inputs", "dataset", "validation"):
         asked[name] = _carried(asked.get(name), network, pictures, keep_masks=asked.get("keep_mask_ranges", False))
-    engine = _engine(job)
-    processors = connection.cluster.cpus if engine == ONNXRUNTIME else None
-    request = RunRequest(
-        replace(network, has_file=False),
-        {**asked, "history": history},
-        engine,
-        str(job.folder),
-        versions(),
-        processors,
-        fixing,
-    )
-    content = _pickled(request)
-    folder = _Folder(job, history, connection.say)
-    key = str(job.folder)
-    connection.ask("put", key, content)
-    return Task(f"the run '{job.folder}'", folder, key, folder.so_far, folder.post)
-
-
-def _pickled(request: RunRequest) -> bytes:
+    run = RunElsewhere(replace(network, has_file=False), asked, _engine(job), str(job.folder), versions(), fixing)
     try:
-        return pickle.dumps(request, protocol=5)
+        return pickle.dumps(run, protocol=5)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise BadInput(
-            f"The arguments of the run '{request.folder}' cannot be sent to the cluster: {first_line(error)}",
+            f"The arguments of the run '{job.folder}' cannot be sent to the cluster: {first_line(error)}",
             "Name functions as module:function, and give data as files.",
         ) from error
 
@@ -201,38 +204,43 @@ def _again(samples: list[Mapping[str, np.ndarray]]) -> list[Mapping[str, np.ndar
 class _Folder:
     """The run folder of a job, which no other run can have meanwhile."""
 
-    def __init__(self, job: WantedRun, history: str | Path, say: Callable[[str], None]) -> None:
+    def __init__(self, job: WantedRun, say: Callable[[str], None]) -> None:
         self.job = job
         self._path = make_folder(job.folder)
         with ExitStack() as opening:
             opening.enter_context(locked(self._path))
-            opening.enter_context(recorded(self._path, history, say))
+            opening.enter_context(recorded(self._path, job.keywords.get("history", BESIDE), say))
             self._journal = opening.enter_context(opened(self._path / JOURNAL))
             opening.callback(lambda: (self._path / PROGRESS).unlink(missing_ok=True))
             self._open = opening.pop_all()
 
-    def so_far(self) -> tuple[dict[str, bytes]]:
+    def so_far(self) -> dict[str, bytes]:
         """The files that the run continues from: the whole lines of its journal, the ranges and the inputs."""
         self._journal.seek(0)
         journal = self._journal.read()
-        self._journal.truncate(journal.rfind(b"\n") + 1)
+        journal = journal[: journal.rfind(b"\n") + 1]
+        self._journal.truncate(len(journal))
         files = {name: (self._path / name).read_bytes() for name in _FOUND_BEFORE if (self._path / name).is_file()}
-        return ({**files, JOURNAL: journal[: journal.rfind(b"\n") + 1]},)
+        return {**files, JOURNAL: journal}
 
-    def post(self, mail: Mail) -> None:
+    def write(self, lines: bytes, progress: bytes) -> None:
         """Keeps what the run has written meanwhile."""
-        append(self._journal, self._path / JOURNAL, mail.journal)
-        if mail.progress:
-            write_whole(self._path / PROGRESS, mail.progress)
+        append(self._journal, self._path / JOURNAL, lines)
+        if progress:
+            write_whole(self._path / PROGRESS, progress)
 
-    def ended(self, ended: Ran | Raised | Lost) -> Report | TrtBisectError:
-        """The report, when its files are in the folder; or the error."""
+    def ended(self, result: tuple[Report, Mapping[str, bytes]] | TrtBisectError) -> Report | TrtBisectError:
+        """Returns the report of the run, when its files are in the folder; or its error."""
         try:
-            if isinstance(ended, Ran):
-                for name, content in ended.files.items():
-                    self._write(name, content)
-                return ended.report
-            return ended.error if isinstance(ended, Raised) else EngineUnavailable(ended.why)
+            if isinstance(result, TrtBisectError):
+                return result
+            report, files = result
+            for name, content in files.items():
+                path = self._path / name
+                if name != JOURNAL and path.resolve().is_relative_to(self._path.resolve()):
+                    make_folder(path.parent)
+                    write_whole(path, content)
+            return report
         finally:
             self.close()
 
@@ -240,10 +248,39 @@ class _Folder:
         """Leaves the folder, and records the run; harmless afterwards."""
         self._open.close()
 
-    def _write(self, name: str, content: bytes) -> None:
-        """A file that the run made; the journal is here already."""
-        path = self._path / name
-        if name == JOURNAL or not path.resolve().is_relative_to(self._path.resolve()):
+
+class ClusterRunner:
+    """Measures the networks of a suite on a cluster: several at once with ``measure_all``, or one when it is called."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._results: dict[Path, Report | TrtBisectError] = {}
+
+    def measure_all(self, tasks: Sequence[tuple[NetworkTask, Path]], progress: Progress) -> None:
+        """Measures networks in their folders, as many at once as the cluster has places.
+
+        Raises:
+            BadInput: there is no such cluster.
+            EngineUnavailable: no node can be used, or the cluster is gone. The journals keep all measured trials.
+        """
+        if not tasks:
             return
-        make_folder(path.parent)
-        write_whole(path, content)
+        runs = [WantedRun(folder, {**task.keywords, "history": NONE}) for task, folder in tasks]
+        names = {folder: task.name for task, folder in tasks}
+        progress.stage(f"Runs on the cluster {self._address}", len(runs))
+        for run, result in run_elsewhere(self._address, runs, progress.say):
+            progress.step(names[run.folder])
+            self._results[run.folder] = result
+
+    def __call__(self, task: NetworkTask, folder: Path, progress: Progress) -> Report:
+        """Returns the report of a run; measures it now if ``measure_all`` did not.
+
+        Raises:
+            TrtBisectError: as ``run`` raises it.
+        """
+        if folder not in self._results:
+            self.measure_all([(task, folder)], progress)
+        result = self._results.pop(folder)
+        if isinstance(result, TrtBisectError):
+            raise result
+        return result

@@ -1,1 +1,0 @@
-"""Whole runs sent to a cluster."""
