@@ -12,8 +12,8 @@ def without_times(report):
     """Returns a report's record without times and without the counts of plans that were measured ahead."""
     record = record_of(report)
     for counted in ("started", "seconds", "peak_bytes", "plans", "builds", "inferences", "command"):
-        del record[counted]
-    del record["next"]["command"]
+        record.pop(counted, None)
+    record["next"] = {**record["next"], "command": ""}
     return record
 
 

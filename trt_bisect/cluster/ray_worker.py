@@ -114,7 +114,8 @@ def _do_run(content: Any, mailbox: Any, ticket: int) -> tuple[Report, Mapping[st
         with _sending(folder, mailbox, ticket):
             report: Report = run(folder)
         files = [file for file in folder.rglob("*") if file.is_file()]
-        return report, {str(file.relative_to(folder)): file.read_bytes() for file in files}
+        contents = {str(file.relative_to(folder)): file.read_bytes() for file in files}
+        return report.changed(files=None, graph=None), contents  # which are among the contents
 
 
 @contextmanager

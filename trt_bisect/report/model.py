@@ -7,7 +7,7 @@ documentation of the file is made of the docstrings. A float that is not finite 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
@@ -463,6 +463,17 @@ class Holder:
         result = replace(self, **fields)  # type: ignore[type-var]
         object.__setattr__(result, "_attached", replace(self.attached, **extras))
         return result
+
+    def __reduce__(self) -> tuple[Callable[..., Holder], tuple[Any, ...]]:
+        """Pickles what is attached too; the state of a dataclass with slots is its fields."""
+        values = {name: getattr(self, name) for name in self.__dataclass_fields__}  # type: ignore[attr-defined]
+        return _unpickled, (type(self), values, self.attached)
+
+
+def _unpickled(kind: Callable[..., Holder], values: Mapping[str, Any], attached: Attached) -> Holder:
+    result: Holder = kind(**values)
+    object.__setattr__(result, "_attached", attached)
+    return result
 
 
 @dataclass(frozen=True, slots=True)
