@@ -182,8 +182,7 @@ def _curves(folder: Path) -> Iterator[tuple[str, np.ndarray]]:
     """Yields the curves without suspects kept high, in cosine and SQNR, that the journal of a run holds in full."""
     from trt_bisect.analyzer.judge import Rule
     from trt_bisect.analyzer.metrics import find_metric
-    from trt_bisect.evaluator.trial import of_a_pass
-    from trt_bisect.evaluator.trial_key import WHOLE, TrialKey
+    from trt_bisect.evaluator.trial import WHOLE, TrialKey, of_a_pass
     from trt_bisect.report.model import Report
     from trt_bisect.runs.journal import records_of, trial_of
 

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trt_bisect.evaluator.precision_encoding import AS_ASKED, restored, shortened
-from trt_bisect.evaluator.trial import Trial
+from trt_bisect.evaluator.trial import AS_ASKED, Trial, restored, shortened
 from trt_bisect.precision import Precision, PrecisionPlan, prefix
 
 PRECISIONS = st.sampled_from(["int8", "fp16", "fp32", "int32", "bool"])

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trt_bisect.evaluator.trial import Cost, OutputFigures, Trial, of_a_pass
-from trt_bisect.evaluator.trial_key import PIECES, WHOLE, TrialKey
+from trt_bisect.evaluator.trial import PIECES, WHOLE, Cost, OutputFigures, Trial, TrialKey, of_a_pass
 from trt_bisect.precision import prefix
 
 PLAN = prefix(5, 2).key()

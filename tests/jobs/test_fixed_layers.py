@@ -13,7 +13,7 @@ from onnx import numpy_helper
 import trt_bisect
 from tests.support import networks
 from trt_bisect.errors import BadInput
-from trt_bisect.evaluator.trial_key import TrialKey
+from trt_bisect.evaluator.trial import TrialKey
 from trt_bisect.jobs.fixed_layers import matching
 from trt_bisect.jobs.plan_file import read_plan
 from trt_bisect.precision import PrecisionPlan

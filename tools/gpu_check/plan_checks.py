@@ -22,8 +22,7 @@ from trt_bisect.calibration.collect import calibrate
 from trt_bisect.data.datasets import open_dataset, profile_shapes
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.evaluator.each_input import INPUTS, OF_METRIC
-from trt_bisect.evaluator.trial import Trial
-from trt_bisect.evaluator.trial_key import TrialKey
+from trt_bisect.evaluator.trial import Trial, TrialKey
 from trt_bisect.model.file import save_model
 from trt_bisect.model.network import Network
 from trt_bisect.precision import Precision, all_but

@@ -18,8 +18,7 @@ from trt_bisect.data.datasets import Dataset
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import BadInput, TrialFailed, first_line
 from trt_bisect.evaluator.rebuild import RebuildEvaluator, TrialStore
-from trt_bisect.evaluator.trial import Cost, OutputFigures, Trial
-from trt_bisect.evaluator.trial_key import TrialKey
+from trt_bisect.evaluator.trial import Cost, OutputFigures, Trial, TrialKey
 from trt_bisect.precision import PrecisionPlan
 
 Infer = Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]

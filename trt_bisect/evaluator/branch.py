@@ -9,8 +9,7 @@ from trt_bisect.errors import TrialFailed
 from trt_bisect.evaluator.passes import Pass, arrange
 from trt_bisect.evaluator.rebuild import Compare, RebuildEvaluator, TrialStore
 from trt_bisect.evaluator.stream import PassResult, Stream
-from trt_bisect.evaluator.trial import Trial
-from trt_bisect.evaluator.trial_key import WHOLE, TrialKey
+from trt_bisect.evaluator.trial import WHOLE, Trial, TrialKey
 from trt_bisect.model.network import Network
 from trt_bisect.model.pieces import Piece
 from trt_bisect.precision import Precision, PrecisionPlan

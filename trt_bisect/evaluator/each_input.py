@@ -14,8 +14,7 @@ from trt_bisect.evaluator.given_inputs import GivenInputs
 from trt_bisect.evaluator.inferences import Inferences, InputLoss, JudgeAt, Measuring
 from trt_bisect.evaluator.rebuild import TrialStore
 from trt_bisect.evaluator.runners import Runner
-from trt_bisect.evaluator.trial import MEASURED, Cost, Trial
-from trt_bisect.evaluator.trial_key import TrialKey
+from trt_bisect.evaluator.trial import MEASURED, Cost, Trial, TrialKey
 from trt_bisect.precision import PrecisionPlan
 
 INPUTS = "inputs"

@@ -1,14 +1,18 @@
-"""A trial: the outcome of one plan, as facts that can be written to a journal and read again."""
+"""A trial: the outcome of one plan, as facts that can be written to a journal and read again; and its key.
+
+The precision that each layer ran in is most of a trial's bytes, so that journals have a short encoding of it.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
 from trt_bisect.errors import OUT_OF_MEMORY
-from trt_bisect.evaluator.precision_encoding import restored, shortened
-from trt_bisect.evaluator.trial_key import TrialKey
+from trt_bisect.precision import MOST_LAYERS, WORDS, PrecisionPlan
 from trt_bisect.support.type_checks import checked
 
 MEASURED = "measured"
@@ -19,6 +23,102 @@ NOT_FINITE = "not finite"
 LOST = "lost"
 PASSING = (TIMED_OUT, LOST, OUT_OF_MEMORY)
 """Outcomes that may not be the plan's fault: the next run tries the plan again."""
+WHOLE = ""
+PIECES = "pieces"
+"""The engines that a trial was measured on, see ``TrialKey``."""
+_ROWS = "rows"
+AS_ASKED = "as asked"
+"""Encodes the precisions of the plan itself."""
+
+
+@dataclass(frozen=True)
+class TrialKey:
+    """Identifies a trial in a journal: the plan, and the engines that it was measured on.
+
+    A trial on a whole engine has the plan's key as its text; any other has ``measured_in``, a space, and that key.
+
+    Attributes:
+        plan: the plan's key, or another word without a space.
+        measured_in: ``WHOLE``: a whole engine, or pieces that compute exactly what a whole engine does. ``PIECES``:
+            pieces that are built as engines of their own. Others: see ``in_rows``, ``evaluator.each_input`` and
+            ``evaluator.accuracy``.
+    """
+
+    plan: str
+    measured_in: str = WHOLE
+
+    @property
+    def text(self) -> str:
+        """The key as journals hold it."""
+        return f"{self.measured_in} {self.plan}" if self.measured_in else self.plan
+
+    @classmethod
+    def from_text(cls, text: str) -> TrialKey:
+        """The key that has this text.
+
+        >>> TrialKey.from_text("pieces rows 8*3.f*2")
+        TrialKey(plan='8*3.f*2', measured_in='pieces rows')
+        """
+        measured_in, _, plan = text.rpartition(" ")
+        return cls(plan, measured_in)
+
+    @property
+    def has_plan(self) -> bool:
+        """True if the trial is of a plan; that of an accuracy in FP32 is of none."""
+        return "*" in self.plan
+
+    @property
+    def in_rows(self) -> TrialKey:
+        """The key of the same plan where its row ran on in INT8, stacked with the rows of other plans.
+
+        Float sums are added in another order there than on a whole engine, so that values at the edge between two INT8
+        levels fall to the other side. Such a trial is never used as that of a whole engine.
+        """
+        return TrialKey(self.plan, f"{self.measured_in} {_ROWS}" if self.measured_in else _ROWS)
+
+    @property
+    def in_pieces(self) -> bool:
+        """True if the trial was measured on pieces that are other engines than a whole one."""
+        return self.measured_in.split(" ")[0] == PIECES
+
+
+def shortened(ran: Mapping[int, str], plan: str) -> Any:
+    """Returns the precisions as JSON: ``AS_ASKED``, or pairs of a precision, None if unknown, and a run length.
+
+    >>> shortened({0: "int8", 1: "int8", 3: "fp32"}, "8*4")
+    [['int8', 2], [None, 1], ['fp32', 1]]
+    """
+    if ran == _asked(plan):
+        return AS_ASKED
+    runs = groupby(ran.get(index) for index in range(max(ran, default=-1) + 1))
+    return [[precision, sum(1 for _ in run)] for precision, run in runs]
+
+
+def restored(short: Any, plan: str) -> dict[int, str]:
+    """Returns by layer index the precisions that ``shortened`` encoded.
+
+    It also reads the earlier form, an object by index.
+
+    Raises:
+        AttributeError, TypeError, ValueError: ``short`` is no such encoding.
+    """
+    if short == AS_ASKED:
+        return _asked(plan)
+    if isinstance(short, Mapping):
+        return {int(index): sys.intern(precision) for index, precision in short.items()}
+    if sum(count for _, count in short) > MOST_LAYERS:
+        raise ValueError(f"precisions of more than {MOST_LAYERS} layers")
+    every = [precision for precision, count in short for _ in range(count)]
+    return {index: sys.intern(precision) for index, precision in enumerate(every) if precision is not None}
+
+
+def _asked(plan: str) -> dict[int, str]:
+    """Returns by layer index the precisions of a trial's plan; none if its key names no plan."""
+    try:
+        precisions = PrecisionPlan.from_key(TrialKey.from_text(plan).plan).precisions
+    except (KeyError, ValueError):
+        return {}
+    return dict(enumerate(map(WORDS.__getitem__, precisions)))
 
 
 @dataclass(frozen=True)

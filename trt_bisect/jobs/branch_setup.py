@@ -13,7 +13,7 @@ from trt_bisect.evaluator.branch import BranchEvaluator
 from trt_bisect.evaluator.rebuild import Compare, RebuildEvaluator, TrialStore
 from trt_bisect.evaluator.stream import Stream
 from trt_bisect.evaluator.tiles import MOST_ROWS, Learned
-from trt_bisect.evaluator.trial_key import PIECES, WHOLE
+from trt_bisect.evaluator.trial import PIECES, WHOLE
 from trt_bisect.model.layers import TensorFacts
 from trt_bisect.model.network import Network
 from trt_bisect.model.pieces import PIECE_LAYERS, cut

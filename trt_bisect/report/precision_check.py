@@ -7,8 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from trt_bisect.builder.base import IN_REGION, ON_DLA, UNPROVEN
 from trt_bisect.evaluator.speed import Latencies
-from trt_bisect.evaluator.trial import Trial
-from trt_bisect.evaluator.trial_key import TrialKey
+from trt_bisect.evaluator.trial import Trial, TrialKey
 from trt_bisect.model.layers import Layer
 from trt_bisect.model.network import Network
 from trt_bisect.precision import PrecisionPlan

@@ -24,8 +24,7 @@ from trt_bisect.evaluator.each_input import NO_MARGIN, EachInput, Margin
 from trt_bisect.evaluator.given_inputs import GivenInputs
 from trt_bisect.evaluator.inferences import InputLoss, Judged
 from trt_bisect.evaluator.runners import Runner, SwitchRunner, WholeRunner, switch_session
-from trt_bisect.evaluator.trial import MEASURED, Cost, OutputFigures, Trial
-from trt_bisect.evaluator.trial_key import TrialKey
+from trt_bisect.evaluator.trial import MEASURED, Cost, OutputFigures, Trial, TrialKey
 from trt_bisect.jobs.answer.inputs import AnswerInputs
 from trt_bisect.jobs.experiment import Experiment
 from trt_bisect.jobs.preparation import Preparation

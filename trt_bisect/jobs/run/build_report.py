@@ -16,8 +16,7 @@ from trt_bisect.driver.suspects.curves import CULPRITS, search_for
 from trt_bisect.driver.suspects.search import Findings, Question, Step
 from trt_bisect.evaluator.branch import BranchEvaluator
 from trt_bisect.evaluator.speed import Latencies
-from trt_bisect.evaluator.trial import MEASURED, PASSING, UNTRIED, Trial, of_a_pass
-from trt_bisect.evaluator.trial_key import WHOLE, TrialKey
+from trt_bisect.evaluator.trial import MEASURED, PASSING, UNTRIED, WHOLE, Trial, TrialKey, of_a_pass
 from trt_bisect.jobs.answer.facts import answer_facts, reason_for, taken_back
 from trt_bisect.jobs.answer.result import Answer
 from trt_bisect.jobs.experiment import Experiment, all_trials

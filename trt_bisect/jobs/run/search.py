@@ -16,8 +16,7 @@ from trt_bisect.driver.suspects.search import Findings, Loss, Question, Search, 
 from trt_bisect.driver.suspects.speculative import drive_concurrently, drive_speculatively
 from trt_bisect.evaluator.branch import BranchEvaluator
 from trt_bisect.evaluator.rebuild import RebuildEvaluator
-from trt_bisect.evaluator.trial import UNTRIED, Trial
-from trt_bisect.evaluator.trial_key import WHOLE
+from trt_bisect.evaluator.trial import UNTRIED, WHOLE, Trial
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.support.progress import Progress
 

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from trt_bisect.analyzer.judge import Rule
 from trt_bisect.evaluator.accuracy import ACCURACY, accuracy_in
 from trt_bisect.evaluator.each_input import INPUTS, OF_METRIC
-from trt_bisect.evaluator.trial import Trial
-from trt_bisect.evaluator.trial_key import WHOLE, TrialKey
+from trt_bisect.evaluator.trial import WHOLE, Trial, TrialKey
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.report.tensorboard.writer import LogRun
 
