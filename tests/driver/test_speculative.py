@@ -17,8 +17,7 @@ from trt_bisect.driver.suspects.exhaustive import exhaustive
 from trt_bisect.driver.suspects.forecast import GoodOrBad, LastRises, foreseen
 from trt_bisect.driver.suspects.search import Question, drive
 from trt_bisect.driver.suspects.speculative import drive_speculatively
-from trt_bisect.evaluator.passes import arrange
-from trt_bisect.evaluator.rows import Leaf, rows_of, split, stackable, stacked_axis
+from trt_bisect.evaluator.passes import Leaf, arrange, rows_of, split, stackable, stacked_axis
 from trt_bisect.model.pieces import Piece
 from trt_bisect.precision import all_but, int8_set, only, prefix
 

@@ -21,8 +21,8 @@ from trt_bisect.driver.suspects.curves import CULPRITS, FULL
 from trt_bisect.driver.suspects.search import Question
 from trt_bisect.errors import TrialFailed
 from trt_bisect.evaluator.branch import BranchEvaluator
+from trt_bisect.evaluator.passes import PassResult
 from trt_bisect.evaluator.rebuild import RebuildEvaluator
-from trt_bisect.evaluator.stream import PassResult
 from trt_bisect.evaluator.trial import Cost, OutputFigures
 from trt_bisect.jobs.options.concerns import BRANCH, SearchOptions
 from trt_bisect.jobs.run.build_report import RunTrials, blank_row, layer_rows, overruled

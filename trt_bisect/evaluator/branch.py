@@ -6,9 +6,8 @@ from collections.abc import Callable, Sequence
 
 from trt_bisect.builder.pieces import PieceBuilder
 from trt_bisect.errors import TrialFailed
-from trt_bisect.evaluator.passes import Pass, arrange
+from trt_bisect.evaluator.passes import Pass, PassResult, Stream, arrange
 from trt_bisect.evaluator.rebuild import Compare, RebuildEvaluator, TrialStore
-from trt_bisect.evaluator.stream import PassResult, Stream
 from trt_bisect.evaluator.trial import WHOLE, Trial, TrialKey
 from trt_bisect.model.network import Network
 from trt_bisect.model.pieces import Piece

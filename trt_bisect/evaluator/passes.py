@@ -1,12 +1,74 @@
-"""Arranges plans in passes: the plans of a pass are measured together, in one run through the pieces."""
+"""One pass through the pieces of a network measures many plans.
+
+The idea
+    The plans of a curve are much alike: *prefix(7)* and *prefix(8)* are the same up to the eighth layer, and behind it
+    both are in high precision. So the network is cut into pieces, and what plans have in common runs once. A pass has a
+    *trunk*, a plan that runs through all pieces. Each of its other plans is a *branch*: it is the trunk up to some
+    piece, leaves the trunk there, and from the next piece on follows the plan ``after``, which is the same one for all
+    branches. ``arrange`` finds such passes among any plans. A *row* is the run of one plan on one sample.
+
+        piece         0        1        2        3
+        trunk     ---------+--------+--------+--------    INT8 in every layer
+        row 0        '-----+========+========+========    leaves in piece 0
+        row 1                 '-----+========+========    leaves in piece 1
+        row 2                          '-----+========    leaves in piece 2
+
+    ``-`` runs in the trunk's engine, ``=`` is ``after``. In piece 2 run: the trunk, with row 2 that leaves it there, in
+    one engine (``PieceBuilder.trunk``); and rows 0 and 1, which left before, in another one that is ``after`` in this
+    piece (``PieceRows``). These are stacked along the batch axis, as many at a time as stay in the processor's cache: a
+    tile.
+
+What always holds
+    Rows stand in the order of the pieces in which they left the trunk. So the rows that have a value of their own for a
+    tensor are the first ones, and all others share the trunk's: that is a ``Leaf``. Of a tensor made in piece m, each
+    row that left the trunk in a piece up to m has a value of its own. Skip connections need no other rule.
+
+    Rows are stacked only where that is proved to give what a row gives alone (``Learned``): the last row of the first
+    stack is run alone too, and has to be equal up to the noise of float sums. Else rows run one by one. A row that goes
+    on in INT8 behind its own piece may still round another way than a whole engine does: such trials have keys of their
+    own (``TrialKey.in_rows``).
+
+    The rows of a group fit into their part of the memory together; a pass is split into groups for that. The trunk's
+    tensors are kept, and a later pass with the same beginning starts at the last piece for which they are. The engines
+    of a piece are built while the piece before it runs.
+
+    A pass that fails breaks off: its results so far count, and the other plans are left to whole engines (``branch``).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from itertools import pairwise
+from time import perf_counter
+from typing import Any
 
-from trt_bisect.model.pieces import Piece
+import numpy as np
+
+from trt_bisect.builder.base import Outputs
+from trt_bisect.builder.pieces import PieceBuilder, PieceEngine
+from trt_bisect.data.feeds import Feeds
+from trt_bisect.errors import TrialFailed
+from trt_bisect.evaluator.trial import Cost
+from trt_bisect.model.layers import TensorFacts
+from trt_bisect.model.network import Network
+from trt_bisect.model.pieces import Boundaries, Piece
+from trt_bisect.model.session import give_back_arena
 from trt_bisect.precision import PrecisionPlan
+from trt_bisect.support.threads import InThisThread, ThreadsIfLong
+
+Branch = tuple[int, PrecisionPlan]
+"""A plan that leaves the trunk, with the number of the piece in which it does."""
+OnPiece = Callable[[Piece, int], None]
+"""Called with each piece before it runs, and with the number of rows in it."""
+_SHARE_OF_TRUNK, _SHARE_OF_ROWS = 4, 2
+"""The kept tensors of the trunk and the rows may take such a part of the memory. The allocators need the rest."""
+TILE_BYTES = 2 << 20
+"""Bytes of the largest tensor in a tile. Larger tiles leave the processor's cache; smaller ones cost more calls."""
+MOST_ROWS = 16
+_FLOAT_NOISE = 1e-4
 
 
 @dataclass(frozen=True)
@@ -42,15 +104,11 @@ def arrange(plans: Sequence[PrecisionPlan], pieces: Sequence[Piece], nothing: Pr
     while left:
         fullest = max(left, key=lambda plan: len(plan.lowered))
         tried = [_pass(left, pieces, *pair) for pair in ((fullest, nothing), (fullest, fullest), (nothing, nothing))]
-        best = max(tried, key=_size)
+        best = max(tried, key=lambda one_pass: len(one_pass.branches) + one_pass.trunk_wanted)
         passes.append(best)
         done = {plan for _, plan in best.branches} | ({best.trunk} if best.trunk_wanted else set())
         left = [plan for plan in left if plan not in done]
     return passes
-
-
-def _size(found: Pass) -> int:
-    return len(found.branches) + found.trunk_wanted
 
 
 def _pass(plans: Sequence[PrecisionPlan], pieces: Sequence[Piece], trunk: PrecisionPlan, after: PrecisionPlan) -> Pass:
@@ -64,3 +122,624 @@ def _pass(plans: Sequence[PrecisionPlan], pieces: Sequence[Piece], trunk: Precis
 
 def _alike(one: PrecisionPlan, other: PrecisionPlan, piece: Piece) -> bool:
     return one.precisions[piece.start : piece.stop] == other.precisions[piece.start : piece.stop]
+
+
+@dataclass
+class Leaf:
+    """One tensor in all rows: the first rows have values of their own, all others have the trunk's value.
+
+    Attributes:
+        axis: along which rows are stacked; None for a tensor that does not grow with the batch.
+        rows: one value for each of the first rows; views of ``buffer`` if there is one.
+        buffer: these rows stacked along the first axis.
+        trunk: the value in the trunk; None if the trunk ends before this tensor.
+    """
+
+    axis: int | None
+    rows: list[Any]
+    buffer: np.ndarray | None = None
+    trunk: Any = None
+
+    def row(self, place: int) -> Any:
+        """Returns the value in one row."""
+        return self.rows[place] if place < len(self.rows) else self.trunk
+
+    def tile(self, first: int, stop: int) -> Any:
+        """Returns the values in rows ``first`` to ``stop - 1``, stacked."""
+        if stop - first == 1 or self.axis is None:
+            return self.row(first)
+        if self.buffer is not None and stop <= len(self.rows):
+            size = self.rows[0].shape[0]
+            return self.buffer[first * size : stop * size]
+        return np.concatenate([self.row(place) for place in range(first, stop)], axis=self.axis)
+
+    def append(self, values: Sequence[Any]) -> None:
+        """Adds rows, in the buffer if it has room for them."""
+        for value in values:
+            place = None if self.buffer is None else _place_for(self.buffer, len(self.rows), value)
+            if place is None:
+                self.buffer = None
+                self.rows.append(value)
+            else:
+                place[...] = value
+                self.rows.append(place)
+
+
+def _place_for(buffer: np.ndarray, row: int, value: Any) -> np.ndarray | None:
+    if not isinstance(value, np.ndarray) or value.ndim != buffer.ndim:
+        return None
+    place = buffer[row * value.shape[0] : (row + 1) * value.shape[0]]
+    return place if place.shape == value.shape and place.dtype == value.dtype else None
+
+
+def rows_of(buffer: np.ndarray, room: int, first: int, stop: int) -> np.ndarray:
+    """Returns rows ``first`` to ``stop - 1`` of a buffer with room for ``room`` rows stacked along the first axis."""
+    size = buffer.shape[0] // room
+    return buffer[first * size : stop * size]
+
+
+def equal(one: Any, other: Any) -> bool:
+    """Returns true if two values are the same, bit for bit; NaN equals NaN."""
+    if one is other:
+        return True
+    if not (isinstance(one, np.ndarray) and isinstance(other, np.ndarray)):
+        return False
+    return one.dtype == other.dtype and np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
+
+
+def tile(leaves: Mapping[str, Leaf], reads: Sequence[str], first: int, stop: int) -> dict[str, Any]:
+    """Returns the tensors that a piece reads in rows ``first`` to ``stop - 1``, stacked."""
+    return {name: leaves[name].tile(first, stop) for name in reads}
+
+
+def stackable(leaves: Mapping[str, Leaf], reads: Sequence[str], rows: int) -> bool:
+    """Returns true if the inputs of a piece can be stacked: those that do not grow must be the same in every row."""
+    return all(
+        leaves[name].axis is not None or all(equal(leaves[name].row(0), leaves[name].row(r)) for r in range(1, rows))
+        for name in reads
+    )
+
+
+def differ(leaves: Mapping[str, Leaf], reads: Sequence[str], one: int, other: int) -> bool:
+    """Returns true if a piece reads different values in two rows."""
+    return any(not equal(leaves[name].row(one), leaves[name].row(other)) for name in reads)
+
+
+def stacked_axis(stacked: Any, single: Any, rows: int) -> tuple[int | None] | None:
+    """Finds the axis along which ``stacked`` is a stack of ``rows`` rows, the last of which is ``single``.
+
+    Returns:
+        The axis in a tuple; ``(None,)`` if the tensor does not grow with the batch; None if it is no such stack.
+    """
+    if not (isinstance(stacked, np.ndarray) and isinstance(single, np.ndarray)):
+        return None
+    if stacked.ndim != single.ndim or stacked.dtype != single.dtype:
+        return None
+    if stacked.shape == single.shape:
+        return (None,) if _close(stacked, single) else None
+    grown = [axis for axis in range(single.ndim) if stacked.shape[axis] != single.shape[axis]]
+    if len(grown) != 1 or stacked.shape[grown[0]] != rows * single.shape[grown[0]]:
+        return None
+    axis, size = grown[0], single.shape[grown[0]]
+    last = np.take(stacked, range((rows - 1) * size, rows * size), axis=axis)
+    return (axis,) if _close(last, single) else None
+
+
+def _close(one: np.ndarray, other: np.ndarray) -> bool:
+    if one.dtype.kind != "f":
+        return np.array_equal(one, other)
+    finite = np.isfinite(other)
+    if not np.array_equal(one[~finite], other[~finite], equal_nan=True):
+        return False
+    largest = float(np.abs(other[finite]).max(initial=0.0))
+    return bool(np.all(np.abs(one[finite] - other[finite]) <= _FLOAT_NOISE * largest))
+
+
+def split(stacked: Any, axis: int | None, rows: int) -> list[Any]:
+    """Returns the rows of a stack."""
+    return [stacked] * rows if axis is None or rows == 1 else np.split(stacked, rows, axis=axis)
+
+
+@dataclass
+class Learned:
+    """Facts about the batch axes of a network's tensors and pieces; runs add to them.
+
+    Attributes:
+        repaired: the layers that differ in the network with a free batch.
+        axes: by tensor, the axis along which its rows are stacked, None if it does not grow; as shape inference
+            guesses it until a run proves it.
+        stackable: by piece and plan, true if its rows can be stacked, false if not; absent until that is proved.
+    """
+
+    repaired: frozenset[int]
+    axes: dict[str, int | None]
+    stackable: dict[tuple[int, str], bool] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows that run through a piece on one sample.
+
+    Attributes:
+        live: the tensors at the boundary before it.
+        count: the number of rows; ``more`` rows leave the trunk in the piece itself.
+        height: the number of rows in a stack, if they can be stacked.
+        facts: the facts about the tensors on that sample.
+    """
+
+    live: Mapping[str, Leaf]
+    count: int
+    more: int
+    height: int
+    facts: TensorFacts
+
+
+class PieceRows:
+    """Runs a piece in one plan for the rows that left the trunk before it."""
+
+    def __init__(self, piece: Piece, plan: PrecisionPlan, builder: PieceBuilder, learned: Learned) -> None:
+        self._piece = piece
+        self._plan = plan
+        self._builder = builder
+        self._learned = learned
+        self._key = (piece.start, PrecisionPlan(plan.precisions[piece.start : piece.stop]).key())
+        self._engine: PieceEngine | None = None
+        self._single: PieceEngine | None = None
+
+    def prepare(self, height: int) -> None:
+        """Builds the engine that runs ``height`` rows at once.
+
+        Raises:
+            TrialFailed: the build failed.
+        """
+        if height > 1 and self._learned.stackable.get(self._key, True):
+            self._stacked()
+        else:
+            self._one_row()
+
+    def _stacked(self) -> PieceEngine:
+        self._engine = self._engine or self._builder.rows(self._piece, self._plan)
+        return self._engine
+
+    def _one_row(self) -> PieceEngine:
+        self._single = self._single or self._builder.row(self._piece, self._plan)
+        return self._single
+
+    def run(self, rows: Rows, pool: Executor) -> dict[str, Leaf]:
+        """Returns the leaves of the piece in every row.
+
+        Raises:
+            TrialFailed: the inference failed, also with one row at a time.
+        """
+        made = self._run_stacked(rows, pool) if rows.height > 1 else None
+        return self._run_one_by_one(rows, pool) if made is None else made
+
+    def _run_one_by_one(self, rows: Rows, pool: Executor) -> dict[str, Leaf]:
+        """Runs each row alone; without buffers if the outputs have other shapes than expected."""
+        try:
+            return self._assembled(self._run_tiles(self._one_row(), 1, rows, pool))
+        except TrialFailed:
+            return self._assembled(self._run_tiles(self._one_row(), 1, rows, pool, buffered=False))
+
+    def _run_stacked(self, rows: Rows, pool: Executor) -> dict[str, Leaf] | None:
+        """Runs rows in stacks; returns None if they cannot be stacked, or if nothing proves yet that they can."""
+        if not self._learned.stackable.get(self._key, True) or not stackable(rows.live, self._piece.reads, rows.count):
+            return None
+        try:
+            if self._key in self._learned.stackable:
+                return self._assembled(self._run_tiles(self._stacked(), rows.height, rows, pool))
+            return self._run_and_prove(rows, pool)
+        except TrialFailed:
+            self._learned.stackable[self._key] = False
+            return None
+
+    def _run_and_prove(self, rows: Rows, pool: Executor) -> dict[str, Leaf] | None:
+        """Runs rows in stacks for the first time, and notes whether that gives what a row alone gives.
+
+        The last row of the first stack is also run alone. That proves nothing where it equals the first row.
+
+        Returns:
+            The leaves; None if nothing can be proved with these rows, or if the outputs are no stacks of rows.
+        """
+        last = min(rows.height, rows.count) - 1
+        if last < 1 or not differ(rows.live, self._piece.reads, 0, last):
+            return None
+        unchanged = self._learned.repaired.isdisjoint(self._piece.layers)
+        engine = self._stacked() if unchanged else self._one_row()
+        alone = pool.submit(engine.run, tile(rows.live, self._piece.reads, last, last + 1))
+        tiles = self._run_tiles(self._stacked(), rows.height, rows, pool)
+        axes = self._axes(tiles.results[0], alone.result(), last + 1)
+        self._learned.stackable[self._key] = axes is not None
+        if axes is None:
+            return None
+        self._learned.axes.update(axes)
+        return self._assembled(tiles)
+
+    def _axes(self, stacked: Mapping[str, Any], alone: Mapping[str, Any], rows: int) -> dict[str, int | None] | None:
+        """Returns the axis along which each leaf grows; None if a leaf is no stack whose last row is that run alone."""
+        found = {name: stacked_axis(stacked[name], alone[name], rows) for name in self._piece.leaves}
+        known = {name: axis for name, boxed in found.items() if boxed is not None for axis in boxed}
+        return known if len(known) == len(found) else None
+
+    def _run_tiles(
+        self, engine: PieceEngine, height: int, rows: Rows, pool: Executor, *, buffered: bool = True
+    ) -> _Tiles:
+        """Runs all rows, ``height`` at a time.
+
+        A leaf of known size that grows along the first axis is written into one buffer for all rows.
+        """
+        room = rows.count + rows.more
+        known = [name for name in self._piece.leaves if buffered and rows.facts.shapes.get(name)]
+        buffers = {name: _buffer(rows.facts, name, room) for name in known if self._learned.axes.get(name) == 0}
+        spans = [(first, min(first + height, rows.count)) for first in range(0, rows.count, height)]
+
+        def run(span: tuple[int, int]) -> dict[str, Any]:
+            into = {name: rows_of(buffer, room, *span) for name, buffer in buffers.items()}
+            return engine.run(tile(rows.live, self._piece.reads, *span), into)
+
+        return _Tiles(spans, list(pool.map(run, spans)), buffers, room)
+
+    def _assembled(self, tiles: _Tiles) -> dict[str, Leaf]:
+        return {name: tiles.leaf(name, self._learned.axes.get(name)) for name in self._piece.leaves}
+
+
+def _buffer(facts: TensorFacts, name: str, room: int) -> np.ndarray:
+    first, *others = facts.shapes[name]
+    return np.empty((room * first, *others), facts.dtypes[name])
+
+
+@dataclass(frozen=True)
+class _Tiles:
+    """The leaves of a piece, span of rows by span of rows; some are in ``buffers`` with room for ``room`` rows."""
+
+    spans: list[tuple[int, int]]
+    results: list[dict[str, Any]]
+    buffers: Mapping[str, np.ndarray]
+    room: int
+
+    def leaf(self, name: str, axis: int | None) -> Leaf:
+        """Returns one leaf in all rows."""
+        buffer = self.buffers.get(name)
+        if buffer is not None:
+            count = self.spans[-1][1]
+            return Leaf(axis, [rows_of(buffer, self.room, row, row + 1) for row in range(count)], buffer)
+        parts = zip(self.spans, self.results, strict=True)
+        return Leaf(axis, [row for (first, stop), part in parts for row in split(part[name], axis, stop - first)])
+
+
+def tile_rows(piece: Piece, rows: int, workers: int, facts: TensorFacts) -> int:
+    """Returns the number of rows in a stack: no more than fit into a tile, and so few that every worker has a tile."""
+    largest = max((facts.size(name) for name in (*piece.reads, *piece.makes)), default=0)
+    fitting = min(MOST_ROWS, TILE_BYTES // max(largest, 1))
+    return max(1, min(fitting, -(-rows // workers)))
+
+
+@dataclass(frozen=True)
+class PassResult:
+    """The outputs of one plan of a pass.
+
+    Attributes:
+        plan: the plan.
+        outputs: the network's outputs, one dictionary for each sample.
+        cost: an equal share of the time of the rows that ran together; their build time is the time that they waited
+            for engines.
+    """
+
+    plan: PrecisionPlan
+    outputs: list[Outputs]
+    cost: Cost
+
+
+@dataclass
+class _Sample:
+    """One sample at a boundary: the live tensors of a group of rows there, and the outputs made so far."""
+
+    live: dict[str, Leaf]
+    results: dict[str, Leaf]
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Branches of a pass that run together, and the last piece that the trunk runs through with them.
+
+    Attributes:
+        one_pass: the pass.
+        branches: the branches in the order of pieces.
+        last_trunk: the number of that piece.
+        to_the_end: the trunk is one of the plans measured.
+    """
+
+    one_pass: Pass
+    branches: tuple[Branch, ...]
+    last_trunk: int
+    to_the_end: bool
+
+    @property
+    def plans(self) -> list[PrecisionPlan]:
+        """The plans of all rows, in their order."""
+        return [plan for _, plan in self.branches] + [self.one_pass.trunk] * self.to_the_end
+
+    def own(self, number: int) -> list[PrecisionPlan]:
+        """The branches that leave the trunk in a piece."""
+        return [plan for place, plan in self.branches if place == number]
+
+    def before(self, number: int) -> int:
+        """The number of branches that leave the trunk in earlier pieces."""
+        return sum(place < number for place, _ in self.branches)
+
+
+@dataclass(frozen=True)
+class _Engines:
+    """The engines of one piece for one group.
+
+    Attributes:
+        number: the number of the piece.
+        trunk: the trunk and the branches that leave it here; None behind the last piece that the trunk runs through.
+        rows: the rows that left the trunk before; None where there are none.
+        earlier: the number of those rows.
+        own: the number of branches that leave the trunk here.
+    """
+
+    number: int
+    trunk: PieceEngine | None
+    rows: PieceRows | None
+    earlier: int
+    own: int
+
+
+class Stream:
+    """Runs passes. The trunk's tensors and the facts about pieces are kept from one pass to the next."""
+
+    def __init__(
+        self,
+        network: Network,
+        pieces: Sequence[Piece],
+        builder: PieceBuilder,
+        learned: Learned,
+        samples: Sequence[Feeds],
+        facts: Sequence[TensorFacts],
+        memory: int,
+        *,
+        keeps_engines: bool = False,
+    ) -> None:
+        """Prepares passes.
+
+        Args:
+            network: the network to run.
+            pieces: all its layers, cut at boundaries.
+            builder: makes their engines.
+            learned: facts about their batch axes, added to as pieces run.
+            samples: the inputs.
+            facts: the facts about the tensors on each sample.
+            memory: the most bytes of tensors that rows and the kept trunk may hold at the same time.
+            keeps_engines: keeps the engines of rows for later passes, if weights are at most a quarter of ``memory``.
+        """
+        self._network = network
+        self._pieces = pieces
+        self._builder = builder
+        self._learned = learned
+        self._samples = samples
+        self._facts = facts
+        self._memory = memory
+        self._boundaries = Boundaries.of(network)
+        self._outputs = [spec.name for spec in network.outputs]
+        self._trunks: dict[int, tuple[PrecisionPlan, list[dict[str, Any]]]] = {}
+        self._uses: Counter[int] = Counter()
+        """By the ``id`` of a kept tensor, the number of boundaries that it is kept for."""
+        self._bytes_kept = 0
+        """The bytes of these tensors; each counts once."""
+        self._kept: dict[tuple[int, PrecisionPlan], PieceRows] = {}
+        self._keeps = keeps_engines and 4 * sum(array.nbytes for array in network.weights.values()) <= memory
+        self._waited = 0.0
+
+    def run(self, one_pass: Pass, on_piece: OnPiece) -> Iterator[list[PassResult]]:
+        """Measures the plans of a pass, in groups whose rows fit into the memory together.
+
+        Raises:
+            TrialFailed: a piece could not be built, or its inference failed.
+        """
+        parts = self._parts(one_pass.branches) or [()]
+        with ThreadsIfLong(self._builder.workers) if self._builder.workers > 1 else InThisThread() as pool:
+            for part in parts:
+                to_the_end = one_pass.trunk_wanted and part is parts[-1]
+                last = len(self._pieces) - 1 if to_the_end else part[-1][0]
+                give_back_arena()
+                yield self._run_group(_Group(one_pass, part, last, to_the_end), pool, on_piece)
+        give_back_arena()
+
+    def _parts(self, branches: Sequence[Branch]) -> list[tuple[Branch, ...]]:
+        """Splits branches into groups whose rows fit into the memory together; a group has at least one branch."""
+        live, inside = np.array(self._bytes_live()), np.array(self._bytes_inside())
+        room = self._memory // _SHARE_OF_ROWS
+        parts: list[list[Branch]] = []
+        own = np.zeros(len(self._pieces), np.int64)
+        for branch in branches:
+            own[branch[0]] += 1
+            if parts and self._most_bytes(own, live, inside) <= room:
+                parts[-1].append(branch)
+            else:
+                parts.append([branch])
+                own[:] = 0
+                own[branch[0]] = 1
+        return [tuple(part) for part in parts]
+
+    def _most_bytes(self, own: np.ndarray, live: np.ndarray, inside: np.ndarray) -> int:
+        """Returns the most bytes that the rows of a group hold while one of the pieces runs.
+
+        A branch runs its own piece beside the trunk. Of the rows that left the trunk before, as many run at the same
+        time as there are threads.
+
+        Args:
+            own: by piece, the number of branches that leave the trunk there.
+            live: see ``_bytes_live``.
+            inside: see ``_bytes_inside``.
+        """
+        left = np.cumsum(own)
+        running = own + np.minimum(left - own, self._builder.workers)
+        return int((left * live + running * inside).max())
+
+    def _bytes_live(self) -> list[int]:
+        """The bytes that one row holds while each piece runs: the live tensors before and behind it, on all samples."""
+        size, made = self._facts[0].size, self._boundaries.made
+        held = [0]
+        for piece in self._pieces:
+            outputs = {name for name in self._outputs if made.get(name, piece.stop) < piece.stop}
+            held.append(sum(size(name) for name in {*self._boundaries.live[piece.stop - 1], *outputs}))
+        return [len(self._samples) * (before + behind) for before, behind in pairwise(held)]
+
+    def _bytes_inside(self) -> list[int]:
+        """The bytes of the tensors that each piece makes, on one sample."""
+        return [sum(map(self._facts[0].size, piece.makes)) for piece in self._pieces]
+
+    def _run_group(self, group: _Group, pool: Executor, on_piece: OnPiece) -> list[PassResult]:
+        """Runs one group through all its pieces, and returns the results of its plans."""
+        began, self._waited, builds = perf_counter(), 0.0, self._builder.builds
+        first, samples = self._start(group)
+        for engines in self._engines(group, first, pool):
+            on_piece(self._pieces[engines.number], engines.earlier + engines.own)
+            for sample, facts in zip(samples, self._facts, strict=True):
+                self._run_piece(engines, sample, facts, pool)
+            if engines.trunk:
+                self._remember(engines.number + 1, group.one_pass.trunk, samples)
+        return self._results(group.plans, samples, perf_counter() - began, self._builder.builds - builds)
+
+    def _run_piece(self, engines: _Engines, sample: _Sample, facts: TensorFacts, pool: Executor) -> None:
+        """Runs one piece on one sample: the trunk in the pool, and beside it the rows that left it before."""
+        piece = self._pieces[engines.number]
+        trunk_inputs = {name: sample.live[name].trunk for name in piece.reads}
+        trunk_run = pool.submit(engines.trunk.run, trunk_inputs) if engines.trunk else None
+        made: dict[str, Leaf] = {}
+        if engines.rows:
+            height = self._height(piece, engines.earlier)
+            made = engines.rows.run(Rows(sample.live, engines.earlier, engines.own, height, facts), pool)
+        if engines.trunk and trunk_run:
+            self._add_trunk(engines.trunk, trunk_run.result(), piece, made, engines.own)
+        self._cross_boundary(sample, piece, made)
+
+    def _results(
+        self, plans: Sequence[PrecisionPlan], samples: Sequence[_Sample], seconds: float, builds: int
+    ) -> list[PassResult]:
+        """The results of plans whose rows are at the end, in the order of rows.
+
+        Args:
+            plans: the plans of the rows.
+            samples: the samples with the outputs of every row.
+            seconds: the time of the group; each plan has the same share.
+            builds: engines that were built; the first plan has them all.
+        """
+        build = self._waited / len(plans)
+        infer = seconds / len(plans) - build
+        results = []
+        for row, plan in enumerate(plans):
+            outputs = [self._outputs_of(s, feeds, row) for s, feeds in zip(samples, self._samples, strict=True)]
+            results.append(PassResult(plan, outputs, Cost(build, infer, len(outputs), 0 if row else builds)))
+        return results
+
+    def _engines(self, group: _Group, first: int, pool: Executor) -> Iterator[_Engines]:
+        """The engines of each piece from ``first`` on, each built while the piece before it runs."""
+        waiting = pool.submit(self._build, group, first)
+        for number in range(first, len(self._pieces)):
+            began = perf_counter()
+            engines = waiting.result()
+            self._waited += perf_counter() - began
+            if number + 1 < len(self._pieces):
+                waiting = pool.submit(self._build, group, number + 1)
+            yield engines
+
+    def _build(self, group: _Group, number: int) -> _Engines:
+        """Builds the engines that a piece needs for a group."""
+        piece, earlier, own = self._pieces[number], group.before(number), group.own(number)
+        trunk = rows = None
+        if number <= group.last_trunk:
+            trunk = self._builder.trunk(piece, group.one_pass.trunk, own)
+        if earlier:
+            rows = self._rows(piece, group.one_pass.after)
+            rows.prepare(self._height(piece, earlier))
+        return _Engines(number, trunk, rows, earlier, len(own))
+
+    def _rows(self, piece: Piece, plan: PrecisionPlan) -> PieceRows:
+        """Returns the piece for rows, that of an earlier pass if it was kept."""
+        key = (piece.start, plan)
+        rows = self._kept.get(key) or PieceRows(piece, plan, self._builder, self._learned)
+        if self._keeps:
+            self._kept[key] = rows
+        return rows
+
+    def _height(self, piece: Piece, rows: int) -> int:
+        return tile_rows(piece, rows, self._builder.workers, self._facts[0])
+
+    def _add_trunk(
+        self, engine: PieceEngine, outputs: Mapping[str, Any], piece: Piece, made: dict[str, Leaf], own: int
+    ) -> None:
+        """Adds the trunk's leaves to ``made``, and as new rows the leaves of the ``own`` branches of this piece."""
+        for name in piece.leaves:
+            leaf = made.setdefault(name, Leaf(self._learned.axes.get(name), []))
+            leaf.append([outputs[engine.branch_leaves[place][name]] for place in range(own)])
+            leaf.trunk = outputs[engine.leaves[name]]
+
+    def _cross_boundary(self, sample: _Sample, piece: Piece, made: dict[str, Leaf]) -> None:
+        """Moves a sample over the boundary behind a piece; tensors that are read no more are dropped."""
+        sample.results.update({name: made[name] for name in self._outputs if name in made})
+        last_read = self._boundaries.last_read
+        alive = {**sample.live, **made}
+        sample.live = {name: leaf for name, leaf in alive.items() if last_read.get(name, -1) >= piece.stop}
+
+    def _start(self, group: _Group) -> tuple[int, list[_Sample]]:
+        """Returns the piece to begin at, and the samples there.
+
+        It is the latest piece, up to that of the first branch, for which the trunk's tensors are kept; else the first.
+        """
+        wanted = group.branches[0][0] if group.branches else group.last_trunk
+        for number in range(wanted, 0, -1):
+            if number in self._trunks and self._is_kept(number, group.one_pass.trunk):
+                return number, [self._sample(tensors) for tensors in self._trunks[number][1]]
+        return 0, [self._sample(feeds) for feeds in self._samples]
+
+    def _sample(self, tensors: Mapping[str, Any]) -> _Sample:
+        leaves = {name: Leaf(self._learned.axes.get(name), [], trunk=value) for name, value in tensors.items()}
+        return _Sample(leaves, {name: leaves[name] for name in self._outputs if name in leaves})
+
+    def _remember(self, number: int, trunk: PrecisionPlan, samples: Sequence[_Sample]) -> None:
+        """Keeps the tensors of the latest trunk before a piece, for passes that begin there.
+
+        If all that is kept exceeds the trunk's share of the memory, the tensors of other trunks are dropped first, then
+        those at the earliest pieces.
+        """
+        if number < len(self._pieces):
+            tensors = [
+                {name: leaf.trunk for name, leaf in {**sample.live, **sample.results}.items()} for sample in samples
+            ]
+            self._forget(number)
+            self._trunks[number] = (trunk, tensors)
+            for array in _arrays(tensors):
+                self._bytes_kept += 0 if self._uses[id(array)] else array.nbytes
+                self._uses[id(array)] += 1
+            while len(self._trunks) > 1 and self._bytes_kept > self._memory // _SHARE_OF_TRUNK:
+                self._forget(min(self._trunks, key=lambda n: (self._is_kept(n, trunk), n)))
+
+    def _forget(self, number: int) -> None:
+        """Drops the trunk's tensors before a piece, if they are kept."""
+        for array in _arrays(self._trunks.pop(number)[1]) if number in self._trunks else ():
+            self._uses[id(array)] -= 1
+            self._bytes_kept -= 0 if self._uses[id(array)] else array.nbytes
+
+    def _is_kept(self, number: int, trunk: PrecisionPlan) -> bool:
+        """Returns true if the tensors kept before a piece are those of a trunk."""
+        start = self._pieces[number].start
+        return self._trunks[number][0].precisions[:start] == trunk.precisions[:start]
+
+    def _outputs_of(self, sample: _Sample, feeds: Feeds, row: int) -> Outputs:
+        return {
+            name: sample.results[name].row(row)
+            if name in sample.results
+            else feeds[name]
+            if name in feeds
+            else self._network.constant(name)
+            for name in self._outputs
+        }
+
+
+def _arrays(samples: Sequence[Mapping[str, Any]]) -> Iterator[np.ndarray]:
+    """Yields the arrays among the tensors of samples."""
+    for tensors in samples:
+        yield from (value for value in tensors.values() if isinstance(value, np.ndarray))

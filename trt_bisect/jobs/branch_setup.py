@@ -10,9 +10,8 @@ from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.builder.pieces import OnnxRuntimePieces, PieceBuilder
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.evaluator.branch import BranchEvaluator
+from trt_bisect.evaluator.passes import MOST_ROWS, Learned, Stream
 from trt_bisect.evaluator.rebuild import Compare, RebuildEvaluator, TrialStore
-from trt_bisect.evaluator.stream import Stream
-from trt_bisect.evaluator.tiles import MOST_ROWS, Learned
 from trt_bisect.evaluator.trial import PIECES, WHOLE
 from trt_bisect.model.layers import TensorFacts
 from trt_bisect.model.network import Network
