@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from trt_bisect.errors import TrialFailed
-from trt_bisect.evaluator.each_input import EachInput
-from trt_bisect.evaluator.given_inputs import GivenInputs
+from trt_bisect.evaluator.each_input import EachInput, GivenInputs
 from trt_bisect.evaluator.inferences import InputLoss
 from trt_bisect.evaluator.trial import OutputFigures
 from trt_bisect.precision import int8_set

@@ -10,7 +10,7 @@ from tests.support import networks
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.calibration.collect import calibrate
-from trt_bisect.evaluator.runners import SwitchRunner
+from trt_bisect.evaluator.inferences import SwitchRunner
 from trt_bisect.model.network import load_network
 from trt_bisect.precision import Precision, int8_set
 

@@ -21,7 +21,7 @@ from trt_bisect.evaluator.rebuild import RebuildEvaluator, TrialStore
 from trt_bisect.evaluator.trial import Cost, OutputFigures, Trial, TrialKey
 from trt_bisect.precision import PrecisionPlan
 
-Infer = Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
+RunNetwork = Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
 """Runs a network: takes feeds by input name, returns outputs by name."""
 ACCURACY = "accuracy"
 _REFERENCE = "reference"
@@ -36,10 +36,10 @@ class Accuracy:
         code: identifies the function and its data; the trials of others are kept apart.
     """
 
-    function: Callable[[Infer], float]
+    function: Callable[[RunNetwork], float]
     code: str
 
-    def of(self, infer: Infer) -> float:
+    def of(self, infer: RunNetwork) -> float:
         """Returns the accuracy of a network.
 
         Raises:
@@ -60,7 +60,7 @@ class Accuracy:
         return value
 
 
-def top1(
+def accuracy_by_labels(
     samples: Dataset, labels: np.ndarray, output: str, predicted: Callable[[np.ndarray], np.ndarray], how: str = ""
 ) -> Accuracy:
     """Makes the accuracy that is the share of rows with the right class.
@@ -73,7 +73,7 @@ def top1(
         how: identifies that function.
     """
 
-    def counted(infer: Infer) -> float:
+    def counted(infer: RunNetwork) -> float:
         right = place = 0
         for feeds in samples:
             found = predicted(np.asarray(infer(feeds)[output]))

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import cached_property
 from time import perf_counter
 
+from trt_bisect.builder.base import Outputs
+from trt_bisect.data.datasets import digest_of_feeds
+from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import TrialFailed
-from trt_bisect.evaluator.given_inputs import GivenInputs
-from trt_bisect.evaluator.inferences import Inferences, InputLoss, JudgeAt, Measuring
+from trt_bisect.evaluator.inferences import Inferences, InputLoss, JudgeAt, Measuring, Runner
 from trt_bisect.evaluator.rebuild import TrialStore
-from trt_bisect.evaluator.runners import Runner
 from trt_bisect.evaluator.trial import MEASURED, Cost, Trial, TrialKey
 from trt_bisect.precision import PrecisionPlan
 
@@ -21,6 +24,32 @@ INPUTS = "inputs"
 """The first word of the engines' name in the keys of these trials."""
 OF_METRIC = "by "
 """Stands there before the metric's name: the losses in a trial are those of one metric."""
+
+
+@dataclass(frozen=True)
+class GivenInputs:
+    """Inputs, with FP32's outputs for each.
+
+    Attributes:
+        feeds: the arrays of each input.
+        references: FP32's outputs for each input.
+        labels: the name of each input in messages, such as ``calibration.npz 3`` or ``photos/cat.png``.
+        sources: the name of the data set of each input.
+    """
+
+    feeds: Sequence[Feeds]
+    references: Sequence[Outputs]
+    labels: Sequence[str]
+    sources: Sequence[str]
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 over all inputs, in their order."""
+        return hashlib.sha256("".join(map(digest_of_feeds, self.feeds)).encode()).hexdigest()
+
+    def __len__(self) -> int:
+        """Returns the number of inputs."""
+        return len(self.feeds)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from trt_bisect.analyzer.user_code import code_digest, is_reusable
 from trt_bisect.data.datasets import Dataset
 from trt_bisect.data.user_functions import load_function
 from trt_bisect.errors import BadInput, NothingMeasured, TrialFailed
-from trt_bisect.evaluator.accuracy import Accuracy, AccuracyEvaluator, accuracy_in, read_labels, top1
+from trt_bisect.evaluator.accuracy import Accuracy, AccuracyEvaluator, accuracy_by_labels, accuracy_in, read_labels
 from trt_bisect.jobs.answer.result import Answer
 from trt_bisect.jobs.experiment import Experiment
 from trt_bisect.jobs.options.measuring import RecoverOptions, RunOptions
@@ -57,7 +57,7 @@ def asked_accuracy(
             "Give --class-axis, or --accuracy with a function of yours.",
         )
     samples, labels = _without_unseen(preparation, preparation.data.open(options.dataset), labels)
-    return top1(samples, labels, output, classes.predicted, str(classes))
+    return accuracy_by_labels(samples, labels, output, classes.predicted, str(classes))
 
 
 def _without_unseen(preparation: Preparation, data: Dataset, labels: np.ndarray) -> tuple[Dataset, np.ndarray]:

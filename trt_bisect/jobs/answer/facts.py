@@ -9,7 +9,7 @@ import numpy as np
 
 from trt_bisect.analyzer.doubts import NOT_LOW, UNSEEN, Doubt, constant_outputs, doubts
 from trt_bisect.analyzer.judge import Rule
-from trt_bisect.evaluator.given_inputs import GivenInputs
+from trt_bisect.evaluator.each_input import GivenInputs
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.jobs.answer.confidence import Noise, confidence, low_layers
 from trt_bisect.jobs.answer.result import Answer

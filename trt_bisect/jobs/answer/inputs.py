@@ -11,7 +11,7 @@ from trt_bisect.builder.base import Outputs
 from trt_bisect.data.datasets import digest_of_feeds
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.data.spill import Spill
-from trt_bisect.evaluator.given_inputs import GivenInputs
+from trt_bisect.evaluator.each_input import GivenInputs
 from trt_bisect.jobs.experiment import Experiment
 from trt_bisect.jobs.preparation import Preparation
 from trt_bisect.model.session import give_back_arena

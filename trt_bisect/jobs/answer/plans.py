@@ -20,10 +20,8 @@ from trt_bisect.data.holdout import FEWEST
 from trt_bisect.driver.recipes.search_space import are_many
 from trt_bisect.driver.suspects.search import Loss
 from trt_bisect.errors import TrialFailed
-from trt_bisect.evaluator.each_input import NO_MARGIN, EachInput, Margin
-from trt_bisect.evaluator.given_inputs import GivenInputs
-from trt_bisect.evaluator.inferences import InputLoss, Judged
-from trt_bisect.evaluator.runners import Runner, SwitchRunner, WholeRunner, switch_session
+from trt_bisect.evaluator.each_input import NO_MARGIN, EachInput, GivenInputs, Margin
+from trt_bisect.evaluator.inferences import InputLoss, Judged, Runner, SwitchRunner, WholeRunner, switch_session
 from trt_bisect.evaluator.trial import MEASURED, Cost, OutputFigures, Trial, TrialKey
 from trt_bisect.jobs.answer.inputs import AnswerInputs
 from trt_bisect.jobs.experiment import Experiment

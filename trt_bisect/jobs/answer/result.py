@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 
 from trt_bisect.driver.recipes.search_space import Space
 from trt_bisect.driver.suspects.search import Loss
-from trt_bisect.evaluator.each_input import NO_MARGIN, Margin
-from trt_bisect.evaluator.given_inputs import GivenInputs
+from trt_bisect.evaluator.each_input import NO_MARGIN, GivenInputs, Margin
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.jobs.answer.half_gain import HalfGain
 from trt_bisect.jobs.answer.search import CalibratorTried
