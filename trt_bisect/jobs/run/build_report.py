@@ -12,11 +12,9 @@ from trt_bisect.analyzer.judge import Rule
 from trt_bisect.analyzer.metrics import AGREEMENT
 from trt_bisect.analyzer.overflow import Overflow
 from trt_bisect.builder.base import UNPROVEN
-from trt_bisect.driver.suspects.curves import CULPRITS, search_for
-from trt_bisect.driver.suspects.search import Findings, Question, Step
-from trt_bisect.evaluator.branch import BranchEvaluator
+from trt_bisect.driver.suspects.search import Question, Step
 from trt_bisect.evaluator.speed import Latencies
-from trt_bisect.evaluator.trial import MEASURED, PASSING, UNTRIED, WHOLE, Trial, TrialKey, of_a_pass
+from trt_bisect.evaluator.trial import MEASURED, PASSING, Trial, TrialKey, of_a_pass
 from trt_bisect.jobs.answer.facts import answer_facts, reason_for, taken_back
 from trt_bisect.jobs.answer.result import Answer
 from trt_bisect.jobs.experiment import Experiment, all_trials
@@ -48,9 +46,6 @@ from trt_bisect.runs.progress_file import FINISHED, INTERRUPTED, RUNNING
 from trt_bisect.support.figures import listed
 from trt_bisect.support.machine import peak_bytes
 from trt_bisect.support.notes import OUTPUTS, PIECES, RECIPE, Note, noted
-
-UNDECIDED = "not decided yet: the run has still to measure which layers the recipe needs"
-"""The reason why a suspect is no culprit, as long as the search is under way."""
 
 
 @dataclass(frozen=True)
@@ -160,51 +155,6 @@ def question_of(preparation: Preparation, experiment: Experiment) -> Question:
     )
 
 
-def report_so_far(asked: Report, experiment: Experiment, curve: str, question: Question) -> Report:
-    """Returns the report of a search under way. It names suspects alone: culprits are decided at the end of a run.
-
-    The driver of the curve is run again on the trials that the store has, up to the first plan that it has not: that
-    takes as many steps as there are layers, and no plan is measured.
-
-    Args:
-        asked: the report with nothing measured.
-        experiment: the experiment that measures the curve.
-        curve: the boundaries that the driver measures; see ``search_for``.
-        question: the question that it answers.
-    """
-    trials, rule = dict(experiment.store.trials), experiment.rule
-    measured_in = experiment.evaluator.measured_in if isinstance(experiment.evaluator, BranchEvaluator) else WHOLE
-    found = RunTrials(trials, measured_in, experiment.whole.canonical)
-    full = found.in_a_pass(question.all_but(()))
-    steps: list[Step] = []
-    search = search_for(curve, question, steps)
-    try:
-        plan = next(search)
-        if full is None and curve != CULPRITS:
-            plan = search.send(None)  # a pass measures full INT8, which the driver asks for first, last
-        while (trial := found.in_a_pass(plan)) is not None:
-            plan = search.send(rule.loss(trial))
-        findings = Findings.so_far(None if full is None else rule.loss(full), steps)
-    except StopIteration as end:
-        findings = end.value
-    nothing = found.in_a_pass(question.prefix(-1)) or UNTRIED
-    reasons = dict.fromkeys(findings.suspects, UNDECIDED)
-    plans, builds, inferences = counts(trials.values())
-    build, infer = _engine_seconds(trials.values())
-    return replace(
-        asked,
-        layers=layer_rows(asked.layers, found, Curve(findings, nothing, measured_in), rule, reasons),
-        similarity=ByPlan(rule.similarity(full), None),
-        by_input=ByPlan(rule.by_input(full), None),
-        outputs=ByPlan(_figures(full), {}),
-        plans=plans,
-        builds=builds,
-        inferences=inferences,
-        peak_bytes=peak_bytes(),
-        seconds=Seconds(build=build, infer=infer, total=build + infer),
-    )
-
-
 def build_report(
     asked: Report,
     answer: Answer,
@@ -248,7 +198,7 @@ def build_report(
         culprits=tuple(names[k] for k in answer.members),
         similarity=ByPlan(rule.similarity(answer.full), rule.similarity(answer.restored)),
         by_input=ByPlan(rule.by_input(answer.full), rule.by_input(answer.restored)),
-        outputs=ByPlan(_figures(answer.full), _figures(answer.restored)),
+        outputs=ByPlan(figures_of(answer.full), figures_of(answer.restored)),
         recipe=RecipeLayers(
             tuple(names[k] for k in answer.high),
             tuple(names[k] for k in answer.high if k not in answer.members),
@@ -305,7 +255,8 @@ def seconds_of(trials: Iterable[Trial], calibrate: float, total: float) -> Secon
     return Seconds(calibrate, build, infer, total)
 
 
-def _figures(trial: Trial | None) -> dict[str, Mapping[str, float | None]]:
+def figures_of(trial: Trial | None) -> dict[str, Mapping[str, float | None]]:
+    """Returns by output every metric; empty without a trial."""
     return {name: dict(figures.values) for name, figures in trial.outputs.items()} if trial is not None else {}
 
 

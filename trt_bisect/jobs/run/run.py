@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from functools import partial
 from math import inf
 from pathlib import Path
 from time import perf_counter
@@ -30,14 +29,14 @@ from trt_bisect.jobs.options.measuring import RunOptions
 from trt_bisect.jobs.options.signatures import takes
 from trt_bisect.jobs.preparation import Preparation
 from trt_bisect.jobs.recipe_of import recipe_of, setting_of
-from trt_bisect.jobs.run.build_report import asked_report, build_report, question_of, report_so_far, seconds_of
-from trt_bisect.jobs.run.live import Live
+from trt_bisect.jobs.run.build_report import asked_report, build_report, question_of, seconds_of
+from trt_bisect.jobs.run.live import Live, SoFar
 from trt_bisect.jobs.run.save_tensors import refuse_tensors, save_tensors
 from trt_bisect.jobs.run.search import Curve, search
 from trt_bisect.jobs.workspace import working_in
 from trt_bisect.model.network import Network
 from trt_bisect.recipe.files import FOLDER
-from trt_bisect.report.model import REPORT, SO_FAR, Report
+from trt_bisect.report.model import REPORT, Report
 from trt_bisect.report.network_graph import NETWORK, graph_of
 from trt_bisect.report.next_step import BUILD, RECIPE, next_step
 from trt_bisect.report.older import read_report
@@ -94,10 +93,10 @@ def run_with(
     output = content_of(options.output)
     folder = None if output is None else Path(output)
     board = open_board(options.tensorboard, options.tensorboard_channels)
-    with working_in(folder, options.progress or default_progress(), options.history) as display:
-        live = Live(display, folder)
+    progress = options.progress or default_progress()
+    with working_in(folder, progress, options.history) as display, Live(folder) as live:
         limit = options.time_limit_seconds
-        shown = live if limit is None else TimeLimited(live, limit)
+        shown = display if limit is None else TimeLimited(display, limit)
         network = options.network(model, options.shapes)
         preparation = Preparation(options, network, folder, shown)
         try:
@@ -172,12 +171,12 @@ class _Run:
         options, shown = self.options, self.preparation.progress
         with ExitStack() as stack:
             first = stack.enter_context(self.preparation.opened(options.calibration, options.inputs, options.dataset))
-            asked = self._announce(first)
+            asked = self._announce(first, first)
             refuse_tensors(options, self.folder, first.builder.engine)
             accuracy = asked_accuracy(self.preparation, first, options)
             fp32 = None if accuracy is None else fp32_accuracy(accuracy, first)
             answering = stack.enter_context(answer_search(self.preparation, first))
-            found = self._searched(answering, asked)
+            found = self._searched(answering, first, asked)
             answer = found.answer
             assert answer is not None
             with lifted(shown):
@@ -208,17 +207,22 @@ class _Run:
                     self._write_logs(self.board, found, answer, first, report)
             return report
 
-    def _announce(self, experiment: Experiment) -> Report:
-        """Writes the graph and the question, which ``view`` shows; returns the report with nothing measured."""
+    def _announce(self, first: Experiment, experiment: Experiment) -> Report:
+        """Writes the graph and begins to write the report so far; returns the report with nothing measured.
+
+        Args:
+            first: the experiment with the first ranges.
+            experiment: the experiment that the curve is measured on.
+        """
         asked = asked_report(self.preparation, experiment, self.command)
         if self.folder is not None:
             write(self.folder / NETWORK, graph_of(experiment.network, experiment.ranges.scales))
         curve = self.options.curve_of(experiment.strategy, len(experiment.network.movable))
         question = question_of(self.preparation, experiment)
-        self.live.watch(partial(report_so_far, asked, experiment, curve, question))
+        self.live.watch(SoFar(self.preparation, asked, first, experiment, curve, question))
         return asked
 
-    def _searched(self, answering: AnswerSearch, asked: Report) -> _Searched:
+    def _searched(self, answering: AnswerSearch, first: Experiment, asked: Report) -> _Searched:
         """Searches the ranges, the suspects and the recipe. A search that was stopped returns what is known.
 
         Raises:
@@ -228,7 +232,7 @@ class _Run:
         try:
             experiment = found.of_curve = answering.choose_ranges()
             if experiment.key != asked.fingerprint:
-                self._announce(experiment)
+                self._announce(first, experiment)
             answering.plans.give_back()
             found.curve = search(
                 self.options.curve_of(experiment.strategy, len(experiment.network.movable)),
@@ -340,7 +344,7 @@ class _Run:
             report = before
         else:
             report.save(self.folder)
-        (self.folder / SO_FAR).unlink(missing_ok=True)
+        self.live.end()
         return report
 
     def _with_next(self, report: Report, experiment: Experiment) -> Report:

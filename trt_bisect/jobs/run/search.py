@@ -80,11 +80,11 @@ def search(
         nothing=evaluator.measure(question.prefix(-1)),
         measured_in=evaluator.measured_in if isinstance(evaluator, BranchEvaluator) else WHOLE,
         in_pieces=in_pieces,
-        sides=_sides(question, in_pieces, findings),
+        sides=sides_of(question, in_pieces, findings),
     )
 
 
-def _sides(
+def sides_of(
     question: Question, in_pieces: Findings | None, findings: Findings
 ) -> dict[int, tuple[PrecisionPlan, PrecisionPlan]]:
     """Returns by layer the plans without and with it, for layers that pieces or whole engines blame."""

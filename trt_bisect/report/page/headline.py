@@ -18,10 +18,9 @@ def headline(report: Report, status: str = "finished") -> str:
         report: the report of a finished run, or of one under way.
         status: ``finished``, ``running`` or ``interrupted``.
     """
-    if status == "interrupted" and report.stopped:
-        return f"Interrupted. So far: {headline(report)}"
     if status != "finished":
-        return _so_far(report, status)
+        word = "Still running" if status == "running" else "Interrupted"
+        return _so_far(report, status) if report.answer is None else f"{word}. So far: {headline(report)}"
     verdict = report.verdict
     if verdict == UNMEASURED:
         return "Nothing could be measured: no plan's engine was built and run."
