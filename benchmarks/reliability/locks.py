@@ -26,7 +26,7 @@ from benchmarks.reliability.forked import import_everything, run, start
 from benchmarks.reliability.kill import Undisturbed, undisturbed
 from benchmarks.reliability.subjects import differences, result, subjects, unfinished
 from trt_bisect.runs.progress_file import INTERRUPTED
-from trt_bisect.view.snapshot import RunFolder
+from trt_bisect.view.run_folder import RunFolder
 
 PROGRESS = "progress.json"
 

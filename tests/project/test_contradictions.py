@@ -105,7 +105,7 @@ def test_one_word_one_colour_and_one_exit_code(case):
     page = page_data(report)
     assert page.tones["verdict"] == page.tones["int8"] == TONES[report.verdict]
     assert report.verdict in page.headline
-    [entry] = Runs(parent).entries()
+    [entry] = Runs(parent).rows()
     assert entry.verdict.split(";")[0].split(",")[0] == report.verdict
     assert entry.tone == TONES[report.verdict]
     with History(parent / "history.sqlite") as kept:

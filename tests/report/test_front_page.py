@@ -27,8 +27,7 @@ from trt_bisect.support.codec import decode, encode
 from trt_bisect.support.notes import Line
 from trt_bisect.support.progress import Silent
 from trt_bisect.view.index import Runs
-from trt_bisect.view.live_state import LiveRun
-from trt_bisect.view.snapshot import Gone, RunFolder
+from trt_bisect.view.run_folder import Gone, RunFolder
 
 THRESHOLD = 0.99999
 ABSENT = "not in the network"
@@ -149,7 +148,7 @@ def test_its_headline(found):
 def test_strange_names_stay_text_in_the_file(alone, both):
     """The elements of a page are the same whatever the layers are called."""
     for folder in (alone, both):
-        data = LiveRun(folder).state().data
+        data = RunFolder(folder).state().data
         plain = replace(data, recovery=None, headline="", report=replace(data.report, model=""))
         page = (folder / "report.html").read_text()
         assert Elements(page).names == Elements(render_page(plain)).names
@@ -296,18 +295,18 @@ def test_nulls_moves_strange_names_and_accuracy(tab, alone, found, tmp_path):
 
 def test_view_tells_the_same(alone, both):
     for folder in (alone, both):
-        assert record_of(LiveRun(folder).state().data) == data_of(folder)
+        assert record_of(RunFolder(folder).state().data) == data_of(folder)
 
 
 def test_the_list_has_a_folder_without_a_run(alone, found):
-    (entry,) = Runs(alone.parent).entries()
-    assert entry.snapshot.status == FINISHED
+    (entry,) = Runs(alone.parent).rows()
+    assert entry.status == FINISHED
     assert entry.command == "recover"
     assert (found.verdict, found.exit_code) == (WITH_DOUBTS, 1), "cosine and SQNR disagree"
     assert entry.verdict.startswith(f"{found.verdict}; {len(found.high)} layers high ")
     assert entry.tone == "doubted"
     assert entry.value("recipe") == repr(found.measured.recipe)
-    assert entry.snapshot.when > 0
+    assert entry.when > 0
 
 
 @pytest.mark.parametrize(("width", "look"), edition([(390, "dark")], [(390, "light"), (1360, "light"), (1360, "dark")]))
@@ -326,7 +325,7 @@ def test_without_a_run_the_served_page_is_whole(web, alone, found, width, look):
 
 def test_a_second_recovery_is_told(alone, tmp_path, found):
     folder = shutil.copytree(alone, tmp_path / "run")
-    run = LiveRun(folder)
+    run = RunFolder(folder)
     before = run.state()
     assert run.state() is before
     replace(found, lines=(Line("passes", "Another."),)).save(folder)

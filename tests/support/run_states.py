@@ -1,4 +1,4 @@
-"""Folders of runs that go on or were killed, and the data that a page holds."""
+"""Folders of runs that go on or were killed, the reports that they write meanwhile, and the data that a page holds."""
 
 from __future__ import annotations
 
@@ -8,28 +8,78 @@ import re
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
-from trt_bisect.report.model import REPORT
+import pytest
+
+from trt_bisect import Report
+from trt_bisect.jobs.run.live import Live, SoFar
+from trt_bisect.report.model import REPORT, SO_FAR
+from trt_bisect.runs import progress_file
 from trt_bisect.runs.progress_file import PROGRESS
+from trt_bisect.support.codec import write
+from trt_bisect.support.progress import Progress, Silent
+
+_STEP = {"stage": "Measuring plans", "total": 9, "done": 3, "what": "ip1", "seconds": 1.0}
 
 
-def interrupted(folder: Path) -> None:
+def interrupted(folder: Path, so_far: Report) -> None:
     """Turns a finished run's folder into that of a killed run."""
-    (folder / REPORT).unlink()
+    (folder / REPORT).unlink(missing_ok=True)
+    write(folder / SO_FAR, so_far)
     dead = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
-    progress = {"pid": int(dead.stdout), "born": 1, "host": socket.gethostname(), "began": 0.0}
-    progress |= {"stage": "Measuring plans", "total": 9, "done": 3, "what": "ip1", "seconds": 1.0}
+    progress = {"pid": int(dead.stdout), "born": 1, "host": socket.gethostname(), "began": 0.0, **_STEP}
     (folder / PROGRESS).write_text(json.dumps(progress))
 
 
 def running(folder: Path, **changed) -> None:
     """Writes the progress of a run that goes on in this process."""
-    from trt_bisect.runs.progress_file import _born
+    me = {"pid": os.getpid(), "born": progress_file._born(os.getpid()), "host": socket.gethostname(), "began": 0.0}
+    (folder / PROGRESS).write_text(json.dumps({**me, **_STEP, **changed}))
 
-    progress = {"pid": os.getpid(), "born": _born(os.getpid()), "host": socket.gethostname(), "began": 0.0}
-    progress |= {"stage": "Measuring plans", "total": 9, "done": 3, "what": "ip1", "seconds": 1.0, **changed}
-    (folder / PROGRESS).write_text(json.dumps(progress))
+
+class Looking(Silent):
+    """Looks at the report so far whenever the run begins a step.
+
+    Attributes:
+        kept: those with more trials than the one before, each with the trials that the stores had.
+        so_far: the search that was watched last.
+        verdict: the report that stayed while the run explained its verdict; None if it explained nothing.
+    """
+
+    def __init__(self):
+        self.kept: list[tuple[Report, set[str]]] = []
+        self.verdict: Report | None = None
+        self.so_far: SoFar | None = None
+        self._count = -1
+
+    def watch(self, so_far):
+        self.so_far, self._count = so_far, -1
+        self.step("")
+
+    def stage(self, title, total):
+        self.step(title)
+
+    def step(self, what, size=1):
+        if self.so_far is not None and self.so_far.trials() != self._count:
+            self._count = self.so_far.trials()
+            self.kept.append((self.so_far.report(), set(self.so_far.experiment.store.trials)))
+
+
+def looked_at(run: Callable[[Progress], Report]) -> tuple[Report, Looking]:
+    """Runs with a display that looks at each report so far; returns the report at the end and what it saw."""
+    looking = Looking()
+    watch, keep = Live.watch, Live.keep
+
+    def keeping(self, report):
+        looking.verdict = report
+        keep(self, report)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Live, "watch", lambda self, so_far: (looking.watch(so_far), watch(self, so_far)))
+        patch.setattr(Live, "keep", keeping)
+        return run(looking), looking
 
 
 def embedded(html: str) -> dict:

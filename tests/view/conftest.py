@@ -10,14 +10,29 @@ from pathlib import Path
 import httpx
 import pytest
 
+import trt_bisect
+from tests.support.run_states import looked_at
 from tests.support.view_server import serving
-from trt_bisect.view import throttle as pace
+from trt_bisect import Report
+from trt_bisect.view import run_folder as pace
 
 
 @pytest.fixture
 def run(finished, tmp_path):
     """A copy of it that a test may change."""
     return Path(shutil.copytree(finished, tmp_path / "lenet"))
+
+
+@pytest.fixture(scope="session")
+def under_way(lenet, tmp_path_factory) -> list[Report]:
+    """The reports so far of the run in ``finished``: the first has no layer measured, the last the whole curve."""
+    asked = (lenet / "lenet_planted.onnx", lenet / "calibration.npz")
+    folder = tmp_path_factory.mktemp("under way")
+    _, looking = looked_at(
+        lambda shown: trt_bisect.run(*asked, output=folder, strategy="exhaustive", explain="none", progress=shown)
+    )
+    grown = {sum(row.outcome == "measured" for row in report.layers): report for report, _ in looking.kept}
+    return [grown[count] for count in sorted(grown)]
 
 
 @pytest.fixture

@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
 import numpy as np
 import pytest
 
-import trt_bisect
 from tests.support.run_states import embedded, interrupted, running
 from tests.support.view_server import TOKEN, serving
 from tests.support.waiting import LIMIT, wait_until
-from trt_bisect.report.manifest import MANIFEST
-from trt_bisect.report.model import REPORT
+from trt_bisect import Report
+from trt_bisect.report.model import REPORT, SO_FAR
+from trt_bisect.report.page.headline import headline
 from trt_bisect.runs.journal import JOURNAL
 from trt_bisect.runs.progress_file import FINISHED, INTERRUPTED, PROGRESS, RUNNING
-from trt_bisect.view import throttle as pace
-from trt_bisect.view.live_state import LiveRun
-from trt_bisect.view.snapshot import Gone, RunFolder
-from trt_bisect.view.throttle import Throttled
+from trt_bisect.support.codec import write
+from trt_bisect.view import run_folder as pace
+from trt_bisect.view.run_folder import Gone, RunFolder, Throttled
 
 
 def test_a_finished_run_is_told_as_its_report_html_has_it(client, finished):
@@ -92,24 +93,24 @@ def test_a_look_that_is_dear_is_rarer(monkeypatch):
     assert looks == [0, 20, 40]
 
 
-def test_a_run_that_is_killed_is_interrupted_and_its_figures_stay(run):
-    interrupted(run)
+def test_a_run_that_is_killed_is_interrupted_and_its_figures_stay(run, under_way):
+    interrupted(run, under_way[-1])
     look = RunFolder(run).snapshot()
     assert (look.status, look.progress) == (INTERRUPTED, None)
     assert [row.name for row in look.report.layers if row.suspect] == ["ip2"]
 
 
-def test_a_run_that_goes_on_is_running_until_it_is_through(run):
+def test_a_run_that_goes_on_is_running_until_it_is_through(run, under_way):
     report = (run / REPORT).read_bytes()
-    (run / REPORT).unlink()
+    interrupted(run, replace(under_way[0], started=Report.load(run).started))
     running(run)
     folder = RunFolder(run)
-    assert folder.snapshot().status == RUNNING
-    assert not folder.snapshot().whole
+    assert (folder.snapshot().status, folder.snapshot().whole) == (RUNNING, False)
     (run / REPORT).write_bytes(report)
-    assert folder.snapshot().status == RUNNING  # the page is still being written
-    assert folder.snapshot().whole
+    assert (folder.snapshot().status, folder.snapshot().whole) == (RUNNING, True)  # the page is still being written
     (run / PROGRESS).unlink()
+    assert folder.snapshot().status == FINISHED  # also if the run was killed before it removed the report so far
+    (run / SO_FAR).unlink()
     assert folder.snapshot().status == FINISHED
 
 
@@ -122,21 +123,49 @@ def test_a_run_that_only_calibrates_yet_is_shown(client, tmp_path):
     assert embedded(answer.text)["report"]["layers"] == []
 
 
-def test_another_threshold_in_the_same_folder_is_another_question(run, lenet):
-    """The fingerprint is the same; the report of the first is not the answer to the second."""
-    trt_bisect.run(
-        lenet / "lenet_planted.onnx", lenet / "calibration.npz", output=run, strategy="exhaustive", threshold=0.2
-    )
-    lenient = (run / MANIFEST).read_bytes()
-    assert RunFolder(run).snapshot().report.threshold == 0.2
-    trt_bisect.run(lenet / "lenet_planted.onnx", lenet / "calibration.npz", output=run, strategy="exhaustive")
-    (run / MANIFEST).write_bytes(lenient)
-    look = RunFolder(run).snapshot()
+def test_a_run_after_another_in_the_same_folder(run, under_way):
+    """While the second prepares, the first is shown; then the second, also if it is killed."""
+    first = (run / REPORT).read_bytes()
+    folder, began = RunFolder(run), Report.load(run).started + 60.0
+    second = replace(under_way[0], threshold=0.2, started=began + 1.0)
+    running(run, began=began)
+    look = folder.snapshot()
+    assert (look.status, look.report.culprits, look.when) == (RUNNING, ("ip2",), began)
+    write(run / SO_FAR, second)
+    look = folder.snapshot()
+    assert (look.status, look.report.threshold, look.report.culprits) == (RUNNING, 0.2, ())
+    interrupted(run, second)
+    (run / REPORT).write_bytes(first)
+    look = folder.snapshot()
     assert (look.status, look.report.threshold, look.report.culprits) == (INTERRUPTED, 0.2, ())
+    data = folder.state().data
+    assert (data.explanation, data.recipe) == (None, {}), "these files are of the first run"
+    running(run, began=began + 120.0)  # the same command, which goes on
+    assert (folder.snapshot().status, folder.snapshot().report.threshold) == (RUNNING, 0.2)
+    write(run / REPORT, replace(Report.load(run), threshold=0.2, started=began + 121.0))
+    (run / SO_FAR).unlink()
+    (run / PROGRESS).unlink()
+    look = folder.snapshot()
+    assert (look.status, look.report.threshold, look.report.culprits) == (FINISHED, 0.2, ("ip2",))
+
+
+def test_a_verdict_that_is_being_explained_is_shown_with_its_recipe(run, under_way):
+    """Also if the run is killed then."""
+    verdict = Report.load(run)
+    running(run)
+    write(run / SO_FAR, replace(verdict, started=verdict.started + 60.0, state=RUNNING))
+    for status, began in ((RUNNING, "Still running. So far: "), (INTERRUPTED, "Interrupted. So far: ")):
+        data = RunFolder(run).state().data
+        assert (data.status, data.report.culprits, data.explanation) == (status, ("ip2",), None)
+        assert data.headline == began + headline(verdict)
+        assert "README.md" in data.recipe
+        (run / PROGRESS).unlink(missing_ok=True)
 
 
 def test_an_old_run_folder_has_its_report_alone(run):
-    for name in (MANIFEST, JOURNAL, "network.json"):
+    report = json.loads((run / REPORT).read_bytes())
+    (run / REPORT).write_text(json.dumps({**report, "started": 0.0}))
+    for name in (JOURNAL, "network.json"):
         (run / name).unlink()
     look = RunFolder(run).snapshot()
     assert (look.status, look.whole) == (FINISHED, True)
@@ -145,17 +174,19 @@ def test_an_old_run_folder_has_its_report_alone(run):
 
 def test_a_report_of_schema_1_is_shown(tmp_path):
     shutil.copytree(Path(__file__).parents[1] / "files" / "report-1", tmp_path / "old")
-    data = LiveRun(tmp_path / "old").state().data
-    assert (data["status"], data["report"]["schema"], data["report"]["answer"]) == (FINISHED, 1, None)
-    assert data["report"]["culprits"] == ["ip2"]
+    data = RunFolder(tmp_path / "old").state().data
+    assert (data.status, data.report.schema, data.report.answer) == (FINISHED, 1, None)
+    assert data.report.culprits == ("ip2",)
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"schema": 99}', b'{"schema": 1, "report": 3}', b"\xff"])
-@pytest.mark.parametrize("name", [MANIFEST, REPORT, PROGRESS, "network.json", "explanation.json"])
-def test_files_that_cannot_be_read_break_nothing(run, name, content):
+@pytest.mark.parametrize("name", [SO_FAR, REPORT, PROGRESS, "network.json", "explanation.json"])
+def test_files_that_cannot_be_read_break_nothing(run, under_way, name, content):
+    if name == REPORT:
+        write(run / SO_FAR, under_way[-1])
     (run / name).write_bytes(content)
-    data = LiveRun(run).state().data
-    assert [row["name"] for row in data["report"]["layers"] if row["culprit"] or row["suspect"]] == ["ip2"]
+    data = RunFolder(run).state().data
+    assert [row.name for row in data.report.layers if row.culprit or row.suspect] == ["ip2"]
 
 
 @pytest.mark.usefixtures("_always_looks")
@@ -236,8 +267,8 @@ def test_a_real_run_that_is_killed_is_interrupted(forks, lenet, tmp_path):
     folder = RunFolder(tmp_path / "run")
     with waiting_run(forks, lenet, tmp_path / "run", tmp_path / "meeting"):
         assert folder.snapshot().status == RUNNING
-        assert folder.snapshot().report.plans >= 3
+        wait_until(lambda: folder.snapshot().report.plans >= 3)
     look = folder.snapshot()
     assert look.status == INTERRUPTED
     assert look.report.plans >= 3
-    assert "Interrupted" in LiveRun(tmp_path / "run").state().data["headline"]
+    assert "Interrupted" in folder.state().data.headline

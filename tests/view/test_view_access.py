@@ -113,7 +113,7 @@ def test_no_way_leads_out_of_the_parent(finished, path):
 def test_links_are_not_followed(client, finished, tmp_path):
     (tmp_path / "link").symlink_to(finished)
     shutil.copytree(finished, tmp_path / "real")
-    assert [entry.name for entry in Runs(tmp_path).entries()] == ["real"]
+    assert [entry.name for entry in Runs(tmp_path).rows()] == ["real"]
     assert client(tmp_path).get("/run/link/", params={"token": TOKEN}).status_code == 404
     (tmp_path / "secret").write_text("never told")
     (tmp_path / "real" / "recipe" / "plan.json").unlink()

@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from trt_bisect.report.manifest import MANIFEST
 
 from tests.support.view_server import QUERY, serving
-from trt_bisect.report.model import REPORT
-from trt_bisect.runs.journal import JOURNAL
+from trt_bisect import Report
+from trt_bisect.report.model import REPORT, SO_FAR
 from trt_bisect.runs.progress_file import PROGRESS, Heartbeat
-from trt_bisect.view import throttle as pace
+from trt_bisect.support.codec import write
+from trt_bisect.support.progress import Silent
+from trt_bisect.view import run_folder as pace
 
 playwright = pytest.importorskip("playwright.sync_api")
 expect = playwright.expect
@@ -40,44 +42,30 @@ def page(web):
     web.leave()
 
 
-def _is_of_curve(record, fingerprint):
-    return record["run"] == fingerprint and not record.get("trial", {}).get("plan", "").startswith("inputs")
-
-
 class Grown:
-    """A run in a folder of its own that goes on in this process, a trial at a time."""
+    """A run in a folder of its own that goes on in this process, a layer at a time."""
 
-    def __init__(self, finished: Path, folder: Path):
-        from trt_bisect.support.progress import Silent
-
+    def __init__(self, finished: Path, under_way: list[Report], folder: Path):
         self.folder = folder
         folder.mkdir()
-        for name in (MANIFEST, "network.json"):
-            shutil.copy(finished / name, folder)
-        fingerprint = json.loads((folder / MANIFEST).read_bytes())["report"]["fingerprint"]
-        lines = (finished / JOURNAL).read_bytes().splitlines(keepends=True)
-        self.lines = [line for line in lines if _is_of_curve(json.loads(line), fingerprint)]
+        shutil.copy(finished / "network.json", folder)
         self.beat = Heartbeat(folder, Silent())
-        record = json.loads((folder / MANIFEST).read_bytes())
-        record["started"] = json.loads((folder / PROGRESS).read_bytes())["began"]
-        (folder / MANIFEST).write_text(json.dumps(record))
+        self.began = json.loads((folder / PROGRESS).read_bytes())["began"]
+        self.reports = under_way
+        self.show(0)
 
-    def write(self, count: int) -> None:
-        with (self.folder / JOURNAL).open("ab") as file:
-            for _ in range(count):
-                file.write(self.lines.pop(0))
+    def show(self, layers: int) -> None:
+        write(self.folder / SO_FAR, replace(self.reports[layers], started=self.began))
 
     def finish(self, finished: Path) -> None:
-        for name in (REPORT, "explanation.json"):
-            if (finished / name).exists():
-                shutil.copy(finished / name, self.folder)
-        shutil.copytree(finished / "recipe", self.folder / "recipe")
+        shutil.copytree(finished, self.folder, dirs_exist_ok=True)
+        (self.folder / SO_FAR).unlink()
         self.beat.close()
 
 
-def test_the_curve_grows_while_somebody_looks(page, finished, tmp_path):
-    run = Grown(finished, tmp_path / "lenet")
-    run.write(4)  # what the run is made of, full INT8, nothing in INT8, one layer
+def test_the_curve_grows_while_somebody_looks(page, finished, under_way, tmp_path):
+    run = Grown(finished, under_way, tmp_path / "lenet")
+    run.show(1)
     run.beat.stage("Measuring plans", 9)
     run.beat.step("conv1")
     with serving(run.folder) as base:
@@ -86,10 +74,10 @@ def test_the_curve_grows_while_somebody_looks(page, finished, tmp_path):
         expect(page.locator("#live")).to_contain_text("Measuring plans")
         page.get_by_role("row", name=re.compile("conv2")).click()
         expect(page.locator("#details-body .layer-name")).to_have_text("conv2")
-        run.write(1)
+        run.show(2)
         expect(page.locator("#headline")).to_contain_text("Measuring: 2 of ")
         expect(page.locator("#details-body .layer-name")).to_have_text("conv2")  # what was selected stays so
-        run.write(len(run.lines))
+        run.show(-1)
         expect(page.locator("#headline")).to_contain_text("1 suspect so far")
         page.locator("div[role=row]", has_text="ip2").click()
         expect(page.locator("#details-body .chip", has_text="suspect")).to_be_visible()
@@ -106,9 +94,8 @@ def test_the_curve_grows_while_somebody_looks(page, finished, tmp_path):
         expect(other.value.locator("#headline")).to_contain_text("'ip2'")
 
 
-def test_a_run_that_goes_away_and_comes_back_is_told(web, page, finished, tmp_path):
-    run = Grown(finished, tmp_path / "lenet")
-    run.write(4)
+def test_a_run_that_goes_away_and_comes_back_is_told(web, page, finished, under_way, tmp_path):
+    run = Grown(finished, under_way, tmp_path / "lenet")
     with serving(run.folder) as base:
         page.goto(f"{base}/{QUERY}")
         expect(page.locator("#live.running")).to_contain_text("live")
@@ -141,15 +128,13 @@ def test_over_tls(page, finished, tmp_path):
         assert page.request.get(base).text().startswith("<!doctype html>")
 
 
-def test_the_list_sorts_links_and_follows_what_happens(page, finished, tmp_path):
+def test_the_list_sorts_links_and_follows_what_happens(page, finished, under_way, tmp_path):
     strange = "a & <script>alert(1)|b 100%25"
     for name, figure, started in ((strange, 0.9, 10.0), ("later", 0.5, 20.0)):
         folder = Path(shutil.copytree(finished, tmp_path / name))
         report = json.loads((folder / REPORT).read_bytes())
         report["similarity"]["int8"] = figure
-        (folder / REPORT).write_text(json.dumps(report))
-        asked = json.loads((folder / MANIFEST).read_bytes())
-        (folder / MANIFEST).write_text(json.dumps({**asked, "started": started}))
+        (folder / REPORT).write_text(json.dumps({**report, "started": started}))
     with serving(tmp_path) as base:
         page.goto(f"{base}/{QUERY}")
         names = page.locator("tbody th")
@@ -159,8 +144,7 @@ def test_the_list_sorts_links_and_follows_what_happens(page, finished, tmp_path)
         page.get_by_role("button", name="INT8").click()
         expect(names).to_have_text([strange, "later"])
         expect(page.locator("svg.history")).to_have_count(1)
-        run = Grown(finished, tmp_path / "third")
-        run.write(4)
+        run = Grown(finished, under_way, tmp_path / "third")
         expect(page.locator("tbody .live.running")).to_have_count(1)
         expect(names).to_have_text([strange, "later", "third"])  # as it was sorted
         run.beat.close()

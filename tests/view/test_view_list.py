@@ -6,17 +6,18 @@ import json
 import os
 import re
 import shutil
+from dataclasses import replace
 
 import pytest
-from trt_bisect.report.manifest import MANIFEST
 
 import trt_bisect
 from tests.support.records import record_of
 from tests.support.run_states import interrupted, running
 from tests.support.view_server import TOKEN
 from trt_bisect.report.model import REPORT
+from trt_bisect.report.verdict import FAILS, PASSES, UNMEASURED, WITH_DOUBTS
 from trt_bisect.runs.progress_file import INTERRUPTED, RUNNING
-from trt_bisect.view.index import Runs, sparkline
+from trt_bisect.view.index import Row, Runs
 
 
 def test_the_list_has_every_run_and_escapes_its_names(client, finished, tmp_path):
@@ -44,24 +45,20 @@ def test_the_list_has_every_run_and_escapes_its_names(client, finished, tmp_path
 def test_names_that_are_no_text_are_left_out(client, finished, tmp_path):
     shutil.copytree(finished, tmp_path / os.fsdecode(b"run\xff"))
     assert client(tmp_path).get("/", params={"token": TOKEN}).status_code == 200
-    assert Runs(tmp_path).entries() == []
+    assert Runs(tmp_path).rows() == []
 
 
 def test_the_history_of_a_model_is_in_the_order_of_its_runs(client, finished, tmp_path):
     figures = {"b": (2.0, 0.5), "a": (1.0, 0.25), "c": (3.0, 0.75)}
     for name, (when, figure) in figures.items():
         folder = shutil.copytree(finished, tmp_path / name)
-        for file in (REPORT, MANIFEST):
-            record = json.loads((folder / file).read_bytes())
-            if file == REPORT:
-                record["similarity"]["int8"] = figure
-            else:
-                record["started"] = when
-            (folder / file).write_text(json.dumps(record))
+        record = json.loads((folder / REPORT).read_bytes())
+        record["similarity"]["int8"] = figure
+        (folder / REPORT).write_text(json.dumps({**record, "started": when}))
     other = shutil.copytree(finished, tmp_path / "other")
     record = json.loads((other / REPORT).read_bytes())
     (other / REPORT).write_text(json.dumps({**record, "model": "another.onnx"}))
-    entries = {entry.name: entry for entry in Runs(tmp_path).entries()}
+    entries = {entry.name: entry for entry in Runs(tmp_path).rows()}
     assert [name for name in entries if name != "other"] == ["c", "b", "a"]
     assert entries["c"].history == (0.25, 0.5, 0.75)
     assert entries["b"].history == (0.25, 0.5)
@@ -76,7 +73,7 @@ def test_runs_below_are_listed_with_their_folders(client, finished, tmp_path):
     for name in ("b/deep/est", "b/deep/est/too deep", ".hidden/run", "demo", "demo/lenet"):
         shutil.copytree(finished, tmp_path / name)
     (tmp_path / "link").symlink_to(tmp_path / "demo")
-    assert sorted(entry.name for entry in Runs(tmp_path).entries()) == ["b/deep/est", "demo", "demo/lenet"]
+    assert sorted(entry.name for entry in Runs(tmp_path).rows()) == ["b/deep/est", "demo", "demo/lenet"]
     web = client(tmp_path)
     page = web.get("/", params={"token": TOKEN}).text
     for address in re.findall(r'<a href="([^"]*)"', page):
@@ -90,19 +87,19 @@ def test_runs_below_are_listed_with_their_folders(client, finished, tmp_path):
     ("change", "tone"),
     [
         ({}, "bad"),
-        ({"exit_code": 0}, "good"),
-        ({"exit_code": 3}, ""),
-        ({"recipe": {"high": [], "added": [], "meets": True}}, "doubted"),
-        ({"recipe": {"high": [], "added": [], "meets": False}}, "bad"),
+        ({"verdict": PASSES}, "good"),
+        ({"verdict": UNMEASURED}, ""),
+        ({"verdict": WITH_DOUBTS}, "doubted"),
+        ({"verdict": FAILS}, "bad"),
     ],
 )
-def test_the_verdict_has_a_colour(run, change, tone):
+def test_the_verdict_has_a_colour(run, under_way, change, tone):
     report = json.loads((run / REPORT).read_bytes())
     (run / REPORT).write_text(json.dumps({**report, **change}))
-    [entry] = Runs(run.parent).entries()
+    [entry] = Runs(run.parent).rows()
     assert entry.tone == tone
-    interrupted(run)
-    [entry] = Runs(run.parent).entries()
+    interrupted(run, under_way[-1])
+    [entry] = Runs(run.parent).rows()
     assert entry.tone == ""
 
 
@@ -110,7 +107,7 @@ def test_a_recovery_beside_a_run_has_its_own_row_and_times_are_told_in_utc(run, 
     found = trt_bisect.recover(lenet / "lenet_planted.onnx", lenet / "calibration.npz", samples=4, threshold=0.9)
     record = {**record_of(found), "started": 86400.0 * 365, "seconds": 150.0}
     (run / "recovery.json").write_text(json.dumps(record))
-    entries = {entry.command: entry for entry in Runs(run.parent).entries()}
+    entries = {entry.command: entry for entry in Runs(run.parent).rows()}
     assert set(entries) == {"run", "recover"}
     recovered = entries["recover"]
     assert recovered.name == entries["run"].name == "lenet"
@@ -120,21 +117,22 @@ def test_a_recovery_beside_a_run_has_its_own_row_and_times_are_told_in_utc(run, 
     assert (recovered.took, entries["run"].took.endswith(" s")) == ("2 min", True)
     assert entries["run"].history != ()
     (run / "recovery.json").write_text(json.dumps({**record, "model": "another.onnx"}))
-    assert [entry.command for entry in Runs(run.parent).entries()] == ["run"]
+    assert [entry.command for entry in Runs(run.parent).rows()] == ["run"]
 
 
 def test_a_line_of_equal_figures_is_level():
-    assert sparkline([0.5, 0.5]) == [(4.0, 11.0), (92.0, 11.0)]
-    assert sparkline([]) == []
+    row = Row("run", "run/", "run", "model.onnx", 0.0, "")
+    assert replace(row, history=(0.5, 0.5)).points == [(4.0, 11.0), (92.0, 11.0)]
+    assert row.points == []
 
 
-def test_the_list_marks_runs_that_go_on_and_that_were_interrupted(finished, tmp_path):
+def test_the_list_marks_runs_that_go_on_and_that_were_interrupted(finished, under_way, tmp_path):
     for name in ("on", "off"):
         shutil.copytree(finished, tmp_path / name)
-    interrupted(tmp_path / "off")
+    interrupted(tmp_path / "off", under_way[-1])
     (tmp_path / "on" / REPORT).unlink()
     running(tmp_path / "on")
-    verdicts = {entry.name: (entry.snapshot.status, entry.verdict) for entry in Runs(tmp_path).entries()}
+    verdicts = {entry.name: (entry.status, entry.verdict) for entry in Runs(tmp_path).rows()}
     assert verdicts["on"] == (RUNNING, "Measuring plans, 3 of 9")
     assert verdicts["off"][0] == INTERRUPTED
     assert verdicts["off"][1].startswith("interrupted after ")
@@ -149,7 +147,7 @@ def test_results_of_other_commands_are_listed_with_their_pages(client, lenet, tm
         if text is not None:
             (tmp_path / name / "check.json").write_text(text)
     (tmp_path / "other" / "check.json").symlink_to(tmp_path / "check.json")
-    entries = {entry.name: entry for entry in Runs(tmp_path).entries()}
+    entries = {entry.name: entry for entry in Runs(tmp_path).rows()}
     assert set(entries) == {"check.html", "checked/check.html"}
     web = client(tmp_path)
     page = web.get("/", params={"token": TOKEN}).text

@@ -660,9 +660,9 @@ class Report(Holder):
             write(path / NETWORK, made.graph)
         write_whole(path / LAYERS, self.to_csv().encode())
         write_whole(path / REPORT, text)
-        write_page(self, path)
         if made.files is not None and made.graph is not None:
             write_annotated(made.files, self.layers, made.graph, path)
+        write_page(self, path)
         return path
 
     def to_csv(self) -> str:

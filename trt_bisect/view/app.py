@@ -13,12 +13,13 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from trt_bisect.errors import own_fault
+from trt_bisect.report.page.render import render_tables
 from trt_bisect.view.index import Runs, is_run_folder, render_index, render_rows
-from trt_bisect.view.live_state import LIVE, LiveRun, State
-from trt_bisect.view.snapshot import Gone
-from trt_bisect.view.throttle import Throttled
+from trt_bisect.view.run_folder import LIVE, Gone, RunFolder, State, Throttled
 
 FindState = Callable[[Request], State]
+_NOT_FRAMED = {"content-security-policy": "frame-ancestors 'none'"}
+"""The header of pages that have a policy of their own: nobody else's page may show them."""
 
 
 def make_app(folder: Path) -> Starlette:
@@ -27,7 +28,7 @@ def make_app(folder: Path) -> Starlette:
     It checks no token; ``TokenAuth`` does. A run's state is made on the event loop, once for all viewers.
     """
     if is_run_folder(folder):
-        state = Throttled(LiveRun(folder).state)
+        state = Throttled(RunFolder(folder).state)
         routes = [*_run_routes("/", lambda _: state()), _result_route("/{path}", Runs(folder))]
     else:
         routes = _index_routes(Runs(folder))
@@ -38,7 +39,7 @@ def make_app(folder: Path) -> Starlette:
 
 def _run_routes(path: str, find: FindState) -> list[Route]:
     async def page(request: Request) -> Response:
-        return HTMLResponse(find(request).page, headers={"content-security-policy": "frame-ancestors 'none'"})
+        return HTMLResponse(find(request).page, headers=_NOT_FRAMED)
 
     async def live(request: Request) -> Response:
         state = find(request)
@@ -50,7 +51,7 @@ def _run_routes(path: str, find: FindState) -> list[Route]:
 
 
 def _index_routes(runs: Runs) -> list[Route]:
-    states: dict[LiveRun, Throttled[State]] = {}
+    states: dict[RunFolder, Throttled[State]] = {}
     rows = Throttled(lambda: render_rows(runs).encode())
 
     def state(request: Request) -> State:
@@ -77,11 +78,10 @@ def _index_routes(runs: Runs) -> list[Route]:
 
 def _result_route(path: str, runs: Runs) -> Route:
     async def result(request: Request) -> Response:
-        found = runs.result(request.path_params["path"])
-        html = None if found is None else found.html()
-        if html is None:
+        page = runs.result(request.path_params["path"])
+        if page is None:
             raise Gone
-        return HTMLResponse(html, headers={"content-security-policy": "frame-ancestors 'none'"})
+        return HTMLResponse(render_tables(page), headers=_NOT_FRAMED)
 
     return Route(path, result)
 

@@ -16,8 +16,7 @@ from trt_bisect.driver.suspects.bisect import bisect
 from trt_bisect.driver.suspects.curves import CULPRITS, search_for
 from trt_bisect.driver.suspects.search import Findings, Loss, Question, Search, Step
 from trt_bisect.evaluator.branch import BranchEvaluator
-from trt_bisect.evaluator.trial import UNTRIED, Trial
-from trt_bisect.evaluator.trial import WHOLE
+from trt_bisect.evaluator.trial import UNTRIED, WHOLE, Trial
 from trt_bisect.jobs.experiment import Experiment
 from trt_bisect.jobs.preparation import Preparation
 from trt_bisect.jobs.run.build_report import RunTrials, counts, figures_of, layer_rows, seconds_of

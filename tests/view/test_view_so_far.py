@@ -1,0 +1,367 @@
+"""The report of a run under way, against the trials in the journal and the report at the end."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import trt_bisect
+from tests.support import networks
+from tests.support.run_states import looked_at
+from tests.support.waiting import wait_until
+from trt_bisect import Report
+from trt_bisect.driver.suspects.bisect import bisect
+from trt_bisect.driver.suspects.exhaustive import exhaustive
+from trt_bisect.driver.suspects.search import Findings, Question, drive
+from trt_bisect.jobs.run import live
+from trt_bisect.jobs.run.live import Live, SoFar
+from trt_bisect.report.model import NOT_TRIED, REPORT, SO_FAR
+from trt_bisect.report.older import read_report
+from trt_bisect.report.verdict import FAILS
+from trt_bisect.runs.journal import JOURNAL, MemoryStore
+from trt_bisect.runs.progress_file import FINISHED, INTERRUPTED, PROGRESS, RUNNING
+from trt_bisect.support.progress import Silent
+from trt_bisect.view.run_folder import RunFolder
+
+WAYS = {
+    "exhaustive": {"strategy": "exhaustive"},
+    "bisect": {"strategy": "bisect", "calibrator": "minmax"},
+    "branch": {"strategy": "branch", "calibrator": "minmax"},
+    "branch, little memory": {"strategy": "branch", "memory": 60_000, "calibrator": "minmax"},
+    "branch, culprits": {"strategy": "branch", "curve": "culprits", "calibrator": "minmax"},
+    "branch, adaptive": {"strategy": "branch", "curve": "adaptive", "calibrator": "minmax"},
+}
+SHOWN = ("similarity", "drop", "outcome", "asked", "ran", "sqnr", "output")
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory):
+    """Two planted culprits in a MobileNet-like network, and its data."""
+    folder = tmp_path_factory.mktemp("network")
+    model = networks.depthwise()
+    networks.plant_between(model, "block0.depthwise", "block0.project")
+    networks.plant_between(model, "block2.depthwise", "block2.project", channel=3)
+    np.savez(folder / "data.npz", **networks.samples(model))
+    return networks.save(model, folder), folder / "data.npz"
+
+
+def seen(network, folder, **options):
+    """The folder of a run, its report, and what was seen of it meanwhile."""
+    asked = {"output": folder, "threshold": 0.999, **options}
+    return folder, *looked_at(lambda shown: trt_bisect.run(*network, progress=shown, **asked))
+
+
+@pytest.fixture(scope="module", params=WAYS)
+def run(request, network, tmp_path_factory):
+    return seen(network, tmp_path_factory.mktemp("run"), explain="none", **WAYS[request.param])
+
+
+@pytest.fixture(scope="module")
+def swept(network, tmp_path_factory):
+    """A run that measures the boundaries one after the other and explains its verdict."""
+    return seen(network, tmp_path_factory.mktemp("swept"), **WAYS["exhaustive"])
+
+
+def journal(folder, run):
+    """The trials in a journal with a fingerprint, by the texts of their plans."""
+    records = [json.loads(line) for line in (folder / JOURNAL).read_bytes().splitlines()]
+    trials = [record["trial"] for record in records if record["run"] == run and "trial" in record]
+    return {trial["plan"]: trial for trial in trials}
+
+
+def int8_layers(key: str) -> list[int]:
+    """The layers in INT8 of a plan, read off its key: ``8*3.f*2``."""
+    letters = "".join(run.split("*")[0] * int(run.split("*")[1]) for run in key.split(" ")[-1].split("."))
+    return [place for place, letter in enumerate(letters) if letter == "8"]
+
+
+def suspects(report) -> set[str]:
+    """The suspects that a report names. A report of a search under way names no culprit, and has no recipe."""
+    assert report.culprits == ()
+    assert not any(row.culprit for row in report.layers)
+    assert report.recipe.high == ()
+    return {row.name for row in report.layers if row.suspect}
+
+
+def measured(report):
+    return {row.index: row for row in report.layers if row.quantizable and row.outcome != NOT_TRIED}
+
+
+def test_it_shows_what_is_measured_and_ends_as_the_report(run):
+    folder, final, looking = run
+    trials = journal(folder, final.fingerprint)
+    counts, plans = [], []
+    for report, known in looking.kept:
+        assert report.state == RUNNING
+        figures: dict[int, set[float]] = {}
+        for key in known & set(trials):
+            if int8_layers(key) and not key.startswith("inputs "):
+                layer = max(int8_layers(key))
+                figures.setdefault(layer, set()).add(trials[key]["outputs"]["y"]["values"]["cosine"])
+        rows = measured(report)
+        counts.append(len(rows))
+        plans.append(report.plans)
+        assert all(row.similarity in figures[index] for index, row in rows.items())
+        if report.similarity.int8 is not None:
+            assert suspects(report) <= set(final.culprits)
+    last = looking.kept[-1][0]
+    assert counts[0] == 0
+    assert plans == sorted(plans)
+    assert [[getattr(row, name) for name in SHOWN] for row in last.layers] == [
+        [getattr(row, name) for name in SHOWN] for row in final.layers
+    ]
+    assert suspects(last) == set(final.culprits)
+    assert len(final.culprits) == 2
+    assert last.plans == len({*looking.kept[-1][1]}) <= final.plans
+    assert (last.seconds.calibrate, last.started) == (final.seconds.calibrate, final.started)
+    assert 0 < last.seconds.build + last.seconds.infer <= last.seconds.total <= final.seconds.total
+
+
+def test_the_exhaustive_curve_grows_by_a_layer_a_trial(swept):
+    _, final, looking = swept
+    asked = [row.index for row in final.layers if row.quantizable]
+    curves = [list(measured(report)) for report, _ in looking.kept]
+    grown = [curve for place, curve in enumerate(curves) if place == 0 or curve != curves[place - 1]]
+    assert grown == [asked[:count] for count in range(len(asked) + 1)]
+
+
+def so_far_with(so_far, trials) -> Report:
+    """The report of the same search with these trials alone."""
+    store = MemoryStore()
+    store.keep(*trials)
+    experiment = replace(so_far.experiment, store=store)
+    return replace(so_far, first=experiment, experiment=experiment).report()
+
+
+def test_until_full_int8_is_known_every_large_drop_is_a_suspect(network, tmp_path):
+    """A pass measures full INT8 last. Here it passes, and then no layer is one."""
+    _, final, looking = seen(network, tmp_path, threshold=0.01, explain="none", strategy="branch")
+    so_far = replace(looking.so_far, question=replace(looking.so_far.question, step=0.01))
+    trials, full = so_far.experiment.store.trials, so_far.question.all_but(()).key()
+    report = so_far_with(so_far, [trial for plan, trial in trials.items() if plan != full])
+    assert report.similarity.int8 is None
+    assert suspects(report) == {next(row.name for row in final.layers if row.drop >= 0.01)}
+    report = so_far_with(so_far, trials.values())
+    assert report.similarity.int8 is not None
+    assert suspects(report) == set(final.culprits) == set()
+
+
+def test_a_bisection_shows_every_boundary_that_it_has_measured(network, tmp_path):
+    """Also those that belong to no settled step; from the first suspect on, those with it in INT8 no longer count."""
+    _, _, looking = seen(network, tmp_path, explain="none", **WAYS["bisect"])
+    before = [(report, known) for report, known in looking.kept if not suspects(report)]
+    for report, known in before:
+        curve = [int8_layers(key) for key in known if not key.startswith("inputs ")]
+        assert set(measured(report)) == {max(layers) for layers in curve if layers}
+    assert len(measured(before[-1][0])) >= 3
+
+
+def test_the_verdict_stays_while_it_is_explained(swept):
+    _, final, looking = swept
+    assert looking.verdict is not None
+    assert (looking.verdict.verdict, final.verdict) == (FAILS, FAILS)
+    for name in ("culprits", "recipe", "answer", "layers", "similarity"):
+        assert getattr(looking.verdict, name) == getattr(final, name)
+
+
+def test_a_run_that_came_to_its_end_leaves_none(run):
+    folder, final, _ = run
+    assert not (folder / SO_FAR).exists()
+    assert (final.state, RunFolder(folder).snapshot().status) == (FINISHED, FINISHED)
+
+
+# The file.
+
+
+class _Counted(SoFar):
+    """A search whose report cannot be made before ``ready``, and that counts how often that is asked for."""
+
+    def __init__(self, report):
+        self.__dict__.update(made=report, asked=0, count=1, error=None)
+
+    def trials(self):
+        return self.count
+
+    def report(self):
+        self.__dict__["asked"] += 1
+        if self.error is not None:
+            raise self.error
+        return self.made
+
+
+@pytest.fixture
+def search(swept):
+    return _Counted(swept[2].kept[3][0])
+
+
+def change(search, **facts):
+    search.__dict__.update(facts)
+
+
+def test_it_is_written_again_only_with_more_trials(search, tmp_path, monkeypatch):
+    """And without a step of the run: it may wait for an engine."""
+    monkeypatch.setattr(live, "_EVERY", 0.001)
+    monkeypatch.setattr(live, "_SHARE", float("inf"))
+    with Live(tmp_path) as written:
+        written.watch(search)
+        assert read_report(tmp_path / SO_FAR) == search.made
+        change(search, count=2)
+        wait_until(lambda: search.asked == 2)
+        looks = threading.Event()
+        change(search, trials=lambda: looks.set() or 2)
+        looks.wait()
+    assert search.asked == 2
+    assert read_report(tmp_path / SO_FAR) == search.made, "a run that ends without a report leaves what it knew"
+
+
+def test_it_takes_a_twentieth_of_the_time(search, tmp_path, monkeypatch):
+    """A report that takes a minute is made again after 20 minutes."""
+    clock = iter(range(0, 6000, 60))
+    waits = []
+    monkeypatch.setattr(live, "perf_counter", lambda: float(next(clock)))
+    written = Live(tmp_path)
+    monkeypatch.setattr(written._ended, "wait", lambda seconds: waits.append(seconds) or len(waits) > 3)
+    written.watch(search)
+    for count in range(2, 4):
+        change(search, count=count)
+        written._write_often()
+        waits.pop()
+    assert waits[0] == pytest.approx(1200.0)
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), RuntimeError("a mistake of ours")])
+def test_an_error_does_not_stop_the_run(search, tmp_path, error):
+    with Live(tmp_path) as written:
+        change(search, error=error)
+        written.watch(search)
+        assert not (tmp_path / SO_FAR).exists()
+        change(search, error=None)
+        shutil.rmtree(tmp_path)
+        written.watch(search)
+        written.keep(search.made)
+        tmp_path.mkdir()
+        written.keep(search.made)
+        assert read_report(tmp_path / SO_FAR) == search.made
+        written.end()
+    assert list(tmp_path.iterdir()) == []
+
+
+# Runs that are killed, each in a process of its own.
+
+
+@pytest.fixture(scope="module")
+def undisturbed(lenet, tmp_path_factory):
+    return trt_bisect.run(*given(lenet), output=tmp_path_factory.mktemp("whole"), history="none")
+
+
+def given(lenet):
+    return lenet / "lenet_planted.onnx", lenet / "calibration.npz"
+
+
+WAITS = """
+import time
+from pathlib import Path
+from trt_bisect.runs.progress_file import Heartbeat
+
+shown = Heartbeat.stage
+
+def stage(self, title, total):
+    shown(self, title, total)
+    while title.startswith({stage!r}):
+        Path({begun!r}).touch()
+        time.sleep(0.01)
+
+Heartbeat.stage = stage
+from trt_bisect.cli import main; main()
+"""
+
+
+@pytest.mark.subprocess
+@pytest.mark.parametrize(
+    "stage", ["Calibrating", "Full INT8", "Measuring 7 plans", "Searching for the cheapest", "Comparing tensors"]
+)
+def test_a_run_that_is_killed_shows_what_it_had_and_goes_on(forks, lenet, undisturbed, tmp_path, stage):
+    model, data = given(lenet)
+    command = ("run", model, "--calibration", data, "--output", tmp_path / "run", "--history", "none")
+    folder, begun = RunFolder(tmp_path / "run"), tmp_path / "begun"
+    process = forks.start(*command, code=WAITS.format(stage=stage, begun=str(begun)))
+    wait_until(lambda: process.poll() is not None or begun.exists())
+    assert process.poll() is None, process.communicate()
+    if stage != "Calibrating":
+        wait_until(lambda: folder.snapshot().report.plans == all_trials(folder.path))
+    wait_until(lambda: (folder.snapshot().progress or {"stage": ""})["stage"].startswith(stage))
+    going_on = folder.snapshot()
+    process.kill()
+    process.wait()
+    assert going_on.status == RUNNING
+    look = folder.snapshot() if stage != "Calibrating" else None
+    if look is not None:
+        assert (look.status, look.progress, look.report) == (INTERRUPTED, None, going_on.report)
+        assert (look.report.answer is not None) == (stage == "Comparing tensors")
+        curve = {row.index: row.similarity for row in undisturbed.layers if row.quantizable}
+        is_measured = stage in ("Searching for the cheapest", "Comparing tensors")
+        assert {index: row.similarity for index, row in measured(look.report).items()} == (curve if is_measured else {})
+    assert forks.run(*command).returncode == undisturbed.exit_code
+    final = Report.load(folder.path)
+    assert sorted(path.name for path in folder.path.iterdir() if path.name in (SO_FAR, PROGRESS, REPORT)) == [REPORT]
+    for name in ("culprits", "recipe", "similarity", "verdict", "plans"):
+        assert getattr(final, name) == getattr(undisturbed, name)
+
+
+def all_trials(folder):
+    records = [json.loads(line) for line in (folder / JOURNAL).read_bytes().splitlines()]
+    return len({(record["run"], record["trial"]["plan"]) for record in records if "trial" in record})
+
+
+class Stops(Silent):
+    """Presses Ctrl-C, or makes a mistake, at a stage."""
+
+    def __init__(self, stage, error):
+        self.at, self.error = stage, error
+
+    def stage(self, title, total):
+        if title.startswith(self.at):
+            raise self.error
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
+def test_a_run_that_ends_before_full_int8_is_known_leaves_its_report_so_far(lenet, tmp_path, error):
+    asked = {"output": tmp_path, "history": "none", "progress": Stops("Measuring on all inputs", error)}
+    with pytest.raises(error):
+        trt_bisect.run(*given(lenet), **asked)
+    assert RunFolder(tmp_path).snapshot().status == INTERRUPTED
+    assert not (tmp_path / REPORT).exists()
+    assert not any(thread.name == "trt-bisect report" for thread in threading.enumerate())
+
+
+def test_ctrl_c_after_the_verdict_saves_the_report_in_place_of_the_one_so_far(lenet, tmp_path, undisturbed):
+    asked = {"output": tmp_path, "history": "none", "progress": Stops("Comparing tensors", KeyboardInterrupt)}
+    with pytest.raises(KeyboardInterrupt):
+        trt_bisect.run(*given(lenet), **asked)
+    look = RunFolder(tmp_path).snapshot()
+    assert (look.status, look.whole, look.report.culprits) == (INTERRUPTED, True, undisturbed.culprits)
+    assert not (tmp_path / SO_FAR).exists()
+
+
+# The drivers, whose steps are watched.
+
+
+@pytest.mark.parametrize("driver", [exhaustive, bisect])
+@pytest.mark.parametrize("failing", [(), (11,)])
+def test_watched_steps_give_the_findings(driver, failing):
+    """Additive losses with two culprits, and a layer that cannot be built."""
+    question = Question(30, tuple(range(30)), 0.01, 0.005)
+    costs = {7: 0.3, 20: 0.02}
+
+    def measure(plan):
+        return None if plan.int8 & set(failing) else sum(costs.get(k, 1e-6) for k in plan.int8)
+
+    watched: list = []
+    found = drive(driver(question, watched), measure)
+    assert found.suspects == (7, 20)
+    assert Findings.so_far(found.full, watched) == found
