@@ -26,6 +26,7 @@ from trt_bisect.evaluator.rebuild import RebuildEvaluator
 from trt_bisect.evaluator.trial import Cost, OutputFigures
 from trt_bisect.jobs.options.concerns import BRANCH, SearchOptions
 from trt_bisect.jobs.run.build_report import RunTrials, blank_row, layer_rows, overruled
+from trt_bisect.jobs.run.live import curve_so_far
 from trt_bisect.jobs.run.search import search
 from trt_bisect.model.network import load_network
 from trt_bisect.model.pieces import cut
@@ -121,6 +122,7 @@ class Experiment:
         names = [layer.name for layer in network.layers]
         found = search(curve, question, evaluator, RULE, names, Silent())
         trials = RunTrials(store.trials, "pieces", whole.canonical)
+        assert curve_so_far(curve, question, trials, RULE) == (found, whole.measure(question.all_but(())))
         blank = [blank_row(layer, "fp32") for layer in network.layers]
         rows = layer_rows(blank, trials, found, RULE, dict.fromkeys(found.findings.suspects, "a suspect"))
         return Shown(rows, found.findings, overruled(found, network, RULE))

@@ -12,6 +12,7 @@ from pathlib import Path
 from time import perf_counter
 from types import TracebackType
 
+from trt_bisect.analyzer.judge import Rule
 from trt_bisect.driver.suspects.bisect import bisect
 from trt_bisect.driver.suspects.curves import CULPRITS, search_for
 from trt_bisect.driver.suspects.search import Findings, Loss, Question, Search, Step
@@ -68,7 +69,7 @@ class SoFar:
         evaluator = experiment.evaluator
         measured_in = evaluator.measured_in if isinstance(evaluator, BranchEvaluator) else WHOLE
         found = RunTrials(dict(experiment.store.trials), measured_in, experiment.whole.canonical)
-        curve, full = self._curve(found)
+        curve, full = curve_so_far(self.curve, self.question, found, rule)
         reasons = dict.fromkeys(curve.findings.suspects, UNDECIDED)
         trials = [trial for store in self._stores() for trial in tuple(store.trials.values())]
         plans, builds, inferences = counts(trials)
@@ -86,29 +87,35 @@ class SoFar:
             seconds=seconds_of(trials, preparation.data.calibrated, perf_counter() - preparation.began),
         )
 
-    def _curve(self, found: RunTrials) -> tuple[Curve, Trial | None]:
-        """Returns the curve so far, and the trial of full INT8.
 
-        The drivers are run again on the trials so far, up to the first plan without one. That takes as many steps as
-        there are layers, and measures nothing. A pass measures full INT8, which the driver of a curve asks for first,
-        as the last of its plans: until then the driver is told that full INT8 has no figure.
-        """
-        question, rule, measured_in = self.question, self.experiment.rule, found.measured_in
-        full, steps = found.in_a_pass(question.all_but(())), list[Step]()
-        is_late = full is None and self.curve != CULPRITS
-        search = _Search(search_for(self.curve, question, steps), found.in_a_pass, rule.loss, is_late=is_late)
-        findings = search.findings or Findings.so_far(rule.loss(full or UNTRIED), steps)
-        if search.findings is None and self.curve == CULPRITS:
-            findings = replace(findings, steps=(*_unsettled(search, findings), *findings.steps))
-        in_pieces = None
-        if measured_in and search.findings is not None:
-            decided = list[Step]()
-            wholes = _Search(bisect(question, decided, blamed=findings.suspects), found.whole, rule.loss)
-            if wholes.losses:
-                full, in_pieces = found.whole(question.all_but(())), findings
-                findings = in_pieces.decided_by(wholes.findings or Findings.so_far(rule.loss(full or UNTRIED), decided))
-        nothing = found.in_a_pass(question.prefix(-1)) or UNTRIED
-        return Curve(findings, nothing, measured_in, in_pieces, sides_of(question, in_pieces, findings)), full
+def curve_so_far(curve: str, question: Question, found: RunTrials, rule: Rule) -> tuple[Curve, Trial | None]:
+    """Returns the curve so far, and the trial of full INT8, None without one.
+
+    The drivers are run again on the trials so far, up to the first plan without one. That takes as many steps as
+    there are layers, and measures nothing. A pass measures full INT8, which the driver of a curve asks for first,
+    as the last of its plans: until then the driver is told that full INT8 has no figure.
+
+    Args:
+        curve: the boundaries that the driver measures; see ``search_for``.
+        question: the question that the driver answers.
+        found: the trials so far.
+        rule: judges them.
+    """
+    full, steps = found.in_a_pass(question.all_but(())), list[Step]()
+    is_late = full is None and curve != CULPRITS
+    search = _Search(search_for(curve, question, steps), found.in_a_pass, rule.loss, is_late=is_late)
+    findings = search.findings or Findings.so_far(rule.loss(full or UNTRIED), steps)
+    if search.findings is None and curve == CULPRITS:
+        findings = replace(findings, steps=(*_unsettled(search, findings), *findings.steps))
+    in_pieces = None
+    if found.measured_in and search.findings is not None:
+        decided = list[Step]()
+        wholes = _Search(bisect(question, decided, blamed=findings.suspects), found.whole, rule.loss)
+        if wholes.losses:
+            full, in_pieces = found.whole(question.all_but(())), findings
+            findings = in_pieces.decided_by(wholes.findings or Findings.so_far(rule.loss(full or UNTRIED), decided))
+    nothing = (found.in_a_pass if in_pieces is None else found.whole)(question.prefix(-1)) or UNTRIED
+    return Curve(findings, nothing, found.measured_in, in_pieces, sides_of(question, in_pieces, findings)), full
 
 
 class _Search:
