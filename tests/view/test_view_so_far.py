@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import threading
+from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -25,7 +26,7 @@ from trt_bisect.report.older import read_report
 from trt_bisect.report.verdict import FAILS
 from trt_bisect.runs.journal import JOURNAL, MemoryStore
 from trt_bisect.runs.progress_file import FINISHED, INTERRUPTED, PROGRESS, RUNNING
-from trt_bisect.support.progress import Silent
+from trt_bisect.support.progress import Silent, TimeUp
 from trt_bisect.view.run_folder import RunFolder
 
 WAYS = {
@@ -329,22 +330,31 @@ class Stops(Silent):
             raise self.error
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
-def test_a_run_that_ends_before_full_int8_is_known_leaves_its_report_so_far(lenet, tmp_path, error):
+@pytest.mark.parametrize(
+    ("error", "raised"),
+    [(KeyboardInterrupt, KeyboardInterrupt), (RuntimeError, RuntimeError), (TimeUp, trt_bisect.NothingMeasured)],
+)
+def test_a_run_that_ends_before_full_int8_is_known_leaves_its_report_so_far(lenet, tmp_path, error, raised):
     asked = {"output": tmp_path, "history": "none", "progress": Stops("Measuring on all inputs", error)}
-    with pytest.raises(error):
+    with pytest.raises(raised):
         trt_bisect.run(*given(lenet), **asked)
-    assert RunFolder(tmp_path).snapshot().status == INTERRUPTED
+    look = RunFolder(tmp_path).snapshot()
+    assert (look.status, look.whole, look.report.plans) == (INTERRUPTED, False, 0)
+    assert sum(row.quantizable for row in look.report.layers) == 6
     assert not (tmp_path / REPORT).exists()
     assert not any(thread.name == "trt-bisect report" for thread in threading.enumerate())
 
 
-def test_ctrl_c_after_the_verdict_saves_the_report_in_place_of_the_one_so_far(lenet, tmp_path, undisturbed):
-    asked = {"output": tmp_path, "history": "none", "progress": Stops("Comparing tensors", KeyboardInterrupt)}
-    with pytest.raises(KeyboardInterrupt):
+@pytest.mark.parametrize(("error", "status"), [(KeyboardInterrupt, INTERRUPTED), (TimeUp, FINISHED)])
+def test_a_run_that_is_stopped_after_its_verdict_saves_it_in_place_of_the_report_so_far(
+    lenet, tmp_path, undisturbed, error, status
+):
+    asked = {"output": tmp_path, "history": "none", "progress": Stops("Comparing tensors", error)}
+    with pytest.raises(KeyboardInterrupt) if error is KeyboardInterrupt else nullcontext():
         trt_bisect.run(*given(lenet), **asked)
     look = RunFolder(tmp_path).snapshot()
-    assert (look.status, look.whole, look.report.culprits) == (INTERRUPTED, True, undisturbed.culprits)
+    assert (look.status, look.whole, look.report.culprits) == (status, True, undisturbed.culprits)
+    assert look.report.stopped
     assert not (tmp_path / SO_FAR).exists()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -46,13 +47,7 @@ def view_command(
     """
     try:
         from trt_bisect.view.certificate import given_certificate, own_certificate
-        from trt_bisect.view.server import (
-            check_folder,
-            listen,
-            lower_priority,
-            make_server,
-            new_token,
-        )
+        from trt_bisect.view.server import check_folder, listen, lower_priority, make_server
     except ImportError as error:
         raise BadInput(f"The package '{error.name}' is not installed.", install("view")) from error
 
@@ -61,7 +56,7 @@ def view_command(
     if key is not None and certificate is None:
         raise BadInput("There is a --key and no --certificate.", "Give both, or --tls alone.")
     check_folder(folder)
-    shown = token.strip() if token else new_token()
+    shown = token.strip() if token else secrets.token_urlsafe(24)
     pair = given_certificate(certificate, key) if certificate else own_certificate(host) if tls else None
     with listen(host, port) as bound:
         server = make_server(folder, bound, shown, pair)

@@ -20,6 +20,7 @@ from trt_bisect.errors import BadInput, first_line, install
 if TYPE_CHECKING:
     from cryptography import x509
 
+_CERTIFICATE, _KEY = "view.crt", "view.key"
 _DAYS = 365
 _DAYS_LEFT = 7
 """A kept certificate with fewer days left is replaced."""
@@ -80,37 +81,30 @@ def own_certificate(host: str, folder: Path | None = None) -> Certificate:
     names = sorted({host, socket.gethostname(), "localhost", "127.0.0.1", "::1"} - {"", "0.0.0.0", "::"})
     names = [name for name in names if name.isascii()]
     home = folder or Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "trt-bisect"
-    path, key = home / "view.crt", home / "view.key"
-    if _is_usable(path, key, names):
-        return Certificate(path, key, _fingerprint(path))
-    try:
-        _make(path, key, names)
-    except OSError:
-        home = Path(tempfile.mkdtemp(prefix="trt-bisect-"))
-        atexit.register(shutil.rmtree, home, ignore_errors=True)
-        path, key = home / "view.crt", home / "view.key"
-        _make(path, key, names)
-    return Certificate(path, key, _fingerprint(path))
+    if not _is_usable(home, names):
+        try:
+            _make(home, names)
+        except OSError:
+            home = Path(tempfile.mkdtemp(prefix="trt-bisect-"))
+            atexit.register(shutil.rmtree, home, ignore_errors=True)
+            _make(home, names)
+    return Certificate(home / _CERTIFICATE, home / _KEY, _fingerprint(home / _CERTIFICATE))
 
 
 def _fingerprint(path: Path) -> str:
-    digest = hashlib.sha256(ssl.PEM_cert_to_DER_cert(_first(path.read_text(encoding="ascii", errors="replace"))))
-    return digest.digest().hex(":").upper()
+    """Returns the digest of the first certificate of a chain."""
+    text = path.read_text(encoding="ascii", errors="replace")
+    first = f"{ssl.PEM_HEADER}{text.partition(ssl.PEM_HEADER)[2].partition(ssl.PEM_FOOTER)[0]}{ssl.PEM_FOOTER}"
+    return hashlib.sha256(ssl.PEM_cert_to_DER_cert(first)).digest().hex(":").upper()
 
 
-def _first(text: str) -> str:
-    """Returns the first certificate of a chain in PEM."""
-    begin, end = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
-    return f"{begin}{text.partition(begin)[2].partition(end)[0]}{end}"
-
-
-def _is_usable(path: Path, key: Path, names: list[str]) -> bool:
-    """Returns true if a certificate exists, covers these names and has more than 7 days left."""
+def _is_usable(home: Path, names: list[str]) -> bool:
+    """Returns true if a folder has a certificate that covers these names and has more than 7 days left."""
     from cryptography import x509
 
     try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(path, key)
-        certificate = x509.load_pem_x509_certificate(path.read_bytes())
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(home / _CERTIFICATE, home / _KEY)
+        certificate = x509.load_pem_x509_certificate((home / _CERTIFICATE).read_bytes())
         known = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         left = certificate.not_valid_after_utc - datetime.now(timezone.utc)
         return {str(name.value) for name in known} >= set(names) and left > timedelta(days=_DAYS_LEFT)
@@ -118,8 +112,8 @@ def _is_usable(path: Path, key: Path, names: list[str]) -> bool:
         return False
 
 
-def _make(path: Path, key: Path, names: list[str]) -> None:
-    """Writes a new certificate and its key; only the user can read the key."""
+def _make(home: Path, names: list[str]) -> None:
+    """Writes a new certificate and its key into a folder; only the user can read the key."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -140,9 +134,14 @@ def _make(path: Path, key: Path, names: list[str]) -> None:
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .sign(secret, hashes.SHA256())
     )
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _write(key, secret.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()), 0o600)
-    _write(path, made.public_bytes(Encoding.PEM), 0o644)
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for name, content, mode in (
+        (_KEY, secret.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()), 0o600),
+        (_CERTIFICATE, made.public_bytes(Encoding.PEM), 0o644),
+    ):
+        (home / name).unlink(missing_ok=True)
+        with os.fdopen(os.open(home / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+            file.write(content)
 
 
 def _general_name(name: str) -> x509.GeneralName:
@@ -152,9 +151,3 @@ def _general_name(name: str) -> x509.GeneralName:
         return x509.IPAddress(ipaddress.ip_address(name))
     except ValueError:
         return x509.DNSName(name)
-
-
-def _write(path: Path, content: bytes, mode: int) -> None:
-    path.unlink(missing_ok=True)
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
-        file.write(content)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import ipaddress
 import os
-import secrets
 import shlex
 import socket
 from contextlib import suppress
@@ -84,14 +83,17 @@ def listen(host: str, port: int | None) -> socket.socket:
 
 def is_loopback(bound: socket.socket) -> bool:
     """Returns true if only this machine can reach a socket."""
-    return ipaddress.ip_address(bound.getsockname()[0].partition("%")[0]).is_loopback
+    return _ip(bound).is_loopback
+
+
+def _ip(bound: socket.socket) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    return ipaddress.ip_address(bound.getsockname()[0].partition("%")[0])
 
 
 def address(bound: socket.socket, token: str, *, tls: bool) -> str:
     """Returns the address for a browser on this machine; with the machine's name if the socket is on all networks."""
     host, port = _host_and_port(bound)
-    if ipaddress.ip_address(bound.getsockname()[0].partition("%")[0]).is_unspecified:
-        host = socket.gethostname()
+    host = socket.gethostname() if _ip(bound).is_unspecified else host
     return f"{'https' if tls else 'http'}://{host}:{port}/?token={quote(token, safe='')}"
 
 
@@ -128,11 +130,6 @@ def make_server(folder: Path, bound: socket.socket, token: str, certificate: Cer
             timeout_graceful_shutdown=1,
         )
     )
-
-
-def new_token() -> str:
-    """Returns a random token."""
-    return secrets.token_urlsafe(24)
 
 
 def lower_priority() -> None:
