@@ -187,7 +187,7 @@ class LayerRow:
     ) -> Annotated[
         str, Column("Verdict", "Culprit, suspect or failure; sorted by what matters, then by the drop", rank=0)
     ]:
-        """What there is to say of the layer in a few words; empty for one that was measured, and is no culprit."""
+        """The standing of the layer in a few words; empty for one that was measured, and is no culprit."""
         outcome = "" if self.outcome in (MEASURED, FOLLOWS) else self.outcome
         standing = "culprit" if self.culprit else f"fixed {self.fixed}" if self.fixed else outcome
         ran = f"ran in {self.ran}" if self.obeyed is False else UNPROVEN.get(self.ran, "")
