@@ -1,137 +1,175 @@
-"""Writes the JSON Schemas of the files that trt-bisect writes, docs/schemas, and the page docs/reference/json.md.
+"""Makes the JSON Schemas of the files that trt-bisect writes, and the page docs/reference/json.md.
 
-python tools/make_schemas.py
-
-Both follow from ``tools/schemas``, which reads the dataclasses of the package.
+``python tools/make_schemas.py`` writes the page. The site's build calls ``on_files`` (``hooks`` in mkdocs.yml), which
+adds the schemas. msgspec makes them from the dataclasses that the files are written from, descriptions come from the
+docstrings of these.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import json
-import types
+import re
 import typing
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Union
+from typing import Any
 
-from tools.schemas.files import FILES
-from tools.schemas.shapes import ListOf, Maybe, Shape, shape_of
+import msgspec
 
-ROOT = Path(__file__).resolve().parent.parent
-SCHEMAS = ROOT / "docs" / "schemas"
-PAGE = ROOT / "docs" / "reference" / "json.md"
+from trt_bisect.evaluator.trial import Trial
+from trt_bisect.report.check import CheckReport
+from trt_bisect.report.comparison import Comparison
+from trt_bisect.report.explanation import Explanation
+from trt_bisect.report.model import Report
+from trt_bisect.report.network_graph import Graph
+from trt_bisect.report.profile import Profile
+from trt_bisect.report.recovery import Recovery
+from trt_bisect.report.regression.result import Regression
+from trt_bisect.report.sensitivity import Sensitivity
+from trt_bisect.report.worst import WorstReport
 
-_PLAIN = {str: "string", int: "integer", bool: "boolean", type(None): "null", Path: "string"}
-_ABOUT = {
-    "report.json": "Written by `run`.",
-    "recovery.json": "Written by `recover`.",
-    "sensitivity.json": "Written by `sensitivity`.",
-    "worst.json": "Written by `worst`.",
-    "compare.json": "Written by `compare`.",
-    "profile.json": "Written by `profile`.",
-    "check.json": "Written by `check`.",
-    "explanation.json": "Written by `run`: why, and what to do. Floats have 6 significant digits.",
-    "regression.json": "Written by `regress`.",
-    "network.json": "Written by `run`, before anything is measured.",
-    "journal.jsonl": "Written by `run`, `recover` and `sensitivity`. The schema is that of one line.",
+if typing.TYPE_CHECKING:
+    from mkdocs.config.defaults import MkDocsConfig
+    from mkdocs.structure.files import Files
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "json.md"
+
+
+@dataclass(frozen=True)
+class TrialLine(Trial):
+    """One plan tried.
+
+    Attributes:
+        ran: by layer the precision that it ran in: `as asked`, or pairs of a precision (null if it is not known) and
+            the number of layers in a row that ran in it.
+    """
+
+    ran: str | tuple[tuple[str | int | None, ...], ...] = ()  # type: ignore[assignment]
+
+
+@dataclass(frozen=True)
+class JournalLine:
+    """A line of the journal. The first line of a fingerprint has ``about`` and ``id``, the others have ``trial``.
+
+    Attributes:
+        run: the fingerprint.
+        about: the content that the fingerprint is made of.
+        id: the id of the journal; the history knows a run by it.
+        trial: one plan tried.
+    """
+
+    run: str
+    about: Mapping[str, Any] = field(default_factory=dict)
+    id: str = ""
+    trial: TrialLine | None = None
+
+
+FILES: Mapping[str, tuple[type, str]] = {
+    "report.json": (Report, "Written by `run`. `run.json` is the same of a run under way."),
+    "recovery.json": (Recovery, "Written by `recover`."),
+    "sensitivity.json": (Sensitivity, "Written by `sensitivity`."),
+    "worst.json": (WorstReport, "Written by `worst`."),
+    "compare.json": (Comparison, "Written by `compare`; the channels are in `channels.csv` only."),
+    "profile.json": (Profile, "Written by `profile`."),
+    "check.json": (CheckReport, "Written by `check`."),
+    "explanation.json": (Explanation, "Written by `run`: why, and what to do. Floats have 6 significant digits."),
+    "regression.json": (Regression, "Written by `regress`."),
+    "network.json": (Graph, "Written by `run`, before anything is measured."),
+    "journal.jsonl": (JournalLine, "Written by `run`, `recover` and `sensitivity`. The schema is that of one line."),
 }
+"""By file the class that it is written from, and what is said of it."""
 _HEAD = """# JSON files and schemas
 
 Made by `python tools/make_schemas.py` from the dataclasses of the package. Each file has a
-[JSON Schema](https://json-schema.org/) (2020-12); a test holds real files against them. To check a file of yours:
+[JSON Schema](https://json-schema.org/) (2020-12), which the site has beside this page; a test holds real files against
+them. To check a file of yours:
 
 ```
 pip install check-jsonschema
-check-jsonschema --schemafile docs/schemas/report.schema.json trt-bisect-network/report.json
+check-jsonschema --schemafile build/site/schemas/report.schema.json trt-bisect-network/report.json
 ```
+
+`make site` builds `build/site`.
 
 - A figure that is not finite is `null`.
 - New keys may come without a new number in `schema`. Keys that exist keep their names and meanings.
 - In the tables `a[]` is each entry of a list, and `a.*` each entry of an object by name.
 - A similarity is a fraction of 1; the screen prints per cent.
-- `report.json` of schema 1 (trt-bisect 0.1.0) is still read: `view`, the page, the history and `regress` take it. It
-  has no `answer` and no `next_command`. Its culprits are the curve's suspects, and it was judged on fewer inputs. Where
-  the history or `regress` compares one with a report of schema 2, it says so.
+- `report.json` of schemas 1 and 2 (trt-bisect 0.1 and 0.2) is still read: by `view`, the page, the history, `regress`
+  and `Report.load`. Schema 1 has no `answer`: its culprits are the curve's suspects, judged on fewer inputs. Where the
+  history or `regress` compares one with a newer report, it says so.
 """
-
-
-class _Schemas:
-    """The schema of one file: objects are definitions, by name."""
-
-    def __init__(self) -> None:
-        self.defined: dict[str, Any] = {}
-        self._shapes: dict[str, Shape] = {}
-
-    def of(self, kind: Any) -> dict[str, Any]:
-        """Returns the schema of a type."""
-        if isinstance(kind, Maybe):
-            return {"anyOf": [self.of(kind.shape), {"type": "null"}]}
-        if isinstance(kind, ListOf):
-            return _held(self.of(kind.shape), kind.named)
-        if isinstance(kind, Shape):
-            return self._reference(kind)
-        if dataclasses.is_dataclass(kind):
-            return self._reference(shape_of(typing.cast(type, kind)))
-        if kind is Any:
-            return {}
-        if kind is float:  # what is not finite is written as null
-            return {"type": ["number", "null"]}
-        if kind in _PLAIN:
-            return {"type": _PLAIN[kind]}
-        return self._composed(kind)
-
-    def _composed(self, kind: Any) -> dict[str, Any]:
-        origin, inner = typing.get_origin(kind), typing.get_args(kind)
-        if origin in (Union, types.UnionType):
-            return _union([self.of(each) for each in inner])
-        if origin is tuple:
-            return _held(self.of(inner[0]), named=False)
-        if isinstance(origin, type) and issubclass(origin, Mapping):
-            return _held(self.of(inner[1]), named=True)
-        raise TypeError(f"no schema for {kind!r}")
-
-    def _reference(self, shape: Shape) -> dict[str, Any]:
-        if self._shapes.setdefault(shape.name, shape) != shape:
-            raise TypeError(f"two shapes are named {shape.name}")
-        if shape.name not in self.defined:
-            self.defined[shape.name] = {}
-            self.defined[shape.name] = self.object(shape)
-        return {"$ref": f"#/$defs/{shape.name}"}
-
-    def object(self, shape: Shape) -> dict[str, Any]:
-        """Returns the schema of an object."""
-        properties = {
-            name: {**self.of(key.type), **({"description": key.words} if key.words else {})}
-            for name, key in shape.keys.items()
-        }
-        required = [name for name, key in shape.keys.items() if key.required]
-        return {"description": shape.words, "type": "object", "properties": properties, "required": required}
-
-
-def _held(schema: dict[str, Any], named: bool) -> dict[str, Any]:
-    return {"type": "object", "additionalProperties": schema} if named else {"type": "array", "items": schema}
-
-
-def _union(schemas: list[dict[str, Any]]) -> dict[str, Any]:
-    if all(set(schema) == {"type"} for schema in schemas):
-        words = [schema["type"] for schema in schemas]
-        flat = [one for each in words for one in (each if isinstance(each, list) else [each])]
-        return {"type": list(dict.fromkeys(flat))}
-    return {"anyOf": schemas}
+_COMMON = {
+    "arithmetic": "`emulated` or `measured`.",
+    "asked": "the precision that was asked for.",
+    "builds": "the number of engines built.",
+    "calibrator": "the calibrator, such as `entropy` or `percentile 99.99`.",
+    "consumer": "the layer that reads the rounded tensor.",
+    "count": "the number of values.",
+    "culprits": "the names of the culprits, in execution order.",
+    "dtype": "the tensor's type.",
+    "engine": "`onnxruntime`, `tensorrt` or `tensorrt-rtx`.",
+    "exit_code": "the exit code of the command.",
+    "fingerprint": "the digest of `made_of`: trials are reused only under the same one.",
+    "index": "the index of the layer in execution order, from 0.",
+    "inferences": "the number of inferences.",
+    "layer": "the name of the layer.",
+    "max": "the largest value.",
+    "mean": "the mean of the finite values.",
+    "metric": "the metric that decides.",
+    "min": "the smallest value.",
+    "model": "the network's file, as it was given.",
+    "name": "the name.",
+    "nonfinite": "the number of values that are NaN or infinite.",
+    "op_type": "the ONNX operator.",
+    "outcome": "the outcome, with the words of the journal.",
+    "precision": "the precision of layers that are not in INT8.",
+    "producer": "the layer that makes the tensor.",
+    "quantizable": "TensorRT can run the layer in INT8.",
+    "schema": "the version of the form of the file.",
+    "seconds": "the time it took.",
+    "shape": "the shape of the output.",
+    "share": "a suspect costs at least this share of the budget.",
+    "std": "the standard deviation.",
+    "strategy": "`branch`, `bisect` or `exhaustive`.",
+    "tensor": "the tensor's name.",
+    "text": "the text to type.",
+    "threshold": "the worst value of the metric that is still good.",
+    "tool": "the program that the command is for.",
+    "typing": "TensorRT's: `weak` or `strong`.",
+    "variance": "the variance.",
+    "versions": "the versions of trt-bisect, Python, the packages, the device and the processor.",
+}
+"""Descriptions of keys that mean the same in every file; a docstring comes first."""
 
 
 def schema(file: str) -> dict[str, Any]:
     """Returns the JSON Schema of a file."""
-    made = _Schemas()
-    top = made.object(FILES[file])
+    kind = FILES[file][0]
+    made = msgspec.json.schema(kind, schema_hook=_of_custom)
+    for known in _classes(kind, set()):
+        for name, part in made["$defs"].items():
+            if name == known.__name__ or name.startswith(f"{known.__name__}_"):
+                _describe(part, known)
     about = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": f"trt-bisect: {file}"}
-    return {**about, **top, "$defs": made.defined}
+    return {**about, **made}
 
 
-def path_of(file: str) -> Path:
-    """The place of a file's schema."""
-    return SCHEMAS / f"{file.partition('.')[0]}.schema.json"
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Adds the schemas to the site; mkdocs calls this."""
+    from mkdocs.structure.files import File
+
+    for file in FILES:
+        files.append(File.generated(config, f"schemas/{schema_name(file)}", content=json.dumps(schema(file), indent=1)))
+    return files
+
+
+def schema_name(file: str) -> str:
+    """Returns the name of a file's schema."""
+    return f"{file.partition('.')[0]}.schema.json"
 
 
 def page() -> str:
@@ -139,23 +177,67 @@ def page() -> str:
     return "\n".join([_HEAD, *(_section(file) for file in FILES)])
 
 
+def _of_custom(kind: type) -> dict[str, Any]:
+    """Returns the schema of a type that msgspec does not know: a path is text."""
+    if issubclass(kind, Path):
+        return {"type": "string"}
+    raise NotImplementedError(kind)
+
+
+def _classes(kind: Any, seen: set[type]) -> Iterator[type]:
+    """Yields a dataclass and those of its fields, each once."""
+    origin = typing.get_origin(kind)
+    if origin is not None and dataclasses.is_dataclass(origin):
+        yield from _classes(origin, seen)
+    for inner in typing.get_args(kind):
+        yield from _classes(inner, seen)
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind) and kind not in seen:
+        seen.add(kind)
+        yield kind
+        for hint in typing.get_type_hints(kind, include_extras=True).values():
+            yield from _classes(hint, seen)
+
+
+def _describe(part: dict[str, Any], kind: type) -> None:
+    """Adds the descriptions of a class's docstring to its schema."""
+    doc = inspect.getdoc(kind) or ""
+    part["description"] = _plain(doc.split("\n\n")[0])
+    words = {**_COMMON, **{name: said for base in reversed(kind.__mro__) for name, said in _attributes(base).items()}}
+    for name, key in part.get("properties", {}).items():
+        if name in words:
+            key["description"] = words[name]
+
+
+def _attributes(kind: type) -> dict[str, str]:
+    """The descriptions under ``Attributes:`` in a docstring, by name; a line of several names counts for each."""
+    doc = inspect.cleandoc(kind.__doc__ or "")
+    section = re.search(r"^Attributes:\n((?:    .*\n?|\n(?=    ))+)", doc, re.MULTILINE)
+    found = {}
+    for names, words in re.findall(r"^ {4}([\w, ]+): (.*(?:\n {8}.*)*)", section[1] if section else "", re.MULTILINE):
+        found.update({name: _plain(words) for name in names.split(", ")})
+    return found
+
+
+def _plain(words: str) -> str:
+    return re.sub(r"\bNone\b", "null", " ".join(words.replace("``", "`").split()))
+
+
 def _section(file: str) -> str:
-    full = schema(file)
-    link = f"[Schema](../schemas/{path_of(file).name})."
-    rows = [f"| `{path}` | {kind} | {words} |" for path, kind, words in _rows(full, full["$defs"], "", set())]
+    full, about = schema(file), FILES[file][1]
+    top = full["$defs"][full["$ref"].rpartition("/")[2]]
+    rows = [f"| `{path}` | {kind} | {words} |" for path, kind, words in _rows(top, full["$defs"], "", set())]
     table = ["| key | type | |", "| --- | --- | --- |", *rows]
-    return "\n".join([f"## {file}", "", f"{_ABOUT[file]} {link}", "", *table, ""])
+    return "\n".join([f"## {file}", "", about, "", *table, ""])
 
 
 def _rows(part: dict[str, Any], defined: dict[str, Any], before: str, seen: set[str]) -> Iterator[tuple[str, str, str]]:
     for name, key in part["properties"].items():
         kind, suffix, target = _kind(key)
-        words = key.get("description", "")
-        known = target in seen
-        if known:
+        words = key.get("description") or (_lower(defined[target]["description"]) if target else "")
+        if target in seen:
             words = f"{words} Keys as above for {_lower(defined[target]['description'])}".strip()
         yield f"{before}{name}{suffix}", kind, words.replace("|", "\\|")
-        if target and not known:
+        if target and target not in seen and "properties" in defined[target]:
             seen.add(target)
             yield from _rows(defined[target], defined, f"{before}{name}{suffix}.", seen)
 
@@ -169,9 +251,9 @@ def _kind(key: dict[str, Any]) -> tuple[str, str, str]:
         suffix, target = next(((each[1], each[2]) for each in found if each[2]), ("", ""))
         return " or ".join(dict.fromkeys(each[0] for each in found)), suffix, target
     if key.get("type") == "array":
-        kind, suffix, target = _kind(key["items"])
+        kind, suffix, target = _kind(key.get("items") or {})
         return f"list of {kind}", f"[]{suffix}" if target else "", target
-    if "additionalProperties" in key:
+    if isinstance(key.get("additionalProperties"), dict):
         kind, suffix, target = _kind(key["additionalProperties"])
         return f"by name: {kind}", f".*{suffix}" if target else "", target
     words = key.get("type", "any")
@@ -182,13 +264,5 @@ def _lower(text: str) -> str:
     return text[:1].lower() + text[1:]
 
 
-def main() -> None:
-    """Writes the schemas and the page."""
-    SCHEMAS.mkdir(exist_ok=True)
-    for file in FILES:
-        path_of(file).write_text(json.dumps(schema(file), indent=1) + "\n", encoding="utf-8")
-    PAGE.write_text(page(), encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    PAGE.write_text(page(), encoding="utf-8")

@@ -1,1 +1,0 @@
-"""The shapes of the JSON files that trt-bisect writes, for ``tools/make_schemas.py``."""
