@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from trt_bisect._version import __version__
 
 if TYPE_CHECKING:
+    from trt_bisect.analyzer.compare_output import similarity
     from trt_bisect.analyzer.judge import compare_arrays, make_rule
     from trt_bisect.analyzer.metrics import find_metric
-    from trt_bisect.analyzer.similarity import similarity
     from trt_bisect.builder.engines import list_engines, make_builder
     from trt_bisect.calibration.cache import format_cache, read_cache
     from trt_bisect.calibration.collect import calibrate
@@ -86,7 +86,7 @@ _HOME = {
     "run": "jobs.run.run",
     "Sensitivity": "report.sensitivity",
     "sensitivity": "jobs.sensitivity",
-    "similarity": "analyzer.similarity",
+    "similarity": "analyzer.compare_output",
     "worst": "jobs.worst",
 }
 """The module of each public name; it is imported at its first use, so that ``import trt_bisect`` costs nothing."""

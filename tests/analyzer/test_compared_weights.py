@@ -7,7 +7,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from trt_bisect.analyzer.compared_weights import channel_spreads, compare_arrays, compare_weight, rounded_weight
+from trt_bisect.analyzer.compared import channel_spreads, compare_weight, compare_weight_pairs, rounded_weight
 from trt_bisect.analyzer.origins import WEIGHT, Origin
 from trt_bisect.analyzer.parts import channel_parts
 from trt_bisect.model.quantizer import symmetric
@@ -57,8 +57,8 @@ def test_the_figures_are_those_of_the_whole_weight(random, name, per_channel):
     error = r - o
     assert found.figures.mse == pytest.approx((error**2).mean(), rel=1e-12)
     assert found.figures.l1 == pytest.approx(np.abs(error).mean(), rel=1e-12)
-    assert found.figures.atol == np.abs(error).max()
-    assert found.figures.rtol == pytest.approx((np.abs(error) / np.maximum(np.abs(r), 1e-6 * np.abs(r).max())).max())
+    assert found.figures.max_abs == np.abs(error).max()
+    assert found.figures.max_rel == pytest.approx((np.abs(error) / np.maximum(np.abs(r), 1e-6 * np.abs(r).max())).max())
     assert found.figures.cosine == pytest.approx((r * o).sum() / np.linalg.norm(r) / np.linalg.norm(o), rel=1e-12)
     assert found.figures.sqnr == pytest.approx(10 * np.log10((r**2).sum() / (error**2).sum()), rel=1e-12)
     assert (found.fp32.count, found.fp32.min, found.fp32.max) == (r.size, r.min(), r.max())
@@ -75,7 +75,7 @@ def test_the_figures_of_each_channel_are_its_own(random, name):
     shape, axis = SHAPES[name]
     values, origin = weight_of(random, shape, axis, per_channel=True)
     rounded = rounded_weight(values, origin)
-    (whole,), channels = compare_arrays([(origin, values, rounded)])
+    (whole,), channels = compare_weight_pairs([(origin, values, rounded)])
     assert [each.channel for each in channels] == list(range(shape[axis]))
     assert [each.scale for each in channels] == origin.quantizers[0].scale.tolist()
     assert sum(whole.histogram.fp32) == values.size

@@ -9,16 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from trt_bisect.analyzer import metrics
-from trt_bisect.analyzer.tensors import (
-    ChannelPeaks,
-    Moments,
-    PairStatistics,
-    RoundingStatistics,
-    as_block,
-    largest_magnitude,
-    parts,
-    row_length,
-)
+from trt_bisect.analyzer.parts import largest_magnitude, parts
+from trt_bisect.analyzer.tensors import ChannelPeaks, PairStatistics, RoundingStatistics, as_block, row_length
+from trt_bisect.data.statistics import Moments
 from trt_bisect.model.quantizer import Quantizer, symmetric
 
 FLOATS = st.floats(-1e6, 1e6, width=32)
@@ -65,14 +58,19 @@ def test_figures_are_the_metrics_on_all_samples_together(reference, noise):
     pair = PairStatistics()
     for r, o in zip(reference, output, strict=True):
         pair.add(as_block(r), as_block(o), row=row_length(r.shape))
-    figures, rows = pair.figures(), (reference.reshape(-1, 6), output.reshape(-1, 6))
-    assert figures.cosine == pytest.approx(metrics.BUILT_IN["cosine"].function(*rows), abs=1e-9)
-    assert figures.mse == pytest.approx(metrics.BUILT_IN["mse"].function(*rows), rel=1e-9)
-    assert figures.l1 == pytest.approx(metrics.BUILT_IN["l1"].function(*rows), rel=1e-9)
-    assert figures.sqnr == pytest.approx(metrics.BUILT_IN["sqnr"].function(*rows), abs=1e-6)
-    assert figures.atol == metrics.BUILT_IN["max_abs"].function(*rows)
-    samples = zip(reference, output, strict=True)
-    assert figures.rtol == pytest.approx(max(metrics.BUILT_IN["max_rel"].function(r, o) for r, o in samples), rel=1e-9)
+    figures, rows, error = pair.figures(), (reference.reshape(-1, 6), output.reshape(-1, 6)), np.abs(reference - output)
+    norms = np.linalg.norm(reference) * np.linalg.norm(output)
+    if error.any() and norms:
+        assert figures.cosine == pytest.approx(np.sum(reference * output) / norms, abs=1e-9)
+        with np.errstate(divide="ignore"):
+            decibels = 10 * np.log10(np.sum(reference**2) / np.sum(error**2))
+        assert figures.sqnr == pytest.approx(np.clip(decibels, -metrics.EXACT_SQNR, metrics.EXACT_SQNR), abs=1e-6)
+    assert figures.mse == pytest.approx(np.mean(error**2), rel=1e-9)
+    assert figures.l1 == pytest.approx(np.mean(error), rel=1e-9)
+    assert figures.max_abs == error.max()
+    magnitudes = np.abs(reference)
+    least = np.maximum(1e-6 * magnitudes.max(axis=(1, 2), keepdims=True), np.finfo(np.float32).tiny)
+    assert figures.max_rel == pytest.approx((error / np.maximum(magnitudes, least)).max(), rel=1e-9)
     by_row = [kl_by_hand(r, o) for r, o in zip(*rows, strict=True)]
     assert figures.kl == pytest.approx(np.mean(by_row), rel=1e-9, abs=1e-12)
 
@@ -84,6 +82,15 @@ def kl_by_hand(reference, output):
     else:
         p, q = (np.exp(row - row.max()) / np.exp(row - row.max()).sum() for row in (reference, output))
     return sum(a * (np.log(a) - np.log(max(b, 1e-12))) for a, b in zip(p, q, strict=True) if a > 0)
+
+
+def test_the_sums_of_run_and_of_compare_are_the_same_numbers(random):
+    r, o = random.normal(0, 1, (2, 300, 1000)).astype(np.float32)
+    pair, sums = PairStatistics(), metrics.ReferenceSums(r).against(o)
+    for part in parts(r.size):
+        pair.add(as_block(r.reshape(-1)[part]), as_block(o.reshape(-1)[part]), row=1, largest=float(np.abs(r).max()))
+    names = ("cosine", "mse", "l1", "sqnr", "max_abs", "max_rel")
+    assert [getattr(pair.figures(), name) for name in names] == [getattr(metrics, name)(sums) for name in names]
 
 
 def test_equal_tensors_and_single_values():

@@ -17,10 +17,9 @@ from onnx import helper
 import trt_bisect
 from tests.support import networks
 from trt_bisect import BadInput, WorstReport
-from trt_bisect.analyzer.distribution import distribution_of, verdict
 from trt_bisect.analyzer.judge import make_rule
 from trt_bisect.analyzer.metrics import BUILT_IN
-from trt_bisect.analyzer.worst import WorstSearch, worst_inputs
+from trt_bisect.analyzer.worst import WorstSamples, distribution_of, verdict, worst_inputs
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.data.sample_files import load_samples, save_samples
@@ -31,7 +30,7 @@ OCTAVES = st.integers(-30, 30)
 
 
 def searched(samples, count):
-    search = WorstSearch(count)
+    search = WorstSamples(count)
     for place, (loss, octaves) in enumerate(samples):
         search.offer({"x": np.array(place)}, loss, [2.0**octave for octave in octaves])
     return search
@@ -59,7 +58,7 @@ def test_where_nothing_can_be_faint_only_the_worst_are_held(losses, count):
 
 def test_the_samples_held_do_not_grow_with_the_data_set():
     """The worst case, each sample a little worse and a little fainter than the one before, over three octaves."""
-    search, most = WorstSearch(4), 0
+    search, most = WorstSamples(4), 0
     for place in range(3000):
         search.offer({}, float(place), [8.0 * 2.0 ** (-3.0 * place / 3000)])
         most = max(most, search.held)

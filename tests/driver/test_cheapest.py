@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trt_bisect.analyzer.front import Point, knee, pareto
 from trt_bisect.driver.recipes.cheapest import FEW_NEEDED, cheaper_few, cheapest, surely_cheapest
-from trt_bisect.driver.recipes.front_path import path
+from trt_bisect.driver.recipes.front import Point, knee, pareto, path
 from trt_bisect.driver.recipes.local_search import FEW_UNITS
 from trt_bisect.driver.recipes.lowering import lowered, orders
 from trt_bisect.driver.recipes.search_space import MeasuredSets, Space, sensitivities

@@ -23,7 +23,8 @@ from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.precision import int8_set
 
 COLUMNS = (
-    "index layer tensor kind op_type int8_op_type shape dtype quantized_dtype scale cosine mse l1 kl sqnr atol rtol "
+    "index layer tensor kind op_type int8_op_type shape dtype quantized_dtype scale "
+    "cosine mse l1 kl sqnr max_abs max_rel "
     "fp32_count fp32_nonfinite fp32_min fp32_max fp32_mean fp32_std fp32_variance "
     "int8_count int8_nonfinite int8_min int8_max int8_mean int8_std int8_variance"
 ).split()
@@ -66,7 +67,7 @@ def test_every_figure_is_numpys_on_the_same_tensors_and_no_healthy_layer_is_abno
         assert row.worst_cosine == pytest.approx(min(alone), abs=1e-9)
         assert alone[row.worst_sample] == min(alone)
         assert row.figures.sqnr == pytest.approx(metrics.BUILT_IN["sqnr"].function(*flat), abs=1e-4)
-        assert row.figures.atol == pytest.approx(np.abs(r - o).max(), rel=1e-6)
+        assert row.figures.max_abs == pytest.approx(np.abs(r - o).max(), rel=1e-6)
         for spread, run in ((row.fp32, r), (row.int8, o)):
             seen = (spread.min, spread.max, spread.mean, spread.std, spread.variance)
             assert seen == pytest.approx((run.min(), run.max(), run.mean(), run.std(), run.var()), rel=1e-6, abs=1e-9)
@@ -225,6 +226,7 @@ def test_the_planted_lenet(command, lenet, tmp_path):
     assert {layers for _, layers in reasons(found, advisor.STARVED)} == {("ip2",)}
     by_mse = [row.figures.mse for row in found.sorted_by("mse")]
     assert by_mse == sorted(by_mse, reverse=True)
+    assert found.sorted_by("atol") == found.sorted_by("max_abs"), "its earlier name"
     assert list(found.table()["tensor"]) == [row.origin.tensor for row in found.tensors]
 
 

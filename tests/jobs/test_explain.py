@@ -32,7 +32,7 @@ from trt_bisect.support.notes import EXPLANATION
 from trt_bisect.support.progress import Silent
 
 TENSOR = (
-    "tensor kind shape dtype quantized_dtype scale scales axis cosine mse l1 kl sqnr atol rtol fp32 int8 clipped "
+    "tensor kind shape dtype quantized_dtype scale scales axis cosine mse l1 kl sqnr max_abs max_rel fp32 int8 clipped "
     "histogram channels map"
 ).split()
 

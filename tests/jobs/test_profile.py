@@ -13,7 +13,8 @@ from onnx import numpy_helper
 
 import trt_bisect
 from tests.support import networks
-from trt_bisect.analyzer.tensors import RoundingFigures, Spread
+from trt_bisect.analyzer.tensors import RoundingFigures
+from trt_bisect.data.statistics import Spread
 from trt_bisect.jobs.options.commands import ProfileOptions
 
 

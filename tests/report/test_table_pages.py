@@ -124,7 +124,7 @@ def test_all_metrics_and_ranges_are_the_tables(page, made):
         page.evaluate(f"document.querySelectorAll('#tensors .plot')[{place}].data.map(({{ x, y }}) => [x, y])")
         for place in (0, 1)
     )
-    for (x, y), metric in zip(panels, ("cosine", "sqnr", "mse", "l1", "kl", "atol", "rtol"), strict=True):
+    for (x, y), metric in zip(panels, ("cosine", "sqnr", "mse", "l1", "kl", "max_abs", "max_rel"), strict=True):
         assert len(x) == len(table)
         assert [np.nan if value is None else value for value in y] == pytest.approx(list(table[metric]), nan_ok=True)
     before, after = table["fp32_max"] - table["fp32_min"], table["int8_max"] - table["int8_min"]

@@ -15,7 +15,7 @@ from tensorboard.plugin_util import markdown_to_safe_html
 import trt_bisect
 from tests.support import networks
 from tests.support.event_files import read, run_named
-from trt_bisect.analyzer.growing_histogram import GrowingHistogram
+from trt_bisect.analyzer.histograms import GrowingHistogram
 from trt_bisect.report.markdown import literal, table
 from trt_bisect.report.tensorboard.graph import graph_of, legal_names
 from trt_bisect.report.tensorboard.tags import layer_tags

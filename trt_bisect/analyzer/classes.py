@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -128,9 +128,9 @@ class Divergence:
 
     def _made(self, values: np.ndarray) -> Sequence[np.ndarray]:
         if self._each:
-            p = np.clip(values, 0.0, 1.0) if self._classes.kind == OWN else _sigmoid(values)
+            p = np.clip(values, 0.0, 1.0) if self._classes.kind == OWN else sigmoid(values)
             return p, 1.0 - p
-        return (_shares(values) if self._classes.kind == SHARES else _softmax(values),)
+        return (_shares(values) if self._classes.kind == SHARES else softmax(values),)
 
 
 def _likelihood(reference: Sequence[np.ndarray], output: Sequence[np.ndarray]) -> float:
@@ -143,24 +143,9 @@ def kl(reference: np.ndarray, output: np.ndarray, classes: Classes) -> float:
     return Divergence(reference, classes).of(output)
 
 
-def _kl_of_rows(reference: np.ndarray, output: np.ndarray, make: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    return np.asarray(np.sum(_relative_entropy(make(reference), make(output)), axis=-1))
-
-
-def _kl_of_values(p: np.ndarray, q: np.ndarray) -> np.ndarray:
-    """Returns the KL of the rows (1 - p, p) and (1 - q, q). Values outside of 0..1 are clipped."""
-    p, q = np.clip(p, 0.0, 1.0), np.clip(q, 0.0, 1.0)
-    return np.asarray(_relative_entropy(p, q) + _relative_entropy(1.0 - p, 1.0 - q))
-
-
-def _sigmoid(values: np.ndarray) -> np.ndarray:
+def sigmoid(values: np.ndarray) -> np.ndarray:
+    """Returns 1 / (1 + exp(-x)) of each value x; no value overflows."""
     return np.asarray(0.5 + 0.5 * np.tanh(0.5 * values))
-
-
-def _relative_entropy(p: np.ndarray, q: np.ndarray) -> np.ndarray:
-    """Returns p log(p / q) of each value; a q below 1e-12 counts as 1e-12."""
-    tiny = np.finfo(np.float64).tiny
-    return np.asarray(p * (np.log(np.maximum(p, tiny)) - np.log(np.maximum(q, _LEAST))))
 
 
 def find_classes(reference: Sequence[np.ndarray], axis: int | None = None) -> Classes:
@@ -211,16 +196,15 @@ def kl_of_any_rows(reference: np.ndarray, output: np.ndarray) -> np.ndarray:
     """
     if reference.shape[-1] == 1:
         own = (reference >= 0.0) & (reference <= 1.0)
-        p, q = (np.where(own, values, _sigmoid(values)) for values in (reference, output))
-        return _kl_of_values(p, q)[..., 0]
-    sums = (reference >= 0.0).all(axis=-1) & (np.abs(reference.sum(axis=-1) - 1.0) <= _SUM_TOLERANCE)
-    if sums.all() or not sums.any():
-        make = _shares if sums.all() else _softmax
-        return _kl_of_rows(reference, output, make)
-    found = np.empty(len(reference))
-    for make, rows in ((_shares, sums), (_softmax, ~sums)):
-        found[rows] = _kl_of_rows(reference[rows], output[rows], make)
-    return found
+        ones = (np.where(own, np.clip(values, 0.0, 1.0), sigmoid(values)) for values in (reference, output))
+        p, q = (np.concatenate([one, 1.0 - one], axis=-1) for one in ones)
+    else:
+        shares = (reference >= 0.0).all(axis=-1) & (np.abs(reference.sum(axis=-1) - 1.0) <= _SUM_TOLERANCE)
+        p, q = (softmax(values) if not shares.all() else _shares(values) for values in (reference, output))
+        if shares.any() and not shares.all():
+            p[shares], q[shares] = _shares(reference[shares]), _shares(output[shares])
+    logarithms = np.log(np.maximum(p, np.finfo(np.float64).tiny)) - np.log(np.maximum(q, _LEAST))
+    return np.asarray(np.sum(p * logarithms, axis=-1))
 
 
 def classes_of(
@@ -275,7 +259,8 @@ def _class_notes(name: str, shape: list[int], classes: Classes, metric: str) -> 
     ]
 
 
-def _softmax(rows: np.ndarray) -> np.ndarray:
+def softmax(rows: np.ndarray) -> np.ndarray:
+    """Returns the softmax along the last axis."""
     powers = np.exp(rows - rows.max(axis=-1, keepdims=True))
     return np.asarray(powers / powers.sum(axis=-1, keepdims=True))
 

@@ -1,23 +1,25 @@
-"""Comparison of one output with the FP32 output, each input by itself.
+"""Comparison of one output with the FP32 output, each input by itself, and of two sets of outputs in a notebook.
 
-Everything that depends on the FP32 values alone is computed once.
+Everything that depends on the FP32 values alone is computed once. Beside the metrics stand facts for doubts on a pass:
+how far the values go, and the classes that were lost, over all inputs together.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from statistics import median_low
+from typing import Any
 
 import numpy as np
 
-from trt_bisect.analyzer.classes import Classes, Divergence, find_classes, top1
-from trt_bisect.analyzer.metrics import RELATIVE, Metric, Reference, Sums
-from trt_bisect.analyzer.parts import float_parts
-from trt_bisect.analyzer.reach import OutputFacts, ReachOfOutput
-from trt_bisect.analyzer.user_code import is_reusable
+from trt_bisect.analyzer.classes import LOGITS, Classes, Divergence, classes_of, find_classes, top1
+from trt_bisect.analyzer.metrics import RELATIVE, Metric, ReferenceSums, Sums, find_metric
+from trt_bisect.analyzer.parts import float_parts, largest_magnitude
 from trt_bisect.builder.base import Outputs
+from trt_bisect.data.user_functions import is_reusable
 from trt_bisect.evaluator.trial import OutputFigures
 
 FAINT_OCTAVES = 10
@@ -46,7 +48,7 @@ class _PreparedReference:
         self.empty = not self.finite.any()
         self.rows = rows_of(self.values, self.finite)
         self._classes = classes
-        self._reference = None if self.empty else Reference(self.rows)
+        self._reference = None if self.empty else ReferenceSums(self.rows)
         self._divergence = Divergence(values, classes, keeps=keeps) if not self.empty and classes.serves("kl") else None
 
     def values_of(self, metrics: Iterable[Metric], output: np.ndarray) -> dict[str, float]:
@@ -185,7 +187,7 @@ def judging_notes(reference: Sequence[Outputs], judged: Iterable[str], metric: M
     """
     if not is_reusable(metric.code):
         return [
-            f"the metric '{metric.name}' depends on something that cannot be recorded: another run measures all anew"
+            f"the metric '{metric.name}' is no function of a source file, or a closure: another run measures all anew"
         ]
     if metric.name not in RELATIVE:
         return []
@@ -232,3 +234,134 @@ def rows_of(array: np.ndarray, kept: np.ndarray) -> np.ndarray:
     if not kept.all():
         return np.asarray(array[kept]).reshape(-1, 1)
     return array.reshape(-1, max(array.shape[-1] if array.ndim else 1, 1))
+
+
+_TOP_LEVEL = 0.99
+"""Values from this share of the largest magnitude on are at it: INT8's levels -128 and 127 are 0.8 % apart."""
+_BEYOND = 1.05
+"""An FP32 value this much larger than an output's largest was clipped, not rounded."""
+_SURE = 3.0
+"""FP32 is sure of a class that is at least this many times as probable as the next one."""
+_LEAST_SHARE = 0.005
+"""A class counts if this share of all sure rows has it; a single row counts only where an input has no other."""
+
+
+@dataclass(frozen=True)
+class OutputFacts:
+    """Facts of one output beside its metrics; see ``OutputFigures``."""
+
+    reach: float | None = None
+    clipped: float = 0.0
+    vanished: tuple[int, ...] = ()
+
+
+class ReachOfOutput:
+    """Counts the facts of one output.
+
+    Args:
+        reference: the FP32 output for each input.
+        classes: the classes of the output, the axis known; None where it has none.
+    """
+
+    def __init__(self, reference: Sequence[np.ndarray], classes: Classes | None) -> None:
+        self._reference = reference
+        self._classes = classes
+        self._largest = largest_magnitude(*reference)
+
+    def facts(self, outputs: Sequence[np.ndarray]) -> OutputFacts:
+        """Returns the facts of an output, given for each input; none if shapes differ or FP32 is all zero."""
+        same = all(r.shape == o.shape for r, o in zip(self._reference, outputs, strict=True))
+        if not same or self._largest == 0.0 or not math.isfinite(self._largest):
+            return OutputFacts()
+        top = largest_magnitude(*outputs)
+        return OutputFacts(top / self._largest, self._clipped(outputs, top), self._vanished(outputs))
+
+    def _clipped(self, outputs: Sequence[np.ndarray], top: float) -> float:
+        """The share of FP32's large values that lie beyond ``top`` while the output's are at it.
+
+        Large are those from half of the largest magnitude on. 0 if most of the output's values are at ``top``: it is
+        constant then, and not clipped.
+        """
+        if top * _BEYOND >= self._largest:
+            return 0.0
+        large = clipped = at_top = count = 0
+        for reference, output in zip(self._reference, outputs, strict=True):
+            magnitude = np.abs(reference)
+            large += int((magnitude >= 0.5 * self._largest).sum())
+            is_at_top = np.abs(output) >= _TOP_LEVEL * top
+            clipped += int(((magnitude > _BEYOND * top) & is_at_top).sum())
+            at_top += int(is_at_top.sum())
+            count += is_at_top.size
+        return min(1.0, clipped / large) if at_top <= 0.5 * count else 0.0
+
+    def _vanished(self, outputs: Sequence[np.ndarray]) -> tuple[int, ...]:
+        """The classes that FP32 is sure of in some rows, and that the output predicts in none of these rows."""
+        if self._classes is None:
+            return ()
+        kept: set[int] = set()
+        for (places, expected), output in zip(self._sure_rows, outputs, strict=True):
+            kept.update(expected[self._classes.rows(output)[places].argmax(axis=-1) == expected].tolist())
+        return tuple(sorted(self._sure_classes - kept))
+
+    @cached_property
+    def _sure_rows(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """For each input the rows that FP32 is sure of, and their classes, both int64 of one length."""
+        assert self._classes is not None
+        return [_sure(self._classes.rows(array), self._classes.kind) for array in self._reference]
+
+    @cached_property
+    def _sure_classes(self) -> set[int]:
+        """The classes that FP32 predicts often enough to count."""
+        assert self._classes is not None
+        found, counts = np.unique(np.concatenate([classes for _, classes in self._sure_rows]), return_counts=True)
+        single = all(len(self._classes.rows(array)) == 1 for array in self._reference)
+        least = 1 if single else max(2, math.ceil(_LEAST_SHARE * counts.sum()))
+        return set(found[counts >= least].tolist())
+
+
+def _sure(rows: np.ndarray, kind: str) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the indices of the rows with a sure class, and these classes."""
+    if rows.shape[-1] < 2 or not np.isfinite(rows).all():
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    second, first = np.partition(rows, -2, axis=-1)[:, -2:].T
+    sure = first - second >= math.log(_SURE) if kind == LOGITS else (first >= _SURE * second) & (first >= 0.5)
+    places = np.flatnonzero(sure)
+    return places, rows[places].argmax(axis=-1)
+
+
+def similarity(
+    reference: np.ndarray | Mapping[str, np.ndarray],
+    output: np.ndarray | Mapping[str, np.ndarray],
+    metric: str | Callable[..., Any] = "cosine",
+    direction: str = "higher",
+    class_axis: int | None = None,
+) -> float:
+    """Returns the metric of ``output`` against ``reference``; of dictionaries, that of the worst output.
+
+    The result is NaN if the output is not finite or nothing can be compared.
+
+    Args:
+        reference: one array, or several by name.
+        output: the same for the other run.
+        metric: the name of a built-in metric, ``module:function``, or a function.
+        direction: for a function, which values are better, ``higher`` or ``lower``.
+        class_axis: for ``kl`` and ``top1``: the class axis; found from ``reference`` by default.
+
+    Raises:
+        BadInput: the metric is unknown, or needs a class axis that is not known.
+        KeyError: ``output`` lacks an output of ``reference``.
+        TypeError: one is an array and the other a dictionary.
+    """
+    chosen = find_metric(metric, direction)
+    if isinstance(reference, Mapping) != isinstance(output, Mapping):
+        raise TypeError("reference and output must both be arrays or both be dictionaries of arrays")
+    if not isinstance(reference, Mapping) or not isinstance(output, Mapping):
+        reference, output = {"array": np.asarray(reference)}, {"array": np.asarray(output)}
+    classes, _ = classes_of([dict(reference)], reference, chosen.name, class_axis)
+    figures = []
+    for name in reference:
+        known = chosen.knowing_perfect(np.atleast_2d(np.asarray(reference[name], np.float64)))
+        judge = OutputJudge([reference[name]], {"it": known}, classes.get(name))
+        value = judge.figures([output[name]]).values.get(chosen.name, float("nan"))
+        figures.append((known.loss(value), value))
+    return max(figures, key=lambda figure: figure[0])[1]

@@ -1,40 +1,41 @@
-"""Comparison of inner tensors of two runs, sample by sample."""
+"""Comparison of inner tensors of two runs, sample by sample, and of weights before and after rounding.
+
+A weight can have as many bytes as all other tensors together. So it is compared in parts of some channels each.
+"""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from statistics import median_low
 from typing import Annotated
 
 import numpy as np
 
-from trt_bisect.analyzer.channel_map import ChannelMap
 from trt_bisect.analyzer.compare_output import FAINT_OCTAVES, octave
-from trt_bisect.analyzer.metrics import cosine_of_sums
-from trt_bisect.analyzer.origins import LayerTensor, Origin
-from trt_bisect.analyzer.parts import parts
-from trt_bisect.analyzer.tensor_histogram import GrowingTensorHistogram, TensorHistogram
+from trt_bisect.analyzer.histograms import ChannelMap, GrowingHistogram, TensorHistogram, channel_map
+from trt_bisect.analyzer.metrics import RunningSums, Sums, cosine
+from trt_bisect.analyzer.origins import LayerTensor, Origin, Tensors
+from trt_bisect.analyzer.parts import channel_parts, largest_magnitude, parts
 from trt_bisect.analyzer.tensors import (
     ChannelPeaks,
-    Figures,
     LoudChannel,
+    PairFigures,
     PairStatistics,
     RoundingFigures,
     RoundingStatistics,
-    Spread,
     as_block,
-    largest_magnitude,
+    channels_first,
     row_length,
 )
+from trt_bisect.data.statistics import Moments, Spread
+from trt_bisect.model.network import Network
+from trt_bisect.model.quantizer import round_trips
 from trt_bisect.support.machine import cores
 from trt_bisect.support.table import PERCENT, Column, Part
 from trt_bisect.support.threads import ThreadsIfLong
-
-Tensors = Mapping[str, np.ndarray]
-"""The tensors of one run on one sample, by name."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class ComparedPart:
     dtype: str
     quantized_dtype: Annotated[str, Column("Rounded to", rank=2)]
     scale: Annotated[float | None, Column("Scale", "The largest one if each channel has its own", rank=6)]
-    figures: Annotated[Figures, Part()]
+    figures: Annotated[PairFigures, Part()]
     fp32: Annotated[Spread, Part("fp32_", "{high}", rank=4, shown=("min", "max"))]
     int8: Annotated[Spread, Part("int8_", "{low}", rank=4, shown=("min", "max"))]
 
@@ -125,7 +126,7 @@ class _TensorComparison:
 
     def __init__(self, origin: Origin, *, histogram: bool = False) -> None:
         self._origin = origin
-        self._histogram = GrowingTensorHistogram() if histogram else None
+        self._histogram = GrowingHistogram(2) if histogram else None
         self._statistics = PairStatistics()
         self._rounding = RoundingStatistics(origin.quantizers) if origin.has_steps else None
         self._peaks = ChannelPeaks(origin.channel_axis) if origin.channel_axis is not None else None
@@ -144,38 +145,26 @@ class _TensorComparison:
             self._differing += 1
             self._samples += 1
             return
-        before = self._statistics.sums()
-        row, largest = row_length(reference.shape), largest_magnitude(reference)
+        sample, row, largest = RunningSums(), row_length(reference.shape), largest_magnitude(reference)
         flat = reference.reshape(-1), output.reshape(-1)
         for part in parts(reference.size, row):
-            self._statistics.add(*(as_block(run[part]) for run in flat), row=row, largest=largest)
-        self._add_sample(self._statistics.sums() - before)
-        if self._rounding is not None:
-            self._add_rounding(reference)
-        if self._histogram is not None:
-            self._add_histogram(self._histogram, reference, output)
+            sample.merge(self._statistics.add(*(as_block(run[part]) for run in flat), row=row, largest=largest))
+        self._add_sample(sample.of())
+        self._add_rounded(reference, output)
         if self._peaks is not None:
             self._peaks.add(reference)
 
-    @property
-    def _has_channel_scales(self) -> bool:
-        """True if the tensor is rounded with a scale for each channel, so that it cannot be rounded in parts."""
-        return any(quantizer.axis is not None for quantizer in self._origin.quantizers)
-
-    def _add_histogram(self, histogram: GrowingTensorHistogram, reference: np.ndarray, output: np.ndarray) -> None:
-        read = self._origin.rounded(output) if self._has_channel_scales else output
-        flat = reference.reshape(-1), read.reshape(-1)
-        for part in parts(reference.size):
-            rounded = flat[1][part] if self._has_channel_scales else self._origin.rounded(flat[1][part])
-            histogram.add(flat[0][part], rounded)
-
-    def _add_rounding(self, reference: np.ndarray) -> None:
-        assert self._rounding is not None
-        if self._has_channel_scales:
-            self._rounding.add(reference)
-            return
-        for part in parts(reference.size):
-            self._rounding.add(reference.reshape(-1)[part])
+    def _add_rounded(self, reference: np.ndarray, output: np.ndarray) -> None:
+        """Adds the rounding of the FP32 values, and both runs as they are read; whole if each channel has its scale."""
+        by_channel = any(quantizer.axis is not None for quantizer in self._origin.quantizers)
+        flat = [(reference, output)] if by_channel else zip(*map(_in_parts, (reference, output)), strict=True)
+        for own, other in flat:
+            if self._rounding is not None:
+                self._rounding.add(own)
+            if self._histogram is not None:
+                read = self._origin.rounded(other)
+                for before, after in zip(_in_parts(own), _in_parts(read), strict=True):
+                    self._histogram.add(np.stack([before, after]))
 
     def done(self) -> Compared | None:
         """Returns the comparison over all samples; None if no sample has the tensor."""
@@ -186,7 +175,6 @@ class _TensorComparison:
             origin=self._origin,
             shape=self._shape,
             dtype=self._dtype,
-            quantized_dtype=self._origin.quantized_dtype,
             scale=self._origin.scale,
             figures=self._statistics.figures(),
             fp32=self._statistics.reference.spread(),
@@ -196,14 +184,15 @@ class _TensorComparison:
             note=f"another shape in INT8 on {self._differing} samples, left out" if self._differing else "",
             worst_cosine=worst_cosine,
             worst_sample=worst_sample,
-            histogram=self._histogram.done() if self._histogram else None,
+            quantized_dtype=self._origin.quantized_dtype,
+            histogram=self._histogram.together() if self._histogram else None,
         )
 
-    def _add_sample(self, sums: np.ndarray) -> None:
+    def _add_sample(self, sums: Sums) -> None:
         """Keeps the worst cosine by octave of the sample's norm. The faint octaves are known only at the end."""
-        if sums[0]:
-            loudness = octave(math.sqrt(max(sums[1], 0.0)))
-            found = (cosine_of_sums(*map(float, sums)), self._samples)
+        if sums.size:
+            loudness = octave(math.sqrt(sums.signal))
+            found = (cosine(sums), self._samples)
             self._worst_of[loudness] = min(found, self._worst_of.get(loudness, found))
             self._octaves[loudness] += 1
         self._samples += 1
@@ -216,6 +205,11 @@ class _TensorComparison:
         return min(found for loudness, found in self._worst_of.items() if loudness >= middle - FAINT_OCTAVES)
 
 
+def _in_parts(values: np.ndarray) -> Iterator[np.ndarray]:
+    flat = values.reshape(-1)
+    return (flat[part] for part in parts(flat.size))
+
+
 def compare_tensors(
     samples: Iterable[tuple[Tensors, Tensors]],
     origins: Mapping[str, Origin],
@@ -225,7 +219,7 @@ def compare_tensors(
 ) -> tuple[Compared, ...]:
     """Compares every floating-point tensor of ``origins`` that both runs have, over all samples together.
 
-    The tensors of only one sample are in memory at a time; they are compared in parallel.
+    The tensors of a sample are compared in parallel, and those of only one sample are in memory at a time.
 
     Args:
         samples: for each sample the tensors of the FP32 run and of the INT8 run, by the same names.
@@ -245,3 +239,123 @@ def compare_tensors(
 
 def _is_float(values: np.ndarray | None) -> bool:
     return values is not None and values.dtype.kind == "f"
+
+
+def compare_weights(
+    network: Network, origins: Iterable[Origin]
+) -> tuple[tuple[Compared, ...], tuple[ComparedChannel, ...]]:
+    """Compares weights after rounding with the weights before.
+
+    Returns:
+        The whole weights, and all their channels. A weight that is not rounded equals itself.
+    """
+    values = ((origin, network.constant(origin.tensor)) for origin in origins)
+    return compare_weight_pairs((origin, array, rounded_weight(array, origin)) for origin, array in values)
+
+
+def compare_weight_pairs(
+    weights: Iterable[tuple[Origin, np.ndarray, np.ndarray]],
+) -> tuple[tuple[Compared, ...], tuple[ComparedChannel, ...]]:
+    """Compares weights that are given twice: as they are, and as the low run has them, of the same shape.
+
+    Returns:
+        The whole weights, and all their channels.
+    """
+    tensors: list[Compared] = []
+    channels: list[ComparedChannel] = []
+    for origin, values, rounded in weights:
+        tensors.append(compare_weight(values, rounded, origin))
+        channels += _compare_channels(values, rounded, tensors[-1])
+    return tuple(tensors), tuple(channels)
+
+
+def rounded_weight(values: np.ndarray, origin: Origin) -> np.ndarray:
+    """Returns a weight as its layers read it."""
+    if origin.float_type is not None or not origin.quantizers:
+        return origin.rounded(values)
+    rounded = np.empty(values.shape, origin.quantizers[-1].dtype)
+    for part in channel_parts(values.shape, origin.channel_axis):
+        rounded[part] = round_trips(values[part], [quantizer.of_part(part) for quantizer in origin.quantizers])
+    return rounded
+
+
+def compare_weight(values: np.ndarray, rounded: np.ndarray, origin: Origin) -> Compared:
+    """Compares a whole weight after rounding with the weight before."""
+    rounding = RoundingStatistics(origin.quantizers) if origin.has_steps else None
+    axis, whole, largest = origin.channel_axis, PairStatistics(), largest_magnitude(values)
+    histogram = GrowingHistogram(2)
+    for part in channel_parts(values.shape, axis):
+        if rounding is not None:
+            rounding.add(values, part)
+        blocks = [channels_first(array[part], axis) for array in (values, rounded)]
+        row = max(blocks[0].shape[1], 1)
+        both = [as_block(block) for block in blocks]
+        whole.add(*both, row=row, largest=largest)
+        histogram.add(np.concatenate(both))
+    return Compared(
+        origin=origin,
+        shape=values.shape,
+        dtype=str(values.dtype),
+        scale=origin.scale,
+        figures=whole.figures(),
+        fp32=whole.reference.spread(),
+        int8=whole.output.spread(),
+        rounding=rounding.figures() if rounding else None,
+        loud=_loudest(values, axis),
+        loud_input=_loudest(values, input_axis(axis)),
+        quantized_dtype=origin.quantized_dtype,
+        histogram=histogram.together(),
+        map=channel_map(values, axis),
+    )
+
+
+def input_axis(axis: int | None) -> int | None:
+    """Returns the axis of a weight's input channels, given the axis of its output channels."""
+    return None if axis is None else axis - 1 if axis else 1
+
+
+def channel_spreads(values: np.ndarray, axis: int) -> list[Spread]:
+    """Returns the moments of each channel along an axis."""
+    found: list[Spread] = []
+    for part in channel_parts(values.shape, axis):
+        block = channels_first(values[part], axis).astype(np.float64)
+        moments = Moments(len(block))
+        moments.add(block)
+        found += [moments.spread(channel) for channel in range(len(block))]
+    return found
+
+
+def _compare_channels(values: np.ndarray, rounded: np.ndarray, whole: Compared) -> list[ComparedChannel]:
+    axis = whole.origin.channel_axis
+    if axis is None:
+        return []
+    own = whole.origin.quantizers[0].scale.reshape(-1) if whole.origin.quantizers else np.array([None])
+    scales, found = np.broadcast_to(own, values.shape[axis]).tolist(), list[ComparedChannel]()
+    named = whole.origin.named
+    for part in channel_parts(values.shape, axis):
+        blocks = [channels_first(array[part], axis).astype(np.float64) for array in (values, rounded)]
+        statistics = PairStatistics(len(blocks[0]))
+        statistics.add(*blocks, row=max(blocks[0].shape[1], 1))
+        found += [
+            ComparedChannel(
+                origin=named,
+                shape=whole.shape,
+                dtype=whole.dtype,
+                scale=scales[channel],
+                figures=statistics.figures(group),
+                fp32=statistics.reference.spread(group),
+                int8=statistics.output.spread(group),
+                channel=channel,
+                quantized_dtype=whole.quantized_dtype,
+            )
+            for group, channel in enumerate(range(len(found), len(found) + len(blocks[0])))
+        ]
+    return found
+
+
+def _loudest(values: np.ndarray, axis: int | None) -> LoudChannel | None:
+    if axis is None:
+        return None
+    peaks = ChannelPeaks(axis)
+    peaks.add(values)
+    return peaks.loudest()

@@ -55,28 +55,19 @@ def _found(rule: Rule, trial: Trial) -> Iterator[Doubt]:
     judged = rule.judged(trial)
     for name, figures in trial.outputs.items():
         if name in judged or output_of(name) in judged:
-            if name not in judged and _is_hidden(rule, figures):
-                yield Doubt(name, HIDDEN, _hidden(rule, name, figures))
+            if name not in judged and rule.metric.name in RELATIVE and rule.output_loss(figures) > rule.budget:
+                value = figures.values.get(rule.metric.name)
+                figure = "has no figure" if value is None else f"has {rule.metric.text(value)}"
+                text = (
+                    f"'{name}' by itself {figure} ({rule.metric.name}), which misses the threshold: the larger values "
+                )
+                yield Doubt(name, HIDDEN, f"{text}of '{output_of(name)}' hide it.")
             yield from _by_reach(name, figures)
             if figures.vanished:
                 yield Doubt(name, VANISHED, _vanished(name, figures.vanished))
     warning = sqnr_disagreement(rule, trial)
     if warning is not None:
         yield warning
-
-
-def _is_hidden(rule: Rule, figures: OutputFigures) -> bool:
-    """Returns true if a group that is not judged misses the threshold; a metric that is not relative hides none."""
-    return rule.metric.name in RELATIVE and rule.output_loss(figures) > rule.budget
-
-
-def _hidden(rule: Rule, name: str, figures: OutputFigures) -> str:
-    value = figures.values.get(rule.metric.name)
-    figure = "has no figure" if value is None else f"has {rule.metric.text(value)}"
-    return (
-        f"'{name}' by itself {figure} ({rule.metric.name}), which misses the threshold: the larger values of "
-        f"'{output_of(name)}' hide it."
-    )
 
 
 def _by_reach(name: str, figures: OutputFigures) -> Iterator[Doubt]:

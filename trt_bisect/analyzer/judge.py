@@ -188,7 +188,7 @@ def make_rule(
     return rule
 
 
-class Comparison:
+class Comparer:
     """Compares the outputs for every input with FP32's.
 
     Args:
@@ -256,22 +256,22 @@ def comparison(
     *,
     only: Metric | None = None,
     with_facts: bool = True,
-) -> Comparison:
+) -> Comparer:
     """Returns the comparison of outputs for every input with FP32's, by all metrics.
 
     Args:
         reference: the FP32 outputs, one dictionary for each input.
         extra: the user's own metric, besides the built-in ones.
-        classes: see ``Comparison``.
-        slices: see ``Comparison``; none by default.
-        task: see ``Comparison``.
+        classes: see ``Comparer``.
+        slices: see ``Comparer``; none by default.
+        task: see ``Comparer``.
         only: the one metric to compute; all by default.
-        with_facts: see ``Comparison``.
+        with_facts: see ``Comparer``.
     """
     metrics = dict(BUILT_IN) if extra is None or extra is AGREEMENT else {**BUILT_IN, extra.name: extra}
     if only is not None:
         metrics = {} if only is AGREEMENT else {only.name: only}
-    return Comparison(reference, metrics, classes or {}, slices or Slices(), task, with_facts=with_facts)
+    return Comparer(reference, metrics, classes or {}, slices or Slices(), task, with_facts=with_facts)
 
 
 def numeric_outputs(outputs: Outputs) -> list[str]:
@@ -309,7 +309,7 @@ def nonfinite_in_reference(reference: Sequence[Outputs]) -> dict[str, str]:
     """Returns a note by output for each reference output with NaN or infinite values."""
     notes = {}
     for name in numeric_outputs(reference[0]):
-        counts = [int(np.size(found[name]) - np.isfinite(_as_float(found[name])).sum()) for found in reference]
+        counts = [int(np.size(found[name]) - np.isfinite(found[name]).sum()) for found in reference]
         if any(counts):
             inputs = sum(count > 0 for count in counts)
             notes[name] = (
@@ -317,7 +317,3 @@ def nonfinite_in_reference(reference: Sequence[Outputs]) -> dict[str, str]:
                 f"({inputs} of {len(counts)} inputs); they are left out of the comparison"
             )
     return notes
-
-
-def _as_float(array: np.ndarray) -> np.ndarray:
-    return np.asarray(array).astype(np.float64)

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from trt_bisect.analyzer.classes import kl, top1
-from trt_bisect.analyzer.parts import float_parts
-from trt_bisect.analyzer.user_code import code_digest
-from trt_bisect.data.user_functions import load_function
+from trt_bisect.analyzer.parts import float_parts, largest_magnitude
+from trt_bisect.data.user_functions import code_digest, load_function
 from trt_bisect.errors import BadInput
 from trt_bisect.precision import Precision
 
@@ -111,28 +110,70 @@ class Sums:
     Attributes:
         size: the number of values.
         signal: the sum of r^2.
-        centered: the sum of (r - mean of r)^2.
         power: the sum of o^2.
         product: the sum of r o.
         noise: the sum of (r - o)^2.
         distance: the sum of |r - o|.
         largest: the largest |r - o|.
-        relative: the largest |r - o| / |r|, where |r| is at least a millionth of the largest |r|.
+        relative: the largest |r - o| / |r|, where |r| is at least ``least_divisor``.
+        centered: the sum of (r - mean of r)^2; NaN if it was not asked for.
     """
 
     size: int
     signal: float
-    centered: float
     power: float
     product: float
     noise: float
     distance: float
     largest: float
     relative: float
+    centered: float = math.nan
 
 
-class Reference:
-    """The FP32 values for one input, prepared for comparisons. All is computed in float64, part after part.
+class RunningSums:
+    """Adds up ``Sums`` block after block in float64, in groups: one for a tensor, or one for each channel of a weight.
+
+    Sums do without BLAS, whose threads cost more than they save here.
+    """
+
+    def __init__(self, groups: int = 1) -> None:
+        self._sums = np.zeros((6, groups))
+        self._largest = np.zeros((2, groups))
+
+    def add(
+        self, reference: np.ndarray, output: np.ndarray, least: float | np.ndarray, size: int | np.ndarray | None = None
+    ) -> None:
+        """Adds values of both runs, finite float64 ``[groups, values]``, one value or more.
+
+        Args:
+            reference: the values in FP32.
+            output: the values in the other run.
+            least: the ``least_divisor`` of the reference; of each group as ``[groups, 1]``.
+            size: the number of values that count, of each group as ``[groups]``, if the others are zero in both runs.
+        """
+        error = reference - output
+        pairs = ((reference, reference), (output, output), (reference, output), (error, error))
+        products = [np.sum(one * other, axis=1) for one, other in pairs]
+        error = np.abs(error, out=error)
+        count = np.full(len(error), error.shape[1] if size is None else size, np.float64)
+        self._sums += np.stack([count, *products, np.sum(error, axis=1)])
+        largest = np.max(error, axis=1)
+        relative = np.divide(error, np.maximum(np.abs(reference), least), out=error)
+        self._largest = np.maximum(self._largest, np.stack([largest, np.max(relative, axis=1)]))
+
+    def merge(self, other: RunningSums) -> None:
+        """Adds the sums of other values of the same groups."""
+        self._sums += other._sums
+        self._largest = np.maximum(self._largest, other._largest)
+
+    def of(self, group: int = 0) -> Sums:
+        """Returns the sums of a group."""
+        size, *sums = self._sums[:, group].tolist()
+        return Sums(int(size), *sums, *self._largest[:, group].tolist())
+
+
+class ReferenceSums:
+    """The sums of the FP32 values for one input, ready for comparisons. All is computed in float64, part after part.
 
     Args:
         values: one or more, all finite.
@@ -140,46 +181,34 @@ class Reference:
 
     def __init__(self, values: np.ndarray) -> None:
         self._values = values
-        self._signal = sum(_dot(part, part) for (part,) in float_parts(values))
         mean = sum(float(np.sum(part)) for (part,) in float_parts(values)) / values.size
-        self._centered = sum(_dot(part - mean, part - mean) for (part,) in float_parts(values))
-        largest = max(float(np.max(np.abs(part))) for (part,) in float_parts(values))
-        self._least = max(1e-6 * largest, float(np.finfo(np.float32).tiny))
+        self._centered = sum(float(np.sum((part - mean) ** 2)) for (part,) in float_parts(values))
+        self._least = float(least_divisor(largest_magnitude(values)))
 
     def against(self, output: np.ndarray) -> Sums:
         """Returns the sums for an output: of the same shape, all finite."""
-        noise = product = power = distance = largest = relative = 0.0
+        sums = RunningSums()
         for r, o in float_parts(self._values, output):
-            error = r - o
-            noise, product, power = noise + _dot(error, error), product + _dot(r, o), power + _dot(o, o)
-            error = np.abs(error, out=error)
-            distance, largest = distance + float(np.sum(error)), max(largest, float(np.max(error)))
-            magnitudes = np.maximum(np.abs(r), self._least)
-            relative = max(relative, float(np.max(np.divide(error, magnitudes, out=error))))
-        return Sums(output.size, self._signal, self._centered, power, product, noise, distance, largest, relative)
+            sums.add(r[np.newaxis], o[np.newaxis], self._least)
+        return replace(sums.of(), centered=self._centered)
+
+
+def least_divisor(largest: float | np.ndarray) -> np.ndarray:
+    """Returns the least number that a relative error is divided by: a millionth of the largest magnitude."""
+    return np.maximum(1e-6 * largest, float(np.finfo(np.float32).tiny))
 
 
 def cosine(sums: Sums) -> float:
-    """Returns the cosine similarity of the flattened arrays; see ``cosine_of_sums``."""
-    return cosine_of_sums(sums.size, sums.signal, sums.power, sums.product, sums.noise)
-
-
-def cosine_of_sums(size: float, signal: float, power: float, product: float, noise: float) -> float:
-    """Returns the cosine similarity by the sums of ``Sums``: exactly 1 for equal arrays, 0 if only one is zero.
+    """Returns the cosine similarity of the flattened arrays: exactly 1 for equal arrays, 0 if only one is zero.
 
     A single value has no direction. Its cosine is replaced by 1 - |r - o| / max(|r|, |o|).
     """
-    if noise == 0.0:
+    if sums.noise == 0.0:
         return 1.0
-    if size == 1:
-        return 1.0 - math.sqrt(noise / max(signal, power))
-    norms = math.sqrt(signal) * math.sqrt(power)
-    return min(1.0, max(-1.0, product / norms)) if norms else 0.0
-
-
-def _dot(one: np.ndarray, other: np.ndarray) -> float:
-    """Returns the scalar product, computed without BLAS, whose threads cost more than they save here."""
-    return float(np.sum(one * other))
+    if sums.size == 1:
+        return 1.0 - math.sqrt(sums.noise / max(sums.signal, sums.power))
+    norms = math.sqrt(sums.signal) * math.sqrt(sums.power)
+    return min(1.0, max(-1.0, sums.product / norms)) if norms else 0.0
 
 
 def mse(sums: Sums) -> float:
@@ -233,7 +262,7 @@ def _of_sums(
     loss_of: Callable[[float, float], float],
 ) -> Metric:
     def function(reference: np.ndarray, output: np.ndarray) -> float:
-        return figure(Reference(reference).against(output))
+        return figure(ReferenceSums(reference).against(output))
 
     return Metric(name, function, text, perfect, loss_of, of_sums=figure)
 

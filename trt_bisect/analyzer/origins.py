@@ -1,20 +1,25 @@
-"""Facts on a tensor from the network: the layer that makes it, the layers that read it rounded, its channel axis."""
+"""The inner tensors of a network: what the network says of each, and their values in FP32 and under a plan."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Annotated
 
 import numpy as np
 
+from trt_bisect.data.feeds import Feeds
 from trt_bisect.model.layers import Layer, TensorTypes, weight_axis
 from trt_bisect.model.low import FloatType
 from trt_bisect.model.network import Network
+from trt_bisect.model.observe import Observer
 from trt_bisect.model.qdq import PlanWriter
 from trt_bisect.model.quantizer import Quantizer, round_trips
+from trt_bisect.precision import PrecisionPlan
 from trt_bisect.support.table import INDEX, NAME, Column
 
+Tensors = Mapping[str, np.ndarray]
+"""The tensors of one run on one sample, by name."""
 INPUT, ACTIVATION, RESULT, WEIGHT, BIAS = "input", "activation", "output", "weight", "bias"
 WEIGHTED = frozenset("Conv ConvTranspose Gemm LayerNormalization InstanceNormalization BatchNormalization".split())
 """Operators whose input 1 is a weight and whose input 2 is a bias."""
@@ -200,12 +205,9 @@ def bias_names(network: Network, layer: Layer, types: TensorTypes) -> list[str]:
     return [
         name
         for name in given
-        if name and name not in rounded and network.has_constant(name) and _is_vector(types.shapes[name])
+        if name and name not in rounded and network.has_constant(name)
+        if sum(size != 1 for size in types.shapes[name]) <= 1
     ]
-
-
-def _is_vector(shape: Sequence[object]) -> bool:
-    return sum(size != 1 for size in shape) <= 1
 
 
 def low_op_type(network: Network, layer: Layer, low: Collection[int]) -> str:
@@ -260,3 +262,81 @@ def _channel_axes(network: Network) -> dict[str, int]:
 
 def _axis_by_rank(rank: int) -> int:
     return 1 if rank >= 4 else -1
+
+
+def plan_observer(
+    writer: PlanWriter,
+    plan: PrecisionPlan,
+    origins: Mapping[str, Origin],
+    groups: Sequence[Sequence[str]] | None = None,
+) -> Callable[[Feeds, int], Iterator[dict[str, np.ndarray]]]:
+    """Returns a function from a sample and its number to the tensors of the network under a plan, group by group.
+
+    Each tensor is given as its layer makes it: a tensor that is rounded as an output, before that rounding. Inputs of
+    the network are given unchanged.
+
+    Args:
+        writer: writes the network's plans for ONNX Runtime.
+        plan: all high, or the plan for which the origins were found.
+        origins: the wanted tensors, by name.
+        groups: their names, in groups that are read one after another; None for a single group.
+
+    Raises:
+        BadInput: ONNX Runtime refuses the network or, when the function is called, a sample.
+    """
+    network, unrounded = writer.network, f"{writer.tag}unrounded"
+    as_made = {
+        f"{name}{unrounded}" if origin.rounded_as_result and plan.lowered else name: name
+        for name, origin in origins.items()
+        if name in network.producers
+    }
+    made = {name: own for own, name in as_made.items()}
+    wanted = [tuple(origins)] if groups is None else groups
+    inside = [[made[name] for name in names if name in made] for names in wanted]
+    observer = Observer(writer.write(plan), inside, network.source)
+
+    def run(feeds: Feeds, position: int) -> Iterator[dict[str, np.ndarray]]:
+        parts = observer.run(feeds, position)
+        for names in wanted:
+            tensors = {as_made[name]: values for name, values in next(parts).items()}
+            yield {**{name: feeds[name] for name in names if name in feeds}, **tensors}
+            del tensors
+
+    return run
+
+
+class BothRuns:
+    """Two ONNX Runtime sessions of a network: FP32, and a plan.
+
+    Args:
+        writer: writes the network's plans for ONNX Runtime.
+        plan: the plan that is compared with FP32.
+        origins: the wanted tensors, by name.
+        groups: their names, in groups that are read one after another; None for a single group.
+
+    Raises:
+        BadInput: ONNX Runtime cannot make a session.
+    """
+
+    def __init__(
+        self,
+        writer: PlanWriter,
+        plan: PrecisionPlan,
+        origins: Mapping[str, Origin],
+        groups: Sequence[Sequence[str]] | None = None,
+    ) -> None:
+        self._fp32 = plan_observer(writer, writer.network.free_plan(), origins, groups)
+        self._int8 = plan_observer(writer, plan, origins, groups)
+
+    def on(self, feeds: Feeds, position: int) -> Iterator[tuple[Tensors, Tensors]]:
+        """Yields, for each group, the tensors of the FP32 run and of the plan's run on sample ``position``.
+
+        Both have the tensors' FP32 names.
+
+        Raises:
+            BadInput: ONNX Runtime refuses the sample.
+        """
+        int8 = self._int8(feeds, position)
+        for fp32 in self._fp32(feeds, position):
+            yield fp32, next(int8)
+            del fp32

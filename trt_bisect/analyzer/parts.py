@@ -38,3 +38,17 @@ def float_parts(*arrays: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
     flat = [array.reshape(-1) for array in arrays]
     for part in parts(flat[0].size):
         yield tuple(np.asarray(array[part], np.float64) for array in flat)
+
+
+def largest_magnitude(*arrays: np.ndarray) -> float:
+    """Returns the largest magnitude of the finite values of arrays; 0 if there are none."""
+    largest = 0.0
+    for array in arrays:
+        flat = array.reshape(-1)
+        for part in parts(flat.size):
+            values = flat[part]
+            peak = max(abs(float(values.max())), abs(float(values.min())))
+            if not math.isfinite(peak):
+                peak = float(np.abs(values[np.isfinite(values)]).max(initial=0.0))
+            largest = max(largest, peak)
+    return largest

@@ -1,6 +1,6 @@
 """Statistics of tensors, added a sample at a time: moments, differences between two runs, rounding errors of INT8.
 
-Memory does not grow with the samples. Moments and errors are kept in groups: one for a whole tensor, or one for each
+Memory does not grow with the samples. Errors are kept in groups: one for a whole tensor, or one for each
 channel of a weight. Blocks are ``[groups, values]``; sums are float64.
 """
 
@@ -14,8 +14,10 @@ from typing import Annotated
 import numpy as np
 
 from trt_bisect.analyzer.classes import kl_of_any_rows
-from trt_bisect.analyzer.metrics import cosine_of_sums, decibels
-from trt_bisect.analyzer.parts import parts
+from trt_bisect.analyzer.histograms import GrowingHistogram, TensorHistogram
+from trt_bisect.analyzer.metrics import RunningSums, cosine, decibels, l1, least_divisor, max_abs, max_rel, mse, sqnr
+from trt_bisect.analyzer.parts import channel_parts
+from trt_bisect.data.statistics import Moments, Spread
 from trt_bisect.model.quantizer import Quantizer, round_trips
 from trt_bisect.support.codec import NanForNull, Real
 from trt_bisect.support.table import DECIBELS, PERCENT, Column
@@ -27,20 +29,7 @@ _FEWEST_CHANNELS = 4
 
 
 @dataclass(frozen=True)
-class Spread(NanForNull):
-    """Moments of the finite values of a tensor; NaN if there are none. Variance and deviation are the population's."""
-
-    count: int
-    nonfinite: Annotated[int, Column("Not finite", "Values that are NaN or infinite")]
-    min: Annotated[Real, Column("Min", rank=0)]
-    max: Annotated[Real, Column("Max", rank=0)]
-    mean: Annotated[Real, Column("Mean", rank=2)]
-    std: Annotated[Real, Column("Std", "Standard deviation", rank=2)]
-    variance: Annotated[Real, Column("Variance", rank=5)]
-
-
-@dataclass(frozen=True)
-class Figures(NanForNull):
+class PairFigures(NanForNull):
     """Differences between a tensor in two runs; NaN if nothing could be compared.
 
     Attributes:
@@ -49,8 +38,8 @@ class Figures(NanForNull):
         l1: the mean absolute error.
         kl: KL(reference || output) in nats, the mean over rows. Rows that are not probabilities go through a softmax.
         sqnr: the SQNR in dB.
-        atol: the largest absolute error.
-        rtol: the largest relative error. A reference below a millionth of its sample's largest magnitude counts as
+        max_abs: the largest absolute error.
+        max_rel: the largest relative error. A reference below a millionth of its sample's largest magnitude counts as
             that.
     """
 
@@ -59,8 +48,8 @@ class Figures(NanForNull):
     l1: Annotated[Real, Column("L1", "Mean absolute error", rank=12)]
     kl: Annotated[Real, Column("KL", "KL divergence, in nats", rank=11)]
     sqnr: Annotated[Real, Column("SQNR", "dB", DECIBELS, rank=0)]
-    atol: Annotated[Real, Column("Atol", "Largest absolute error", rank=10)]
-    rtol: Annotated[Real, Column("Rtol", "Largest relative error", rank=13)]
+    max_abs: Annotated[Real, Column("Max abs", "Largest absolute error", rank=10)]
+    max_rel: Annotated[Real, Column("Max rel", "Largest relative error", rank=13)]
 
 
 @dataclass(frozen=True)
@@ -101,45 +90,6 @@ class LoudChannel(NanForNull):
     times: Annotated[Real, Column("Times", key="channel_times")]
 
 
-class Moments:
-    """Count, mean, squared deviations, least and largest value of each group.
-
-    Blocks are merged by the parallel formula of Chan, Golub and LeVeque (1979), which has no cancellation for any mean.
-    """
-
-    def __init__(self, groups: int = 1) -> None:
-        self._count = np.zeros(groups, np.int64)
-        self._nonfinite = np.zeros(groups, np.int64)
-        self._mean = np.zeros(groups)
-        self._squares = np.zeros(groups)
-        self._least = np.full(groups, np.inf)
-        self._largest = np.full(groups, -np.inf)
-
-    def add(self, block: np.ndarray) -> None:
-        """Adds values, float64 ``[groups, values]``."""
-        finite = np.isfinite(block)
-        count = np.count_nonzero(finite, axis=1)
-        self._nonfinite += block.shape[1] - count
-        mean = np.sum(block, axis=1, where=finite) / np.maximum(count, 1)
-        deviations = np.where(finite, block, mean[:, np.newaxis]) - mean[:, np.newaxis]
-        total = self._count + count
-        apart = mean - self._mean
-        self._squares += np.sum(deviations**2, axis=1) + apart**2 * self._count * count / np.maximum(total, 1)
-        self._mean += apart * count / np.maximum(total, 1)
-        self._count = total
-        self._least = np.minimum(self._least, np.min(block, axis=1, where=finite, initial=np.inf))
-        self._largest = np.maximum(self._largest, np.max(block, axis=1, where=finite, initial=-np.inf))
-
-    def spread(self, group: int = 0) -> Spread:
-        """Returns the moments of a group."""
-        count, nonfinite = int(self._count[group]), int(self._nonfinite[group])
-        if not count:
-            return Spread(0, nonfinite, *[math.nan] * 5)
-        variance = float(self._squares[group]) / count
-        least, largest, mean = (float(values[group]) for values in (self._least, self._largest, self._mean))
-        return Spread(count, nonfinite, least, largest, mean, math.sqrt(variance), variance)
-
-
 class PairStatistics:
     """Statistics of a tensor in two runs. A value that is not finite in one of the runs does not count as an error.
 
@@ -150,14 +100,11 @@ class PairStatistics:
 
     def __init__(self, groups: int = 1) -> None:
         self.reference, self.output = Moments(groups), Moments(groups)
-        self._count = np.zeros(groups, np.int64)
-        self._signal, self._power, self._product = np.zeros(groups), np.zeros(groups), np.zeros(groups)
-        self._noise, self._distance = np.zeros(groups), np.zeros(groups)
-        self._largest, self._largest_relative = np.zeros(groups), np.zeros(groups)
+        self._sums = RunningSums(groups)
         self._kl, self._rows = np.zeros(groups), np.zeros(groups, np.int64)
 
-    def add(self, reference: np.ndarray, output: np.ndarray, *, row: int, largest: float | None = None) -> None:
-        """Adds the same values of both runs, float64 ``[groups, values]``.
+    def add(self, reference: np.ndarray, output: np.ndarray, *, row: int, largest: float | None = None) -> RunningSums:
+        """Adds the same values of both runs, float64 ``[groups, values]``, and returns the sums of these alone.
 
         Args:
             reference: the output of the FP32 run.
@@ -167,50 +114,27 @@ class PairStatistics:
         """
         self.reference.add(reference)
         self.output.add(output)
+        added = RunningSums(len(reference))
         if not reference.size:
-            return
+            return added
         kept = np.isfinite(reference) & np.isfinite(output)
         r, o = (reference, output) if kept.all() else (np.where(kept, run, 0.0) for run in (reference, output))
-        error, magnitude = np.abs(r - o), np.abs(r)
-        self._count += np.count_nonzero(kept, axis=1)
-        self._signal += np.sum(r * r, axis=1)
-        self._power += np.sum(o * o, axis=1)
-        self._product += np.sum(r * o, axis=1)
-        self._noise += np.sum(error * error, axis=1)
-        self._distance += np.sum(error, axis=1)
-        self._largest = np.maximum(self._largest, error.max(axis=1))
-        top = magnitude.max(axis=1, keepdims=True) if largest is None else largest
-        floor = np.maximum(1e-6 * top, float(np.finfo(np.float32).tiny))
-        self._largest_relative = np.maximum(self._largest_relative, (error / np.maximum(magnitude, floor)).max(axis=1))
-        self._add_rows(r, o, kept, row)
-
-    def _add_rows(self, reference: np.ndarray, output: np.ndarray, kept: np.ndarray, row: int) -> None:
-        groups = len(reference)
-        whole = kept.reshape(-1, row).all(axis=1).reshape(groups, -1)
-        rows = kl_of_any_rows(reference.reshape(-1, row), output.reshape(-1, row)).reshape(groups, -1)
-        self._kl += np.sum(rows, axis=1, where=whole)
+        peak = np.max(np.abs(r), axis=1, keepdims=True) if largest is None else largest
+        added.add(r, o, least_divisor(peak), np.count_nonzero(kept, axis=1))
+        self._sums.merge(added)
+        whole = kept.reshape(-1, row).all(axis=1).reshape(len(r), -1)
+        kl = kl_of_any_rows(r.reshape(-1, row), o.reshape(-1, row)).reshape(len(r), -1)
+        self._kl += np.sum(kl, axis=1, where=whole)
         self._rows += np.count_nonzero(whole, axis=1)
+        return added
 
-    def figures(self, group: int = 0) -> Figures:
+    def figures(self, group: int = 0) -> PairFigures:
         """Returns the differences of a group."""
-        count, rows = int(self._count[group]), int(self._rows[group])
-        if not count:
-            return Figures(*[math.nan] * 7)
-        noise, signal = float(self._noise[group]), float(self._signal[group])
-        return Figures(
-            cosine=cosine_of_sums(*map(float, self.sums(group))),
-            mse=noise / count,
-            l1=float(self._distance[group]) / count,
-            kl=max(0.0, float(self._kl[group]) / rows) if rows else math.nan,
-            sqnr=decibels(signal, noise),
-            atol=float(self._largest[group]),
-            rtol=float(self._largest_relative[group]),
-        )
-
-    def sums(self, group: int = 0) -> np.ndarray:
-        """Returns the arguments of ``cosine_of_sums`` for a group, float64 ``[5]``."""
-        sums = (self._count, self._signal, self._power, self._product, self._noise)
-        return np.array([values[group] for values in sums], np.float64)
+        sums, rows = self._sums.of(group), int(self._rows[group])
+        if not sums.size:
+            return PairFigures(*[math.nan] * 7)
+        kl = max(0.0, float(self._kl[group]) / rows) if rows else math.nan
+        return PairFigures(cosine(sums), mse(sums), l1(sums), kl, sqnr(sums), max_abs(sums), max_rel(sums))
 
 
 class RoundingStatistics:
@@ -313,13 +237,6 @@ def row_length(shape: Sequence[int]) -> int:
     return next((size for size in reversed(shape) if size > 1), 1)
 
 
-def largest_magnitude(values: np.ndarray) -> float:
-    """Returns the largest magnitude of the finite values; 0 if there are none."""
-    flat = values.reshape(-1)
-    largest = (np.max(np.abs(flat[part]), where=np.isfinite(flat[part]), initial=0.0) for part in parts(flat.size))
-    return float(max(largest, default=0.0))
-
-
 def channels_first(values: np.ndarray, axis: int | None) -> np.ndarray:
     """Returns a tensor as ``[channels, values]``; as one row if it has no channel axis."""
     if axis is None:
@@ -330,3 +247,66 @@ def channels_first(values: np.ndarray, axis: int | None) -> np.ndarray:
 def as_block(values: np.ndarray) -> np.ndarray:
     """Returns a tensor as one group, float64 ``[1, values]``."""
     return np.asarray(values, np.float64).reshape(1, -1)
+
+
+@dataclass(frozen=True)
+class TensorFigures:
+    """The figures of one tensor.
+
+    Attributes:
+        spread: the spread of the values.
+        histogram: the histogram of the values, and of those after the pair if there is one; None where no value is
+            finite.
+        rounded: the spread of the values after the pair; None without a pair.
+        rounding: the error of the pair; None without one, and for FP8.
+    """
+
+    spread: Spread
+    histogram: TensorHistogram | None
+    rounded: Spread | None = None
+    rounding: RoundingFigures | None = None
+
+
+class TensorStatistics:
+    """The statistics of one tensor, sample by sample.
+
+    Args:
+        quantizers: the quantizers of the pairs that round it, first applied first; empty if it is not rounded.
+    """
+
+    def __init__(self, quantizers: Sequence[Quantizer] = ()) -> None:
+        self._quantizers = tuple(quantizers)
+        self._histogram = GrowingHistogram(2 if quantizers else 1)
+        self._spread, self._rounded = Moments(), Moments()
+        has_steps = bool(quantizers) and not any(each.in_fp8 for each in quantizers)
+        self._rounding = RoundingStatistics(quantizers) if has_steps else None
+
+    def add(self, values: np.ndarray) -> None:
+        """Adds a sample's tensor, of any shape that has the quantizers' axis."""
+        axis = next((each.axis for each in self._quantizers if each.axis is not None), None)
+        if axis is None:
+            values, axis = values.reshape(-1), 0
+        for part in channel_parts(values.shape, axis):
+            self._add(values, part)
+
+    def _add(self, values: np.ndarray, part: tuple[slice, ...]) -> None:
+        block = as_block(values[part])
+        self._spread.add(block)
+        if not self._quantizers:
+            self._histogram.add(block)
+            return
+        quantizers = [quantizer.of_part(part) for quantizer in self._quantizers]
+        after = as_block(round_trips(np.asarray(values[part], np.float32), quantizers))
+        self._rounded.add(after)
+        self._histogram.add(np.concatenate([block, after]))
+        if self._rounding is not None:
+            self._rounding.add(values, part)
+
+    def figures(self) -> TensorFigures:
+        """Returns the figures of all samples added."""
+        return TensorFigures(
+            self._spread.spread(),
+            self._histogram.together(),
+            self._rounded.spread() if self._quantizers else None,
+            self._rounding.figures() if self._rounding else None,
+        )

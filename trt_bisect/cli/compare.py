@@ -26,17 +26,19 @@ def compare_command(
     ] = None,
     sort: Annotated[
         str,
-        typer.Option(help="index, or the worst first by cosine, sqnr, mse, l1, kl, atol, rtol, or any other column."),
+        typer.Option(
+            help="index, or the worst first by cosine, sqnr, mse, l1, kl, max_abs, max_rel, or any other column."
+        ),
     ] = "index",
     top: Top = 50,
     columns: Columns = "",
 ) -> None:
     """Compare every tensor and weight in FP32 and low precision, or of two networks, or of two saved runs."""
     from trt_bisect.jobs.compare import compare_with
-    from trt_bisect.report.comparison import check_sort
+    from trt_bisect.report.comparison import sort_column
     from trt_bisect.report.screen.tensors import print_comparison
 
-    check_sort(sort)
+    sort_column(sort)
     found = compare_with(model, replace(options, other=other, progress=display.progress()))
     if display.as_json:
         display.print_json(found)

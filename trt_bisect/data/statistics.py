@@ -1,19 +1,75 @@
-"""Statistics of what a network is fed: the least and the largest value, mean and standard deviation of each input."""
+"""Moments of values that come block after block, and the statistics of what a network is fed, input by input."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
 from trt_bisect.data.feeds import Feeds
+from trt_bisect.support.codec import NanForNull, Real
+from trt_bisect.support.table import Column
 
 MOST_SAMPLES = 100
 """Statistics are of so many samples, the first ones."""
 _PIXELS_FROM = 100.0
 """Pixels of 0 to 255 reach at least this value; values of 0 to 1 never do."""
+
+
+@dataclass(frozen=True)
+class Spread(NanForNull):
+    """Moments of the finite values of a tensor; NaN if there are none. Variance and deviation are the population's."""
+
+    count: int
+    nonfinite: Annotated[int, Column("Not finite", "Values that are NaN or infinite")]
+    min: Annotated[Real, Column("Min", rank=0)]
+    max: Annotated[Real, Column("Max", rank=0)]
+    mean: Annotated[Real, Column("Mean", rank=2)]
+    std: Annotated[Real, Column("Std", "Standard deviation", rank=2)]
+    variance: Annotated[Real, Column("Variance", rank=5)]
+
+
+class Moments:
+    """Count, mean, squared deviations, least and largest value of each group.
+
+    Blocks are merged by the parallel formula of Chan, Golub and LeVeque (1979), which has no cancellation for any mean.
+    """
+
+    def __init__(self, groups: int = 1) -> None:
+        self._count = np.zeros(groups, np.int64)
+        self._nonfinite = np.zeros(groups, np.int64)
+        self._mean = np.zeros(groups)
+        self._squares = np.zeros(groups)
+        self._least = np.full(groups, np.inf)
+        self._largest = np.full(groups, -np.inf)
+
+    def add(self, block: np.ndarray) -> None:
+        """Adds values, float64 ``[groups, values]``."""
+        finite = np.isfinite(block)
+        count = np.count_nonzero(finite, axis=1)
+        self._nonfinite += block.shape[1] - count
+        mean = np.sum(block, axis=1, where=finite) / np.maximum(count, 1)
+        deviations = np.where(finite, block, mean[:, np.newaxis]) - mean[:, np.newaxis]
+        total = self._count + count
+        apart = mean - self._mean
+        self._squares += np.sum(deviations**2, axis=1) + apart**2 * self._count * count / np.maximum(total, 1)
+        self._mean += apart * count / np.maximum(total, 1)
+        self._count = total
+        self._least = np.minimum(self._least, np.min(block, axis=1, where=finite, initial=np.inf))
+        self._largest = np.maximum(self._largest, np.max(block, axis=1, where=finite, initial=-np.inf))
+
+    def spread(self, group: int = 0) -> Spread:
+        """Returns the moments of a group."""
+        count, nonfinite = int(self._count[group]), int(self._nonfinite[group])
+        if not count:
+            return Spread(0, nonfinite, *[math.nan] * 5)
+        variance = float(self._squares[group]) / count
+        least, largest, mean = (float(values[group]) for values in (self._least, self._largest, self._mean))
+        return Spread(count, nonfinite, least, largest, mean, math.sqrt(variance), variance)
 
 
 @dataclass(frozen=True)
@@ -56,35 +112,15 @@ def statistics(samples: Iterable[Feeds]) -> tuple[FedInput, ...]:
     Args:
         samples: the samples of one network.
     """
-    sums: dict[str, _Sums] = {}
+    moments: dict[str, Moments] = {}
+    counts: Counter[str] = Counter()
     for feeds in samples:
         for name, array in feeds.items():
             if array.dtype.kind == "f" and array.size:
-                sums.setdefault(name, _Sums()).add(array)
-    return tuple(each.of(name) for name, each in sums.items())
-
-
-@dataclass
-class _Sums:
-    """Running sums of one input."""
-
-    least: float = math.inf
-    most: float = -math.inf
-    total: float = 0.0
-    squares: float = 0.0
-    values: int = 0
-    samples: int = 0
-
-    def add(self, array: np.ndarray) -> None:
-        wide = array.astype(np.float64)
-        self.least = min(self.least, float(wide.min()))
-        self.most = max(self.most, float(wide.max()))
-        self.total += float(wide.sum())
-        self.squares += float(np.square(wide).sum())
-        self.values += wide.size
-        self.samples += 1
-
-    def of(self, name: str) -> FedInput:
-        mean = self.total / self.values
-        variance = max(self.squares / self.values - mean * mean, 0.0)
-        return FedInput(name, self.least, self.most, mean, math.sqrt(variance), self.samples)
+                moments.setdefault(name, Moments()).add(array.reshape(1, -1).astype(np.float64))
+                counts[name] += 1
+    spreads = {name: each.spread() for name, each in moments.items()}
+    return tuple(
+        FedInput(name, spread.min, spread.max, spread.mean, spread.std, counts[name])
+        for name, spread in spreads.items()
+    )

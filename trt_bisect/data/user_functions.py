@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import importlib.util
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
+from uuid import uuid4
 
 from trt_bisect.errors import BadInput, TrtBisectError, raised
+
+_THIS_RUN_ALONE = " known in this run alone"
 
 
 def load_function(text: str, kind: str) -> Callable[..., Any]:
@@ -35,6 +39,32 @@ def load_function(text: str, kind: str) -> Callable[..., Any]:
     if not callable(function):
         raise BadInput(f"The {kind} '{text}' is a {type(function).__name__}, not a function.", "Name a function.")
     return function  # type: ignore[no-any-return]
+
+
+def code_digest(function: Callable[..., Any], *facts: object) -> str:
+    """Returns the digest of a function's source file, so that figures of another function are never used as its own.
+
+    Modules that the file imports and data that the function reads are not covered.
+
+    Args:
+        function: a function or any callable.
+        facts: plain values that change the figures, such as the metric's name.
+
+    Returns:
+        A SHA-256 in hexadecimal. If the file alone does not say what the function does, the text is different for every
+        call (see ``is_reusable``): an object, a closure, a function of a notebook.
+    """
+    if isinstance(function, FunctionType):
+        source = Path(function.__code__.co_filename)
+        name = next((name for name, value in function.__globals__.items() if value is function), None)
+        if name is not None and source.suffix == ".py" and source.is_file():
+            return hashlib.sha256(repr((name, facts)).encode() + source.read_bytes()).hexdigest()
+    return uuid4().hex + _THIS_RUN_ALONE
+
+
+def is_reusable(digest: str) -> bool:
+    """Returns true if another run gets the same digest from ``code_digest``, so that it can reuse figures."""
+    return not digest.endswith(_THIS_RUN_ALONE)
 
 
 def samples_from(function: Callable[[], Any], name: str) -> Iterator[Any]:

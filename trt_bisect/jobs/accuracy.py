@@ -7,9 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from trt_bisect.analyzer.slices import output_of
-from trt_bisect.analyzer.user_code import code_digest, is_reusable
 from trt_bisect.data.datasets import Dataset
-from trt_bisect.data.user_functions import load_function
+from trt_bisect.data.user_functions import code_digest, is_reusable, load_function
 from trt_bisect.errors import BadInput, NothingMeasured, TrialFailed
 from trt_bisect.evaluator.accuracy import Accuracy, AccuracyEvaluator, accuracy_by_labels, accuracy_in, read_labels
 from trt_bisect.jobs.answer.result import Answer
@@ -41,7 +40,7 @@ def asked_accuracy(
         function = load_function(own, "accuracy function") if isinstance(own, str) else own
         code = code_digest(function)
         if not is_reusable(code):
-            text = "what the accuracy function uses cannot all be seen: another run measures it anew"
+            text = "the accuracy function is no function of a source file, or a closure: another run measures it anew"
             preparation.notes.append(Note(ACCURACY, text))
         return Accuracy(function, code)
     if options.labels is None:

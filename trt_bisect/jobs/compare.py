@@ -10,11 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trt_bisect.analyzer.advisor import Advice, advise
-from trt_bisect.analyzer.both_runs import BothRuns
-from trt_bisect.analyzer.compared import Compared, Tensors, compare_tensors
-from trt_bisect.analyzer.compared_weights import compare_arrays, compare_weights
+from trt_bisect.analyzer.compared import Compared, compare_tensors, compare_weight_pairs, compare_weights
 from trt_bisect.analyzer.metrics import default_threshold
-from trt_bisect.analyzer.origins import Origin, activation_origins, weight_origins
+from trt_bisect.analyzer.origins import BothRuns, Origin, Tensors, activation_origins, weight_origins
 from trt_bisect.builder.base import EMULATED
 from trt_bisect.builder.engines import ONNXRUNTIME
 from trt_bisect.calibration.ranges import Ranges, no_ranges
@@ -218,7 +216,7 @@ def _two_networks(
     counted = _Counted(progress, both.groups)
     logs = None if board is None else ComparisonLogs(board, both.origins, network)
     tensors = _compared(both.on, chain([first], rest), both.origins, counted, logs)
-    weights, channels = compare_arrays(both.weights())
+    weights, channels = compare_weight_pairs(both.weights())
     found = Comparison(
         model=network.source,
         arithmetic=EMULATED,

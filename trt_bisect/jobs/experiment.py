@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trt_bisect.analyzer.classes import Classes
-from trt_bisect.analyzer.judge import Comparison, Rule, comparison
+from trt_bisect.analyzer.judge import Comparer, Rule, comparison
 from trt_bisect.analyzer.slices import Slices
 from trt_bisect.analyzer.tasks.task import Task
 from trt_bisect.builder.base import Builder, Outputs
@@ -63,7 +63,7 @@ class Experiment:
     slices: Slices
     task: Task | None
 
-    def comparison_with(self, references: Sequence[Outputs], *, deciding: bool = False) -> Comparison:
+    def comparison_with(self, references: Sequence[Outputs], *, deciding: bool = False) -> Comparer:
         """Returns the comparison of outputs for other inputs with FP32's.
 
         Args:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trt_bisect.analyzer.channel_map import ChannelMap, channel_map
+from trt_bisect.analyzer.histograms import ChannelMap, channel_map
 from trt_bisect.analyzer.origins import WEIGHTED
-from trt_bisect.analyzer.profiled import TensorFigures, TensorStatistics
+from trt_bisect.analyzer.tensors import TensorFigures, TensorStatistics
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.calibration.source import ranges_of
 from trt_bisect.data.datasets import Dataset, open_dataset

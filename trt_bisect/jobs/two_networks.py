@@ -7,9 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from trt_bisect.analyzer.both_runs import plan_observer
-from trt_bisect.analyzer.compared import Tensors
-from trt_bisect.analyzer.origins import Origin, activation_origins, weight_origins
+from trt_bisect.analyzer.origins import Origin, Tensors, activation_origins, plan_observer, weight_origins
 from trt_bisect.data.feeds import Feeds, TensorSpec
 from trt_bisect.model.matching import Match, Matching, match_inputs, match_layers
 from trt_bisect.model.network import Network

@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trt_bisect.analyzer.distribution import verdict
 from trt_bisect.analyzer.judge import Rule
 from trt_bisect.analyzer.metrics import BUILT_IN, default_threshold, find_metric
+from trt_bisect.analyzer.worst import verdict
 from trt_bisect.builder.base import EMULATED, MEASURED, Outputs
 from trt_bisect.builder.engines import ONNXRUNTIME, choose_typing, typing_to_ask
 from trt_bisect.calibration.ranges import Ranges

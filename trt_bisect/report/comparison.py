@@ -13,14 +13,14 @@ from trt_bisect.errors import BadInput
 from trt_bisect.precision import Precision
 from trt_bisect.report.page.tables import Bars, Panels, Ranges, TablePage, section_of
 from trt_bisect.report.result import Result
-from trt_bisect.support.table import NAME, Column, columns_of
+from trt_bisect.support.table import NAME, Column, TableColumn, columns_of
 
 TENSORS, WEIGHTS, CHANNELS, ADVICE = "tensors.csv", "weights.csv", "channels.csv", "advice.csv"
 MATCHED = "matched.csv"
 INDEX = "index"
 _HIGHER_IS_BETTER = ("cosine", "sqnr", "rounding_sqnr", "rounding_levels", "rounding_levels_90", "worst_cosine")
-_METRICS = ("cosine", "sqnr", "mse", "l1", "kl", "atol", "rtol")
-_LOGARITHMIC = ("mse", "l1", "kl", "atol", "rtol")
+_METRICS = ("cosine", "sqnr", "mse", "l1", "kl", "max_abs", "max_rel")
+_LOGARITHMIC = ("mse", "l1", "kl", "max_abs", "max_rel")
 _MOST_CHANNELS = 4096
 """The page has the channels with the lowest SQNR; the CSV file has all of them."""
 
@@ -166,11 +166,17 @@ class Comparison(Result):
         return f"{len(layers)} layers are abnormal, with {len(self.advice)} findings, {low} of low similarity.{least}"
 
 
-def check_sort(column: str) -> None:
-    """Raises BadInput if rows cannot be sorted by a column."""
-    known = [each.key for each in columns_of(ComparedTensor) if each.is_number]
-    if column not in known:
-        raise BadInput(f"Nothing can be sorted by '{column}'.", f"Use one of {', '.join(known)}.")
+def sort_column(name: str) -> TableColumn:
+    """Returns the column that ``name`` asks for; ``atol`` and ``rtol`` are the earlier names of two.
+
+    Raises:
+        BadInput: rows cannot be sorted by it.
+    """
+    known = {each.key: each for each in columns_of(ComparedTensor) if each.is_number}
+    key = {"atol": "max_abs", "rtol": "max_rel"}.get(name, name)
+    if key not in known:
+        raise BadInput(f"Nothing can be sorted by '{name}'.", f"Use one of {', '.join(known)}.")
+    return known[key]
 
 
 def sorted_rows(rows: Sequence[Any], column: str) -> tuple[Any, ...]:
@@ -179,11 +185,10 @@ def sorted_rows(rows: Sequence[Any], column: str) -> tuple[Any, ...]:
     Raises:
         BadInput: there is no such column of numbers.
     """
-    check_sort(column)
-    if column == INDEX:
+    about = sort_column(column)
+    if about.key == INDEX:
         return tuple(rows)
-    sign = 1.0 if column in _HIGHER_IS_BETTER else -1.0
-    about = next(each for each in columns_of(ComparedTensor) if each.key == column)
+    sign = 1.0 if about.key in _HIGHER_IS_BETTER else -1.0
 
     def place(row: ComparedPart) -> tuple[bool, float]:
         value = about.value(row)

@@ -15,13 +15,11 @@ import numpy as np
 
 from trt_bisect.analyzer.advisor import LOUD, Advice
 from trt_bisect.analyzer.blame import LossAlone
-from trt_bisect.analyzer.channel_map import ChannelMap
-from trt_bisect.analyzer.compared import Compared
-from trt_bisect.analyzer.compared_weights import channel_spreads, input_axis
+from trt_bisect.analyzer.compared import Compared, channel_spreads, input_axis
+from trt_bisect.analyzer.histograms import ChannelMap, TensorHistogram
 from trt_bisect.analyzer.origins import ACTIVATION, RESULT
-from trt_bisect.analyzer.tensor_histogram import TensorHistogram
-from trt_bisect.analyzer.tensors import Spread
 from trt_bisect.calibration.calibrator import Calibrator
+from trt_bisect.data.statistics import Spread
 from trt_bisect.model.network import Network
 from trt_bisect.recipe.commands import Command
 from trt_bisect.recipe.files import write_network
@@ -103,8 +101,8 @@ class ExplainedTensor:
         scale: the scale of that rounding, the largest of a per-channel scale; None where it is not rounded.
         scales: the scales of each channel; None if all share one.
         axis: the axis of these scales.
-        cosine: the cosine similarity of INT8 and FP32, as ``mse``, ``l1``, ``kl``, ``sqnr``, ``atol`` and ``rtol`` in
-            ``compare.json``; None if nothing could be compared, and for an SQNR that is infinite.
+        cosine: the cosine similarity of INT8 and FP32, as ``mse``, ``l1``, ``kl``, ``sqnr``, ``max_abs`` and
+            ``max_rel`` in ``compare.json``; None if nothing could be compared, and for an SQNR that is infinite.
         fp32: the values in FP32.
         int8: the values in INT8.
         clipped: the share of the values that are beyond the range; None where it is not rounded.
@@ -126,8 +124,8 @@ class ExplainedTensor:
     l1: float | None
     kl: float | None
     sqnr: float | None
-    atol: float | None
-    rtol: float | None
+    max_abs: float | None
+    max_rel: float | None
     fp32: ShortSpread
     int8: ShortSpread
     clipped: float | None

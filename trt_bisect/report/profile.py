@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from trt_bisect.analyzer.channel_map import ChannelMap
-from trt_bisect.analyzer.tensor_histogram import TensorHistogram
-from trt_bisect.analyzer.tensors import RoundingFigures, Spread
+from trt_bisect.analyzer.histograms import ChannelMap, TensorHistogram
+from trt_bisect.analyzer.tensors import RoundingFigures
+from trt_bisect.data.statistics import Spread
 from trt_bisect.report.page.tables import Bars, Panels, Ranges, TablePage, section_of
 from trt_bisect.report.result import Result
 from trt_bisect.support.figures import counted

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from trt_bisect.analyzer.distribution import Distribution, distribution_of
+from trt_bisect.analyzer.worst import MetricDistribution, distribution_of
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.data.sample_files import load_samples, save_samples
 from trt_bisect.precision import Precision
@@ -88,7 +88,7 @@ class WorstReport(Result):
     faint: tuple[int, ...]
     places: tuple[int, ...]
     stopped: bool
-    distribution: Distribution
+    distribution: MetricDistribution
     verdict: str
     notes: tuple[str, ...] = ()
     low: str = str(Precision.INT8)
@@ -193,7 +193,7 @@ class WorstReport(Result):
 
 def spread_of(
     values: Sequence[float | None], losses: Sequence[float | None], faint: Sequence[int], allowed: float | None
-) -> Distribution:
+) -> MetricDistribution:
     """Returns the distribution over the samples that are not faint; over all samples if all are faint.
 
     Args:

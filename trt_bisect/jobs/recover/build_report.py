@@ -9,9 +9,8 @@ from time import perf_counter
 
 from trt_bisect._version import versions
 from trt_bisect.analyzer.doubts import NOT_LOW
-from trt_bisect.analyzer.front import Point, knee, pareto
 from trt_bisect.analyzer.judge import ByInput
-from trt_bisect.driver.recipes.front_path import path
+from trt_bisect.driver.recipes.front import Point, knee, pareto, path
 from trt_bisect.driver.recipes.search_space import Sensitivities, Space
 from trt_bisect.driver.suspects.search import Loss
 from trt_bisect.evaluator.speed import Latencies, measure_latencies

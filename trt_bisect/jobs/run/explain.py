@@ -11,10 +11,8 @@ from time import perf_counter
 
 from trt_bisect.analyzer.advisor import advise
 from trt_bisect.analyzer.blame import Evidence, LossAlone
-from trt_bisect.analyzer.both_runs import BothRuns
-from trt_bisect.analyzer.compared import Compared, compare_tensors
-from trt_bisect.analyzer.compared_weights import compare_weight, rounded_weight
-from trt_bisect.analyzer.origins import INPUT, Origin, activation_origins, bias_origins, weight_origins
+from trt_bisect.analyzer.compared import Compared, compare_tensors, compare_weight, rounded_weight
+from trt_bisect.analyzer.origins import INPUT, BothRuns, Origin, activation_origins, bias_origins, weight_origins
 from trt_bisect.analyzer.overflow import overflow_advice
 from trt_bisect.analyzer.structure.findings import Finding
 from trt_bisect.builder.base import EMULATED

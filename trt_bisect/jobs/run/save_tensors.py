@@ -9,8 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from trt_bisect.analyzer.both_runs import plan_observer
-from trt_bisect.analyzer.origins import Origin, activation_origins
+from trt_bisect.analyzer.origins import Origin, activation_origins, plan_observer
 from trt_bisect.builder.engines import ONNXRUNTIME
 from trt_bisect.data.array_files import write_archive
 from trt_bisect.data.feeds import Feeds

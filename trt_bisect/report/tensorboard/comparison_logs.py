@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 
-from trt_bisect.analyzer.compared import Tensors
-from trt_bisect.analyzer.origins import RESULT, Origin
+from trt_bisect.analyzer.origins import RESULT, Origin, Tensors
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import PlanWriter
 from trt_bisect.precision import PrecisionPlan

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from trt_bisect.analyzer.growing_histogram import GrowingHistogram
+from trt_bisect.analyzer.histograms import GrowingHistogram
 from trt_bisect.analyzer.origins import Origin
 from trt_bisect.analyzer.parts import parts
 from trt_bisect.model.quantizer import Quantizer

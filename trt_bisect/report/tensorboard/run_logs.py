@@ -9,9 +9,8 @@ from functools import partial
 
 import numpy as np
 
-from trt_bisect.analyzer.both_runs import plan_observer
 from trt_bisect.analyzer.judge import Rule
-from trt_bisect.analyzer.origins import activation_origins
+from trt_bisect.analyzer.origins import activation_origins, plan_observer
 from trt_bisect.builder.base import EMULATED
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.driver.suspects.search import Findings

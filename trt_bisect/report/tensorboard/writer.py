@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from trt_bisect.analyzer.growing_histogram import Histogram
+from trt_bisect.analyzer.histograms import Histogram
 from trt_bisect.report.tensorboard.board import OPTION, SUFFIX
 from trt_bisect.support.files import make_folder, unwritable
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import sys
 
 import numpy as np
 import pytest
@@ -13,9 +12,7 @@ import trt_bisect
 from tests.support import networks
 from tests.support.records import texts
 from trt_bisect.analyzer.metrics import find_metric
-from trt_bisect.analyzer.user_code import code_digest, is_reusable
-
-LIMIT = 3.0
+from trt_bisect.data.user_functions import code_digest, is_reusable
 
 
 @pytest.fixture(scope="module")
@@ -36,12 +33,8 @@ def scaled(factor, data=None):
     return error
 
 
-def with_defaults(reference, output, factor=1.0, *, offset=0.0):
-    return factor * float(np.abs(reference - output).max()) + offset
-
-
-def with_global(reference, output):
-    return LIMIT * float(np.abs(reference - output).max())
+def plain(reference, output):
+    return float(np.abs(reference - output).max())
 
 
 class Counting:
@@ -126,65 +119,38 @@ def test_what_cannot_be_seen_is_measured_anew_and_said(planted, tmp_path):
     assert any("'error'" in note and "anew" in note for note in texts(again.notes))
 
 
-DIFFERENT = {
-    "closure": (scaled(1.0), scaled(2.0)),
-    "closed array": (scaled(1.0, np.zeros(3)), scaled(1.0, np.ones(3))),
-    "partial": (functools.partial(with_defaults, factor=1.0), functools.partial(with_defaults, factor=2.0)),
-    "state": (Counting(1.0), Counting(2.0)),
-    "bound method": (Counting(1.0).__call__, Counting(2.0).__call__),
-    "nested constant": (lambda r, o: max(r, key=lambda v: v + 1), lambda r, o: max(r, key=lambda v: v + 2)),
-    "operation": (lambda r, o: r + o, lambda r, o: r - o),
+SEEN_IN_NO_FILE = {
+    "closure": scaled(1.0),
+    "partial": functools.partial(plain),
+    "state": Counting(1.0),
+    "bound method": Counting(1.0).__call__,
+    "made while running": lambda r, o: r + o,
+    "built in": max,
 }
 
 
-@pytest.mark.parametrize("pair", DIFFERENT.values(), ids=DIFFERENT)
-def test_functions_that_differ_have_other_digests(pair):
-    one, other = (code_digest(function) for function in pair)
-    assert is_reusable(one)
-    assert is_reusable(other)
-    assert one != other
+@pytest.mark.parametrize("function", SEEN_IN_NO_FILE.values(), ids=SEEN_IN_NO_FILE)
+def test_what_a_file_does_not_tell_is_known_in_this_run_alone(function):
+    assert not is_reusable(code_digest(function))
+    assert code_digest(function) != code_digest(function)
 
 
-SAME = {
-    "closure": lambda: scaled(1.0, np.arange(3)),
-    "state": lambda: Counting(2.0),
-    "NumPy's": lambda: np.linalg.norm,
-    "built in": lambda: max,
-}
-
-
-@pytest.mark.parametrize("make", SAME.values(), ids=SAME)
-def test_the_same_function_made_again_has_the_same_digest(make):
-    assert code_digest(make()) == code_digest(make())
-    assert is_reusable(code_digest(make()))
-
-
-def test_defaults_and_globals_are_seen(monkeypatch):
-    before = code_digest(with_defaults)
-    monkeypatch.setattr(with_defaults, "__defaults__", (2.0,))
-    positional = code_digest(with_defaults)
-    monkeypatch.setattr(with_defaults, "__kwdefaults__", {"offset": 1.0})
-    assert len({before, positional, code_digest(with_defaults)}) == 3
-    reading = code_digest(with_global)
-    monkeypatch.setattr(sys.modules[__name__], "LIMIT", 4.0)
-    assert code_digest(with_global) != reading
-
-
-def test_a_changed_helper_module_is_seen(tmp_path, monkeypatch):
-    """The metric's own file stays as it is; the module beside it changes."""
-    (tmp_path / "metric_of_mine.py").write_text(
-        "import helper_of_mine as h\ndef worst(r, o):\n    return h.worst(r, o)\n"
-    )
-    helper = tmp_path / "helper_of_mine.py"
-    monkeypatch.syspath_prepend(tmp_path)
-    digests = []
-    for body in ("abs(r - o).max()", "abs(r - o).mean()"):
-        helper.write_text(f"def worst(r, o):\n    return float({body})\n")
-        for name in ("metric_of_mine", "helper_of_mine"):
-            sys.modules.pop(name, None)
-        digests.append(find_metric("metric_of_mine:worst").code)
+def test_the_digest_is_of_file_name_and_facts(tmp_path):
+    script, digests = tmp_path / "mine.py", []
+    for body in ("one = lambda r, o: 1.0\n\ndef two(r, o):\n    return 2.0\n", "one = lambda r, o: 1.5\n"):
+        script.write_text(body)
+        digests.append(find_metric(f"{script}:one").code)
+        assert find_metric(f"{script}:one").code == digests[-1]
+        if "two" in body:
+            digests += [find_metric(f"{script}:two").code, find_metric(f"{script}:one", "lower").code]
     assert all(map(is_reusable, digests))
-    assert digests[0] != digests[1]
+    assert len(set(digests)) == 4
+
+
+def test_a_function_of_a_notebook_is_known_in_this_run_alone():
+    scope = {"__name__": "__main__"}
+    exec(compile("def worst(r, o):\n    return 1.0\n", "/tmp/ipykernel_1/2.py", "exec"), scope)
+    assert not is_reusable(code_digest(scope["worst"]))
 
 
 def test_an_accuracy_over_another_constant_is_measured_anew(planted, tmp_path):

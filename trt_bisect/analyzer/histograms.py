@@ -1,4 +1,4 @@
-"""A histogram of signed values with exact counts and constant memory; its range grows with the values added."""
+"""Histograms of tensors: with bins that grow with the values, or a picture of the channels of a weight."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-BINS = 1024
+TENSOR_BINS = 64
 _LEAST_EXPONENT = -1000
 """The least exponent of a bin's width: the width is a normal number, and a value divided by it is finite."""
 
@@ -29,8 +29,26 @@ class Histogram:
     squares: float
 
 
+@dataclass(frozen=True)
+class TensorHistogram:
+    """Counts of the finite values of a tensor in at most ``TENSOR_BINS`` equal bins from ``low`` to ``high``.
+
+    Attributes:
+        low: the left edge of the first bin.
+        high: the right edge of the last bin.
+        fp32: the counts in the FP32 run.
+        int8: the counts in the INT8 run, as the INT8 layers read the tensor: after its own rounding if it has one;
+            empty where there is one run only.
+    """
+
+    low: float
+    high: float
+    fp32: tuple[int, ...]
+    int8: tuple[int, ...]
+
+
 class GrowingHistogram:
-    """Counts of values in equal bins around zero, in groups (one for a tensor, or one for each channel).
+    """Counts of values in equal bins around zero, in groups: one for a tensor, for each run or for each channel.
 
     The width of a bin is a power of two, so that the edges and the bin of a value are exact. A value beyond the last
     bin doubles the width until it fits; neighbouring bins are merged then. Values that are not finite are left out and
@@ -41,7 +59,7 @@ class GrowingHistogram:
         bins: the number of bins of each group; even.
     """
 
-    def __init__(self, groups: int = 1, bins: int = BINS) -> None:
+    def __init__(self, groups: int = 1, bins: int = 1024) -> None:
         self._half = bins // 2
         self._counts = np.zeros((groups, bins), np.int64)
         self._exponents = np.full(groups, _LEAST_EXPONENT)
@@ -51,6 +69,8 @@ class GrowingHistogram:
 
     def add(self, block: np.ndarray) -> None:
         """Adds values, ``[groups, values]`` of any float dtype."""
+        if not block.size:
+            return
         finite = np.isfinite(block)
         everywhere = bool(finite.all())
         kept: Any = True if everywhere else finite
@@ -90,10 +110,8 @@ class GrowingHistogram:
             return Histogram(np.zeros(0), counts, *sums)
         if least == largest:
             return Histogram(np.array([least, largest]), counts, *sums)
-        first, last, shift = used[0] - self._half, used[-1] - self._half, 0
-        while (last >> shift) - (first >> shift) >= most:
-            shift += 1
-        places = np.arange(first >> shift, (last >> shift) + 2)
+        first, last, shift = self._narrowed(used, most)
+        places = np.arange(first, last + 2)
         merged = np.zeros(places.size - 1, np.int64)
         np.add.at(merged, ((used - self._half) >> shift) - places[0], counts)
         with np.errstate(over="ignore"):
@@ -101,11 +119,8 @@ class GrowingHistogram:
         edges[0], edges[-1] = least, largest
         return Histogram(edges, merged, *sums)
 
-    def together(self, most: int = 64) -> tuple[float, float, np.ndarray]:
-        """Returns all groups in the same equal bins: the first edge, the last edge, and int64 ``[groups, bins]``.
-
-        There are at most ``most`` bins, and none without a value.
-        """
+    def together(self, most: int = TENSOR_BINS) -> TensorHistogram | None:
+        """Returns the histogram of one or two runs, one a group, in at most ``most`` bins; None without a value."""
         exponent = int(self._exponents.max())
         merged = np.zeros_like(self._counts)
         places = np.arange(-self._half, self._half)
@@ -113,11 +128,72 @@ class GrowingHistogram:
             np.add.at(merged[group], (places >> min(exponent - int(own), 62)) + self._half, self._counts[group])
         used = np.flatnonzero(merged.any(axis=0))
         if not used.size:
-            return 0.0, 0.0, np.zeros((len(merged), 0), np.int64)
+            return None
+        first, last, shift = self._narrowed(used, most)
+        counts = np.zeros((last - first + 1, len(merged)), np.int64)
+        np.add.at(counts, ((used - self._half) >> shift) - first, merged[:, used].T)
+        width = float(np.ldexp(1.0, exponent + shift))
+        low, high = first * width, (last + 1) * width
+        if first == last:
+            middle = (low + high) / 2.0 if high - low > 1e-30 else 0.0
+            low, high = middle - 0.5, middle + 0.5
+        fp32, *others = (tuple(each.tolist()) for each in counts.T)
+        return TensorHistogram(low, high, fp32, others[0] if others else ())
+
+    def _narrowed(self, used: np.ndarray, most: int) -> tuple[int, int, int]:
+        """Returns the first and the last bin from zero on, and how often bins are merged in pairs to be ``most``."""
         first, last, shift = int(used[0]) - self._half, int(used[-1]) - self._half, 0
         while (last >> shift) - (first >> shift) >= most:
             shift += 1
-        counts = np.zeros(((last >> shift) - (first >> shift) + 1, len(merged)), np.int64)
-        np.add.at(counts, ((used - self._half) >> shift) - (first >> shift), merged[:, used].T)
-        width = float(np.ldexp(1.0, exponent + shift))
-        return (first >> shift) * width, ((last >> shift) + 1) * width, counts.T
+        return first >> shift, last >> shift, shift
+
+
+CHANNEL_BINS = 24
+MOST_ROWS = 256
+_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+
+
+@dataclass(frozen=True)
+class ChannelMap:
+    """Counts of a weight's finite values by channel, in ``CHANNEL_BINS`` equal bins from ``low`` to ``high``.
+
+    Attributes:
+        axis: the axis of the channels.
+        low: the left edge of the first bin.
+        high: the right edge of the last bin.
+        step: the number of neighbouring channels that one row holds; 1 up to ``MOST_ROWS`` channels.
+        rows: one text a row, one character a bin: ``0`` for no value, else the number of bits of the count, as a digit
+            or a letter from ``a`` (10) on. So ``1`` is 1 value, ``2`` are 2 or 3, ``3`` are 4 to 7.
+    """
+
+    axis: int
+    low: float
+    high: float
+    step: int
+    rows: tuple[str, ...]
+
+
+def channel_map(values: np.ndarray, axis: int | None) -> ChannelMap | None:
+    """Returns the counts by channel; None without several channels or without a finite value.
+
+    Args:
+        values: the weight, float, of any shape.
+        axis: the axis of its channels.
+    """
+    if axis is None or values.ndim < 2 or values.shape[axis] < 2 or not values.size:
+        return None
+    finite = np.isfinite(values)
+    if not finite.any():
+        return None
+    low = float(np.min(values, where=finite, initial=np.inf))
+    high = float(np.max(values, where=finite, initial=-np.inf))
+    if low == high:
+        low, high = low - 0.5, high + 0.5
+    channels = np.moveaxis(values, axis, 0)
+    step = -(-len(channels) // MOST_ROWS)
+    rows = []
+    for first in range(0, len(channels), step):
+        row = channels[first : first + step]
+        counts, _ = np.histogram(row[np.isfinite(row)].astype(np.float64), CHANNEL_BINS, (low, high))
+        rows.append("".join(_DIGITS[int(count).bit_length()] for count in counts))
+    return ChannelMap(axis % values.ndim, low, high, step, tuple(rows))

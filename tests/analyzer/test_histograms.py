@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from trt_bisect.analyzer.channel_map import BINS, MOST_ROWS, channel_map
-from trt_bisect.analyzer.tensor_histogram import GrowingTensorHistogram
+from trt_bisect.analyzer.histograms import CHANNEL_BINS, MOST_ROWS, GrowingHistogram, channel_map
 
 
 @pytest.mark.parametrize(("shape", "axis"), [((6, 3, 3, 3), 0), ((5, 7), 1), ((MOST_ROWS + 44, 4), 0)])
@@ -17,7 +16,7 @@ def test_each_digit_is_the_number_of_bits_of_numpys_count(random, shape, axis):
     assert (found.low, found.high) == (channels.min(), channels.max())
     assert found.step == (1 if shape[axis] <= MOST_ROWS else 2)
     for row, first in zip(found.rows, range(0, len(channels), found.step), strict=True):
-        counts = np.histogram(channels[first : first + found.step], BINS, (found.low, found.high))[0]
+        counts = np.histogram(channels[first : first + found.step], CHANNEL_BINS, (found.low, found.high))[0]
         assert [int(digit, 36) for digit in row] == [len(f"{count:b}") if count else 0 for count in counts]
 
 
@@ -31,10 +30,10 @@ def test_both_runs_have_the_same_bins(random, scale):
     """Also if the first sample is all zeros, and if one run has a hundred times the range of the other."""
     samples = [(scale * random.normal(size=50), 100 * scale * random.normal(size=50)) for _ in range(3)]
     samples.insert(0, (np.zeros(50), np.zeros(50)))
-    histogram = GrowingTensorHistogram()
+    histogram = GrowingHistogram(2)
     for sample in samples:
-        histogram.add(*sample)
-    found = histogram.done()
+        histogram.add(np.stack(sample))
+    found = histogram.together()
     assert 16 < len(found.fp32) == len(found.int8) <= 64
     for run, counts in enumerate((found.fp32, found.int8)):
         values = np.concatenate([sample[run] for sample in samples])
@@ -42,8 +41,8 @@ def test_both_runs_have_the_same_bins(random, scale):
 
 
 def test_one_value_and_none():
-    histogram = GrowingTensorHistogram(1)
-    assert histogram.done() is None
-    histogram.add(np.zeros(5))
-    found = histogram.done()
+    histogram = GrowingHistogram(1)
+    assert histogram.together() is None
+    histogram.add(np.zeros((1, 5)))
+    found = histogram.together()
     assert (found.low, found.high, found.fp32, found.int8) == (-0.5, 0.5, (5,), ())

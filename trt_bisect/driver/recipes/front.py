@@ -1,4 +1,4 @@
-"""The Pareto front: the plans for which no other plan has both a lower loss and a lower cost."""
+"""The front of accuracy against cost: plans to measure for it, and those that no other plan beats in both."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from trt_bisect.driver.recipes.search_space import Kept, Sensitivities, Space
 from trt_bisect.precision import PrecisionPlan
 
 _FLOOR = 1e-2
@@ -56,3 +57,23 @@ def knee(front: Sequence[Point], budget: float) -> Point | None:
         for point, level in zip(front, heights, strict=True)
     ]
     return front[max(range(len(front)), key=below.__getitem__)]
+
+
+def path(space: Space, chosen: Kept, alone: Sensitivities | None, points: int) -> list[Kept]:
+    """Returns sets of units, each part of the next: chosen units first, and those that gain most for their cost first.
+
+    Args:
+        space: the units to choose from.
+        chosen: the choice of a search.
+        alone: the sensitivities; None where they were not measured.
+        points: the largest number of sets, the empty one and the whole one included.
+    """
+    units = sorted(space.all)
+
+    def worth(unit: int) -> tuple[bool, float, int]:
+        figures = (alone.gains if unit in chosen else alone.losses) if alone else (0.0,) * len(units)
+        return unit not in chosen, -figures[unit] / space.costs[unit], unit
+
+    order = sorted(units, key=worth)
+    sizes = {round(place * len(order) / (points - 1)) for place in range(points)} | {len(chosen)}
+    return [frozenset(order[:size]) for size in sorted(sizes)]
