@@ -10,9 +10,8 @@ import pytest
 
 from trt_bisect.analyzer.judge import comparison, make_rule
 from trt_bisect.analyzer.metrics import AGREEMENT, BUILT_IN
-from trt_bisect.analyzer.tasks.find import find_task, suggestion
+from trt_bisect.analyzer.tasks.find import edit_distance, find_task, suggestion
 from trt_bisect.analyzer.tasks.task import AskedTask
-from trt_bisect.analyzer.tasks.text import edit_distance
 from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.trial import MEASURED, Trial
 
@@ -208,8 +207,8 @@ def test_the_agreement_of_all_inputs_decides_and_the_similarity_stays_in_the_fig
     rule = make_rule(AGREEMENT, None, outputs=[task.entry])
     assert rule.similarity(trial) == pytest.approx(199 / 200)
     assert rule.meets(trial)
-    facts = rule.by_input(trial).facts()
-    assert (facts["misses"], facts["worst"], facts["together"]) == (1, 7, True)
+    facts = rule.by_input(trial)
+    assert (facts.misses, facts.worst, facts.together) == (1, 7, True)
     assert trial.outputs["y"].values["cosine"] == pytest.approx(-1)
     assert not make_rule(BUILT_IN["cosine"], None, outputs=["y"]).meets(trial)
 

@@ -1,20 +1,347 @@
-"""The tasks by name, and what outputs look like."""
+"""The tasks by name, how each counts its agreement with FP32, and what outputs look like.
+
+Classification: the share of rows whose class is that of FP32. Segmentation: the share of such pixels. Embeddings: the
+share of vectors that find themselves and their nearest neighbour among those of FP32. Recognised text: the edit
+distance between the lines that greedy CTC decoding reads. Detection has a module of its own.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby, zip_longest
 
 import numpy as np
 
-from trt_bisect.analyzer.classes import LOGITS, OWN, SHARES, find_classes
-from trt_bisect.analyzer.tasks.classify import classify
-from trt_bisect.analyzer.tasks.detect import detect
-from trt_bisect.analyzer.tasks.embed import embed
-from trt_bisect.analyzer.tasks.heads import find_head
-from trt_bisect.analyzer.tasks.segment import segment
-from trt_bisect.analyzer.tasks.task import AskedTask, Task
-from trt_bisect.analyzer.tasks.text import blank_of, text
+from trt_bisect.analyzer.classes import LOGITS, OWN, SHARES, Classes, find_classes
+from trt_bisect.analyzer.tasks.detect import detect, find_head
+from trt_bisect.analyzer.tasks.task import AGREED, ITEMS, AskedTask, Counts, Task, each_input, not_told, share
 from trt_bisect.builder.base import Outputs
+
+_FEW_CLASSES = 10
+_SURE = 0.9
+
+CLASSIFY_OUTPUTS = "outputs of floats with an axis of classes, which --class-axis can name"
+_TOP = 5
+
+
+def classify(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
+    """Returns the task for outputs of class scores; see ``find_classes`` for the class axis. Rows of all outputs count.
+
+    Raises:
+        BadInput: no output has a class axis.
+    """
+    found = classes_of_floats(asked, reference)
+    if not found:
+        raise not_told(asked.name, reference[0], CLASSIFY_OUTPUTS)
+    axes = ", ".join(f"'{name}' (axis {classes.axis})" for name, classes in found.items())
+
+    def read(outputs: Outputs) -> dict[str, np.ndarray]:
+        return {name: np.asarray(outputs[name], np.float64) for name in found}
+
+    def count(before: Mapping[str, np.ndarray], after: Mapping[str, np.ndarray]) -> Counts:
+        each = [_counted_classify(classes, before[name], after[name]) for name, classes in found.items()]
+        return {key: sum(one[key] for one in each) for key in each[0]}
+
+    def further(total: Counts) -> dict[str, float]:
+        top5 = {"top5": share(total["in_five"], total["rows_of_six"])} if total["rows_of_six"] else {}
+        return {"top1": share(total[AGREED], total[ITEMS]), **top5}
+
+    note = f"--task {asked.name} compares the class with the largest score of {axes}"
+    return Task(asked.entry, note, tuple(found), each_input(list(found), read, count, further))
+
+
+def classes_of_floats(asked: AskedTask, reference: Sequence[Outputs]) -> dict[str, Classes]:
+    """Returns the classes of each output of floats whose class axis is known."""
+    floats = [name for name, value in reference[0].items() if value.dtype.kind == "f" and value.ndim]
+    axis = asked.class_axis
+    fits = {name: axis is None or -reference[0][name].ndim <= axis < reference[0][name].ndim for name in floats}
+    found = {name: find_classes([each[name] for each in reference], axis) for name in floats if fits[name]}
+    return {name: classes for name, classes in found.items() if classes.axis is not None}
+
+
+def _counted_classify(classes: Classes, before: np.ndarray, after: np.ndarray) -> dict[str, float]:
+    """Returns the counts of one output; rows that only one of both has do not agree."""
+    wanted, found = classes.predicted(before), classes.predicted(after)
+    both, rows = min(len(wanted), len(found)), max(len(wanted), len(found))
+    wanted, found = wanted[:both], found[:both]
+    scores = classes.rows(after)[:both]
+    has_five = scores.shape[-1] > _TOP
+    largest = np.argsort(-scores, axis=-1, kind="stable")[:, :_TOP] if has_five else scores[:, :0]
+    return {
+        AGREED: float((wanted == found).sum()),
+        ITEMS: float(rows),
+        "in_five": float((largest == wanted[:, None]).any(axis=-1).sum()),
+        "rows_of_six": float(rows if has_five else 0),
+    }
+
+
+SEGMENT_OUTPUTS = (
+    "images of class scores ([N, C, H, W]; --class-axis names another axis), of one channel ([N, 1, H, W] or [N, H, W] "
+    "in 0..1), or of integer labels"
+)
+_LABELS = "labels"
+
+
+def segment(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
+    """Returns the task for outputs of images: scores with a class axis, one channel, or integer labels.
+
+    A pixel of one channel belongs to the object above 0.5, or above 0 if the values are logits.
+
+    Raises:
+        BadInput: no output is such an image.
+    """
+    found = {name: classes for name in reference[0] if (classes := _classes(name, asked, reference)) is not None}
+    if not found:
+        raise not_told(asked.name, reference[0], SEGMENT_OUTPUTS)
+    sizes = {name: _number_of_classes(name, classes, reference) for name, classes in found.items()}
+
+    def read(outputs: Outputs) -> dict[str, np.ndarray]:
+        return {name: _labels(classes, outputs[name]) for name, classes in found.items()}
+
+    def count(before: Mapping[str, np.ndarray], after: Mapping[str, np.ndarray]) -> Counts:
+        each = [_counted_segment(before[name], after[name], sizes[name]) for name in found]
+        areas = {key: np.concatenate([one[key] for one in each]) for key in ("intersections", "unions")}
+        return {AGREED: sum(one[AGREED] for one in each), ITEMS: sum(one[ITEMS] for one in each), **areas}
+
+    how = ", ".join(f"'{name}' ({_how(classes)})" for name, classes in found.items())
+    note = f"--task {asked.name} compares the class of each pixel of {how}"
+    return Task(asked.entry, note, tuple(found), each_input(list(found), read, count, _miou))
+
+
+def _classes(name: str, asked: AskedTask, reference: Sequence[Outputs]) -> Classes | None:
+    """Returns the classes of an output, its axis None for one channel; None if it is no image."""
+    arrays = [each[name] for each in reference]
+    first = arrays[0]
+    if first.ndim < 2 or np.sum(np.array(first.shape) > 1) < 2:
+        return None
+    if first.dtype.kind in "iub":
+        return Classes(None, _LABELS)
+    has_axis = asked.class_axis is not None and -first.ndim <= asked.class_axis < first.ndim
+    classes = find_classes(arrays, asked.class_axis if has_axis else None)
+    if first.ndim == 4 and 1 in (first.shape[1], first.shape[-1]):
+        return Classes(None, classes.kind)
+    if first.ndim == 3 and classes.axis is None and classes.kind == OWN:
+        return Classes(None, OWN)
+    spatial = first.ndim - 1 - (first.ndim > 3)
+    return classes if classes.axis is not None and spatial >= 2 else None
+
+
+def _number_of_classes(name: str, classes: Classes, reference: Sequence[Outputs]) -> int:
+    if classes.kind == _LABELS:
+        return int(max(each[name].max(initial=0) for each in reference)) + 1
+    return 2 if classes.axis is None else int(reference[0][name].shape[classes.axis])
+
+
+def _labels(classes: Classes, output: np.ndarray) -> np.ndarray:
+    """Returns the class of each pixel, int64, of the output's shape without the class axis."""
+    if classes.kind == _LABELS:
+        return output.astype(np.int64)
+    values = np.where(np.isnan(output), -np.inf, output)
+    found = values > classes.middle if classes.axis is None else values.argmax(axis=classes.axis)
+    return np.asarray(found, np.int64)
+
+
+def _counted_segment(before: np.ndarray, after: np.ndarray, classes: int) -> dict[str, np.ndarray]:
+    """Returns the counts of one output. Other labels than FP32's are a class of their own, which FP32 has nowhere."""
+    if before.shape != after.shape:
+        after = np.full_like(before, -1)
+    labels = [np.where((image < 0) | (image >= classes), classes, image).ravel() for image in (before, after)]
+    same = labels[0] == labels[1]
+    areas = partial(np.bincount, minlength=classes + 1)
+    intersections = areas(labels[0][same])
+    unions = areas(labels[0]) + areas(labels[1]) - intersections
+    counts = {AGREED: same.sum(), ITEMS: same.size, "intersections": intersections, "unions": unions}
+    return {key: np.asarray(value, np.float64) for key, value in counts.items()}
+
+
+def _miou(total: Counts) -> dict[str, float]:
+    """Returns the mean over the classes that either side has of intersection over union, all pixels together."""
+    present = total["unions"] > 0
+    return {"miou": float(np.mean(total["intersections"][present] / total["unions"][present]))}
+
+
+def _how(classes: Classes) -> str:
+    if classes.kind == _LABELS:
+        return "labels"
+    return f"one channel, above {classes.middle:g}" if classes.axis is None else f"largest along axis {classes.axis}"
+
+
+EMBED_OUTPUTS = "one output of vectors, [D] or [N, D], or of vectors of tokens, [N, T, D]"
+_SAME = 1e-6
+"""FP32's cosines that are no further apart are equal: rows of a batch and inputs of their own differ by less."""
+
+
+@dataclass(frozen=True)
+class _Sought:
+    """The vectors of one input in FP32, and what another plan's vectors have to find for each of them.
+
+    Attributes:
+        own: the vectors, ``[n, D]``.
+        every: the vectors of all inputs, ``[N, D]``.
+        nearest: for each vector the rows of ``every`` that are it or its nearest neighbour, all of equal ones; None
+            where that is every row. Empty if it is so for the vectors of all inputs.
+    """
+
+    own: np.ndarray
+    every: np.ndarray
+    nearest: tuple[np.ndarray | None, ...]
+
+
+def embed(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
+    """Returns the task for an output of vectors: the first of shape ``[N, D]`` or ``[D]``, else of ``[N, T, D]``.
+
+    The vectors of the T tokens are averaged to one vector. A vector agrees if it is closer to its own FP32 vector and
+    to that one's nearest neighbour than to all other FP32 vectors. Vectors that are all alike agree nowhere, and each
+    input can be judged by itself. Without three different vectors the cosine is the agreement.
+
+    Raises:
+        BadInput: there is no such output.
+    """
+    floats = {name: value for name, value in reference[0].items() if value.dtype.kind == "f" and value.ndim}
+    ranks = {name: value.ndim for name, value in floats.items() if value.shape[-1] > 1}
+    name = next((name for wanted in ((1, 2), (3,)) for name, rank in ranks.items() if rank in wanted), None)
+    if name is None:
+        raise not_told(asked.name, reference[0], EMBED_OUTPUTS)
+    how = "each row is a vector" if ranks[name] < 3 else "the average over the tokens (axis 1) is the vector"
+
+    def read(outputs: Outputs) -> np.ndarray:
+        return _vectors(outputs[name])
+
+    note = f"--task {asked.name} compares the nearest neighbours among FP32's vectors of the inputs by '{name}': {how}"
+    return Task(asked.entry, note, (name,), each_input([name], read, _counted_embed, _further_embed, _sought))
+
+
+def _vectors(output: np.ndarray) -> np.ndarray:
+    """Returns the vectors of an output, ``[N, D]``, of length 1; those that are zero or not finite are zero."""
+    values = np.asarray(output, np.float64)
+    rows = np.atleast_2d(values.mean(axis=1) if values.ndim == 3 else values)
+    rows = np.where(np.isfinite(rows).all(axis=-1, keepdims=True), rows, 0.0)
+    return np.asarray(rows / np.maximum(np.linalg.norm(rows, axis=-1, keepdims=True), np.finfo(np.float64).tiny))
+
+
+def _sought(vectors: Sequence[np.ndarray]) -> list[_Sought]:
+    """Returns for each input what is sought, from FP32's vectors of all inputs."""
+    every, first, found = np.concatenate(vectors), 0, list[_Sought]()
+    for own in vectors:
+        cosines = own @ every.T
+        rows = range(first, first + len(own))
+        found.append(_Sought(own, every, tuple(_nearest(one, row) for one, row in zip(cosines, rows, strict=True))))
+        first += len(own)
+    if all(nearest is None for one in found for nearest in one.nearest):
+        return [_Sought(one.own, every, ()) for one in found]
+    return found
+
+
+def _nearest(cosines: np.ndarray, row: int) -> np.ndarray | None:
+    """Returns the rows that are the vector of ``row`` or its nearest neighbour; None if that is every row."""
+    others = np.delete(cosines, row)
+    is_near = cosines >= others.max(initial=-np.inf) - _SAME
+    is_near[row] = True
+    return None if is_near.all() else np.flatnonzero(is_near)
+
+
+def _counted_embed(before: _Sought, after: np.ndarray) -> Counts:
+    """Returns the counts of one input; rows that only one of both has do not agree."""
+    both, rows = min(len(before.own), len(after)), max(len(before.own), len(after))
+    own = np.zeros(rows)
+    own[:both] = np.sum(before.own[:both] * after[:both], axis=-1)
+    if not before.nearest:
+        return {AGREED: float(own.sum()), ITEMS: float(rows), "cosines": own.tolist()}
+    kept = 0.0
+    for row, nearest in zip(range(both), before.nearest, strict=False):
+        cosines = after[row] @ before.every.T
+        kept += nearest is not None and bool(cosines[nearest].min() > np.delete(cosines, nearest).max())
+    counting = sum(one is not None for one in before.nearest) + rows - len(before.own)
+    return {AGREED: kept, ITEMS: float(counting), "cosines": own.tolist()}
+
+
+def _further_embed(total: Counts) -> dict[str, float]:
+    return {"cosine": min(total["cosines"]), "mean_cosine": float(np.mean(total["cosines"]))}
+
+
+TEXT_OUTPUTS = "one output of CTC scores, [N, T, C] or [T, 1, C], whose blank is the first or the last class"
+Line = tuple[int, ...]
+
+
+def text(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
+    """Returns the task for an output of CTC scores.
+
+    The blank is the class of FP32 that is the largest most often; it must be the first or the last one.
+
+    Raises:
+        BadInput: there is no such output.
+    """
+    found = next(((name, blank) for name in reference[0] if (blank := blank_of(name, reference)) is not None), None)
+    if found is None:
+        raise not_told(asked.name, reference[0], TEXT_OUTPUTS)
+    name, blank = found
+
+    def read(outputs: Outputs) -> list[Line]:
+        return lines_of(outputs[name], blank)
+
+    def further(total: Counts) -> dict[str, float]:
+        return {"lines": total["lines"], "exact": total["exact"], "edits": total[ITEMS] - total[AGREED]}
+
+    classes = reference[0][name].shape[-1]
+    note = f"--task {asked.name} reads '{name}' as CTC scores of {classes} classes, of which {blank} is the blank"
+    return Task(asked.entry, note, (name,), each_input([name], read, _counted_text, further))
+
+
+def blank_of(name: str, reference: Sequence[Outputs]) -> int | None:
+    """Returns the blank of an output of CTC scores; None if it is none, or its most frequent class is neither end."""
+    arrays = [each[name] for each in reference]
+    if arrays[0].dtype.kind != "f" or arrays[0].ndim != 3 or arrays[0].shape[-1] < 2:
+        return None
+    classes = arrays[0].shape[-1]
+    if any(array.shape[-1] != classes for array in arrays):
+        return None
+    counts = sum(np.bincount(array.argmax(axis=-1).ravel(), minlength=classes) for array in arrays)
+    most = int(np.argmax(counts))
+    return most if most in (0, classes - 1) else None
+
+
+def lines_of(scores: np.ndarray, blank: int) -> list[Line]:
+    """Returns the lines that greedy CTC decoding reads: the best class of each step, without repetitions and blanks.
+
+    Args:
+        scores: ``[N, T, C]``, or ``[T, 1, C]`` with more than one step.
+        blank: the class that stands for no character.
+
+    Source: Graves et al. 2006, "Connectionist Temporal Classification", best path decoding.
+    """
+    steps_first = scores.shape[1] == 1 and scores.shape[0] > 1
+    best = np.where(np.isnan(scores), -np.inf, scores).argmax(axis=-1)
+    rows = best.T if steps_first else best
+    return [tuple(int(one) for one, _ in groupby(row.tolist()) if one != blank) for row in rows]
+
+
+def _counted_text(before: Sequence[Line], after: Sequence[Line]) -> Counts:
+    """Returns the counts of the lines of one input; a line that only one side has is empty on the other.
+
+    The length of a pair is that of its longer line, so that no agreement is below 0.
+    """
+    pairs = list(zip_longest(before, after, fillvalue=()))
+    lengths = [max(map(len, pair)) for pair in pairs]
+    edits = [edit_distance(*pair) for pair in pairs]
+    return {
+        AGREED: float(sum(lengths) - sum(edits)),
+        ITEMS: float(sum(lengths)),
+        "lines": float(len(pairs)),
+        "exact": float(edits.count(0)),
+    }
+
+
+def edit_distance(one: Line, other: Line) -> int:
+    """Returns the least number of characters to insert, delete and replace (Levenshtein 1966)."""
+    row = list(range(len(other) + 1))
+    for k, wanted in enumerate(one, 1):
+        diagonal, row[0] = row[0], k
+        for j, found in enumerate(other, 1):
+            diagonal, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, diagonal + (wanted != found))
+    return row[-1]
+
 
 TASKS: dict[str, Callable[[AskedTask, Sequence[Outputs]], Task]] = {
     "classify": classify,
@@ -23,8 +350,6 @@ TASKS: dict[str, Callable[[AskedTask, Sequence[Outputs]], Task]] = {
     "embed": embed,
     "text": text,
 }
-_FEW_CLASSES = 10
-_SURE = 0.9
 
 
 def find_task(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
