@@ -41,7 +41,7 @@ STEP = RULE.step
 
 @dataclass
 class Shown:
-    """What the report says of the curve."""
+    """The curve as the report shows it."""
 
     layers: tuple
     findings: object

@@ -217,7 +217,7 @@ class Tried:
 
     @property
     def title(self) -> str:
-        """What was done, and that it is for the whole network if it is."""
+        """The remedy in words, with ``for the whole network`` where it is."""
         return self.what if self.culprits else f"{self.what} for the whole network"
 
 

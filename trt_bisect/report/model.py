@@ -431,7 +431,7 @@ class NextStep:
 
 @dataclass(frozen=True)
 class Attached:
-    """What a run knows beyond its report; a report that was read from a file has nothing of it.
+    """The facts of a run beyond its report; a report that was read from a file has none of them.
 
     Attributes:
         files: the files of the recipe.
@@ -453,7 +453,7 @@ class Holder:
 
     @property
     def attached(self) -> Attached:
-        """What the run knows beyond this result; nothing where it was read from a file."""
+        """The facts beyond this result; none where it was read from a file."""
         found: Attached = getattr(self, "_attached", Attached())
         return found
 

@@ -1,4 +1,4 @@
-"""What is said beside the figures: a kind, which programs ask for, and a sentence, which people read."""
+"""Remarks and lines of results: a kind, which programs ask for, and a sentence, which people read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the verdict of an answer rests on: inputs, arithmetic, noise, layers that only follow."""
+"""The grounds of an answer's verdict: inputs, arithmetic, noise, layers that only follow."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ _LARGEST_TEXT = 1 << 20
 
 @dataclass(frozen=True)
 class PageData:
-    """What the page of a run shows.
+    """The content of a run's page.
 
     Attributes:
         report: the report of a finished run, or of one under way.
