@@ -109,7 +109,7 @@ def test_a_live_page_follows_the_run(web, strange_run, report):
         else row
         for row in report.layers
     )
-    so_far = replace(report, layers=blank, similarity=ByPlan(None, None), lines=(), culprits=())
+    so_far = replace(report, layers=blank, similarity=ByPlan(None, None), lines=(), culprits=(), answer=None)
     progress = {"stage": "Measuring 24 plans", "done": 12, "total": 24, "seconds": 3.0}
     running = page_data(so_far, graph, status="running", progress=progress)
     state = {"data": running, "asked": []}
