@@ -19,6 +19,8 @@ from trt_bisect.errors import BadInput
 from trt_bisect.history.store import HISTORY, History
 from trt_bisect.jobs.remote import WantedRun, run_elsewhere
 from trt_bisect.report.explanation import EXPLANATION
+from trt_bisect.report.model import SO_FAR
+from trt_bisect.report.older import read_report
 from trt_bisect.runs.journal import JOURNAL
 from trt_bisect.runs.progress_file import PROGRESS
 
@@ -110,6 +112,7 @@ def test_a_run_whose_node_dies_goes_on_elsewhere_from_its_journal(lenet, tmp_pat
     run.start()
     wait_until(lambda: list(meeting.iterdir()) and len(journaled(folder)) >= 3)
     wait_until((folder / PROGRESS).exists)
+    wait_until(lambda: (report := read_report(folder / SO_FAR)) is not None and report.plans >= 3)
     with pytest.raises(BadInput, match=re.escape(f"'{folder}'")):
         trt_bisect.run(**asked, output=folder)
     before = journaled(folder)
@@ -124,6 +127,7 @@ def test_a_run_whose_node_dies_goes_on_elsewhere_from_its_journal(lenet, tmp_pat
     assert after == journaled(tmp_path / "here")
     assert len(set(after)) == here.plans
     assert not (folder / PROGRESS).exists()
+    assert not (folder / SO_FAR).exists()
 
 
 def test_whole_runs_need_a_cluster(tmp_path):

@@ -107,7 +107,7 @@ class RayCluster(AbstractContextManager["RayCluster"]):
 
         Args:
             of: the caller's own object, returned with the result. If it is the folder of a run, it has a method
-                ``write`` that takes new lines of the journal and the progress file.
+                ``write`` that takes new lines of the journal, and its progress and report so far.
             request: ``begin_plan`` or ``begin_run`` of ``ray_process.RayProcess``.
             argument: its argument.
         """
@@ -132,9 +132,9 @@ class RayCluster(AbstractContextManager["RayCluster"]):
             events: Events = self._ask("wait", _WAIT_SECONDS)
             for line in events.said:
                 self._say(line)
-            for ticket, (lines, progress) in events.written.items():
+            for ticket, (lines, shown) in events.written.items():
                 if ticket in self._under_way:
-                    self._under_way[ticket].write(lines, progress)
+                    self._under_way[ticket].write(lines, shown)
             for ticket, result in events.ended.items():
                 if isinstance(result, RuntimeError):
                     raise result

@@ -38,14 +38,14 @@ class Events:
     Attributes:
         ended: by ticket, the results of the tasks that have ended. A TrtBisectError is the task's own,
             EngineUnavailable means that its worker was lost each time, a RuntimeError is one of trt-bisect itself.
-        written: by ticket, new whole lines of a run's journal, and its progress file.
+        written: by ticket, new whole lines of a run's journal, and by name the files that show how far it is.
         said: lines for the user.
         places: the number of tasks that can run at the same time.
         refused: the reason why a node is not used; empty if all are.
     """
 
     ended: Mapping[int, Any]
-    written: Mapping[int, tuple[bytes, bytes]]
+    written: Mapping[int, tuple[bytes, Mapping[str, bytes]]]
     said: tuple[str, ...]
     places: int
     refused: str
@@ -218,7 +218,7 @@ def _make_mailbox() -> type:
     class Mailbox:
         def __init__(self) -> None:
             self.files: dict[int, dict[str, bytes]] = {}
-            self.unread: dict[int, tuple[bytes, bytes]] = {}
+            self.unread: dict[int, tuple[bytes, dict[str, bytes]]] = {}
 
         def open(self, ticket: int, files: Mapping[str, bytes]) -> None:
             self.files[ticket] = dict(files)
@@ -226,14 +226,15 @@ def _make_mailbox() -> type:
         def read(self, ticket: int) -> Mapping[str, bytes]:
             return self.files[ticket]
 
-        def write(self, ticket: int, journal: str, lines: bytes, progress: bytes) -> None:
+        def write(self, ticket: int, journal: str, lines: bytes, shown: dict[str, bytes]) -> None:
             self.files[ticket][journal] += lines
-            self.unread[ticket] = (self.unread.get(ticket, (b"", b""))[0] + lines, progress)
+            lines_before, shown_before = self.unread.get(ticket, (b"", {}))
+            self.unread[ticket] = lines_before + lines, {**shown_before, **shown}
 
         def close(self, ticket: int) -> None:
             del self.files[ticket]
 
-        def take(self) -> Mapping[int, tuple[bytes, bytes]]:
+        def take(self) -> Mapping[int, tuple[bytes, dict[str, bytes]]]:
             unread, self.unread = self.unread, {}
             return unread
 

@@ -19,7 +19,7 @@ from trt_bisect.builder.isolation import IsolatedBuilder, WorkerProcess
 from trt_bisect.errors import EngineUnavailable
 from trt_bisect.evaluator.workers import Attempt, TrialSpec, attempt
 from trt_bisect.precision import PrecisionPlan
-from trt_bisect.report.model import Report
+from trt_bisect.report.model import SO_FAR, Report
 from trt_bisect.runs.journal import JOURNAL
 from trt_bisect.runs.progress_file import PROGRESS
 from trt_bisect.support.scratch import ScratchFolder
@@ -120,21 +120,28 @@ def _do_run(content: Any, mailbox: Any, ticket: int) -> tuple[Report, Mapping[st
 
 @contextmanager
 def _sending(folder: Path, mailbox: Any, ticket: int) -> Iterator[None]:
-    """Sends the new lines of a run's journal and its progress, once a second and at the end, from another thread."""
-    sent = (folder / JOURNAL).stat().st_size
+    """Sends what a run writes for others, once a second and at the end, from another thread.
+
+    That is the new lines of its journal, its progress and, if it is another one, its report so far.
+    """
+    sent, so_far = (folder / JOURNAL).stat().st_size, b""
     over = Event()
 
     def send_new() -> None:
-        nonlocal sent
+        nonlocal sent, so_far
         with (folder / JOURNAL).open("rb") as file:
             file.seek(sent)
             lines = file.read()
         lines = lines[: lines.rfind(b"\n") + 1]
         sent += len(lines)
-        progress = b""
-        with suppress(OSError):
-            progress = (folder / PROGRESS).read_bytes()
-        ray.get(mailbox.write.remote(ticket, JOURNAL, lines, progress))
+        shown = {}
+        for name in (PROGRESS, SO_FAR):
+            with suppress(OSError):
+                shown[name] = (folder / name).read_bytes()
+        if shown.get(SO_FAR) == so_far:
+            del shown[SO_FAR]
+        so_far = shown.get(SO_FAR, so_far)
+        ray.get(mailbox.write.remote(ticket, JOURNAL, lines, shown))
 
     def watch() -> None:
         while not over.wait(_SECONDS):

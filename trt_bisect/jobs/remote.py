@@ -10,7 +10,7 @@ from __future__ import annotations
 import pickle
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -37,7 +37,7 @@ from trt_bisect.jobs.regress.suite import NetworkTask
 from trt_bisect.jobs.run.run import run_with
 from trt_bisect.jobs.workspace import refuse_another_network
 from trt_bisect.model.network import Network
-from trt_bisect.report.model import Report
+from trt_bisect.report.model import SO_FAR, Report
 from trt_bisect.runs.cached_inputs import CANDIDATES, INPUTS, INPUTS_ABOUT, MAGNITUDES, RANGES
 from trt_bisect.runs.journal import JOURNAL, append, opened
 from trt_bisect.runs.lock import locked
@@ -223,11 +223,12 @@ class _Folder:
         files = {name: (self._path / name).read_bytes() for name in _FOUND_BEFORE if (self._path / name).is_file()}
         return {**files, JOURNAL: journal}
 
-    def write(self, lines: bytes, progress: bytes) -> None:
-        """Keeps what the run has written meanwhile."""
+    def write(self, lines: bytes, shown: Mapping[str, bytes]) -> None:
+        """Keeps what the run has written meanwhile: lines of its journal, its progress, its report so far."""
         append(self._journal, self._path / JOURNAL, lines)
-        if progress:
-            write_whole(self._path / PROGRESS, progress)
+        for name in {PROGRESS, SO_FAR} & set(shown):
+            with suppress(BadInput):
+                write_whole(self._path / name, shown[name])
 
     def ended(self, result: tuple[Report, Mapping[str, bytes]] | TrtBisectError) -> Report | TrtBisectError:
         """Returns the report of the run, when its files are in the folder; or its error."""
@@ -240,6 +241,7 @@ class _Folder:
                 if name != JOURNAL and path.resolve().is_relative_to(self._path.resolve()):
                     make_folder(path.parent)
                     write_whole(path, content)
+            (self._path / SO_FAR).unlink(missing_ok=True)
             return report
         finally:
             self.close()
