@@ -632,10 +632,14 @@ class Report(Holder):
                 "Give the folder that was the --output of the command.",
             ) from error
 
-    def save(self, folder: str | Path) -> Path:
+    def save(self, folder: str | Path, *, recipe: bool = True) -> Path:
         """Writes ``report.json``, ``layers.csv`` and ``report.html`` into a folder, which is made if it is missing.
 
         A report that is not read from a file writes the recipe, ``network.json`` and ``explanation.json`` too.
+
+        Args:
+            folder: the folder.
+            recipe: false if the folder has the recipe's files already.
 
         Returns:
             The folder.
@@ -654,7 +658,7 @@ class Report(Holder):
                 beside.write(path)
         elif not (path / REPORT).is_file() or (path / REPORT).read_bytes() != text:
             (path / EXPLANATION).unlink(missing_ok=True)
-        if made.files is not None:
+        if made.files is not None and recipe:
             made.files.write(path / FOLDER)
         if made.graph is not None:
             write(path / NETWORK, made.graph)

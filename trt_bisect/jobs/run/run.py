@@ -151,6 +151,7 @@ class _Run:
         folder: the run folder; None without one.
         live: writes the report so far.
         board: TensorBoard's folder; None without one.
+        has_recipe: the folder has the recipe's files.
     """
 
     preparation: Preparation
@@ -160,6 +161,7 @@ class _Run:
     folder: Path | None
     live: Live
     board: Board | None
+    has_recipe: bool = False
 
     def report(self) -> Report:
         """Measures; returns the report, which is saved if there is a folder: the answer, its causes, the logs.
@@ -306,6 +308,7 @@ class _Run:
         """Writes the recipe's files and the verdict: a run that is killed later has them."""
         if self.folder is not None and report.attached.files is not None:
             report.attached.files.write(self.folder / FOLDER)
+            self.has_recipe = True
             self.live.keep(report)
 
     def _explained(self, answering: AnswerSearch, answer: Answer, report: Report) -> Report:
@@ -343,7 +346,7 @@ class _Run:
             self.preparation.progress.say(f"The report in {self.folder} stays: it is of the same run, and knows more")
             report = before
         else:
-            report.save(self.folder)
+            report.save(self.folder, recipe=not self.has_recipe)
         self.live.end()
         return report
 
