@@ -44,8 +44,8 @@ STAGES = {
     ],
     "explaining": [("trt_bisect.jobs.run.explain", "explained")],
     "writing the report": [
-        ("trt_bisect.report.saving", "Saved.save"),
-        ("trt_bisect.report.manifest", "RunManifest.save"),
+        ("trt_bisect.report.model", "Report.save"),
+        ("trt_bisect.jobs.run.live", "Live.keep"),
     ],
     "the history": [("trt_bisect.history.store", "_record")],
     "the screen": [("trt_bisect.report.screen.run", "print_report")],

@@ -19,10 +19,9 @@ from trt_bisect.report.explanation import EXPLANATION, Explanation
 from trt_bisect.report.model import REPORT, SO_FAR, Report
 from trt_bisect.report.network_graph import NETWORK, Graph
 from trt_bisect.report.older import read_report
-from trt_bisect.report.page.data import PageData, page_data, recipe_texts
+from trt_bisect.report.page.data import PageData, explanation_for, graph_for, page_data, recipe_texts, recovery_for
 from trt_bisect.report.page.render import render_page
 from trt_bisect.report.recovery import RECOVERY, read_recovery, recovered_in
-from trt_bisect.report.run_files import explanation_for, graph_for, recovery_for
 from trt_bisect.runs.progress_file import FINISHED, INTERRUPTED, PROGRESS, RUNNING, is_running
 from trt_bisect.support.codec import encode, read
 from trt_bisect.support.json_files import read_record

@@ -39,8 +39,8 @@ from trt_bisect.report.recovery import (
     Move,
     Recovery,
     Target,
+    recovery_lines,
 )
-from trt_bisect.report.recovery_summary import recovery_lines
 from trt_bisect.report.summary import STOPPED, above_verdict, accuracy_line, base_line, fixed_lines, memory_notes
 from trt_bisect.support.notes import RECIPE as RECIPE_NOTES
 from trt_bisect.support.notes import Line, Note, noted

@@ -9,10 +9,9 @@ from trt_bisect.report.explanation import EXPLANATION, Explanation
 from trt_bisect.report.model import REPORT, Report
 from trt_bisect.report.network_graph import NETWORK, Graph
 from trt_bisect.report.older import read_report
-from trt_bisect.report.page.data import page_data, recipe_texts
+from trt_bisect.report.page.data import explanation_for, graph_for, page_data, recipe_texts, recovery_for
 from trt_bisect.report.page.render import PAGE, render_page
 from trt_bisect.report.recovery import RECOVERY, Recovery, read_recovery
-from trt_bisect.report.run_files import explanation_for, graph_for, recovery_for
 from trt_bisect.support.codec import read
 from trt_bisect.support.files import write_whole
 

@@ -6,8 +6,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from trt_bisect.report.recovery import Recovery
-from trt_bisect.report.recovery_summary import NAMED
+from trt_bisect.report.recovery import NAMED, Recovery
 from trt_bisect.report.screen.run import verdict_lines
 
 _ROWS = 40
