@@ -12,7 +12,7 @@ from tests.support import networks
 from tests.support.records import record_of
 from trt_bisect.errors import BadInput
 from trt_bisect.support import codec
-from trt_bisect.view.result_pages import RESULTS
+from trt_bisect.view.index import RESULTS
 
 
 @pytest.fixture(scope="module")

@@ -10,12 +10,12 @@ import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
-from trt_bisect.view.result_pages import RESULTS
 
 import trt_bisect
 from tests.support import networks, pages
 from tests.support.accessibility import grave_findings
 from tests.support.editions import edition
+from trt_bisect.view.index import RESULTS
 
 PAGES = [f"{kind.COMMAND}.html" for kind in RESULTS]
 
