@@ -248,7 +248,7 @@ def test_the_headline_of_a_run_that_goes_on(report):
     some = tuple(
         replace(row, outcome="not tried") if row.index > 1 and row.quantizable else row for row in report.layers
     )
-    running = replace(report, layers=some, culprits=())
+    running = replace(report, layers=some, culprits=(), verdict=UNMEASURED, lines=(), answer=None)
     assert headline(running, "running").startswith("Measuring: 2 of 6")
     assert "0 suspects" in headline(running, "running")
     assert headline(running, "interrupted").startswith("Interrupted: 2 of 6")

@@ -2,7 +2,7 @@
 // help, and the evidence on each culprit; then what else was found abnormal.
 
 import { byId, copyButton, h, offerSection, show } from "./dom.js";
-import { count, dropText, number, plural } from "./format.js";
+import { LOW, count, dropText, number, plural } from "./format.js";
 import { layerLink, plainTable } from "./plain_table.js";
 
 const NAMED = 40;
@@ -141,7 +141,7 @@ function evidence(name, advice, store) {
 
 function plainEvidence(row) {
   const rounded = (row?.rounds ?? []).map((one) => `${one.tensor} (${one.kind}, scale ${number(one.scale)})`);
-  return rounded.length ? `INT8 rounds ${rounded.join(" and ")} here.` : "Nothing more is known of it.";
+  return rounded.length ? `${LOW} rounds ${rounded.join(" and ")} here.` : "Nothing more is known of it.";
 }
 
 function findings(data) {

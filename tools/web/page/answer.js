@@ -1,7 +1,7 @@
 // The answer: the verdict's lines, the culprits, the calibrators, the recipe on all inputs.
 
 import { byId, h, show } from "./dom.js";
-import { count, dropText, inShort, isNumber, number, plural } from "./format.js";
+import { LOW, count, dropText, inShort, isNumber, number, plural } from "./format.js";
 import { layerLink, plainTable } from "./plain_table.js";
 
 const LISTED = 50;
@@ -64,7 +64,16 @@ function calibrators({ report, metric }) {
     isNumber(row.mean_loss) ? number(row.mean_loss, 3) : "\u2013",
     row.chosen ? "chosen" : "",
   ];
-  const titles = ["Calibrator", "full INT8, worst", "on inputs", "meets", "first recipe costs", "layers high", "mean loss", ""];
+  const titles = [
+    "Calibrator",
+    `full ${LOW}, worst`,
+    "on inputs",
+    "meets",
+    "first recipe costs",
+    "layers high",
+    "mean loss",
+    "",
+  ];
   return [h("h3", {}, "Calibrators"), plainTable("calibrators", titles, 1, rows.map(line))];
 }
 

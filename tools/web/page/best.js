@@ -2,7 +2,7 @@
 
 import { byId, h, offerSection, show } from "./dom.js";
 import { frontPlot } from "./front.js";
-import { count, isNumber, metricOf, number, percent, plural } from "./format.js";
+import { LOW, count, isNumber, metricOf, number, percent, plural } from "./format.js";
 import { layerLink, plainTable } from "./plain_table.js";
 
 const LISTED = 200;
@@ -80,7 +80,7 @@ function point(store, { front, chosen, metric }) {
       {},
       h("strong", {}, names || "A plan of the front"),
       `: cost ${percent(plan.cost, 2)}, ${metric.label} ${metric.text(plan.figure)}, `,
-      high.length ? `${plural(high.length, "layer")} left high:` : "every layer in INT8.",
+      high.length ? `${plural(high.length, "layer")} left high:` : `every layer in ${LOW}.`,
     ),
     h(
       "ul",
@@ -107,7 +107,7 @@ function leftHigh(store, { recovery, metric }) {
     percent(row.cost, 2),
     isNumber(row.back) ? metric.text(row.back) : "not measured",
   ];
-  const titles = ["Left high", "op", "in", "cost", "with it in INT8"];
+  const titles = ["Left high", "op", "in", "cost", `with it in ${LOW}`];
   return plainTable("best-high", titles, 3, rows.slice(0, LISTED).map(line), rows.length - LISTED);
 }
 

@@ -1,6 +1,6 @@
 // The columns of the table of layers: those that the report describes, and what explanation and engine add.
 
-import { NOTHING, dropText, fixed, isNumber, number, shapeText } from "./format.js";
+import { LOW, NOTHING, dropText, fixed, isNumber, number, shapeText } from "./format.js";
 import { filled, widthFor } from "./grid.js";
 import { rankOf, verdictWord } from "./model.js";
 
@@ -50,16 +50,16 @@ const added = (key, title, help, text = number) => ({
 });
 
 const ADDED = [
-  added("activation", "Activ. alone", "Loss with only this layer's activations in INT8"),
-  added("weight", "Weight alone", "Loss with only this layer's weights in INT8"),
-  added("both", "Both alone", "Loss with only this layer in INT8"),
-  added("mse", "MSE", "MSE of the layer's output, FP32 against full INT8"),
+  added("activation", "Activ. alone", `Loss with only this layer's activations in ${LOW}`),
+  added("weight", "Weight alone", `Loss with only this layer's weights in ${LOW}`),
+  added("both", "Both alone", `Loss with only this layer in ${LOW}`),
+  added("mse", "MSE", `MSE of the layer's output, FP32 against full ${LOW}`),
   added("fp32Min", "FP32 min", "Least value of the output in FP32"),
   added("fp32Max", "FP32 max", "Largest value of the output in FP32"),
-  added("int8Min", "INT8 min", "Least value of the output in full INT8"),
-  added("int8Max", "INT8 max", "Largest value of the output in full INT8"),
+  added("int8Min", `${LOW} min`, `Least value of the output in full ${LOW}`),
+  added("int8Max", `${LOW} max`, `Largest value of the output in full ${LOW}`),
   added("share", "Cost", "Share of the network's multiply-adds", dropText),
-  added("int8Milliseconds", "ms INT8", "Time of the engine layers with it, full INT8"),
+  added("int8Milliseconds", `ms ${LOW}`, `Time of the engine layers with it, full ${LOW}`),
   added("recipeMilliseconds", "ms recipe", "Time of the engine layers with it, in the recipe"),
 ];
 

@@ -1,7 +1,7 @@
 // Similarity over k. The line is the network with the suspects ruled out; each suspect hangs from it by what it costs.
 
 import { byId, h, offerSection, show } from "./dom.js";
-import { isNumber, plural } from "./format.js";
+import { LOW, isNumber, plural } from "./format.js";
 import { axis, draw, plain, targetLine } from "./plot.js";
 import { scaleOf } from "./scale.js";
 import { colour } from "./theme.js";
@@ -35,7 +35,8 @@ function drawCurve(element, store, view) {
   byId("curve-empty").hidden = groups.measured.length + groups.failed.length > 0;
   element.hidden = !byId("curve-empty").hidden;
   offerSection("curve", !element.hidden || model.data.recovery == null);
-  byId("curve-title").textContent = `${titled(metric.label)} of the final outputs, with layers 0 to k in INT8${judgedOn(model.report)}`;
+  byId("curve-title").textContent =
+    `${titled(metric.label)} of the final outputs, with layers 0 to k in ${LOW}${judgedOn(model.report)}`;
   const roomy = element.clientWidth >= ROOMY;
   legend(groups, model, roomy);
   if (element.hidden) return;
@@ -158,7 +159,7 @@ function hover(row, { metric }) {
   ];
   if (isNumber(row.drop)) lines.push(plain(`drop ${metric.drop(row.drop)}`));
   if (row.culprit) lines.push("culprit");
-  if (isNumber(row.taken_back)) lines.push(plain(`taken back to INT8: ${metric.text(row.taken_back)}`));
+  if (isNumber(row.taken_back)) lines.push(plain(`taken back to ${LOW}: ${metric.text(row.taken_back)}`));
   if (row.setAside) lines.push("ruled out for the layers behind it");
   if (row.suspect) lines.push(plain(`suspect: ${row.suspect.split(":")[0]}`));
   if (row.added) lines.push("left high in the recipe too");
@@ -191,7 +192,7 @@ function levelsOf({ report }) {
   const whole = report.answer ? report.similarity : {};
   return [
     { name: "threshold", value: report.threshold, tone: "good" },
-    { name: "full INT8", value: whole?.int8, tone: "culprit", dash: "dot" },
+    { name: `full ${LOW}`, value: whole?.int8, tone: "culprit", dash: "dot" },
     { name: "recipe", value: whole?.recipe, tone: "high", dash: "dot" },
   ].filter(({ value }) => isNumber(value));
 }
@@ -268,10 +269,10 @@ function selected({ index }) {
 function legend(groups, model, roomy) {
   const { report, metric } = model;
   const high = (report.precision ?? "fp32").toUpperCase();
-  const decided = model.data.status === "finished";
+  const decided = model.data.status === "finished" || Boolean(model.report.answer);
   const untried = groups.tried.filter((row) => row.outcome === "not tried").length;
   const entries = [
-    ["dot int8", "this layer and all before it in INT8, suspects ruled out", groups.standing.length],
+    ["dot int8", `this layer and all before it in ${LOW}, suspects ruled out`, groups.standing.length],
     ["diamond culprit", "culprit", groups.culprits.length],
     ["diamond suspect", `suspect: a large drop, ${decided ? "no culprit" : "not decided yet"}`, groups.suspects.length],
     ["square high", `no culprit, left in ${high} too`, groups.added.length],

@@ -1,7 +1,7 @@
 // The selected layer: figures, roundings, tensors, attributes, histograms.
 
 import { byId, h, show, whenIdle } from "./dom.js";
-import { NOTHING, decibels, isNumber, number, percent, shapeText } from "./format.js";
+import { LOW, NOTHING, decibels, isNumber, number, percent, shapeText } from "./format.js";
 import { drawMap, mapBox } from "./channel_map.js";
 import { drawChannels, drawHistogram } from "./histograms.js";
 import { verdictWord } from "./model.js";
@@ -68,7 +68,7 @@ function heading(row) {
 
 function failure(row) {
   if (row.message) return h("pre", { class: "message", tabindex: 0 }, row.message);
-  return row.why_not ? h("p", { class: "under" }, `Not in INT8: ${row.why_not}.`) : null;
+  return row.why_not ? h("p", { class: "under" }, `Not in ${LOW}: ${row.why_not}.`) : null;
 }
 
 function pairs(entries) {
@@ -90,14 +90,14 @@ function figures(row, { metric }) {
     ["Drop", row.outcome === "follows" ? "" : metric.drop(row.drop)],
     ["SQNR", metric.name === "sqnr" ? "" : decibels(row.sqnr)],
     ["Gain", isNumber(row.gain) ? metric.drop(row.gain) : ""],
-    ["Taken back to INT8", isNumber(row.taken_back) ? metric.text(row.taken_back) : ""],
+    [`Taken back to ${LOW}`, isNumber(row.taken_back) ? metric.text(row.taken_back) : ""],
     ["Suspect", row.suspect ?? ""],
     ["Deciding output", row.output],
     ["On whole engines", whole],
     ["Asked, ran", [row.asked, row.ran, row.ranWhere].filter(Boolean).join(", ")],
     ["Recipe", row.recipe],
     ["Cost", isNumber(row.share) ? `${percent(row.share, 2)} of the multiply-adds` : ""],
-    ["Time", isNumber(row.int8Milliseconds) ? `${number(row.int8Milliseconds)} ms in INT8` : ""],
+    ["Time", isNumber(row.int8Milliseconds) ? `${number(row.int8Milliseconds)} ms in ${LOW}` : ""],
   ]);
 }
 
@@ -111,7 +111,7 @@ function alone(row) {
   if (!figures.length) return null;
   const largest = Math.max(...figures.map(([, value]) => Math.abs(value)), Number.MIN_VALUE);
   return [
-    h("h4", {}, "Alone in INT8: the loss"),
+    h("h4", {}, `Alone in ${LOW}: the loss`),
     h(
       "div",
       { class: "bars" },
@@ -127,7 +127,7 @@ function alone(row) {
 function roundings(row) {
   if (!row.rounds?.length) return null;
   return [
-    h("h4", {}, "What INT8 rounds here"),
+    h("h4", {}, `What ${LOW} rounds here`),
     row.rounds.map((rounded) =>
       h(
         "div",
@@ -171,9 +171,9 @@ function tensorCard(title, tensor) {
     h("h4", {}, `${title} `, h("code", {}, tensor.tensor)),
     pairs([
       ["Shape", shapeText(tensor.shape)],
-      ["INT8 scale", number(tensor.scale)],
+      [`${LOW} scale`, number(tensor.scale)],
       ["FP32 range", range(tensor.fp32)],
-      [isActivation(tensor) ? "INT8, as made" : "INT8 range", range(tensor.int8)],
+      [isActivation(tensor) ? `${LOW}, as made` : `${LOW} range`, range(tensor.int8)],
       ["Cosine", isNumber(tensor.cosine) ? percent(tensor.cosine) : ""],
       ["SQNR", decibels(tensor.sqnr)],
       [

@@ -1,5 +1,8 @@
 // Figures as a person reads them, and how each metric is drawn.
 
+// The low precision in question, as texts name it.
+export const LOW = document.documentElement.dataset.low;
+
 export const NOTHING = "–";
 
 const FRACTIONS = { cosine: "cosine similarity", top1: "top-1 agreement", agreement: "agreement with FP32" };

@@ -1,6 +1,6 @@
 // The front as a plot: the figure over the cost, better is higher, as in the curve.
 
-import { isNumber, percent, plural } from "./format.js";
+import { LOW, isNumber, percent, plural } from "./format.js";
 import { axis, draw, plain, targetLabel, targetLine } from "./plot.js";
 import { scaleOf } from "./scale.js";
 import { colour } from "./theme.js";
@@ -18,7 +18,7 @@ export function frontPlot(element, { front, chosen, metric, recovery }, choose) 
     height: 340,
     margin: { l: 104 },
     hovermode: "closest",
-    xaxis: axis("cost, of INT8's gain in speed", {
+    xaxis: axis(`cost, of ${LOW}'s gain in speed`, {
       ticksuffix: "%",
       zeroline: false,
       range: [-3, 103],
@@ -94,7 +94,7 @@ function hover({ names, cost, figure, high }, metric) {
   const lines = [
     `cost ${percent(cost, 2)}`,
     plain(`${metric.label} ${metric.text(figure)}`),
-    left.length ? `${plural(left.length, "layer")} left high` : "every layer in INT8",
+    left.length ? `${plural(left.length, "layer")} left high` : `every layer in ${LOW}`,
     ...left.slice(0, HOVERED).map((name) => plain(name.slice(0, 60))),
   ];
   if (left.length > HOVERED) lines.push(`and ${left.length - HOVERED} more`);

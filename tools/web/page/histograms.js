@@ -1,6 +1,6 @@
 // Histograms of a tensor in FP32 and INT8 over each other, and a weight's channels with the outlier marked.
 
-import { isNumber } from "./format.js";
+import { LOW, isNumber } from "./format.js";
 import { axis, draw } from "./plot.js";
 import { colour } from "./theme.js";
 
@@ -20,7 +20,9 @@ export function drawHistogram(element, tensor) {
     opacity: 0.6,
     hovertemplate: `%{x:.4g}: %{y} values<extra>${name}</extra>`,
   });
-  const rounded = int8.length ? [steps(int8, tensor.scale === null ? "INT8" : "INT8, rounded", colour("int8"))] : [];
+  const rounded = int8.length
+    ? [steps(int8, tensor.scale === null ? `${LOW}` : `${LOW}, rounded`, colour("int8"))]
+    : [];
   draw(element, [steps(fp32, "FP32", colour("high")), ...rounded], {
     height: 190,
     barmode: "overlay",

@@ -2,7 +2,7 @@
 // on given and unseen inputs; without one it is full INT8 on the inputs that were searched.
 
 import { byId, h, offerSection, show } from "./dom.js";
-import { count, isNumber } from "./format.js";
+import { LOW, count, isNumber } from "./format.js";
 import { plainTable } from "./plain_table.js";
 import { axis, draw, plain, targetLine } from "./plot.js";
 import { colour } from "./theme.js";
@@ -31,7 +31,7 @@ function showAnswered(report, metric) {
     ({ name, recipe, int8 }) => [name, seen, metric.text(recipe), isNumber(int8) ? metric.text(int8) : "\u2013"];
   const rows = [...given.slice(0, LISTED).map(line("given")), ...unseen.slice(0, LISTED).map(line("unseen"))];
   const more = given.length + unseen.length - rows.length;
-  const titles = ["Worst inputs", "", "recipe", "full INT8"];
+  const titles = ["Worst inputs", "", "recipe", `full ${LOW}`];
   show(byId("inputs-list"), [plainTable("inputs-table", titles, 2, rows, more, "report.json")]);
   drawAnswered(byId("inputs-plot"), given, unseen, report, metric);
 }
@@ -66,14 +66,14 @@ function drawAnswered(element, given, unseen, report, metric) {
   });
   const apart = given.length + 2;
   const traces = [
-    points(given, "int8", 1, { color: colour("int8"), size: 6 }, "full INT8"),
+    points(given, "int8", 1, { color: colour("int8"), size: 6 }, `full ${LOW}`),
     points(given, "recipe", 1, { color: colour("high"), size: 8, symbol: "square" }, "recipe"),
     points(unseen, "recipe", apart, { color: colour("high"), size: 8, symbol: "square-open" }, "recipe, unseen"),
   ];
   drawPoints(
     element,
     traces,
-    "inputs, from the worst; squares: recipe (open: unseen), dots: full INT8",
+    `inputs, from the worst; squares: recipe (open: unseen), dots: full ${LOW}`,
     report,
     metric,
   );
@@ -93,7 +93,7 @@ function showSearched(report, metric) {
     ? `; ${count(faint.length)} passed over, since FP32's output on them is almost zero`
     : "";
   byId("inputs-words").textContent =
-    `${count(samples.length)} inputs of ${source ?? "the data"} in full INT8${passedOver}.`;
+    `${count(samples.length)} inputs of ${source ?? "the data"} in full ${LOW}${passedOver}.`;
   show(byId("inputs-list"), [quantiles(samples, metric), list(samples, metric, new Set(places ?? []))]);
   plot(byId("inputs-plot"), samples, report, metric, new Set(places ?? []));
 }

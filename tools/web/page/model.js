@@ -1,9 +1,9 @@
 // The data as the page uses it: one row a layer, with what report, explanation and graph say of it.
 
-import { isNumber, metricOf, shapeText } from "./format.js";
+import { LOW, isNumber, metricOf, shapeText } from "./format.js";
 
 // Where the report has one of these in place of a precision, nothing shows in which precision the layer ran.
-const UNPROVEN = { region: "in a region that TensorRT compiled as one", dla: "on the DLA, in INT8 or FP16" };
+const UNPROVEN = { region: "in a region that TensorRT compiled as one", dla: `on the DLA, in ${LOW} or FP16` };
 const QUIET = new Set(["measured", "follows", "not tried", "not judged"]);
 
 export function modelOf(data) {

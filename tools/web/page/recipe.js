@@ -1,7 +1,7 @@
 // The recipe in every form that another tool reads, each to be copied.
 
 import { byId, copyButton, h, show } from "./dom.js";
-import { bytes, isNumber, plural } from "./format.js";
+import { LOW, bytes, isNumber, plural } from "./format.js";
 
 const STRONG = "network.qdq.onnx";
 const WEAK = "trtexec.flags";
@@ -97,11 +97,11 @@ function bestWords({ high, moves }) {
   return `These are the files of the best recipe: ${plural(high.length, "layer")} left high${scales}.`;
 }
 
-function words({ status, report: { recipe, precision, similarity } }) {
-  if (status !== "finished") return "It is decided at the end of the run.";
+function words({ status, report: { answer, recipe, precision, similarity } }) {
+  if (status !== "finished" && !answer) return "It is decided at the end of the run.";
   const high = recipe?.high ?? [];
   if (!recipe || !isNumber(similarity?.recipe)) return "There is no recipe yet.";
-  if (!high.length) return "Every layer that can be is in INT8.";
+  if (!high.length) return `Every layer that can be is in ${LOW}.`;
   const added = recipe.added?.length
     ? `, ${plural(recipe.added.length, "of them is no culprit and was", "of them are no culprits and were")} added because the rest did not suffice`
     : "";

@@ -1,7 +1,7 @@
 // What the graph's nodes are coloured by, and the legend that says so.
 
 import { h } from "./dom.js";
-import { isNumber } from "./format.js";
+import { LOW, isNumber } from "./format.js";
 
 const DECADES = 4;
 
@@ -56,7 +56,7 @@ export function legendOf(shade, { report }) {
   const culprit = swatch("ring", "culprit");
   if (shade === "precision") {
     return [
-      swatch("p-int8", "INT8"),
+      swatch("p-int8", `${LOW}`),
       swatch("p-high", high),
       swatch("p-mixed", "both, in a folded group"),
       swatch("p-follows", "follows its neighbours"),

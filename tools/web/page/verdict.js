@@ -1,7 +1,7 @@
 // The verdict, the three figures, what they rest on; and at the foot what the run was.
 
 import { byId, copyButton, h, show } from "./dom.js";
-import { bytes, count, duration, inShort, isNumber, number, percent, plural, similarityText } from "./format.js";
+import { LOW, bytes, count, duration, inShort, isNumber, number, percent, plural, similarityText } from "./format.js";
 
 const NOTES_SHOWN = 5;
 const ACCURACY = "accuracy";
@@ -35,7 +35,7 @@ function confidence(answer, metric) {
   return [h("h3", {}, "What this rests on"), h("ul", {}, said.map(item))];
 }
 
-const TITLES = { fp32: "FP32", int8: "Full INT8", recipe: "Recipe" };
+const TITLES = { fp32: "FP32", int8: `Full ${LOW}`, recipe: "Recipe" };
 const UNDECIDED = { ...TITLES, recipe: "Suspects high" };
 
 function card(model, plan) {
@@ -46,7 +46,7 @@ function card(model, plan) {
   return h(
     "div",
     { class: `card ${standing(model, plan)}`, "data-plan": plan },
-    h("h2", {}, (model.data.status === "finished" ? TITLES : UNDECIDED)[plan]),
+    h("h2", {}, (model.data.status === "finished" || report.answer ? TITLES : UNDECIDED)[plan]),
     h("p", { class: "figure" }, figure),
     h("p", { class: "under" }, under(model, plan)),
     accuracy(report, plan),
@@ -65,7 +65,7 @@ function under(model, plan) {
     return isNumber(report.threshold)
       ? `the reference; the threshold is ${metric.text(report.threshold)}`
       : "the reference";
-  if (plan === "int8") return `${plural(quantizable.length, "layer")} in INT8${overInputs(report, plan)}`;
+  if (plan === "int8") return `${plural(quantizable.length, "layer")} in ${LOW}${overInputs(report, plan)}`;
   const kept = (report.recipe?.high ?? []).length;
   if (!isNumber(report.similarity?.recipe)) return "";
   if (!kept) return `the same: nothing is left high${overInputs(report, plan)}`;
@@ -74,7 +74,7 @@ function under(model, plan) {
   const inputs = overInputs(report, plan);
   if (!shares.length || !shares.every(isNumber)) return left + inputs;
   const share = similarityText(shares.reduce((sum, one) => sum + one, 0));
-  return `${left}, ${share} of the multiply-adds in INT8${inputs}`;
+  return `${left}, ${share} of the multiply-adds in ${LOW}${inputs}`;
 }
 
 // The inputs that a figure is of, where it is of several.

@@ -22,8 +22,6 @@ ASSETS = Path(__file__).parent / "assets"
 _LAST = "plotly.js"
 """The script that runs last: the text of the page appears before Plotly is loaded."""
 _WORKER = "layout.js"
-_LOW = "INT8"
-"""The word in the texts of the page's own scripts that stands for the low precision; they have it nowhere else."""
 _ICON = (
     '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16"><rect width="16" height="16" rx="3" fill="#0a5cb8"/>'
     '<path d="M2 4h5l2 7h5" fill="none" stroke="#fff" stroke-width="2"/>'
@@ -69,7 +67,7 @@ def render_tables(page: TablePage) -> str:
 
 
 def _rendered(template: str, script: str, data: PageData | TablePage, live: str = "", **texts: Any) -> str:
-    scripts = (_script(script, texts["low"]), _script(_LAST))
+    scripts = (_script(script), _script(_LAST))
     return (
         environment()
         .get_template(template)
@@ -104,9 +102,9 @@ def _trusted(name: str) -> Markup:
 
 
 @cache
-def _script(name: str, low: str = _LOW) -> tuple[Markup, str]:
-    """Returns a script that calls the low precision ``low``, and its SHA-256 in base64."""
-    text = asset(name).replace(_LOW, low)
+def _script(name: str) -> tuple[Markup, str]:
+    """Returns a script and its SHA-256 in base64."""
+    text = asset(name)
     return Markup(text), base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
