@@ -38,7 +38,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict
 
-from trt_bisect.data.staged import StagedFile
+from trt_bisect.data.named import StagedFile
 from trt_bisect.model.network import Network
 from trt_bisect.support.progress import Progress
 '''

@@ -13,12 +13,11 @@ from tests.support.editions import edition
 from tests.support.plain_entropy import best_bins
 from trt_bisect import BadInput, calibrate, load_network, read_cache
 from trt_bisect.calibration.cache import format_cache, parse_cache, parse_version, version_of_engine
-from trt_bisect.calibration.calibrator import Calibrator
-from trt_bisect.calibration.candidates import CANDIDATES, candidates
-from trt_bisect.calibration.collect import Magnitudes, magnitudes
+from trt_bisect.calibration.collect import CANDIDATES, Magnitudes, candidates, magnitudes
 from trt_bisect.calibration.histogram import (
     BINS,
     AbsHistogram,
+    Calibrator,
     entropy_threshold,
     minmax_threshold,
     mse_thresholds,

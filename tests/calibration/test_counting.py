@@ -11,9 +11,8 @@ import pytest
 
 from tests.support import networks
 from trt_bisect import load_network
-from trt_bisect.calibration.calibrator import METHODS, Calibrator
 from trt_bisect.calibration.collect import magnitudes
-from trt_bisect.calibration.histogram import BINS, AbsHistogram
+from trt_bisect.calibration.histogram import BINS, METHODS, AbsHistogram, Calibrator
 from trt_bisect.errors import BadInput
 from trt_bisect.model.file import attach_weights
 from trt_bisect.model.followers import tensors_in_low

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from trt_bisect import BadInput
-from trt_bisect.data.datasets import open_dataset
+from trt_bisect.data.datasets import hold_out, open_dataset, split
 from trt_bisect.data.feeds import TensorSpec
-from trt_bisect.data.holdout import hold_out, split
 
 SPECS = (TensorSpec("x", np.dtype(np.float32), (None, 1)),)
 

@@ -12,7 +12,7 @@ import trt_bisect
 from tests.support import networks
 from tests.support.records import texts
 from trt_bisect.analyzer.metrics import find_metric
-from trt_bisect.data.user_functions import code_digest, is_reusable
+from trt_bisect.data.named import code_digest, is_reusable
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +98,7 @@ def test_a_metric_by_name_and_then_by_object_has_figures_both_times(planted, tmp
     script = tmp_path / "mine.py"
     script.write_text("import numpy as np\ndef worst(r, o):\n    return float(np.abs(r - o).max())\n")
     named = run(planted, tmp_path / "run", f"{script}:worst")
-    from trt_bisect.data.user_functions import load_function
+    from trt_bisect.data.named import load_function
 
     given = run(planted, tmp_path / "run", load_function(f"{script}:worst", "metric"))
     assert given.metric == "worst"

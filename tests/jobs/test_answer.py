@@ -19,10 +19,8 @@ from tests.support.editions import edition
 from tests.support.planted_answers import MISLEADING, THRESHOLD, every_plan
 from tests.support.records import kinds, record_of, report_from, texts
 from trt_bisect.builder import onnxruntime as onnxruntime_builder
-from trt_bisect.calibration.candidates import CANDIDATES
-from trt_bisect.calibration.collect import calibrate
-from trt_bisect.data.datasets import open_dataset
-from trt_bisect.data.holdout import split
+from trt_bisect.calibration.collect import CANDIDATES, calibrate
+from trt_bisect.data.datasets import open_dataset, split
 from trt_bisect.driver.recipes import search_space
 from trt_bisect.jobs.answer import answer as answer_module
 from trt_bisect.jobs.answer import plans as plans_module

@@ -10,9 +10,8 @@ import pytest
 
 import trt_bisect
 from tests.support import networks
-from trt_bisect.calibration.calibrator import Calibrator
-from trt_bisect.calibration.candidates import CANDIDATES
-from trt_bisect.calibration.collect import Magnitudes
+from trt_bisect.calibration.collect import CANDIDATES, Magnitudes
+from trt_bisect.calibration.histogram import Calibrator
 from trt_bisect.errors import BadInput
 from trt_bisect.jobs import data_calibration
 from trt_bisect.jobs.options.measuring import RecoverOptions, RunOptions

@@ -17,7 +17,7 @@ from trt_bisect.analyzer.judge import DEFAULT_SHARE
 from trt_bisect.analyzer.metrics import BUILT_IN
 from trt_bisect.builder.base import DEFAULT_TIMEOUT, BuildOptions
 from trt_bisect.builder.engines import ENGINES, TYPINGS
-from trt_bisect.calibration.calibrator import METHODS
+from trt_bisect.calibration.histogram import METHODS
 from trt_bisect.cli.app import application
 from trt_bisect.errors import BadInput
 from trt_bisect.history import store

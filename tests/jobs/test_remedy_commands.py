@@ -19,7 +19,7 @@ from tests.support.advised import run, starved
 from tests.support.trtexec_rules import read
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.calibration.cache import parse_version
-from trt_bisect.calibration.calibrator import Calibrator
+from trt_bisect.calibration.histogram import Calibrator
 from trt_bisect.cli.app import application
 from trt_bisect.precision import Precision
 from trt_bisect.recipe.commands import (

@@ -19,7 +19,7 @@ from trt_bisect.analyzer.classes import LOGITS, Classes, Divergence, classes_of,
 from trt_bisect.analyzer.metrics import RELATIVE, Metric, ReferenceSums, Sums, find_metric
 from trt_bisect.analyzer.parts import float_parts, largest_magnitude
 from trt_bisect.builder.base import Outputs
-from trt_bisect.data.user_functions import is_reusable
+from trt_bisect.data.named import is_reusable
 from trt_bisect.evaluator.trial import OutputFigures
 
 FAINT_OCTAVES = 10

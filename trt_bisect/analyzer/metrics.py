@@ -11,7 +11,7 @@ import numpy as np
 
 from trt_bisect.analyzer.classes import kl, top1
 from trt_bisect.analyzer.parts import float_parts, largest_magnitude
-from trt_bisect.data.user_functions import code_digest, load_function
+from trt_bisect.data.named import code_digest, load_function
 from trt_bisect.errors import BadInput
 from trt_bisect.precision import Precision
 

@@ -1,4 +1,4 @@
-"""Ranges from data: the float network runs over the samples, and the magnitudes of its activations are counted."""
+"""Ranges from data, by one or several calibrators; from a cache, given ranges, or the network's own Q/DQ pairs."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from trt_bisect.calibration.calibrator import Calibrator
-from trt_bisect.calibration.histogram import AbsHistogram, percentile_threshold
-from trt_bisect.calibration.ranges import Ranges, ranges_from_scales
+from trt_bisect.calibration.cache import is_cache_path, read_cache
+from trt_bisect.calibration.histogram import AbsHistogram, Calibrator, percentile_threshold
+from trt_bisect.calibration.ranges import Ranges, ranges_from_scales, with_scales_given
+from trt_bisect.data.datasets import Dataset, open_dataset
 from trt_bisect.data.feeds import Feeds
+from trt_bisect.data.preprocessing import Preprocessing
 from trt_bisect.errors import BadInput
 from trt_bisect.model.file import tensors_read
 from trt_bisect.model.network import Network
@@ -21,6 +25,7 @@ from trt_bisect.model.quantizer import INT8_MAX
 from trt_bisect.model.segments import SHARE_OF_GROUP, can_be_cut, groups_of
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.support.machine import MEMORY
+from trt_bisect.support.progress import Progress
 
 _MOVING = ("Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Identity")
 """The operators whose output holds the values of their input, each as often."""
@@ -28,6 +33,15 @@ _BOUNDING = ("Relu", "Clip")
 """The operators that TensorRT fuses with the layer before them, and that commute with rounding to the same scale."""
 _LEAST = np.finfo(np.float32).tiny
 _OF_VALUES = 99.99
+CANDIDATES = (
+    Calibrator("entropy"),
+    Calibrator("minmax"),
+    Calibrator("percentile", 99.9),
+    Calibrator("percentile", 99.99),
+    Calibrator("percentile", 99.999),
+    Calibrator("mse"),
+)
+"""TensorRT's default first: a run begins with it unless the user names another."""
 
 
 @dataclass(frozen=True)
@@ -192,3 +206,78 @@ def calibrate(
     counted = () if method == "minmax" else None
     seen = magnitudes(network, samples, counted=counted, on_sample=on_sample, memory=memory)
     return seen.ranges(calibrator, keep_masks=keep_masks)
+
+
+def candidates(seen: Magnitudes, *, keep_masks: bool = False) -> tuple[Ranges, ...]:
+    """Returns the ranges of every calibrator in ``CANDIDATES``, in this order. They have scales for the same tensors.
+
+    Args:
+        seen: the magnitudes of the network's activations.
+        keep_masks: see ``ranges_from_scales``.
+    """
+    return tuple(seen.ranges(calibrator, keep_masks=keep_masks) for calibrator in CANDIDATES)
+
+
+@dataclass(frozen=True)
+class Calibrating:
+    """The options for ranges from data, as in ``trt_bisect.run``."""
+
+    calibrator: str = "entropy"
+    percentile: float = 99.99
+    keep_mask_ranges: bool = False
+    memory: int = MEMORY
+    pictures: Preprocessing | None = None
+
+
+def ranges_of(
+    network: Network, calibration: Any, how: Calibrating, progress: Progress
+) -> tuple[Ranges, Dataset | None]:
+    """Returns the ranges, with the scales that the user fixed, and the data set if ``calibration`` is data.
+
+    Args:
+        network: the network; its own Q/DQ pairs are used before data and caches.
+        calibration: data (see ``open_dataset``), a TensorRT calibration cache, or ranges.
+        how: the options for data.
+        progress: shows the calibration.
+
+    Raises:
+        BadInput: nothing was given, or it cannot be used.
+    """
+    ranges, data = _ranges_of(network, calibration, how, progress)
+    return with_scales_given(ranges, network.scales), data
+
+
+def _ranges_of(
+    network: Network, calibration: Any, how: Calibrating, progress: Progress
+) -> tuple[Ranges, Dataset | None]:
+    if isinstance(calibration, Ranges):
+        return calibration, None
+    cache = is_cache_path(calibration)
+    data = None if calibration is None or cache else open_dataset(calibration, network.inputs, pictures=how.pictures)
+    if network.has_pairs:
+        return Ranges({}, {}, "the network's own Q/DQ"), data
+    if cache:
+        tensors = network.rounded_activations
+        return read_cache(Path(calibration), tensors, keep_masks=how.keep_mask_ranges), None
+    if data is None and network.scales and not network.unscaled:
+        return Ranges({}, {}, "the plan given"), None
+    if data is None:
+        raise BadInput(
+            "There are no ranges: no calibration data and no calibration cache were given.",
+            "Give --calibration with data (.npz, .npy, folder, module:function) or a TensorRT calibration cache.",
+        )
+    return ranges_from_data(network, data, how, progress), data
+
+
+def ranges_from_data(network: Network, data: Dataset, how: Calibrating, progress: Progress) -> Ranges:
+    """Returns the ranges of a network's activations over a data set."""
+    progress.stage("Calibrating", data.length)
+    return calibrate(
+        network,
+        data,
+        how.calibrator,
+        how.percentile,
+        keep_masks=how.keep_mask_ranges,
+        on_sample=lambda done: progress.step(f"sample {done}"),
+        memory=how.memory,
+    )

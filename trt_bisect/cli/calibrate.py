@@ -17,8 +17,8 @@ from trt_bisect.jobs.options.commands import CalibrateOptions
 def calibrate_command(model: Model, options: CalibrateOptions, display: Display) -> None:
     """Calibrate and write a TensorRT calibration cache, the scale of every activation."""
     from trt_bisect.calibration.cache import DEFAULT_VERSION, format_cache, parse_version
+    from trt_bisect.calibration.collect import Calibrating, ranges_from_data
     from trt_bisect.calibration.ranges import notes_on_unusable
-    from trt_bisect.calibration.source import Calibrating, ranges_from_data
     from trt_bisect.data.datasets import open_dataset
     from trt_bisect.support.files import write_whole
 

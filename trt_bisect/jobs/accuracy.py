@@ -8,7 +8,7 @@ import numpy as np
 
 from trt_bisect.analyzer.slices import output_of
 from trt_bisect.data.datasets import Dataset
-from trt_bisect.data.user_functions import code_digest, is_reusable, load_function
+from trt_bisect.data.named import code_digest, is_reusable, load_function
 from trt_bisect.errors import BadInput, NothingMeasured, TrialFailed
 from trt_bisect.evaluator.accuracy import Accuracy, AccuracyEvaluator, accuracy_by_labels, accuracy_in, read_labels
 from trt_bisect.jobs.answer.result import Answer

@@ -15,13 +15,12 @@ from trt_bisect.analyzer.metrics import default_threshold
 from trt_bisect.analyzer.origins import BothRuns, Origin, Tensors, activation_origins, weight_origins
 from trt_bisect.builder.base import EMULATED
 from trt_bisect.builder.engines import ONNXRUNTIME
-from trt_bisect.calibration.ranges import Ranges, no_ranges
-from trt_bisect.calibration.source import ranges_of
-from trt_bisect.calibration.usable import keeping_unusable_high
+from trt_bisect.calibration.collect import ranges_of
+from trt_bisect.calibration.ranges import Ranges, keeping_unusable_high, no_ranges
+from trt_bisect.data.array_files import open_dumps
 from trt_bisect.data.datasets import Dataset, open_dataset
 from trt_bisect.data.feeds import Feeds
-from trt_bisect.data.saved_tensors import open_dumps
-from trt_bisect.data.staged import content_of
+from trt_bisect.data.named import content_of
 from trt_bisect.errors import BadInput
 from trt_bisect.jobs.fixed_layers import fixed_notes
 from trt_bisect.jobs.options.commands import CompareOptions

@@ -7,10 +7,8 @@ from pathlib import Path
 
 from trt_bisect._version import versions
 from trt_bisect.builder.engines import choose_engine, choose_typing, typing_to_ask
-from trt_bisect.calibration.calibrator import Calibrator
-from trt_bisect.calibration.candidates import candidates
-from trt_bisect.calibration.collect import Magnitudes, magnitudes
-from trt_bisect.calibration.histogram import THRESHOLDS
+from trt_bisect.calibration.collect import Magnitudes, candidates, magnitudes
+from trt_bisect.calibration.histogram import THRESHOLDS, Calibrator
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.data.datasets import Dataset
 from trt_bisect.jobs.options.measuring import MeasuringOptions

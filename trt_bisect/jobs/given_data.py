@@ -10,9 +10,8 @@ from trt_bisect.analyzer.data_warnings import on_growing_ranges
 from trt_bisect.calibration.cache import is_cache_path, read_cache
 from trt_bisect.calibration.collect import Magnitudes
 from trt_bisect.calibration.ranges import Ranges, no_ranges, with_scales_given
-from trt_bisect.data.datasets import Dataset, open_dataset
-from trt_bisect.data.holdout import Holdout, hold_out
-from trt_bisect.data.staged import content_of
+from trt_bisect.data.datasets import Dataset, Holdout, hold_out, open_dataset
+from trt_bisect.data.named import content_of
 from trt_bisect.errors import BadInput
 from trt_bisect.jobs.data_calibration import DataCalibration
 from trt_bisect.jobs.fed_data import FedData

@@ -10,9 +10,9 @@ from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from trt_bisect.builder.base import Outputs
+from trt_bisect.data.array_files import inferences, match_names
 from trt_bisect.data.datasets import Dataset, digest_of_feeds, open_dataset
 from trt_bisect.data.feeds import Feeds
-from trt_bisect.data.saved_tensors import inferences, match_names
 from trt_bisect.errors import BadInput
 from trt_bisect.jobs.options.measuring import MeasuringOptions
 from trt_bisect.model.network import Network

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from trt_bisect.data.staged import content_of
+from trt_bisect.data.named import content_of
 from trt_bisect.errors import BadInput, first_line
 from trt_bisect.jobs.options import toml
 from trt_bisect.jobs.options.low import INT16

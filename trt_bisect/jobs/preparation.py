@@ -30,8 +30,7 @@ from trt_bisect.builder.engines import (
     typing_to_ask,
 )
 from trt_bisect.builder.isolation import WorkerProcess
-from trt_bisect.calibration.ranges import Ranges
-from trt_bisect.calibration.usable import keeping_unusable_high, refuse_without_low
+from trt_bisect.calibration.ranges import Ranges, keeping_unusable_high, refuse_without_low
 from trt_bisect.cluster.ray_cluster import open_cluster
 from trt_bisect.data.datasets import Dataset, digest_of_feeds, may_be_sizes, profile_shapes, profile_sizes
 from trt_bisect.data.feeds import Feeds, size_remedy

@@ -14,10 +14,10 @@ import numpy as np
 from trt_bisect.analyzer.histograms import ChannelMap, channel_map
 from trt_bisect.analyzer.origins import WEIGHTED
 from trt_bisect.analyzer.tensors import TensorFigures, TensorStatistics
+from trt_bisect.calibration.collect import ranges_of
 from trt_bisect.calibration.ranges import Ranges
-from trt_bisect.calibration.source import ranges_of
 from trt_bisect.data.datasets import Dataset, open_dataset
-from trt_bisect.data.staged import content_of
+from trt_bisect.data.named import content_of
 from trt_bisect.errors import BadInput
 from trt_bisect.jobs.fixed_layers import fixed_notes
 from trt_bisect.jobs.options.commands import ProfileOptions

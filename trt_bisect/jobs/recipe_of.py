@@ -10,7 +10,7 @@ from trt_bisect.builder.tensorrt_module import RTX, TENSORRT
 from trt_bisect.builder.weak_plan import weak_plan
 from trt_bisect.calibration.cache import NEWEST_VERSION, TensorRTVersion, parse_version, version_of_engine
 from trt_bisect.data.datasets import profile_shapes, profile_sizes
-from trt_bisect.data.staged import name_of
+from trt_bisect.data.named import name_of
 from trt_bisect.jobs.answer.result import Answer
 from trt_bisect.jobs.experiment import Experiment
 from trt_bisect.jobs.options.concerns import CalibrationOptions

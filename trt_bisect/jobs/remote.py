@@ -25,8 +25,8 @@ from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.cluster.address import is_ray
 from trt_bisect.cluster.ray_cluster import RayCluster
 from trt_bisect.data.datasets import open_dataset
+from trt_bisect.data.named import StagedFile, name_of
 from trt_bisect.data.preprocessing import Preprocessing, preprocessing
-from trt_bisect.data.staged import StagedFile, name_of
 from trt_bisect.errors import BadInput, TrtBisectError, first_line
 from trt_bisect.evaluator.accuracy import read_labels
 from trt_bisect.history.store import BESIDE, NONE, recorded

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from trt_bisect.analyzer.judge import Rule
 from trt_bisect.analyzer.metrics import BUILT_IN, DEFAULT_THRESHOLDS
 from trt_bisect.builder.base import EMULATED
-from trt_bisect.data.staged import content_of
+from trt_bisect.data.named import content_of
 from trt_bisect.evaluator.branch import BranchEvaluator
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.jobs.experiment import Experiment

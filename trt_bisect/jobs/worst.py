@@ -14,10 +14,9 @@ from trt_bisect.analyzer.metrics import BUILT_IN, default_threshold, find_metric
 from trt_bisect.analyzer.worst import verdict
 from trt_bisect.builder.base import EMULATED, MEASURED, Outputs
 from trt_bisect.builder.engines import ONNXRUNTIME, choose_typing, typing_to_ask
-from trt_bisect.calibration.ranges import Ranges
-from trt_bisect.calibration.usable import keeping_unusable_high
+from trt_bisect.calibration.ranges import Ranges, keeping_unusable_high
 from trt_bisect.data.datasets import Dataset, open_dataset
-from trt_bisect.data.staged import content_of
+from trt_bisect.data.named import content_of
 from trt_bisect.errors import BadInput
 from trt_bisect.jobs.fixed_layers import fixed_notes, refuse_emulated_only
 from trt_bisect.jobs.judgement import Judgement

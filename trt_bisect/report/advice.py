@@ -10,7 +10,7 @@ from trt_bisect.analyzer.advisor import NOT_NORMALISED, ONE_CHANNEL, RESULT_QUAN
 from trt_bisect.analyzer.blame import ACTIVATION, Evidence
 from trt_bisect.analyzer.origins import WEIGHT
 from trt_bisect.analyzer.structure.findings import ERROR, SHARED_LAYER, SHARED_WEIGHT
-from trt_bisect.calibration.calibrator import Calibrator
+from trt_bisect.calibration.histogram import Calibrator
 from trt_bisect.model.low import FLOAT_TYPES
 from trt_bisect.precision import Precision
 from trt_bisect.recipe.commands import (

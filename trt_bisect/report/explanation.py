@@ -18,7 +18,7 @@ from trt_bisect.analyzer.blame import LossAlone
 from trt_bisect.analyzer.compared import Compared, channel_spreads, input_axis
 from trt_bisect.analyzer.histograms import ChannelMap, TensorHistogram
 from trt_bisect.analyzer.origins import ACTIVATION, RESULT
-from trt_bisect.calibration.calibrator import Calibrator
+from trt_bisect.calibration.histogram import Calibrator
 from trt_bisect.data.statistics import Spread
 from trt_bisect.model.network import Network
 from trt_bisect.recipe.commands import Command

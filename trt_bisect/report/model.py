@@ -19,7 +19,7 @@ from trt_bisect.analyzer.metrics import AGREEMENT, FRACTIONS
 from trt_bisect.analyzer.overflow import Overflow
 from trt_bisect.builder.base import IN_REGION, ON_DLA
 from trt_bisect.builder.timing import Latency
-from trt_bisect.calibration.calibrator import Calibrator
+from trt_bisect.calibration.histogram import Calibrator
 from trt_bisect.data.statistics import FedInput
 from trt_bisect.errors import BadInput, first_line
 from trt_bisect.evaluator.trial import MEASURED

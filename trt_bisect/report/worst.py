@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from trt_bisect.analyzer.worst import MetricDistribution, distribution_of
+from trt_bisect.data.array_files import load_samples, save_samples
 from trt_bisect.data.feeds import Feeds
-from trt_bisect.data.sample_files import load_samples, save_samples
 from trt_bisect.precision import Precision
 from trt_bisect.report.figure_text import figure_text, threshold_text
 from trt_bisect.report.page.tables import Bars, Panels, TablePage, section_of

@@ -11,11 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from trt_bisect.calibration.calibrator import Calibrator
 from trt_bisect.calibration.collect import Magnitudes
-from trt_bisect.calibration.histogram import BINS, AbsHistogram
+from trt_bisect.calibration.histogram import BINS, AbsHistogram, Calibrator
 from trt_bisect.calibration.ranges import Ranges
-from trt_bisect.data.array_files import DAMAGED, read_archive
+from trt_bisect.data.array_files import DAMAGED, read_archive, without_objects
 from trt_bisect.data.datasets import digest_of_feeds
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.support.files import whole_file, write_whole
@@ -117,7 +116,7 @@ def save_inputs(folder: Path, key: str, inputs: Sequence[Feeds], about: Mapping[
         inputs: one dictionary of arrays for each input.
         about: facts on the inputs, in JSON types.
     """
-    inputs = [{name: _without_objects(array) for name, array in feeds.items()} for feeds in inputs]
+    inputs = [{name: without_objects(array) for name, array in feeds.items()} for feeds in inputs]
     names = list(inputs[0])
     alike = all(len({feeds[name].shape for feeds in inputs}) == 1 for name in names)
     if alike:
@@ -128,10 +127,6 @@ def save_inputs(folder: Path, key: str, inputs: Sequence[Feeds], about: Mapping[
         np.savez(file, **arrays)  # type: ignore[arg-type]
     samples = [digest_of_feeds(feeds) for feeds in inputs]
     _store(folder / INPUTS_ABOUT, key, {"samples": samples, "stacked": alike, "about": dict(about)})
-
-
-def _without_objects(array: np.ndarray) -> np.ndarray:
-    return array.astype(np.str_) if array.dtype.hasobject else array
 
 
 def load_inputs(folder: Path, key: str) -> tuple[list[Feeds], dict[str, Any]] | None:

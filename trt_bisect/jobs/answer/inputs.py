@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from trt_bisect.analyzer.doubts import constant_outputs
 from trt_bisect.builder.base import Outputs
+from trt_bisect.data.array_files import Spill
 from trt_bisect.data.datasets import digest_of_feeds
 from trt_bisect.data.feeds import Feeds
-from trt_bisect.data.spill import Spill
 from trt_bisect.evaluator.each_input import GivenInputs
 from trt_bisect.jobs.experiment import Experiment
 from trt_bisect.jobs.preparation import Preparation

@@ -15,8 +15,8 @@ from trt_bisect.builder.base import Builder, Engine, Outputs
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.builder.switch import SwitchSession
 from trt_bisect.calibration.ranges import Ranges
+from trt_bisect.data.datasets import FEWEST
 from trt_bisect.data.feeds import Feeds
-from trt_bisect.data.holdout import FEWEST
 from trt_bisect.driver.recipes.search_space import are_many
 from trt_bisect.driver.suspects.search import Loss
 from trt_bisect.errors import TrialFailed

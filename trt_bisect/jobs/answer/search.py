@@ -13,7 +13,7 @@ from trt_bisect.analyzer.doubts import doubts
 from trt_bisect.analyzer.metrics import BUILT_IN
 from trt_bisect.analyzer.slices import output_of
 from trt_bisect.analyzer.tasks.task import NEARBY
-from trt_bisect.calibration.calibrator import Calibrator
+from trt_bisect.calibration.histogram import Calibrator
 from trt_bisect.calibration.ranges import Ranges, with_scales_of
 from trt_bisect.driver.recipes.cheapest import Cheapest, cheapest, least_cost
 from trt_bisect.driver.recipes.lowering import orders

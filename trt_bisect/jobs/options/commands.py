@@ -27,7 +27,7 @@ from trt_bisect.jobs.options.pictures import PictureOptions
 from trt_bisect.precision import Precision
 
 if TYPE_CHECKING:
-    from trt_bisect.calibration.source import Calibrating
+    from trt_bisect.calibration.collect import Calibrating
     from trt_bisect.jobs.plan_file import FilePlan
     from trt_bisect.model.network import Network
 
@@ -114,7 +114,7 @@ class TensorOptions(DataOptions, PictureOptions, CalibrationOptions, FixedLayerO
 
     def calibrating(self) -> Calibrating:
         """The options for ranges from data."""
-        from trt_bisect.calibration.source import Calibrating
+        from trt_bisect.calibration.collect import Calibrating
 
         return Calibrating(
             self.calibrator_method, self.percentile, self.keep_mask_ranges, self.memory_bytes, self.preprocessing()

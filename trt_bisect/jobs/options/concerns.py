@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from trt_bisect.data.staged import StagedFile
+from trt_bisect.data.named import StagedFile
 from trt_bisect.driver.suspects.curves import ADAPTIVE, CULPRITS, FULL, usual_curve
 from trt_bisect.errors import BadInput
 from trt_bisect.jobs.options.declare import Options, option

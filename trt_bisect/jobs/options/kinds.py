@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from trt_bisect.data.named import name_of
 from trt_bisect.data.preprocessing import numbers, size
-from trt_bisect.data.staged import name_of
 from trt_bisect.errors import BadInput
 from trt_bisect.jobs.options import toml
 from trt_bisect.jobs.options.option_info import Kind, OptionInfo

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from trt_bisect.data.staged import name_of
+from trt_bisect.data.named import name_of
 from trt_bisect.jobs.options.declare import Options
 from trt_bisect.jobs.options.kinds import DATA
 from trt_bisect.jobs.options.option_info import OptionInfo

@@ -230,7 +230,7 @@ def metric(value: Any, folder: Path) -> str:
 
 def function(value: Any, folder: Path) -> str:
     """``module:function``, loaded to see that it is there; a module that is a file is relative to the folder."""
-    from trt_bisect.data.user_functions import load_function
+    from trt_bisect.data.named import load_function
 
     module, _, called = text(value, folder).rpartition(":")
     full = f"{folder / module if module.endswith('.py') else module}:{called}"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trt_bisect.builder.base import MEASURED
-from trt_bisect.data.staged import content_of
+from trt_bisect.data.named import content_of
 from trt_bisect.driver.recipes.local_search import FEW_UNITS
 from trt_bisect.driver.recipes.search_space import Space
 from trt_bisect.errors import BadInput

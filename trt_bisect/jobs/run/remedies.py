@@ -14,10 +14,9 @@ from functools import partial
 from trt_bisect.builder.base import EMULATED
 from trt_bisect.calibration.bias_correction import correct_biases
 from trt_bisect.calibration.cache import format_cache
-from trt_bisect.calibration.calibrator import Calibrator
 from trt_bisect.calibration.collect import calibrate
-from trt_bisect.calibration.ranges import Ranges, with_scales_given, with_scales_of
-from trt_bisect.calibration.usable import keeping_unusable_high
+from trt_bisect.calibration.histogram import Calibrator
+from trt_bisect.calibration.ranges import Ranges, keeping_unusable_high, with_scales_given, with_scales_of
 from trt_bisect.driver.recipes.cheapest import least_cost
 from trt_bisect.driver.recipes.search_space import Kept, Space
 from trt_bisect.driver.suspects.search import Loss, drive

@@ -14,7 +14,7 @@ from trt_bisect.analyzer.judge import make_rule
 from trt_bisect.analyzer.metrics import find_metric
 from trt_bisect.analyzer.overflow import base_overflow_notes, overflow_notes, overflows_of
 from trt_bisect.builder.base import EMULATED
-from trt_bisect.data.staged import content_of
+from trt_bisect.data.named import content_of
 from trt_bisect.driver.suspects.curves import ADAPTIVE
 from trt_bisect.errors import NothingMeasured
 from trt_bisect.evaluator.branch import BranchEvaluator

@@ -1,4 +1,4 @@
-"""Functions that a user names as ``module:function`` or ``path/to/file.py:function``."""
+"""What users name: functions, as ``module:function`` or ``path/to/file.py:function``, and files of another machine."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
@@ -112,3 +113,28 @@ def _import_from_here(name: str) -> ModuleType:
         return importlib.import_module(name)
     finally:
         sys.path[:] = [*filter(None, sys.path), ""]
+
+
+@dataclass(frozen=True)
+class StagedFile:
+    """A copy of data, a calibration cache or a run folder of another machine.
+
+    Attributes:
+        name: its name on the other machine, for messages and reports.
+        content: the data set, the ranges or the folder that replaces it on this machine.
+    """
+
+    name: str
+    content: Any
+
+
+def content_of(given: Any) -> Any:
+    """Returns the content of a staged file, and anything else unchanged."""
+    return given.content if isinstance(given, StagedFile) else given
+
+
+def name_of(given: Any) -> str:
+    """Returns the name of a staged file, a path as text, or an empty text for anything else."""
+    if isinstance(given, StagedFile):
+        return given.name
+    return str(given) if isinstance(given, (str, Path)) else ""
