@@ -30,10 +30,9 @@ from rich.table import Table
 
 from benchmarks.networks import chain, plant, samples
 from trt_bisect.driver.suspects.adaptive import adaptive
-from trt_bisect.driver.suspects.exhaustive import exhaustive
-from trt_bisect.driver.suspects.forecast import LastRises
+from trt_bisect.driver.suspects.curves import exhaustive
 from trt_bisect.driver.suspects.search import Findings, Loss, Question, drive
-from trt_bisect.driver.suspects.speculative import drive_speculatively
+from trt_bisect.driver.suspects.speculative import LastRises, drive_speculatively
 from trt_bisect.precision import PrecisionPlan
 
 PLANTED = (0.3, 0.7)

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from trt_bisect.calibration.cache import format_cache, read_cache
     from trt_bisect.calibration.collect import calibrate
     from trt_bisect.data.datasets import open_dataset
-    from trt_bisect.driver.suspects.bisect import bisect
-    from trt_bisect.driver.suspects.exhaustive import exhaustive
+    from trt_bisect.driver.suspects.curves import bisect, exhaustive
     from trt_bisect.driver.suspects.search import Question, drive
     from trt_bisect.errors import BadInput, EngineUnavailable, NothingMeasured, TrtBisectError
     from trt_bisect.history.store import History

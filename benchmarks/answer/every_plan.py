@@ -32,8 +32,7 @@ from benchmarks.answer.judge import cosine
 from benchmarks.answer.small_networks import Small, small_networks
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
-from trt_bisect.driver.recipes.cheapest import cheapest, surely_cheapest
-from trt_bisect.driver.recipes.lowering import orders
+from trt_bisect.driver.recipes.cheapest import cheapest, orders, surely_cheapest
 from trt_bisect.driver.recipes.search_space import Kept, MeasuredSets, Space, sensitivities
 from trt_bisect.driver.suspects.search import drive
 from trt_bisect.jobs.answer.search import CHEAP_RECIPE, IMPROVEMENTS

@@ -10,13 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trt_bisect.driver.recipes.cheapest import FEW_NEEDED, cheaper_few, cheapest, surely_cheapest
+from trt_bisect.driver.recipes.cheapest import FEW_NEEDED, cheaper_few, cheapest, lowered, orders, surely_cheapest
 from trt_bisect.driver.recipes.front import Point, knee, pareto, path
-from trt_bisect.driver.recipes.local_search import FEW_UNITS
-from trt_bisect.driver.recipes.lowering import lowered, orders
+from trt_bisect.driver.recipes.local_search import FEW_UNITS, all_sets, fit, within
 from trt_bisect.driver.recipes.search_space import MeasuredSets, Space, sensitivities
-from trt_bisect.driver.recipes.surrogate import all_sets, fit
-from trt_bisect.driver.recipes.within_budget import within
 from trt_bisect.driver.suspects.search import drive
 from trt_bisect.precision import Precision, PrecisionPlan, int8_set
 

@@ -12,11 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.editions import edition
-from trt_bisect.driver.suspects.bisect import bisect
-from trt_bisect.driver.suspects.exhaustive import exhaustive
-from trt_bisect.driver.suspects.forecast import GoodOrBad, LastRises, foreseen
+from trt_bisect.driver.suspects.curves import bisect, exhaustive
 from trt_bisect.driver.suspects.search import Question, drive
-from trt_bisect.driver.suspects.speculative import drive_speculatively
+from trt_bisect.driver.suspects.speculative import GoodOrBad, LastRises, drive_speculatively, foreseen
 from trt_bisect.evaluator.passes import Leaf, arrange, rows_of, split, stackable, stacked_axis
 from trt_bisect.model.pieces import Piece
 from trt_bisect.precision import all_but, int8_set, only, prefix

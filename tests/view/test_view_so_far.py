@@ -16,8 +16,7 @@ from tests.support import networks
 from tests.support.run_states import looked_at
 from tests.support.waiting import wait_until
 from trt_bisect import Report
-from trt_bisect.driver.suspects.bisect import bisect
-from trt_bisect.driver.suspects.exhaustive import exhaustive
+from trt_bisect.driver.suspects.curves import bisect, exhaustive
 from trt_bisect.driver.suspects.search import Findings, Question, drive
 from trt_bisect.jobs.run import live
 from trt_bisect.jobs.run.live import Live, SoFar

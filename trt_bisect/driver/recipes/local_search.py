@@ -1,26 +1,98 @@
-"""Local search: improves a set of units kept high.
+"""Local search: improves a set of units kept high, for the least cost or for the least loss within a cost.
 
-The losses of all sets of some units are estimated from the sets measured so far (see ``surrogate``), and the most
-promising sets are measured. Where there are more units than that, the others stay as they are.
+The losses of all sets of some units are estimated from the sets measured so far, and the most promising sets are
+measured. Where there are more units than that, the others stay as they are. An estimate only chooses the next plans to
+measure; it decides nothing.
+
+The outputs' error is about the sum of the errors of the INT8 layers, and a loss grows with the square of a small error:
+``loss = constant + sum over pairs (i, j) of INT8 units of G[i, j]``. G is fitted by least squares; it covers errors
+that add up and errors that cancel.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from trt_bisect.driver.recipes.search_space import Batches, Kept, MeasuredSets, Sensitivities
-from trt_bisect.driver.recipes.surrogate import all_sets, fit
+from trt_bisect.driver.recipes.search_space import (
+    Batches,
+    Kept,
+    MeasuredSets,
+    Sensitivities,
+    Space,
+    saved,
+    sensitivities,
+)
 
+_RIDGE = 1e-6
 FEW_UNITS = 16
 """The number of units of which all sets are estimated."""
 _AT_ONCE = 32
 _PATIENCE = 8
 """The number of batches measured without a better set, after which the search ends where units are many."""
 _ROUNDED = 1e-9
+_LESS = 1e-6
+_HOPE = 2.0
+"""A set is measured if its estimated loss is at most so many times that of the current set."""
+_TRIED = 24
+"""The number of units tried as the next one to keep high: those that gained most when they were last tried."""
+
+
+@dataclass(frozen=True)
+class Surrogate:
+    """The fitted losses of sets of units; the units outside ``units`` stay as they are.
+
+    Attributes:
+        units: those that may be kept high or not.
+        constant: the loss with all of them high.
+        pairs: float64 ``[units, units]``, symmetric.
+    """
+
+    units: tuple[int, ...]
+    constant: float
+    pairs: np.ndarray
+
+    def losses(self, low: np.ndarray) -> np.ndarray:
+        """The losses of plans, float64 ``[count]``.
+
+        Args:
+            low: bool ``[count, units]``, true for a unit in the low precision.
+        """
+        inside = low.astype(np.float64)
+        return np.asarray(self.constant + np.einsum("ci,ij,cj->c", inside, self.pairs, inside, optimize=True))
+
+
+def all_sets(units: int) -> np.ndarray:
+    """Every set of units, a row each, bool ``[2 ** units, units]``."""
+    numbers = np.arange(1 << units, dtype=np.int64)
+    return (numbers[:, None] >> np.arange(units) & 1).astype(bool)
+
+
+def fit(measured: Mapping[Kept, float], units: Sequence[int], fixed: Kept, budget: float) -> Surrogate:
+    """Fits the losses of sets of ``units``.
+
+    Args:
+        measured: losses by the units kept high. Sets in which other units than ``fixed`` are kept high besides, and
+            losses that are not finite, are left out.
+        units: those that may be kept high or not.
+        fixed: other units, which stay high.
+        budget: losses near it and below have the largest weights.
+    """
+    known = {kept: loss for kept, loss in measured.items() if np.isfinite(loss) and kept.difference(units) == fixed}
+    low = np.array([[unit not in kept for unit in units] for kept in known], bool).reshape(-1, len(units))
+    losses = np.fromiter(known.values(), np.float64, len(known))
+    weights = 1.0 / (np.abs(losses) + budget)
+    first, second = np.triu_indices(len(units))
+    features = np.concatenate([np.ones((len(low), 1)), low[:, first] & low[:, second]], axis=1) * weights[:, None]
+    square = features.T @ features
+    square[np.diag_indices_from(square)] += _RIDGE * np.trace(square) / len(square)
+    fitted = np.linalg.solve(square, features.T @ (losses * weights))
+    pairs = np.zeros((len(units), len(units)))
+    pairs[first, second] = fitted[1:]
+    return Surrogate(tuple(units), float(fitted[0]), (pairs + pairs.T) / 2.0)
 
 
 @dataclass(frozen=True)
@@ -99,3 +171,78 @@ def _candidates(known: MeasuredSets, kept: Kept, alone: Sensitivities) -> list[i
             if len(candidates) < FEW_UNITS:
                 candidates[unit] = None
     return sorted(candidates)
+
+
+@dataclass(frozen=True)
+class MostAccurate:
+    """The result of a search within a cost.
+
+    Attributes:
+        kept: the units kept high.
+        losses: the losses of all sets measured, infinite for a set that could not be measured.
+    """
+
+    kept: Kept
+    losses: dict[Kept, float]
+
+
+def within(space: Space, most: float, limit: int) -> Batches[MostAccurate]:
+    """Searches the set of units to keep high that loses least and costs no more than ``most``.
+
+    Args:
+        space: the units to choose from.
+        most: the largest cost.
+        limit: the number of plans tried to improve the set.
+    """
+    known, most = MeasuredSets(space, limit), most + _ROUNDED
+    yield from known.ask([frozenset(), space.all])
+    if not known.losses[frozenset()] > 0.0:
+        return MostAccurate(frozenset(), known.losses)
+    alone = yield from sensitivities(known)
+    for per_cost in (True, False):
+        yield from _grown(known, alone, most, per_cost=per_cost)
+
+    def payable(kept: Kept) -> bool:
+        return space.cost(kept) <= most
+
+    def order(kept: Kept) -> tuple[float, tuple[float, int]]:
+        return known.losses[kept], space.price(kept)
+
+    best = min(filter(payable, known.losses), key=order)
+    while known.losses[best] > 0.0:
+        loss = known.losses[best]
+        goal = Goal(most, payable, loss * (1.0 - _LESS), _HOPE * loss, order)
+        better = yield from improved(known, best, alone, goal)
+        if better is None:
+            break
+        best = better
+    return MostAccurate(best, known.losses)
+
+
+def _grown(known: MeasuredSets, alone: Sensitivities, most: float, *, per_cost: bool) -> Batches[None]:
+    """Begins with all units low and keeps the one high that gains most, until no other can be paid for.
+
+    Gains become smaller as other units are kept high, as a rule: so only units with the largest gains so far are tried.
+
+    Args:
+        known: the measurements.
+        alone: the sensitivities.
+        most: the largest cost.
+        per_cost: rank units by gain for their cost, not by gain.
+    """
+    space = known.space
+    prices = space.costs if per_cost else (1.0,) * len(space.units)
+    gains = dict(enumerate(alone.gains))
+    kept: Kept = frozenset()
+    while known.losses[kept] > 0.0:
+        payable = [unit for unit in space.all - kept if space.cost(kept | {unit}) <= most]
+        tried = sorted(payable, key=lambda unit: (-gains[unit] / prices[unit], -alone.losses[unit], unit))[:_TRIED]
+        if not tried:
+            return
+        losses = yield from known.ask([kept | {unit} for unit in tried])
+        for unit, loss in zip(tried, losses, strict=True):
+            gains[unit] = saved(known.losses[kept], loss)
+        best = max(tried, key=lambda unit: (gains[unit] / prices[unit], alone.losses[unit]))
+        if gains[best] <= 0.0:
+            best = max(tried, key=lambda unit: alone.losses[unit])
+        kept |= {best}

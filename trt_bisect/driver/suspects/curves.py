@@ -1,15 +1,190 @@
-"""The curves: the boundaries that a search for suspects measures."""
+"""The curves, which are the boundaries that a search for suspects measures; the exhaustive search, and bisection.
+
+The similarity need not be monotone in k: every boundary that is reported was measured on both sides. Where it is
+monotone, the suspects of bisection are those of the exhaustive search.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
 from trt_bisect.driver.suspects.adaptive import adaptive, one_at_a_time
-from trt_bisect.driver.suspects.bisect import bisect
-from trt_bisect.driver.suspects.exhaustive import exhaustive
-from trt_bisect.driver.suspects.search import Findings, Question, Search, Step
+from trt_bisect.driver.suspects.search import Findings, Loss, LossSoFar, Question, Search, Step
 
 FULL, ADAPTIVE, CULPRITS = "full", "adaptive", "culprits"
 MOST_IN_FULL = 400
 """Networks with more quantizable layers have the adaptive curve if the user asks for none."""
+
+
+def exhaustive(question: Question, watched: list[Step] | None = None) -> Search[Findings]:
+    """Measures prefix(k) for every quantizable layer k.
+
+    No layer is a suspect if full INT8 is good. A layer whose plan cannot be measured is kept high like a suspect, so
+    that the plans after it can be measured. A loss is compared with the largest one before, see ``LossSoFar``.
+
+    Args:
+        question: the network and the losses that are tolerated.
+        watched: steps are added to it as soon as they are settled.
+    """
+    full = yield question.all_but(())
+    judged = not question.meets(full)
+    so_far = LossSoFar.at((yield question.prefix(-1)))
+    steps: list[Step] = [] if watched is None else watched
+    suspects: list[int] = []
+    set_aside: list[int] = []
+    for k in question.quantizable:
+        plan = question.prefix(k, suspects + set_aside)
+        loss = yield plan
+        step = so_far.step((k,), loss, plan)
+        step = replace(step, suspect=judged and step.rise >= question.step)
+        steps.append(step)
+        if loss is None:
+            set_aside.append(k)
+        elif step.suspect:
+            suspects.append(k)
+        else:
+            so_far = so_far.then(loss)
+    return Findings(full, tuple(steps), tuple(suspects), tuple(set_aside))
+
+
+@dataclass(frozen=True)
+class _Span:
+    """Two measured boundaries, as positions among the quantizable layers; -1 is before the first.
+
+    Attributes:
+        low: the left boundary.
+        high: the right boundary.
+        so_far: the losses of the plans up to ``low``.
+        after: the loss at ``high``.
+    """
+
+    low: int
+    high: int
+    so_far: LossSoFar
+    after: Loss
+
+
+def bisect(question: Question, watched: list[Step] | None = None, blamed: Sequence[int] = ()) -> Search[Findings]:
+    """Finds the suspects, and the layers that cannot be built, one after another from the left.
+
+    Args:
+        question: the network and the losses that are tolerated.
+        watched: steps are added to it as soon as they are settled.
+        blamed: layers that other measurements blame, ascending. The boundaries on both sides of each are measured
+            before anything is halved: two plans for each that is a suspect. They decide nothing.
+    """
+    settled: list[Step] = [] if watched is None else watched
+    full = yield question.all_but(())
+    last = len(question.quantizable) - 1
+    if full is not None and question.meets(full):
+        if question.quantizable:
+            settled.append(Step(question.quantizable, 0.0, full, question.all_but(())))
+        return Findings(full, tuple(settled), (), ())
+    low, so_far = -1, LossSoFar.at((yield question.prefix(-1)))
+    suspects: list[int] = []
+    set_aside: list[int] = []
+    while low < last:
+        noted: list[Step] = []
+        kept = tuple(suspects + set_aside)
+        stops = _both_sides(question, blamed, low) if blamed else _gallop(low, last, len(kept))
+        found = yield from _next_step(question, low, so_far, kept, noted, stops)
+        if found is None:
+            settled += noted
+            break
+        settled += [step for step in noted if step.layers[-1] < found.layers[0]] + [found]
+        if found.suspect and len(found.layers) == 1:
+            suspects += found.layers
+        else:
+            set_aside += found.layers
+        low, so_far = question.quantizable.index(found.layers[-1]), LossSoFar(found.before, found.highest)
+    return Findings(full, tuple(settled), tuple(suspects), tuple(set_aside))
+
+
+def _both_sides(question: Question, blamed: Sequence[int], low: int) -> Iterator[int]:
+    """The boundaries on both sides of each blamed layer that lie between ``low`` and the last boundary."""
+    places = [question.quantizable.index(layer) for layer in blamed]
+    sides = sorted({side for place in places for side in (place - 1, place)})
+    return (side for side in sides if low < side < len(question.quantizable) - 1)
+
+
+def _gallop(low: int, last: int, known: int) -> Iterator[int]:
+    """Boundaries after ``low`` in strides that double; the first is the mean distance of the ``known`` suspects.
+
+    Where suspects are close to each other, halving all layers that are left for each of them costs more than that.
+    """
+    stride = math.ceil((low + 1) / known) if known > 1 else last + 1
+    position = low + stride
+    while position < last:
+        yield position
+        stride *= 2
+        position += stride
+
+
+def _next_step(
+    question: Question,
+    low: int,
+    so_far: LossSoFar,
+    kept: tuple[int, ...],
+    noted: list[Step],
+    stops: Iterator[int],
+) -> Search[Step | None]:
+    """Returns the first step after ``low`` that is a suspect's or cannot be measured, or None.
+
+    Args:
+        question: the network and the losses that are tolerated.
+        low: the position of the last boundary settled.
+        so_far: the losses up to it.
+        kept: layers that stay high.
+        noted: the other steps are added to it.
+        stops: boundaries that are measured first, ascending.
+    """
+    for position in stops:
+        loss = yield question.prefix(question.quantizable[position], kept)
+        found = yield from _leftmost(question, _Span(low, position, so_far, loss), kept, noted)
+        if found is not None or loss is None:
+            return found
+        low, so_far = position, so_far.then(loss)
+    last = len(question.quantizable) - 1
+    after = yield question.all_but(kept)
+    return (yield from _leftmost(question, _Span(low, last, so_far, after), kept, noted))
+
+
+def _leftmost(question: Question, span: _Span, kept: tuple[int, ...], noted: list[Step]) -> Search[Step | None]:
+    """Returns the first step in ``span`` that is a suspect's or cannot be measured, or None; others go to ``noted``."""
+    whole = _step(question, span, kept)
+    if whole.rise < question.step:
+        noted.append(whole)
+        return None
+    middle = yield from _between(question, span, kept)
+    if middle is None:
+        return replace(whole, suspect=span.after is not None)
+    position, loss = middle
+    found = yield from _leftmost(question, replace(span, high=position, after=loss), kept, noted)
+    if found is not None or loss is None:
+        return found
+    right = replace(span, low=position, so_far=span.so_far.then(loss))
+    return (yield from _leftmost(question, right, kept, noted))
+
+
+def _between(question: Question, span: _Span, kept: tuple[int, ...]) -> Search[tuple[int, Loss] | None]:
+    """Returns a boundary inside ``span``, the nearest to its middle, and its loss; None if there is none.
+
+    If the span's end could be measured, boundaries that cannot be measured are left out. If it could not, the search is
+    for the first boundary that cannot be measured.
+    """
+    middle = (span.low + span.high) / 2
+    for position in sorted(range(span.low + 1, span.high), key=lambda place: abs(place - middle)):
+        loss = yield question.prefix(question.quantizable[position], kept)
+        if loss is not None or span.after is None:
+            return position, loss
+    return None
+
+
+def _step(question: Question, span: _Span, kept: tuple[int, ...]) -> Step:
+    layers = question.quantizable[span.low + 1 : span.high + 1]
+    return span.so_far.step(layers, span.after, question.prefix(layers[-1], kept))
 
 
 def usual_curve(layers: int) -> str:

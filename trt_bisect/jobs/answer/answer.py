@@ -10,9 +10,8 @@ from functools import partial
 
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.driver.recipes.cheapest import FEW_NEEDED, Cheapest, surely_cheapest
-from trt_bisect.driver.recipes.local_search import FEW_UNITS
+from trt_bisect.driver.recipes.local_search import FEW_UNITS, within
 from trt_bisect.driver.recipes.search_space import Kept, Sensitivities, Space
-from trt_bisect.driver.recipes.within_budget import within
 from trt_bisect.driver.suspects.search import Loss, drive
 from trt_bisect.evaluator.each_input import NO_MARGIN
 from trt_bisect.evaluator.trial import Trial

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from trt_bisect.driver.recipes.cheapest import cheapest
-from trt_bisect.driver.recipes.lowering import orders
+from trt_bisect.driver.recipes.cheapest import cheapest, orders
 from trt_bisect.driver.recipes.search_space import Kept, Space
 from trt_bisect.driver.suspects.search import drive
 from trt_bisect.jobs.answer.plans import AnswerPlans

@@ -15,8 +15,7 @@ from trt_bisect.analyzer.slices import output_of
 from trt_bisect.analyzer.tasks.task import NEARBY
 from trt_bisect.calibration.histogram import Calibrator
 from trt_bisect.calibration.ranges import Ranges, with_scales_of
-from trt_bisect.driver.recipes.cheapest import Cheapest, cheapest, least_cost
-from trt_bisect.driver.recipes.lowering import orders
+from trt_bisect.driver.recipes.cheapest import Cheapest, cheapest, least_cost, orders
 from trt_bisect.driver.recipes.search_space import Kept, Sensitivities, Space
 from trt_bisect.driver.suspects.search import Loss, drive
 from trt_bisect.jobs.answer.plans import AnswerPlans

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from trt_bisect.driver.recipes.cheapest import Cheapest, cheaper_few
-from trt_bisect.driver.recipes.lowering import lowered
+from trt_bisect.driver.recipes.cheapest import Cheapest, cheaper_few, lowered
 from trt_bisect.driver.recipes.search_space import Kept, MeasuredSets, Sensitivities, Space
 from trt_bisect.driver.suspects.search import Loss, drive
 from trt_bisect.jobs.answer.plans import AnswerPlans

@@ -13,8 +13,7 @@ from time import perf_counter
 from types import TracebackType
 
 from trt_bisect.analyzer.judge import Rule
-from trt_bisect.driver.suspects.bisect import bisect
-from trt_bisect.driver.suspects.curves import CULPRITS, search_for
+from trt_bisect.driver.suspects.curves import CULPRITS, bisect, search_for
 from trt_bisect.driver.suspects.search import Findings, Loss, Question, Search, Step
 from trt_bisect.evaluator.branch import BranchEvaluator
 from trt_bisect.evaluator.trial import UNTRIED, WHOLE, Trial

@@ -8,12 +8,9 @@ from dataclasses import dataclass, field
 
 from trt_bisect.analyzer.judge import Rule
 from trt_bisect.driver.suspects.adaptive import adaptive
-from trt_bisect.driver.suspects.bisect import bisect
-from trt_bisect.driver.suspects.curves import ADAPTIVE, CULPRITS, FULL
-from trt_bisect.driver.suspects.exhaustive import exhaustive
-from trt_bisect.driver.suspects.forecast import GoodOrBad, LastRises
+from trt_bisect.driver.suspects.curves import ADAPTIVE, CULPRITS, FULL, bisect, exhaustive
 from trt_bisect.driver.suspects.search import Findings, Loss, Question, Search, Step, drive
-from trt_bisect.driver.suspects.speculative import drive_concurrently, drive_speculatively
+from trt_bisect.driver.suspects.speculative import GoodOrBad, LastRises, drive_concurrently, drive_speculatively
 from trt_bisect.evaluator.branch import BranchEvaluator
 from trt_bisect.evaluator.rebuild import RebuildEvaluator
 from trt_bisect.evaluator.trial import UNTRIED, WHOLE, Trial
