@@ -9,7 +9,7 @@ from time import thread_time
 import pytest
 
 from tests.support.waiting import LIMIT
-from trt_bisect.support.threads import ThreadsIfLong
+from trt_bisect.support.machine import ThreadsIfLong
 
 
 def here(_: object = None) -> bool:

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from tests.support.waiting import LIMIT
-from trt_bisect.support import scratch as module
-from trt_bisect.support.scratch import ScratchFolder, temporary_on_disk
+from trt_bisect.support import files as module
+from trt_bisect.support.files import ScratchFolder, temporary_on_disk
 
 ROOT = Path(__file__).parents[2]
 HOLDS_ONE = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from trt_bisect.support.scratch import ScratchFolder
+from trt_bisect.support.files import ScratchFolder
 scratch = ScratchFolder()
 (scratch.open() / "file").write_text("x")
 print(scratch.path, flush=True)

@@ -33,9 +33,8 @@ from trt_bisect.analyzer.tensors import (
 from trt_bisect.data.statistics import Moments, Spread
 from trt_bisect.model.network import Network
 from trt_bisect.model.quantizer import round_trips
-from trt_bisect.support.machine import cores
+from trt_bisect.support.machine import ThreadsIfLong, cores
 from trt_bisect.support.table import PERCENT, Column, Part
-from trt_bisect.support.threads import ThreadsIfLong
 
 
 @dataclass(frozen=True)

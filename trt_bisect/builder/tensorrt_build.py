@@ -34,7 +34,7 @@ from trt_bisect.errors import BadInput, EngineUnavailable, TrialFailed
 from trt_bisect.model.file import save_model
 from trt_bisect.model.network import Network
 from trt_bisect.model.operators import digests_of
-from trt_bisect.support.scratch import ScratchFolder
+from trt_bisect.support.files import ScratchFolder
 
 _RULES = "7"
 """Increased when weak typing's constraints or ranges change, the reading of the engine inspector, or the kernels that

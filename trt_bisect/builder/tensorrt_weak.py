@@ -33,7 +33,7 @@ from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.quantizer import Scales
 from trt_bisect.precision import Precision, PrecisionPlan
-from trt_bisect.support.scratch import ScratchFolder
+from trt_bisect.support.files import ScratchFolder
 
 _LAST_MAJOR = 10
 

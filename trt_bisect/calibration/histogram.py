@@ -10,8 +10,7 @@ from threading import local
 import numpy as np
 
 from trt_bisect.errors import BadInput
-from trt_bisect.support.machine import cores
-from trt_bisect.support.threads import ThreadsIfLong
+from trt_bisect.support.machine import ThreadsIfLong, cores
 
 BINS = 2048
 """The number in TensorRT's entropy calibrator."""

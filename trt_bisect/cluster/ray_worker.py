@@ -22,7 +22,7 @@ from trt_bisect.precision import PrecisionPlan
 from trt_bisect.report.model import SO_FAR, Report
 from trt_bisect.runs.journal import JOURNAL
 from trt_bisect.runs.progress_file import PROGRESS
-from trt_bisect.support.scratch import ScratchFolder
+from trt_bisect.support.files import ScratchFolder
 
 _SECONDS = 1.0
 """Seconds between two messages on a run's journal."""

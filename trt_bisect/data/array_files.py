@@ -19,8 +19,7 @@ import numpy as np
 
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import BadInput, first_line
-from trt_bisect.support.files import make_folder, write_whole
-from trt_bisect.support.scratch import ScratchFolder
+from trt_bisect.support.files import ScratchFolder, make_folder, write_whole
 
 _NUMPY_RAISES = (ValueError, OSError, EOFError, KeyError, MemoryError, SyntaxError, TokenError)
 DAMAGED = (*_NUMPY_RAISES, RuntimeError, zipfile.BadZipFile, zlib.error)

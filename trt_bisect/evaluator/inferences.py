@@ -23,7 +23,7 @@ from trt_bisect.evaluator.trial import OutputFigures
 from trt_bisect.model.layers import TensorFacts
 from trt_bisect.model.quantizer import Scales
 from trt_bisect.precision import PrecisionPlan
-from trt_bisect.support.threads import InThisThread, ThreadsIfLong
+from trt_bisect.support.machine import InThisThread, ThreadsIfLong
 
 Infer = Callable[[Feeds], Outputs]
 

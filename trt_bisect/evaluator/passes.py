@@ -57,7 +57,7 @@ from trt_bisect.model.network import Network
 from trt_bisect.model.pieces import Boundaries, Piece
 from trt_bisect.model.session import give_back_arena
 from trt_bisect.precision import PrecisionPlan
-from trt_bisect.support.threads import InThisThread, ThreadsIfLong
+from trt_bisect.support.machine import InThisThread, ThreadsIfLong
 
 Branch = tuple[int, PrecisionPlan]
 """A plan that leaves the trunk, with the number of the piece in which it does."""

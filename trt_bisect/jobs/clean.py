@@ -12,7 +12,7 @@ from trt_bisect.report.recovery import RECOVERY
 from trt_bisect.report.saved_run import TENSORS
 from trt_bisect.runs.cached_inputs import CANDIDATES, MAGNITUDES, RANGES
 from trt_bisect.runs.journal import JOURNAL
-from trt_bisect.runs.lock import locked
+from trt_bisect.support.files import locked
 
 TIMING_CACHE = "timing.cache"
 _REMOVED = {

@@ -40,9 +40,8 @@ from trt_bisect.model.network import Network
 from trt_bisect.report.model import SO_FAR, Report
 from trt_bisect.runs.cached_inputs import CANDIDATES, INPUTS, INPUTS_ABOUT, MAGNITUDES, RANGES
 from trt_bisect.runs.journal import JOURNAL, append, opened
-from trt_bisect.runs.lock import locked
 from trt_bisect.runs.progress_file import PROGRESS
-from trt_bisect.support.files import make_folder, write_whole
+from trt_bisect.support.files import locked, make_folder, write_whole
 from trt_bisect.support.machine import use_at_most
 from trt_bisect.support.progress import Progress, Silent
 

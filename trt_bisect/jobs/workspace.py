@@ -13,9 +13,8 @@ from trt_bisect.history.store import NONE, recorded
 from trt_bisect.model.network import Network
 from trt_bisect.report.model import REPORT, SO_FAR
 from trt_bisect.report.recovery import RECOVERY
-from trt_bisect.runs.lock import locked
 from trt_bisect.runs.progress_file import Heartbeat
-from trt_bisect.support.files import output_folder
+from trt_bisect.support.files import locked, output_folder
 from trt_bisect.support.json_files import read_record
 from trt_bisect.support.progress import Progress
 

@@ -16,8 +16,8 @@ from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import Written
 from trt_bisect.model.segments import Segments
 from trt_bisect.model.session import make_session
+from trt_bisect.support.machine import ThreadsIfLong
 from trt_bisect.support.plain_json import shape_text
-from trt_bisect.support.threads import ThreadsIfLong
 
 
 def observe(network: Network, names: Sequence[str], samples: Iterable[Feeds]) -> Iterator[dict[str, np.ndarray]]:

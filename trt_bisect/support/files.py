@@ -1,14 +1,26 @@
-"""Files that are written completely or not at all."""
+"""Files that are written completely or not at all; folders that one process locks, and temporary ones."""
 
 from __future__ import annotations
 
+import fcntl
 import os
+import secrets
+import shutil
+import tempfile
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
 from trt_bisect.errors import MAKE_ROOM, BadInput
+
+_NEW, _LOCKED = "trt-bisect.new.", "trt-bisect.scratch."
+"""The names of folders begin so, before they are locked and after. A run folder is ``trt-bisect-<model>``."""
+_MOUNTS = Path("/proc/mounts")
+_IN_MEMORY = ("tmpfs", "ramfs")
+_ON_DISK = Path("/var/tmp")
+"""Its files outlive a restart, so it is no file system in memory. Source: hier(7)."""
 
 
 def make_folder(folder: Path, option: str = "--output") -> Path:
@@ -91,3 +103,124 @@ def unwritable(folder: Path, error: OSError, option: str = "--output") -> BadInp
     return BadInput(
         f"The folder '{folder}' cannot be written: {error.strerror or error}.", f"Choose another with {option}."
     )
+
+
+@contextmanager
+def locked(folder: Path, option: str = "--output") -> Iterator[None]:
+    """Locks an existing folder. There is no lock file, and the system releases the lock when the process ends.
+
+    Args:
+        folder: the folder.
+        option: the option that named it, for messages.
+
+    Raises:
+        BadInput: another process has locked the folder, or it cannot be opened.
+    """
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise unwritable(folder, error, option) from error
+    try:
+        _lock_at_once(descriptor, folder, option)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _lock_at_once(descriptor: int, folder: Path, option: str) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise BadInput(
+            f"Another run is writing to '{folder}'.", f"Wait for it to end, or give another {option}."
+        ) from error
+
+
+class ScratchFolder:
+    """A temporary folder. It can be opened again after it was closed, and has the same path then.
+
+    It is removed when it is closed, and at the end of the process. Where the process was killed, the next scratch
+    folder that this user opens on the machine removes it: the folder around it is locked as long as its process lives,
+    and the system releases the lock when the process ends, however it ends. Whoever uses the folder may lock it too.
+
+    Attributes:
+        path: the folder; it exists while it is open.
+    """
+
+    def __init__(self, parent: Path | None = None) -> None:
+        """Makes nothing yet.
+
+        Args:
+            parent: the folder that it will be in; None for that of temporary files.
+        """
+        self._parent = parent or Path(tempfile.gettempdir())
+        self.path = self._parent / f"{_LOCKED}{secrets.token_hex(8)}" / "files"
+        self._removal: weakref.finalize[[Path, int, int], ScratchFolder] | None = None
+
+    def open(self) -> Path:
+        """Makes the folder, empty, and returns its path."""
+        _remove_left_behind(self._parent)
+        made = Path(tempfile.mkdtemp(prefix=_NEW, dir=self._parent))
+        lock = os.open(made, os.O_RDONLY | os.O_DIRECTORY)
+        with suppress(OSError):  # a file system without locks: then nobody removes what is left behind
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        (made / self.path.name).mkdir()
+        made.rename(self.path.parent)
+        self._removal = weakref.finalize(self, _remove, self.path.parent, lock, os.getpid())
+        return self.path
+
+    def close(self) -> None:
+        """Removes the folder with all that is in it."""
+        if self._removal is not None:
+            self._removal()
+
+    def __enter__(self) -> Path:
+        return self.open()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def temporary_on_disk() -> Path | None:
+    """Returns the folder for temporary files, or ``/var/tmp`` where that one is in memory; None if both are."""
+    for folder in (Path(tempfile.gettempdir()), _ON_DISK):
+        if folder.is_dir() and _file_system(folder.resolve()) not in _IN_MEMORY:
+            return folder
+    return None
+
+
+def _file_system(folder: Path) -> str:
+    """Returns the type of the file system that a folder is in; empty if the system does not tell.
+
+    Source: the second and the third field of ``/proc/mounts``, see fstab(5).
+    """
+    if not _MOUNTS.is_file():
+        return ""
+    mounts = [line.split()[1:3] for line in _MOUNTS.read_text().splitlines()]
+    types = {where.replace(r"\040", " "): kind for where, kind in mounts}
+    return next((types[str(place)] for place in (folder, *folder.parents) if str(place) in types), "")
+
+
+def _remove(folder: Path, lock: int, maker: int) -> None:
+    """Removes a locked folder and releases its lock; does nothing in a process that was forked from its maker."""
+    if os.getpid() == maker:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
+
+
+def _remove_left_behind(parent: Path) -> None:
+    """Removes this user's scratch folders whose process has ended."""
+    for folder in parent.glob(f"{_LOCKED}*"):
+        try:
+            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        except OSError:
+            continue
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            locked, there = os.fstat(lock), folder.stat()
+            if locked.st_uid == os.getuid() and locked.st_ino == there.st_ino:  # else closed and opened again just now
+                shutil.rmtree(folder, ignore_errors=True)
+        except OSError:
+            continue
+        finally:
+            os.close(lock)

@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary, finalize
 
 import numpy as np
 
-from trt_bisect.support.scratch import ScratchFolder, temporary_on_disk
+from trt_bisect.support.files import ScratchFolder, temporary_on_disk
 
 _FROM_BYTES = 128 << 20
 """Arrays that take more together are kept in files."""

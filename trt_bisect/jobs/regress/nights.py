@@ -17,9 +17,8 @@ from trt_bisect.report.changes import compared_part, metric_of
 from trt_bisect.report.model import REPORT, Report
 from trt_bisect.report.older import report_of
 from trt_bisect.report.regression.result import PASSED, Baseline, read_baselines
-from trt_bisect.runs.lock import locked
 from trt_bisect.support.codec import Malformed, encode_lines, read
-from trt_bisect.support.files import make_folder, unwritable, write_whole
+from trt_bisect.support.files import locked, make_folder, unwritable, write_whole
 
 LATEST = "latest"
 RUNNING = "running"

@@ -44,11 +44,10 @@ from trt_bisect.report.explanation import (
     RemedyFile,
 )
 from trt_bisect.report.model import Report
-from trt_bisect.support.machine import cores
+from trt_bisect.support.machine import ThreadsIfLong, cores
 from trt_bisect.support.memory import give_back_memory
 from trt_bisect.support.notes import EXPLANATION, Note, noted
 from trt_bisect.support.progress import Progress
-from trt_bisect.support.threads import ThreadsIfLong
 
 _Tensor = tuple[Compared, ExplainedTensor]
 """A tensor or a weight: its comparison, and what of it stands in ``explanation.json``."""

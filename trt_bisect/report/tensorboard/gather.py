@@ -12,8 +12,7 @@ from trt_bisect.analyzer.parts import parts
 from trt_bisect.model.quantizer import Quantizer
 from trt_bisect.report.tensorboard.tags import INT8, ROUNDED
 from trt_bisect.report.tensorboard.writer import LogRun
-from trt_bisect.support.machine import cores
-from trt_bisect.support.threads import ThreadsIfLong
+from trt_bisect.support.machine import ThreadsIfLong, cores
 
 _BUCKETS, _CHANNEL_BINS, _CHANNEL_BUCKETS = 64, 128, 32
 
