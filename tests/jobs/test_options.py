@@ -25,7 +25,7 @@ from trt_bisect.jobs.options import concerns
 from trt_bisect.jobs.options.commands import COMMANDS, WorstOptions
 from trt_bisect.jobs.options.measuring import RecoverOptions, RunOptions
 from trt_bisect.jobs.options.repeated import repeated
-from trt_bisect.model.together import TOGETHER
+from trt_bisect.model.cost import TOGETHER
 from trt_bisect.precision import Precision
 
 

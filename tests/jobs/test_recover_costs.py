@@ -13,9 +13,8 @@ from tests.support.recover_cases import WISHES, planted
 from trt_bisect.builder.inspector import named_in
 from trt_bisect.builder.timing import LayerTime, latency_of
 from trt_bisect.evaluator.speed import layer_times
-from trt_bisect.model.cost import shares
+from trt_bisect.model.cost import shares, units
 from trt_bisect.model.network import load_network
-from trt_bisect.model.together import units
 from trt_bisect.precision import Precision
 
 

@@ -20,7 +20,7 @@ from tests.support.records import texts
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.errors import BadInput
-from trt_bisect.model import operators, unknown_ops
+from trt_bisect.model import operators
 from trt_bisect.model.network import load_network
 from trt_bisect.report.model import JudgedInputs, RecipeLayers
 from trt_bisect.report.page.headline import headline
@@ -191,9 +191,9 @@ def test_an_operator_from_a_library_leaves_the_shape_open_where_nobody_knows_it(
     """ONNX Runtime gives the type of what it makes, and an empty shape: that is no scalar."""
     made = SimpleNamespace(name="wobbled", type="tensor(float)", shape=[])
     session = SimpleNamespace(get_outputs=lambda: [made])
-    monkeypatch.setattr(unknown_ops, "open_unoptimised", lambda *_: session)
+    monkeypatch.setattr(operators, "open_unoptimised", lambda *_: session)
     model = with_unknown(typed=False)
-    unknown_ops.add_types(model, {})
+    operators.add_types(model, {})
     (value,) = [value for value in model.graph.value_info if value.name == "wobbled"]
     assert value.type.tensor_type.elem_type == TensorProto.FLOAT
     assert not value.type.tensor_type.HasField("shape")

@@ -29,7 +29,7 @@ from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.accuracy import read_labels
 from trt_bisect.evaluator.trial import OutputFigures, Trial
 from trt_bisect.jobs.workspace import working_in
-from trt_bisect.model import fault
+from trt_bisect.model import operators
 from trt_bisect.model.network import load_network
 from trt_bisect.model.quantizer import Quantizer
 from trt_bisect.report.recovery import RECOVERY, read_recovery
@@ -91,12 +91,12 @@ def test_a_network_that_is_not_valid_is_refused_in_two_lines(spoil, command, tmp
 
 def test_an_error_of_our_own_on_a_sound_network_is_not_blamed_on_it(tmp_path):
     path = written(networks.chain(2, 4), tmp_path)
-    with pytest.raises(KeyError), fault.refusing_invalid(path):
+    with pytest.raises(KeyError), operators.refusing_invalid(path):
         raise KeyError("ours")
-    with pytest.raises(BadInput, match="more memory"), fault.refusing_invalid(path):
+    with pytest.raises(BadInput, match="more memory"), operators.refusing_invalid(path):
         raise MemoryError
     path.write_bytes(b"\x08\x07")
-    with pytest.raises(BadInput, match="not valid"), fault.refusing_invalid(path):
+    with pytest.raises(BadInput, match="not valid"), operators.refusing_invalid(path):
         raise KeyError("the file's")
 
 

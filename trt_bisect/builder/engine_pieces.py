@@ -13,8 +13,8 @@ from trt_bisect.builder.pieces import Tensors
 from trt_bisect.model.layers import TensorFacts
 from trt_bisect.model.network import Network
 from trt_bisect.model.pieces import Piece
+from trt_bisect.model.qdq import sub_network, sub_plan
 from trt_bisect.model.shapes import FreeBatch
-from trt_bisect.model.subnetwork import sub_network, sub_plan
 from trt_bisect.precision import PrecisionPlan
 
 MakeBuilder = Callable[[Network, ProfileShapes], Builder]

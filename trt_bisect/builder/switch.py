@@ -17,10 +17,9 @@ from trt_bisect.errors import TrialFailed, first_line
 from trt_bisect.model.cost import macs
 from trt_bisect.model.layers import TensorFacts, TensorTypes
 from trt_bisect.model.pieces import PIECE_LAYERS, Boundaries, Piece, cut
-from trt_bisect.model.qdq import PlanWriter
+from trt_bisect.model.qdq import PlanWriter, WrittenSwitch, write_switch
 from trt_bisect.model.quantizer import Scales, scale_in
 from trt_bisect.model.session import SAME_SUMS, make_session
-from trt_bisect.model.switch import WrittenSwitch, write_switch
 from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.support.memory import give_back_memory
 

@@ -23,9 +23,9 @@ from trt_bisect.builder.isolation import WorkerProcess
 from trt_bisect.builder.tensorrt_module import RTX
 from trt_bisect.builder.tensorrt_rtx import layers_of_file
 from trt_bisect.errors import BadInput, TrialFailed, TrtBisectError
-from trt_bisect.model.fault import refusing_invalid
 from trt_bisect.model.file import Weights, read_model, save_model
 from trt_bisect.model.network import Network, load_network
+from trt_bisect.model.operators import refusing_invalid
 from trt_bisect.model.prepare import Shapes, refuse_shapes
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.precision import Precision, PrecisionPlan

@@ -12,7 +12,7 @@ from trt_bisect.calibration.histogram import THRESHOLDS, Calibrator
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.data.datasets import Dataset
 from trt_bisect.jobs.options.measuring import MeasuringOptions
-from trt_bisect.model.followers import tensors_in_low
+from trt_bisect.model.fusions import tensors_in_low
 from trt_bisect.model.network import Network
 from trt_bisect.runs.cached_inputs import (
     fingerprint,

@@ -10,7 +10,7 @@ from trt_bisect.errors import BadInput
 from trt_bisect.jobs.experiment import Experiment
 from trt_bisect.jobs.options.concerns import AUTO, BRANCH, EXHAUSTIVE, FOLLOWERS_INT8
 from trt_bisect.jobs.options.measuring import MeasuringOptions
-from trt_bisect.model.followers import followed_tensors
+from trt_bisect.model.fusions import followed_tensors
 from trt_bisect.precision import PrecisionPlan
 
 

@@ -16,8 +16,7 @@ from onnx import TensorProto
 from trt_bisect.errors import BadInput
 from trt_bisect.model.layers import Layer
 from trt_bisect.model.low import FLOAT_TYPES, FloatType, LowPrecision
-from trt_bisect.model.prepare import tensor_names, unused_name
-from trt_bisect.model.surgeon import bodies_of
+from trt_bisect.model.prepare import bodies_of, tensor_names, unused_name
 from trt_bisect.precision import Precision
 
 _FLOAT32 = np.dtype(np.float32)

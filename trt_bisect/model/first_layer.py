@@ -11,8 +11,8 @@ import onnx
 
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.model.network import Network
+from trt_bisect.model.observe import Segments
 from trt_bisect.model.qdq import Written
-from trt_bisect.model.segments import Segments
 
 _PASSING = frozenset({"Transpose", "Reshape", "Cast", "Identity", "Pad", "Flatten", "Squeeze", "Unsqueeze"})
 _AFFINE = frozenset({"Add", "Sub", "Mul", "Div"})

@@ -16,27 +16,33 @@ from onnx import numpy_helper
 
 from trt_bisect.data.feeds import TensorSpec
 from trt_bisect.errors import BadInput
-from trt_bisect.model.existing import ExistingPairs, refuse_other_pairs, take_out_pairs
+from trt_bisect.model.existing import (
+    ExistingPairs,
+    low_of_pairs,
+    pair_notes,
+    refuse_other_pairs,
+    switch_notes,
+    take_out_pairs,
+)
 from trt_bisect.model.existing_types import base_notes, in_bf16, in_question, raised, take_out_types, type_notes
-from trt_bisect.model.fault import refusing_invalid
 from trt_bisect.model.file import Weights, detach_weights, read_model, weights_digest
+from trt_bisect.model.fusions import Shape
 from trt_bisect.model.layers import Layer, Rounding, TensorTypes, layers_of
 from trt_bisect.model.low import BF16, FLOAT_TYPES, INT8, FloatType, LowPrecision
-from trt_bisect.model.pair_notes import low_of_pairs, pair_notes, switch_notes
+from trt_bisect.model.operators import BEFORE, refusing_invalid
 from trt_bisect.model.prepare import (
     NAME_IN_FILE,
     UNNOTED_OPSET,
     Shapes,
+    detached_in,
+    drop_odd_outputs,
     infer_shapes,
     names_for_parser,
     opset_of,
     prepare,
+    refuse_integer_layers,
 )
 from trt_bisect.model.quantizer import RoundedWeights
-from trt_bisect.model.residual import Shape
-from trt_bisect.model.surgeon import detached_in
-from trt_bisect.model.unknown_ops import BEFORE
-from trt_bisect.model.unusable import drop_odd_outputs, refuse_integer_layers
 from trt_bisect.precision import Precision, PrecisionPlan, low_set
 from trt_bisect.support.memory import mapped_if_large
 

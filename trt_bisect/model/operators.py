@@ -1,14 +1,27 @@
-"""Libraries with operators that ONNX Runtime does not have of its own; every session of the process gets them."""
+"""What ONNX Runtime cannot run: operators from libraries, networks cut around unknown operators, and invalid files.
+
+TensorRT's plugins are nodes of operators that ONNX does not have. Ranges, the emulation and FP32's tensors come from
+ONNX Runtime, which knows such an operator only from a library. Without one, either the part of the network before these
+nodes is kept, or the part after them, whose inputs are then the tensors that these nodes make.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+import onnx
 import onnxruntime as ort
+from onnx import helper
 
-from trt_bisect.errors import BadInput, first_line
+from trt_bisect.errors import BadInput, TrtBisectError, first_line
+from trt_bisect.model.file import subgraphs_of_attribute, tensors_read
+from trt_bisect.support.figures import counted, listed
 
 _libraries: list[Path] = []
 
@@ -56,3 +69,291 @@ def digests_of(paths: Sequence[str | Path]) -> str:
     except OSError as error:
         what = f"The library '{error.filename}' cannot be read: {error.strerror}."
         raise BadInput(what, "Check the path.") from error
+
+
+BEFORE, AFTER = "before", "after"
+PARTS = (BEFORE, AFTER)
+_NAMED = 3
+_TENSOR = re.compile(r"tensor\((\w+)\)")
+_TYPES = {"float": onnx.TensorProto.FLOAT, "double": onnx.TensorProto.DOUBLE}
+
+Kind = tuple[str, str]
+"""The domain and the name of an operator."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The place where a network was cut, in sentences.
+
+    Attributes:
+        part: the part that is judged, and what is not; it stands above a verdict.
+        note: the operators that cannot be run, the tensors at the cut, and what else can be done.
+    """
+
+    part: str
+    note: str
+
+
+@dataclass(frozen=True)
+class _Split:
+    """The nodes of a graph around nodes that cannot be run.
+
+    Attributes:
+        unknown: the nodes that cannot be run.
+        before: the nodes that need nothing of them.
+        after: the nodes that do.
+        fixed: the tensors that need no input: constants, and what is computed from them.
+    """
+
+    unknown: list[onnx.NodeProto]
+    before: list[onnx.NodeProto]
+    after: list[onnx.NodeProto]
+    fixed: set[str]
+
+
+def cut_around(
+    model: onnx.ModelProto, weights: Mapping[str, np.ndarray], part: str, source: str
+) -> tuple[onnx.ModelProto, Cut | None]:
+    """Returns the part of a network that ONNX Runtime can run, and where it was cut.
+
+    Args:
+        model: its functions are inlined and its nodes named; not changed.
+        weights: those that are detached from it.
+        part: ``before`` or ``after`` the nodes that cannot be run.
+        source: the file's name, for messages.
+
+    Returns:
+        The model itself and None if it has no such node.
+
+    Raises:
+        BadInput: nothing is left of the network, or the type of a tensor that it is cut at is not known.
+    """
+    unknown: set[Kind] = set()
+    doubted = {kind_of(node) for node in model.graph.node if _not_of_onnx(node)}
+    kept = typed = model
+    if doubted:
+        typed = onnx.shape_inference.infer_shapes(model)
+    while doubted - unknown:
+        refusal = _refusal(kept, weights)
+        named = {kind for kind in doubted - unknown if refusal and _is_named(kind, refusal)}
+        if not named:
+            break
+        unknown |= named
+        kept = _part(typed, unknown, part, source)
+    if not unknown:
+        return model, None
+    return kept, _cut(_split(model.graph, unknown), kept, part)
+
+
+def kind_of(node: onnx.NodeProto) -> Kind:
+    """Returns the operator of a node, or that of an unknown node in its bodies."""
+    bodies = (body for attribute in node.attribute for body in subgraphs_of_attribute(attribute))
+    inside = (inner for body in bodies for inner in body.node)
+    return next((kind_of(inner) for inner in inside if _not_of_onnx(inner)), (node.domain, node.op_type))
+
+
+def _not_of_onnx(node: onnx.NodeProto) -> bool:
+    bodies = (body for attribute in node.attribute for body in subgraphs_of_attribute(attribute))
+    return not onnx.defs.has(node.op_type, node.domain) or any(_not_of_onnx(n) for body in bodies for n in body.node)
+
+
+def _refusal(model: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> str:
+    try:
+        open_unoptimised(model, weights)
+    except Exception as error:
+        return str(error)
+    return ""
+
+
+def _is_named(kind: Kind, refusal: str) -> bool:
+    """Returns true if ONNX Runtime's error is about an operator: it names it, or the domain that it does not know."""
+    domain, name = kind
+    return re.search(rf"\b{re.escape(name)}\b", refusal) is not None or (domain != "" and f"domain {domain}" in refusal)
+
+
+def open_unoptimised(
+    model: onnx.ModelProto, weights: Mapping[str, np.ndarray], more: Iterable[str] = ()
+) -> ort.InferenceSession:
+    """Opens a session of a model without optimisations; ``more`` names tensors that are outputs besides its own."""
+    options = new_options()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    arrays = {name: np.ascontiguousarray(array) for name, array in weights.items()}
+    names = {tensor.name for tensor in model.graph.initializer}
+    used = {name: array for name, array in arrays.items() if name in names}
+    if used:
+        values = [ort.OrtValue.ortvalue_from_numpy(array) for array in used.values()]
+        options.add_external_initializers(list(used), values)
+    copy = onnx.ModelProto.FromString(model.SerializeToString())
+    known = {value.name for value in copy.graph.output}
+    copy.graph.output.extend(onnx.ValueInfoProto(name=name) for name in more if name not in known)
+    return ort.InferenceSession(copy.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+
+def _split(graph: onnx.GraphProto, kinds: set[Kind]) -> _Split:
+    fixed = {tensor.name for tensor in graph.initializer} | {tensor.values.name for tensor in graph.sparse_initializer}
+    found, tainted = _Split([], [], [], fixed), set[str]()
+    for node in graph.node:
+        reads = {name for name in tensors_read(node) if name}
+        if kind_of(node) in kinds:
+            found.unknown.append(node)
+            tainted.update(node.output)
+        elif tainted & reads:
+            found.after.append(node)
+            tainted.update(node.output)
+        else:
+            found.before.append(node)
+            if reads <= fixed:
+                fixed.update(node.output)
+    return found
+
+
+def _part(model: onnx.ModelProto, kinds: set[Kind], part: str, source: str) -> onnx.ModelProto:
+    """Returns a copy of a model with the nodes before, or after, those of some kinds."""
+    split = _split(model.graph, kinds)
+    return _before(model, split, source) if part == BEFORE else _after(model, split, source)
+
+
+def _before(model: onnx.ModelProto, split: _Split, source: str) -> onnx.ModelProto:
+    made = {name for node in split.before for name in node.output} - split.fixed
+    read = dict.fromkeys(name for node in (*split.unknown, *split.after) for name in tensors_read(node))
+    outputs = [value for value in model.graph.output if value.name in made]
+    types = {value.name: value for value in model.graph.value_info}
+    ends = [name for name in read if name in made and name not in {value.name for value in outputs}]
+    outputs += [types.get(name, onnx.ValueInfoProto(name=name)) for name in ends]
+    if not outputs:
+        raise _nothing_left(split, source, BEFORE)
+    return _with(model, split.before, model.graph.input, outputs)
+
+
+def _after(model: onnx.ModelProto, split: _Split, source: str) -> onnx.ModelProto:
+    constants = [node for node in split.before if set(node.output) <= split.fixed]
+    made = {name for node in (*split.after, *constants) for name in node.output} | split.fixed
+    outputs = [value for value in model.graph.output if value.name in made - split.fixed]
+    read = [name for node in split.after for name in tensors_read(node)]
+    types = {value.name: value for value in (*model.graph.value_info, *model.graph.input)}
+    begins = [name for name in dict.fromkeys(read) if name and name not in made]
+    if not outputs or not begins:
+        raise _nothing_left(split, source, AFTER)
+    for name in begins:
+        if not types.get(name, onnx.ValueInfoProto()).type.tensor_type.HasField("shape"):
+            raise BadInput(
+                f"'{source}' does not say of which type and shape '{name}' is, at which it is cut.",
+                "Add its value_info to the file, or judge the part before with '--unknown-ops before'.",
+            )
+    return _with(model, [*constants, *split.after], [types[name] for name in begins], outputs)
+
+
+def _with(
+    model: onnx.ModelProto,
+    nodes: Sequence[onnx.NodeProto],
+    inputs: Iterable[onnx.ValueInfoProto],
+    outputs: Iterable[onnx.ValueInfoProto],
+) -> onnx.ModelProto:
+    """Returns a copy of a model with other nodes, inputs and outputs, and the constants that these nodes read."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    read = {name for node in nodes for name in tensors_read(node)}
+    kept = [tensor for tensor in model.graph.initializer if tensor.name in read]
+    sparse = [tensor for tensor in model.graph.sparse_initializer if tensor.values.name in read]
+    for field, values in (
+        ("node", nodes),
+        ("input", list(inputs)),
+        ("output", list(outputs)),
+        ("initializer", kept),
+        ("sparse_initializer", sparse),
+    ):
+        copy.graph.ClearField(field)
+        getattr(copy.graph, field).extend(values)
+    return copy
+
+
+def _nothing_left(split: _Split, source: str, part: str) -> BadInput:
+    other = AFTER if part == BEFORE else BEFORE
+    return BadInput(
+        f"ONNX Runtime cannot run {_named(split.unknown)} of '{source}', and nothing can be judged {part} it.",
+        f"Give a library with the operator by '--ort-ops', or try '--unknown-ops {other}'.",
+    )
+
+
+def _cut(split: _Split, kept: onnx.ModelProto, part: str) -> Cut:
+    judged, left = (split.before, split.after) if part == BEFORE else (split.after, split.before)
+    ends = [value.name for value in (kept.graph.output if part == BEFORE else kept.graph.input)]
+    where = f"on {listed(ends, _NAMED)}" if part == BEFORE else f"from data with {listed(ends, _NAMED)}"
+    other = AFTER if part == BEFORE else BEFORE
+    without = f"; not judged: {listed([node.name for node in left], _NAMED)}" if left else ""
+    count = counted(len(judged), "node")
+    names = listed([node.name for node in split.unknown], _NAMED)
+    of_all = f"{len(judged)} of {len(judged) + len(split.unknown) + len(left)} nodes"
+    return Cut(
+        f"Only the part {part} {names} was judged, {of_all}. This is no verdict on the whole network.",
+        f"ONNX Runtime cannot run {_named(split.unknown)}: the network is cut there. Judged is the part {part} it, "
+        f"{count}, {where}{without}. The recipe holds for the part that is judged. '--ort-ops' gives ONNX Runtime the "
+        f"operator; '--unknown-ops {other}' judges the other part",
+    )
+
+
+def _named(nodes: Sequence[onnx.NodeProto]) -> str:
+    kinds = dict.fromkeys(f"{domain}.{name}".lstrip(".") for domain, name in map(kind_of, nodes))
+    return f"{listed([*kinds], _NAMED)} (node {listed([node.name for node in nodes], _NAMED)})"
+
+
+def add_types(model: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> None:
+    """Adds the types of what operators from libraries make to a model, in place: ONNX cannot infer them.
+
+    Nothing is added if there is no such operator, or if ONNX Runtime does not open the model.
+    """
+    known = {value.name for value in (*model.graph.value_info, *model.graph.output) if value.type.tensor_type.elem_type}
+    made = [name for node in model.graph.node if _not_of_onnx(node) for name in node.output if name not in known]
+    if not made:
+        return
+    try:
+        session = open_unoptimised(model, weights, made)
+    except Exception:
+        return
+    for output in session.get_outputs():
+        kind = _TENSOR.fullmatch(output.type)
+        if output.name in made and kind:
+            shape = output.shape or None  # ONNX Runtime gives an empty shape where it knows none
+            model.graph.value_info.append(helper.make_tensor_value_info(output.name, _element(kind[1]), shape))
+
+
+def _element(name: str) -> int:
+    return _TYPES.get(name) or onnx.TensorProto.DataType.Value(name.upper())
+
+
+@contextmanager
+def refusing_invalid(path: Path) -> Iterator[None]:
+    """Turns an unexpected error into BadInput if ONNX's checker or ONNX Runtime refuses the file too.
+
+    Raises:
+        BadInput: the network is not valid, or needs more memory than the machine has.
+    """
+    try:
+        yield
+    except TrtBisectError:
+        raise
+    except MemoryError as error:
+        raise BadInput(
+            f"The network '{path}' needs more memory than this machine has: {first_line(error)}",
+            "Check the sizes of its tensors, or use a machine with more memory.",
+        ) from error
+    except Exception as error:
+        refusal = refusal_of(path)
+        if refusal is None:
+            raise
+        raise BadInput(
+            f"The network '{path}' is not valid: {refusal}",
+            "Check it with onnx.checker.check_model and export it again.",
+        ) from error
+
+
+def refusal_of(path: Path) -> str | None:
+    """The first line of the error of ONNX's checker, else of ONNX Runtime, for a file; None if both accept it."""
+    try:
+        onnx.checker.check_model(str(path), full_check=True)
+        options = new_options()
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+        ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    except Exception as error:
+        return first_line(error)
+    return None

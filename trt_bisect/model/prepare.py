@@ -2,7 +2,7 @@
 
 TensorRT's parser and builder simplify a graph before they choose precisions. The same is done here once, so that every
 engine gets the same layers: constants are folded, BatchNormalization is folded into the weights before it, Identity and
-Dropout are removed.
+Dropout are removed. In the graph of ONNX-GraphSurgeon large weights stay detached, so that nothing copies them.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import onnx
 import onnx_graphsurgeon as gs
 import onnxruntime
 from onnx import helper, inliner, numpy_helper, shape_inference, version_converter
+from onnx_graphsurgeon.ir.tensor import LazyValues
 from onnx_graphsurgeon.logger import G_LOGGER
 
 from trt_bisect.errors import BadInput, first_line
-from trt_bisect.model.file import subgraphs_of_attribute
-from trt_bisect.model.surgeon import bodies_of, import_detached
-from trt_bisect.model.unknown_ops import BEFORE, Cut, add_types, cut_around
+from trt_bisect.model.file import Weights, detached_tensor, subgraphs_of_attribute
+from trt_bisect.model.operators import BEFORE, Cut, add_types, cut_around
 
 MIN_OPSET, UNNOTED_OPSET = 9, 11
 """The oldest opset that is read, as by TensorRT; and the oldest whose conversion needs no note."""
@@ -53,10 +53,10 @@ def prepare(
 
     Args:
         model: as read from the file; it is changed and must not be used again.
-        weights: those that are detached from it. In the graph, ``model.surgeon`` keeps them apart.
+        weights: those that are detached from it. In the graph, ``model.prepare`` keeps them apart.
         shapes: fixed shapes of inputs, by name.
         source: the file's name, for messages.
-        part: the part that is kept if ONNX Runtime cannot run a node, see ``model.unknown_ops``.
+        part: the part that is kept if ONNX Runtime cannot run a node, see ``model.operators``.
         opset: the oldest that the low precision can be written with; 13 is the oldest for all.
 
     Returns:
@@ -438,3 +438,119 @@ _SCALED_WEIGHT: dict[str, Callable[[np.ndarray, np.ndarray, gs.Node], np.ndarray
     "ConvTranspose": _scale_transposed_conv,
     "Gemm": _scale_gemm,
 }
+
+
+_ODD_TYPES = ("map_type", "optional_type", "opaque_type")
+_INTEGER_OPS = frozenset({"ConvInteger", "MatMulInteger", "DynamicQuantizeLinear", "DynamicQuantizeMatMul", "QGemm"})
+
+
+def drop_odd_outputs(graph: onnx.GraphProto, source: str) -> tuple[str, ...]:
+    """Removes outputs that are maps or optional values from ``graph``, in place.
+
+    Returns:
+        A note with their names; nothing if there are none.
+
+    Raises:
+        BadInput: the graph has no other outputs.
+    """
+    odd = [value.name for value in graph.output if value.type.WhichOneof("value") in _ODD_TYPES or _holds_maps(value)]
+    kept = [value for value in graph.output if value.name not in odd]
+    if not kept:
+        raise BadInput(
+            f"'{source}' has no output that is a tensor: {', '.join(odd)}.",
+            "Cut the network before the nodes that make maps (ZipMap) or optional values.",
+        )
+    if not odd:
+        return ()
+    copies = [onnx.ValueInfoProto.FromString(value.SerializeToString()) for value in kept]
+    del graph.output[:]
+    graph.output.extend(copies)
+    return (f"outputs that are maps or optional values are left out: {', '.join(map(repr, odd))}",)
+
+
+def _holds_maps(value: onnx.ValueInfoProto) -> bool:
+    return bool(value.type.sequence_type.elem_type.WhichOneof("value") == "map_type")
+
+
+def refuse_integer_layers(graph: gs.Graph, source: str) -> None:
+    """Raises BadInput if there are integer layers: no plan can put them in higher precision."""
+    found = [node.op for node in graph.nodes if node.op.startswith("QLinear") or node.op in _INTEGER_OPS]
+    if found:
+        raise BadInput(
+            f"'{source}' is quantized already, into {len(found)} integer layers ({', '.join(sorted(set(found)))}): "
+            "none of them can be put back into high precision.",
+            "Give the FP32 network, or quantize it in Q/DQ format (QuantFormat.QDQ in ONNX Runtime).",
+        )
+
+
+_OF_SHAPES = ("Shape", "Size")
+
+
+class _Detached(LazyValues):  # type: ignore[misc]
+    """The values of a constant that the graph refers to. GraphSurgeon writes the reference, not the values."""
+
+    def __init__(self, name: str, array: np.ndarray) -> None:
+        super().__init__(detached_tensor(name, array))
+        self.array = array
+
+    def load(self) -> np.ndarray:
+        """Returns the values; GraphSurgeon calls it if it needs them."""
+        return self.array
+
+
+def import_detached(model: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> gs.Graph:
+    """Returns GraphSurgeon's graph of a model.
+
+    A weight that only layers read that depend on the network's inputs stays detached: ``fold_constants`` cannot need
+    it. The others are attached.
+
+    Args:
+        model: its initializers without values are ``weights``.
+        weights: the weights by name.
+    """
+    graph = gs.import_onnx(model)
+    fixed, outputs = _not_foldable(graph), {id(tensor) for tensor in graph.outputs}
+    for each in (graph, *bodies_of(graph)):
+        for tensor in each.tensors(check_duplicates=False).values():
+            if isinstance(tensor, gs.Constant) and _has_no_values(tensor):
+                array = weights[tensor.name]
+                apart = id(tensor) not in outputs and all(id(node) in fixed for node in tensor.outputs)
+                whole = None if apart else LazyValues(numpy_helper.from_array(array, tensor.name))
+                tensor.values = _Detached(tensor.name, array) if whole is None else whole
+                tensor.data_location = None
+    return graph
+
+
+def _has_no_values(tensor: gs.Constant) -> bool:
+    values = tensor._values
+    return type(values) is LazyValues and values.tensor.data_location == onnx.TensorProto.EXTERNAL
+
+
+def bodies_of(graph: gs.Graph) -> list[gs.Graph]:
+    """The bodies inside a graph, those inside them too."""
+    inside = [value for node in graph.nodes for value in node.attrs.values() if isinstance(value, gs.Graph)]
+    return inside + [deeper for body in inside for deeper in bodies_of(body)]
+
+
+def _not_foldable(graph: gs.Graph) -> set[int]:
+    """The nodes, by id, that depend on the values of an input of the network, not on its shape alone."""
+    depends = {id(tensor) for tensor in graph.inputs}
+    fixed, before = set[int](), -1
+    while len(fixed) > before:
+        before = len(fixed)
+        for node in graph.nodes:
+            if id(node) not in fixed and any(id(tensor) in depends for tensor in node.inputs):
+                fixed.add(id(node))
+                if node.op not in _OF_SHAPES:
+                    depends |= {id(tensor) for tensor in node.outputs}
+    return fixed
+
+
+def detached_in(graph: gs.Graph) -> Weights:
+    """Returns the weights of a graph that are detached, by their names there."""
+    constants = graph.tensors(check_duplicates=False).values()
+    return {
+        tensor.name: tensor._values.array
+        for tensor in constants
+        if isinstance(tensor, gs.Constant) and isinstance(tensor._values, _Detached)
+    }

@@ -214,7 +214,7 @@ def _is_numeric(value: object) -> bool:
 def _first_difference(network: Network, comparison: _Comparison, feeds: Feeds) -> tuple[Difference | None, bool]:
     """Compares each piece of the network with the file, from the file's tensors.
 
-    In FP32, pieces with a restored activation (see ``model.absorbed``) are skipped: the file without pairs lacks it.
+    In FP32, pieces with a restored activation (see ``model.existing``) are skipped: the file without pairs lacks it.
 
     Returns:
         The first difference, or None; and true if pieces were skipped.

@@ -12,10 +12,9 @@ from onnx import numpy_helper
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.model.layers import TensorFacts, TensorTypes
 from trt_bisect.model.network import Network
-from trt_bisect.model.observe import Observer
+from trt_bisect.model.observe import SHARE_OF_GROUP, Observer, can_be_cut, groups_of
 from trt_bisect.model.prepare import infer_shapes
 from trt_bisect.model.qdq import Written
-from trt_bisect.model.segments import SHARE_OF_GROUP, can_be_cut, groups_of
 
 _KINDS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "double", "bool")
 _DTYPES = {f"tensor({kind})": np.dtype(kind) for kind in _KINDS} | {

@@ -55,7 +55,7 @@ DECIDING = (OFF, OWN, NUDGED)
 """The settings of the engine in which a recipe must meet the threshold."""
 PLAIN = "ONNX Runtime's INT8 kernels"
 FOLLOWERS = "followers in INT8"
-"""Settings that are reported, and do not decide: another arithmetic than TensorRT's; see ``model.followers``."""
+"""Settings that are reported, and do not decide: another arithmetic than TensorRT's; see ``model.fusions``."""
 
 Value = TypeVar("Value")
 Shape = tuple[int | str | None, ...]

@@ -26,10 +26,9 @@ from trt_bisect.jobs.preparation import Preparation
 from trt_bisect.jobs.recover.accuracy_target import AccuracyTarget
 from trt_bisect.jobs.recover.build_report import Found, recovery_verdict, stopped_recovery
 from trt_bisect.jobs.workspace import working_in
-from trt_bisect.model.cost import shares, times_by_macs, times_from_csv
+from trt_bisect.model.cost import shares, times_by_macs, times_from_csv, units
 from trt_bisect.model.network import Network
 from trt_bisect.model.shapes import facts_for
-from trt_bisect.model.together import units
 from trt_bisect.precision import Precision
 from trt_bisect.report.recovery import Recovery
 from trt_bisect.report.tensorboard.board import open_board

@@ -16,9 +16,9 @@ import onnx
 from onnx import AttributeProto
 
 from trt_bisect.data.feeds import TensorSpec
+from trt_bisect.model.fusions import Shape
 from trt_bisect.model.layers import Layer, TensorTypes
 from trt_bisect.model.network import Network
-from trt_bisect.model.residual import Shape
 from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.support.plain_json import shape_text
 
