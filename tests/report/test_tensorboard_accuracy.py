@@ -48,7 +48,7 @@ def test_where_labels_were_given_the_names_hold_the_accuracy(labelled):
     assert tune.Scalars("accuracy")[0].value == np.float32(report.accuracy.int8)
     assert tune.Scalars("similarity")[0].value == np.float32(report.similarity.int8)
     accuracies = [event.value for event in runs["plans"].Scalars("accuracy")]
-    assert sorted(accuracies) == sorted(np.float32(report.accuracy[plan]) for plan in ("int8", "recipe"))
+    assert sorted(accuracies) == sorted(np.float32(value) for value in (report.accuracy.int8, report.accuracy.recipe))
 
 
 def test_all_plans_of_the_recipes_ranges_are_scalars(labelled):
