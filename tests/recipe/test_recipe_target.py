@@ -222,7 +222,7 @@ def test_a_run_tells_the_shapes_of_all_its_data(tmp_path, monkeypatch):
     ).read_text().replace("'", "")
     weak = trt_bisect.run(path, data, trt_version="8.6.1", **given)
     page = page_data(weak, recipe=recipe_texts(tmp_path / "my run/recipe"), folder="my run")
-    assert page["commands"].keys() == {"network.qdq.onnx", "trtexec.flags", "polygraphy_postprocess.py"}
+    assert page.commands.keys() == {"network.qdq.onnx", "trtexec.flags", "polygraphy_postprocess.py"}
     flags = shlex.split((tmp_path / "my run/recipe/trtexec.flags").read_text())
     assert read(flags, "8.6", INPUTS)[1]["x"] == profile["x"]
 
