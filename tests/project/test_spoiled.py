@@ -33,7 +33,7 @@ from trt_bisect.model import operators
 from trt_bisect.model.network import load_network
 from trt_bisect.model.quantizer import Quantizer
 from trt_bisect.report.recovery import RECOVERY, read_recovery
-from trt_bisect.runs.cached_inputs import load_inputs, load_ranges, save_inputs, save_ranges
+from trt_bisect.runs.cached_inputs import RANGES, load_inputs, save_inputs
 from trt_bisect.runs.journal import Journal
 from trt_bisect.support.files import write_whole
 from trt_bisect.support.json_files import read_record
@@ -341,11 +341,11 @@ def test_kept_inputs_are_those_that_were_kept(tmp_path):
 
 
 def test_kept_ranges_that_somebody_altered_are_not_used(tmp_path):
-    save_ranges(tmp_path, "key", Ranges({"x": np.float32(0.25)}, {}, "entropy"))
-    assert load_ranges(tmp_path, "key").scales == {"x": np.float32(0.25)}
+    RANGES.save(tmp_path, "key", Ranges({"x": np.float32(0.25)}, {}, "entropy"))
+    assert RANGES.load(tmp_path, "key").scales == {"x": np.float32(0.25)}
     text = (tmp_path / "ranges.json").read_text()
     (tmp_path / "ranges.json").write_text(text.replace("0000803e", "0000003f"))
-    assert load_ranges(tmp_path, "key") is None
+    assert RANGES.load(tmp_path, "key") is None
 
 
 def test_a_folder_is_locked_as_long_as_a_run_works_in_it(tmp_path):

@@ -17,9 +17,9 @@ from trt_bisect.support.files import locked
 TIMING_CACHE = "timing.cache"
 _REMOVED = {
     TENSORS: "tensors of --save-tensors",
-    MAGNITUDES: "histograms of the calibration data",
-    RANGES: "ranges",
-    CANDIDATES: "ranges of the other calibrators",
+    MAGNITUDES.file: "histograms of the calibration data",
+    RANGES.file: "ranges",
+    CANDIDATES.file: "ranges of the other calibrators",
     TIMING_CACHE: "TensorRT's timings of kernels",
 }
 _KEPT = (JOURNAL, REPORT, RECOVERY)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 
@@ -14,15 +15,7 @@ from trt_bisect.data.datasets import Dataset
 from trt_bisect.jobs.options.measuring import MeasuringOptions
 from trt_bisect.model.fusions import tensors_in_low
 from trt_bisect.model.network import Network
-from trt_bisect.runs.cached_inputs import (
-    fingerprint,
-    load_candidates,
-    load_magnitudes,
-    load_ranges,
-    save_candidates,
-    save_magnitudes,
-    save_ranges,
-)
+from trt_bisect.runs.cached_inputs import CANDIDATES, MAGNITUDES, RANGES, Form, Value, fingerprint, kept
 from trt_bisect.support.progress import Progress
 
 
@@ -47,36 +40,23 @@ class DataCalibration:
     def ranges(self) -> Ranges:
         """The ranges of the calibrator that was asked for; of ``auto``, those of entropy."""
         calibrator = Calibrator(self._options.calibrator_method, self._options.percentile)
-        key = self._key(str(calibrator))
-        kept = None if self._folder is None else load_ranges(self._folder, key)
-        if kept is not None:
-            return kept
-        found = self.magnitudes.ranges(calibrator, keep_masks=self._options.keep_mask_ranges)
-        if self._folder is not None:
-            save_ranges(self._folder, key, found)
-        return found
+        keep_masks = self._options.keep_mask_ranges
+        return self._kept(RANGES, str(calibrator), lambda: self.magnitudes.ranges(calibrator, keep_masks=keep_masks))
 
     @cached_property
     def candidates(self) -> tuple[Ranges, ...]:
         """The ranges of each calibrator that a run chooses from (see ``candidates.CANDIDATES``)."""
-        key = self._key("candidates")
-        kept = None if self._folder is None else load_candidates(self._folder, key)
-        if kept is not None:
-            return kept
-        found = candidates(self.magnitudes, keep_masks=self._options.keep_mask_ranges)
-        if self._folder is not None:
-            save_candidates(self._folder, key, found)
-        return found
+        keep_masks = self._options.keep_mask_ranges
+        return self._kept(CANDIDATES, "candidates", lambda: candidates(self.magnitudes, keep_masks=keep_masks))
 
     @cached_property
     def magnitudes(self) -> Magnitudes:
         """The magnitudes of all activations over the data (see ``_counted``)."""
-        key = self._key("")
-        kept = None if self._folder is None else load_magnitudes(self._folder, key)
-        if kept is not None:
-            return kept
+        return self._kept(MAGNITUDES, "", self._counted_magnitudes)
+
+    def _counted_magnitudes(self) -> Magnitudes:
         self._progress.stage("Calibrating", self._data.length)
-        seen = magnitudes(
+        return magnitudes(
             self._network,
             self._data,
             counted=self._counted,
@@ -84,15 +64,12 @@ class DataCalibration:
             memory=self._options.memory_bytes,
             total=self._data.length,
         )
-        if self._folder is not None:
-            save_magnitudes(self._folder, key, seen)
-        return seen
 
     def known_magnitudes(self) -> Magnitudes | None:
         """The magnitudes where no pass over the data is needed for them; else None."""
         if "magnitudes" in self.__dict__:
             return self.magnitudes
-        return None if self._folder is None else load_magnitudes(self._folder, self._key(""))
+        return None if self._folder is None else MAGNITUDES.load(self._folder, self._key(""))
 
     @cached_property
     def _counted(self) -> frozenset[str] | None:
@@ -103,6 +80,9 @@ class DataCalibration:
         asked = typing_to_ask(self._options.typing, self._network.low)
         typing = choose_typing(choose_engine(self._options.engine), asked)
         return None if typing == "weak" else tensors_in_low(self._network)
+
+    def _kept(self, form: Form[Value], how: str, compute: Callable[[], Value]) -> Value:
+        return kept(self._folder, form, self._key(how), compute)
 
     def _key(self, how: str) -> str:
         """The key of a result in the run folder: a digest of everything that it depends on; empty without a folder."""

@@ -45,7 +45,7 @@ from trt_bisect.support.files import locked, make_folder, write_whole
 from trt_bisect.support.machine import use_at_most
 from trt_bisect.support.progress import Progress, Silent
 
-_FOUND_BEFORE = (MAGNITUDES, RANGES, CANDIDATES, INPUTS, INPUTS_ABOUT)
+_FOUND_BEFORE = (MAGNITUDES.file, RANGES.file, CANDIDATES.file, INPUTS, INPUTS_ABOUT)
 _NOT_ELSEWHERE = (
     *("tensorboard", "tensorboard_channels", "progress", "output", "cluster"),
     *("plugins", "ort_ops", "reference", "load_outputs"),

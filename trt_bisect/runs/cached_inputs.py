@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -18,13 +18,44 @@ from trt_bisect.data.array_files import DAMAGED, read_archive, without_objects
 from trt_bisect.data.datasets import digest_of_feeds
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.support.files import whole_file, write_whole
-from trt_bisect.support.json_files import read_record
 
-MAGNITUDES = "magnitudes.npz"
-RANGES = "ranges.json"
-CANDIDATES = "candidates.json"
 INPUTS = "inputs.npz"
 INPUTS_ABOUT = "inputs.json"
+_MAGNITUDES = "magnitudes.npz"
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True)
+class Form(Generic[Value]):
+    """The form in which a run folder stores a result.
+
+    Attributes:
+        file: the name of the file.
+        save: writes a result into a folder, under a key.
+        load: returns the result in a folder, bit for bit; None if there is none under the key, or it was changed.
+    """
+
+    file: str
+    save: Callable[[Path, str, Value], None]
+    load: Callable[[Path, str], Value | None]
+
+
+def kept(folder: Path | None, form: Form[Value], key: str, compute: Callable[[], Value]) -> Value:
+    """Returns the result that a folder stores under ``key``; computes it, and stores it, if there is none.
+
+    Args:
+        folder: the run folder; None to store nothing.
+        form: the form of the result.
+        key: a digest of everything that decides the result.
+        compute: returns the result.
+    """
+    if folder is None:
+        return compute()
+    found = form.load(folder, key)
+    if found is None:
+        found = compute()
+        form.save(folder, key, found)
+    return found
 
 
 def fingerprint(parts: Any) -> str:
@@ -32,26 +63,12 @@ def fingerprint(parts: Any) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
 
 
-def save_ranges(folder: Path, key: str, ranges: Ranges) -> None:
-    """Stores the ranges of a calibration under ``key``."""
-    _store(folder / RANGES, key, _ranges_record(ranges))
+def _as_json(file: str, record_of: Callable[[Value], Any], from_record: Callable[[Any], Value]) -> Form[Value]:
+    def load(folder: Path, key: str) -> Value | None:
+        record = _load(folder / file, key)
+        return None if record is None else from_record(record)
 
-
-def load_ranges(folder: Path, key: str) -> Ranges | None:
-    """Returns the ranges stored under ``key``, bit for bit; None if there are none."""
-    record = _load(folder / RANGES, key)
-    return None if record is None else _recorded_ranges(record)
-
-
-def save_candidates(folder: Path, key: str, candidates: Sequence[Ranges]) -> None:
-    """Stores the ranges of several calibrators under ``key``."""
-    _store(folder / CANDIDATES, key, [_ranges_record(ranges) for ranges in candidates])
-
-
-def load_candidates(folder: Path, key: str) -> tuple[Ranges, ...] | None:
-    """Returns the ranges of several calibrators stored under ``key``, bit for bit; None if there are none."""
-    records = _load(folder / CANDIDATES, key)
-    return None if records is None else tuple(map(_recorded_ranges, records))
+    return Form(file, lambda folder, key, value: _store(folder / file, key, record_of(value)), load)
 
 
 def _ranges_record(ranges: Ranges) -> dict[str, Any]:
@@ -69,12 +86,12 @@ def _recorded_ranges(record: Mapping[str, Any]) -> Ranges:
     return Ranges(scales, record["unusable"], record["origin"], None if by is None else Calibrator(**by))
 
 
-def save_magnitudes(folder: Path, key: str, seen: Magnitudes) -> None:
-    """Stores the histograms of a calibration under ``key``: 2048 counts for each tensor, compressed."""
+def _save_magnitudes(folder: Path, key: str, seen: Magnitudes) -> None:
+    """Writes 2048 counts for each tensor, compressed."""
     histograms = seen.histograms.values()
     empty = np.zeros(BINS, np.int64)
     counts = [empty if each.counts is None else each.counts for each in histograms]
-    with whole_file(folder / MAGNITUDES) as file:
+    with whole_file(folder / _MAGNITUDES) as file:
         np.savez_compressed(
             file,
             key=np.array(key),
@@ -87,13 +104,12 @@ def save_magnitudes(folder: Path, key: str, seen: Magnitudes) -> None:
         )
 
 
-def load_magnitudes(folder: Path, key: str) -> Magnitudes | None:
-    """Returns the histograms stored under ``key``; None if there are none or the file is damaged."""
+def _load_magnitudes(folder: Path, key: str) -> Magnitudes | None:
     try:
-        kept = read_archive(folder / MAGNITUDES)
-        if str(kept["key"]) != key:
+        stored = read_archive(folder / _MAGNITUDES)
+        if str(stored["key"]) != key:
             return None
-        rows = zip(kept["names"], kept["counts"], kept["floats"], kept["numbers"], strict=True)
+        rows = zip(stored["names"], stored["counts"], stored["floats"], stored["numbers"], strict=True)
         return Magnitudes(
             {
                 str(name): AbsHistogram(
@@ -101,10 +117,22 @@ def load_magnitudes(folder: Path, key: str) -> Magnitudes | None:
                 )
                 for name, counts, (absmax, width), (nonfinite, values) in rows
             },
-            {str(name): float(value) for name, value in zip(kept["earlier_names"], kept["earlier"], strict=True)},
+            {str(name): float(value) for name, value in zip(stored["earlier_names"], stored["earlier"], strict=True)},
         )
     except DAMAGED:
         return None
+
+
+MAGNITUDES = Form(_MAGNITUDES, _save_magnitudes, _load_magnitudes)
+"""The histograms of a calibration."""
+RANGES = _as_json("ranges.json", _ranges_record, _recorded_ranges)
+"""The ranges of one calibrator."""
+CANDIDATES: Form[tuple[Ranges, ...]] = _as_json(
+    "candidates.json",
+    lambda candidates: [_ranges_record(ranges) for ranges in candidates],
+    lambda records: tuple(map(_recorded_ranges, records)),
+)
+"""The ranges of several calibrators."""
 
 
 def save_inputs(folder: Path, key: str, inputs: Sequence[Feeds], about: Mapping[str, Any]) -> None:
@@ -158,6 +186,11 @@ def _store(path: Path, key: str, record: Any) -> None:
 
 def _load(path: Path, key: str) -> Any:
     """Returns the record stored under ``key``; None if there is none, or if it was changed."""
-    file = read_record(path) or {}
+    try:
+        file = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+    if not isinstance(file, dict):
+        return None
     record = file.get("kept")
     return record if file.get("key") == key and file.get("digest") == fingerprint(record) else None
