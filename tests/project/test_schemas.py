@@ -15,7 +15,7 @@ from tests.support import networks
 from tests.support.records import record_of
 from tools import make_schemas
 from tools.make_schemas import FILES
-from trt_bisect.support.json_files import read_record
+from trt_bisect.support.codec import read
 
 ROOT = Path(__file__).resolve().parents[2]
 LENET = ROOT / "samples/lenet/lenet_planted.onnx"
@@ -78,7 +78,7 @@ def validate(schema: dict[str, Any], *records: Any) -> None:
 @pytest.mark.parametrize("file", [name for name in FILES if name.endswith(".json")])
 def test_a_real_file_validates_and_every_key_of_it_is_described(folder: Path, file: str) -> None:
     schema = make_schemas.schema(file)
-    record = read_record(folder / file)
+    record = read(dict, folder / file)
     assert record
     validate(schema, record)
     validate(closed(schema), record)
@@ -112,5 +112,5 @@ def test_a_report_of_a_bisection_without_folder_and_explanation_validates(tmp_pa
 )
 def test_a_spoiled_report_does_not_validate(folder: Path, change: dict[str, Any], path: str) -> None:
     schema = make_schemas.schema("report.json")
-    spoiled = {**(read_record(folder / "report.json") or {}), **change}
+    spoiled = {**(read(dict, folder / "report.json") or {}), **change}
     assert path in {error.json_path for error in Draft202012Validator(schema).iter_errors(spoiled)}

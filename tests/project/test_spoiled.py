@@ -10,7 +10,6 @@ import subprocess
 import sys
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -35,10 +34,9 @@ from trt_bisect.model.quantizer import Quantizer
 from trt_bisect.report.recovery import RECOVERY, read_recovery
 from trt_bisect.runs.cached_inputs import RANGES, load_inputs, save_inputs
 from trt_bisect.runs.journal import Journal
+from trt_bisect.support import codec
 from trt_bisect.support.files import write_whole
-from trt_bisect.support.json_files import read_record
 from trt_bisect.support.progress import Silent
-from trt_bisect.support.type_checks import checked
 
 
 def written(model, tmp_path):
@@ -211,7 +209,7 @@ def test_data_in_the_clothes_of_another_kind(tmp_path):
 
 def test_json_that_is_too_deep_is_no_record(tmp_path):
     (tmp_path / "deep.json").write_text('{"a":' * 100_000)
-    assert read_record(tmp_path / "deep.json") is None
+    assert codec.read(dict, tmp_path / "deep.json") is None
 
 
 @pytest.mark.parametrize(("part", "name"), [("target", "least"), ("measured", "int8"), ("measured", "recipe")])
@@ -223,19 +221,6 @@ def test_a_recovery_without_its_figures_is_none(part, name, lenet, tmp_path):
     for spoiled in ({**found[part], name: [1]}, {}):
         file.write_text(json.dumps({**found, part: spoiled}))
         assert read_recovery(file) is None
-
-
-def test_facts_of_other_types_are_no_facts():
-    @dataclass
-    class Facts:
-        count: int
-        share: float | None
-        names: tuple[str, ...] = ()
-
-    assert checked(Facts(1, 2, ("a",))).share == 2
-    for wrong in (Facts("1", 2.0), Facts(True, 2.0), Facts(1, "2"), Facts(1, None, ["a"]), Facts(1, None, (1,))):
-        with pytest.raises(TypeError):
-            checked(wrong)
 
 
 def sound(plan):

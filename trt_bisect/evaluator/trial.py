@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
+import msgspec
+
 from trt_bisect.errors import OUT_OF_MEMORY
 from trt_bisect.precision import MOST_LAYERS, WORDS, PrecisionPlan
-from trt_bisect.support.type_checks import checked
 
 MEASURED = "measured"
 BUILD_FAILED = "build failed"
@@ -145,16 +146,6 @@ class OutputFigures:
     clipped: float = 0.0
     vanished: tuple[int, ...] = ()
 
-    @classmethod
-    def from_json(cls, record: Mapping[str, Any]) -> OutputFigures:
-        """Returns the figures from a journal's record.
-
-        Raises:
-            AttributeError, KeyError, TypeError: the record holds no figures.
-        """
-        inputs = {name: tuple(figures) for name, figures in record.get("inputs", {}).items()}
-        return checked(cls(**{**record, "inputs": inputs, "vanished": tuple(record.get("vanished", ()))}))
-
 
 @dataclass(frozen=True)
 class Cost:
@@ -234,12 +225,9 @@ class Trial:
         """Returns the trial that ``to_json`` wrote.
 
         Raises:
-            AttributeError, KeyError, TypeError, ValueError: the record is no trial.
+            AttributeError, KeyError, TypeError, ValueError, msgspec.ValidationError: the record is no trial.
         """
-        fields = dict(record)
-        fields["outputs"] = {name: OutputFigures.from_json(figures) for name, figures in record["outputs"].items()}
-        fields["ran"] = restored(record["ran"], record["plan"])
-        return checked(cls(**fields))
+        return msgspec.convert({**record, "ran": restored(record["ran"], record["plan"])}, cls)
 
 
 def of_a_pass(trials: Mapping[str, Trial], key: TrialKey) -> Trial | None:

@@ -14,8 +14,8 @@ from trt_bisect.data.feeds import Feeds
 from trt_bisect.data.statistics import MOST_SAMPLES, FedInput, statistics
 from trt_bisect.model.network import Network
 from trt_bisect.report.model import JudgedInputs
+from trt_bisect.support.figures import shape_text
 from trt_bisect.support.notes import DATA, Note
-from trt_bisect.support.plain_json import shape_text
 
 
 class FedData:

@@ -14,8 +14,8 @@ from trt_bisect.model.network import Network
 from trt_bisect.report.model import REPORT, SO_FAR
 from trt_bisect.report.recovery import RECOVERY
 from trt_bisect.runs.progress_file import Heartbeat
+from trt_bisect.support.codec import read
 from trt_bisect.support.files import locked, output_folder
-from trt_bisect.support.json_files import read_record
 from trt_bisect.support.progress import Progress
 
 _UNFINISHED = re.compile(r"\.(.+)-(\d+)")
@@ -63,7 +63,7 @@ def refuse_another_network(folder: Path | None, network: Network) -> None:
     if folder is None:
         return
     for name in (SO_FAR, REPORT, RECOVERY):
-        record = read_record(folder / name) or {}
+        record = read(dict, folder / name) or {}
         before = record.get("model")
         if not isinstance(before, str) or Path(before).resolve() == Path(network.source).resolve():
             continue

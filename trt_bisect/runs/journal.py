@@ -20,8 +20,8 @@ from uuid import uuid4
 
 from trt_bisect.errors import MAKE_ROOM, BadInput
 from trt_bisect.evaluator.trial import PASSING, Trial
+from trt_bisect.support.codec import Malformed
 from trt_bisect.support.files import unwritable
-from trt_bisect.support.json_files import record_of
 
 JOURNAL = "journal.jsonl"
 
@@ -172,14 +172,15 @@ def complete_lines(content: bytes) -> bytes:
 def records_of(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
     """Yields the records in complete lines of a journal. Lines that are not a record are skipped."""
     for line in lines:
-        record = record_of(line)
-        if record is not None:
-            yield record
+        with suppress(ValueError, RecursionError):
+            record = json.loads(line)
+            if isinstance(record, dict):
+                yield record
 
 
 def trial_of(record: Mapping[str, Any]) -> Trial | None:
     """Returns the trial in a record; None if there is none."""
     try:
         return Trial.from_json(record["trial"])
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except (KeyError, TypeError, ValueError, AttributeError, Malformed):
         return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import threading
@@ -13,8 +12,8 @@ from time import perf_counter, time
 from typing import Any
 
 from trt_bisect.errors import BadInput
+from trt_bisect.support.codec import encode, read
 from trt_bisect.support.files import write_whole
-from trt_bisect.support.json_files import read_record
 from trt_bisect.support.progress import Progress, grown
 
 PROGRESS = "progress.json"
@@ -84,7 +83,7 @@ class Heartbeat:
             if stage is self._written and self._path.exists():
                 os.utime(self._path)
             else:
-                write_whole(self._path, json.dumps({**self._run, **stage}).encode())
+                write_whole(self._path, encode({**self._run, **stage}))
                 self._written = stage
 
 
@@ -105,7 +104,7 @@ def runs_in(folder: Path) -> bool:
     """Returns true if a run is running in a folder."""
     path = folder / PROGRESS
     try:
-        progress, written = read_record(path), path.stat().st_mtime
+        progress, written = read(dict, path), path.stat().st_mtime
     except OSError:
         return False
     return progress is not None and is_running(progress, time() - written)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -58,6 +58,11 @@ def listed(names: Sequence[str], most: int = 12) -> str:
     if len(names) > most:
         return f"{', '.join(shown)} and {len(names) - most} more"
     return " and ".join(filter(None, (", ".join(shown[:-1]), *shown[-1:])))
+
+
+def shape_text(shape: Iterable[int | str | None]) -> str:
+    """Returns a shape as text: ``1x3x8``, ``?`` for unknown sizes, ``scalar`` for no axes."""
+    return "x".join("?" if size is None else str(size) for size in shape) or "scalar"
 
 
 def _positional(value: float, digits: int) -> str:

@@ -16,7 +16,7 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin, get_type_hints
 
-from trt_bisect.support.plain_json import shape_text
+from trt_bisect.support.figures import shape_text
 
 if TYPE_CHECKING:
     import pandas as pd

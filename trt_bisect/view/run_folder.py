@@ -24,7 +24,6 @@ from trt_bisect.report.page.render import render_page
 from trt_bisect.report.recovery import RECOVERY, read_recovery, recovered_in
 from trt_bisect.runs.progress_file import FINISHED, INTERRUPTED, PROGRESS, RUNNING, is_running
 from trt_bisect.support.codec import encode, read
-from trt_bisect.support.json_files import read_record
 
 Value = TypeVar("Value")
 LIVE = "data.json"
@@ -141,7 +140,7 @@ class RunFolder:
         self._so_far = Replaced(path / SO_FAR, read_report)
         self._report = Replaced(path / REPORT, read_report)
         self._recovered = Replaced(path / RECOVERY, recovered_in)
-        self._progress = Replaced(path / PROGRESS, read_record)
+        self._progress = Replaced(path / PROGRESS, partial(read, dict))
         self._graph = Replaced(path / NETWORK, partial(read, Graph))
         self._explanation = Replaced(path / EXPLANATION, partial(read, Explanation))
         self._recovery = Replaced(path / RECOVERY, read_recovery)

@@ -20,8 +20,8 @@ from trt_bisect.jobs.run.polygraphy_results import write_polygraphy
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.precision import PrecisionPlan, int8_set
 from trt_bisect.report.saved_run import INDEX, SAMPLE, TENSORS
+from trt_bisect.support.codec import read
 from trt_bisect.support.files import make_folder, whole_file, write_whole
-from trt_bisect.support.json_files import read_record
 from trt_bisect.support.progress import Progress
 
 Tensors = Mapping[str, np.ndarray]
@@ -112,7 +112,7 @@ class _Writing:
             "given": given,
             "layers": self._index(),
         }
-        before = read_record(folder / INDEX) or {}
+        before = read(dict, folder / INDEX) or {}
         is_same = all(before.get(key) == value for key, value in made_of.items())
         known = before.get("plans") if is_same else {}
         names = {SAMPLE.format(number) for number in range(len(labels))}

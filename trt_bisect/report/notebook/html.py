@@ -11,7 +11,7 @@ from trt_bisect.report.page.render import environment
 from trt_bisect.report.recovery import Recovery
 from trt_bisect.report.screen.run import drop_text
 from trt_bisect.report.verdict import COLOURS
-from trt_bisect.support.plain_json import shape_text
+from trt_bisect.support.figures import shape_text
 
 _LISTED = 20
 

@@ -20,7 +20,7 @@ from trt_bisect.model.fusions import Shape
 from trt_bisect.model.layers import Layer, TensorTypes
 from trt_bisect.model.network import Network
 from trt_bisect.precision import Precision, PrecisionPlan
-from trt_bisect.support.plain_json import shape_text
+from trt_bisect.support.figures import shape_text
 
 INPUT, OUTPUT = "Input", "Output"
 FOLLOWS = "follows"
