@@ -181,15 +181,15 @@ def _curves(folder: Path) -> Iterator[tuple[str, np.ndarray]]:
     """Yields the curves without suspects kept high, in cosine and SQNR, that the journal of a run holds in full."""
     from trt_bisect.analyzer.judge import Rule
     from trt_bisect.analyzer.metrics import find_metric
-    from trt_bisect.evaluator.trial import WHOLE, TrialKey, of_a_pass
+    from trt_bisect.evaluator.trial import WHOLE, Trial, TrialKey, of_a_pass
     from trt_bisect.report.model import Report
-    from trt_bisect.runs.journal import records_of, trial_of
+    from trt_bisect.runs.journal import records_of
 
     report = Report.load(folder)
     trials: dict[str, dict[str, Any]] = {}
     for record in records_of((folder / "journal.jsonl").read_bytes().splitlines()):
-        trial = trial_of(record)
-        if trial is not None:
+        if "trial" in record:
+            trial = Trial.from_json(record["trial"])
             trials.setdefault(record["run"], {})[trial.plan] = trial
     movable = tuple(row.index for row in report.layers if row.quantizable and not row.fixed)
     question = Question(len(report.layers), movable, report.budget or 0.0, (report.budget or 0.0) * report.share)

@@ -242,30 +242,26 @@ def ranges_of(
     Raises:
         BadInput: nothing was given, or it cannot be used.
     """
-    ranges, data = _ranges_of(network, calibration, how, progress)
-    return with_scales_given(ranges, network.scales), data
-
-
-def _ranges_of(
-    network: Network, calibration: Any, how: Calibrating, progress: Progress
-) -> tuple[Ranges, Dataset | None]:
-    if isinstance(calibration, Ranges):
-        return calibration, None
+    data = None
     cache = is_cache_path(calibration)
-    data = None if calibration is None or cache else open_dataset(calibration, network.inputs, pictures=how.pictures)
-    if network.has_pairs:
-        return Ranges({}, {}, "the network's own Q/DQ"), data
-    if cache:
-        tensors = network.rounded_activations
-        return read_cache(Path(calibration), tensors, keep_masks=how.keep_mask_ranges), None
-    if data is None and network.scales and not network.unscaled:
-        return Ranges({}, {}, "the plan given"), None
-    if data is None:
+    if not (calibration is None or cache or isinstance(calibration, Ranges)):
+        data = open_dataset(calibration, network.inputs, pictures=how.pictures)
+    if isinstance(calibration, Ranges):
+        ranges = calibration
+    elif network.has_pairs:
+        ranges = Ranges({}, {}, "the network's own Q/DQ")
+    elif cache:
+        ranges = read_cache(Path(calibration), network.rounded_activations, keep_masks=how.keep_mask_ranges)
+    elif data is not None:
+        ranges = ranges_from_data(network, data, how, progress)
+    elif network.scales and not network.unscaled:
+        ranges = Ranges({}, {}, "the plan given")
+    else:
         raise BadInput(
             "There are no ranges: no calibration data and no calibration cache were given.",
             "Give --calibration with data (.npz, .npy, folder, module:function) or a TensorRT calibration cache.",
         )
-    return ranges_from_data(network, data, how, progress), data
+    return with_scales_given(ranges, network.scales), data
 
 
 def ranges_from_data(network: Network, data: Dataset, how: Calibrating, progress: Progress) -> Ranges:

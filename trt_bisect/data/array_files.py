@@ -7,8 +7,7 @@ import re
 import shutil
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, zip_longest
 from pathlib import Path
 from tokenize import TokenError
@@ -33,6 +32,7 @@ _TORCH = ("Tensor", "__polygraphy_encoded_Tensor")
 Source: ``polygraphy/json/serde.py`` of 0.49.0.
 """
 Tensors = dict[str, np.ndarray]
+_SUFFIXES = (".npz", ".json")
 _RUN_KINDS = "Give an .npz with the tensors by name, Polygraphy's --save-outputs JSON, or a folder of such files."
 
 
@@ -222,7 +222,10 @@ def open_dumps(
             f"No tensor of '{fp32}' ({_some(first[0])}) is in '{int8}' ({_some(first[1])}).",
             "Save both runs of one network with the same tensors marked as outputs.",
         )
-    renamed = map(partial(_renamed, names), chain([first], pairs))
+    renamed = (
+        (reference, {ours: output[theirs] for ours, theirs in names.items() if theirs in output})
+        for reference, output in chain([first], pairs)
+    )
     return tuple(names), renamed, _unmatched(first, names)
 
 
@@ -243,11 +246,6 @@ def _by_plain_name(names: Iterable[str]) -> dict[str, list[str]]:
         plain = re.sub(r"[^a-z0-9]+", "_", re.sub(r":\d+$", "", name).lower()).strip("_")
         found.setdefault(plain, []).append(name)
     return found
-
-
-def _renamed(names: Mapping[str, str], pair: tuple[Tensors, Tensors]) -> tuple[Tensors, Tensors]:
-    """The tensors of both runs, those of the second under the first one's names."""
-    return pair[0], {ours: pair[1][theirs] for ours, theirs in names.items() if theirs in pair[1]}
 
 
 def _unmatched(pair: tuple[Tensors, Tensors], names: Mapping[str, str]) -> list[str]:
@@ -285,26 +283,23 @@ def inferences(path: Path, runner: int = 0) -> Iterator[Tensors]:
     Raises:
         BadInput: a file cannot be read.
     """
-    readers: dict[str, Callable[[Path, int], Iterator[Tensors]]] = {".npz": _read_npz, ".json": _read_json}
     if path.is_dir():
-        files = sorted(file for file in path.iterdir() if file.suffix in readers)
+        files = sorted(file for file in path.iterdir() if file.suffix in _SUFFIXES)
     else:
         files = [path] if path.is_file() else []
     if not files:
         missing = "holds no .npz and no .json file" if path.is_dir() else "does not exist"
         raise BadInput(f"The saved run '{path}' {missing}.", _RUN_KINDS)
     for file in files:
-        if file.suffix not in readers:
+        if file.suffix not in _SUFFIXES:
             raise BadInput(f"The saved run '{file}' is of an unknown kind ('{file.suffix}').", _RUN_KINDS)
-        yield from readers[file.suffix](file, runner)
-
-
-def _read_npz(path: Path, _runner: int) -> Iterator[Tensors]:
-    try:
-        tensors = read_archive(path)
-    except DAMAGED as error:
-        raise _unreadable(path, error) from error
-    yield tensors
+        if file.suffix == ".json":
+            yield from _read_json(file, runner)
+            continue
+        try:
+            yield read_archive(file)
+        except DAMAGED as error:
+            raise _unreadable(file, error) from error
 
 
 def _read_json(path: Path, runner: int) -> Iterator[Tensors]:

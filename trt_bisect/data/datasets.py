@@ -326,17 +326,13 @@ def _spec_of(name: str, specs: tuple[TensorSpec, ...], source: str = "the data")
     for spec in specs:
         if spec.name == name:
             return spec
+    savez = ", ".join(f"{spec.name}=..." for spec in specs)
+    if not all(spec.name.isidentifier() for spec in specs):
+        savez = "**{" + ", ".join(f"'{spec.name}': ..." for spec in specs) + "}"
     raise BadInput(
         f"{source}: the network has no input '{name}'.",
-        "Its inputs are " + ", ".join(str(spec) for spec in specs) + f". In a file: numpy.savez(FILE, {_savez(specs)})",
+        f"Its inputs are {', '.join(map(str, specs))}. In a file: numpy.savez(FILE, {savez})",
     )
-
-
-def _savez(specs: tuple[TensorSpec, ...]) -> str:
-    """The arguments of ``numpy.savez`` that give each input's array its name."""
-    if all(spec.name.isidentifier() for spec in specs):
-        return ", ".join(f"{spec.name}=..." for spec in specs)
-    return "**{" + ", ".join(f"'{spec.name}': ..." for spec in specs) + "}"
 
 
 def _only_input(specs: tuple[TensorSpec, ...], source: str) -> TensorSpec:
@@ -360,7 +356,10 @@ def _check_feeds(feeds: Mapping[str, np.ndarray], specs: tuple[TensorSpec, ...],
         raise BadInput(f"{where} is a {type(feeds).__name__}.", "A sample is a dictionary: input name to array.")
     missing = [str(spec) for spec in specs if spec.name not in feeds]
     if missing:
-        raise BadInput(f"{where} lacks {', '.join(missing)}.", f"It holds {_names(feeds)}.")
+        raise BadInput(
+            f"{where} lacks {', '.join(missing)}.",
+            "It holds " + (", ".join(f"'{name}'" for name in feeds) or "nothing") + ".",
+        )
     for name in feeds:
         _spec_of(name, specs, where)
     return {spec.name: _check_array(np.asarray(feeds[spec.name]), spec, where) for spec in specs}
@@ -382,10 +381,6 @@ def _check_array(array: np.ndarray, spec: TensorSpec, where: str) -> np.ndarray:
         )
     with np.errstate(over="ignore"):
         return np.asarray(array, dtype=spec.dtype, order="C")
-
-
-def _names(feeds: Mapping[str, np.ndarray]) -> str:
-    return ", ".join(f"'{name}'" for name in feeds) or "nothing"
 
 
 @dataclass(frozen=True)

@@ -122,21 +122,11 @@ def image_input(spec: TensorSpec, asked: Preprocessing) -> ImageInput:
     for word, values in (("mean", asked.mean), ("std", asked.std)):
         if values is not None and len(values) not in (1, 1 if colors == GRAY else 3):
             raise BadInput(f"--{word} has {len(values)} numbers.", f"Give one, or one for each channel ({colors}).")
-    return ImageInput(spec, asked, layout, colors, _size(spec, asked, edges), _batch(spec))
-
-
-def _size(spec: TensorSpec, asked: Preprocessing, edges: list[int | None]) -> tuple[int | None, int | None]:
-    wanted = asked.resize or (edges[0], edges[1])
-    if any(edge not in (None, want) for edge, want in zip(edges, wanted, strict=True)):
-        raise BadInput(
-            f"--resize {wanted[0]}x{wanted[1]} does not fit the network's input {spec}.",
-            "Leave it out.",
-        )
-    return wanted[0], wanted[1]
-
-
-def _batch(spec: TensorSpec) -> int:
-    return spec.shape[0] or 1 if len(spec.shape) == 4 else 1
+    height, width = asked.resize or edges
+    if any(edge not in (None, want) for edge, want in zip(edges, (height, width), strict=True)):
+        raise BadInput(f"--resize {height}x{width} does not fit the network's input {spec}.", "Leave it out.")
+    batch = (spec.shape[0] or 1) if len(spec.shape) == 4 else 1
+    return ImageInput(spec, asked, layout, colors, (height, width), batch)
 
 
 def image_files(folder: Path) -> list[Path]:

@@ -46,7 +46,8 @@ class Preprocessing:
 
     def __post_init__(self) -> None:
         if self.std is not None and not all(value > 0 for value in self.std):
-            raise BadInput(f"--std cannot be {_listed(self.std)}.", "Every standard deviation is more than 0.")
+            std = ",".join(f"{value:g}" for value in self.std)
+            raise BadInput(f"--std cannot be {std}.", "Every standard deviation is more than 0.")
         if self.scale is not None and not self.scale > 0:
             raise BadInput(f"--scale cannot be {self.scale:g}.", "Pixels are divided by it: give 255, or 1.")
         if self.scale is not None and self.scale < 1:
@@ -78,7 +79,12 @@ def preprocessing(values: Mapping[str, Any]) -> Preprocessing:
     Raises:
         BadInput: a value cannot be used.
     """
-    readers: dict[str, Callable[[Any], Any]] = {"mean": numbers, "std": numbers, "resize": size, "scale": _number}
+    readers: dict[str, Callable[[Any], Any]] = {
+        "mean": numbers,
+        "std": numbers,
+        "resize": size,
+        "scale": lambda value: numbers(value)[0],
+    }
     given: dict[str, Any] = {name: value for name, value in values.items() if value is not None}
     given.update({name: read(given[name]) for name, read in readers.items() if name in given})
     return Preprocessing(**given)
@@ -118,11 +124,3 @@ def size(value: Any) -> tuple[int, int]:
 
 def _is_sequence(value: Any) -> bool:
     return hasattr(value, "__iter__") and not isinstance(value, str)
-
-
-def _number(value: Any) -> float:
-    return numbers(value)[0]
-
-
-def _listed(values: Sequence[float]) -> str:
-    return ",".join(f"{value:g}" for value in values)

@@ -92,17 +92,15 @@ def with_batch_axis(array: np.ndarray, spec: TensorSpec) -> np.ndarray:
 
 def _divided(sample: Any, specs: tuple[TensorSpec, ...]) -> Iterator[Any]:
     """Yields a sample, or the samples of the network's fixed batch that a larger batch holds."""
-    counts = {_batches(sample[spec.name], spec) for spec in specs} if _is_whole(sample, specs) else {1}
+    is_whole = isinstance(sample, Mapping) and all(isinstance(sample.get(spec.name), np.ndarray) for spec in specs)
+    counts = {_batches(sample[spec.name], spec) for spec in specs} if is_whole else {1}
     count = counts.pop()
     if counts or count == 1:
         yield sample
         return
+    parts = {spec.name: np.split(sample[spec.name], count) for spec in specs}
     for place in range(count):
-        yield {spec.name: _part(sample[spec.name], place, count) for spec in specs}
-
-
-def _is_whole(sample: Any, specs: tuple[TensorSpec, ...]) -> bool:
-    return isinstance(sample, Mapping) and all(isinstance(sample.get(spec.name), np.ndarray) for spec in specs)
+        yield {name: rows[place] for name, rows in parts.items()}
 
 
 def _batches(array: np.ndarray, spec: TensorSpec) -> int:
@@ -110,11 +108,6 @@ def _batches(array: np.ndarray, spec: TensorSpec) -> int:
     fixed = spec.shape[0] if spec.shape else None
     fits = fixed and array.ndim == len(spec.shape) and len(array) and len(array) % fixed == 0
     return len(array) // fixed if fits and fixed else 1
-
-
-def _part(array: np.ndarray, place: int, count: int) -> np.ndarray:
-    rows = len(array) // count
-    return array[place * rows : (place + 1) * rows]
 
 
 def shape_remedy(shape: tuple[int, ...], spec: TensorSpec) -> str:

@@ -75,11 +75,17 @@ class Journal:
         self._others: dict[str, Journal] = {}
         self._wanted: set[str] = set()
         self.trials: dict[str, Trial] = {}
-        records = _whole_records(self._file)
-        mine = [record for record in records if record.get("run") == fingerprint]
-        for trial in filter(None, map(trial_of, mine)):
-            if trial.outcome not in PASSING:
-                self.trials[trial.plan] = trial
+        self._file.seek(0)
+        content = self._file.read()
+        whole = complete_lines(content)
+        if len(whole) < len(content):
+            self._file.truncate(len(whole))
+        mine = [record for record in records_of(whole.splitlines()) if record.get("run") == fingerprint]
+        for record in mine:
+            with suppress(KeyError, TypeError, ValueError, AttributeError, Malformed):
+                trial = Trial.from_json(record["trial"])
+                if trial.outcome not in PASSING:
+                    self.trials[trial.plan] = trial
         self.resumed = len(self.trials)
         if not mine:
             self._append({"run": fingerprint, "about": dict(about), "id": uuid4().hex})
@@ -154,16 +160,6 @@ def append(file: FileIO, path: Path, lines: bytes) -> None:
         raise BadInput(f"The journal '{path}' cannot be written: {error.strerror}.", MAKE_ROOM) from error
 
 
-def _whole_records(file: FileIO) -> list[dict[str, Any]]:
-    """Returns the records in a journal; removes a line at the end that was not written completely."""
-    file.seek(0)
-    content = file.read()
-    whole = complete_lines(content)
-    if len(whole) < len(content):
-        file.truncate(len(whole))
-    return list(records_of(whole.splitlines()))
-
-
 def complete_lines(content: bytes) -> bytes:
     """Returns the content of a journal without a line at the end that was not written completely."""
     return content[: content.rfind(b"\n") + 1]
@@ -176,11 +172,3 @@ def records_of(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
             record = json.loads(line)
             if isinstance(record, dict):
                 yield record
-
-
-def trial_of(record: Mapping[str, Any]) -> Trial | None:
-    """Returns the trial in a record; None if there is none."""
-    try:
-        return Trial.from_json(record["trial"])
-    except (KeyError, TypeError, ValueError, AttributeError, Malformed):
-        return None

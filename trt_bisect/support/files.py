@@ -121,19 +121,15 @@ def locked(folder: Path, option: str = "--output") -> Iterator[None]:
     except OSError as error:
         raise unwritable(folder, error, option) from error
     try:
-        _lock_at_once(descriptor, folder, option)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise BadInput(
+                f"Another run is writing to '{folder}'.", f"Wait for it to end, or give another {option}."
+            ) from error
         yield
     finally:
         os.close(descriptor)
-
-
-def _lock_at_once(descriptor: int, folder: Path, option: str) -> None:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise BadInput(
-            f"Another run is writing to '{folder}'.", f"Wait for it to end, or give another {option}."
-        ) from error
 
 
 class ScratchFolder:

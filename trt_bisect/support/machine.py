@@ -101,7 +101,8 @@ class ThreadsIfLong(Executor):
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Calls ``fn``, here or in a thread, and returns its future."""
-        if self._is_short() and (self._last is None or self._last.done()):
+        is_short = self._seconds <= _WORTH_A_THREAD * self._calls
+        if is_short and (self._last is None or self._last.done()):
             return self._here.submit(self._timed, fn, *args, **kwargs)
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self._threads)
@@ -112,9 +113,6 @@ class ThreadsIfLong(Executor):
         """Ends the threads, if there are any."""
         if self._pool is not None:
             self._pool.shutdown(wait, cancel_futures=cancel_futures)
-
-    def _is_short(self) -> bool:
-        return self._seconds <= _WORTH_A_THREAD * self._calls
 
     def _timed(self, fn: Callable[..., _Result], /, *args: Any, **kwargs: Any) -> _Result:
         began = thread_time()

@@ -103,7 +103,8 @@ class MeasuredSets:
         new = [kept for kept in dict.fromkeys(wanted) if kept not in self.losses]
         if new:
             losses = yield [self.space.plan(kept) for kept in new]
-            self.losses.update((kept, _or_infinite(loss)) for kept, loss in zip(new, losses, strict=True))
+            for kept, loss in zip(new, losses, strict=True):
+                self.losses[kept] = math.inf if loss is None or math.isnan(loss) else loss
         return [self.losses[kept] for kept in wanted]
 
 
@@ -133,7 +134,3 @@ def sensitivities(known: MeasuredSets) -> Batches[Sensitivities]:
 def saved(before: float, after: float) -> float:
     """Returns the loss that is gone; 0 between two infinite losses."""
     return 0.0 if math.isinf(before) and math.isinf(after) else before - after
-
-
-def _or_infinite(loss: Loss) -> float:
-    return math.inf if loss is None or math.isnan(loss) else loss

@@ -153,7 +153,8 @@ def _next_step(
 
 def _leftmost(question: Question, span: _Span, kept: tuple[int, ...], noted: list[Step]) -> Search[Step | None]:
     """Returns the first step in ``span`` that is a suspect's or cannot be measured, or None; others go to ``noted``."""
-    whole = _step(question, span, kept)
+    layers = question.quantizable[span.low + 1 : span.high + 1]
+    whole = span.so_far.step(layers, span.after, question.prefix(layers[-1], kept))
     if whole.rise < question.step:
         noted.append(whole)
         return None
@@ -180,11 +181,6 @@ def _between(question: Question, span: _Span, kept: tuple[int, ...]) -> Search[t
         if loss is not None or span.after is None:
             return position, loss
     return None
-
-
-def _step(question: Question, span: _Span, kept: tuple[int, ...]) -> Step:
-    layers = question.quantizable[span.low + 1 : span.high + 1]
-    return span.so_far.step(layers, span.after, question.prefix(layers[-1], kept))
 
 
 def usual_curve(layers: int) -> str:
