@@ -16,7 +16,7 @@ from trt_bisect.analyzer.data_warnings import on_growing_ranges, on_values
 from trt_bisect.calibration.collect import magnitudes
 from trt_bisect.data.datasets import open_dataset
 from trt_bisect.data.statistics import statistics
-from trt_bisect.model.first_layer import expects_small_values
+from trt_bisect.model.first_layer import first_layer, has_large_weights
 from trt_bisect.report.summary import DATA, DOUBTED
 from trt_bisect.report.verdict import WITH_DOUBTS
 
@@ -95,7 +95,8 @@ def test_a_network_for_pixels_takes_them(network, random):
     model = onnx.load(network)
     scale_constant(model, "first.weight", lambda weight: weight / 255)
     onnx.save(model, network)
-    assert not expects_small_values(trt_bisect.load_network(network), "x")
+    loaded = trt_bisect.load_network(network)
+    assert not has_large_weights(loaded, first_layer(loaded, "x"))
     report = run(network, random.integers(0, 256, (8, 3, 8, 8)).astype(np.float32), threshold=0.5)
     assert not report.inputs.warnings
 
@@ -242,7 +243,7 @@ def test_a_network_that_scales_its_pixels_itself(tmp_path, random):
     scaled = sketch.node("Div", ["x", sketch.constant("by", np.float32(255))], "div")
     sketch.conv(scaled, "first", 3, 6)
     onnx.save(sketch.model({"x": [1, 3, 8, 8]}, {"first_out": [1, 6, 8, 8]}), tmp_path / "net.onnx")
-    assert not expects_small_values(trt_bisect.load_network(tmp_path / "net.onnx"), "x")
+    assert first_layer(trt_bisect.load_network(tmp_path / "net.onnx"), "x").scaled
 
 
 @pytest.mark.parametrize("factor", [50.0, 0.02])

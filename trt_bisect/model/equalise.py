@@ -18,7 +18,7 @@ import onnx
 from onnx import numpy_helper
 
 from trt_bisect.model.file import DETACH_FROM_BYTES, detached_tensor, subgraphs_of_attribute, tensors_read
-from trt_bisect.model.layers import Layer, int_attribute
+from trt_bisect.model.layers import int_attribute
 from trt_bisect.model.network import Network
 from trt_bisect.model.prepare import unused_name
 from trt_bisect.model.quantizer import RoundedWeights
@@ -203,10 +203,6 @@ class _Weighted:
     per_channel: int = 1
 
     @cached_property
-    def _groups(self) -> int:
-        return int_attribute(self.node, "group", 1)
-
-    @cached_property
     def outputs(self) -> int:
         """The number of output channels."""
         grid = self._grid(self.weight)
@@ -239,7 +235,7 @@ class _Weighted:
         return changed
 
     def _grid(self, weight: np.ndarray) -> np.ndarray:
-        groups, (first, second) = self._groups, weight.shape[:2]
+        groups, (first, second) = int_attribute(self.node, "group", 1), weight.shape[:2]
         if self.node.op_type == "Conv":
             return np.reshape(weight, (groups, first // groups, second, -1))
         if self.node.op_type == "ConvTranspose":
@@ -341,11 +337,7 @@ class _Finder:
         maker = self._network.producers.get(node.input[0])
         if node.op_type not in _TO_ROWS or maker is None:
             return False
-        before, after = _shape(maker)[1:], _shape(layer)
+        before, after = (maker.shape or ())[1:], layer.shape or ()
         sizes = [size for size in before if isinstance(size, int)]
         whole = len(sizes) == len(before) and sizes[:1] == [channels]
         return whole and len(after) == 2 and after[1] == int(np.prod(sizes))
-
-
-def _shape(layer: Layer) -> tuple[int | str | None, ...]:
-    return layer.shape or ()

@@ -97,25 +97,20 @@ def refuse_other_pairs(graph: onnx.GraphProto, source: str) -> None:
 
 def take_out_pairs(graph: gs.Graph) -> ExistingPairs:
     """Removes the eight-bit Q/DQ pairs of ``graph``, in place, and returns their quantizers."""
-    pairs, constants = ExistingPairs(), _Dequantized(tensor_names(graph))
-    for dequantize in _dequantizers(graph):
+    pairs, taken, made = ExistingPairs(), tensor_names(graph), dict[tuple[object, ...], gs.Constant]()
+    for dequantize in [node for node in graph.nodes if node.op == "DequantizeLinear"]:
         _move_past_transposes(dequantize)
-    for dequantize in _dequantizers(graph):
+    for dequantize in [node for node in graph.nodes if node.op == "DequantizeLinear"]:
         if dequantize.outputs[0].outputs and all(c.op == "QuantizeLinear" for c in dequantize.outputs[0].outputs):
             continue
-        chain = _chain_before(dequantize, constants)
+        chain = _chain_before(dequantize, taken, made)
         if chain is None:
             continue
-        source = with_absorbed_activation(chain.source, chain.quantizers, graph, pairs.unproven)
-        chain = replace(chain, source=source)
+        chain = replace(chain, source=_with_absorbed_activation(chain, graph, pairs.unproven))
         _rewire_consumers(dequantize.outputs[0], chain, pairs, graph)
         _rewire_network_output(dequantize, chain, pairs, graph)
     graph.cleanup()
     return pairs
-
-
-def _dequantizers(graph: gs.Graph) -> list[gs.Node]:
-    return [node for node in graph.nodes if node.op == "DequantizeLinear"]
 
 
 @dataclass(frozen=True)
@@ -131,44 +126,31 @@ class _Chain:
     quantizers: tuple[Quantizer, ...]
 
 
-@dataclass
-class _Dequantized:
-    """Float constants dequantized from stored integers, each made once.
+def _chain_before(dequantize: gs.Node, taken: set[str], made: dict[tuple[object, ...], gs.Constant]) -> _Chain | None:
+    """The chain of pairs that ends with ``dequantize``; None if one of them cannot be removed.
 
-    Attributes:
+    Args:
+        dequantize: the last node of the chain.
         taken: the names of all tensors of the graph.
-        made: by the stored tensor's name and how it is dequantized.
+        made: the float constants so far, by the stored tensor's name and how it is dequantized.
     """
-
-    taken: set[str]
-    made: dict[tuple[object, ...], gs.Constant] = field(default_factory=dict)
-
-    def constant(self, stored: gs.Constant, quantizer: Quantizer) -> gs.Constant:
-        """Returns ``stored``, dequantized, in the quantizer's dtype."""
-        key = (stored.name, *quantizer.key())
-        if key not in self.made:
-            name = unused_name(f"{stored.name}.dequantized", self.taken)
-            self.made[key] = gs.Constant(name, quantizer.dequantized(stored.values))
-        return self.made[key]
-
-
-def _chain_before(dequantize: gs.Node, constants: _Dequantized) -> _Chain | None:
-    """The chain of pairs that ends with ``dequantize``; None if one of them cannot be removed."""
     stored = dequantize.inputs[0]
     if isinstance(stored, gs.Constant):
-        return _dequantized_constant(dequantize, stored, constants)
+        return _dequantized_constant(dequantize, stored, taken, made)
     quantize = stored.inputs[0] if stored.inputs else None
     quantizer = _pair(quantize, dequantize) if quantize is not None and quantize.op == "QuantizeLinear" else None
     if quantize is None or quantizer is None:
         return None
     source = quantize.inputs[0]
     if source.inputs and source.inputs[0].op == "DequantizeLinear":
-        before = _chain_before(source.inputs[0], constants)
+        before = _chain_before(source.inputs[0], taken, made)
         return before and replace(before, quantizers=(*before.quantizers, quantizer))
     return _Chain(source, (quantizer,))
 
 
-def _dequantized_constant(dequantize: gs.Node, stored: gs.Constant, constants: _Dequantized) -> _Chain | None:
+def _dequantized_constant(
+    dequantize: gs.Node, stored: gs.Constant, taken: set[str], made: dict[tuple[object, ...], gs.Constant]
+) -> _Chain | None:
     """A weight stored as integers, dequantized; None if its type or quantizer is not supported."""
     if not isinstance(stored.values, np.ndarray) or stored.values.dtype not in (*_EIGHT_BITS, np.dtype(np.int32)):
         return None
@@ -176,8 +158,11 @@ def _dequantized_constant(dequantize: gs.Node, stored: gs.Constant, constants: _
     if quantizer is None:
         return None
     quantizer = replace(quantizer, dtype=_measured_in(quantizer.dtype))
-    rounds = stored.values.dtype in _EIGHT_BITS
-    return _Chain(constants.constant(stored, quantizer), (quantizer,) if rounds else ())
+    key = (stored.name, *quantizer.key())
+    if key not in made:
+        name = unused_name(f"{stored.name}.dequantized", taken)
+        made[key] = gs.Constant(name, quantizer.dequantized(stored.values))
+    return _Chain(made[key], (quantizer,) if stored.values.dtype in _EIGHT_BITS else ())
 
 
 def _pair(quantize: gs.Node, dequantize: gs.Node) -> Quantizer | None:
@@ -292,17 +277,12 @@ def _rewire_network_output(dequantize: gs.Node, chain: _Chain, pairs: ExistingPa
         return
     slot = next(i for i, tensor in enumerate(producer.outputs) if tensor is source)
     dequantize.outputs.clear()
-    for consumer, position in list(_readers(source)):
-        consumer.inputs[position] = out
+    for consumer in list(source.outputs):
+        for position, tensor in enumerate(consumer.inputs):
+            if tensor is source:
+                consumer.inputs[position] = out
     producer.outputs[slot] = out
     pairs.outputs[producer.name, slot] = chain.quantizers
-
-
-def _readers(tensor: gs.Tensor) -> Iterator[tuple[gs.Node, int]]:
-    for consumer in list(tensor.outputs):
-        for position, read in enumerate(consumer.inputs):
-            if read is tensor:
-                yield consumer, position
 
 
 _NO_LOWER_BOUND = frozenset(
@@ -323,20 +303,15 @@ _OWN_NAME = r"(?:[_.]out(?:put)?(?:_\d+)?|:\d+)?"
 _RELU6 = 6.0
 
 
-def with_absorbed_activation(
-    source: gs.Tensor, quantizers: tuple[Quantizer, ...], graph: gs.Graph, unproven: list[str]
-) -> gs.Tensor:
-    """Restores the activation that a pair on ``source`` replaced, if that is proven.
+def _with_absorbed_activation(chain: _Chain, graph: gs.Graph, unproven: list[str]) -> gs.Tensor:
+    """Restores the activation that a chain replaced, if that is proven; returns its output, else the chain's source.
 
     Args:
-        source: the tensor that the pair rounds.
-        quantizers: the quantizers of the pair, first applied first.
+        chain: the pairs.
         graph: the activation is added to it, in place.
-        unproven: the name of the layer that makes ``source`` is added to it if an activation is possible but unproven.
-
-    Returns:
-        The output of the activation; ``source`` if none is restored.
+        unproven: the name of the layer before the chain is added to it if an activation is possible but unproven.
     """
+    source, quantizers = chain.source, chain.quantizers
     producer = source.inputs[0] if source.inputs else None
     if producer is None or not quantizers or not _begins_at_zero(quantizers[0]):
         return source
@@ -345,7 +320,9 @@ def with_absorbed_activation(
         if reader.name == name:
             return reader.outputs[0]
     origins = _origins(source)
-    if origins & _NO_LOWER_BOUND and not _has_own_name(source, producer):
+    stems = (producer.name, producer.name.removeprefix("node_"))  # a prefix of PyTorch's newer exporter
+    has_own_name = any(re.fullmatch(re.escape(stem) + _OWN_NAME, source.name) for stem in stems)
+    if origins & _NO_LOWER_BOUND and not has_own_name:
         return _restore(source, producer, quantizers[0], name, graph)
     if not origins <= _NO_RELU_BEHIND and producer.name not in unproven:
         unproven.append(producer.name)
@@ -384,12 +361,6 @@ def _passed(node: gs.Node) -> list[gs.Tensor]:
     varying = [tensor for tensor in node.inputs if not isinstance(tensor, gs.Constant)]
     scaled = node.op in ("Mul", "Div") and len(varying) == 1 and (node.op == "Mul" or varying[0] is node.inputs[0])
     return varying if scaled else []
-
-
-def _has_own_name(tensor: gs.Tensor, producer: gs.Node) -> bool:
-    """Returns true if a tensor is named after its producer; PyTorch's newer exporter prefixes nodes with ``node_``."""
-    stems = (producer.name, producer.name.removeprefix("node_"))
-    return any(re.fullmatch(re.escape(stem) + _OWN_NAME, tensor.name) for stem in stems)
 
 
 def _restore(source: gs.Tensor, producer: gs.Node, first: Quantizer, name: str, graph: gs.Graph) -> gs.Tensor:

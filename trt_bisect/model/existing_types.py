@@ -68,7 +68,10 @@ def take_out_types(graph: gs.Graph, low: LowPrecision, source: str) -> frozenset
     kept |= {id(value) for value in graph.inputs if low.precision is Precision.FP16}
     for tensor in graph.tensors().values():
         if tensor.dtype == kind.dtype and id(tensor) not in kept:
-            _make_float32(tensor)
+            if isinstance(tensor, gs.Constant):
+                tensor.values = tensor.values.astype(np.float32)
+            else:
+                tensor.dtype = _FLOAT32
     return found
 
 
@@ -94,14 +97,17 @@ def raised(layers: Iterable[Layer], in_base: Collection[str]) -> tuple[Layer, ..
     )
 
 
-def base_notes(in_base: Collection[str] | None) -> Iterator[str]:
-    """Yields a note on a file with pairs whose other tensors are in BF16; none if ``in_base`` is None."""
-    if in_base is not None:
-        yield "all that is not in eight bits is in BF16, as in the file, and so are the tensors at its Q/DQ pairs"
+def type_notes(
+    layers: Iterable[Layer], low: LowPrecision, in_type: Collection[str] | None, in_base: Collection[str] | None
+) -> Iterator[str]:
+    """Yields notes on activations in INT16, and on a network in FP16 or BF16 in its file.
 
-
-def type_notes(layers: Iterable[Layer], low: LowPrecision, in_type: Collection[str] | None) -> Iterator[str]:
-    """Yields notes on activations in INT16, and on a network in FP16 or BF16 in its file; ``in_type`` is None else."""
+    Args:
+        layers: the layers of the network.
+        low: its low precision.
+        in_type: the nodes that the file has in it; None if it is no float type, or the file has none.
+        in_base: the nodes that a file with pairs has in BF16; None if it has none.
+    """
     if low.wide:
         yield f"{low.title} is an experiment, emulated only: INT16 activations, INT8 weights; no engine has it"
     if in_type is not None:
@@ -110,17 +116,12 @@ def type_notes(layers: Iterable[Layer], low: LowPrecision, in_type: Collection[s
             f"the network is in {low.title}: the {count} layers that compute in it in the file are in question, and "
             "FP32 means the file's weights in float32 arithmetic"
         )
+    if in_base is not None:
+        yield "all that is not in eight bits is in BF16, as in the file, and so are the tensors at its Q/DQ pairs"
 
 
 def _in_type(graph: gs.Graph, kind: FloatType) -> bool:
     return any(tensor.dtype == kind.dtype for tensor in graph.tensors().values())
-
-
-def _make_float32(tensor: gs.Tensor) -> None:
-    if isinstance(tensor, gs.Constant):
-        tensor.values = tensor.values.astype(np.float32)
-    else:
-        tensor.dtype = _FLOAT32
 
 
 def _own_roundings(graph: gs.Graph, kind: FloatType) -> set[int]:
@@ -131,13 +132,10 @@ def _own_roundings(graph: gs.Graph, kind: FloatType) -> set[int]:
         if node.op != "Cast" or node.attrs.get("to") != kind.onnx or node.inputs[0].dtype != _FLOAT32:
             continue
         back = list(out.outputs)
-        if back and out not in graph.outputs and all(_is_cast(each, TensorProto.FLOAT) for each in back):
+        only_back = all(each.op == "Cast" and each.attrs.get("to") == TensorProto.FLOAT for each in back)
+        if back and out not in graph.outputs and only_back:
             found |= {id(node), *map(id, back)}
     return found
-
-
-def _is_cast(node: gs.Node, to: int) -> bool:
-    return bool(node.op == "Cast" and node.attrs.get("to") == to)
 
 
 def _keep_interface(graph: gs.Graph, low: LowPrecision) -> None:

@@ -55,7 +55,8 @@ def read_model(path: Path) -> tuple[onnx.ModelProto, Weights]:
         raise _not_onnx(path, str(error)) from error
     if not model.graph.node and not model.graph.output:
         raise _not_onnx(path, "it holds no graph")
-    if any(isinstance(text, bytes) for node in model.graph.node for text in _texts(node)):
+    texts = (t for n in model.graph.node for t in (n.op_type, n.name, n.domain, *n.input, *n.output))
+    if any(isinstance(text, bytes) for text in texts):  # protobuf's way to return what is not UTF-8
         raise _not_onnx(path, "a node's name is not UTF-8 text")
     try:
         for tensor in model.graph.initializer:
@@ -90,9 +91,16 @@ def _external_weight(tensor: TensorProto, path: Path) -> np.ndarray | None:
 
 
 def _load_external(tensor: TensorProto, path: Path) -> None:
-    """Reads the external data of a tensor of the file ``path`` into it, if it has any."""
+    """Reads the external data of a tensor of the file ``path`` into it, if it has any.
+
+    Raises:
+        ValueError: the data is in a file outside the network's folder.
+    """
     if external_data_helper.uses_external_data(tensor):
-        _check_inside(path, tensor)
+        location = external_data_helper.ExternalDataInfo(tensor).location
+        folder = path.parent.resolve()
+        if Path(location).is_absolute() or not (folder / location).resolve().is_relative_to(folder):
+            raise ValueError(f"'{tensor.name}' refers to '{location}', outside the network's folder")
         external_data_helper.load_external_data_for_tensor(tensor, str(path.parent or Path()))
         _forget_external(tensor)
 
@@ -121,26 +129,11 @@ def _no_file(path: Path) -> BadInput:
     return BadInput(f"The network '{path}' does not exist.", similar_file(path) or "Give the path of an .onnx file.")
 
 
-def _texts(node: onnx.NodeProto) -> Iterator[str | bytes]:
-    """The texts of a node; protobuf returns bytes for one that is not UTF-8."""
-    yield from (node.op_type, node.name, node.domain)
-    yield from node.input
-    yield from node.output
-
-
 def _not_onnx(path: Path, reason: str) -> BadInput:
     return BadInput(
         f"'{path}' is not an ONNX network: {reason.splitlines()[0] if reason else 'it cannot be parsed'}",
         "Check that the file is whole (not truncated, not a Git LFS pointer) and was exported as ONNX.",
     )
-
-
-def _check_inside(path: Path, tensor: TensorProto) -> None:
-    """Raises ValueError if a tensor's data is in a file outside the network's folder."""
-    location = external_data_helper.ExternalDataInfo(tensor).location
-    folder = path.parent.resolve()
-    if Path(location).is_absolute() or not (folder / location).resolve().is_relative_to(folder):
-        raise ValueError(f"'{tensor.name}' refers to '{location}', outside the network's folder")
 
 
 def _all_tensors(model: onnx.ModelProto) -> Iterator[TensorProto]:

@@ -75,15 +75,6 @@ def first_layer(network: Network, name: str) -> FirstLayer | None:
         reads = readers[0].output[0]
 
 
-def expects_small_values(network: Network, name: str) -> bool:
-    """Returns true if the first convolution that reads an input has weights for values of about 1, not for pixels.
-
-    If the network scales its input itself (with Mul, Sub or Div), or begins with another layer, the result is false.
-    """
-    layer = first_layer(network, name)
-    return layer is not None and not layer.scaled and has_large_weights(network, layer)
-
-
 def has_large_weights(network: Network, layer: FirstLayer) -> bool:
     """Returns true if pixels of 0 to 255 would make the outputs of most channels exceed 100."""
     try:

@@ -48,7 +48,7 @@ def typed_slots(node: onnx.NodeProto, floats: Collection[str], kind: FloatType) 
     Returns:
         None if the node has bodies, no float32 output, or a float32 output that must stay float32.
     """
-    schema = _schema(node)
+    schema = _newest_schema(node.op_type) if node.domain in ("", "ai.onnx") else None
     if schema is None or any(True for attribute in node.attribute for _ in subgraphs_of_attribute(attribute)):
         return None
     allowed = {
@@ -81,15 +81,11 @@ def _variables(names: Sequence[str], formal: Sequence[defs.OpSchema.FormalParame
 
 
 @cache
-def _newest(op_type: str) -> defs.OpSchema | None:
+def _newest_schema(op_type: str) -> defs.OpSchema | None:
     try:
         return defs.get_schema(op_type)
     except defs.SchemaError:
         return None
-
-
-def _schema(node: onnx.NodeProto) -> defs.OpSchema | None:
-    return _newest(node.op_type) if node.domain in ("", "ai.onnx") else None
 
 
 @dataclass(frozen=True)
@@ -221,10 +217,6 @@ def _size(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
     return dim.dim_param if named else None
 
 
-Wanted = Callable[[onnx.NodeProto], tuple[tuple[Rounding, ...], str]]
-"""Returns the roundings of a node, and the reason if it has none."""
-
-
 def layers_of(
     graph: onnx.GraphProto, weights: Weights, pairs: ExistingPairs, low: LowPrecision = INT8
 ) -> tuple[Layer, ...]:
@@ -238,36 +230,38 @@ def layers_of(
     """
     types = TensorTypes.of(graph)
     constants = {tensor.name for tensor in graph.initializer} | set(weights)
-    wiring = Wiring.of(graph, constants, types.shapes)
-    if pairs:
-        wanted: Wanted = lambda node: _existing_roundings(node, constants, pairs)  # noqa: E731
-    elif low.float_type is not None:
-        wanted = _TypedRoundings(low.float_type, types, graph, weights, constants).of
-    else:
-        wanted = lambda node: _wanted_roundings(node, types, wiring, low)  # noqa: E731
-    return tuple(_layer(i, node, types, constants, *wanted(node)) for i, node in enumerate(graph.node))
+    small = {tensor.name: tensor for tensor in graph.initializer if tensor.name not in weights}
+    wiring, floats, kind = Wiring.of(graph, constants, types.shapes), types.float32, low.float_type
 
+    def exact(name: str) -> bool:
+        if kind is None or name not in constants:
+            return True
+        known = weights.get(name)
+        return kind.holds(numpy_helper.to_array(small[name]) if known is None else known)
 
-def _layer(
-    index: int,
-    node: onnx.NodeProto,
-    types: TensorTypes,
-    constants: Collection[str],
-    roundings: tuple[Rounding, ...],
-    why_not: str,
-) -> Layer:
-    first = node.output[0] if node.output else ""
-    return Layer(
-        index=index,
-        name=node.name,
-        op_type=node.op_type,
-        inputs=tuple(dict.fromkeys(name for name in tensors_read(node) if name and name not in constants)),
-        outputs=tuple(name for name in node.output if name),
-        shape=types.shapes.get(first),
-        dtype=types.dtypes.get(first),
-        roundings=roundings,
-        why_not=why_not,
-    )
+    layers = []
+    for index, node in enumerate(graph.node):
+        if pairs:
+            roundings, why_not = _existing_roundings(node, constants, pairs)
+        elif kind is not None:
+            roundings, why_not = _typed_roundings(node, kind, floats, constants, exact)
+        else:
+            roundings, why_not = _wanted_roundings(node, types, wiring, low)
+        first = node.output[0] if node.output else ""
+        layers.append(
+            Layer(
+                index=index,
+                name=node.name,
+                op_type=node.op_type,
+                inputs=tuple(dict.fromkeys(name for name in tensors_read(node) if name and name not in constants)),
+                outputs=tuple(name for name in node.output if name),
+                shape=types.shapes.get(first),
+                dtype=types.dtypes.get(first),
+                roundings=roundings,
+                why_not=why_not,
+            )
+        )
+    return tuple(layers)
 
 
 def _existing_roundings(
@@ -286,40 +280,23 @@ def _existing_roundings(
     return tuple(rounding.made_symmetric() for rounding in found), "" if found else "the network has no Q/DQ at it"
 
 
-class _TypedRoundings:
-    """The roundings of nodes in a float type: of every float32 input that may have it."""
-
-    def __init__(
-        self,
-        kind: FloatType,
-        types: TensorTypes,
-        graph: onnx.GraphProto,
-        weights: Weights,
-        constants: Collection[str],
-    ) -> None:
-        self._kind = kind
-        self._floats = types.float32
-        self._weights = weights
-        self._small = {tensor.name: tensor for tensor in graph.initializer if tensor.name not in weights}
-        self._constants = constants
-
-    def of(self, node: onnx.NodeProto) -> tuple[tuple[Rounding, ...], str]:
-        """Returns the roundings of a node."""
-        slots = typed_slots(node, self._floats, self._kind)
-        if slots is None:
-            return (), f"{node.op_type} has no float32 output whose type can change with its inputs"
-        if all(node.input[slot] in self._constants for slot in slots.inputs):
-            return (), "all its float inputs are constant"
-        if carries(node, slots, self._is_exact):
-            return (), f"{node.op_type} rounds nothing: its outputs are values that it reads"
-        names = [(slot, node.input[slot]) for slot in slots.inputs]
-        return tuple(Rounding(slot, name, name in self._constants) for slot, name in names), ""
-
-    def _is_exact(self, name: str) -> bool:
-        if name not in self._constants:
-            return True
-        known = self._weights.get(name)
-        return self._kind.holds(numpy_helper.to_array(self._small[name]) if known is None else known)
+def _typed_roundings(
+    node: onnx.NodeProto,
+    kind: FloatType,
+    floats: Collection[str],
+    constants: Collection[str],
+    exact: Callable[[str], bool],
+) -> tuple[tuple[Rounding, ...], str]:
+    """The roundings to a float type: of every float32 input that may have it."""
+    slots = typed_slots(node, floats, kind)
+    if slots is None:
+        return (), f"{node.op_type} has no float32 output whose type can change with its inputs"
+    if all(node.input[slot] in constants for slot in slots.inputs):
+        return (), "all its float inputs are constant"
+    if carries(node, slots, exact):
+        return (), f"{node.op_type} rounds nothing: its outputs are values that it reads"
+    names = [(slot, node.input[slot]) for slot in slots.inputs]
+    return tuple(Rounding(slot, name, name in constants) for slot, name in names), ""
 
 
 def _wanted_roundings(
@@ -349,15 +326,9 @@ def _wanted_roundings(
 def weight_axis(node: onnx.NodeProto, slot: int, types: TensorTypes) -> int | None:
     """The output-channel axis of a weight; None for one scale for the whole tensor."""
     rank = len(types.shapes.get(node.input[slot], ()))
-    if slot != 1 or rank < 2:
-        return None
-    if node.op_type == "Conv":
-        return 0
-    if node.op_type == "ConvTranspose":
-        return 1
-    if node.op_type == "Gemm":
-        return 0 if int_attribute(node, "transB", 0) else 1
-    return rank - 1 if node.op_type == "MatMul" else None
+    of_gemm = 0 if int_attribute(node, "transB", 0) else 1
+    axes = {"Conv": 0, "ConvTranspose": 1, "Gemm": of_gemm, "MatMul": rank - 1}
+    return axes.get(node.op_type) if slot == 1 and rank >= 2 else None
 
 
 def int_attribute(node: onnx.NodeProto, name: str, default: int) -> int:

@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +23,7 @@ from trt_bisect.model.existing import (
     switch_notes,
     take_out_pairs,
 )
-from trt_bisect.model.existing_types import base_notes, in_bf16, in_question, raised, take_out_types, type_notes
+from trt_bisect.model.existing_types import in_bf16, in_question, raised, take_out_types, type_notes
 from trt_bisect.model.file import Weights, detach_weights, read_model, weights_digest
 from trt_bisect.model.fusions import Shape
 from trt_bisect.model.layers import Layer, Rounding, TensorTypes, layers_of
@@ -209,14 +208,8 @@ class Network:
         """The activations that a quantizable layer rounds and whose scale must come from the ranges."""
         if not self.low.needs_ranges:
             return ()
-        return tuple(
-            dict.fromkeys(
-                rounding.tensor
-                for layer in self.layers
-                for rounding in layer.roundings
-                if not rounding.is_weight and not rounding.fixed
-            )
-        )
+        roundings = (rounding for layer in self.layers for rounding in layer.roundings)
+        return tuple(dict.fromkeys(each.tensor for each in roundings if not each.is_weight and not each.fixed))
 
     @property
     def unscaled(self) -> tuple[str, ...]:
@@ -250,10 +243,8 @@ class Network:
 
     def keeping_high(self, reasons: Mapping[int, str]) -> Network:
         """Returns this network with the layers in ``reasons`` (by index) no longer quantizable."""
-        kept = tuple(
-            layer.kept_high(reasons[layer.index]) if layer.index in reasons else layer for layer in self.layers
-        )
-        return replace(self, layers=kept)
+        kept = (each.kept_high(reasons[each.index]) if each.index in reasons else each for each in self.layers)
+        return replace(self, layers=tuple(kept))
 
     def with_low(self, low: LowPrecision) -> Network:
         """Returns this network, as it was loaded, with another low precision.
@@ -272,13 +263,11 @@ class Network:
 
     def with_shapes(self, shapes: Mapping[str, Shape]) -> Network:
         """Returns this network with its layers' output shapes taken from ``shapes`` (by tensor) where it has them."""
-        return replace(
-            self,
-            layers=tuple(
-                replace(layer, shape=shapes.get(layer.outputs[0], layer.shape)) if layer.outputs else layer
-                for layer in self.layers
-            ),
+        layers = (
+            replace(layer, shape=shapes.get(layer.outputs[0], layer.shape)) if layer.outputs else layer
+            for layer in self.layers
         )
+        return replace(self, layers=tuple(layers))
 
     @cached_property
     def asymmetric(self) -> tuple[Rounding, ...]:
@@ -387,8 +376,10 @@ def _prepared(
         layers, base = raised(layers, in_base), Precision.BF16
     if not layers:
         raise BadInput(f"'{source}' has no layers: all of it is constant.", "Give the network as it was exported.")
-    converted = f"the file has opset {opset}: ONNX's own converter made opset {opset_of(skeleton)} of it"
-    of_file = (*pair_notes(layers, pairs, low), *type_notes(layers, low, in_type), *base_notes(in_base))
+    notes = [cut.note] if cut else []
+    if opset < UNNOTED_OPSET:
+        notes.append(f"the file has opset {opset}: ONNX's own converter made opset {opset_of(skeleton)} of it")
+    notes += [*pair_notes(layers, pairs, low), *type_notes(layers, low, in_type, in_base), *dropped]
     return Network(
         source=source,
         skeleton=skeleton,
@@ -399,15 +390,7 @@ def _prepared(
         has_pairs=bool(pairs),
         low=low,
         base=base,
-        notes=tuple(
-            chain(
-                [cut.note] if cut else (),
-                [converted] if opset < UNNOTED_OPSET else (),
-                of_file,
-                dropped,
-                switch_notes(layers),
-            )
-        ),
+        notes=(*notes, *switch_notes(layers)),
         typed_in_file=in_type is not None,
         part=cut.part if cut else "",
     )

@@ -92,6 +92,7 @@ class Segments:
         nodes = [whole.graph.node[place] for place in cut.nodes]
         read = {name for node in nodes for name in tensors_read(node)}
         constants = [tensor for tensor in whole.graph.initializer if tensor.name in read]
+        detached = [tensor.name for tensor in constants if tensor.data_location == onnx.TensorProto.EXTERNAL]
         types = {name: helper.np_dtype_to_tensor_dtype(live[name].dtype) for name in cut.reads}
         model.graph.CopyFrom(
             onnx.GraphProto(
@@ -103,8 +104,7 @@ class Segments:
                 output=[onnx.ValueInfoProto(name=name) for name in cut.gives],
             )
         )
-        weights = {tensor.name: self._written.weights[tensor.name] for tensor in constants if _is_apart(tensor)}
-        return make_session(Written(model, weights), arena=False)
+        return make_session(Written(model, {name: self._written.weights[name] for name in detached}), arena=False)
 
 
 def groups_of(names: Iterable[str], size: Callable[[str], int], memory: int) -> list[tuple[str, ...]]:
@@ -133,10 +133,6 @@ def can_be_cut(model: onnx.ModelProto) -> bool:
     return not any(part in node.op_type for node in model.graph.node for part in _NO_TENSORS)
 
 
-def _is_apart(tensor: onnx.TensorProto) -> bool:
-    return bool(tensor.data_location == onnx.TensorProto.EXTERNAL)
-
-
 def _cut(written: Written, groups: Sequence[Sequence[str]]) -> list[_Cut]:
     """Returns for each group the segment of the nodes that it needs and no earlier group needed."""
     graph = written.model.graph
@@ -156,37 +152,15 @@ def _cut(written: Written, groups: Sequence[Sequence[str]]) -> list[_Cut]:
         for name in reads[place]:
             last[name] = max(last.get(name, 0), number)
     wanted = {name for names in groups for name in names}
-    return [
-        _one_cut(graph, number, names, sorted(p for p, s in segment.items() if s == number), reads, last, wanted)
-        for number, names in enumerate(groups)
-    ]
-
-
-def _one_cut(
-    graph: onnx.GraphProto,
-    number: int,
-    names: Sequence[str],
-    nodes: Sequence[int],
-    reads: Sequence[Sequence[str]],
-    last: Mapping[str, int],
-    wanted: set[str],
-) -> _Cut:
-    """Returns the segment of one group.
-
-    Args:
-        graph: the graph to cut.
-        number: the number of the segment.
-        names: the names of the group.
-        nodes: the places of the segment's nodes.
-        reads: by node, the tensors that it reads; no constants.
-        last: by tensor, the last segment that reads it or whose group it is in.
-        wanted: the names of all groups.
-    """
-    made = dict.fromkeys(name for place in nodes for name in graph.node[place].output if name)
-    outside = dict.fromkeys(name for place in nodes for name in reads[place] if name not in made)
-    gives = tuple(name for name in made if name in wanted or last.get(name, -1) > number)
-    let_go = tuple(name for name, until in last.items() if until == number)
-    return _Cut(tuple(nodes), tuple(outside), gives, tuple(names), let_go)
+    cuts = []
+    for number, names in enumerate(groups):
+        nodes = sorted(place for place, its_segment in segment.items() if its_segment == number)
+        made = dict.fromkeys(name for place in nodes for name in graph.node[place].output if name)
+        outside = dict.fromkeys(name for place in nodes for name in reads[place] if name not in made)
+        gives = tuple(name for name in made if name in wanted or last.get(name, -1) > number)
+        let_go = tuple(name for name, until in last.items() if until == number)
+        cuts.append(_Cut(tuple(nodes), tuple(outside), gives, tuple(names), let_go))
+    return cuts
 
 
 def observe(network: Network, names: Sequence[str], samples: Iterable[Feeds]) -> Iterator[dict[str, np.ndarray]]:

@@ -134,12 +134,16 @@ def cut_around(
     if doubted:
         typed = onnx.shape_inference.infer_shapes(model)
     while doubted - unknown:
-        refusal = _refusal(kept, weights)
-        named = {kind for kind in doubted - unknown if refusal and _is_named(kind, refusal)}
+        try:
+            open_unoptimised(kept, weights)
+            break
+        except Exception as error:
+            refusal = str(error)
+        named = {kind for kind in doubted - unknown if _is_named(kind, refusal)}
         if not named:
             break
         unknown |= named
-        kept = _part(typed, unknown, part, source)
+        kept = (_before if part == BEFORE else _after)(typed, _split(typed.graph, unknown), source)
     if not unknown:
         return model, None
     return kept, _cut(_split(model.graph, unknown), kept, part)
@@ -155,14 +159,6 @@ def kind_of(node: onnx.NodeProto) -> Kind:
 def _not_of_onnx(node: onnx.NodeProto) -> bool:
     bodies = (body for attribute in node.attribute for body in subgraphs_of_attribute(attribute))
     return not onnx.defs.has(node.op_type, node.domain) or any(_not_of_onnx(n) for body in bodies for n in body.node)
-
-
-def _refusal(model: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> str:
-    try:
-        open_unoptimised(model, weights)
-    except Exception as error:
-        return str(error)
-    return ""
 
 
 def _is_named(kind: Kind, refusal: str) -> bool:
@@ -205,12 +201,6 @@ def _split(graph: onnx.GraphProto, kinds: set[Kind]) -> _Split:
             if reads <= fixed:
                 fixed.update(node.output)
     return found
-
-
-def _part(model: onnx.ModelProto, kinds: set[Kind], part: str, source: str) -> onnx.ModelProto:
-    """Returns a copy of a model with the nodes before, or after, those of some kinds."""
-    split = _split(model.graph, kinds)
-    return _before(model, split, source) if part == BEFORE else _after(model, split, source)
 
 
 def _before(model: onnx.ModelProto, split: _Split, source: str) -> onnx.ModelProto:
@@ -314,11 +304,8 @@ def add_types(model: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> None
         kind = _TENSOR.fullmatch(output.type)
         if output.name in made and kind:
             shape = output.shape or None  # ONNX Runtime gives an empty shape where it knows none
-            model.graph.value_info.append(helper.make_tensor_value_info(output.name, _element(kind[1]), shape))
-
-
-def _element(name: str) -> int:
-    return _TYPES.get(name) or onnx.TensorProto.DataType.Value(name.upper())
+            element = _TYPES.get(kind[1]) or onnx.TensorProto.DataType.Value(kind[1].upper())
+            model.graph.value_info.append(helper.make_tensor_value_info(output.name, element, shape))
 
 
 @contextmanager

@@ -104,7 +104,7 @@ def cut(network: Network, facts: TensorFacts, layers: int = PIECE_LAYERS) -> tup
     starts = [k for k in network.quantizable[1:] if _can_cut(network, boundaries, k, facts)]
     ends = [0, *starts, len(network.layers)]
     weigh = [sum(facts.size(name) for name in boundaries.live[k - 1]) for k in starts]
-    places = _best_places(ends, _quantizable_before(network, ends), [0, *weigh, 0], layers)
+    places = _best_places(ends, [bisect_left(network.quantizable, end) for end in ends], [0, *weigh, 0], layers)
     return tuple(boundaries.piece(ends[a], ends[b]) for a, b in pairwise(places))
 
 
@@ -121,10 +121,6 @@ def _has_two_versions(network: Network, boundaries: Boundaries, tensor: str) -> 
     """Returns true for an output of the network that is rounded at the output, and is read unrounded by a layer."""
     rounded = any(r.at_output and r.tensor == tensor for r in network.producers[tensor].roundings)
     return rounded and any(tensor in layer.inputs for layer in boundaries.layers)
-
-
-def _quantizable_before(network: Network, ends: Sequence[int]) -> list[int]:
-    return [bisect_left(network.quantizable, end) for end in ends]
 
 
 def _best_places(ends: Sequence[int], counts: Sequence[int], weights: Sequence[int], layers: int) -> list[int]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -326,7 +326,7 @@ def bypass_identities(graph: gs.Graph) -> None:
     """Removes Identity and inference-time Dropout; their consumers then read their inputs."""
     for node in list(graph.nodes):
         out = node.outputs[0] if node.outputs else None
-        if out is None or not _is_identity(node) or out in graph.outputs or _leaves_a_body(graph, out):
+        if out is None or not _is_identity(node) or any(out in each.outputs for each in (graph, *bodies_of(graph))):
             continue
         source = node.inputs[0]
         for consumer in list(out.outputs):
@@ -342,10 +342,6 @@ def _is_identity(node: gs.Node) -> bool:
         off = training is None or (isinstance(training, gs.Constant) and not np.any(training.values))
         return off and all(not mask.outputs for mask in node.outputs[1:])
     return bool(node.op == "Identity" and isinstance(node.inputs[0], (gs.Variable, gs.Constant)))
-
-
-def _leaves_a_body(graph: gs.Graph, tensor: gs.Tensor) -> bool:
-    return any(tensor in body.outputs for body in bodies_of(graph))
 
 
 def tensor_names(graph: gs.Graph) -> set[str]:
@@ -373,7 +369,7 @@ def fold_batch_normalization(graph: gs.Graph) -> None:
             continue
         made_by = node.inputs[0].inputs
         producer = made_by[0] if len(made_by) == 1 else None
-        if producer is None or producer.op not in _SCALED_WEIGHT or not _can_absorb(producer, node, graph):
+        if producer is None or not _can_absorb(producer, node, graph):
             continue
         gamma, beta, mean, variance = (tensor.values.astype(np.float64) for tensor in node.inputs[1:5])
         scale = gamma / np.sqrt(variance + node.attrs.get("epsilon", 1e-5))
@@ -388,7 +384,8 @@ def _can_absorb(producer: gs.Node, norm: gs.Node, graph: gs.Graph) -> bool:
     tensor = norm.inputs[0]
     constants = [*norm.inputs[1:5], *producer.inputs[1:]]
     return (
-        len(tensor.outputs) == 1
+        producer.op in ("Conv", "ConvTranspose", "Gemm")
+        and len(tensor.outputs) == 1
         and tensor not in graph.outputs
         and len([out for out in norm.outputs if out.outputs]) <= 1
         and all(isinstance(constant, gs.Constant) and constant not in graph.outputs for constant in constants)
@@ -402,7 +399,7 @@ def _absorb(producer: gs.Node, scale: np.ndarray, shift: np.ndarray, taken: set[
     weight = producer.inputs[1]
     shared = len(weight.outputs) > 1
     dtype = weight.values.dtype
-    folded = _SCALED_WEIGHT[producer.op](weight.values.astype(np.float64), scale, producer)
+    folded = _scaled(weight.values.astype(np.float64), scale, producer)
     beta = float(producer.attrs.get("beta", 1.0)) if producer.op == "Gemm" else 1.0
     bias = producer.inputs[2].values.astype(np.float64) * beta if len(producer.inputs) > 2 else 0.0
     folded_bias = (bias * scale + shift) / (beta or 1.0)
@@ -418,26 +415,16 @@ def _absorb(producer: gs.Node, scale: np.ndarray, shift: np.ndarray, taken: set[
     ]
 
 
-def _scale_conv(weight: np.ndarray, scale: np.ndarray, _node: gs.Node) -> np.ndarray:
-    return np.asarray(weight * scale.reshape((-1,) + (1,) * (weight.ndim - 1)))
-
-
-def _scale_transposed_conv(weight: np.ndarray, scale: np.ndarray, node: gs.Node) -> np.ndarray:
-    groups = node.attrs.get("group", 1)
+def _scaled(weight: np.ndarray, scale: np.ndarray, layer: gs.Node) -> np.ndarray:
+    """The weight of a layer whose output channels are multiplied by ``scale``."""
+    if layer.op == "Gemm":
+        return np.asarray(weight * (scale[:, np.newaxis] if layer.attrs.get("transB", 0) else scale))
+    if layer.op == "Conv":
+        return np.asarray(weight * scale.reshape((-1,) + (1,) * (weight.ndim - 1)))
+    groups = layer.attrs.get("group", 1)
     grouped = weight.reshape(groups, weight.shape[0] // groups, *weight.shape[1:])
     by_channel = scale.reshape((groups, 1, weight.shape[1]) + (1,) * (weight.ndim - 2))
     return np.asarray((grouped * by_channel).reshape(weight.shape))
-
-
-def _scale_gemm(weight: np.ndarray, scale: np.ndarray, node: gs.Node) -> np.ndarray:
-    return np.asarray(weight * (scale[:, np.newaxis] if node.attrs.get("transB", 0) else scale))
-
-
-_SCALED_WEIGHT: dict[str, Callable[[np.ndarray, np.ndarray, gs.Node], np.ndarray]] = {
-    "Conv": _scale_conv,
-    "ConvTranspose": _scale_transposed_conv,
-    "Gemm": _scale_gemm,
-}
 
 
 _ODD_TYPES = ("map_type", "optional_type", "opaque_type")
@@ -513,10 +500,9 @@ def import_detached(model: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -
     for each in (graph, *bodies_of(graph)):
         for tensor in each.tensors(check_duplicates=False).values():
             if isinstance(tensor, gs.Constant) and _has_no_values(tensor):
-                array = weights[tensor.name]
+                name, array = tensor.name, weights[tensor.name]
                 apart = id(tensor) not in outputs and all(id(node) in fixed for node in tensor.outputs)
-                whole = None if apart else LazyValues(numpy_helper.from_array(array, tensor.name))
-                tensor.values = _Detached(tensor.name, array) if whole is None else whole
+                tensor.values = _Detached(name, array) if apart else LazyValues(numpy_helper.from_array(array, name))
                 tensor.data_location = None
     return graph
 
