@@ -25,7 +25,6 @@ from trt_bisect.jobs.options import concerns
 from trt_bisect.jobs.options.commands import COMMANDS, WorstOptions
 from trt_bisect.jobs.options.measuring import RecoverOptions, RunOptions
 from trt_bisect.jobs.options.repeated import repeated
-from trt_bisect.model.cost import TOGETHER
 from trt_bisect.precision import Precision
 
 
@@ -45,7 +44,7 @@ def test_names_and_defaults_are_those_of_the_modules_that_obey_them():
     assert (concerns.BESIDE, concerns.NONE) == (store.BESIDE, store.NONE)
     assert (RunOptions().share, RunOptions().build_timeout) == (DEFAULT_SHARE, DEFAULT_TIMEOUT)
     infos = {info.name: info for info in RecoverOptions.declared()}
-    assert infos["together"].choices == TOGETHER
+    assert infos["together"].choices == ("layers", "fused")
     assert all(f"{name}," in infos["metric"].help for name in BUILT_IN)
 
 

@@ -284,7 +284,7 @@ def plan_observer(
     Raises:
         BadInput: ONNX Runtime refuses the network or, when the function is called, a sample.
     """
-    network, unrounded = writer.network, f"{writer.tag}unrounded"
+    network, unrounded = writer.network, f"{writer.context.tag}unrounded"
     as_made = {
         f"{name}{unrounded}" if origin.rounded_as_result and plan.lowered else name: name
         for name, origin in origins.items()

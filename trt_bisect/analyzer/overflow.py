@@ -171,7 +171,7 @@ def _places(writer: PlanWriter) -> list[_Place]:
         node = network.skeleton.graph.node[layer.index]
         outputs = [node.output[slot] for slot in slots.outputs]
         made.update(outputs)
-        found += [_Place(layer, name, f"{name}{writer.tag}unrounded", "output") for name in outputs]
+        found += [_Place(layer, name, f"{name}{writer.context.tag}unrounded", "output") for name in outputs]
     return found
 
 

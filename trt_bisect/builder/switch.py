@@ -140,7 +140,7 @@ class _SwitchPiece:
         what scales."""
         written, found = self._written, dict[str, np.ndarray]()
         if written.gates_input:
-            rounded = writer.followed(plan.lowered) if written.followed else ()
+            rounded = writer.context.followed(plan.lowered) if written.followed else ()
             gates = [layer in plan.lowered for layer in written.gates]
             found[written.gates_input] = np.array(gates + [tensor in rounded for tensor in written.followed])
         if written.scales_input:
@@ -226,7 +226,7 @@ def _sessions(
 def _pieces(writer: PlanWriter, facts: TensorFacts | None) -> list[Piece | None]:
     """Returns the pieces of a network; None stands for all of it, where it is not to be cut, or cannot be."""
     network = writer.network
-    if facts is None or writer.followed(network.quantizable):
+    if facts is None or writer.context.followed(network.quantizable):
         return [None]
     count = min(_PIECES, sum(macs(network, facts).values()) // _LEAST_MACS)
     if count < 2:

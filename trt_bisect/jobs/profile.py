@@ -228,14 +228,14 @@ def _seen(
 def _wanted(known: _Known, layers: Sequence[Layer]) -> Iterable[_Place]:
     """The tensors whose values are counted, one for each pair."""
     places = (place for layer in layers for place in known.places(layer))
-    return {place.pair: place for place in places if not known.writer.is_constant(place.tensor)}.values()
+    return {place.pair: place for place in places if not known.writer.context.is_constant(place.tensor)}.values()
 
 
 def _rows(known: _Known, layer: Layer, seen: _Seen) -> Iterator[ProfiledTensor]:
     """The layer's inputs, weights, biases and outputs, as its node has them."""
     for place in known.places(layer):
         name, first = place.tensor, place.quantizers[0] if place.quantizers else None
-        is_constant = known.writer.is_constant(name)
+        is_constant = known.writer.context.is_constant(name)
         dtype, shape = known.types.dtypes.get(name, ""), known.types.shapes.get(name, ())
         figures = _figures_of_constant(known, place) if is_constant else seen.figures.get(place.pair)
         yield ProfiledTensor(

@@ -128,7 +128,6 @@ def _time(row: Mapping[str, str | None], precision: Precision, path: Path) -> fl
 
 
 LAYERS, FUSED = "layers", "fused"
-TOGETHER = (LAYERS, FUSED)
 _WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 
 

@@ -86,7 +86,7 @@ def match_layers(first: Network, second: Network) -> Matching:
 
     def take(pairs: Iterable[tuple[Layer, Layer]], by: str) -> None:
         for one, other in pairs:
-            if kinds[id(one)] == kinds[id(other)] and pairing.free(one, other):
+            if kinds[id(one)] == kinds[id(other)] and not pairing.has(one) and not pairing.has(other):
                 pairing.add(one, other, by)
 
     by_name = {layer.name: layer for layer in second.layers}
@@ -194,9 +194,6 @@ class _Pairing:
 
     def has(self, layer: Layer) -> bool:
         return id(layer) in self._taken
-
-    def free(self, one: Layer, other: Layer) -> bool:
-        return not self.has(one) and not self.has(other)
 
     def agrees(self, one: Layer, other: Layer, *, supported: bool) -> bool:
         """Returns false if both read tensors that are matched, but not with each other.

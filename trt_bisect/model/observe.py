@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import onnx
@@ -23,6 +23,7 @@ from trt_bisect.support.figures import shape_text
 from trt_bisect.support.machine import ThreadsIfLong
 from trt_bisect.support.memory import give_back_memory
 
+_Item = TypeVar("_Item")
 SHARE_OF_GROUP = 4
 """A group's tensors may take one such part of the memory; the rest is for tensors that later segments read."""
 _NO_TENSORS = ("Sequence", "Optional", "ZipMap", "DictVectorizer", "CastMap", "StringSplit")
@@ -107,24 +108,24 @@ class Segments:
         return make_session(Written(model, {name: self._written.weights[name] for name in detached}), arena=False)
 
 
-def groups_of(names: Iterable[str], size: Callable[[str], int], memory: int) -> list[tuple[str, ...]]:
-    """Returns names in groups of at most ``memory`` bytes, in their order. A larger tensor is a group of its own.
+def groups_of(items: Iterable[_Item], size: Callable[[_Item], int], memory: int) -> list[tuple[_Item, ...]]:
+    """Returns items in groups of at most ``memory`` bytes, in their order. A larger item is a group of its own.
 
     There is at least one group.
 
     Args:
-        names: the names of tensors.
+        items: tensors or pieces.
         size: the bytes of each.
         memory: the bytes of a group.
     """
-    groups: list[list[str]] = [[]]
+    groups: list[list[_Item]] = [[]]
     held = 0
-    for name in names:
-        if groups[-1] and held + size(name) > memory:
+    for item in items:
+        if groups[-1] and held + size(item) > memory:
             groups.append([])
             held = 0
-        groups[-1].append(name)
-        held += size(name)
+        groups[-1].append(item)
+        held += size(item)
     return [tuple(group) for group in groups]
 
 

@@ -14,7 +14,7 @@ of the 144 ms of an inference.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -83,11 +83,6 @@ class PlanWriter:
         emulates = target is GraphTarget.ONNXRUNTIME
         self.context = WritingContext.of(network, scales, emulates=emulates, followers_round=followers_round)
 
-    @property
-    def tag(self) -> str:
-        """The underscores that make the names of new tensors new."""
-        return self.context.tag
-
     def quantizers(self, layer: Layer, rounding: Rounding) -> tuple[Quantizer, ...]:
         """The quantizers of one rounding, first applied first.
 
@@ -95,14 +90,6 @@ class PlanWriter:
             KeyError: the scales lack the rounded tensor.
         """
         return self.context.roundings.quantizers(layer, rounding)
-
-    def is_constant(self, name: str) -> bool:
-        """Returns true if a tensor is a constant of the network."""
-        return self.context.is_constant(name)
-
-    def followed(self, int8: Collection[int]) -> frozenset[str]:
-        """Returns the tensors that are rounded where they are made, with the layers ``int8`` in INT8."""
-        return self.context.followed(int8)
 
     def write(self, plan: PrecisionPlan) -> Written:
         """Writes the network in the precisions of ``plan``.
@@ -128,12 +115,15 @@ class PlanWriter:
         for plan in (trunk, *branches):
             self._check(plan)
         writing, trunk_names = GraphWriting(self.context), Names()
-        starts = [_first_difference(piece, trunk, plan) for plan in branches]
+        starts = [
+            next((k for k in piece.layers if trunk.precisions[k] is not plan.precisions[k]), piece.stop)
+            for plan in branches
+        ]
         own_names: dict[int, Names] = {}
         pairs: dict[int, tuple[str, ...]] = {}
         for k in piece.layers:
             for branch in (branch for branch, start in enumerate(starts) if start == k):
-                own_names[branch] = trunk_names.copy(f"{self.tag}branch{branch}")
+                own_names[branch] = trunk_names.copy(f"{self.context.tag}branch{branch}")
             pairs.update(self._write_layers(writing, trunk, [k], trunk_names))
         for branch, names in own_names.items():
             self._write_layers(writing, branches[branch], range(starts[branch], piece.stop), names)
@@ -166,12 +156,6 @@ class PlanWriter:
     def value_info(self, tensor: str, name: str | None = None) -> onnx.ValueInfoProto:
         """Returns the type and shape of a tensor, under another name if it is given; without either where not known."""
         return renamed(self.context.types.get(tensor, onnx.ValueInfoProto(name=tensor)), name or tensor)
-
-
-def _first_difference(piece: Piece, trunk: PrecisionPlan, plan: PrecisionPlan) -> int:
-    """The first layer of a piece whose precision differs between two plans; the piece's end if there is none."""
-    differ = (k for k in piece.layers if trunk.precisions[k] is not plan.precisions[k])
-    return next(differ, piece.stop)
 
 
 def sub_network(network: Network, piece: Piece, facts: TensorFacts) -> Network:
@@ -234,26 +218,26 @@ def write_switch(writer: PlanWriter, high: Precision, piece: Piece | None = None
         high: the high precision.
         piece: the layers to write, none of whose leaves has two versions (see ``model.pieces``); None for all.
     """
-    writing, names = GraphWriting(writer.context, scales_are_inputs=True), Names()
+    writing, names, tag = GraphWriting(writer.context, scales_are_inputs=True), Names(), writer.context.tag
     graph = writer.network.skeleton.graph
     layers = writer.network.layers if piece is None else writer.network.layers[piece.start : piece.stop]
     gates: dict[int, str] = {}
-    may_follow, followed = writer.followed(writer.network.quantizable), dict[str, str]()
+    may_follow, followed = writer.context.followed(writer.network.quantizable), dict[str, str]()
     for layer in layers:
         if layer.quantizable:
-            gates[layer.index] = f"gate{writer.tag}switch{layer.index}"
+            gates[layer.index] = f"gate{tag}switch{layer.index}"
             precisions = writer.network.low.precision, high
-            writing.nodes.append(_choice(writing, layer, precisions, names, gates[layer.index], writer.tag))
+            writing.nodes.append(_choice(writing, layer, precisions, names, gates[layer.index], tag))
         else:
             writing.layer(layer, writer.network.base or high, names)
         for tensor in (tensor for tensor in layer.outputs if tensor in may_follow):
-            followed[tensor] = f"gate{writer.tag}held{len(followed)}"
-            writing.nodes.append(_held(writing, layer, tensor, names, followed[tensor], writer.tag))
+            followed[tensor] = f"gate{tag}held{len(followed)}"
+            writing.nodes.append(_held(writing, layer, tensor, names, followed[tensor], tag))
     inputs = [*graph.input] if piece is None else [writer.value_info(name) for name in piece.reads]
     outputs = [*graph.output] if piece is None else [writer.value_info(name) for name in piece.leaves]
     of_gates, of_scales = [*gates.values(), *followed.values()], list(writing.scale_inputs.values())
-    gates_input = _split(writing, inputs, of_gates, TensorProto.BOOL, f"gates{writer.tag}switch")
-    scales_input = _split(writing, inputs, of_scales, TensorProto.FLOAT, f"scales{writer.tag}switch")
+    gates_input = _split(writing, inputs, of_gates, TensorProto.BOOL, f"gates{tag}switch")
+    scales_input = _split(writing, inputs, of_scales, TensorProto.FLOAT, f"scales{tag}switch")
     model, weights = writing.assemble(inputs, outputs)
     order = list(gates), list(followed), list(writing.scale_inputs)
     return WrittenSwitch(model, weights, {}, *order, gates_input, scales_input)

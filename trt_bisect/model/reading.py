@@ -17,7 +17,7 @@ from trt_bisect.errors import BadInput, TrialFailed, first_line
 from trt_bisect.model.file import INLINE_UNTIL_BYTES, read_model
 from trt_bisect.model.layers import TensorFacts
 from trt_bisect.model.network import Network
-from trt_bisect.model.observe import with_outputs
+from trt_bisect.model.observe import groups_of, with_outputs
 from trt_bisect.model.pieces import Boundaries, Piece
 from trt_bisect.model.prepare import inline_functions, name_nodes, use_default_domain
 from trt_bisect.model.qdq import GraphTarget, PlanWriter, Written
@@ -33,21 +33,6 @@ _DRAWS = 3
 _NOISE = {np.dtype(np.float16): 2.0**-10, np.dtype(np.float32): 2.0**-20, np.dtype(np.float64): 2.0**-20}
 _HELD_BYTES = 1 << 28
 _NUMBERS = "biuf"
-
-
-@dataclass(frozen=True)
-class Difference:
-    """The first tensor that the network computes differently from the file, from the same inputs.
-
-    Attributes:
-        tensor: its name.
-        layer: the name of the layer that computes it.
-        share: |difference| / |tensor in the file|, in norms.
-    """
-
-    tensor: str
-    layer: str
-    share: float
 
 
 @dataclass(frozen=True)
@@ -88,13 +73,23 @@ def compare_with_file(
     notes = []
     network = as_in_file(network)
     for comparison in _comparisons(network):
-        known = prepared if not comparison.plan.lowered else None
-        apart = _outputs_apart(network, comparison, feeds, outputs, known)
+        theirs = _run_file(comparison.file, outputs, feeds)
+        if theirs is None:
+            continue
+        ours = prepared
+        if ours is None or comparison.plan.lowered:
+            ours = _run_prepared(network, comparison, feeds, outputs)
+        apart = max((relative_difference(theirs[name], ours[name]) for name in theirs), default=0.0)
         if apart <= FLOAT_NOISE:
             continue
         found, skipped = _first_difference(network, comparison, feeds)
-        if found is not None:
-            raise _another_network(network, comparison, found)
+        if found:
+            raise BadInput(
+                f"'{network.source}' as prepared for measuring gives another output than the file: {comparison.words}, "
+                f"{found}, from the same inputs.",
+                "trt-bisect would judge another network. Please report it with the network; simplifying it first "
+                "(onnx-simplifier, Polygraphy) may help.",
+            )
         if not skipped:
             notes.append(
                 f"{comparison.words}, the prepared network and the file differ by {apart:.2g} of the output's norm on "
@@ -102,15 +97,6 @@ def compare_with_file(
                 "output is almost zero. Differences smaller than that mean nothing"
             )
     return notes
-
-
-def _another_network(network: Network, comparison: _Comparison, found: Difference) -> BadInput:
-    return BadInput(
-        f"'{network.source}' as prepared for measuring gives another output than the file: {comparison.words}, "
-        f"layer '{found.layer}' makes '{found.tensor}', which differs by {found.share:.2%}, from the same inputs.",
-        "trt-bisect would judge another network. Please report it with the network; simplifying it first "
-        "(onnx-simplifier, Polygraphy) may help.",
-    )
 
 
 def relative_difference(original: np.ndarray, other: np.ndarray) -> float:
@@ -164,22 +150,6 @@ def without_pairs(model: onnx.ModelProto, kept: Container[str]) -> onnx.ModelPro
     return copy
 
 
-def _outputs_apart(
-    network: Network,
-    comparison: _Comparison,
-    feeds: Feeds,
-    outputs: Sequence[str],
-    prepared: Mapping[str, np.ndarray] | None,
-) -> float:
-    """The largest relative difference of an output; 0 if the file does not run."""
-    theirs = _run_file(comparison.file, outputs, feeds)
-    if theirs is None:
-        return 0.0
-    if prepared is None:
-        prepared = _run_prepared(network, comparison, feeds, outputs)
-    return max((relative_difference(theirs[name], prepared[name]) for name in theirs), default=0.0)
-
-
 def _run_prepared(
     network: Network, comparison: _Comparison, feeds: Feeds, outputs: Sequence[str]
 ) -> dict[str, np.ndarray]:
@@ -211,27 +181,34 @@ def _is_numeric(value: object) -> bool:
     return isinstance(value, np.ndarray) and value.dtype.kind in _NUMBERS
 
 
-def _first_difference(network: Network, comparison: _Comparison, feeds: Feeds) -> tuple[Difference | None, bool]:
+def _first_difference(network: Network, comparison: _Comparison, feeds: Feeds) -> tuple[str, bool]:
     """Compares each piece of the network with the file, from the file's tensors.
 
     In FP32, pieces with a restored activation (see ``model.existing``) are skipped: the file without pairs lacks it.
 
     Returns:
-        The first difference, or None; and true if pieces were skipped.
+        The first difference in words, empty if there is none; and true if pieces were skipped.
     """
     facts = facts_for(network, feeds)
     made = {name for node in comparison.file.model.graph.node for name in node.output}
     pieces = _pieces(network, facts, made)
-    skipped = [] if comparison.plan.lowered else [piece for piece in pieces if _restores(network, piece, made)]
+    layers = () if comparison.plan.lowered else network.layers
+    restored = {k.index for k in layers if k.op_type in ("Clip", "Relu") and not made & set(k.outputs)}
+    compared = [piece for piece in pieces if restored.isdisjoint(piece.layers)]
+    skipped = len(compared) < len(pieces)
     writer = PlanWriter(network, {}, GraphTarget.ONNXRUNTIME)
-    for group in _in_memory([piece for piece in pieces if piece not in skipped], facts):
+
+    def size(piece: Piece) -> int:
+        return sum(facts.size(name) for name in (*piece.reads, *piece.leaves))
+
+    for group in filter(None, groups_of(compared, size, _HELD_BYTES)):
         names = dict.fromkeys(name for piece in group for name in (*piece.reads, *piece.leaves))
         tensors = {**feeds, **(_run_file(comparison.file, list(names), feeds) or {})}
         for piece in group:
             found = _piece_difference(network, writer, comparison.plan, piece, tensors, facts)
-            if found is not None:
-                return found, bool(skipped)
-    return None, bool(skipped)
+            if found:
+                return found, skipped
+    return "", skipped
 
 
 def _pieces(network: Network, facts: TensorFacts, made: set[str]) -> list[Piece]:
@@ -252,27 +229,6 @@ def _pieces(network: Network, facts: TensorFacts, made: set[str]) -> list[Piece]
     return [boundaries.piece(start, stop) for start, stop in pairwise(ends)]
 
 
-def _restores(network: Network, piece: Piece, made: set[str]) -> bool:
-    """Returns true if a piece has an activation that is not in the file, whose tensors are ``made``."""
-    inside = (network.layers[k] for k in piece.layers)
-    return any(layer.op_type in ("Clip", "Relu") and not made & set(layer.outputs) for layer in inside)
-
-
-def _in_memory(pieces: Sequence[Piece], facts: TensorFacts) -> Iterator[list[Piece]]:
-    """Groups ``pieces`` so that the tensors of a group take about ``_HELD_BYTES``."""
-    group: list[Piece] = []
-    held = 0
-    for piece in pieces:
-        size = sum(facts.size(name) for name in (*piece.reads, *piece.leaves))
-        if group and held + size > _HELD_BYTES:
-            yield group
-            group, held = [], 0
-        group.append(piece)
-        held += size
-    if group:
-        yield group
-
-
 def _piece_difference(
     network: Network,
     writer: PlanWriter,
@@ -280,18 +236,18 @@ def _piece_difference(
     piece: Piece,
     tensors: Mapping[str, np.ndarray],
     facts: TensorFacts,
-) -> Difference | None:
+) -> str:
     """Compares a piece that reads the file's tensors with the file.
 
     A leaf differs if its relative difference is above ``FLOAT_NOISE`` and above ``_TIMES_ITS_NOISE`` times the largest
     one that noise in the inputs causes, over ``_DRAWS`` draws.
 
     Returns:
-        The first leaf that differs, or None.
+        The first leaf that differs, in words; empty if there is none.
     """
     leaves = [name for name in piece.leaves if name in tensors]
     if not leaves or any(name not in tensors for name in piece.reads):
-        return None
+        return ""
     read = {name: _as_read(tensors[name], facts.dtypes.get(name)) for name in piece.reads}
     written = writer.write_piece(piece, plan)
     for value in written.model.graph.input:
@@ -302,14 +258,14 @@ def _piece_difference(
     ours = dict(zip(leaves, session.run(names, read), strict=True))
     apart = {name: relative_difference(tensors[name], ours[name]) for name in leaves if _is_numeric(ours[name])}
     if max(apart.values(), default=0.0) <= FLOAT_NOISE:
-        return None
+        return ""
     noise = max((_NOISE[tensors[name].dtype] for name in tensors if tensors[name].dtype in _NOISE), default=0.0)
     with_noise = [session.run(names, _with_noise(read, noise, seed)) for seed in range(_DRAWS)]
-    for place, name in enumerate(leaves):
-        own = max(relative_difference(ours[name], again[place]) for again in with_noise) if name in apart else np.inf
-        if name in apart and apart[name] > max(FLOAT_NOISE, _TIMES_ITS_NOISE * own):
-            return Difference(name, network.producers[name].name, apart[name])
-    return None
+    for name, share in apart.items():
+        own = max(relative_difference(ours[name], again[leaves.index(name)]) for again in with_noise)
+        if share > max(FLOAT_NOISE, _TIMES_ITS_NOISE * own):
+            return f"layer '{network.producers[name].name}' makes '{name}', which differs by {share:.2%}"
+    return ""
 
 
 def _as_read(value: np.ndarray, dtype: np.dtype[np.generic] | None) -> np.ndarray:

@@ -178,8 +178,7 @@ class WritingContext:
     def of(cls, network: Network, scales: Scales, *, emulates: bool, followers_round: bool = False) -> WritingContext:
         """The context for a network and the scales of its activations."""
         graph = network.skeleton.graph
-        dtypes = TensorTypes.of(graph).dtypes
-        floats = frozenset(name for name, dtype in dtypes.items() if dtype == np.float32)
+        floats = TensorTypes.of(graph).float32
         base_slots = dict(_base_slots(network, floats))
         return cls(
             network=network,
@@ -451,10 +450,15 @@ class GraphWriting:
             self._typed_names.update(((node.output[slot], kind.name), node.output[slot]) for slot in slots.outputs)
             self.nodes.append(node)
             return
-        raws = [self._rename_output(node, original, slot, kind) for slot in slots.outputs]
+        emulates, renamed_outputs = self._context.emulates, []
+        for slot in slots.outputs:
+            final, raw = node.output[slot], self._new(node.output[slot], "unrounded" if emulates else "typed")
+            node.output[slot] = raw
+            self._give_shape(raw, TensorProto.FLOAT if emulates else kind.onnx, original.output[slot])
+            renamed_outputs.append((final, raw))
         self._add_rounded_parts(node, kind)
-        for final, raw in raws:
-            if self._context.emulates:
+        for final, raw in renamed_outputs:
+            if emulates:
                 self._round_trip(raw, kind, final)
                 self._typed_names[final, kind.name] = final
             else:
@@ -472,15 +476,6 @@ class GraphWriting:
             self.nodes.append(part)
             self._round_trip(part.output[0], kind, final)
         self.nodes.append(parts[-1])
-
-    def _rename_output(
-        self, node: onnx.NodeProto, original: onnx.NodeProto, slot: int, kind: FloatType
-    ) -> tuple[str, str]:
-        """Gives an output of a node a new name; returns the old and the new one."""
-        emulates, final = self._context.emulates, node.output[slot]
-        raw = node.output[slot] = self._new(final, "unrounded" if emulates else "typed")
-        self._give_shape(raw, TensorProto.FLOAT if emulates else kind.onnx, original.output[slot])
-        return final, raw
 
     def _write_carrying(self, layer: Layer, node: onnx.NodeProto) -> bool:
         """Writes a layer that carries what it reads in the type that all of it has; returns false if it does not."""
@@ -556,7 +551,9 @@ class GraphWriting:
         model.graph.input.extend(inputs)
         model.graph.output.extend(outputs)
         results = [value.name for value in model.graph.output]
-        self._drop_spare(results)
+        if self._spare:
+            read = {*(name for node in self.nodes for name in tensors_read(node)), *results}
+            self.nodes = [node for node in self.nodes if not (node.output and node.output[0] in self._spare - read)]
         model.graph.node.extend(self.nodes)
         constants, weights = self._used_constants(results)
         model.graph.initializer.extend(constants)
@@ -565,13 +562,6 @@ class GraphWriting:
         model.graph.value_info.extend(types[name] for name in inner if name in types)
         model.graph.value_info.extend(value for value in self._shapes if value.name in inner)
         return model, weights
-
-    def _drop_spare(self, results: Iterable[str]) -> None:
-        """Removes Casts back to float32 whose outputs nothing reads."""
-        if not self._spare:
-            return
-        read = {*(name for node in self.nodes for name in tensors_read(node)), *results}
-        self.nodes = [node for node in self.nodes if not (node.output and node.output[0] in self._spare - read)]
 
     def _used_constants(self, results: Iterable[str]) -> tuple[list[onnx.TensorProto], Weights]:
         """The constants that the nodes and ``results`` use: the graph's initializers, and the detached weights."""

@@ -46,7 +46,7 @@ def weights_of(network: Network, writer: PlanWriter, layers: Mapping[str, str]) 
         roundings = {each.slot: each for each in layer.roundings if each.is_weight}
         biases = bias_names(network, layer, types) if layer.name in layers else []
         for slot, name in enumerate(node.input if layer.name in layers else ()):
-            if not writer.is_constant(name) or types.dtypes[name].kind != "f":
+            if not writer.context.is_constant(name) or types.dtypes[name].kind != "f":
                 continue
             if slot not in roundings and (len(types.shapes[name]) < 2 or name in biases):
                 continue
