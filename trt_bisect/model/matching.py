@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 
@@ -98,7 +98,10 @@ def match_layers(first: Network, second: Network) -> Matching:
     while True:
         left = [[layer for layer in network.layers if not pairing.has(layer)] for network in (first, second)]
         before = len(pairing.matches)
-        for one, other in _aligned(left[0], left[1], kinds):
+        here, there = ([kinds[id(layer)] for layer in layers] for layers in left)
+        blocks = SequenceMatcher(None, here, there, autojunk=False).get_matching_blocks()
+        aligned = [(left[0][start + k], left[1][other + k]) for start, other, size in blocks for k in range(size)]
+        for one, other in aligned:
             if pairing.agrees(one, other, supported=supported):
                 pairing.add(one, other, BY_STRUCTURE)
         if len(pairing.matches) == before:
@@ -107,8 +110,8 @@ def match_layers(first: Network, second: Network) -> Matching:
     pairing.follow_readers({**_shapes(first), **_shapes(second)})
     for result, its_partner in match_specs(first.outputs, second.outputs).items():
         pairing.add_tensor(result, its_partner)
-    here, there = ([layer for layer in network.layers if not pairing.has(layer)] for network in (first, second))
-    alone = (*(Match(layer, None) for layer in here), *(Match(None, layer) for layer in there))
+    only_first, only_second = ([k for k in network.layers if not pairing.has(k)] for network in (first, second))
+    alone = (*(Match(layer, None) for layer in only_first), *(Match(None, layer) for layer in only_second))
     return Matching(pairing.tensors, {each.second.index: each for each in pairing.matches if each.second}, alone)
 
 
@@ -168,15 +171,6 @@ def _kinds(network: Network) -> dict[int, _Kind]:
 
 def _shapes(network: Network) -> dict[str, object]:
     return {layer.outputs[0]: layer.shape for layer in network.layers if layer.outputs}
-
-
-def _aligned(
-    first: Sequence[Layer], second: Sequence[Layer], kinds: Mapping[int, _Kind]
-) -> Iterator[tuple[Layer, Layer]]:
-    here, there = ([kinds[id(layer)] for layer in some] for some in (first, second))
-    matcher = SequenceMatcher(None, here, there, autojunk=False)
-    for start, other, size in matcher.get_matching_blocks():
-        yield from zip(first[start : start + size], second[other : other + size], strict=True)
 
 
 class _Pairing:

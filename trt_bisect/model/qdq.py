@@ -127,13 +127,7 @@ class PlanWriter:
             pairs.update(self._write_layers(writing, trunk, [k], trunk_names))
         for branch, names in own_names.items():
             self._write_layers(writing, branches[branch], range(starts[branch], piece.stop), names)
-        branch_names = [own_names.get(branch, trunk_names) for branch in range(len(branches))]
-        return self._written_piece(writing, piece, pairs, [trunk_names, *branch_names])
-
-    def _written_piece(
-        self, writing: GraphWriting, piece: Piece, pairs: dict[int, tuple[str, ...]], copies: Sequence[Names]
-    ) -> WrittenPiece:
-        """The graph of a piece whose nodes are written; ``copies`` are the names of the trunk, then of each branch."""
+        copies = [trunk_names, *(own_names.get(branch, trunk_names) for branch in range(len(branches)))]
         leaves = [{leaf: names.final.get(leaf, leaf) for leaf in piece.leaves} for names in copies]
         leaf_of = {output: leaf for each in leaves for leaf, output in each.items()}
         inputs = [self.value_info(name, name) for name in piece.reads]

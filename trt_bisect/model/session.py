@@ -62,7 +62,14 @@ def make_session(
     Raises:
         TrialFailed: ONNX Runtime refuses the graph.
     """
-    options = _options(threads, shares_arena=one_of_many and provider == CPU)
+    options = new_options()
+    options.add_session_config_entry(*NO_SPINNING)
+    if one_of_many and provider == CPU:
+        _share_arena()
+        options.add_session_config_entry("session.use_env_allocators", "1")
+    threads = session_threads() if threads is None else threads
+    if threads is not None:
+        options.intra_op_num_threads = threads
     if not integers:
         options.add_session_config_entry(*NO_QDQ_FUSION)
     options.graph_optimization_level = level
@@ -96,18 +103,6 @@ def _with_weights(written: Written, options: ort.SessionOptions) -> onnx.ModelPr
         if tensor.name in files:
             set_external(tensor, written.weights[tensor.name].nbytes, files[tensor.name].name)
     return model
-
-
-def _options(threads: int | None, *, shares_arena: bool) -> ort.SessionOptions:
-    options = new_options()
-    options.add_session_config_entry(*NO_SPINNING)
-    if shares_arena:
-        _share_arena()
-        options.add_session_config_entry("session.use_env_allocators", "1")
-    threads = session_threads() if threads is None else threads
-    if threads is not None:
-        options.intra_op_num_threads = threads
-    return options
 
 
 @cache

@@ -102,20 +102,14 @@ class RoundingCache:
         if key not in self._quantizers:
             low = self._network.low
             found = rounding.fixed or (self._new_quantizers(rounding, low) if low.needs_ranges else ())
-            if layer.index in self._in_base and not rounding.at_output:
-                found = tuple(map(self._with_typed_scale, found))
+            kind = self._network.base_type
+            if kind is not None and layer.index in self._in_base and not rounding.at_output:
+                found = tuple(
+                    replace(q, scale=kind.positive(q.scale), dtype=q.dtype if self._emulates else kind.dtype)
+                    for q in found
+                )
             self._quantizers[key] = found
         return self._quantizers[key]
-
-    def _with_typed_scale(self, quantizer: Quantizer) -> Quantizer:
-        """Returns a quantizer with a scale of the base type."""
-        kind = self._network.base_type
-        assert kind is not None
-        return replace(
-            quantizer,
-            scale=kind.positive(quantizer.scale),
-            dtype=quantizer.dtype if self._emulates else kind.dtype,
-        )
 
     def _new_quantizers(self, rounding: Rounding, low: LowPrecision) -> tuple[Quantizer, ...]:
         if rounding.is_weight:
@@ -555,21 +549,15 @@ class GraphWriting:
             read = {*(name for node in self.nodes for name in tensors_read(node)), *results}
             self.nodes = [node for node in self.nodes if not (node.output and node.output[0] in self._spare - read)]
         model.graph.node.extend(self.nodes)
-        constants, weights = self._used_constants(results)
-        model.graph.initializer.extend(constants)
+        used = dict.fromkeys([*(name for node in self.nodes for name in tensors_read(node)), *results])
+        known = {tensor.name: tensor for tensor in self._small} | dict(self._context.initializers)
+        model.graph.initializer.extend(known[name] for name in used if name in known)
         inner = dict.fromkeys(name for node in self.nodes for name in node.output if name not in results)
         types = self._context.types
         model.graph.value_info.extend(types[name] for name in inner if name in types)
         model.graph.value_info.extend(value for value in self._shapes if value.name in inner)
-        return model, weights
-
-    def _used_constants(self, results: Iterable[str]) -> tuple[list[onnx.TensorProto], Weights]:
-        """The constants that the nodes and ``results`` use: the graph's initializers, and the detached weights."""
-        used = dict.fromkeys([*(name for node in self.nodes for name in tensors_read(node)), *results])
-        known = {tensor.name: tensor for tensor in self._small} | dict(self._context.initializers)
-        kept = [known[name] for name in used if name in known]
-        weights = {name: self._network.weights[name] for name in used if name in self._network.weights}
-        return kept, {**weights, **{name: array for name, array in self._large.items() if name in used}}
+        detached = {**self._network.weights, **self._large}
+        return model, {name: detached[name] for name in used if name in detached}
 
 
 def renamed(known: onnx.ValueInfoProto, name: str) -> onnx.ValueInfoProto:
