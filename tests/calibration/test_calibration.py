@@ -19,7 +19,6 @@ from trt_bisect.calibration.histogram import (
     AbsHistogram,
     Calibrator,
     entropy_threshold,
-    minmax_threshold,
     mse_thresholds,
     percentile_threshold,
 )
@@ -79,7 +78,7 @@ def test_percentile_is_onnxruntimes_to_a_bin():
 def test_entropy_clips_an_outlier_and_is_not_minmax():
     values = np.append(np.random.default_rng(3).normal(size=200_000), 100.0)
     histogram = histogram_of(values)
-    assert minmax_threshold(histogram) == 100.0
+    assert Calibrator("minmax").thresholds([histogram])[0] == 100.0
     assert 3.0 < entropy_threshold(histogram) < 20.0
 
 

@@ -108,18 +108,15 @@ def version_of_engine(text: str, *, rtx: bool = False) -> TensorRTVersion | None
     return TensorRTVersion((int(found[1]), int(found[2]), int(found[3] or 0)), "the one in use", rtx)
 
 
-def is_cache(path: Path) -> bool:
-    """Returns true if a file begins like a calibration cache."""
+def is_cache_path(source: object) -> bool:
+    """Returns true if ``source`` is the path of a calibration cache."""
+    if not isinstance(source, (str, Path)) or not Path(source).is_file():
+        return False
     try:
-        with path.open("rb") as file:
+        with Path(source).open("rb") as file:
             return file.read(4) == b"TRT-"
     except OSError:
         return False
-
-
-def is_cache_path(source: object) -> bool:
-    """Returns true if ``source`` is the path of a calibration cache."""
-    return isinstance(source, (str, Path)) and Path(source).is_file() and is_cache(Path(source))
 
 
 def parse_cache(text: str, source: str) -> dict[str, np.float32]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from threading import local
@@ -143,11 +143,6 @@ def _parts(values: np.ndarray) -> Iterator[np.ndarray]:
 
 def _finite_parts(values: np.ndarray) -> Iterator[np.ndarray]:
     return (part[np.isfinite(part)] for part in _parts(values))
-
-
-def minmax_threshold(histogram: AbsHistogram) -> float:
-    """Returns the largest magnitude."""
-    return histogram.absmax
 
 
 def percentile_threshold(histogram: AbsHistogram, percentile: float) -> float:
@@ -300,11 +295,5 @@ class Calibrator:
         if self.method == "mse":
             return mse_thresholds(histograms)
         if self.method == "minmax":
-            return list(map(minmax_threshold, histograms))
+            return [histogram.absmax for histogram in histograms]
         return [percentile_threshold(histogram, self.percentile) for histogram in histograms]
-
-
-def calibrators(percentiles: Iterable[float]) -> tuple[Calibrator, ...]:
-    """Returns min-max, entropy and a calibrator for each of the percentiles, in this order."""
-    by_percentile = (Calibrator("percentile", percentile) for percentile in percentiles)
-    return (Calibrator("minmax"), Calibrator("entropy"), *by_percentile)

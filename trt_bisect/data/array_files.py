@@ -256,9 +256,9 @@ def _unmatched(pair: tuple[Tensors, Tensors], names: Mapping[str, str]) -> list[
     return [f"in the {run} run only ({len(left)}): {_some(left)}" for run, left in unmatched if left]
 
 
-def _some(names: Iterable[str], most: int = 4) -> str:
+def _some(names: Iterable[str]) -> str:
     shown = [f"'{name}'" for name in names]
-    return ", ".join(shown[:most]) + (" and others" if len(shown) > most else "")
+    return ", ".join(shown[:4]) + (" and others" if len(shown) > 4 else "")
 
 
 def _pairs(paths: tuple[Path, Path], second: int) -> Iterator[tuple[Tensors, Tensors]]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 NETWORK, DATA, RANGES, SHAPES = "network", "data", "ranges", "shapes"
 FILE, TASK, OUTPUTS, JUDGED_BY, ACCURACY = "file", "task", "outputs", "judged by", "accuracy"
-FIXED, RANGE, MEMORY, PIECES, RECIPE = "fixed", "out of range", "out of memory", "pieces", "recipe"
+RANGE, MEMORY, PIECES, RECIPE = "out of range", "out of memory", "pieces", "recipe"
 ADAPTIVE_CURVE, PASSES_BROKE, TENSORS, EXPLANATION = "adaptive curve", "passes broke off", "tensors", "explanation"
 OBEDIENCE, FLOAT_KERNELS, DLA, REFUSED = "obedience", "float kernels", "DLA", "refused by ONNX Runtime"
 """The kinds of notes."""

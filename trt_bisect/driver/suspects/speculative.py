@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from trt_bisect.driver.suspects.search import Loss, Question, Result, Search, drive
@@ -183,43 +184,38 @@ def drive_speculatively(
         forecast: the forecast of losses that are not measured yet.
         limit: the most plans in a batch; None for all that can be foreseen, as long as forecasts hold.
     """
-    return drive(start(), _Batches(start, measure_all, forecast, limit).loss)
+    return drive(start(), _Batches(start, measure_all, forecast, limit, grows=limit is None).loss)
 
 
+@dataclass
 class _Batches:
     """Measures each plan together with those that the search will probably ask for after it."""
 
-    def __init__(
-        self, start: Callable[[], Search[Any]], measure_all: MeasureAll, forecast: Forecast, limit: int | None
-    ) -> None:
-        self._start = start
-        self._measure_all = measure_all
-        self._forecast = forecast
-        self._grows = limit is None
-        self._size = limit
-        self._known: dict[PrecisionPlan, Loss] = {}
-        self._asked: set[PrecisionPlan] = set()
-        self._batch: list[PrecisionPlan] = []
+    start: Callable[[], Search[Any]]
+    measure_all: MeasureAll
+    forecast: Forecast
+    size: int | None
+    grows: bool
+    known: dict[PrecisionPlan, Loss] = field(default_factory=dict)
+    asked: set[PrecisionPlan] = field(default_factory=set)
+    batch: Sequence[PrecisionPlan] = ()
 
     def loss(self, plan: PrecisionPlan) -> Loss:
         """Returns the loss of the plan that the search asks for."""
-        if plan not in self._known:
-            self._measure_batch()
-        self._asked.add(plan)
-        return self._known[plan]
-
-    def _measure_batch(self) -> None:
-        if self._grows:
-            self._size = self._next_size()
-        self._batch = foreseen(self._start, self._known, self._forecast, self._size)
-        self._known.update(zip(self._batch, self._measure_all(self._batch), strict=True))
-        self._forecast.learn(self._known)
+        if plan not in self.known:
+            if self.grows:
+                self.size = self._next_size()
+            self.batch = foreseen(self.start, self.known, self.forecast, self.size)
+            self.known.update(zip(self.batch, self.measure_all(self.batch), strict=True))
+            self.forecast.learn(self.known)
+        self.asked.add(plan)
+        return self.known[plan]
 
     def _next_size(self) -> int | None:
         """Returns the next batch's size: smaller if a plan of the last batch was not needed, else twice as many."""
-        if self._asked.issuperset(self._batch):
-            return None if self._size is None else 2 * self._size
-        return _AFTER_A_SURPRISE if self._size is None else max(_FEWEST, min(_AFTER_A_SURPRISE, self._size // 2))
+        if self.asked.issuperset(self.batch):
+            return None if self.size is None else 2 * self.size
+        return _AFTER_A_SURPRISE if self.size is None else max(_FEWEST, min(_AFTER_A_SURPRISE, self.size // 2))
 
 
 def drive_concurrently(
@@ -239,51 +235,40 @@ def drive_concurrently(
     """
     ahead = _Workers(start, measurer, forecast, reach)
     try:
-        return drive(start(), ahead.loss), ahead.in_vain
+        return drive(start(), ahead.loss), len(ahead.known.keys() - ahead.asked)
     finally:
         measurer.abandon()
 
 
+@dataclass
 class _Workers:
     """Keeps workers busy with the plans that the search will probably ask for."""
 
-    def __init__(
-        self, start: Callable[[], Search[Any]], measurer: ConcurrentMeasurer, forecast: Forecast, reach: int
-    ) -> None:
-        self._start = start
-        self._measurer = measurer
-        self._forecast = forecast
-        self._reach = reach
-        self._known: dict[PrecisionPlan, Loss] = {}
-        self._asked: set[PrecisionPlan] = set()
-        self._under_way: set[PrecisionPlan] = set()
-        self._waiting: deque[PrecisionPlan] = deque()
-
-    @property
-    def in_vain(self) -> int:
-        """The number of plans that were measured and not asked for."""
-        return len(self._known.keys() - self._asked)
+    start: Callable[[], Search[Any]]
+    measurer: ConcurrentMeasurer
+    forecast: Forecast
+    reach: int
+    known: dict[PrecisionPlan, Loss] = field(default_factory=dict)
+    asked: set[PrecisionPlan] = field(default_factory=set)
+    under_way: set[PrecisionPlan] = field(default_factory=set)
+    waiting: deque[PrecisionPlan] = field(default_factory=deque)
 
     def loss(self, plan: PrecisionPlan) -> Loss:
         """Returns the loss of the plan that the search asks for."""
-        self._asked.add(plan)
-        while plan not in self._known:
-            if not self._waiting or plan not in self._under_way.union(self._waiting):
-                self._look_ahead()
+        self.asked.add(plan)
+        while plan not in self.known:
+            if not self.waiting or plan not in self.under_way.union(self.waiting):
+                limit = self.reach * max(1, self.measurer.workers)
+                likely = foreseen(self.start, self.known, self.forecast, limit)
+                self.waiting = deque(plan for plan in likely if plan not in self.under_way)
             self._begin()
-            measured, self._known[measured] = self._measurer.ended()
-            self._under_way.discard(measured)
-            self._forecast.learn(self._known)
-        return self._known[plan]
-
-    def _look_ahead(self) -> None:
-        """Has the plans wait that the search will probably ask for now."""
-        limit = self._reach * max(1, self._measurer.workers)
-        likely = foreseen(self._start, self._known, self._forecast, limit)
-        self._waiting = deque(plan for plan in likely if plan not in self._under_way)
+            measured, self.known[measured] = self.measurer.ended()
+            self.under_way.discard(measured)
+            self.forecast.learn(self.known)
+        return self.known[plan]
 
     def _begin(self) -> None:
         """Begins waiting plans until every worker has one; at least one plan is under way then."""
-        while self._waiting and (len(self._under_way) < self._measurer.workers or not self._under_way):
-            self._under_way.add(self._waiting[0])
-            self._measurer.begin(self._waiting.popleft())
+        while self.waiting and (len(self.under_way) < self.measurer.workers or not self.under_way):
+            self.under_way.add(self.waiting[0])
+            self.measurer.begin(self.waiting.popleft())
