@@ -103,8 +103,8 @@ def measured() -> None:
     from trt_bisect.builder.base import BuildOptions
     from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
     from trt_bisect.calibration.collect import calibrate
+    from trt_bisect.evaluator.branch import branch_evaluator
     from trt_bisect.evaluator.rebuild import RebuildEvaluator
-    from trt_bisect.jobs.branch_setup import branch_evaluator
     from trt_bisect.model.network import load_network
     from trt_bisect.runs.journal import MemoryStore
     from trt_bisect.support.machine import peak_bytes

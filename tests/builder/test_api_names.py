@@ -26,7 +26,7 @@ from tests.support.api_names import (
     signatures_in,
 )
 from tests.support.fake_tensorrt import Definition, FakeLayer, Kind, Tensor
-from trt_bisect.builder import tensorrt_walk, weak_plan
+from trt_bisect.builder import tensorrt_walk
 from trt_bisect.builder.tensorrt_engine import _DTYPES
 
 BINDINGS = Path(__file__).parents[1] / "files" / "bindings"
@@ -175,7 +175,7 @@ def test_a_wrong_call_is_found(tmp_path):
     ("kind", "names"),
     [
         ("LayerType", tensorrt_walk._LEFT_ALONE | tensorrt_walk._HEAVY | tensorrt_walk._MOVES),
-        ("LayerType", frozenset(weak_plan._KINDS.values())),
+        ("LayerType", frozenset(tensorrt_walk._KINDS.values())),
         ("DataType", tensorrt_walk._FLOATS | _DTYPES.keys()),
         ("NetworkDefinitionCreationFlag", {"EXPLICIT_BATCH", "STRONGLY_TYPED"}),
         ("BuilderFlag", {"OBEY_PRECISION_CONSTRAINTS", "STRICT_TYPES"}),

@@ -9,8 +9,8 @@ import trt_bisect
 from tests.support import networks
 from tests.support.records import record_of, report_from, texts
 from trt_bisect.builder.base import MEASURED, BuildOptions
-from trt_bisect.builder.engine_pieces import EnginePieces
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
+from trt_bisect.builder.pieces import EnginePieces
 from trt_bisect.calibration.collect import calibrate
 from trt_bisect.errors import TrialFailed
 from trt_bisect.model.network import load_network

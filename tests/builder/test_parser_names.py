@@ -19,8 +19,7 @@ from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.builder.tensorrt_build import creation_flags, parse_file, start_tensorrt
 from trt_bisect.builder.tensorrt_module import RTX
-from trt_bisect.builder.tensorrt_walk import steps_of
-from trt_bisect.builder.weak_plan import weak_plan
+from trt_bisect.builder.tensorrt_walk import steps_of, weak_plan
 from trt_bisect.calibration.cache import DEFAULT_VERSION
 from trt_bisect.model.file import save_model
 from trt_bisect.model.network import load_network

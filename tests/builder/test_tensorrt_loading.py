@@ -13,8 +13,7 @@ import pytest
 from tests.support.networks import chain, save
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.engines import make_builder
-from trt_bisect.builder.tensorrt_build import TensorRT, versions_of
-from trt_bisect.builder.tensorrt_loading import load_plugins, use_dla
+from trt_bisect.builder.tensorrt_build import TensorRT, load_plugins, use_dla, versions_of
 from trt_bisect.errors import BadInput
 from trt_bisect.model.network import load_network
 

@@ -10,7 +10,7 @@ import pytest
 import trt_bisect
 from tests.support import networks
 from trt_bisect.errors import BadInput
-from trt_bisect.jobs.clean import clean, removable
+from trt_bisect.jobs.workspace import clean, removable
 
 
 def test_a_cleaned_run_takes_up_its_trials(command, tmp_path):

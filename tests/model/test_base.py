@@ -12,7 +12,7 @@ from onnx import helper, numpy_helper, shape_inference
 from tests.support.networks import Sketch, save
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
-from trt_bisect.builder.weak_plan import weak_plan
+from trt_bisect.builder.tensorrt_walk import weak_plan
 from trt_bisect.calibration.cache import parse_version
 from trt_bisect.errors import BadInput
 from trt_bisect.jobs.options.measuring import RecoverOptions, RunOptions

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 from tests.support import networks
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
-from trt_bisect.builder.weak_plan import weak_plan
+from trt_bisect.builder.tensorrt_walk import weak_plan
 from trt_bisect.calibration.collect import calibrate
 from trt_bisect.model.fusions import followed_tensors
 from trt_bisect.model.network import load_network

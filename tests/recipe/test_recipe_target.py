@@ -18,7 +18,7 @@ import trt_bisect
 from tests.support import networks
 from tests.support.trtexec_rules import by_rules, read
 from trt_bisect.builder.base import BuildOptions
-from trt_bisect.builder.weak_plan import weak_plan
+from trt_bisect.builder.tensorrt_walk import weak_plan
 from trt_bisect.calibration.cache import parse_version
 from trt_bisect.jobs.options.kinds import parse_shapes
 from trt_bisect.model.network import load_network

@@ -17,8 +17,15 @@ from tests.support.fake_tensorrt import TRT, DataType, Definition, make_network,
 from tests.support.records import texts
 from tests.support.trtexec_rules import SHORT, STAND_IN, by_rules, documented, in_short, obeyed
 from trt_bisect.builder.base import BuildOptions
-from trt_bisect.builder.tensorrt_walk import Constraint, constrain, constraints, set_ranges, steps_of
-from trt_bisect.builder.weak_plan import WeakPlan, weak_plan
+from trt_bisect.builder.tensorrt_walk import (
+    Constraint,
+    WeakPlan,
+    constrain,
+    constraints,
+    set_ranges,
+    steps_of,
+    weak_plan,
+)
 from trt_bisect.calibration.cache import parse_version
 from trt_bisect.model.network import load_network
 from trt_bisect.precision import Precision, all_but, int8_set, prefix

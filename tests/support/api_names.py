@@ -19,14 +19,13 @@ COMMON = (
     "tensorrt_engine.py",
     "tensorrt_strong.py",
     "timing.py",
-    "tensorrt_loading.py",
 )
 """The files that run with TensorRT of every version and with TensorRT-RTX."""
 
 RTX_ALONE = ("tensorrt_rtx.py",)
 """The files that run with TensorRT-RTX only."""
 
-WEAK = ("tensorrt_weak.py", "tensorrt_walk.py", "weak_plan.py", "tensorrt_dla.py")
+WEAK = ("tensorrt_weak.py", "tensorrt_walk.py")
 """The files that run with TensorRT before 11 only."""
 
 _CONSTRUCTOR = ".__init__"

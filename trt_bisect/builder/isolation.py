@@ -24,8 +24,8 @@ from typing import IO, Any
 
 from trt_bisect.builder.base import Builder, Outputs
 from trt_bisect.builder.tensorrt_module import Message
+from trt_bisect.builder.tensorrt_walk import WeakPlan
 from trt_bisect.builder.timing import Latency
-from trt_bisect.builder.weak_plan import WeakPlan
 from trt_bisect.builder.worker import BuiltEngine, FailedRequest, StartedBuilder, UnexpectedError, outcome_of
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import OUT_OF_MEMORY, EngineUnavailable, TrialFailed

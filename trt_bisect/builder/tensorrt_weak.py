@@ -20,13 +20,12 @@ from trt_bisect.builder.tensorrt_build import (
     parse_model,
     serialize,
     start_tensorrt,
+    use_dla,
     versions_of,
 )
 from trt_bisect.builder.tensorrt_engine import TensorRTEngine
-from trt_bisect.builder.tensorrt_loading import use_dla
 from trt_bisect.builder.tensorrt_module import TENSORRT
-from trt_bisect.builder.tensorrt_walk import constrain, constraints, scales_set, set_ranges, steps_of
-from trt_bisect.builder.weak_plan import WeakPlan
+from trt_bisect.builder.tensorrt_walk import WeakPlan, constrain, constraints, scales_set, set_ranges, steps_of
 from trt_bisect.errors import EngineUnavailable
 from trt_bisect.model.file import save_model
 from trt_bisect.model.network import Network

@@ -21,7 +21,7 @@ from trt_bisect.errors import OUT_OF_MEMORY, TrialFailed, TrtBisectError, first_
 from trt_bisect.precision import PrecisionPlan
 
 if TYPE_CHECKING:
-    from trt_bisect.builder.weak_plan import WeakPlan
+    from trt_bisect.builder.tensorrt_walk import WeakPlan
 
 _PR_SET_PDEATHSIG = 1
 
@@ -153,7 +153,7 @@ class _Work:
         return self._keep(self._builders[number].reference())
 
     def weak_plan(self, number: int, plan: PrecisionPlan) -> WeakPlan:
-        from trt_bisect.builder.weak_plan import TellsWeakPlan
+        from trt_bisect.builder.tensorrt_walk import TellsWeakPlan
 
         builder = self._builders[number]
         assert isinstance(builder, TellsWeakPlan)

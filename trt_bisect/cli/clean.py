@@ -20,7 +20,7 @@ def clean_command(
     Saved tensors, calibration results and TensorRT's timing cache go. Journal, reports, page and recipe stay: a run
     whose folder was cleaned calibrates again and takes up its trials.
     """
-    from trt_bisect.jobs.clean import clean, removable
+    from trt_bisect.jobs.workspace import clean, removable
 
     found = [each for folder in folders for each in (clean(folder) if yes else removable(folder))]
     total = sum(each.size for each in found)

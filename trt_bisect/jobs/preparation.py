@@ -30,24 +30,24 @@ from trt_bisect.builder.engines import (
     typing_to_ask,
 )
 from trt_bisect.builder.isolation import WorkerProcess
+from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.calibration.ranges import Ranges, keeping_unusable_high, refuse_without_low
 from trt_bisect.cluster.ray_cluster import open_cluster
 from trt_bisect.data.datasets import Dataset, digest_of_feeds, may_be_sizes, profile_shapes, profile_sizes
 from trt_bisect.data.feeds import Feeds, size_remedy
 from trt_bisect.driver.suspects.curves import FULL
 from trt_bisect.errors import BadInput, NothingMeasured, TrialFailed
+from trt_bisect.evaluator.branch import branch_evaluator
 from trt_bisect.evaluator.rebuild import Compare, RebuildEvaluator, TrialStore
+from trt_bisect.evaluator.trial import Cost, Trial
 from trt_bisect.evaluator.workers import Cluster, TrialSpec
-from trt_bisect.jobs.branch_setup import branch_evaluator
 from trt_bisect.jobs.experiment import Experiment
 from trt_bisect.jobs.fed_data import faint_note
 from trt_bisect.jobs.fixed_layers import refuse_emulated_only
-from trt_bisect.jobs.followers import strategy_for
 from trt_bisect.jobs.given_data import GivenData
-from trt_bisect.jobs.in_file import file_figure_noted
 from trt_bisect.jobs.judged_by import other_reference
 from trt_bisect.jobs.judgement import Judgement
-from trt_bisect.jobs.options.concerns import AUTO, BRANCH
+from trt_bisect.jobs.options.concerns import AUTO, BRANCH, EXHAUSTIVE, FOLLOWERS_INT8
 from trt_bisect.jobs.options.judging import JudgeOptions
 from trt_bisect.jobs.options.measuring import MeasuringOptions
 from trt_bisect.jobs.workspace import refuse_another_network
@@ -420,3 +420,47 @@ def _typed_facts(network: Network, others: set[Precision]) -> dict[str, Any]:
         return {"typed": "by the operators' schemas, no Relu removed before FP8, reductions in parts"}
     typed = {network.low.precision, *others} & FLOAT_TYPES.keys()
     return {"typed": "by the operators' schemas, reductions in parts"} if typed else {}
+
+
+def file_figure_noted(
+    network: Network, feeds: Sequence[Feeds], compare: Compare, rule: Rule, options: BuildOptions
+) -> list[str]:
+    """A sentence with the figure of the file as it is, all its pairs in place, in ONNX Runtime.
+
+    Returns:
+        Nothing where no pair is asymmetric, or the file's cannot be run.
+    """
+    if not network.asymmetric:
+        return []
+    plan = network.free_plan(network.quantizable)
+    try:
+        with OnnxRuntimeBuilder(network.as_in_file(), {}, options).build(plan) as engine:
+            figures = compare([engine.infer(sample) for sample in feeds])
+    except TrialFailed:
+        return []
+    value = rule.similarity(Trial.judged(plan.key(), figures, {}, Cost(0.0, 0.0, len(feeds))))
+    figure = "no figure (not finite)" if value is None else rule.metric.text(value)
+    return [f"the file with its asymmetric pairs measures {figure} ({rule.metric.name}) in ONNX Runtime"]
+
+
+def strategy_for(options: MeasuringOptions, engine: str) -> str:
+    """Returns the strategy of a run; with rounded followers ``auto`` is ``exhaustive``.
+
+    A layer that goes to INT8 changes what the followers before it round, so that pieces do not add up to the whole.
+
+    Raises:
+        BadInput: the engine, or the strategy asked for, does not go together with rounded followers.
+    """
+    if options.followers != FOLLOWERS_INT8:
+        return options.strategy_on(engine)
+    if engine != ONNXRUNTIME:
+        raise BadInput(
+            f"'--followers int8' is an emulation; on the engine '{engine}' TensorRT decides.",
+            "Leave it out, or add --engine onnxruntime.",
+        )
+    if options.strategy == BRANCH:
+        raise BadInput(
+            "'--followers int8' cannot be measured in pieces: what is rounded depends on the layers after them.",
+            "Leave out --strategy branch; exhaustive and bisect work.",
+        )
+    return EXHAUSTIVE if options.strategy == AUTO else options.strategy

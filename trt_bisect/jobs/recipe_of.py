@@ -7,7 +7,7 @@ from pathlib import Path
 
 from trt_bisect.builder.base import Builder
 from trt_bisect.builder.tensorrt_module import RTX, TENSORRT
-from trt_bisect.builder.weak_plan import weak_plan
+from trt_bisect.builder.tensorrt_walk import weak_plan
 from trt_bisect.calibration.cache import NEWEST_VERSION, TensorRTVersion, parse_version, version_of_engine
 from trt_bisect.data.datasets import profile_shapes, profile_sizes
 from trt_bisect.data.named import name_of

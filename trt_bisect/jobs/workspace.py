@@ -1,4 +1,4 @@
-"""A run at work in its folder: alone there, with one network, its progress beside it, recorded when it ends."""
+"""A run folder: alone there while a run works in it, and what can be removed from it afterwards."""
 
 from __future__ import annotations
 
@@ -6,17 +6,31 @@ import re
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from trt_bisect.errors import BadInput
+from trt_bisect.errors import BadInput, first_line
 from trt_bisect.history.store import NONE, recorded
 from trt_bisect.model.network import Network
 from trt_bisect.report.model import REPORT, SO_FAR
 from trt_bisect.report.recovery import RECOVERY
+from trt_bisect.report.saved_run import TENSORS
+from trt_bisect.runs.cached_inputs import CANDIDATES, MAGNITUDES, RANGES
+from trt_bisect.runs.journal import JOURNAL
 from trt_bisect.runs.progress_file import Heartbeat
 from trt_bisect.support.codec import read
 from trt_bisect.support.files import locked, output_folder
 from trt_bisect.support.progress import Progress
+
+TIMING_CACHE = "timing.cache"
+_REMOVED = {
+    TENSORS: "tensors of --save-tensors",
+    MAGNITUDES.file: "histograms of the calibration data",
+    RANGES.file: "ranges",
+    CANDIDATES.file: "ranges of the other calibrators",
+    TIMING_CACHE: "TensorRT's timings of kernels",
+}
+_KEPT = (JOURNAL, REPORT, RECOVERY)
 
 _UNFINISHED = re.compile(r"\.(.+)-(\d+)")
 """The name that ``write_whole`` gives a file until it is complete; the number is that of the writing process."""
@@ -73,3 +87,53 @@ def refuse_another_network(folder: Path | None, network: Network) -> None:
                 "Give another folder with --output, or remove this one.",
             )
         return
+
+
+@dataclass(frozen=True)
+class Removable:
+    """Something in a run folder that can be made again.
+
+    Attributes:
+        path: a file or a folder.
+        what: it holds, in words.
+        size: the size in bytes.
+    """
+
+    path: Path
+    what: str
+    size: int
+
+
+def removable(folder: str | Path) -> tuple[Removable, ...]:
+    """Returns what can be removed from a run folder; the journal, the reports and the recipe never are.
+
+    Raises:
+        BadInput: it is no run folder.
+    """
+    place = Path(folder)
+    if not any((place / name).is_file() for name in _KEPT):
+        raise BadInput(f"'{folder}' is no run folder.", "Give the folder of a run: it has a journal.jsonl.")
+    paths = {place / name: what for name, what in _REMOVED.items() if (place / name).exists()}
+    return tuple(Removable(path, what, _size(path)) for path, what in paths.items())
+
+
+def clean(folder: str | Path) -> tuple[Removable, ...]:
+    """Removes what ``removable`` lists, and returns it.
+
+    Raises:
+        BadInput: it is no run folder, another process uses it, or something cannot be removed.
+    """
+    found = removable(folder)
+    with locked(Path(folder)):
+        for each in found:
+            try:
+                shutil.rmtree(each.path) if each.path.is_dir() and not each.path.is_symlink() else each.path.unlink()
+            except OSError as error:
+                problem = f"'{each.path}' cannot be removed: {first_line(error)}"
+                raise BadInput(problem, "Remove it yourself.") from error
+    return found
+
+
+def _size(path: Path) -> int:
+    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
+    return sum(file.stat().st_size for file in files)

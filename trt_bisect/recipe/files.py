@@ -17,7 +17,7 @@ from string import Template
 import numpy as np
 import onnx
 
-from trt_bisect.builder.weak_plan import WeakPlan
+from trt_bisect.builder.tensorrt_walk import WeakPlan
 from trt_bisect.calibration.cache import format_cache
 from trt_bisect.errors import MAKE_ROOM, BadInput
 from trt_bisect.model.file import Weights, save_model

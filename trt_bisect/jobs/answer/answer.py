@@ -15,11 +15,9 @@ from trt_bisect.driver.recipes.search_space import Kept, Sensitivities, Space
 from trt_bisect.driver.suspects.search import Loss, drive
 from trt_bisect.evaluator.each_input import NO_MARGIN
 from trt_bisect.evaluator.trial import Trial
-from trt_bisect.jobs.answer.each_alone import EachAlone
-from trt_bisect.jobs.answer.half_gain import half_gain
+from trt_bisect.jobs.answer.each_alone import EachAlone, half_gain
 from trt_bisect.jobs.answer.inputs import answer_inputs, unseen_inputs
 from trt_bisect.jobs.answer.plans import AnswerPlans
-from trt_bisect.jobs.answer.precisions import in_fp16
 from trt_bisect.jobs.answer.result import Answer
 from trt_bisect.jobs.answer.search import (
     AUTO,
@@ -36,11 +34,9 @@ from trt_bisect.jobs.answer.search import (
     make_space,
     retuned,
 )
-from trt_bisect.jobs.answer.steps_back import another_that_holds, minimal, one_or_two, with_more_high
-from trt_bisect.jobs.answer.target import SimilarityTarget, Target
-from trt_bisect.jobs.answer.validation import Checked
+from trt_bisect.jobs.answer.steps_back import another_that_holds, in_fp16, minimal, one_or_two, with_more_high
+from trt_bisect.jobs.answer.validation import Checked, SimilarityTarget, Target, with_rounded_followers
 from trt_bisect.jobs.experiment import Experiment
-from trt_bisect.jobs.followers import with_rounded_followers
 from trt_bisect.jobs.preparation import Preparation
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.report.model import DECIDING, OFF, OWN

@@ -19,7 +19,7 @@ from trt_bisect.driver.recipes.cheapest import Cheapest, cheapest, least_cost, o
 from trt_bisect.driver.recipes.search_space import Kept, Sensitivities, Space
 from trt_bisect.driver.suspects.search import Loss, drive
 from trt_bisect.jobs.answer.plans import AnswerPlans
-from trt_bisect.jobs.answer.target import Target
+from trt_bisect.jobs.answer.validation import Target
 from trt_bisect.model.cost import shares, times_by_macs
 from trt_bisect.model.low import LowPrecision
 from trt_bisect.model.shapes import facts_for

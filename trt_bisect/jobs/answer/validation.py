@@ -1,16 +1,23 @@
-"""The check of a recipe: on all inputs, on its own engine, and in settings that a user takes for the same."""
+"""The judge of plans in the search, and the check of a recipe: on its own engine, and in settings like its own."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 from trt_bisect.analyzer.judge import Rule
+from trt_bisect.builder.base import Builder
+from trt_bisect.builder.engines import ONNXRUNTIME, open_builder
+from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.driver.recipes.search_space import are_many
+from trt_bisect.driver.suspects.search import Loss
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.jobs.answer.plans import AnswerPlans
 from trt_bisect.jobs.experiment import Experiment
+from trt_bisect.jobs.options.measuring import MeasuringOptions
+from trt_bisect.model.fusions import followed_tensors
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.report.model import NUDGED, OFF, OWN
 
@@ -109,3 +116,68 @@ def losses_by_place(rule: Rule, trial: Trial, counting: tuple[int, ...]) -> dict
 
 def _or_infinite(loss: float | None) -> float:
     return math.inf if loss is None else loss
+
+
+class Target(Protocol):
+    """Judges plans.
+
+    Attributes:
+        budget: the largest loss that is good.
+    """
+
+    budget: float
+
+    def losses(self, asked: Sequence[PrecisionPlan], ranges: Ranges, *, to_the_end: bool = False) -> list[Loss]:
+        """Returns the losses of plans, to choose among them; unless ``to_the_end``, a miss ends the run of a plan."""
+        ...
+
+    def check(self, experiment: Experiment, plan: PrecisionPlan, *, own_engine: bool = True) -> Checked:
+        """Measures a plan in the form in which it will be used; ``own_engine`` false may leave out its own engine."""
+        ...
+
+    def worse(self, plan: PrecisionPlan, ranges: Ranges) -> tuple[int, ...]:
+        """Returns the places of inputs not judged on which a plan is worse than on the judged ones, the worst first."""
+        ...
+
+
+class SimilarityTarget:
+    """The similarity of the outputs on the worst of all inputs.
+
+    Args:
+        plans: measures plans on the inputs given.
+    """
+
+    def __init__(self, plans: AnswerPlans) -> None:
+        self.budget = plans.experiment.rule.budget
+        self._plans = plans
+
+    def losses(self, asked: Sequence[PrecisionPlan], ranges: Ranges, *, to_the_end: bool = False) -> list[Loss]:
+        """Returns the losses of plans on the judged inputs."""
+        return self._plans.losses(asked, ranges, to_the_end=to_the_end)
+
+    def check(self, experiment: Experiment, plan: PrecisionPlan, *, own_engine: bool = True) -> Checked:
+        """Measures a plan on all inputs and in all settings."""
+        return check(self._plans, experiment, plan, own_engine=own_engine)
+
+    def worse(self, plan: PrecisionPlan, ranges: Ranges) -> tuple[int, ...]:
+        """Returns the places of inputs not judged on which a plan is worse than on the judged ones, the worst first."""
+        losses, judged = self._plans.on_all(plan, ranges), self._plans.judged
+        most = max((losses[place] for place in judged if place in losses), default=0.0)
+        others = [place for place, loss in losses.items() if place not in judged and loss > most]
+        return tuple(sorted(others, key=lambda place: -losses[place]))
+
+
+def with_rounded_followers(options: MeasuringOptions, experiment: Experiment, plan: PrecisionPlan) -> Builder | None:
+    """Returns a builder like that of an experiment whose layers that only follow round too.
+
+    None if a plan would not change by that: the run rounds them already, an engine decides itself, or the network has
+    no such tensor with a scale.
+    """
+    build = options.build_options()
+    if experiment.builder.engine != ONNXRUNTIME or build.followers_round:
+        return None
+    network, scales = experiment.network, experiment.ranges.scales
+    if followed_tensors(network, plan.int8).isdisjoint(scales):
+        return None
+    typing = experiment.builder.typing
+    return open_builder(ONNXRUNTIME, typing, network, scales, replace(build, followers_round=True))

@@ -1,9 +1,12 @@
-"""Writes the tensors of FP32, full INT8 and the recipe into a run folder: an ``.npz`` for each sample, and an index."""
+"""Writes the tensors of FP32, full INT8 and the recipe into a run folder: an ``.npz`` for each sample, and an index.
+
+Polygraphy's own classes write them as its JSON too, for its ``--load-inputs`` and ``--load-outputs``.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
@@ -11,15 +14,14 @@ import numpy as np
 
 from trt_bisect.analyzer.origins import Origin, activation_origins, plan_observer
 from trt_bisect.builder.engines import ONNXRUNTIME
-from trt_bisect.data.array_files import write_archive
+from trt_bisect.data.array_files import read_archive, write_archive
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import BadInput, TrialFailed
 from trt_bisect.jobs.answer.result import Answer
 from trt_bisect.jobs.options.tensor_files import ALL_LAYERS, NO_TENSORS, TensorFileOptions
-from trt_bisect.jobs.run.polygraphy_results import write_polygraphy
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.precision import PrecisionPlan, int8_set
-from trt_bisect.report.saved_run import INDEX, SAMPLE, TENSORS
+from trt_bisect.report.saved_run import INDEX, INPUTS_JSON, POLYGRAPHY, SAMPLE, TENSORS
 from trt_bisect.support.codec import read
 from trt_bisect.support.files import make_folder, whole_file, write_whole
 from trt_bisect.support.progress import Progress
@@ -150,3 +152,27 @@ class _Writing:
                 yield engine.infer
         except TrialFailed as failure:
             raise BadInput(f"Tensors cannot be saved: {failure.message}", "Leave out --save-tensors.") from failure
+
+
+def write_polygraphy(folder: Path, plans: Iterable[str], feeds: Sequence[Feeds]) -> None:
+    """Writes the samples, and for each plan its run with one runner, named ``trt-bisect-`` and the plan's name.
+
+    The arrays of one plan are held at a time.
+
+    Args:
+        folder: the folder of the tensors; it has an ``.npz`` for each plan and sample.
+        plans: their names.
+        feeds: the samples, in order.
+    """
+    from polygraphy.comparator import IterationResult, RunResults
+    from polygraphy.json import to_json
+
+    place = make_folder(folder / POLYGRAPHY)
+    inputs = [{name: np.asarray(values) for name, values in sample.items()} for sample in feeds]
+    write_whole(place / INPUTS_JSON, to_json(inputs).encode())
+    for plan in plans:
+        runner = f"trt-bisect-{plan}"
+        saved = (read_archive(folder / plan / SAMPLE.format(number)) for number in range(len(feeds)))
+        iterations = [IterationResult(outputs=arrays, runner_name=runner) for arrays in saved]
+        results = RunResults([(runner, iterations)])
+        write_whole(place / f"{plan}.json", results.to_json().encode())
