@@ -36,7 +36,7 @@ _BF16 = {
     "tensorrt_walk.py: DataType.BF16",
     "tensorrt_weak.py: BuilderFlag.BF16",
 }
-"""BF16 is refused before TensorRT 10 (``engines._refuse_old``)."""
+"""BF16 is refused before TensorRT 10 (``engines.make_builder``)."""
 ABSENT = {
     "tensorrt-8.6.0": _BF16,
     "tensorrt-8.5.3.1": {

@@ -67,10 +67,8 @@ def list_engines() -> tuple[EngineStatus, ...]:
 
 def engine_status(name: str) -> EngineStatus:
     """Returns the status of one of ``ENGINES`` on this machine."""
-    return _onnxruntime_status() if name == ONNXRUNTIME else _tensorrt_status(name)
-
-
-def _onnxruntime_status() -> EngineStatus:
+    if name != ONNXRUNTIME:
+        return _tensorrt_status(name)
     try:
         import onnxruntime
     except (ImportError, OSError) as error:
@@ -179,14 +177,6 @@ def typing_to_ask(asked: str, low: LowPrecision) -> str:
     return "strong"
 
 
-def _refuse_old(engine: str, low: LowPrecision) -> None:
-    """Raises BadInput if the engine's version is too old for a low precision."""
-    if low is BF16 and engine == TENSORRT:
-        version = engine_version(engine)
-        if version_of(version) < _FIRST_STRONG:
-            raise BadInput(f"TensorRT {version} has no BF16: TensorRT 10 has it.", "Use '--low fp16'.")
-
-
 def _typings(engine: str, version: str) -> tuple[str, ...]:
     number = version_of(version)
     if engine != TENSORRT or number >= _FIRST_WITHOUT_WEAK:
@@ -220,7 +210,8 @@ def make_builder(
     """
     if options.dla is not None and engine != TENSORRT:
         raise BadInput(f"The engine '{engine}' has no DLA.", "Use '--engine tensorrt', or leave out --dla.")
-    _refuse_old(engine, network.low)
+    if network.low is BF16 and engine == TENSORRT and version_of(version := engine_version(engine)) < _FIRST_STRONG:
+        raise BadInput(f"TensorRT {version} has no BF16: TensorRT 10 has it.", "Use '--low fp16'.")
     if engine == ONNXRUNTIME:
         from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 

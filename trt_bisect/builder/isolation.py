@@ -19,14 +19,13 @@ from functools import partial
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from time import monotonic
-from types import TracebackType
 from typing import IO, Any
 
 from trt_bisect.builder.base import Builder, Outputs
 from trt_bisect.builder.tensorrt_module import Message
 from trt_bisect.builder.tensorrt_walk import WeakPlan
 from trt_bisect.builder.timing import Latency
-from trt_bisect.builder.worker import BuiltEngine, FailedRequest, StartedBuilder, UnexpectedError, outcome_of
+from trt_bisect.builder.worker import BuiltEngine, FailedRequest, StartedBuilder, outcome_of
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import OUT_OF_MEMORY, EngineUnavailable, TrialFailed
 from trt_bisect.precision import PrecisionPlan
@@ -96,11 +95,11 @@ class IsolatedBuilder:
 
     def build(self, plan: PrecisionPlan) -> IsolatedEngine:
         """Builds the engine of one plan in the worker; raises TrialFailed if that fails, crashes or takes too long."""
-        return IsolatedEngine(partial(self._made, "build", plan), self._timeout)
+        return IsolatedEngine(partial(self._ask, "build", plan), self._timeout)
 
     def reference(self) -> IsolatedEngine:
         """Builds the engine with every layer in FP32 in the worker; raises as ``build`` does."""
-        return IsolatedEngine(partial(self._made, "reference"), self._timeout)
+        return IsolatedEngine(partial(self._ask, "reference"), self._timeout)
 
     def weak_plan(self, plan: PrecisionPlan) -> WeakPlan:
         """Returns the constraints of a plan under weak typing, from the builder in the worker.
@@ -108,20 +107,17 @@ class IsolatedBuilder:
         Raises:
             TrialFailed: the graph cannot be parsed, or the worker crashes or takes too long.
         """
-        if not self._worker.alive:
-            self._start()
-        constrained: WeakPlan = self._worker.ask(("weak_plan", self._number, plan), self._timeout)
+        constrained: WeakPlan = self._ask("weak_plan", plan)[1]
         return constrained
 
     def stop(self) -> None:
         """Kills the worker; a request that waits for it fails. It is started again when it is needed."""
         self._process.stop()
 
-    def _made(self, request: str, *arguments: object) -> tuple[Worker, BuiltEngine]:
+    def _ask(self, request: str, *arguments: object) -> tuple[Worker, Any]:
         if not self._worker.alive:
             self._start()
-        made: BuiltEngine = self._worker.ask((request, self._number, *arguments), self._timeout)
-        return self._worker, made
+        return self._worker, self._worker.ask((request, self._number, *arguments), self._timeout)
 
     def _start(self) -> StartedBuilder:
         self._worker = self._process.worker()
@@ -168,9 +164,7 @@ class IsolatedEngine:
     def __enter__(self) -> IsolatedEngine:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with suppress(TrialFailed):
             self._worker.ask(("close", self._number), self._timeout)
 
@@ -230,8 +224,8 @@ class Worker:
             if isinstance(answer, FailedRequest):
                 untold = (text for text in messages if text not in answer.message)
                 raise TrialFailed(answer.outcome, "\n".join([answer.message, *untold]))
-            if isinstance(answer, UnexpectedError):
-                raise answer.error or RuntimeError(answer.trace)
+            if isinstance(answer, Exception):
+                raise answer
         except (EOFError, OSError) as error:
             message = self._crash_message(request, messages)
             killed = self._process.returncode == -signal.SIGKILL
@@ -247,7 +241,9 @@ class Worker:
         self._connection.send(request)
         while True:
             if not self._connection.poll(None if deadline is None else max(0.0, deadline - monotonic())):
-                raise TrialFailed("timed out", "\n".join([f"{_work(request)} took over {limit:g} s.", *messages]))
+                raise TrialFailed(
+                    "timed out", "\n".join([f"{_WORK.get(request[0], 'The work')} took over {limit:g} s.", *messages])
+                )
             answer = self._connection.recv()
             if not isinstance(answer, Message):
                 return answer
@@ -261,7 +257,7 @@ class Worker:
         printed = self._printed.read().decode(errors="replace").splitlines()[-_LAST_LINES:]
         self.end()
         how = _how_it_ended(self._process.returncode)
-        return "\n".join([f"{_work(request)} ended the worker process {how}.", *messages, *printed])
+        return "\n".join([f"{_WORK.get(request[0], 'The work')} ended the worker process {how}.", *messages, *printed])
 
 
 def _work(request: tuple[Any, ...]) -> str:

@@ -6,7 +6,6 @@ The Q/DQ graph runs in float32; ``model.session`` says why ONNX Runtime's own IN
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import TracebackType
 
 import numpy as np
 import onnxruntime as ort
@@ -49,9 +48,7 @@ class OnnxRuntimeEngine:
     def __enter__(self) -> OnnxRuntimeEngine:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         del self._session
 
 

@@ -66,8 +66,8 @@ class PieceBuilder(Protocol):
         """Returns by layer index the precision that the layer runs in, as far as it is known."""
         ...
 
-    def trunk(self, piece: Piece, trunk: PrecisionPlan, branches: Sequence[PrecisionPlan]) -> PieceEngine:
-        """Builds the engine of the trunk and of the branches that leave it in this piece, for one sample.
+    def trunk(self, piece: Piece, trunk: PrecisionPlan, branches: Sequence[PrecisionPlan] = ()) -> PieceEngine:
+        """Builds the engine of the trunk, and of the branches that leave it in this piece, for one sample or row.
 
         Raises:
             TrialFailed: the build failed.
@@ -76,14 +76,6 @@ class PieceBuilder(Protocol):
 
     def rows(self, piece: Piece, plan: PrecisionPlan) -> PieceEngine:
         """Builds the engine of a piece for any number of stacked rows, if shape inference guessed its free batch right.
-
-        Raises:
-            TrialFailed: the build failed.
-        """
-        ...
-
-    def row(self, piece: Piece, plan: PrecisionPlan) -> PieceEngine:
-        """Builds the engine of a piece for one row.
 
         Raises:
             TrialFailed: the build failed.
@@ -105,23 +97,20 @@ class OnnxRuntimePiece:
         try:
             if not into:
                 return dict(zip(self._names, self._session.run(self._names, dict(feeds)), strict=True))
-            return self._run_into(feeds, into)
+            binding = self._session.io_binding()
+            for name, array in feeds.items():
+                binding.bind_cpu_input(name, array)
+            for name in self._names:
+                given = into.get(name)
+                if given is None:
+                    binding.bind_output(name)
+                else:
+                    binding.bind_output(name, "cpu", 0, given.dtype.type, given.shape, given.ctypes.data)
+            self._session.run_with_iobinding(binding)
+            values = zip(self._names, binding.get_outputs(), strict=True)
+            return {name: into[name] if name in into else value.numpy() for name, value in values}
         except Exception as error:
             raise TrialFailed("inference failed", first_line(error)) from error
-
-    def _run_into(self, feeds: Tensors, into: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        binding = self._session.io_binding()
-        for name, array in feeds.items():
-            binding.bind_cpu_input(name, array)
-        for name in self._names:
-            if name in into:
-                array = into[name]
-                binding.bind_output(name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
-            else:
-                binding.bind_output(name)
-        self._session.run_with_iobinding(binding)
-        values = zip(self._names, binding.get_outputs(), strict=True)
-        return {name: into[name] if name in into else value.numpy() for name, value in values}
 
 
 class OnnxRuntimePieces:
@@ -156,17 +145,13 @@ class OnnxRuntimePieces:
         """Returns by layer index the precision in the written graph."""
         return precisions_in(self._network, plan)
 
-    def trunk(self, piece: Piece, trunk: PrecisionPlan, branches: Sequence[PrecisionPlan]) -> OnnxRuntimePiece:
+    def trunk(self, piece: Piece, trunk: PrecisionPlan, branches: Sequence[PrecisionPlan] = ()) -> OnnxRuntimePiece:
         """Builds one session for the trunk and all branches."""
         return self._session(self._own.write_piece(piece, trunk, branches))
 
     def rows(self, piece: Piece, plan: PrecisionPlan) -> OnnxRuntimePiece:
         """Builds a session with a free batch."""
         return self._session(self._free.write_piece(piece, plan))
-
-    def row(self, piece: Piece, plan: PrecisionPlan) -> OnnxRuntimePiece:
-        """Builds a session of the piece with the network's own shapes."""
-        return self._session(self._own.write_piece(piece, plan))
 
     def _session(self, written: WrittenPiece) -> OnnxRuntimePiece:
         self.builds += 1
@@ -224,7 +209,7 @@ class EnginePieces:
         """Returns an empty dictionary: the precisions of pieces are not read back."""
         return {}
 
-    def trunk(self, piece: Piece, trunk: PrecisionPlan, branches: Sequence[PrecisionPlan]) -> EnginePiece:
+    def trunk(self, piece: Piece, trunk: PrecisionPlan, branches: Sequence[PrecisionPlan] = ()) -> EnginePiece:
         """Builds an engine for the trunk, and one for each branch."""
         return EnginePiece(
             self._engine(piece, trunk, stacked=False),
@@ -236,10 +221,6 @@ class EnginePieces:
     def rows(self, piece: Piece, plan: PrecisionPlan) -> EnginePiece:
         """Builds an engine with a free batch."""
         return EnginePiece(self._engine(piece, plan, stacked=True), {name: name for name in piece.leaves})
-
-    def row(self, piece: Piece, plan: PrecisionPlan) -> EnginePiece:
-        """Builds an engine for one row."""
-        return EnginePiece(self._engine(piece, plan, stacked=False), {name: name for name in piece.leaves})
 
     def _engine(self, piece: Piece, plan: PrecisionPlan, *, stacked: bool) -> Engine:
         """Returns the engine of a piece; the same for one row and for many if freeing the batch changes no layer."""

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import accumulate
 from threading import Lock
 
 import numpy as np
@@ -93,7 +94,8 @@ class SwitchSession:
         """
         chosen, pieces = self._own_scales if scales is None else scales, self._opened()
         settings = [piece.settings(self._writer, plan, chosen) for piece in pieces]
-        states = _states(feeds, settings)
+        set_so_far = accumulate(b"".join(array.tobytes() for array in setting.values()) for setting in settings)
+        states = [(id(feeds), number, behind) for number, behind in enumerate(set_so_far)]
         start, live = self._kept.latest(states)
         for number in range(start, len(pieces)):
             live = pieces[number].run({**feeds, **live}, settings[number])
@@ -202,15 +204,6 @@ class _Kept:
                 self._bytes -= self._tensors.popitem(last=False)[1][2]
 
 
-def _states(feeds: Feeds, settings: Sequence[Feeds]) -> list[_State]:
-    """Returns the state behind each piece."""
-    found, before = list[_State](), b""
-    for number, setting in enumerate(settings):
-        before += b"".join(array.tobytes() for array in setting.values())
-        found.append((id(feeds), number, before))
-    return found
-
-
 def _sessions(
     writer: PlanWriter, high: Precision, provider: str, threads: int | None, pieces: Sequence[Piece | None]
 ) -> list[_SwitchPiece]:
@@ -242,11 +235,8 @@ def _pieces(writer: PlanWriter, facts: TensorFacts | None) -> list[Piece | None]
 
 def _is_declared(tensor: str, types: TensorTypes, facts: TensorFacts) -> bool:
     """Returns true if the graph gives a tensor its type, and no other shape than it has."""
-    shape, real = types.shapes.get(tensor), facts.shapes[tensor]
-    if types.dtypes.get(tensor) != facts.dtypes[tensor]:
-        return False
-    return shape is None or (len(shape) == len(real) and all(map(_may_be, shape, real)))
-
-
-def _may_be(declared: int | str | None, size: int) -> bool:
-    return not isinstance(declared, int) or declared == size
+    real = facts.shapes[tensor]
+    declared = types.shapes.get(tensor)
+    shape = real if declared is None else declared
+    same_rank = types.dtypes.get(tensor) == facts.dtypes[tensor] and len(shape) == len(real)
+    return same_rank and all(not isinstance(d, int) or d == size for d, size in zip(shape, real, strict=True))

@@ -124,11 +124,8 @@ def versions_of(rt: TensorRT, options: BuildOptions) -> dict[str, str]:
         gpu = find_gpu()
     except EngineUnavailable:
         return {**ours, "device": "no GPU"}
-    return {
-        **ours,
-        "device": f"{gpu.name} (compute capability {gpu.capability})",
-        "driver": f"CUDA {gpu.cuda}",
-    }
+    device = f"{gpu.name} (compute capability {gpu.capability})"
+    return {**ours, "device": device, "driver": f"CUDA {gpu.cuda}"}
 
 
 def dynamic_shapes(network: Network, shapes: ProfileShapes) -> ProfileShapes:
@@ -226,27 +223,22 @@ def new_config(
             raise BadInput(f"{rt.engine} {trt.__version__} has no builder optimisation level.", "Leave it out.")
         config.builder_optimization_level = options.optimization_level
     if options.tactic_sources is not None:
-        config.set_tactic_sources(_tactic_bits(rt, options.tactic_sources))
-    if _keeps_timings(rt, options):
-        _load_timing_cache(config, options.timing_cache)
+        known = trt.TacticSource.__members__
+        for name in options.tactic_sources:
+            if name not in known:
+                problem = f"{rt.engine} {trt.__version__} has no tactic source '{name}'."
+                raise BadInput(problem, f"Use {', '.join(known)}.")
+        config.set_tactic_sources(sum(1 << int(known[name]) for name in options.tactic_sources))
+    timings = _timing_cache(rt, options)
+    if timings is not None:
+        _load_timing_cache(config, timings)
     return config, _add_profile(rt, config, shapes, options.sizes, definition)
-
-
-def _tactic_bits(rt: TensorRT, names: Sequence[str]) -> int:
-    known = rt.module.TacticSource.__members__
-    for name in names:
-        if name not in known:
-            raise BadInput(
-                f"{rt.engine} {rt.module.__version__} has no tactic source '{name}'.", f"Use {', '.join(known)}."
-            )
-    return sum(1 << int(known[name]) for name in names)
 
 
 def _add_profile(
     rt: TensorRT, config: Any, shapes: ProfileShapes, sizes: ProfileShapes, definition: Definition | None
 ) -> Any:
-    network = definition.network if definition is not None else None
-    inputs = [network.get_input(i) for i in range(network.num_inputs)] if network is not None else []
+    inputs = [definition.network.get_input(i) for i in range(definition.network.num_inputs)] if definition else []
     shape_tensors = [tensor.name for tensor in inputs if tensor.is_shape_tensor and tensor.name in sizes]
     if not shapes and not shape_tensors:
         return None
@@ -270,14 +262,15 @@ def serialize(rt: TensorRT, definition: Definition, config: Any, options: BuildO
     messages = drain(rt.logger)
     if data is None:
         raise TrialFailed("build failed", failure_in(messages, "TensorRT built no engine and gave no reason."))
-    if _keeps_timings(rt, options):
-        _save_timing_cache(config, options.timing_cache)
+    timings = _timing_cache(rt, options)
+    if timings is not None:
+        _save_timing_cache(config, timings)
     return Serialized(bytes(data), warnings_in(messages), logged_layers(rt.logger.layers))
 
 
-def _keeps_timings(rt: TensorRT, options: BuildOptions) -> bool:
-    """Returns true if builds use the timing cache; TensorRT-RTX times no tactics, and since 1.2 ignores it."""
-    return options.timing_cache is not None and rt.engine != RTX
+def _timing_cache(rt: TensorRT, options: BuildOptions) -> Path | None:
+    """Returns the file of the timing cache; None for TensorRT-RTX, which times no tactics, and since 1.2 ignores it."""
+    return None if rt.engine == RTX else options.timing_cache
 
 
 def timings_of(path: Path, worker: str) -> Path:
@@ -285,9 +278,9 @@ def timings_of(path: Path, worker: str) -> Path:
     return path.with_name(f"{path.stem}-{worker}{path.suffix}")
 
 
-def _load_timing_cache(config: Any, path: Path | None) -> None:
+def _load_timing_cache(config: Any, path: Path) -> None:
     """Loads the run's timing cache and those of other workers; a cache of another device is left out."""
-    kept = [] if path is None else [path, *sorted(path.parent.glob(timings_of(path, "*").name))]
+    kept = [path, *sorted(path.parent.glob(timings_of(path, "*").name))]
     found = [config.create_timing_cache(file.read_bytes()) for file in kept if file.is_file()]
     cache, *others = [each for each in found if each is not None] or [config.create_timing_cache(b"")]
     for other in others:
@@ -296,9 +289,9 @@ def _load_timing_cache(config: Any, path: Path | None) -> None:
         config.set_timing_cache(config.create_timing_cache(b""), ignore_mismatch=False)
 
 
-def _save_timing_cache(config: Any, path: Path | None) -> None:
+def _save_timing_cache(config: Any, path: Path) -> None:
     cache = config.get_timing_cache()
-    if path is None or cache is None:
+    if cache is None:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}-{os.getpid()}")

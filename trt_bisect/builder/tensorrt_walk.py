@@ -12,7 +12,7 @@ The network is ``Network.for_parser``: no node has the name of another with a nu
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from types import ModuleType, SimpleNamespace
@@ -107,37 +107,30 @@ def steps_of(definition: Any, layers: tuple[Layer, ...]) -> list[Step]:
     inputs, or if it is computed from constants alone, it belongs to the first layer that reads its outputs.
     """
     indices = {layer.name: layer.index for layer in layers}
-    steps = _with_constants([_step(definition.get_layer(i), indices) for i in range(definition.num_layers)])
+    steps = (_step(definition.get_layer(i), indices) for i in range(definition.num_layers))
     return _following_readers(_following_makers(steps))
 
 
-def _with_constants(steps: list[Step]) -> list[Step]:
-    """Returns the steps with ``constant`` set."""
+def _following_makers(steps: Iterable[Step]) -> list[Step]:
+    """Returns the steps with ``constant`` set, those without a layer of their own in that of the maker of an input."""
     found: list[Step] = []
     constants: set[str] = set()
+    makers: dict[str, int] = {}
     for step in steps:
         read = [tensor.name for tensor in step.inputs()]
+        if step.owner is None:
+            step = replace(step, owner=max((makers[name] for name in read if name in makers), default=None))
         if step.kind == "CONSTANT" or (read and constants.issuperset(read)):
             step = replace(step, constant=True)
             constants.update(step.made())
-        found.append(step)
-    return found
-
-
-def _following_makers(steps: list[Step]) -> list[Step]:
-    found: list[Step] = []
-    makers: dict[str, int] = {}
-    for step in steps:
-        if step.owner is None:
-            made = [makers[tensor.name] for tensor in step.inputs() if tensor.name in makers]
-            step = replace(step, owner=max(made, default=None))
-        if step.owner is not None and not step.constant:
+        elif step.owner is not None:
             makers.update(dict.fromkeys(step.made(), step.owner))
         found.append(step)
     return found
 
 
 def _following_readers(steps: list[Step]) -> list[Step]:
+    """Returns the steps, those without a layer in that of the first reader of an output."""
     found: list[Step] = []
     readers: dict[str, int] = {}
     for step in reversed(steps):
@@ -354,16 +347,7 @@ def constrain(
     plan: PrecisionPlan,
     force_int8: bool = False,
 ) -> None:
-    """Sets the constraints of a plan on the layers of a parsed network; the builder flag must make TensorRT obey them.
-
-    Args:
-        trt: the TensorRT module.
-        definition: the parsed network; altered.
-        steps: its layers, from ``steps_of``.
-        network: the network of the plan.
-        plan: the precision of each of its layers.
-        force_int8: constrain the main TensorRT layer of each INT8 layer to INT8.
-    """
+    """Sets ``constraints`` on the layers of a parsed network; the builder flag must make TensorRT obey them."""
     types = {
         Precision.INT8: trt.DataType.INT8,
         Precision.FP32: trt.DataType.FLOAT,

@@ -78,6 +78,7 @@ class TensorRTWeakBuilder:
                 f"TensorRT {self._rt.module.__version__} has no weak typing.", "Use '--typing strong'."
             )
         self.versions: Mapping[str, str] = versions_of(self._rt, options)
+        self._flags = creation_flags(self._rt.module, ("EXPLICIT_BATCH",))
         self._scratch = ScratchFolder()
         self._file = self._scratch.open() / "network.onnx"
         save_model(network.skeleton, network.weights, self._file)
@@ -95,8 +96,8 @@ class TensorRTWeakBuilder:
         trt = self._rt.module
         if self._writer is not None:
             written = self._writer.write(plan)
-            return parse_model(self._rt, written.model, written.weights, self._flags())
-        definition = parse_file(self._rt, self._file, self._flags())
+            return parse_model(self._rt, written.model, written.weights, self._flags)
+        definition = parse_file(self._rt, self._file, self._flags)
         steps = steps_of(definition.network, self._network.layers)
         if self._cache is None and self._network.low.needs_ranges:
             set_ranges(trt, definition.network, steps, self._network, self._scales)
@@ -111,9 +112,8 @@ class TensorRTWeakBuilder:
         """
         definition = self.network_definition(plan)
         parsed = definition.network
-        found = constraints(
-            parsed, steps_of(parsed, self._network.layers), self._network, plan, self._options.force_int8
-        )
+        steps = steps_of(parsed, self._network.layers)
+        found = constraints(parsed, steps, self._network, plan, self._options.force_int8)
         layers = tuple(parsed.get_layer(i).name for i in range(parsed.num_layers))
         return WeakPlan(
             tuple(constraint for _, constraint in found),
@@ -157,7 +157,12 @@ class TensorRTWeakBuilder:
         Raises:
             TrialFailed: the build failed.
         """
-        serialized = self._serialize_fp32() if {*plan.precisions} == {Precision.FP32} else self.serialize(plan)
+        if {*plan.precisions} == {Precision.FP32}:
+            definition = parse_file(self._rt, self._file, self._flags)
+            config, _ = new_config(self._rt, self._options, self._shapes, definition)
+            serialized = serialize(self._rt, definition, config, self._options)
+        else:
+            serialized = self.serialize(plan)
         rounded = None if self._writer is None else precisions_in(self._network, plan)
         names = {mine.name: layer.name for mine, layer in zip(self._network.layers, self._in_file.layers, strict=True)}
         return TensorRTEngine(self._rt, serialized, self._network, self._shapes, self._options, rounded, names)
@@ -169,14 +174,6 @@ class TensorRTWeakBuilder:
             TrialFailed: the build failed.
         """
         return self.build(self._network.free_plan())
-
-    def _serialize_fp32(self) -> Serialized:
-        definition = parse_file(self._rt, self._file, self._flags())
-        config, _ = new_config(self._rt, self._options, self._shapes, definition)
-        return serialize(self._rt, definition, config, self._options)
-
-    def _flags(self) -> int:
-        return creation_flags(self._rt.module, ("EXPLICIT_BATCH",))
 
 
 def obey_flag(trt: ModuleType) -> Any:

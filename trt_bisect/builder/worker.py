@@ -11,17 +11,15 @@ import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from trt_bisect.builder.base import Builder, Engine, Outputs
 from trt_bisect.builder.tensorrt_module import LISTENERS
+from trt_bisect.builder.tensorrt_walk import TellsWeakPlan, WeakPlan
 from trt_bisect.builder.timing import Latency
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import OUT_OF_MEMORY, TrialFailed, TrtBisectError, first_line
 from trt_bisect.precision import PrecisionPlan
-
-if TYPE_CHECKING:
-    from trt_bisect.builder.tensorrt_walk import WeakPlan
 
 _PR_SET_PDEATHSIG = 1
 
@@ -48,23 +46,10 @@ class BuiltEngine:
 
 @dataclass(frozen=True)
 class FailedRequest:
-    """The answer to a request that raised ``TrialFailed``."""
+    """The answer to a request that raised ``TrialFailed``; the answer to one that raised another error is the error."""
 
     outcome: str
     message: str
-
-
-@dataclass(frozen=True)
-class UnexpectedError:
-    """The answer to a request that raised another error.
-
-    Attributes:
-        error: the error for the user; None for an error of trt-bisect itself.
-        trace: the traceback of an error of trt-bisect itself.
-    """
-
-    error: TrtBisectError | None
-    trace: str = ""
 
 
 def outcome_of(request: tuple[Any, ...]) -> str:
@@ -120,13 +105,14 @@ def _answer(work: object, request: tuple[Any, ...]) -> object:
     except MemoryError as error:
         return FailedRequest(OUT_OF_MEMORY, f"Out of memory. {error}".strip())
     except TrtBisectError as error:
-        return UnexpectedError(error)
+        return error
     except Exception as error:
         return _broken(error)
 
 
-def _broken(error: Exception) -> UnexpectedError:
-    return UnexpectedError(None, f"{type(error).__name__}: {first_line(error)}\n{traceback.format_exc()}")
+def _broken(error: Exception) -> RuntimeError:
+    """Returns an error of trt-bisect itself with its traceback, which pickling would lose."""
+    return RuntimeError(f"{type(error).__name__}: {first_line(error)}\n{traceback.format_exc()}")
 
 
 class _Work:
@@ -153,8 +139,6 @@ class _Work:
         return self._keep(self._builders[number].reference())
 
     def weak_plan(self, number: int, plan: PrecisionPlan) -> WeakPlan:
-        from trt_bisect.builder.tensorrt_walk import TellsWeakPlan
-
         builder = self._builders[number]
         assert isinstance(builder, TellsWeakPlan)
         return builder.weak_plan(plan)

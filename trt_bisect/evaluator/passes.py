@@ -302,7 +302,7 @@ class PieceRows:
         return self._engine
 
     def _one_row(self) -> PieceEngine:
-        self._single = self._single or self._builder.row(self._piece, self._plan)
+        self._single = self._single or self._builder.trunk(self._piece, self._plan)
         return self._single
 
     def run(self, rows: Rows, pool: Executor) -> dict[str, Leaf]:

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Mapping
 from itertools import zip_longest
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from trt_bisect.builder.base import Outputs
@@ -40,9 +40,7 @@ class Reference:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Keeps everything for the next use."""
 
 
