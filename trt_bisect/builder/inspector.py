@@ -135,13 +135,11 @@ def logged_layers(message: str) -> tuple[EngineLayer, ...]:
     [...], Outputs: [...], TacticName: t, StreamId: 0, Metadata: [ONNX Layer: fc]``. Constants are no inputs.
     """
     lines = message.split("\n") if message.startswith(LOGGED) else []
-    return tuple(_engine_layer(_logged(match)) for match in map(_LOGGED_LAYER.fullmatch, lines) if match)
-
-
-def _logged(match: re.Match[str]) -> dict[str, Any]:
-    """A logged layer in the form of the inspector's JSON."""
-    tensors = ((key, _LOGGED_TYPE.findall(match[key])) for key in ("Inputs", "Outputs"))
-    return {**match.groupdict(), **{key: [{"Datatype": kind} for kind in kinds] for key, kinds in tensors}}
+    layers: list[dict[str, Any]] = [match.groupdict() for match in map(_LOGGED_LAYER.fullmatch, lines) if match]
+    for layer in layers:
+        for key in ("Inputs", "Outputs"):
+            layer[key] = [{"Datatype": kind} for kind in _LOGGED_TYPE.findall(layer[key])]
+    return tuple(map(_engine_layer, layers))
 
 
 def onnx_layers_in(metadata: str) -> tuple[str, ...]:

@@ -102,11 +102,7 @@ class IsolatedBuilder:
         return IsolatedEngine(partial(self._ask, "reference"), self._timeout)
 
     def weak_plan(self, plan: PrecisionPlan) -> WeakPlan:
-        """Returns the constraints of a plan under weak typing, from the builder in the worker.
-
-        Raises:
-            TrialFailed: the graph cannot be parsed, or the worker crashes or takes too long.
-        """
+        """Returns the constraints of a plan from the builder in the worker; raises as ``build`` does."""
         constrained: WeakPlan = self._ask("weak_plan", plan)[1]
         return constrained
 

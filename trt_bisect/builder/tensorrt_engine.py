@@ -110,12 +110,7 @@ class TensorRTEngine:
         self._profiler: Any = None
 
     def inspect(self) -> str:
-        """Returns the engine inspector's JSON, for the usual shapes of the dynamic inputs.
-
-        Raises:
-            EngineUnavailable: no GPU answers, or PyCUDA is not installed.
-            TrialFailed: the engine cannot be loaded.
-        """
+        """Returns the engine inspector's JSON for the usual shapes of the dynamic inputs; raises as ``infer`` does."""
         with self._current() as loaded:
             return self._inspect(loaded)
 
@@ -136,11 +131,7 @@ class TensorRTEngine:
 
         Args:
             feeds: one sample.
-            runs: the most inferences timed; fewer if they take over two seconds.
-
-        Raises:
-            EngineUnavailable: no GPU answers, or PyCUDA is not installed.
-            TrialFailed: the engine cannot be loaded, or an inference failed.
+            runs: the most inferences timed; fewer if they take over two seconds. Raises as ``infer`` does.
         """
         with self._current() as loaded:
             self._bind(loaded, feeds)

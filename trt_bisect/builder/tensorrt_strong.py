@@ -71,38 +71,22 @@ class TensorRTStrongBuilder:
         self.versions: Mapping[str, str] = versions_of(self._rt, options)
 
     def network_definition(self, plan: PrecisionPlan) -> Definition:
-        """Returns the network of one plan as TensorRT parsed it.
-
-        Raises:
-            TrialFailed: the parser refuses the graph.
-        """
+        """Returns the network of one plan as TensorRT parsed it; raises TrialFailed if the parser refuses the graph."""
         written = self._writer.write(plan)
         flags = creation_flags(self._rt.module, ("STRONGLY_TYPED",))
         return parse_model(self._rt, written.model, written.weights, flags)
 
     def serialize(self, plan: PrecisionPlan) -> Serialized:
-        """Builds the engine of one plan as bytes.
-
-        Raises:
-            TrialFailed: the build failed.
-        """
+        """Builds the engine of one plan as bytes; raises TrialFailed."""
         definition = self.network_definition(plan)
         config, _ = new_config(self._rt, self._options, self._shapes, definition)
         return serialize(self._rt, definition, config, self._options)
 
     def build(self, plan: PrecisionPlan) -> TensorRTEngine:
-        """Builds the engine of one plan. It is loaded onto the GPU when it is first used.
-
-        Raises:
-            TrialFailed: the build failed.
-        """
+        """Builds the engine of one plan, loaded onto the GPU when it is first used; raises TrialFailed."""
         rounded = precisions_in(self._network, plan)
         return TensorRTEngine(self._rt, self.serialize(plan), self._network, self._shapes, self._options, rounded)
 
     def reference(self) -> TensorRTEngine:
-        """Builds the engine with every layer in FP32, TF32 off.
-
-        Raises:
-            TrialFailed: the build failed.
-        """
+        """Builds the engine with every layer in FP32, TF32 off; raises TrialFailed."""
         return self.build(self._network.free_plan())

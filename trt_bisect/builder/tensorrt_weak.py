@@ -105,11 +105,7 @@ class TensorRTWeakBuilder:
         return definition
 
     def weak_plan(self, plan: PrecisionPlan) -> WeakPlan:
-        """Returns the precisions and scales set for an engine of ``plan``, layer by layer, as data.
-
-        Raises:
-            TrialFailed: the parser refuses the graph.
-        """
+        """Returns the precisions and scales set for an engine of ``plan``, as data; raises TrialFailed."""
         definition = self.network_definition(plan)
         parsed = definition.network
         steps = steps_of(parsed, self._network.layers)
@@ -123,11 +119,7 @@ class TensorRTWeakBuilder:
         )
 
     def serialize(self, plan: PrecisionPlan) -> Serialized:
-        """Builds the engine of one plan as bytes.
-
-        Raises:
-            TrialFailed: the build failed.
-        """
+        """Builds the engine of one plan as bytes; raises TrialFailed."""
         trt = self._rt.module
         definition = self.network_definition(plan)
         config, profile = new_config(self._rt, self._options, self._shapes, definition)
@@ -152,11 +144,7 @@ class TensorRTWeakBuilder:
         return serialized
 
     def build(self, plan: PrecisionPlan) -> TensorRTEngine:
-        """Builds the engine of one plan.
-
-        Raises:
-            TrialFailed: the build failed.
-        """
+        """Builds the engine of one plan; raises TrialFailed."""
         if {*plan.precisions} == {Precision.FP32}:
             definition = parse_file(self._rt, self._file, self._flags)
             config, _ = new_config(self._rt, self._options, self._shapes, definition)
@@ -168,11 +156,7 @@ class TensorRTWeakBuilder:
         return TensorRTEngine(self._rt, serialized, self._network, self._shapes, self._options, rounded, names)
 
     def reference(self) -> TensorRTEngine:
-        """Builds the engine with every layer in FP32: neither INT8 nor FP16 is allowed, TF32 is off.
-
-        Raises:
-            TrialFailed: the build failed.
-        """
+        """Builds the engine with neither INT8 nor FP16 allowed, and TF32 off; raises TrialFailed."""
         return self.build(self._network.free_plan())
 
 

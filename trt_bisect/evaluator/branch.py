@@ -12,7 +12,6 @@ from trt_bisect.errors import TrialFailed
 from trt_bisect.evaluator.passes import MOST_ROWS, Learned, Pass, PassResult, Stream, arrange
 from trt_bisect.evaluator.rebuild import Compare, RebuildEvaluator, TrialStore
 from trt_bisect.evaluator.trial import PIECES, WHOLE, Trial, TrialKey
-from trt_bisect.model.layers import TensorFacts
 from trt_bisect.model.network import Network
 from trt_bisect.model.pieces import PIECE_LAYERS, Piece, cut
 from trt_bisect.model.quantizer import Scales
@@ -151,7 +150,10 @@ def branch_evaluator(
         few_boundaries: few of the boundaries are measured, in many small passes: a large network is cut into larger
             pieces, and their engines are kept.
     """
-    facts = _facts_of_each(network, inputs)
+    shapes = [tuple((name, array.shape) for name, array in feeds.items()) for feeds in inputs]
+    first = dict(zip(reversed(shapes), reversed(inputs), strict=True))
+    known = {key: facts_for(network, feeds) for key, feeds in first.items()}
+    facts = [known[key] for key in shapes]
     free = with_free_batch(network, inputs[0])
     learned = Learned(free.repaired, dict(free.axes))
     if isinstance(builder, OnnxRuntimeBuilder):
@@ -163,13 +165,3 @@ def branch_evaluator(
         made = EnginePieces(network, free, facts[0], MOST_ROWS, make_builder)
     stream = Stream(network, pieces, made, learned, inputs, facts, memory, keeps_engines=few_boundaries)
     return BranchEvaluator(network, pieces, made, stream, compare, store, whole, options.high, measured_in)
-
-
-def _facts_of_each(network: Network, inputs: Sequence[Feeds]) -> list[TensorFacts]:
-    """The facts of the tensors for each input; computed once for inputs of the same shapes."""
-    known: dict[tuple[object, ...], TensorFacts] = {}
-    shapes = [tuple((name, array.shape) for name, array in feeds.items()) for feeds in inputs]
-    for key, feeds in zip(shapes, inputs, strict=True):
-        if key not in known:
-            known[key] = facts_for(network, feeds)
-    return [known[key] for key in shapes]

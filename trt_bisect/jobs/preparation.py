@@ -50,7 +50,7 @@ from trt_bisect.jobs.judgement import Judgement
 from trt_bisect.jobs.options.concerns import AUTO, BRANCH, EXHAUSTIVE, FOLLOWERS_INT8
 from trt_bisect.jobs.options.judging import JudgeOptions
 from trt_bisect.jobs.options.measuring import MeasuringOptions
-from trt_bisect.jobs.workspace import refuse_another_network
+from trt_bisect.jobs.workspace import TIMING_CACHE, refuse_another_network
 from trt_bisect.model.low import FLOAT_TYPES, FP8
 from trt_bisect.model.network import Network
 from trt_bisect.model.reading import compare_with_file
@@ -90,11 +90,9 @@ class Preparation:
         self.data = GivenData(options, network, folder, progress, self.notes)
         self._cluster: Cluster
         self.judgement = judgement(options, network.source, network.low.precision)
-        self._judged_by = other_reference(options, network, options.inputs, self._note_reference)
-
-    def _note_reference(self, texts: Iterable[str]) -> None:
-        """Notes what the outputs are judged by in place of the network's own in FP32."""
-        self.notes += noted(JUDGED_BY, texts)
+        self._judged_by = other_reference(
+            options, network, options.inputs, lambda texts: self.notes.extend(noted(JUDGED_BY, texts))
+        )
 
     @contextmanager
     def opened(self, calibration: Any, inputs: Any, dataset: Any) -> Iterator[Experiment]:
@@ -283,12 +281,7 @@ class Preparation:
         parts = self._fingerprint_parts(builder, ranges, ())
         name = self.judgement.asked_metric.name
         plan = self.network.full(self.options.high_precision).key()
-        chosen = {
-            "data": source.digest(),
-            "count": count,
-            "metric name": name,
-            "plan": plan,
-        }
+        chosen = {"data": source.digest(), "count": count, "metric name": name, "plan": plan}
         return fingerprint({**parts, **chosen})
 
     def find_worst(self, builder: Builder, samples: Dataset, count: int, keep: bool = False) -> WorstInputs:
@@ -346,7 +339,7 @@ class Preparation:
     def _build_options(self) -> BuildOptions:
         """The build options, with a timing cache where the run has a folder."""
         options = self.options.build_options()
-        return options if self.folder is None else replace(options, timing_cache=self.folder / "timing.cache")
+        return options if self.folder is None else replace(options, timing_cache=self.folder / TIMING_CACHE)
 
     def reference_engine(self, builder: Builder) -> Engine:
         """Opens the reference that outputs are judged by: the network in FP32, or another network."""
@@ -389,6 +382,11 @@ class Preparation:
 
     def _fingerprint_parts(self, builder: Builder, ranges: Ranges, feeds: Sequence[Feeds]) -> dict[str, Any]:
         options, base = self.options.build_options(), self.options.base_precision
+        typed = ""
+        if self.network.low is FP8:
+            typed = "by the operators' schemas, no Relu removed before FP8, reductions in parts"
+        elif not {self.network.low.precision, options.high, base}.isdisjoint(FLOAT_TYPES):
+            typed = "by the operators' schemas, reductions in parts"
         return {
             "model": replace(self.network, base=Precision.FP32).digest(),
             "ranges": ranges.digest(),
@@ -408,18 +406,10 @@ class Preparation:
             **({"outputs": sorted(self.options.outputs)} if self.options.outputs else {}),
             **({"followers": "int8"} if options.followers_round else {}),
             **({} if base is options.high is Precision.FP32 else {"base": str(base)}),
-            **_typed_facts(self.network, {options.high, base}),
+            **({"typed": typed} if typed else {}),
             **({} if self._judged_by is None else {"judged_by": self._judged_by.digest}),
             **self.options.task_facts(),
         }
-
-
-def _typed_facts(network: Network, others: set[Precision]) -> dict[str, Any]:
-    """The part of a fingerprint that says how layers in FP16, BF16 and FP8 are run; empty if there are none."""
-    if network.low is FP8:
-        return {"typed": "by the operators' schemas, no Relu removed before FP8, reductions in parts"}
-    typed = {network.low.precision, *others} & FLOAT_TYPES.keys()
-    return {"typed": "by the operators' schemas, reductions in parts"} if typed else {}
 
 
 def file_figure_noted(

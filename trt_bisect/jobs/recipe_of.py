@@ -24,7 +24,10 @@ from trt_bisect.report.model import Report
 
 
 def recipe_of(options: MeasuringOptions, answer: Answer, plan: PrecisionPlan) -> RecipeFiles:
-    """Returns the files of a recipe that was measured for ``answer``, with the shapes of all inputs given."""
+    """Returns the files of a recipe that was measured for ``answer``, with the shapes of all inputs given.
+
+    Libraries are named by their whole paths, for commands that run in another folder; a bare name is searched for.
+    """
     experiment = answer.experiment
     network, builder = experiment.network, experiment.builder
     build = Build(
@@ -33,17 +36,12 @@ def recipe_of(options: MeasuringOptions, answer: Answer, plan: PrecisionPlan) ->
         dynamic=tuple(spec.name for spec in network.inputs if None in spec.shape),
         options=replace(
             options.build_options(),
-            plugins=tuple(map(_whole_path, options.plugins)),
+            plugins=tuple(str(Path(name).absolute()) if Path(name).is_file() else name for name in options.plugins),
             sizes=profile_sizes(answer.given.feeds),
         ),
     )
     weak = weak_plan(builder, network, plan)
     return recipe_files(network, experiment.ranges.scales, plan, experiment.whole.high, weak, build)
-
-
-def _whole_path(library: str) -> str:
-    """Returns the whole path of a library, for commands that run in another folder; a bare name is searched for."""
-    return str(Path(library).absolute()) if Path(library).is_file() else library
 
 
 def target_version(options: CalibrationOptions, builder: Builder) -> TensorRTVersion:

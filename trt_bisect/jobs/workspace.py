@@ -53,16 +53,16 @@ def working_in(folder: Path | None, display: Progress, history: str | Path = NON
         if folder is not None:
             open_until_the_end.enter_context(locked(folder))
             for place in (folder, folder / "recipe"):
-                _clear(place)
+                with suppress(OSError):
+                    for path in list(place.iterdir()):
+                        if _UNFINISHED.fullmatch(path.name):
+                            _remove(path)
         open_until_the_end.enter_context(recorded(folder, history, display.say))
         yield open_until_the_end.enter_context(closing(display if folder is None else Heartbeat(folder, display)))
 
 
-def _clear(folder: Path) -> None:
-    with suppress(OSError):
-        for path in list(folder.iterdir()):
-            if _UNFINISHED.fullmatch(path.name):
-                shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+def _remove(path: Path) -> None:
+    shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
 
 def refuse_another_network(folder: Path | None, network: Network) -> None:
@@ -127,7 +127,7 @@ def clean(folder: str | Path) -> tuple[Removable, ...]:
     with locked(Path(folder)):
         for each in found:
             try:
-                shutil.rmtree(each.path) if each.path.is_dir() and not each.path.is_symlink() else each.path.unlink()
+                _remove(each.path)
             except OSError as error:
                 problem = f"'{each.path}' cannot be removed: {first_line(error)}"
                 raise BadInput(problem, "Remove it yourself.") from error

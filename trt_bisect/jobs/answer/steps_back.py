@@ -150,19 +150,12 @@ def minimal(
             taken_back, in_check, unmoved = {}, set(), {}
         left -= _ENGINE * (OWN in other.losses)
     in_search = [unit for unit in taken_back if unit not in in_check]
-    taken_back |= _without_each(plans, target, space, kept, in_search, experiment)
+    asked = [space.plan(kept - {unit}) for unit in in_search]
+    losses = target.losses(asked, experiment.ranges, to_the_end=True)
+    for unit, plan, loss in zip(in_search, asked, losses, strict=True):
+        taken_back[unit] = _shown(plans, plan, experiment, loss)
     measured = {unit: taken_back[unit] for unit in order if unit in taken_back}
     return replace(found, kept=kept, meets=checked.meets(space.budget), unmoved=unmoved), checked, measured
-
-
-def _without_each(
-    plans: AnswerPlans, target: Target, space: Space, kept: Kept, units: Sequence[int], experiment: Experiment
-) -> dict[int, Loss]:
-    """Returns the losses of a set without each of some units, on all judged inputs."""
-    asked = [space.plan(kept - {unit}) for unit in units]
-    losses = target.losses(asked, experiment.ranges, to_the_end=True)
-    shown = [_shown(plans, plan, experiment, loss) for plan, loss in zip(asked, losses, strict=True)]
-    return dict(zip(units, shown, strict=True))
 
 
 def _without_groups(target: Target, space: Space, kept: Kept, experiment: Experiment) -> tuple[Kept, Checked]:

@@ -105,6 +105,12 @@ class _Writing:
     def begin(self, folder: Path, labels: Sequence[str], given: int) -> Path:
         """Writes the index into the folder; removes the samples of another fingerprint, and those that are too many."""
         plans = {name: plan.key() for name, plan in self.plans.items()}
+        outputs = {spec.name for spec in self._network.outputs}
+        index_of_layers = {
+            tensor: {"layer": layer.name, "op_type": layer.op_type}
+            for tensor, layer in self._network.producers.items()
+            if self._layers or tensor in outputs
+        }
         made_of = {"fingerprint": self._experiment.key, "tensors": "layers" if self._layers else "outputs"}
         index = {
             "schema": 1,
@@ -112,7 +118,7 @@ class _Writing:
             "plans": plans,
             "samples": list(labels),
             "given": given,
-            "layers": self._index(),
+            "layers": index_of_layers,
         }
         before = read(dict, folder / INDEX) or {}
         is_same = all(before.get(key) == value for key, value in made_of.items())
@@ -124,14 +130,6 @@ class _Writing:
                 path.unlink()
         write_whole(folder / INDEX, (json.dumps(index, indent=1) + "\n").encode())
         return folder
-
-    def _index(self) -> dict[str, dict[str, str]]:
-        """Returns by tensor the layer that makes it, and the layer's operator."""
-        return {
-            tensor: {"layer": layer.name, "op_type": layer.op_type}
-            for tensor, layer in self._network.producers.items()
-            if self._layers or tensor in {spec.name for spec in self._network.outputs}
-        }
 
     def opened(self, plan: PrecisionPlan) -> AbstractContextManager[Run]:
         """Opens a plan for inferences; raises BadInput where it cannot be built or run."""
