@@ -13,7 +13,7 @@ from tests.support import networks
 from trt_bisect.calibration.collect import CANDIDATES, Magnitudes
 from trt_bisect.calibration.histogram import Calibrator
 from trt_bisect.errors import BadInput
-from trt_bisect.jobs import data_calibration
+from trt_bisect.jobs import given_data
 from trt_bisect.jobs.options.measuring import RecoverOptions, RunOptions
 from trt_bisect.jobs.preparation import Preparation
 from trt_bisect.model.network import load_network
@@ -31,13 +31,13 @@ def network(tmp_path):
 @pytest.fixture
 def passes(monkeypatch):
     """Counts the passes over calibration data."""
-    done, real = [], data_calibration.magnitudes
+    done, real = [], given_data.magnitudes
 
     def counted(*given, **options):
         done.append(1)
         return real(*given, **options)
 
-    monkeypatch.setattr(data_calibration, "magnitudes", counted)
+    monkeypatch.setattr(given_data, "magnitudes", counted)
     return done
 
 
@@ -92,7 +92,7 @@ def test_a_convolution_before_its_relu_has_the_scale_of_the_relu_unless_typing_i
     assert all(alone.scales[conv] != alone.scales[relu] for conv, relu in relus.items())
     with prepared(network, data()) as (_, experiment):
         assert all(experiment.ranges.scales[conv] == alone.scales[relu] for conv, relu in relus.items())
-    monkeypatch.setattr(data_calibration, "choose_typing", lambda *_: "weak")
+    monkeypatch.setattr(given_data, "choose_typing", lambda *_: "weak")
     with prepared(network, data()) as (_, experiment):
         assert scales(experiment.ranges) == scales(alone)
 
@@ -238,7 +238,7 @@ def test_ranges_kept_by_an_older_rule_for_thresholds_are_computed_anew(tmp_path,
     monkeypatch.setattr(Magnitudes, "ranges", counted)
     counts = []
     for rule in (1, 1, 2):
-        monkeypatch.setattr(data_calibration, "THRESHOLDS", rule)
+        monkeypatch.setattr(given_data, "THRESHOLDS", rule)
         with prepared(network, data(), tmp_path / "run", calibrator="entropy"):
             counts.append(len(computed))
     assert counts[0] == counts[1] < counts[2]

@@ -42,9 +42,8 @@ from trt_bisect.evaluator.rebuild import Compare, RebuildEvaluator, TrialStore
 from trt_bisect.evaluator.trial import Cost, Trial
 from trt_bisect.evaluator.workers import Cluster, TrialSpec
 from trt_bisect.jobs.experiment import Experiment
-from trt_bisect.jobs.fed_data import faint_note
 from trt_bisect.jobs.fixed_layers import refuse_emulated_only
-from trt_bisect.jobs.given_data import GivenData
+from trt_bisect.jobs.given_data import GivenData, faint_note
 from trt_bisect.jobs.judged_by import other_reference
 from trt_bisect.jobs.judgement import Judgement
 from trt_bisect.jobs.options.concerns import AUTO, BRANCH, EXHAUSTIVE, FOLLOWERS_INT8
