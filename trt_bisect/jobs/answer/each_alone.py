@@ -17,8 +17,9 @@ from trt_bisect.driver.recipes.search_space import (
 )
 from trt_bisect.driver.suspects.search import Loss, Result, drive
 from trt_bisect.jobs.answer.plans import AnswerPlans
-from trt_bisect.jobs.answer.result import Answer, HalfGain
+from trt_bisect.jobs.answer.result import Answer
 from trt_bisect.jobs.experiment import Experiment
+from trt_bisect.report.model import PlanFigures
 from trt_bisect.report.summary import TOO_DEAR
 
 _ALONE_ON = 1
@@ -81,8 +82,8 @@ def half_gain(
     taken_back: Mapping[int, Loss],
     sensitivities: Callable[[], Sensitivities | None],
     experiment: Experiment,
-) -> HalfGain | None:
-    """Returns the best plan among a few that keep high the units with the most effect for their cost.
+) -> PlanFigures | None:
+    """Measures a few plans that keep high the units with the most effect for their cost; returns the best one.
 
     Args:
         plans: measures plans on the inputs given.
@@ -107,7 +108,9 @@ def half_gain(
     if not measured:
         return None
     _, best = min(measured, key=lambda one: one[0])
-    return HalfGain(best, plans.whole(space.plan(best), experiment, plans.inputs.given, "all inputs"))
+    trial = plans.whole(space.plan(best), experiment, plans.inputs.given, "all inputs")
+    high = tuple(experiment.network.layers[k].name for k in sorted(space.layers(best)))
+    return PlanFigures(space.cost(best), high, experiment.rule.similarity(trial))
 
 
 def _payable(space: Space, ranking: Mapping[int, float]) -> Kept:

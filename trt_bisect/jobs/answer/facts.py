@@ -15,7 +15,7 @@ from trt_bisect.jobs.answer.confidence import Noise, confidence, low_layers
 from trt_bisect.jobs.answer.result import Answer
 from trt_bisect.jobs.answer.search import CalibratorTried
 from trt_bisect.jobs.answer.validation import losses_by_place
-from trt_bisect.report.model import FOLLOWERS, PLAIN, AnswerFacts, CalibratorRow, Held, PlanFigures
+from trt_bisect.report.model import FOLLOWERS, PLAIN, AnswerFacts, CalibratorRow, Held
 from trt_bisect.report.precision_check import obedience_doubts
 from trt_bisect.support.notes import REFUSED, Line, Note
 
@@ -85,7 +85,7 @@ def answer_facts(answer: Answer) -> AnswerFacts:
         aim=answer.aim,
         margin=answer.margin.share,
         spared=answer.margin.spared,
-        half_gain=_half_gain(answer),
+        half_gain=answer.half_gain,
         doubts=tuple(_doubts(answer, unseen)) if answer.meets else (),
         confidence=confidence(answer, followers),
         close=Noise.of(answer).is_close(rule.budget),
@@ -112,15 +112,6 @@ def _doubts(answer: Answer, unseen: Held | None) -> Iterator[Line]:
     for doubt in (*constant, *doubts(rule, answer.restored), *_on_unseen(rule, answer, unseen)):
         yield Line(doubt.kind, doubt.text)
     yield from (Line(NOT_LOW, text) for text in obedience(answer))
-
-
-def _half_gain(answer: Answer) -> PlanFigures | None:
-    found = answer.half_gain
-    if found is None:
-        return None
-    layers = answer.experiment.network.layers
-    high = tuple(layers[k].name for k in sorted(answer.space.layers(found.kept)))
-    return PlanFigures(answer.space.cost(found.kept), high, answer.experiment.rule.similarity(found.trial))
 
 
 def _on_unseen(rule: Rule, answer: Answer, held: Held | None) -> Iterator[Doubt]:

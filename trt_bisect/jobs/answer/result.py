@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from trt_bisect.driver.recipes.search_space import Kept, Space
+from trt_bisect.driver.recipes.search_space import Space
 from trt_bisect.driver.suspects.search import Loss
 from trt_bisect.evaluator.each_input import NO_MARGIN, GivenInputs, Margin
 from trt_bisect.evaluator.trial import Trial
@@ -13,19 +13,7 @@ from trt_bisect.jobs.answer.search import CalibratorTried
 from trt_bisect.jobs.answer.validation import Checked
 from trt_bisect.jobs.experiment import Experiment
 from trt_bisect.precision import PrecisionPlan
-
-
-@dataclass(frozen=True)
-class HalfGain:
-    """A plan that gives up at most half of the gain.
-
-    Attributes:
-        kept: the units that stay high.
-        trial: the plan on all inputs, on a whole engine.
-    """
-
-    kept: Kept
-    trial: Trial
+from trt_bisect.report.model import PlanFigures
 
 
 @dataclass(frozen=True)
@@ -78,7 +66,7 @@ class Answer:
     plain: Trial | None = None
     margin: Margin = NO_MARGIN
     refused: float | None = None
-    half_gain: HalfGain | None = None
+    half_gain: PlanFigures | None = None
     not_done: tuple[str, ...] = ()
 
     @property
