@@ -209,19 +209,15 @@ def _open_named(text: str, specs: tuple[TensorSpec, ...], asked: Preprocessing) 
     if path.suffix.lower() in SUFFIXES:
         return _open_pictures(path, [path], specs, asked)
     if path.suffix not in (".npz", ".npy", ".json"):
-        raise _of_another_kind(path)
+        kind = kind_of(path)
+        if not kind or kind in DATA_KINDS:
+            raise BadInput(f"The data set '{path}' is of an unknown kind ('{path.suffix}').", _KINDS)
+        swapped = " The network comes first, and data after --calibration or --input." if path.suffix == ".onnx" else ""
+        raise BadInput(f"The data set '{path}' is {kind}, not data.{swapped}", _KINDS)
     if path.suffix == ".json":
         samples = _read_polygraphy(path)
         return Dataset(text, specs, lambda: samples, len(samples))
     return _stacked(_read_arrays(path, specs), specs, text)
-
-
-def _of_another_kind(path: Path) -> BadInput:
-    kind = kind_of(path)
-    if not kind or kind in DATA_KINDS:
-        return BadInput(f"The data set '{path}' is of an unknown kind ('{path.suffix}').", _KINDS)
-    swapped = " The network comes first, and data after --calibration or --input." if path.suffix == ".onnx" else ""
-    return BadInput(f"The data set '{path}' is {kind}, not data.{swapped}", _KINDS)
 
 
 def _open_folder(path: Path, specs: tuple[TensorSpec, ...], asked: Preprocessing) -> Dataset:

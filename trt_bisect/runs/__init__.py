@@ -1,1 +1,1 @@
-"""Run folders: the journal of trials, stored ranges and inputs, the lock, the progress file."""
+"""Run folders: the journal of trials, stored ranges and inputs, the progress file."""

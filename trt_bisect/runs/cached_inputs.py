@@ -188,9 +188,6 @@ def _load(path: Path, key: str) -> Any:
     """Returns the record stored under ``key``; None if there is none, or if it was changed."""
     try:
         file = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
+        return file["kept"] if file["key"] == key and file["digest"] == fingerprint(file["kept"]) else None
+    except (OSError, ValueError, RecursionError, KeyError, TypeError):
         return None
-    if not isinstance(file, dict):
-        return None
-    record = file.get("kept")
-    return record if file.get("key") == key and file.get("digest") == fingerprint(record) else None

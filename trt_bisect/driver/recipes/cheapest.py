@@ -269,21 +269,18 @@ def _lowered_in(known: MeasuredSets, rankings: Sequence[Sequence[int]], dearest:
 
 
 def _settled(known: MeasuredSets, best: Kept, found: Sequence[Kept]) -> Cheapest:
-    space = known.space
-    most = space.cost(best) * (1.0 + _EQUAL)
-    equals = tuple(kept for kept in dict.fromkeys(found) if kept != best and space.cost(kept) <= most)
-    taken_back = {unit: known.losses[best - {unit}] for unit in sorted(best)}
-    return Cheapest(best, True, taken_back, equals, _near(known, best))
-
-
-def _near(known: MeasuredSets, best: Kept) -> dict[Kept, float]:
-    """Returns the other sets that meet the budget and cost little more than ``best``, with their losses."""
-    space = known.space
-    if len(space.units) <= FEW_UNITS:
-        return {}
-    most = _LITTLE_MORE * space.cost(best)
-    found = [kept for kept in known.losses if kept != best and known.meets(kept) and space.cost(kept) <= most]
-    return {kept: known.losses[kept] for kept in found}
+    space, cost = known.space, known.space.cost(best)
+    others = [kept for kept in dict.fromkeys(found) if kept != best]
+    near = [kept for kept in known.losses if kept != best and known.meets(kept)]
+    return Cheapest(
+        best,
+        True,
+        taken_back={unit: known.losses[best - {unit}] for unit in sorted(best)},
+        equals=tuple(kept for kept in others if space.cost(kept) <= cost * (1.0 + _EQUAL)),
+        near={kept: known.losses[kept] for kept in near if space.cost(kept) <= _LITTLE_MORE * cost}
+        if len(space.units) > FEW_UNITS
+        else {},
+    )
 
 
 def least_cost(space: Space, dearest: float) -> Batches[Kept | None]:
