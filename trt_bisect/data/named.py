@@ -1,4 +1,4 @@
-"""What users name: functions, as ``module:function`` or ``path/to/file.py:function``, and files of another machine."""
+"""Functions that users name, as ``module:function`` or ``path/to/file.py:function``, and files of another machine."""
 
 from __future__ import annotations
 
