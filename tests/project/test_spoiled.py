@@ -311,12 +311,12 @@ def test_a_pipe_is_written_to_and_stays_a_pipe(tmp_path):
 
 def test_kept_inputs_are_those_that_were_kept(tmp_path):
     """A run that was killed between its two files has left its inputs beside the other run's notes."""
-    ours, theirs = ([{"x": np.full((1, 4), value, np.float32)}] for value in (1, 2))
+    ours, theirs = ([{"file": np.full((1, 4), value, np.float32)}] for value in (1, 2))
     save_inputs(tmp_path, "theirs", theirs, {})
     foreign = (tmp_path / "inputs.npz").read_bytes()
     save_inputs(tmp_path, "ours", ours, {"places": [3]})
     feeds, about = load_inputs(tmp_path, "ours")
-    np.testing.assert_array_equal(feeds[0]["x"], ours[0]["x"])
+    np.testing.assert_array_equal(feeds[0]["file"], ours[0]["file"])
     assert about == {"places": [3]}
     (tmp_path / "inputs.npz").write_bytes(foreign)
     assert load_inputs(tmp_path, "ours") is None

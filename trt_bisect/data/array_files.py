@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 import shutil
 import zipfile
@@ -18,7 +17,7 @@ import numpy as np
 
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import BadInput, first_line
-from trt_bisect.support.files import ScratchFolder, make_folder, write_whole
+from trt_bisect.support.files import ScratchFolder, make_folder, whole_file
 
 _NUMPY_RAISES = (ValueError, OSError, EOFError, KeyError, MemoryError, SyntaxError, TokenError)
 DAMAGED = (*_NUMPY_RAISES, RuntimeError, zipfile.BadZipFile, zlib.error)
@@ -149,12 +148,14 @@ def save_samples(folder: Path, name: str, samples: Sequence[Feeds]) -> Path:
     shutil.rmtree(subfolder, ignore_errors=True)
     plain = [{key: without_objects(array) for key, array in feeds.items()} for feeds in samples]
     if len({tuple((key, array.shape) for key, array in sorted(feeds.items())) for feeds in plain}) == 1:
-        write_whole(file, _archive({key: np.stack([feeds[key] for feeds in plain]) for key in plain[0]}))
+        with whole_file(file) as opened:
+            write_archive(opened, {key: np.stack([feeds[key] for feeds in plain]) for key in plain[0]})
         return file
     file.unlink(missing_ok=True)
     make_folder(subfolder)
     for rank, feeds in enumerate(plain):
-        write_whole(subfolder / f"{rank:06d}.npz", _archive(feeds))
+        with whole_file(subfolder / f"{rank:06d}.npz") as opened:
+            write_archive(opened, feeds)
     return subfolder
 
 
@@ -170,13 +171,6 @@ def load_samples(folder: Path, name: str) -> list[Feeds]:
         count = len(next(iter(stacked.values()), ()))
         return [{key: np.asarray(array[rank]) for key, array in stacked.items()} for rank in range(count)]
     return [_arrays(path) for path in sorted(subfolder.glob("*.npz"))]
-
-
-def _archive(arrays: Feeds) -> bytes:
-    """The bytes of a ``.npz``."""
-    memory = io.BytesIO()
-    write_archive(memory, arrays)
-    return memory.getvalue()
 
 
 def _arrays(path: Path) -> Feeds:

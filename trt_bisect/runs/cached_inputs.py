@@ -14,7 +14,7 @@ import numpy as np
 from trt_bisect.calibration.collect import Magnitudes
 from trt_bisect.calibration.histogram import BINS, AbsHistogram, Calibrator
 from trt_bisect.calibration.ranges import Ranges
-from trt_bisect.data.array_files import DAMAGED, read_archive, without_objects
+from trt_bisect.data.array_files import DAMAGED, read_archive, without_objects, write_archive
 from trt_bisect.data.datasets import digest_of_feeds
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.support.files import whole_file, write_whole
@@ -152,7 +152,7 @@ def save_inputs(folder: Path, key: str, inputs: Sequence[Feeds], about: Mapping[
     else:
         arrays = {f"{name}.{place}": feeds[name] for place, feeds in enumerate(inputs) for name in names}
     with whole_file(folder / INPUTS) as file:
-        np.savez(file, **arrays)  # type: ignore[arg-type]
+        write_archive(file, arrays)
     samples = [digest_of_feeds(feeds) for feeds in inputs]
     _store(folder / INPUTS_ABOUT, key, {"samples": samples, "stacked": alike, "about": dict(about)})
 
