@@ -1,4 +1,4 @@
-"""What TensorRT fuses: the side of a residual Add that gets no Q/DQ pair, and the tensors that weak typing may round.
+"""TensorRT's fusions: the side of a residual Add that gets no Q/DQ pair, and the tensors that weak typing may round.
 
 Facts and their sources:
 

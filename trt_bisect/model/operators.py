@@ -1,4 +1,4 @@
-"""What ONNX Runtime cannot run: operators from libraries, networks cut around unknown operators, and invalid files.
+"""Operators that ONNX Runtime cannot run: those from libraries, networks cut around unknown operators, and invalid files.
 
 TensorRT's plugins are nodes of operators that ONNX does not have. Ranges, the emulation and FP32's tensors come from
 ONNX Runtime, which knows such an operator only from a library. Without one, either the part of the network before these
