@@ -30,8 +30,8 @@ def loop(network: Path, data: Path) -> dict[str, float]:
     import onnx
     import onnxruntime as ort
 
+    from tests.support.networks import attached
     from trt_bisect.calibration.collect import calibrate
-    from trt_bisect.model.file import attach_weights
     from trt_bisect.model.network import load_network
     from trt_bisect.model.qdq import GraphTarget, PlanWriter
     from trt_bisect.precision import int8_set
@@ -48,7 +48,7 @@ def loop(network: Path, data: Path) -> dict[str, float]:
         reference = ort.InferenceSession(str(network)).run(None, samples[0])[0].ravel()
         for count in range(len(loaded.quantizable) + 1):
             written = writer.write(int8_set(len(loaded.layers), loaded.quantizable[:count]))
-            onnx.save(attach_weights(written.model, written.weights), path)
+            onnx.save(attached(written.model, written.weights), path)
             output = ort.InferenceSession(path, options).run(None, samples[0])[0].ravel()
             similarities.append(float(reference @ output / np.linalg.norm(reference) / np.linalg.norm(output)))
         seconds = time.perf_counter() - began

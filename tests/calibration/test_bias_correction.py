@@ -11,11 +11,12 @@ from onnx import helper
 
 import trt_bisect
 from tests.support import networks
+from tests.support.networks import attached
 from trt_bisect.calibration import bias_correction
 from trt_bisect.calibration.bias_correction import correct_biases
 from trt_bisect.calibration.collect import calibrate
 from trt_bisect.errors import BadInput
-from trt_bisect.model.file import attach_weights, save_model
+from trt_bisect.model.file import save_model
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.precision import int8_set
 
@@ -57,7 +58,7 @@ def corrected(tmp_path_factory):
 
 def tensors(model, weights, names, samples):
     """The tensors of each sample by ONNX Runtime alone, without graph optimisation."""
-    model = attach_weights(model, weights)
+    model = attached(model, weights)
     known = {value.name for value in model.graph.output}
     model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names if name not in known)
     options = ort.SessionOptions()

@@ -10,11 +10,11 @@ import onnxruntime as ort
 import pytest
 
 from tests.support import networks
+from tests.support.networks import attached
 from trt_bisect import load_network
 from trt_bisect.calibration.collect import magnitudes
 from trt_bisect.calibration.histogram import BINS, METHODS, AbsHistogram, Calibrator
 from trt_bisect.errors import BadInput
-from trt_bisect.model.file import attach_weights
 from trt_bisect.model.fusions import tensors_in_low
 from trt_bisect.model.observe import with_outputs
 
@@ -69,7 +69,7 @@ def test_tensors_that_only_move_values_have_histograms_of_their_own(tmp_path):
     assert set(moved) <= set(seen.histograms)
     assert set(moved) <= set(seen.earlier)
     names = [name for name in network.activations if name in network.producers]
-    whole = attach_weights(with_outputs(network.skeleton, names), network.weights)
+    whole = attached(with_outputs(network.skeleton, names), network.weights)
     session = ort.InferenceSession(whole.SerializeToString())
     expected = {name: AbsHistogram() for name in names}
     for feeds in samples:

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tests.support import networks
 from tests.support.editions import edition
-from tests.support.networks import Sketch
+from tests.support.networks import Sketch, attached
 from trt_bisect.analyzer.judge import comparison
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
@@ -25,7 +25,6 @@ from trt_bisect.errors import TrialFailed
 from trt_bisect.evaluator import branch
 from trt_bisect.evaluator.branch import branch_evaluator
 from trt_bisect.evaluator.rebuild import RebuildEvaluator
-from trt_bisect.model.file import attach_weights
 from trt_bisect.model.layers import TensorTypes
 from trt_bisect.model.network import Network, load_network
 from trt_bisect.model.pieces import Boundaries, cut
@@ -232,7 +231,7 @@ def test_a_network_that_brings_its_own_pairs(tmp_path):
     model = networks.residual()
     first = Experiment(model, tmp_path)
     written = PlanWriter(first.network, first.scales, GraphTarget.TENSORRT).write(first.curve()[-1])
-    whole = attach_weights(written.model, written.weights)
+    whole = attached(written.model, written.weights)
     scale = numpy_helper.from_array(np.float32(0.01), "out.scale")
     zero = numpy_helper.from_array(np.int8(0), "out.zero")
     inside = next(node.output[0] for node in whole.graph.node if node.name == "block1.conv2")

@@ -104,14 +104,14 @@ def test_no_layer_that_stays_high_is_quantized_in_the_optimised_model(lenet, tmp
     scales = dict.fromkeys(network.activations, np.float32(0.05))
     middle_high = prefix(len(LAYERS), len(LAYERS) - 1).keeping({2})
     written = PlanWriter(network, scales, GraphTarget.TENSORRT).write(middle_high)
-    from trt_bisect.model.file import attach_weights
+    from tests.support.networks import attached
 
     def optimised_ops(*entries):
         options = ort.SessionOptions()
         for entry in entries:
             options.add_session_config_entry(*entry)
         options.optimized_model_filepath = str(tmp_path / f"optimised{len(entries)}.onnx")
-        model = attach_weights(written.model, written.weights).SerializeToString()
+        model = attached(written.model, written.weights).SerializeToString()
         ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
         return [node.op_type for node in onnx.load(options.optimized_model_filepath).graph.node]
 

@@ -10,12 +10,11 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.support import networks
-from tests.support.networks import Sketch
+from tests.support.networks import Sketch, attached
 from tests.support.quantized import plain_run, quantized_by_onnxruntime, reference, same_as_the_file
 from trt_bisect import BadInput, Precision, load_network, prefix
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
-from trt_bisect.model.file import attach_weights
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.session import make_session
 from trt_bisect.precision import int8_set
@@ -244,7 +243,7 @@ def test_fp16_layers_are_rounded_to_fp16(tmp_path):
     assert 0 < np.abs(halves - exact).max() < 0.01
     for target in GraphTarget:
         written = PlanWriter(network, {}, target).write(plan)
-        onnx.checker.check_model(attach_weights(written.model, written.weights), full_check=True)
+        onnx.checker.check_model(attached(written.model, written.weights), full_check=True)
 
 
 @pytest.mark.parametrize("make", [networks.residual, networks.transformer])
@@ -306,7 +305,7 @@ def test_exactly_the_layers_of_the_plan_have_pairs(tmp_path_factory, seed, depth
     scales = dict.fromkeys(network.activations, np.float32(0.02))
     plan = int8_set(len(network.layers), chosen)
     written = PlanWriter(network, scales, GraphTarget.TENSORRT).write(plan)
-    whole = attach_weights(written.model, written.weights)
+    whole = attached(written.model, written.weights)
     onnx.checker.check_model(whole, full_check=True)
     dequantized = {n.output[0]: n for n in whole.graph.node if n.op_type == "DequantizeLinear"}
     quantized = {n.output[0]: n for n in whole.graph.node if n.op_type == "QuantizeLinear"}

@@ -9,9 +9,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.external_data_helper import convert_model_to_external_data
 
+from tests.support.networks import attached
 from trt_bisect.errors import BadInput
 from trt_bisect.model import file as file_module
-from trt_bisect.model.file import attach_weights, read_model, refer_to_weights, save_model
+from trt_bisect.model.file import read_model, refer_to_weights, save_model
 from trt_bisect.model.network import load_network
 
 RANDOM = np.random.default_rng(5)
@@ -47,7 +48,7 @@ def test_a_file_is_read_as_onnx_reads_it(tmp_path):
     model, weights = read_model(path)
     assert set(weights) == {"raw", "listed"}
     assert all(array.dtype == np.float32 and array.flags.aligned for array in weights.values())
-    read, expected = attach_weights(model, weights), onnx.load(str(path))
+    read, expected = attached(model, weights), onnx.load(str(path))
     for one, other in zip(read.graph.initializer, expected.graph.initializer, strict=True):
         np.testing.assert_array_equal(numpy_helper.to_array(one), numpy_helper.to_array(other))
     for each in (read, expected):
@@ -77,7 +78,7 @@ def test_a_written_file_holds_what_protobuf_would_write(tmp_path):
     skeleton, _ = read_model(tmp_path / "first.onnx")
     path = tmp_path / "written.onnx"
     save_model(skeleton, weights, path)
-    assert onnx.load(str(path)) == attach_weights(skeleton, weights)
+    assert onnx.load(str(path)) == attached(skeleton, weights)
     x = RANDOM.normal(0, 1, (3, 24)).astype(np.float32)
     (found,) = ort.InferenceSession(str(path)).run(None, {"x": x})
     np.testing.assert_allclose(found, x @ LARGE.T @ LARGE + LARGE[0], rtol=1e-4, atol=1e-4)

@@ -17,11 +17,11 @@ import pytest
 import trt_bisect
 from tests.support.detections import detections, labels_found, suppressor
 from tests.support.editions import edition
+from tests.support.networks import attached
 from tests.support.quantized import plain_session
 from trt_bisect.calibration.collect import magnitudes
 from trt_bisect.calibration.histogram import entropy_threshold
 from trt_bisect.cli import main
-from trt_bisect.model.file import attach_weights
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 
 ROOT = Path(__file__).parents[2]
@@ -77,7 +77,7 @@ def rounded(network, images, calibration_file, tmp_path_factory):
         kept = [layer.index for layer in network.layers if layer.name in high]
         assert len(kept) == len(high)
         written = writer.write(trt_bisect.all_but(len(network.layers), kept))
-        onnx.save(attach_weights(written.model, written.weights), str(path))
+        onnx.save(attached(written.model, written.weights), str(path))
         return outputs_of(path, images)
 
     return outputs

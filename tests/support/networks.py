@@ -253,3 +253,13 @@ def save(model: onnx.ModelProto, folder: Path, name: str = "network.onnx") -> Pa
     path = folder / name
     onnx.save(model, str(path))
     return path
+
+
+def attached(skeleton: onnx.ModelProto, weights: dict[str, np.ndarray]) -> onnx.ModelProto:
+    """Returns a copy of a network with its detached weights inside."""
+    model = onnx.ModelProto()
+    model.CopyFrom(skeleton)
+    for tensor in model.graph.initializer:
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            tensor.CopyFrom(onnx.numpy_helper.from_array(weights[tensor.name], tensor.name))
+    return model

@@ -20,7 +20,8 @@ from onnx import helper
 
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import BadInput, TrialFailed, first_line
-from trt_bisect.model.equalise import BIAS_SLOT, constant_uses, with_constants
+from trt_bisect.model.equalise import BIAS_SLOT, with_constants
+from trt_bisect.model.file import tensor_uses
 from trt_bisect.model.network import Network
 from trt_bisect.model.observe import can_be_cut
 from trt_bisect.model.pieces import Boundaries, Piece
@@ -159,7 +160,7 @@ def _held(network: Network, boundaries: Boundaries, samples: Iterable[Feeds], me
 def _places(network: Network, plan: PrecisionPlan) -> list[_Place]:
     """The biases of the layers in INT8, in the order in which they are read."""
     graph = network.skeleton.graph
-    constants, uses = {tensor.name for tensor in graph.initializer}, constant_uses(graph)
+    constants, uses = {tensor.name for tensor in graph.initializer}, tensor_uses(graph)
     readers = {name: index for index, node in enumerate(graph.node) for name in node.input}
     found = []
     for k in sorted(plan.lowered & set(network.quantizable)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -161,10 +162,7 @@ def units(network: Network, together: str) -> tuple[tuple[int, ...], ...]:
 
 def _sums(network: Network) -> list[tuple[int, int]]:
     """Pairs each quantizable Add with the last layer with weights that computes an input for this Add only."""
-    readers: dict[str, int] = {}
-    for layer in network.layers:
-        for tensor in layer.inputs:
-            readers[tensor] = readers.get(tensor, 0) + 1
+    readers = Counter(tensor for layer in network.layers for tensor in layer.inputs)
     pairs = []
     for layer in network.layers:
         if layer.op_type != "Add" or not layer.quantizable:
@@ -186,7 +184,7 @@ def _siblings(network: Network) -> list[tuple[int, int]]:
     pairs = []
     for k in network.quantizable:
         layer = network.layers[k]
-        if layer.op_type in _WEIGHTED and any(rounding.is_weight for rounding in layer.roundings):
+        if layer.op_type in _WEIGHTED and layer.has_weight:
             for rounding in layer.roundings:
                 if not rounding.is_weight and not rounding.at_output:
                     pairs.append((first.setdefault(rounding.tensor, k), k))

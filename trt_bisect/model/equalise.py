@@ -8,7 +8,6 @@ that make and that read the channel. What is between the two must commute with p
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,7 +16,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from trt_bisect.model.file import DETACH_FROM_BYTES, detached_tensor, subgraphs_of_attribute, tensors_read
+from trt_bisect.model.file import DETACH_FROM_BYTES, detached_tensor, subgraphs_of_attribute, tensor_uses, tensors_read
 from trt_bisect.model.layers import int_attribute
 from trt_bisect.model.network import Network
 from trt_bisect.model.prepare import unused_name
@@ -43,7 +42,7 @@ def with_constants(network: Network, changed: Mapping[Slot, np.ndarray]) -> Netw
     skeleton = onnx.ModelProto()
     skeleton.CopyFrom(network.skeleton)
     graph = skeleton.graph
-    uses = constant_uses(graph)
+    uses = tensor_uses(graph)
     taken = {name for node in graph.node for name in (*node.output, *tensors_read(node), *_names_inside(node))}
     taken |= {tensor.name for tensor in graph.initializer} | {value.name for value in graph.input}
     weights, small = dict(network.weights), {tensor.name: tensor for tensor in graph.initializer}
@@ -65,13 +64,6 @@ def with_constants(network: Network, changed: Mapping[Slot, np.ndarray]) -> Netw
     del graph.initializer[:]
     graph.initializer.extend(kept)
     return replace(network, skeleton=skeleton, weights=weights, memo={}, rounded=RoundedWeights())
-
-
-def constant_uses(graph: onnx.GraphProto) -> Counter[str]:
-    """Returns the number of inputs that read each tensor, those of bodies too; an output of the graph counts as one."""
-    uses = Counter(name for node in graph.node for name in tensors_read(node) if name)
-    uses.update(value.name for value in graph.output)
-    return uses
 
 
 def _names_inside(node: onnx.NodeProto) -> set[str]:
@@ -269,7 +261,7 @@ class _Finder:
         graph = network.skeleton.graph
         self._nodes = graph.node
         self._constants = {tensor.name for tensor in graph.initializer}
-        self._uses = constant_uses(graph)
+        self._uses = tensor_uses(graph)
         self._readers = {name: index for index, node in enumerate(graph.node) for name in node.input}
 
     def pairs(self) -> Iterator[_Pair]:

@@ -8,6 +8,7 @@ external, in a file named ``MEMORY`` that does not exist.
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -192,6 +193,13 @@ def tensors_read(node: onnx.NodeProto) -> Iterator[str]:
             yield from (value.name for value in body.output if value.name not in made_inside)
 
 
+def tensor_uses(graph: onnx.GraphProto) -> Counter[str]:
+    """Returns the number of inputs that read each tensor, those of bodies too; an output of the graph counts as one."""
+    uses = Counter(name for node in graph.node for name in tensors_read(node) if name)
+    uses.update(value.name for value in graph.output)
+    return uses
+
+
 def detach_weights(model: onnx.ModelProto) -> Weights:
     """Removes the large weights of the main graph from ``model``, in place, and returns them by name."""
     weights: Weights = {}
@@ -237,16 +245,6 @@ def detached_tensor(name: str, array: np.ndarray) -> TensorProto:
     tensor = TensorProto(name=name, dims=array.shape, data_type=onnx.helper.np_dtype_to_tensor_dtype(array.dtype))
     set_external(tensor, array.nbytes)
     return tensor
-
-
-def attach_weights(skeleton: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> onnx.ModelProto:
-    """Returns a copy of ``skeleton`` with its detached weights inside."""
-    model = onnx.ModelProto()
-    model.CopyFrom(skeleton)
-    for tensor in model.graph.initializer:
-        if tensor.data_location == TensorProto.EXTERNAL:
-            tensor.CopyFrom(numpy_helper.from_array(weights[tensor.name], tensor.name))
-    return model
 
 
 def refer_to_weights(model: onnx.ModelProto, path: Path) -> None:

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 
 import onnx
 
-from trt_bisect.model.file import tensors_read
+from trt_bisect.model.file import tensor_uses, tensors_read
 
 if TYPE_CHECKING:
     from trt_bisect.model.layers import Layer
@@ -64,10 +64,8 @@ class Wiring:
     @classmethod
     def of(cls, graph: onnx.GraphProto, constants: Collection[str], shapes: Mapping[str, Shape]) -> Wiring:
         """Reads the wiring of a graph, given its constants and known shapes."""
-        uses = Counter(name for node in graph.node for name in tensors_read(node))
-        uses.update(value.name for value in graph.output)
         makers = {name: node for node in graph.node for name in node.output if name}
-        return cls(makers, uses, constants, shapes)
+        return cls(makers, tensor_uses(graph), constants, shapes)
 
     def activations(self, node: onnx.NodeProto) -> list[str]:
         """The inputs of a node that are not constants, once for each slot."""
@@ -170,8 +168,7 @@ def tensors_in_low(network: Network) -> frozenset[str]:
 
 def _inside_kernels(network: Network, int8: Collection[int]) -> set[str]:
     """The tensors between a layer and the only reader that it is fused with."""
-    nodes = network.skeleton.graph.node
-    uses = Counter(name for node in nodes for name in tensors_read(node))
+    uses = tensor_uses(network.skeleton.graph)
     found: set[str] = set()
     for layer in network.layers:
         for tensor in layer.inputs:
