@@ -1,4 +1,4 @@
-"""Operators that ONNX Runtime cannot run: those from libraries, networks cut around unknown operators, and invalid files.
+"""Operators that ONNX Runtime cannot run: libraries of them, networks cut around unknown ones, and invalid files.
 
 TensorRT's plugins are nodes of operators that ONNX does not have. Ranges, the emulation and FP32's tensors come from
 ONNX Runtime, which knows such an operator only from a library. Without one, either the part of the network before these
