@@ -54,7 +54,7 @@ def _table(file: str, command: str, kind: type) -> str:
     """Returns the table of the columns of a file."""
     rows = [
         f"| `{each.key}` | {each.title} | {each.help} |"
-        for each in columns_of(kind, high="FP32", low="INT8", metric="The metric")
+        for each in columns_of(kind, high="FP32", low="INT8", metric="the metric")
     ]
     return "\n".join(
         [f"\n## {file}\n", f"Written by `{command}`.\n", "| column | title | |", "| --- | --- | --- |", *rows, ""]

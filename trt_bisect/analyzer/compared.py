@@ -78,7 +78,7 @@ class ComparedChannel(ComparedPart):
         channel: its index.
     """
 
-    channel: Annotated[int, Column("Channel", "Of the weight", rank=0)]
+    channel: Annotated[int, Column("Channel", "Channel of the weight", rank=0)]
 
 
 @dataclass(frozen=True)
@@ -101,8 +101,8 @@ class ComparedTensor(ComparedPart):
     rounding: Annotated[RoundingFigures | None, Part("rounding_")] = None
     loud: Annotated[LoudChannel | None, Part("loud_", "Loud")] = None
     loud_input: Annotated[LoudChannel | None, Part("loud_input_", "Loud input")] = None
-    worst_cosine: Annotated[float | None, Column("Worst cosine", "Of one sample", PERCENT)] = None
-    worst_sample: Annotated[int | None, Column("Worst sample", "Its index")] = None
+    worst_cosine: Annotated[float | None, Column("Worst cosine", "Lowest cosine of a sample", PERCENT)] = None
+    worst_sample: Annotated[int | None, Column("Worst sample", "Index of the sample with the lowest cosine")] = None
     note: Annotated[str, Column("Note")] = ""
     histogram: TensorHistogram | None = None
     map: ChannelMap | None = None

@@ -45,8 +45,8 @@ class ProfiledTensor:
     tensor: Annotated[str, Column("Tensor", rank=8)]
     dtype: Annotated[str, Column("dtype", rank=4)]
     quantized_dtype: Annotated[str, Column("Rounded to", "By INT8", rank=3)]
-    scale: Annotated[float | None, Column("Scale", "Of INT8; the largest one if each channel has its own", rank=3)]
-    zero_point: Annotated[int | None, Column("Zero point", "Of INT8")]
+    scale: Annotated[float | None, Column("Scale", "INT8 scale; the largest if each channel has its own", rank=3)]
+    zero_point: Annotated[int | None, Column("Zero point", "INT8 zero point")]
     shape: Annotated[
         tuple[int | str | None, ...], Column("Shape", "On the first sample; sorted by the number of values", rank=5)
     ]

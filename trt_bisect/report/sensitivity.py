@@ -39,7 +39,7 @@ class SensitiveOp:
     op_name: Annotated[str, Column("Layer", kind=NAME, rank=0)]
     sensitive_type: Annotated[str, Column("Rounded", "The part that is rounded", rank=0)]
     op_type: Annotated[str, Column("Op", "Operator", rank=4)]
-    loss: Annotated[float | None, Column("Loss", "Of the layer alone in {low}, by {metric}", rank=0)]
+    loss: Annotated[float | None, Column("Loss", "Loss of the layer alone in {low}, by {metric}", rank=0)]
     gain: Annotated[float | None, Column("Gain", "Full {low} wins back so much with this layer alone high", rank=1)]
     worth: Annotated[float | None, Column("Worth", "Gain by the share of the multiply-adds", rank=2)]
     macs: Annotated[int, Column("MACs", "Multiply-adds for one inference")]

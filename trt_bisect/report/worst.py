@@ -40,7 +40,7 @@ class JudgedSample:
 
     rank: Annotated[int | None, Column("Rank", "1 is the worst input", rank=0)]
     sample: Annotated[int, Column("Sample", "Its index in the data set", NAME, rank=0)]
-    value: Annotated[float | None, Column("{metric}", "Of {low} against FP32", FIGURE, rank=0)]
+    value: Annotated[float | None, Column("{metric}", "{low} against FP32", FIGURE, rank=0)]
     loss: Annotated[float | None, Column("Loss", rank=1)]
     misses: Annotated[bool | None, Column("Misses", "The threshold", rank=0)]
     faint: Annotated[bool, Column("Faint", "FP32's output on it is almost zero: it does not count", rank=1)]

@@ -43,7 +43,7 @@ class TensorRounding:
     dtype: Annotated[str, Column("dtype", "In the network", rank=4)]
     quantized: Annotated[str, Column("Rounded to", "The integer type of its pair", rank=0)]
     scales: Annotated[int, Column("Scales", "1, or one for each channel", rank=3)]
-    axis: Annotated[int | None, Column("Axis", "Of the channels", rank=6)]
+    axis: Annotated[int | None, Column("Axis", "Axis of the channels", rank=6)]
     origin: Annotated[str, Column("From", "The file has the pair, or a plan writes it", rank=3)]
     calls: Annotated[int, Column("Read by", "Layers that read a weight or constant", rank=5)]
     why_not: Annotated[str, Column("Why not", "The reason why the layer cannot be in INT8", rank=7)]
