@@ -107,7 +107,7 @@ def asked_report(preparation: Preparation, experiment: Experiment, command: str)
         layers=tuple(
             blank_row(layer, str(layer.fixed or (high if layer.quantizable else base))) for layer in network.layers
         ),
-        ranges=RangesFacts(experiment.ranges.origin, len(experiment.ranges.scales), dict(experiment.ranges.unusable)),
+        ranges=_ranges_facts(experiment),
         inputs=experiment.about,
         notes=tuple(dict.fromkeys(preparation.notes)),
         command=command,
@@ -116,6 +116,11 @@ def asked_report(preparation: Preparation, experiment: Experiment, command: str)
         accept=preparation.options.accept,
         made_of=msgspec.convert(experiment.parts, dict[str, Part]),
     )
+
+
+def _ranges_facts(experiment: Experiment) -> RangesFacts:
+    ranges = experiment.ranges
+    return RangesFacts(ranges.origin, len(ranges.scales), dict(ranges.unusable))
 
 
 def blank_row(layer: Layer, precision: str) -> LayerRow:
@@ -191,6 +196,8 @@ def build_report(
     rows = layer_rows(asked.layers, found, curve, rule, reasons)
     rows = _answered_rows(rows, answer, gains, experiment)
     names, plans = [layer.name for layer in network.layers], counts(all_trials(first, of_curve, experiment))
+    kernels = float_kernel_notes(network, answer.full, answer.restored, latency)
+    notes = (*asked.notes, *_notes(answer, curve, found), *kernels, *noted(RECIPE, files.notes if files else ()))
     report = replace(
         asked,
         state=INTERRUPTED if stopped == INTERRUPTED else FINISHED,
@@ -205,18 +212,9 @@ def build_report(
             answer.meets,
             tuple(names[k] for k in answer.untested),
         ),
-        ranges=RangesFacts(experiment.ranges.origin, len(experiment.ranges.scales), dict(experiment.ranges.unusable)),
+        ranges=_ranges_facts(experiment),
         answer=answer_facts(answer),
-        notes=tuple(
-            dict.fromkeys(
-                (
-                    *asked.notes,
-                    *_notes(answer, curve, found),
-                    *float_kernel_notes(network, answer.full, answer.restored, latency),
-                    *noted(RECIPE, files.notes if files else ()),
-                )
-            )
-        ),
+        notes=tuple(dict.fromkeys(notes)),
         latency=latency,
         overflows=overflows,
         stopped=stopped,
