@@ -14,7 +14,7 @@ from tests.support import networks
 from trt_bisect.analyzer.judge import make_rule
 from trt_bisect.analyzer.metrics import find_metric
 from trt_bisect.errors import BadInput
-from trt_bisect.evaluator.each_input import NO_MARGIN
+from trt_bisect.evaluator.each_input import NO_MARGIN, Margin
 from trt_bisect.jobs.answer.confidence import (
     ARITHMETIC,
     CLEAR,
@@ -26,18 +26,19 @@ from trt_bisect.jobs.answer.confidence import (
     ONE_SETTING,
     WEAK_CULPRIT,
     confidence,
+    ranked,
 )
 from trt_bisect.support.notes import Line
 
 SURE = {
     "given": 26, "judged": 8, "unseen": 6, "arithmetic": "emulated", "meets": True, "unmoved": {},
     "culprits": {"conv3": 0.02, "conv5": 0.0105}, "losses": {"one": 0.0040, "two": 0.0041}, "followers": None,
-    "parts": {},
+    "parts": {}, "margin": NO_MARGIN,
 }  # fmt: skip
 
 
-def lines(metric="cosine", threshold=0.99, **changed) -> list[Line]:
-    """The lines on an invented answer; units are layers of one's own."""
+def invented(metric="cosine", threshold=0.99, **changed) -> SimpleNamespace:
+    """An invented answer; units are layers of one's own."""
     facts = SimpleNamespace(**{**SURE, **changed})
     names = list(facts.culprits)
     network = SimpleNamespace(
@@ -47,9 +48,9 @@ def lines(metric="cosine", threshold=0.99, **changed) -> list[Line]:
         engine="onnxruntime", versions={"onnxruntime": "1.2.3"}, arithmetic=facts.arithmetic, typing="strong"
     )
     rule = make_rule(find_metric(metric, "higher"), threshold, 0.5)
-    answer = SimpleNamespace(
+    return SimpleNamespace(
         experiment=SimpleNamespace(network=network, builder=builder, rule=rule, parts=facts.parts),
-        space=SimpleNamespace(units=[(k,) for k in range(len(names))]),
+        space=SimpleNamespace(units=[(k,) for k in range(len(names))], budget=rule.budget),
         counting=range(facts.given),
         judged=facts.judged,
         unseen_inputs=range(facts.unseen),
@@ -57,10 +58,14 @@ def lines(metric="cosine", threshold=0.99, **changed) -> list[Line]:
         taken_back={names.index(name): loss for name, loss in facts.culprits.items()},
         unmoved={names.index(name): loss for name, loss in facts.unmoved.items()},
         checked=SimpleNamespace(losses=facts.losses),
-        margin=NO_MARGIN,
+        margin=facts.margin,
         refused=None,
     )
-    return list(confidence(answer, facts.followers))
+
+
+def lines(**changed) -> list[Line]:
+    """The lines on an invented answer."""
+    return list(confidence(invented(**changed), changed.get("followers")))
 
 
 def by_kind(**changed) -> dict[str, Line]:
@@ -93,12 +98,12 @@ def test_the_margin_against_the_noise(losses, meets, could):
     assert could or ("holds" if meets else "misses") in said[CLEAR].short
 
 
-def test_a_culprit_that_only_moved_scales_make_is_within_the_noise_with_both_figures():
+def test_a_culprit_that_only_moved_scales_make_is_weak_with_both_figures():
     assert [line.layers for line in lines() if line.kind == WEAK_CULPRIT] == [("conv5",)]
-    first = next(line for line in lines(unmoved={"conv3": 0.0091}) if line.kind == WEAK_CULPRIT)
-    assert first.layers == ("conv3",)
-    assert "0.0091" in first.text
-    assert "0.02 of 0.01" in first.text
+    (weak,) = (line for line in lines(unmoved={"conv3": 0.0091}) if line.kind == WEAK_CULPRIT)
+    assert weak.layers == ("conv3", "conv5")
+    assert "0.0091" in weak.text
+    assert "0.02 without 'conv3'" in weak.text
 
 
 def test_each_line_is_said_in_short_with_its_first_words():
@@ -107,12 +112,33 @@ def test_each_line_is_said_in_short_with_its_first_words():
         assert len(line.short) < len(line.text)
 
 
-def test_culprits_whose_loss_taken_back_is_within_the_noise_are_named():
+def test_weak_culprits_are_counted_and_the_first_ones_are_named_with_their_figures():
     (weak,) = (line for line in lines() if line.kind == WEAK_CULPRIT)
     assert (weak.layers, "0.0105" in weak.text) == (("conv5",), True)
     many = lines(culprits={f"c{k}": 0.0101 for k in range(5)} | {"far": 1.0, "failed": None})
-    last = [line for line in many if line.kind == WEAK_CULPRIT][-1]
-    assert (last.layers, "2 more of the 7" in last.text) == ((), True)
+    (weak,) = (line for line in many if line.kind == WEAK_CULPRIT)
+    assert weak.layers == ("c0", "c1", "c2", "c3", "c4")
+    assert "5 of 6" in weak.short
+    assert "2 more" in weak.text
+
+
+@pytest.mark.parametrize(
+    ("changed", "main", "weak"),
+    [
+        # Of 0.01 allowed, 10 % of a loss is noise: 0.0112 misses by 0.0012 and moves by 0.00112, 0.0111 by 0.00111.
+        ({"culprits": {"a": 0.0112, "b": 0.5, "c": 0.0111}}, ["b", "a"], ["c"]),
+        ({"culprits": {"nan": float("inf"), "a": 0.9, "not run": None}}, ["nan", "a"], []),
+        ({"culprits": {"a": 0.0085, "b": 0.009, "c": 0.02}, "margin": Margin(0.2, 0)}, ["c"], ["b", "a"]),
+        ({"culprits": {"a": 0.3, "b": 0.2}, "unmoved": {"a": 0.009}}, ["b"], ["a"]),
+        # Settings that are 40 % apart: 0.016 could be 0.0096, and 0.017 is 0.0102 at least.
+        ({"culprits": {"a": 0.016, "b": 0.017}, "losses": {"one": 0.003, "two": 0.005}}, ["b"], ["a"]),
+        # The last digits of a float say nothing of a loss of 0.5.
+        ({"culprits": {"a": 0.5}, "losses": {"one": 0.0, "two": 1e-16}}, ["a"], []),
+    ],
+)
+def test_culprits_are_ranked_and_those_that_noise_or_the_margin_make_come_last(changed, main, weak):
+    names = list(changed["culprits"])
+    assert [[names[unit] for unit in units] for units in ranked(invented(**changed))] == [main, weak]
 
 
 def test_flips_are_counted_for_the_cosine_alone():

@@ -122,6 +122,17 @@ def test_a_cause_names_all_its_culprits(tab, strange_run, report, tmp_path):
         assert page.locator("#details-body .layer-name").inner_text() == some[0]
 
 
+def test_weak_culprits_have_a_table_of_their_own_and_the_others_are_ranked(tab, report, tmp_path):
+    some = [row.name for row in report.layers if row.quantizable][:4]
+    layers = tuple(replace(row, culprit=row.name in some) for row in report.layers)
+    answer = replace(report.answer, ranked=(some[2], some[0], some[3], some[1]), weak=(some[3], some[1]))
+    page_file = tmp_path / "report.html"
+    page_file.write_text(render_page(page_data(replace(report, layers=layers, culprits=tuple(some), answer=answer))))
+    with tab.shown(page_file, ready="plots") as page:
+        for table, names in (("#culprits", [some[2], some[0]]), ("#weak-culprits", [some[3], some[1]])):
+            assert page.locator(f"{table} tbody td:first-child").all_inner_texts() == names
+
+
 def test_several_inputs(tab, tmp_path, lenet):
     report = trt_bisect.run(
         lenet / "lenet_planted.onnx", lenet / "calibration.npz", engine="onnxruntime", output=tmp_path, explain="none"

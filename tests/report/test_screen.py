@@ -117,6 +117,24 @@ def test_what_is_not_shown_is_counted(crowded):
     assert f"{20 - listed} more, in layers.csv" in [line.strip() for line in lines]
 
 
+def test_weak_culprits_stand_after_the_others_which_are_ranked(crowded):
+    names = crowded.culprits
+    few = names[4::-1] + names[5:7]
+    rows = tuple(row for row in crowded.layers if not row.culprit or row.name in few)
+    report = replace(crowded, layers=rows, answer=replace(crowded.answer, ranked=few, weak=few[3:]))
+    lines = printed(report)
+    first = next(place for place, line in enumerate(lines) if line.startswith("Culprit"))
+    table = [line.split() for line in lines[first + 1 : first + 8]]
+    assert [cells[0] for cells in table[:3]] == list(few[:3])
+    assert table[3][0] == "Weak,"
+    assert [cells[0] for cells in table[4:6]] == list(few[3:5])
+    assert " ".join(table[6]).startswith("2 weak")
+    main, weak = report.to_markdown().split("## Weak culprits")
+    places = [main.index(name) for name in few[:3]]
+    assert places == sorted(places)
+    assert all(name in weak and name not in main for name in few[3:])
+
+
 def test_the_curve_is_printed_when_it_is_asked_for_or_fits(crowded):
     whole = printed(crowded, every_layer=True)
     assert sum("1x8x4x4" in line for line in whole) == len(crowded.layers)

@@ -70,7 +70,8 @@ def run_table(trends: Sequence[Trend], top: int, console: Console) -> Table:
             _verdict(report.verdict if finished else ""),
             *figures,
         ]
-        cells.append(listed(report.culprits, 3) if report.culprits else "none" if finished else "")
+        culprits = (report.answer.ranked if report.answer is not None else ()) or report.culprits
+        cells.append(listed(culprits, 3) if culprits else "none" if finished else "")
         cells += [_milliseconds(report)] if timed else []
         cells.append(f"{report.seconds.total:.1f}" if finished else "")
         cells += [", ".join(differences) if finished else report.state, Path(entry.folder).name]

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from trt_bisect.report.figure_text import figure_text
-from trt_bisect.report.model import AnswerFacts, Report
+from trt_bisect.report.model import AnswerFacts, LayerRow, Report
 from trt_bisect.report.screen.run import calibrator_cells, drop_text, held_cells
 
 _MARKS = re.compile(r"([\\`*_{}\[\]()#+\-.!|])")
@@ -49,23 +49,14 @@ def _blocks(report: Report) -> Iterator[str]:
     if report.next is not None:
         command = f"\n\n```\n{report.next.command}\n```" if report.next.command else ""
         yield f"Next: {literal(report.next.what)}{command}"
-    culprits = [row for row in report.layers if row.culprit]
-    if culprits:
+    main, weak = report.ranked_culprits
+    if main:
         yield "## Culprits"
-        yield table(
-            ("culprit", "op", "drop", "gain", "taken back", "rounds"),
-            (
-                (
-                    row.name,
-                    row.op_type,
-                    _drop(report, row.drop),
-                    _drop(report, row.gain),
-                    figure_text(report.metric, row.taken_back),
-                    ", ".join(rounded.tensor for rounded in row.rounds),
-                )
-                for row in culprits
-            ),
-        )
+        yield _culprits(report, main)
+    if weak:
+        yield "## Weak culprits"
+        yield "Taken back, they miss the threshold by less than the noise, or miss only the margin."
+        yield _culprits(report, weak)
     if report.answer is not None:
         yield from _answer(report, report.answer)
     if report.notes:
@@ -73,6 +64,23 @@ def _blocks(report: Report) -> Iterator[str]:
         yield bullets(note.text for note in report.notes)
     versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
     yield literal(f"{report.engine} ({report.arithmetic}), {report.plans} plans, {versions}")
+
+
+def _culprits(report: Report, rows: Iterable[LayerRow]) -> str:
+    return table(
+        ("culprit", "op", "drop", "gain", "taken back", "rounds"),
+        (
+            (
+                row.name,
+                row.op_type,
+                _drop(report, row.drop),
+                _drop(report, row.gain),
+                figure_text(report.metric, row.taken_back),
+                ", ".join(rounded.tensor for rounded in row.rounds),
+            )
+            for row in rows
+        ),
+    )
 
 
 def _answer(report: Report, answer: AnswerFacts) -> Iterator[str]:

@@ -265,6 +265,22 @@ class PlanFigures:
 
 
 @dataclass(frozen=True)
+class DearLayer:
+    """One of the layers that make most of a recipe's cost.
+
+    Attributes:
+        name: its name.
+        cost: a share of INT8's gain in speed.
+        alone: the similarity on the worst judged input with this layer low and every other layer high; None if there
+            is none.
+    """
+
+    name: str
+    cost: float
+    alone: float | None
+
+
+@dataclass(frozen=True)
 class AnswerFacts:
     """The answer of a run.
 
@@ -278,6 +294,12 @@ class AnswerFacts:
         settings: the recipe's worst figure on all inputs, by the setting of the engine that it was measured in;
             ``followers in INT8`` is reported, and does not decide.
         half_gain: a plan that gives up at most half of INT8's gain, if the recipe gives up more; None otherwise.
+        in_fp16: the recipe with its layers in FP16 instead of FP32; None where it was not measured.
+        dear: the one or two layers that make at least 80 % of the recipe's cost, the dearest first; empty if there are
+            none, or if the recipe costs at most 10 %.
+        ranked: the culprits, those first whose step back loses most; empty in older reports.
+        weak: the last of these, the weak culprits: taken back, they miss the threshold by less than the noise, or miss
+            only the margin.
         doubts: what contradicts the recipe's similarity, or that of full INT8 if it passes; the kinds are words of
             ``analyzer.doubts``.
         aim: the loss that the search aimed at; less than the budget where a recipe missed in another setting.
@@ -299,6 +321,10 @@ class AnswerFacts:
     margin: float = 0.0
     spared: int = 0
     half_gain: PlanFigures | None = None
+    in_fp16: PlanFigures | None = None
+    dear: tuple[DearLayer, ...] = ()
+    ranked: tuple[str, ...] = ()
+    weak: tuple[str, ...] = ()
     doubts: tuple[Line, ...] = ()
     confidence: tuple[Line, ...] = ()
     close: bool = False
@@ -570,6 +596,20 @@ class Report(Holder):
     def explanation(self) -> Explanation | None:
         """The reasons for the culprits; None where none was made, and in a report read from a file."""
         return self.attached.explanation
+
+    @property
+    def ranked_culprits(self) -> tuple[tuple[LayerRow, ...], tuple[LayerRow, ...]]:
+        """The rows of the culprits but for the weak ones, and those of the weak ones; see ``AnswerFacts.ranked``.
+
+        In older reports they are in execution order.
+        """
+        ranked, weak = (self.answer.ranked, set(self.answer.weak)) if self.answer is not None else ((), set())
+        places = {name: place for place, name in enumerate(ranked)}
+        rows = sorted((row for row in self.layers if row.culprit), key=lambda row: places.get(row.name, 0))
+        return (
+            tuple(row for row in rows if row.name not in weak),
+            tuple(row for row in rows if row.name in weak),
+        )
 
     @property
     def advice(self) -> tuple[CulpritAdvice, ...]:

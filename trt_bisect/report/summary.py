@@ -22,6 +22,7 @@ DOUBTING = (DOUBTED, DATA, PART)
 EXPERIMENT, FIXED = "experiment", "fixed"
 BASE, CULPRITS, UNTESTED, UNJUDGED, SPREAD = "base", "culprits", "not tested", "not judged", "spread"
 HOLDS, RECIPE, NO_RECIPE, RANGES, TOO_EXPENSIVE = "holds", "recipe", "no recipe", "ranges", "too expensive"
+PRICE = "price"
 ACCURACY, STOPPED = "accuracy", "stopped"
 """The kinds of lines; the line of the verdict itself has the verdict's word."""
 INTERRUPTED, TIME_LIMIT = "interrupted", "time limit"
@@ -90,7 +91,12 @@ def _on_plans(
         yield from _other_ranges(answer, text)
         yield from (Line(HOLDS, said) for said in holds_on(answer, text, f"Full {low}"))
         return
-    misses = "could not be built or run." if full.failed else f"misses the threshold of {threshold}: {figure}"
+    missed = (
+        f"meets the threshold of {threshold} and misses it in another setting of the engine"
+        if rule.meets(full)
+        else f"misses the threshold of {threshold}"
+    )
+    misses = "could not be built or run." if full.failed else f"{missed}: {figure}"
     yield Line(FAILS, f"{FAILS.upper()}: full {low} {misses}")
     yield from _base_alone(network, rule, nothing)
     if not recipe.meets:
@@ -101,8 +107,9 @@ def _on_plans(
         return
     yield from _blamed(report, network, rule, findings)
     holds = holds_on(answer, text, f"RECIPE: with {_layers_high(report)} the network")
-    price = f"It gives up {percent(answer.cost)} % of {low}'s gain in speed."
-    yield Line(RECIPE, " ".join([*holds, price]), recipe.high)
+    tested = [] if answer.unseen is not None else ["It was not tested on inputs that the search did not see."]
+    yield Line(RECIPE, " ".join([*holds, *tested, _price(report, answer, rule, low)]), recipe.high)
+    yield from _dear(report, answer, rule, low)
     yield from _too_dear(answer, low, text)
 
 
@@ -217,14 +224,10 @@ def base_misses(network: Network, rule: Rule, nothing: Trial) -> bool:
 
 def _blamed(report: Report, network: Network, rule: Rule, findings: Findings) -> Iterator[Line]:
     """Yields the lines on the culprits, the suspects, and the layers that could not be judged."""
-    names, recipe, low = report.culprits, report.recipe, network.low.title
-    least = _missed(report, rule)
-    if len(names) == 1:
-        one = f"CULPRIT: {listed(names)} is the culprit: taken back to {low} it was measured to miss {least}."
-        yield Line(CULPRITS, one, names)
-    elif names:
-        taken_back = f"with any one of them taken back to {low} the network was measured to miss {least}"
-        yield Line(CULPRITS, f"CULPRITS: {listed(names, _NAMED)} are the culprits: {taken_back}.", names)
+    recipe, low = report.recipe, network.low.title
+    main, weak = ([row.name for row in rows] for rows in report.ranked_culprits)
+    if report.culprits:
+        yield Line(CULPRITS, _culprits(main, weak, _missed_by_weak(report, rule), low), report.culprits)
     if recipe.untested:
         limits = "in a network this large, and in a run that was stopped, steps back are limited"
         also = f"{listed(recipe.untested, _NAMED)} stay high too and were not shown to be needed: {limits}"
@@ -233,18 +236,72 @@ def _blamed(report: Report, network: Network, rule: Rule, findings: Findings) ->
     if unbuilt:
         why = f"could not be judged: no engine with it in {low} could be measured"
         yield Line(UNJUDGED, f"NOT JUDGED: {listed(unbuilt, _NAMED)} {why}.", unbuilt)
-    if names and findings.steps and not findings.suspects:
+    if report.culprits and findings.steps and not findings.suspects:
         yield Line(SPREAD, f"SPREAD: {_accumulates(network, rule, findings)}")
 
 
-def _missed(report: Report, rule: Rule) -> str:
-    """Names what the recipe misses with a culprit taken back: the threshold, or for some culprits only its margin."""
-    answer, figures = report.answer, [row.taken_back for row in report.layers if row.taken_back is not None]
-    if answer is None or not answer.margin or all(rule.metric.loss(value) > rule.budget for value in figures):
-        return "the threshold"
+def _culprits(main: Sequence[str], weak: Sequence[str], missed_by_weak: str, low: str) -> str:
+    """Returns the text on the culprits, those that lose most first, and on the weak ones."""
+    first, missed = (main, "the threshold") if main else (weak, missed_by_weak)
+    the = "the" if main else "a weak"
+    if len(first) == 1:
+        text = f"CULPRIT: {listed(first)} is {the} culprit: taken back to {low} it was measured to miss {missed}."
+    else:
+        with_one = f"with any one of them taken back to {low} the network was measured to miss {missed}"
+        text = f"CULPRITS: {listed(first, _NAMED)} are {'the' if main else 'weak'} culprits: {with_one}."
+    if main and weak:
+        more = "1 more is a weak culprit" if len(weak) == 1 else f"{len(weak)} more are weak culprits"
+        text += f" {more}, without which it misses {missed_by_weak}: {listed(weak, _NAMED)}."
+    return text
+
+
+def _missed_by_weak(report: Report, rule: Rule) -> str:
+    """Names what the recipe misses with a weak culprit taken back: the threshold by little, or only the margin."""
+    answer, (_, weak) = report.answer, report.ranked_culprits
+    only_margin = [row.taken_back is not None and rule.metric.loss(row.taken_back) <= rule.budget for row in weak]
+    noise = "the threshold by less than the noise"
+    if answer is None or not any(only_margin):
+        return noise
     least = threshold_text(rule.metric.name, rule.metric.value(rule.budget * (1.0 - answer.margin)))
     spared = f" but {answer.spared}" if answer.spared else ""
-    return f"the threshold, or its margin ({least} on all inputs given{spared})"
+    margin = f"only its margin ({least} on all inputs given{spared})"
+    return margin if all(only_margin) else f"{margin}, or {noise}"
+
+
+def _price(report: Report, answer: AnswerFacts, rule: Rule, low: str) -> str:
+    """Returns the sentence on the recipe's price, in FP32 and in FP16."""
+    price, half = f"It gives up {percent(answer.cost)} % of {low}'s gain in speed", answer.in_fp16
+    if half is None:
+        return f"{price}."
+    by_input = report.by_input.recipe
+    subject = "the network" if by_input is None or by_input.together else "the worst input"
+    figure = "no figure" if half.similarity is None else rule.metric.text(half.similarity)
+    meets = half.similarity is not None and rule.metric.loss(half.similarity) <= rule.budget
+    misses = "" if meets else " and misses the threshold"
+    layers = "its layer" if len(half.high) == 1 else "its layers"
+    least = percent(half.cost)
+    also = "as" if least == percent(answer.cost) else f"{least} %"
+    return f"{price}, {also} with {layers} in FP16, where {subject} has {figure}{misses}."
+
+
+def _dear(report: Report, answer: AnswerFacts, rule: Rule, low: str) -> Iterator[Line]:
+    """Yields a line on the one or two layers that make most of the price, and that no set without them helps."""
+    dear, said = answer.dear, []
+    if 0 < len(dear) < len(report.recipe.high):
+        share, price = (percent(cost) for cost in (sum(one.cost for one in dear), answer.cost))
+        part = "nearly all" if share == price else share
+        makes = "makes" if len(dear) == 1 else "make"
+        said.append(f"{listed([one.name for one in dear])} {makes} {part} of the {price} % given up.")
+    figures = {one.name: one.alone for one in dear if one.alone is not None}
+    needed = {name: rule.metric.text(value) for name, value in figures.items() if rule.metric.loss(value) > rule.budget}
+    if needed:
+        one, them = ("either of them", "both of them") if len(needed) > 1 else (f"{listed([*needed])}", "it")
+        said.append(
+            f"With {one} in {low} the network misses the threshold even if every other layer is high "
+            f"({', '.join(needed.values())}): with these ranges no set without {them} helps."
+        )
+    if said:
+        yield Line(PRICE, f"PRICE: {' '.join(said)}", tuple(one.name for one in dear))
 
 
 def holds_on(answer: AnswerFacts, text: Callable[[float], str], plan: str) -> Iterator[str]:

@@ -42,9 +42,24 @@ function culprits(store) {
     text(row.taken_back, model.metric.text),
     cause(advice.get(row.name)),
   ];
-  const titles = ["Culprit", "op", "drop", "gain", "taken back", "cause"];
-  const rows = model.culprits.slice(0, LISTED).map(line);
-  return plainTable("culprits", titles, [2, 5], rows, model.culprits.length - LISTED, "layers.csv");
+  const titles = ["op", "drop", "gain", "taken back", "cause"];
+  const table = (id, title, rows) => {
+    const shown = rows.slice(0, LISTED).map(line);
+    return rows.length ? plainTable(id, [title, ...titles], [2, 5], shown, rows.length - LISTED, "layers.csv") : null;
+  };
+  const [main, weak] = ranked(model);
+  return [table("culprits", "Culprit", main), table("weak-culprits", "Weak culprit", weak)];
+}
+
+// The culprits but for the weak ones, and these; those first that lose most when they are taken back. In older reports
+// all of them in execution order.
+function ranked({ culprits: rows, report }) {
+  const { ranked: names = [], weak = [] } = report.answer ?? {};
+  const places = new Map(names.map((name, place) => [name, place]));
+  const place = ({ name }) => places.get(name) ?? 0;
+  const sorted = [...rows].sort((one, other) => place(one) - place(other));
+  const isWeak = ({ name }) => weak.includes(name);
+  return [sorted.filter((row) => !isWeak(row)), sorted.filter(isWeak)];
 }
 
 function cause(advice) {

@@ -26,6 +26,8 @@ ENOUGH = 20
 (``python -m benchmarks.answer``)."""
 _FLIPS = 0.1
 """Roundings that fall to the other side of a level move 1 - cosine by 5 to 10 %."""
+_NOTHING = 0.01
+"""Losses below this share of the budget are float noise: their spread says nothing of a loss near the budget."""
 _MOST_NAMED = 3
 
 
@@ -48,8 +50,9 @@ class Noise:
         """Returns the noise of an answer, from its check in several settings."""
         losses = list(answer.checked.losses.values())
         known = [loss for loss in losses if math.isfinite(loss)]
-        spread = (max(known) - min(known)) / max(known) if known and max(known) > 0.0 else 0.0
-        is_cosine = answer.experiment.rule.metric.name == "cosine"
+        rule, largest = answer.experiment.rule, max(known, default=0.0)
+        spread = (largest - min(known)) / largest if largest > _NOTHING * rule.budget else 0.0
+        is_cosine = rule.metric.name == "cosine"
         return cls(len(losses), max(losses, default=math.inf), max(spread, _FLIPS) if is_cosine else spread)
 
     def is_close(self, budget: float) -> bool:
@@ -150,24 +153,41 @@ def _noise(answer: Answer) -> Iterator[Line]:
         yield Line(CLEAR, f"{short}: {figures}.", short=f"{short}.")
 
 
+def ranked(answer: Answer) -> tuple[list[int], list[int]]:
+    """Returns the units of the culprits, those first whose step back loses most.
+
+    Returns:
+        Those that miss the threshold by more than the noise when they are taken back; and the others, which miss it by
+        less, miss only the margin, or miss only with moved scales.
+    """
+    noise, budget = Noise.of(answer), answer.space.budget
+    losses = {unit: loss for unit, loss in answer.taken_back.items() if loss is not None}
+    by_loss = sorted(losses, key=lambda unit: (-losses[unit], unit))
+    beyond = {
+        unit for unit, loss in losses.items() if math.isinf(loss) or loss - budget > noise.share * loss
+    } - answer.unmoved.keys()
+    return [unit for unit in by_loss if unit in beyond], [unit for unit in by_loss if unit not in beyond]
+
+
 def _culprits(answer: Answer) -> Iterator[Line]:
-    """Yields lines on the culprits that noise could clear, and on those that only moved scales make culprits."""
-    network, rule = answer.experiment.network, answer.experiment.rule
-    noise, allowed = Noise.of(answer), rule.budget * (1.0 - answer.margin.share)
-    weak = [
-        (unit, loss)
-        for unit, loss in answer.taken_back.items()
-        if loss is not None and math.isfinite(loss) and (unit in answer.unmoved or loss - allowed <= noise.share * loss)
-    ]
-    for unit, loss in weak[:_MOST_NAMED]:
-        name = network.layers[answer.space.units[unit][0]].name
+    """Yields a line on the weak culprits, with the figures of the first ones."""
+    layers, space = answer.experiment.network.layers, answer.space
+    main, weak = ranked(answer)
+    if not weak:
+        return
+    figures = []
+    for unit in weak[:_MOST_NAMED]:
         still = f"{answer.unmoved[unit]:.3g}, and with {NUDGED} " if unit in answer.unmoved else ""
-        short = f"'{name}' is a culprit by less than the noise"
-        text = f"taken back to {network.low.title}, the largest loss is {still}{loss:.3g} of {allowed:.3g} allowed"
-        yield Line(WEAK_CULPRIT, f"{short}: {text}.", (name,), f"{short}.")
-    if len(weak) > _MOST_NAMED:
-        more = f"So are {len(weak) - _MOST_NAMED} more of the {len(answer.taken_back)} culprits."
-        yield Line(WEAK_CULPRIT, more)
+        figures.append(f"{still}{answer.taken_back[unit]:.3g} without '{layers[space.units[unit][0]].name}'")
+    left = len(weak) - _MOST_NAMED
+    more = f", and {left} more" if left > 0 else ""
+    why = "for the margin or within the noise" if answer.margin.share else "within the noise"
+    count = len(main) + len(weak)
+    are = "is" if len(weak) == 1 else "are"
+    short = f"{len(weak)} of {count} culprits {are} weak" if count > 1 else "The culprit is weak"
+    text = f"needed only {why}: the largest loss is {'; '.join(figures)}{more}, of {space.budget:.3g} allowed"
+    names = tuple(layers[space.units[unit][0]].name for unit in weak)
+    yield Line(WEAK_CULPRIT, f"{short}, {text}.", names, f"{short}.")
 
 
 def _followers(answer: Answer, rule: Rule, loss: float | None) -> Iterator[Line]:

@@ -1,9 +1,9 @@
-"""The losses of units alone in low precision, their gains alone high, and the plan that half of the gain pays for."""
+"""The losses of units alone in low precision, their gains alone high, and what makes the price of a recipe."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.driver.recipes.search_space import (
@@ -16,14 +16,21 @@ from trt_bisect.driver.recipes.search_space import (
     sensitivities,
 )
 from trt_bisect.driver.suspects.search import Loss, Result, drive
+from trt_bisect.jobs.answer.facts import similarity_of
 from trt_bisect.jobs.answer.plans import AnswerPlans
 from trt_bisect.jobs.answer.result import Answer
+from trt_bisect.jobs.answer.search import DEAR_RECIPE, costs_of
 from trt_bisect.jobs.experiment import Experiment
-from trt_bisect.report.model import PlanFigures
+from trt_bisect.model.cost import shares, times_by_macs
+from trt_bisect.model.shapes import facts_for
+from trt_bisect.precision import Precision
+from trt_bisect.report.model import DearLayer, PlanFigures
 from trt_bisect.report.summary import TOO_DEAR
 
 _ALONE_ON = 1
 """The number of inputs on which each unit is measured alone."""
+_MOST_OF_PRICE, _FEW = 0.8, 2
+"""Layers that make this share of a recipe's cost make most of it; so many of them at most are named."""
 
 
 @dataclass
@@ -120,3 +127,58 @@ def _payable(space: Space, ranking: Mapping[int, float]) -> Kept:
         if space.cost(kept | {unit}) <= TOO_DEAR:
             kept |= {unit}
     return kept
+
+
+def priced(plans: AnswerPlans, answer: Answer) -> Answer:
+    """Returns the answer of a run with ``in_fp16`` and ``dear``, which are measured.
+
+    Args:
+        plans: measures plans on the inputs given.
+        answer: the answer; each of its units is one layer and costs its multiply-adds.
+    """
+    if not (answer.meets and answer.kept):
+        return answer
+    return replace(answer, in_fp16=_in_fp16(plans, answer), dear=_dear(plans, answer))
+
+
+def _in_fp16(plans: AnswerPlans, answer: Answer) -> PlanFigures | None:
+    """Measures the recipe with its layers in FP16 on all inputs.
+
+    Returns:
+        None if they are in FP16 already, if the low precision or the base is another one, or if no engine runs it.
+    """
+    experiment, space, network = answer.experiment, answer.space, answer.experiment.network
+    layers = space.layers(answer.kept)
+    usual = (space.low, space.high, network.base_type) == (Precision.INT8, Precision.FP32, None)
+    if not usual or all(network.layers[k].dtype == "float16" for k in layers):
+        return None
+    plan = answer.plan.keeping(layers, Precision.FP16)
+    trial = plans.whole(plan, experiment, answer.given, "all inputs, its layers in FP16")
+    if trial.failed:
+        return None
+    costs = shares(times_by_macs(network, facts_for(network, experiment.feeds[0])), space.low)
+    in_fp16 = replace(space, costs=costs_of(space.units, costs, Precision.FP16))
+    high = tuple(network.layers[k].name for k in sorted(layers))
+    return PlanFigures(in_fp16.cost(answer.kept), high, experiment.rule.similarity(trial))
+
+
+def _dear(plans: AnswerPlans, answer: Answer) -> tuple[DearLayer, ...]:
+    """Measures the layers that make most of the cost, each alone low, on the judged inputs."""
+    space, experiment = answer.space, answer.experiment
+    cost, ranked = space.cost(answer.kept), sorted(answer.kept, key=lambda unit: (-space.costs[unit], unit))
+    firsts = (ranked[:count] for count in range(1, _FEW + 1))
+    few = next((units for units in firsts if sum(space.costs[unit] for unit in units) >= _MOST_OF_PRICE * cost), [])
+    if cost <= DEAR_RECIPE or not few:
+        return ()
+    alone = [space.plan(space.all - {unit}) for unit in few]
+    losses = plans.to_the_end(alone, experiment.ranges, plans.judged or plans.inputs.counting)
+    return tuple(
+        DearLayer(
+            experiment.network.layers[space.units[unit][0]].name,
+            space.costs[unit],
+            None
+            if loss is None
+            else similarity_of(experiment.rule, plans.each(experiment.ranges).without_margin(plan)),
+        )
+        for unit, plan, loss in zip(few, alone, losses, strict=True)
+    )

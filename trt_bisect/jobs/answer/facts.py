@@ -11,7 +11,7 @@ from trt_bisect.analyzer.doubts import NOT_LOW, UNSEEN, Doubt, constant_outputs,
 from trt_bisect.analyzer.judge import Rule
 from trt_bisect.evaluator.each_input import GivenInputs
 from trt_bisect.evaluator.trial import Trial
-from trt_bisect.jobs.answer.confidence import Noise, confidence, low_layers
+from trt_bisect.jobs.answer.confidence import Noise, confidence, low_layers, ranked
 from trt_bisect.jobs.answer.result import Answer
 from trt_bisect.jobs.answer.search import CalibratorTried
 from trt_bisect.jobs.answer.validation import losses_by_place
@@ -67,6 +67,7 @@ def answer_facts(answer: Answer) -> AnswerFacts:
         places = tuple(range(len(answer.unseen_inputs)))
         unseen = _held(rule, answer.unseen, answer.unseen_inputs, places)
     names = [layer.name for layer in answer.experiment.network.layers]
+    main, weak = ([names[space.units[unit][0]] for unit in units] for units in ranked(answer))
     settings = {**answer.checked.losses}
     if answer.plain is not None and (loss := rule.loss(answer.plain)) is not None:
         settings[PLAIN] = loss
@@ -86,6 +87,10 @@ def answer_facts(answer: Answer) -> AnswerFacts:
         margin=answer.margin.share,
         spared=answer.margin.spared,
         half_gain=answer.half_gain,
+        in_fp16=answer.in_fp16,
+        dear=answer.dear,
+        ranked=(*main, *weak),
+        weak=tuple(weak),
         doubts=tuple(_doubts(answer, unseen)) if answer.meets else (),
         confidence=confidence(answer, followers),
         close=Noise.of(answer).is_close(rule.budget),

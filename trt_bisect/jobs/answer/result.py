@@ -13,7 +13,7 @@ from trt_bisect.jobs.answer.search import CalibratorTried
 from trt_bisect.jobs.answer.validation import Checked
 from trt_bisect.jobs.experiment import Experiment
 from trt_bisect.precision import PrecisionPlan
-from trt_bisect.report.model import PlanFigures
+from trt_bisect.report.model import DearLayer, PlanFigures
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,8 @@ class Answer:
         margin: the margin that the recipe had to leave on the inputs given.
         refused: the largest cost allowed for a recipe with the margin, if none was found; None otherwise.
         half_gain: a plan that gives up at most half of INT8's gain, if the recipe gives up more; None otherwise.
+        in_fp16: the recipe with its layers in FP16; None where it was not measured.
+        dear: the layers that make most of the recipe's cost.
         equals: other sets of units that cost the same.
         unmoved: see ``Cheapest``.
         unseen: the recipe on unseen inputs; None without such inputs.
@@ -67,6 +69,8 @@ class Answer:
     margin: Margin = NO_MARGIN
     refused: float | None = None
     half_gain: PlanFigures | None = None
+    in_fp16: PlanFigures | None = None
+    dear: tuple[DearLayer, ...] = ()
     not_done: tuple[str, ...] = ()
 
     @property

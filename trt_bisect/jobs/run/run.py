@@ -21,6 +21,7 @@ from trt_bisect.evaluator.branch import BranchEvaluator
 from trt_bisect.evaluator.speed import measure_latencies
 from trt_bisect.jobs.accuracy import accuracies, asked_accuracy, fp32_accuracy, refuse_accuracy
 from trt_bisect.jobs.answer.answer import AnswerSearch, answer_search
+from trt_bisect.jobs.answer.each_alone import priced
 from trt_bisect.jobs.answer.facts import refused_by_default
 from trt_bisect.jobs.answer.result import Answer
 from trt_bisect.jobs.experiment import Experiment, all_trials
@@ -247,6 +248,7 @@ class _Run:
             suspects = found.curve.findings.suspects
             found.answer = answering.finish(suspects)
             found.gains = answering.alone.gains(found.answer, suspects)
+            found.answer = priced(answering.plans, found.answer)
         except (TimeUp, KeyboardInterrupt) as stop:
             found.stopped = TIME_LIMIT if isinstance(stop, TimeUp) else INTERRUPTED
             with lifted(shown):

@@ -19,7 +19,7 @@ _LISTED = 20
 def compact(report: Report) -> str:
     """Returns the verdict, the figures of full INT8 and the recipe, and the culprits, as HTML; names are escaped."""
     template = environment().get_template("notebook.html.j2")
-    culprits = [row for row in report.layers if row.culprit]
+    culprits = [row for rows in report.ranked_culprits for row in rows]
     return template.render(
         report=report,
         headline=headline(report),

@@ -63,6 +63,10 @@ def _so_far(report: Report, status: str) -> str:
 def _blame(report: Report) -> str:
     if len(report.culprits) == 1:
         return f"'{report.culprits[0]}' is to blame"
+    main, weak = report.ranked_culprits
+    if main and weak:
+        who = f"'{main[0].name}' is" if len(main) == 1 else f"{len(main)} layers are"
+        return f"{who} to blame, {len(weak)} more weakly"
     if report.stopped and not report.culprits:
         return "the culprits are not known yet"
     return f"{len(report.culprits)} layers are to blame" if report.culprits else "no single layer is to blame"

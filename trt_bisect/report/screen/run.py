@@ -173,17 +173,26 @@ def verdict_lines(lines: Sequence[Line], verdict: str) -> Text:
 
 
 def _culprits(report: Report, most: int, console: Console) -> Table:
-    """Returns at most so many culprits with their drop, gain, the similarity when taken back, and the cause."""
-    rows = [row for row in report.layers if row.culprit]
+    """Returns at most so many culprits, those first that lose most when they are taken back.
+
+    Each has its drop, its gain, the similarity when it is taken back, and the cause. A line stands above the weak ones.
+    """
+    main, weak = report.ranked_culprits
     causes = _causes(report.explanation)
     titles = ["Culprit", "Op", "Drop", "Gain", "Taken back", *(["Cause"] if causes else [])]
     table = _table(titles, figures=("Drop", "Gain", "Taken back"))
-    for row in rows[:most]:
+    for place, row in enumerate((*main, *weak)[:most]):
+        if place == len(main):
+            table.add_row(Text("Weak, for the margin or within the noise:"), style="dim")
         figures = [_drop(report, row.drop), _drop(report, row.gain), figure_text(report.metric, row.taken_back)]
         cause = [causes.get(row.name, "")] if causes else []
-        table.add_row(*map(Text, (row.name, row.op_type, *figures, *cause)), style="red")
-    if len(rows) > most:
-        table.add_row(Text(f"{len(rows) - most} more, in layers.csv"), style="dim")
+        style = "red" if place < len(main) else "yellow"
+        table.add_row(*map(Text, (row.name, row.op_type, *figures, *cause)), style=style)
+    left = len(main) + len(weak) - most
+    if left > 0:
+        others = left - min(left, len(weak))
+        kinds = [f"{others} more" if others else "", f"{left - others} weak" if left > others else ""]
+        table.add_row(Text(f"{' and '.join(filter(None, kinds))}, in layers.csv"), style="dim")
     return with_columns_that_fit(table, console, ("Op", "Gain"), prose=("Cause",))
 
 
