@@ -92,6 +92,14 @@ def test_the_recipe_is_measured_with_its_layers_in_fp16_at_a_third_of_the_price(
     assert report_from(record_of(report)).answer == report.answer
 
 
+def test_a_remedy_in_fp16_has_the_same_price_and_figure(found):
+    report, _, path, samples = found("decoys", 0.99)
+    explained = trt_bisect.run(path, {"x": samples}, threshold=0.99, try_remedies=True, **{**HOW, "explain": "full"})
+    (tried,) = (each for each in explained.explanation.tried if each.remedy == "FP16")
+    assert tried.cost == pytest.approx(report.answer.cost / 3)
+    assert tried.similarity == pytest.approx(report.answer.in_fp16.similarity)
+
+
 def test_where_one_layer_makes_the_price_the_plan_with_it_alone_low_tells_that_no_other_set_helps(found):
     report, every, _, _ = found("absorbed_drop", 0.99)
     (dear,) = report.answer.dear
@@ -152,8 +160,9 @@ def test_culprits_are_ranked_by_the_loss_without_them_and_the_weak_ones_are_coun
 
 
 def test_the_recipe_of_few_inputs_was_not_tested_on_others(found, tmp_path):
-    report, _, path, _ = found("decoys", 0.99)
+    report, _, path, samples = found("decoys", 0.99)
     assert "not tested" in line(report, RECIPE)
+    assert "not tested" in trt_bisect.recover(path, {"x": samples}, threshold=0.99, engine="onnxruntime").summary
     many = networks.samples(MISLEADING["decoys"]().model, 20)
     assert "not tested" not in line(trt_bisect.run(path, many, threshold=0.99, **HOW), RECIPE)
 

@@ -27,7 +27,7 @@ from trt_bisect.report.model import (
     Seconds,
 )
 from trt_bisect.report.network_graph import NETWORK, Graph, GraphLayer
-from trt_bisect.report.summary import doubt_lines, holds_on, over_inputs, with_ranges
+from trt_bisect.report.summary import doubt_lines, over_inputs, recipe_holds_on, with_ranges
 from trt_bisect.report.verdict import code_of, verdict_of
 from trt_bisect.runs.progress_file import FINISHED, INTERRUPTED
 from trt_bisect.support.codec import read, write
@@ -336,7 +336,7 @@ def recovery_lines(found: Recovery) -> list[Line]:
     answer = found.answer
     ranges = with_ranges(answer) if answer else ""
     parts = [f"Full {found.low.upper()}{ranges} measures {_measured(found, 'int8')} ({found.figure}).", _recipe(found)]
-    parts += [*_target(found), *(holds_on(answer, found.text, "The recipe") if answer else ())]
+    parts += [*_target(found), *(recipe_holds_on(answer, found.text, "The recipe") if answer else ())]
     doubted = doubt_lines(answer) if answer else []
     return [*doubted, Line(found.verdict, f"{found.verdict.upper()}: {' '.join(parts)}")]
 

@@ -106,9 +106,8 @@ def _on_plans(
             yield Line(NO_RECIPE, f"NO RECIPE: No plan that was tried meets the threshold. {best}", recipe.high)
         return
     yield from _blamed(report, network, rule, findings)
-    holds = holds_on(answer, text, f"RECIPE: with {_layers_high(report)} the network")
-    tested = [] if answer.unseen is not None else ["It was not tested on inputs that the search did not see."]
-    yield Line(RECIPE, " ".join([*holds, *tested, _price(report, answer, rule, low)]), recipe.high)
+    holds = recipe_holds_on(answer, text, f"RECIPE: with {_layers_high(report)} the network")
+    yield Line(RECIPE, " ".join([*holds, _price(report, answer, rule, low)]), recipe.high)
     yield from _dear(report, answer, rule, low)
     yield from _too_dear(answer, low, text)
 
@@ -281,7 +280,7 @@ def _price(report: Report, answer: AnswerFacts, rule: Rule, low: str) -> str:
     layers = "its layer" if len(half.high) == 1 else "its layers"
     least = percent(half.cost)
     also = "as" if least == percent(answer.cost) else f"{least} %"
-    return f"{price}, {also} with {layers} in FP16, where {subject} has {figure}{misses}."
+    return f"{price}, {also} with {layers} in FP16 ('recover --precision mixed'), where {subject} has {figure}{misses}."
 
 
 def _dear(report: Report, answer: AnswerFacts, rule: Rule, low: str) -> Iterator[Line]:
@@ -313,6 +312,13 @@ def holds_on(answer: AnswerFacts, text: Callable[[float], str], plan: str) -> It
     ]
     if parts:
         yield f"{plan} holds on {' and on '.join(parts)}."
+
+
+def recipe_holds_on(answer: AnswerFacts, text: Callable[[float], str], plan: str) -> Iterator[str]:
+    """Yields the sentence of ``holds_on`` on a recipe, and one if it was tested on no unseen inputs."""
+    yield from holds_on(answer, text, plan)
+    if answer.given is not None and answer.unseen is None:
+        yield "It was not tested on inputs that the search did not see."
 
 
 def _too_dear(answer: AnswerFacts, low: str, text: Callable[[float], str]) -> Iterator[Line]:

@@ -141,6 +141,14 @@ def priced(plans: AnswerPlans, answer: Answer) -> Answer:
     return replace(answer, in_fp16=_in_fp16(plans, answer), dear=_dear(plans, answer))
 
 
+def with_fp16_costs(space: Space, units: Collection[int], experiment: Experiment) -> Space:
+    """Returns ``space`` with the costs that some units have in FP16, by multiply-adds."""
+    times = times_by_macs(experiment.network, facts_for(experiment.network, experiment.feeds[0]))
+    lower = costs_of(space.units, shares(times, space.low), Precision.FP16)
+    costs = (lower[unit] if unit in units else cost for unit, cost in enumerate(space.costs))
+    return replace(space, costs=tuple(costs))
+
+
 def _in_fp16(plans: AnswerPlans, answer: Answer) -> PlanFigures | None:
     """Measures the recipe with its layers in FP16 on all inputs.
 
@@ -156,10 +164,10 @@ def _in_fp16(plans: AnswerPlans, answer: Answer) -> PlanFigures | None:
     trial = plans.whole(plan, experiment, answer.given, "all inputs, its layers in FP16")
     if trial.failed:
         return None
-    costs = shares(times_by_macs(network, facts_for(network, experiment.feeds[0])), space.low)
-    in_fp16 = replace(space, costs=costs_of(space.units, costs, Precision.FP16))
     high = tuple(network.layers[k].name for k in sorted(layers))
-    return PlanFigures(in_fp16.cost(answer.kept), high, experiment.rule.similarity(trial))
+    return PlanFigures(
+        with_fp16_costs(space, answer.kept, experiment).cost(answer.kept), high, experiment.rule.similarity(trial)
+    )
 
 
 def _dear(plans: AnswerPlans, answer: Answer) -> tuple[DearLayer, ...]:

@@ -21,6 +21,7 @@ from trt_bisect.driver.recipes.cheapest import least_cost
 from trt_bisect.driver.recipes.search_space import Kept, Space
 from trt_bisect.driver.suspects.search import Loss, drive
 from trt_bisect.errors import BadInput, TrialFailed, first_line
+from trt_bisect.jobs.answer.each_alone import with_fp16_costs
 from trt_bisect.jobs.answer.facts import similarity_of
 from trt_bisect.jobs.answer.plans import AnswerPlans
 from trt_bisect.jobs.answer.result import Answer
@@ -150,12 +151,14 @@ class Remedies:
     def _by_fp16(self, culprits: tuple[str, ...]) -> Tried:
         """Returns the recipe with culprits in FP16 instead of FP32."""
         answer, experiment = self.answer, self.answer.experiment
-        layers = {k for unit in self._units(culprits) for k in answer.space.units[unit]}
+        units = self._units(culprits)
+        layers = {k for unit in units for k in answer.space.units[unit]}
         trial = self.plans.whole(answer.plan.keeping(layers, Precision.FP16), experiment, answer.given, "all inputs")
         what = f"FP16 instead of FP32 for {listed(culprits, 3)}"
         tried = Tried(culprits, HIGH[Precision.FP16], what, None, None, False)
         tried = self._result(tried, experiment.rule.loss(trial))
-        return replace(tried, high=len(answer.high), cost=answer.space.cost(answer.kept))
+        cost = with_fp16_costs(answer.space, units, experiment).cost(answer.kept)
+        return replace(tried, high=len(answer.high), cost=cost)
 
     def _moves(self) -> Iterator[Move]:
         """Yields the equalised network, the network with biases corrected for full INT8, and both.
