@@ -17,6 +17,8 @@ from trt_bisect.model.cost import shares, units
 from trt_bisect.model.network import load_network
 from trt_bisect.precision import Precision
 
+RUN = {name: wish for name, wish in WISHES.items() if name != "remedies"}
+
 
 def test_times_from_a_file_decide_what_is_cheap(tmp_path, command):
     """conv2 and conv3 are bad; the file has conv3 as no faster in INT8."""
@@ -81,3 +83,19 @@ def test_what_moves_together_is_left_high_together(tmp_path):
     path, data, _ = planted("residual-2", tmp_path)
     found = trt_bisect.recover(path, data, together="fused", **WISHES)
     assert {row.layer for row in found.high} == {"block0.conv2", "block0.add", "block3.conv2", "block3.add"}
+
+
+def test_a_plan_has_one_price_however_it_was_asked_for(tmp_path):
+    """Of 1, 2 and 4 units of time a layer in FP16 gives up 1 of the 3 that INT8 gains over FP32, and all over FP16."""
+    path, data, high = planted("chain-1", tmp_path)
+    whole = trt_bisect.run(path, data, explain="none", history="none", **RUN)
+    found = [
+        trt_bisect.recover(path, data, precision="fp16", **WISHES),
+        trt_bisect.recover(path, data, precision="mixed", **WISHES),
+        trt_bisect.run(path, data, precision="fp16", explain="none", history="none", **RUN),
+    ]
+    assert {row.layer for each in found[:2] for row in each.high} == set(found[2].recipe.high) == high
+    assert [row.precision for each in found[:2] for row in each.high] == ["fp16", "fp16"]
+    assert [each.cost for each in found[:2]] + [found[2].answer.cost] == pytest.approx([whole.answer.cost / 3] * 3)
+    over_fp16 = trt_bisect.recover(path, data, base="fp16", **WISHES)
+    assert over_fp16.cost == pytest.approx(whole.answer.cost)

@@ -93,7 +93,7 @@ def make_space(plans: AnswerPlans, units: Units | None = None, costs: Costs | No
         units = tuple((k,) for k in network.movable)
     if costs is None:
         times = times_by_macs(network, facts_for(network, experiment.feeds[0]))
-        costs = shares(times, network.low.precision, network.base)
+        costs = shares(times, network.low.precision, plans.preparation.options.gain_over(network))
     fixed = {k: precision for k in network.quantizable if (precision := network.layers[k].fixed) is not None}
     spent = sum(costs[k].get(precision, 0.0) for k, precision in fixed.items())
     base, low = network.plan((), high), network.low.precision

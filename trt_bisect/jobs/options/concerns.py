@@ -27,6 +27,7 @@ from trt_bisect.support.machine import MEMORY
 
 if TYPE_CHECKING:
     from trt_bisect.builder.base import BuildOptions
+    from trt_bisect.model.network import Network
     from trt_bisect.support.progress import Progress
 
 AUTO, BRANCH, EXHAUSTIVE, BISECT = "auto", "branch", "exhaustive", "bisect"
@@ -244,6 +245,15 @@ class EngineOptions(LowOptions):
     def base_precision(self) -> Precision:
         """The precision of what is neither low nor kept out of the low one."""
         return Precision(self.base or self.precision or Precision.FP32)
+
+    def gain_over(self, network: Network) -> Precision:
+        """Returns the precision over which the low one's gain in speed is counted, of which prices are shares.
+
+        It is ``--base``, else that of a file which is not in float32, else FP32. The base that ``--precision`` alone
+        brings along changes no price: the same plan costs the same however it was asked for.
+        """
+        is_implied = not self.base and network.base == self.base_precision
+        return Precision.FP32 if is_implied else network.base or Precision.FP32
 
     def build_options(self) -> BuildOptions:
         """The options as builders take them."""

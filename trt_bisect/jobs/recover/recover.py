@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -123,7 +123,7 @@ def _recovered(
 
     Where it is stopped after the search, ``keep`` is given what is known: the recipe, above all.
     """
-    costs, origin = _costs(preparation, experiment, options.cost, options.highs)
+    costs, origin = _costs(preparation, experiment, options)
     accuracy = asked_accuracy(preparation, experiment, options)
     with answer_search(preparation, experiment) as answering:
         target = None if accuracy is None else _accuracy_target(answering.plans, accuracy, options)
@@ -176,11 +176,9 @@ def _take_accurate_ranges(answering: AnswerSearch, target: AccuracyTarget) -> No
             break
 
 
-def _costs(
-    preparation: Preparation, experiment: Experiment, cost: str | Path, highs: Sequence[Precision]
-) -> tuple[Costs, str]:
-    network, low = experiment.network, experiment.network.low.precision
-    measured, base = experiment.builder.arithmetic == MEASURED, network.base or Precision.FP32
+def _costs(preparation: Preparation, experiment: Experiment, options: RecoverOptions) -> tuple[Costs, str]:
+    network, low, cost, highs = experiment.network, experiment.network.low.precision, options.cost, options.highs
+    measured, base = experiment.builder.arithmetic == MEASURED, options.gain_over(network)
     if cost == MEASURED_TIME or (cost == AUTO and measured):
         preparation.progress.stage("Timing the layers", None)
         high = {Precision.FP32, base, *highs}
