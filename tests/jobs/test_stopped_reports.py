@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from time import perf_counter
 
 import numpy as np
 import onnxruntime
@@ -87,6 +88,7 @@ def worst_cosine(model, other, feeds):
 @pytest.mark.parametrize("share", [0.02, 0.3, 0.6, 0.9])
 def test_a_stopped_run_leaves_a_verdict_and_a_recipe_that_holds_and_goes_on(given, tmp_path, monkeypatch, way, share):
     path, feeds, whole, steps = given
+    began = perf_counter()
     found = stopped(way, max(int(share * steps), 1), given, tmp_path, monkeypatch)
     if found is None:
         assert share < 0.1
@@ -106,7 +108,10 @@ def test_a_stopped_run_leaves_a_verdict_and_a_recipe_that_holds_and_goes_on(give
             assert way == "interrupted"
             assert share < 0.5, "later, plans that hold on all six inputs were measured"
     if share == 0.6:
+        goes_on = perf_counter()
         again = trt_bisect.run(path, feeds, inputs=feeds, output=tmp_path, **ASKED)
+        ended = perf_counter()
+        assert ended - goes_on < again.seconds.total < ended - began, "the time of both sittings"
         assert not again.stopped
         assert (again.culprits, again.recipe, again.answer) == (whole.culprits, whole.recipe, whole.answer)
 

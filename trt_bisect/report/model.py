@@ -420,7 +420,7 @@ class Seconds:
         calibrate: the pass over the calibration data.
         build: building engines.
         infer: running engines.
-        total: from the start to the verdict and its explanation.
+        total: from the start to the verdict and its explanation, with earlier sittings of a run that goes on.
         explain: the explanation.
     """
 

@@ -37,7 +37,7 @@ from trt_bisect.jobs.run.search import Curve, search
 from trt_bisect.jobs.workspace import working_in
 from trt_bisect.model.network import Network
 from trt_bisect.recipe.files import FOLDER
-from trt_bisect.report.model import REPORT, Report
+from trt_bisect.report.model import REPORT, SO_FAR, Report
 from trt_bisect.report.network_graph import NETWORK, graph_of
 from trt_bisect.report.next_step import BUILD, RECIPE, next_step
 from trt_bisect.report.older import read_report
@@ -174,6 +174,7 @@ class _Run:
         options, shown = self.options, self.preparation.progress
         with ExitStack() as stack:
             first = stack.enter_context(self.preparation.opened(options.calibration, options.inputs, options.dataset))
+            self.preparation.began -= self._seconds_before(first)
             asked = self._announce(first, first)
             refuse_tensors(options, self.folder, first.builder.engine)
             accuracy = asked_accuracy(self.preparation, first, options)
@@ -209,6 +210,15 @@ class _Run:
                 with lifted(shown):
                     self._write_logs(self.board, found, answer, first, report)
             return report
+
+    def _seconds_before(self, first: Experiment) -> float:
+        """Returns the seconds of earlier sittings of this run, as the reports in its folder have them."""
+        if self.folder is None or not first.store.resumed:
+            return 0.0
+        made_of = _without_ranges(asked_report(self.preparation, first, self.command))
+        reports = (read_report(self.folder / name) for name in (REPORT, SO_FAR))
+        known = [report.seconds.total for report in reports if report and _without_ranges(report) == made_of]
+        return max(known, default=0.0)
 
     def _announce(self, first: Experiment, experiment: Experiment) -> Report:
         """Writes the graph and begins to write the report so far; returns the report with nothing measured.
@@ -397,4 +407,9 @@ def _recipe_cost(report: Report) -> float:
 def _question(report: Report) -> dict[str, Any]:
     """Returns the question of a run, without the ranges, which it chooses."""
     same = {name: getattr(report, name) for name in ("metric", "threshold", "share", "strategy")}
-    return {**report.made_of, **same, "ranges": ""}
+    return {**_without_ranges(report), **same}
+
+
+def _without_ranges(report: Report) -> dict[str, Any]:
+    """Returns what a run is made of, without the ranges, which it chooses."""
+    return {**report.made_of, "ranges": ""}
