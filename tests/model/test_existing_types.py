@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import re
+
 import ml_dtypes
 import numpy as np
 import onnx
+import onnx.compose
 import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
+from trt_bisect.calibration.ranges import refuse_without_low
 from trt_bisect.errors import BadInput
 from trt_bisect.jobs.run.run import run
-from trt_bisect.model.low import BF16, FP8, FP16
+from trt_bisect.model.low import BF16, FP8, FP16, LOWS
 from trt_bisect.model.network import load_network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.session import UNOPTIMISED, make_session
@@ -194,6 +198,29 @@ def test_a_network_in_its_own_type_is_searched(name, tmp_path):
 
 
 # FP8
+
+
+@pytest.mark.parametrize("kinds", [("fp16",), ("bf16",), ("fp16", "bf16")])
+@pytest.mark.parametrize("asked", ["int8", "fp16", "bf16", "fp8"])
+def test_advice_for_a_file_in_16_bits_is_not_refused(kinds, asked, tmp_path):
+    """Each low precision that an error of such a file names can be measured, and there is such advice for one type."""
+    model = onnx.load(typed(tmp_path, kinds[0], inside=kinds[0]))
+    for kind in kinds[1:]:
+        second = onnx.compose.add_prefix(onnx.load(typed(tmp_path, kind, inside=kind)), "second.")
+        model = onnx.compose.merge_models(model, second, io_map=[])
+    onnx.save(model, tmp_path / "given.onnx")
+
+    def read(low):
+        refuse_without_low(load_network(tmp_path / "given.onnx", low=LOWS[low]))
+
+    if asked in kinds and len(kinds) == 1:
+        return read(asked)
+    with pytest.raises(BadInput) as refused:
+        read(asked)
+    advised = re.findall("--low ([a-z0-9]+)", refused.value.remedy)
+    assert advised == (list(kinds) if len(kinds) == 1 else [])
+    for low in advised:
+        read(low)
 
 
 def fp8_network(folder, high=np.float32):

@@ -12,6 +12,7 @@ import numpy as np
 from trt_bisect.calibration.histogram import Calibrator
 from trt_bisect.errors import BadInput
 from trt_bisect.model.layers import Layer
+from trt_bisect.model.low import FLOAT_TYPES
 from trt_bisect.model.network import Network
 from trt_bisect.model.quantizer import INT8_MAX
 from trt_bisect.support.figures import counted, listed
@@ -153,11 +154,14 @@ def refuse_without_low(network: Network) -> None:
     if not network.quantizable:
         title = network.low.title
         if any("float16" in layer.why_not for layer in network.layers):
+            dtypes = {layer.dtype for layer in network.layers}
+            kinds = [precision for precision, kind in FLOAT_TYPES.items() if kind.dtype in dtypes]
+            as_it_is = f" Or give --low {kinds[0]}, for the network as it is." if len(kinds) == 1 else ""
             raise BadInput(
                 f"'{network.source}' is in 16-bit floats. {title} is measured against FP32, and its ranges are those "
                 "of float32 layers.",
-                f"Export the network in FP32; --precision fp16 then leaves layers that are not in {title} in FP16. "
-                "Or give --low fp16 or --low bf16, for the network as it is.",
+                f"Export the network in FP32; --precision fp16 then leaves layers that are not in {title} in FP16."
+                f"{as_it_is}",
             )
         raise BadInput(
             f"No layer of '{network.source}' can run in {title}: {_common_reason(network)}.",

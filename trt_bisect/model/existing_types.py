@@ -43,9 +43,10 @@ def take_out_types(graph: gs.Graph, low: LowPrecision, source: str) -> frozenset
     assert kind is not None
     for precision, other in FLOAT_TYPES.items():
         if other is not kind and _in_type(graph, other):
+            both = _in_type(graph, kind)
             raise BadInput(
                 f"'{source}' is in {precision.upper()} and cannot be measured in {low.title}.",
-                f"Give --low {precision}, or the network in FP32.",
+                "Give the network in FP32." if both else f"Give --low {precision}, or the network in FP32.",
             )
     if any(_in_type(body, kind) for body in bodies_of(graph)):
         raise BadInput(

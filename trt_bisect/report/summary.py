@@ -206,10 +206,11 @@ def _base_alone(network: Network, rule: Rule, nothing: Trial) -> Iterator[Line]:
 
 def base_line(network: Network, figure: str) -> Line:
     """Returns the line on a network that misses what is asked of it in its base, FP16 or BF16, with no layer low."""
+    names = "" if network.has_pairs else f"'trt-bisect run --low {network.base}' names the layers; "
     return Line(
         BASE,
         f"BASE: {str(network.base).upper()} alone misses it: with no layer in {network.low.title} the network measures "
-        f"{figure}. 'trt-bisect run --low {network.base}' names the layers; --base fp32 goes around them.",
+        f"{figure}. {names}--base fp32 goes around them.",
     )
 
 
