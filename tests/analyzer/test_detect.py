@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
+from trt_bisect.analyzer.classes import softmax
 from trt_bisect.analyzer.tasks.detect import Detections, find_head, number_kept, overlaps, suppressed
 from trt_bisect.analyzer.tasks.find import find_task, suggestion
 from trt_bisect.analyzer.tasks.task import AskedTask
@@ -53,7 +56,8 @@ def separate_centres(boxes, scores):
 
 
 def ssd(boxes, scores):
-    """Probabilities that sum to 1, of which the first is of the background."""
+    """Probabilities that sum to 1, of which the first is of the background; objects are between other candidates."""
+    boxes, scores = np.roll(boxes, 7, axis=0), np.roll(scores, 7, axis=0)
     return {
         "scores": np.concatenate([1 - scores.sum(-1, keepdims=True), scores], axis=-1)[None],
         "boxes": boxes[None] / 400,
@@ -231,6 +235,41 @@ def test_offsets_to_anchors_are_refused(random):
 def test_detections_are_suggested(random, head):
     boxes, scores = dense(random)
     assert "--task detect" in suggestion([head(boxes[6:], scores[6:]), head(boxes, scores)])
+
+
+def characters(random, steps, classes):
+    """Scores of a recogniser whose most frequent class is neither the first nor the last, so that it is no CTC."""
+    best = np.where(random.random(steps) < 0.6, classes // 2, random.integers(0, classes, steps))
+    return {"softmax": softmax(9 * one_hot(np.ones(steps), best, classes))[None]}
+
+
+def corners_of_cells(random):
+    """Table tokens and the four corners of each cell, as PaddleOCR's SLANet-plus has them: [1, T, 8] and [1, T, 50]."""
+    left, top = random.uniform(0, 0.8, (2, 56))
+    right, bottom = left + random.uniform(0.05, 0.2, 56), top + 0.05
+    cells = np.stack([left, top, right, top, right, bottom, left, bottom], axis=-1)
+    return {"loc_preds": cells[None], "structure_probs": characters(random, 56, 50)["softmax"]}
+
+
+def boxes_of_cells(random):
+    """Table tokens up to the last class, which ends them, and a box for each, as SLANet has them: [1, T, 4]."""
+    best = np.where(np.arange(500) < 80, random.integers(1, 20, 500), 29)
+    tokens = softmax(9 * one_hot(np.ones(500), best, 30))
+    return {"loc_preds": random.uniform(0.05, 0.9, (1, 500, 4)), "structure_probs": tokens[None]}
+
+
+def class_scores_alone(random):
+    """Scores of classes, mostly near 0, and distributions of distances, as PicoDet has them before its decoding."""
+    scores = random.beta(0.3, 30, (1, 1900, 10))
+    return {"scores": scores, "distances": random.normal(size=(1, 1900, 32))}
+
+
+@pytest.mark.parametrize("make", [
+    partial(characters, steps=40, classes=600), partial(characters, steps=97, classes=37), corners_of_cells,
+    boxes_of_cells, class_scores_alone,
+], ids=["characters", "few characters", "corners of cells", "boxes of cells", "class scores"])  # fmt: skip
+def test_scores_of_characters_tokens_and_classes_are_no_detections(random, make):
+    assert not suggestion([make(random), make(random)])
 
 
 @pytest.mark.parametrize("turned", [False, True])

@@ -5,7 +5,7 @@ The heads of detectors, which say how outputs are read as detections, are found 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import zip_longest
@@ -195,6 +195,8 @@ QUERIES = 1000
 """Up to so many candidates with boxes in 0..1 are the queries of a DETR, which need no NonMaxSuppression."""
 _TOLERANCE = 1e-3
 _NEARLY_ALL = 0.99
+_MIDDLE = 0.1
+"""The median of the candidates' centres is at least this part of the largest one, on both axes."""
 
 Read = Callable[[Outputs], list[Detections]]
 
@@ -208,12 +210,14 @@ class Head:
         note: the way they are read, for the user.
         read: from the outputs for one input to the candidates in each image, each with its best class alone.
         needs_nms: the candidates of one object are many.
+        is_ready: the candidates are detections, which the network has chosen itself.
     """
 
     names: tuple[str, ...]
     note: str
     read: Read
     needs_nms: bool
+    is_ready: bool = False
 
 
 def find_head(reference: Sequence[Outputs]) -> Head | None:
@@ -246,6 +250,28 @@ def _shares(values: np.ndarray) -> bool:
 
 def _sum_to_one(rows: np.ndarray) -> bool:
     return _shares(rows) and np.allclose(rows.sum(axis=-1), 1.0, rtol=0.0, atol=1e-2)
+
+
+def _are_classes(reference: Sequence[Outputs], name: str) -> bool:
+    """Returns true if an output has probabilities alone, of classes along one of its last two axes."""
+    arrays = [np.asarray(outputs[name], np.float64) for outputs in reference]
+    return any(all(_sum_to_one(array.swapaxes(axis, -1)) for array in arrays) for axis in (-1, -2))
+
+
+def ends_with(best: Iterable[np.ndarray], last: int) -> bool:
+    """Returns true if a class ends sequences: it stands behind the other classes of each, and nowhere else.
+
+    Args:
+        best: the best class of each step, an array for each sequence.
+        last: the class.
+    """
+    others = [np.flatnonzero(steps != last) for steps in best]
+    return any(map(len, others)) and all(not len(places) or places[-1] == len(places) - 1 for places in others)
+
+
+def _spread(centres: np.ndarray) -> bool:
+    """Returns true if centres ``[n, 2]`` are spread over the image, as those of candidates: scores are near 0."""
+    return bool((np.median(centres, axis=0) >= _MIDDLE * centres.max(axis=0)).all()) if len(centres) else True
 
 
 def _in_order(boxes: np.ndarray) -> bool:
@@ -283,7 +309,7 @@ def _lists(reference: Sequence[Outputs]) -> Head | None:
         return [_detections(own[:n], scored[:n], named[:n]) for own, scored, named, n in images]
 
     names = tuple(name for name in (boxes, scores, labels, number) if name is not None)
-    return Head(names, f"'{boxes}', '{scores}', '{labels}' as boxes, scores and labels", read, False)
+    return Head(names, f"'{boxes}', '{scores}', '{labels}' as boxes, scores and labels", read, False, True)
 
 
 def _flat(reference: Sequence[Outputs], name: str) -> np.ndarray:
@@ -346,7 +372,7 @@ def _table_head(name: str, title: str, columns: _Columns) -> Head:
             for rows in images
         ]
 
-    return Head((name,), f"'{name}' as rows of {title}", read, False)
+    return Head((name,), f"'{name}' as rows of {title}", read, False, True)
 
 
 # Candidates: boxes in one output, scores in another.
@@ -361,11 +387,15 @@ def _boxes_and_scores(reference: Sequence[Outputs]) -> Head | None:
     }
     for boxes in sorted(fours, key=lambda name: (_sum_to_one(_rows(reference, name)), forms[name] != "corners")):
         form, many = forms[boxes], _candidates(first[boxes])
+        rows = _rows(reference, boxes)
+        if form is None or not _spread((rows[:, :2] + rows[:, 2:]) / 2 if form == "corners" else rows[:, :2]):
+            continue
         others = {name: value for name, value in first.items() if name != boxes}
         fitting = [n for n, v in others.items() if v.dtype.kind == "f" and v.ndim == 3 and many in v.shape[1:]]
         fitting.sort(key=lambda name: not _shares(_flat(reference, name)))
-        if form is not None and fitting:
-            return _separate_head(reference, boxes, fitting[0], form)
+        head = _separate_head(reference, boxes, fitting[0], form) if fitting else None
+        if head is not None:
+            return head
     return None
 
 
@@ -374,7 +404,8 @@ def _candidates(boxes: np.ndarray) -> int:
     return int(np.prod(boxes.shape[1:-1]))
 
 
-def _separate_head(reference: Sequence[Outputs], boxes: str, scores: str, form: str) -> Head:
+def _separate_head(reference: Sequence[Outputs], boxes: str, scores: str, form: str) -> Head | None:
+    """Returns the head for boxes and scores; None if the scores are those of a sequence's steps, as of table tokens."""
     many = _candidates(reference[0][boxes])
 
     def by_candidate(outputs: Outputs) -> np.ndarray:
@@ -385,6 +416,9 @@ def _separate_head(reference: Sequence[Outputs], boxes: str, scores: str, form: 
         [by_candidate(outputs).reshape(-1, by_candidate(outputs).shape[-1]) for outputs in reference]
     )
     kind, background = _kind_of_scores(columns)
+    steps = [row for outputs in reference for row in by_candidate(outputs).argmax(axis=-1)]
+    if kind == "probabilities" and background is not None and ends_with(steps, background):
+        return None
     make = _TO_SHARES[kind]
 
     def read(outputs: Outputs) -> list[Detections]:
@@ -439,7 +473,7 @@ _TO_SHARES: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
 def _yolo(reference: Sequence[Outputs]) -> Head | None:
     first = reference[0]
     for name, value in first.items():
-        if value.dtype.kind != "f" or value.ndim != 3:
+        if value.dtype.kind != "f" or value.ndim != 3 or _are_classes(reference, name):
             continue
         masks = [other.shape[1] for other in first.values() if other.ndim == 4]
         for last in (True, False):
@@ -486,6 +520,8 @@ def _yolo_head(name: str, rows: np.ndarray, last: bool, many: int, extra: int) -
     """Returns the head for candidates ``[rows, columns]``, masks' coefficients left out; None if they are none."""
     width = rows.shape[-1]
     if width < 5 or many < width or not (_sized(_surest(rows)[:, :4]) and _shares(rows[:, 4:])):
+        return None
+    if not _spread(rows[:, :2]):
         return None
     queries = _are_queries(rows[:, :4], many)
     objectness = last and width > 5 and not queries

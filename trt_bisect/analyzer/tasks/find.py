@@ -15,12 +15,14 @@ from itertools import groupby, zip_longest
 import numpy as np
 
 from trt_bisect.analyzer.classes import LOGITS, OWN, SHARES, Classes, find_classes
-from trt_bisect.analyzer.tasks.detect import detect, find_head
+from trt_bisect.analyzer.tasks.detect import Head, detect, ends_with, find_head
 from trt_bisect.analyzer.tasks.task import AGREED, ITEMS, AskedTask, Counts, Task, each_input, not_told, share
 from trt_bisect.builder.base import Outputs
 
 _FEW_CLASSES = 10
 _SURE = 0.9
+_BACKGROUND = 0.3
+"""The median of the best scores of a detector's candidates is below it."""
 
 CLASSIFY_OUTPUTS = "outputs of floats with an axis of classes, which --class-axis can name"
 _TOP = 5
@@ -311,10 +313,14 @@ def lines_of(scores: np.ndarray, blank: int) -> list[Line]:
 
     Source: Graves et al. 2006, "Connectionist Temporal Classification", best path decoding.
     """
+    return [tuple(int(one) for one, _ in groupby(row.tolist()) if one != blank) for row in _best_of_steps(scores)]
+
+
+def _best_of_steps(scores: np.ndarray) -> np.ndarray:
+    """Returns the best class of each step, ``[N, T]``."""
     steps_first = scores.shape[1] == 1 and scores.shape[0] > 1
     best = np.where(np.isnan(scores), -np.inf, scores).argmax(axis=-1)
-    rows = best.T if steps_first else best
-    return [tuple(int(one) for one, _ in groupby(row.tolist()) if one != blank) for row in rows]
+    return np.asarray(best.T if steps_first else best)
 
 
 def _counted_text(before: Sequence[Line], after: Sequence[Line]) -> Counts:
@@ -377,7 +383,15 @@ def suggestion(reference: Sequence[Outputs]) -> str:
         if task:
             return f"output '{name}' looks like {what}: --task {task} judges {_JUDGED[task]}"
     head = find_head(reference)
-    return f"the outputs look like detections ({head.note}): --task detect judges {_JUDGED['detect']}" if head else ""
+    if head is None or not _mostly_background(head, reference):
+        return ""
+    return f"the outputs look like detections ({head.note}): --task detect judges {_JUDGED['detect']}"
+
+
+def _mostly_background(head: Head, reference: Sequence[Outputs]) -> bool:
+    """Returns true if most candidates are no detections, or the network has chosen the detections itself."""
+    images = [image.scores for outputs in reference for image in head.read(outputs)]
+    return head.is_ready or not images or bool(np.median(np.concatenate(images)) < _BACKGROUND)
 
 
 _JUDGED: Mapping[str, str] = {
@@ -396,7 +410,8 @@ def _looks_like(name: str, reference: Sequence[Outputs], arrays: Sequence[np.nda
         return "", ""
     classes = find_classes(arrays)
     if classes.kind == SHARES and first.ndim == 3 and classes.axis == 2:
-        is_text = first.shape[-1] > _FEW_CLASSES and blank_of(name, reference) is not None
+        blank = blank_of(name, reference) if first.shape[-1] > _FEW_CLASSES else None
+        is_text = blank is not None and not ends_with([row for array in arrays for row in _best_of_steps(array)], blank)
         return ("text", "CTC scores of text") if is_text else ("", "")
     if classes.kind == SHARES and first.ndim == 2:
         return "classify", "class probabilities"
