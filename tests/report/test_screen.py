@@ -162,3 +162,26 @@ def test_a_run_names_the_command_that_builds_its_recipe(lenet, tmp_path):
     labels = [line.split(":")[0] for line in report.summary.splitlines()]
     assert labels[:2] == ["FAILS", "CULPRIT"]
     assert "RECIPE" in labels
+
+
+@pytest.mark.parametrize(("costs", "means", "figures"), [
+    ((0.015, 0.024), (0.0016, 0.0002), {"1.5 %", "2.4 %", "0.0016", "0.0002"}),
+    ((0.024, 0.015), (0.0016, 0.0002), None),
+    ((0.015, 0.015), (0.0016, 0.0002), None),
+    ((0.015, 0.024), (None, None), None),
+    ((0.015, 0.4), (0.0016, 0.0002), set()),
+    ((0.015, 0.024), (0.0002, 0.0016), set()),
+])  # fmt: skip
+def test_the_choice_of_a_dearer_calibrator_has_its_reason(crowded, costs, means, figures):
+    """It cost about as much and lost less; or the whole search decided, not the first recipes."""
+    kinds = ("entropy", "mse")
+    rows = tuple(
+        CalibratorRow(kind, 0.9, 17, False, cost, layers, kind == "mse", mean)
+        for kind, cost, mean, layers in zip(kinds, costs, means, (1, 4), strict=True)
+    )
+    report = replace(crowded, answer=replace(crowded.answer, calibrators=rows))
+    console = Console(file=io.StringIO(), width=400)
+    print_report(report, console, every_layer=True)
+    said = [line for line in console.file.getvalue().splitlines() if "mse is chosen" in line]
+    assert len(said) == (figures is not None)
+    assert all(figure in line for line in said for figure in figures)

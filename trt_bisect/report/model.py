@@ -194,6 +194,10 @@ class LayerRow:
         return f"{standing} {ran}".strip()
 
 
+AS_CHEAP = 0.01
+"""Recipes whose costs differ by less are equally cheap for the choice of a calibrator."""
+
+
 @dataclass(frozen=True)
 class CalibratorRow:
     """One calibrator's full INT8, and the recipe that its ranges lead to.

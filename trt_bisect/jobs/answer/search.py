@@ -24,6 +24,7 @@ from trt_bisect.model.cost import shares, times_by_macs
 from trt_bisect.model.low import LowPrecision
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.precision import Precision, PrecisionPlan
+from trt_bisect.report.model import AS_CHEAP
 from trt_bisect.support.figures import duration
 
 Units = tuple[tuple[int, ...], ...]
@@ -37,8 +38,6 @@ IMPROVEMENTS_OF_FEW = 100
 """The same with at most ``FEW_UNITS`` units: see ``benchmarks.answer.every_plan``."""
 DEAR_RECIPE = 0.1
 """A recipe that costs more is searched with each promising calibrator to the end."""
-_AS_CHEAP = 0.01
-"""Recipes whose costs differ by less are equally cheap for the choice of a calibrator."""
 PROMISING = (Calibrator("entropy"), Calibrator("mse"), Calibrator("percentile", 99.99))
 """The calibrators with which a recipe is searched, besides the first: one of them is cheapest as a rule."""
 CHEAP_RECIPE = 0.05
@@ -141,13 +140,13 @@ def choose_ranges(
         plans.join(plans.worst_known(plans.full, tried[place].ranges)[:1])
     for place in sorted(promising, key=lambda place: _loss(tried[place])):
         one = tried[place]
-        kept = _first_recipe(plans, space, one.ranges, best + _AS_CHEAP)
+        kept = _first_recipe(plans, space, one.ranges, best + AS_CHEAP)
         if kept is not None:
             tried[place] = replace(one, cost=space.cost(kept), high=len(space.layers(kept)), kept=kept)
             best = min(best, space.cost(kept))
             means[place] = fmean(plans.on_judged(space.plan(kept), one.ranges))
             tried[place] = replace(tried[place], mean=means[place])
-    cheap = [place for place in means if (tried[place].cost or 0.0) <= best + _AS_CHEAP]
+    cheap = [place for place in means if (tried[place].cost or 0.0) <= best + AS_CHEAP]
     return tried[min(cheap, key=means.__getitem__, default=0)].ranges, tuple(tried)
 
 

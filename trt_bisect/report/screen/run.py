@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
@@ -17,12 +17,12 @@ from trt_bisect.data.statistics import FedInput
 from trt_bisect.report.advice import SPREAD_OUT
 from trt_bisect.report.explanation import Explanation
 from trt_bisect.report.figure_text import figure_text
-from trt_bisect.report.model import FOLLOWS, NOT_TRIED, AnswerFacts, CalibratorRow, Held, LayerRow, Report
+from trt_bisect.report.model import AS_CHEAP, FOLLOWS, NOT_TRIED, AnswerFacts, CalibratorRow, Held, LayerRow, Report
 from trt_bisect.report.screen.advice import causes_in_short
 from trt_bisect.report.screen.layout import Part, fitted, fitting, height, spaced, with_columns_that_fit
 from trt_bisect.report.summary import DOUBTING
 from trt_bisect.report.verdict import STYLES, WITH_DOUBTS
-from trt_bisect.support.figures import listed, number, percent
+from trt_bisect.support.figures import counted, listed, number, percent
 from trt_bisect.support.notes import Line, Note
 from trt_bisect.support.table import FIGURE, LOSS
 
@@ -118,8 +118,10 @@ def _answer_parts(report: Report, answer: AnswerFacts, console: Console) -> Iter
     """Yields the calibrators, and the recipe on given and unseen inputs and in other settings."""
     if len(answer.calibrators) > 1:
         usable = [row for row in answer.calibrators if row.chosen or row.meets or row.cost is not None]
-        rows = (answer.calibrators, usable) if len(usable) > 1 else (answer.calibrators,)
-        yield Part("calibrators", 5, [spaced(_calibrators(report, each, console)) for each in rows])
+        rows, why = (answer.calibrators, usable) if len(usable) > 1 else (answer.calibrators,), _why_chosen(answer)
+        tables = [_calibrators(report, each, console) for each in rows]
+        explained = [spaced(Group(table, Text(why))) for table in tables] if why else []
+        yield Part("calibrators", 5, [*explained, *map(spaced, tables)])
     table = _inputs(report, answer, console)
     if table is not None:
         yield Part("inputs", 0, [spaced(table)])
@@ -226,6 +228,25 @@ def _calibrators(report: Report, rows: Sequence[CalibratorRow], console: Console
     for row in rows:
         table.add_row(*map(Text, calibrator_cells(report, row)), style="bold" if row.chosen else "")
     return with_columns_that_fit(table, console, ("of inputs", "mean loss", "layers", "meets"))
+
+
+def _why_chosen(answer: AnswerFacts) -> str:
+    """Returns a sentence on the choice of a calibrator whose first recipe is not the cheapest; empty where it is."""
+    rows = answer.calibrators
+    found = [(row.cost, row.mean_loss, row) for row in rows if row.cost is not None and row.mean_loss is not None]
+    chosen = next((each for each in found if each[2].chosen), None)
+    if chosen is None or chosen[0] <= min(cost for cost, _, _ in found):
+        return ""
+    (cost, mean, row), (its_cost, its_mean, other) = chosen, min(found, key=lambda each: each[0])
+    if cost > its_cost + AS_CHEAP or mean >= its_mean:
+        return f"{row.calibrator} is chosen: its recipe is the cheapest on more inputs than those of the first recipes."
+    price = f"{percent(cost)} % with {counted(row.high or 0, 'layer')}"
+    its_price = f"{percent(its_cost)} % with {counted(other.high or 0, 'layer')}"
+    return (
+        f"{row.calibrator} is chosen: its first recipe costs about as much as that of {other.calibrator} "
+        f"({price}, not {its_price}) and loses less (on average {mean:.3g}, not {its_mean:.3g}), so that it is "
+        "likelier to hold on other inputs."
+    )
 
 
 def calibrator_cells(report: Report, row: CalibratorRow) -> tuple[str, ...]:
