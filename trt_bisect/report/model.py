@@ -203,7 +203,8 @@ class CalibratorRow:
     """One calibrator's full INT8, and the recipe that its ranges lead to.
 
     Attributes:
-        calibrator: ``entropy``, ``percentile 99.99`` and so on, or the origin of ranges that were given.
+        calibrator: ``entropy``, ``percentile 99.99`` and so on, or the origin of ranges that were given; for the chosen
+            one the origin of the run's ranges, such as ``mse, 1 tensor by entropy``.
         similarity: the similarity of full INT8 on the worst of the inputs that were run, all of them for the chosen
             calibrator; None if it has no figure.
         inputs: the number of these: a calibrator that misses on the first input is not run on others.

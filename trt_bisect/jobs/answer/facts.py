@@ -139,14 +139,19 @@ def obedience(answer: Answer) -> tuple[str, ...]:
 
 
 def _row(rule: Rule, answer: Answer, tried: CalibratorTried) -> CalibratorRow:
-    """The row of a calibrator. Full INT8 of the chosen one is measured on all inputs, and has one figure everywhere."""
-    chosen = answer.experiment.ranges.calibrator == tried.ranges.calibrator
+    """The row of a calibrator. Full INT8 of the chosen one is measured on all inputs, and has one figure everywhere.
+
+    Its name is then that of the ranges in use, in which single tensors may have the scales of other calibrators.
+    """
+    ranges = answer.experiment.ranges
+    chosen = ranges.calibrator == tried.ranges.calibrator
     similarity = None if tried.loss is None else similarity_of(rule, tried.loss)
+    has_moved = chosen and ranges.origin != tried.ranges.origin
     return CalibratorRow(
-        tried.ranges.origin,
+        ranges.origin if chosen else tried.ranges.origin,
         rule.similarity(answer.full) if chosen else similarity,
         len(answer.counting) if chosen else tried.inputs,
-        tried.meets,
+        rule.meets(answer.full) if has_moved else tried.meets,
         tried.cost,
         tried.high,
         chosen,
