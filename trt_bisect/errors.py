@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import shlex
 import traceback
@@ -43,6 +44,13 @@ class BadInput(TrtBisectError):
     """A file, a name, a shape or an option that cannot be used."""
 
 
+class NoRoom(BadInput):
+    """A file of a run that cannot be written: as a rule the disk is full. What was measured before is kept."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(problem, MAKE_ROOM)
+
+
 class EngineUnavailable(TrtBisectError):
     """A requested inference engine cannot be used on this machine."""
 
@@ -71,6 +79,13 @@ class TrialFailed(Exception):
         super().__init__(message)
         self.outcome = OUT_OF_MEMORY if outcome in _FAILURES and _NO_MEMORY.search(message) else outcome
         self.message = message
+
+
+def lacks_room(error: BaseException) -> bool:
+    """Returns true if a file could not be written: the disk or a quota is full, as a rule."""
+    full = (errno.ENOSPC, errno.EDQUOT)
+    causes = (error, error.__cause__)
+    return isinstance(error, NoRoom) or any(isinstance(one, OSError) and one.errno in full for one in causes)
 
 
 def first_line(error: Exception) -> str:

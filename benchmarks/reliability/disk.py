@@ -32,6 +32,8 @@ from benchmarks.reliability.subjects import (
     unfinished,
     whole_lines,
 )
+from trt_bisect.report.model import REPORT
+from trt_bisect.report.older import read_report
 
 PAGE = 4
 """KiB: a tmpfs has whole pages."""
@@ -58,9 +60,10 @@ def measure(asked: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
         chosen = [one for one in found if asked.small or one.name in asked.only]
         for subject in chosen:
             whole = undisturbed(subject, Path(work) / f"whole {subject.name}")
-            full_at, faults = filled(whole, Path(work), asked.step, asked.pieces)
+            full_at, without, faults = filled(whole, Path(work), asked.step, asked.pieces)
             figures[subject.name] = {
                 "sizes": full_at.total(),
+                "without a report": dict(without),
                 "equal after room was made": full_at.total() - len(faults),
             }
             figures[subject.name]["full at"] = dict(full_at)
@@ -89,19 +92,21 @@ def small_disk(place: Path, kib: int) -> Iterator[Path]:
         subprocess.run(["umount", str(place)], check=True)
 
 
-def filled(whole: Undisturbed, work: Path, step: int, pieces: int) -> tuple[Counter[str], list[str]]:
-    """Runs on disks of many sizes; returns the files that there was no room for, and the faults.
+def filled(whole: Undisturbed, work: Path, step: int, pieces: int) -> tuple[Counter[str], Counter[str], list[str]]:
+    """Runs on disks of many sizes; returns the files that there was no room for, those without a report, and faults.
 
     The sizes from a page to more than enough are cut into ``pieces``, and each piece is halved as long as a run ends at
     another file at its upper end than at its lower end.
     """
     ends: dict[int, str] = {}
+    without: Counter[str] = Counter()
     faults: list[str] = []
 
     def end_at(size: int) -> str:
         if size not in ends:
             with small_disk(work / "small", size) as disk:
-                ends[size], found = _one_size(whole, disk, work)
+                ends[size], has_report, found = _one_size(whole, disk, work)
+            without[ends[size]] += not has_report
             faults.extend(f"{size} KiB: {fault}" for fault in found)
         return ends[size]
 
@@ -113,17 +118,18 @@ def filled(whole: Undisturbed, work: Path, step: int, pieces: int) -> tuple[Coun
         if high - low > step and end_at(low) != end_at(high):
             middle = (low + high) // 2 // PAGE * PAGE
             waiting += [(low, middle), (middle, high)]
-    return Counter(name for name in ends.values() if name), faults
+    return Counter(name for name in ends.values() if name), +without, faults
 
 
-def _one_size(whole: Undisturbed, disk: Path, work: Path) -> tuple[str, list[str]]:
-    """Returns the file that there was no room for (empty if there was room for all) and the faults."""
+def _one_size(whole: Undisturbed, disk: Path, work: Path) -> tuple[str, bool, list[str]]:
+    """Returns the file that there was no room for (empty without one), True if a report is left, and the faults."""
     folder, faults = disk / "run", []
     arguments = whole.subject.into(folder)
     ended = run(arguments, work)
     if ended.code == whole.code and not ended.err.count("trt-bisect:"):
-        return "", [f"other results in {name}" for name in differences(result(folder), whole.result)]
+        return "", True, [f"other results in {name}" for name in differences(result(folder), whole.result)]
     faults += _unclear(ended, disk)
+    report = read_report(folder / REPORT) if whole.subject.arguments[0] == "run" else None
     lines = whole_lines(folder)
     faults += [f"a line of the journal is spoiled: {line[:80]!r}" for line in lines if not _is_json(line)]
     faults += [f"left behind: {name}" for name in unfinished(folder)]
@@ -135,7 +141,7 @@ def _one_size(whole: Undisturbed, disk: Path, work: Path) -> tuple[str, list[str
         faults.append(f"exit code {again.code} after room was made: {again.err.strip()[-300:]}")
     if twice(after) or not set(lines) <= set(after) or b"".join(after) != (folder / JOURNAL).read_bytes():
         faults.append("the journal lost a trial, or has it twice")
-    return _named(ended, folder), faults
+    return _named(ended, folder), report is not None, faults
 
 
 def _unclear(ended: Ended, disk: Path) -> list[str]:

@@ -83,10 +83,10 @@ def measure(asked: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
     return {**figures, "killed in": dict(stages.most_common())}, broken
 
 
-def undisturbed(subject: TrialSpec, folder: Path) -> Undisturbed:
-    """The run that the others must be equal to."""
+def undisturbed(subject: TrialSpec, folder: Path, before: Callable[[], None] | None = None) -> Undisturbed:
+    """The run that the others must be equal to; ``before`` is done in its process first."""
     folder.mkdir()
-    ended = run(subject.into(folder / "run"), folder)
+    ended = run(subject.into(folder / "run"), folder, before)
     files = [path for path in (folder / "run").rglob("*") if path.is_file()]
     journal = sum(path.stat().st_size for path in files if path.suffix == ".jsonl")
     others = sum(path.stat().st_size for path in files) - journal

@@ -126,6 +126,10 @@ threshold = 0.9
     trials = journaled(tmp_path)
     assert trials
     assert {trial["outcome"] for trial in trials} == {"measured"}
+    if command == "regress":
+        (tmp_path / "go").touch()
+        (night,) = trt_bisect.regress(tmp_path / "suite.toml").networks
+        assert night.tonight.state == "finished", "the report of the run that was stopped is not that of the night"
 
 
 IN_A_WORKER = """

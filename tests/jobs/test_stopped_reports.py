@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import os
 import re
 from time import perf_counter
 
@@ -17,9 +19,12 @@ from tests.support import networks
 from tests.support.progress_doubles import Said
 from trt_bisect import BadInput, NothingMeasured, Report
 from trt_bisect.jobs.options.kinds import parse_time
+from trt_bisect.jobs.options.measuring import RunOptions
 from trt_bisect.jobs.run.run import StoppedRun
 from trt_bisect.report.page.headline import headline
+from trt_bisect.report.verdict import UNMEASURED
 from trt_bisect.support import progress
+from trt_bisect.view.run_folder import RunFolder
 
 THRESHOLD = 0.9999
 ASKED = {"engine": "onnxruntime", "explain": "none", "history": "none", "threshold": THRESHOLD}
@@ -39,6 +44,11 @@ def given(tmp_path_factory):
     return path, feeds, whole, counted.count
 
 
+def whole_folder(given):
+    """The folder of the run that nobody stopped."""
+    return given[0].parent / "whole"
+
+
 class Steps(Said):
     """Counts steps and stages, and presses Ctrl-C at one of them."""
 
@@ -56,7 +66,7 @@ class Steps(Said):
 
 
 def stopped(way, at, given, folder, monkeypatch):
-    """Runs until a step; returns the report, None if nothing was known then."""
+    """Runs until a step; returns the report."""
     path, feeds, *_ = given
     try:
         if way == "interrupted":
@@ -67,8 +77,8 @@ def stopped(way, at, given, folder, monkeypatch):
             return trt_bisect.run(path, feeds, inputs=feeds, output=folder, time_limit=at, **ASKED)
     except StoppedRun as stop:
         return stop.report
-    except (KeyboardInterrupt, NothingMeasured):
-        return None
+    except NothingMeasured:
+        return Report.load(folder)
 
 
 def worst_cosine(model, other, feeds):
@@ -90,12 +100,14 @@ def test_a_stopped_run_leaves_a_verdict_and_a_recipe_that_holds_and_goes_on(give
     path, feeds, whole, steps = given
     began = perf_counter()
     found = stopped(way, max(int(share * steps), 1), given, tmp_path, monkeypatch)
-    if found is None:
+    assert found.stopped == way
+    assert Report.load(tmp_path) == found
+    if found.verdict == UNMEASURED:
         assert share < 0.1
-        assert not (tmp_path / "report.json").exists()
+        assert found.state == "interrupted"
+        assert found.exit_code == 3
+        assert [layer.name for layer in found.layers] == [layer.name for layer in whole.layers]
     else:
-        assert found.stopped == way
-        assert Report.load(tmp_path) == found
         assert found.answer.not_done
         assert found.similarity.int8 < THRESHOLD
         assert found.exit_code == 1
@@ -122,6 +134,95 @@ class AtTheSearch(Said):
     def stage(self, title, total):
         if title.startswith("Searching for the cheapest"):
             raise KeyboardInterrupt
+
+
+class AtTheStage(Said):
+    """Presses Ctrl-C when a stage begins."""
+
+    def __init__(self, title):
+        super().__init__()
+        self.title = title
+
+    def stage(self, title, total):
+        if title == self.title:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("title", ["Calibrating", "Searching for the worst inputs", "FP32 reference"])
+def test_a_run_stopped_before_full_int8_leaves_a_report_that_every_command_reads(given, tmp_path, title):
+    path, feeds, whole, _ = given
+    folder, asked = tmp_path / "run", {**ASKED, "history": "beside"}
+    asked |= {"inputs": None} if title.startswith("Searching") else {"inputs": feeds}
+    with pytest.raises(StoppedRun) as stop:
+        trt_bisect.run(path, feeds, output=folder, progress=AtTheStage(title), **asked)
+    found = Report.load(folder)
+    assert found == stop.value.report
+    assert (found.state, found.stopped, found.verdict) == ("interrupted", "interrupted", UNMEASURED)
+    assert (found.metric, found.threshold, found.lines[-1].kind) == ("cosine", THRESHOLD, "stopped")
+    assert [row.name for row in found.layers] == [row.name for row in whole.layers]
+    assert RunFolder(folder).snapshot().status == "interrupted"
+    with trt_bisect.History(tmp_path / "trt-bisect-history.sqlite") as history:
+        assert list(history.reports()["state"]) == ["interrupted"]
+    again = trt_bisect.run(path, feeds, output=folder, **asked)
+    assert (again.state, again.stopped) == ("finished", "")
+    with trt_bisect.History(tmp_path / "trt-bisect-history.sqlite") as history:
+        assert list(history.reports()["state"]) == ["finished"]
+
+
+def test_a_run_stopped_while_its_network_is_read_leaves_a_report(given, tmp_path, monkeypatch):
+    path, feeds, *_ = given
+
+    def pressed(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(RunOptions, "network", pressed)
+    with pytest.raises(StoppedRun):
+        trt_bisect.run(path, feeds, inputs=feeds, output=tmp_path, **ASKED)
+    found = Report.load(tmp_path)
+    assert (found.model, found.state, found.layers) == (str(path), "interrupted", ())
+
+
+@pytest.mark.parametrize("share", [0.05, 0.6])
+def test_a_full_disk_leaves_the_best_so_far(given, tmp_path, monkeypatch, share):
+    """The journal finds no room from one of its lines on."""
+    path, feeds, whole, _ = given
+    journal = (whole_folder(given) / "journal.jsonl").read_bytes()
+    left = [int(share * journal.count(b"\n"))]
+
+    def synced(descriptor):
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "fsync", synced)
+        with pytest.raises(BadInput, match=r"journal.*No space left"):
+            trt_bisect.run(path, feeds, inputs=feeds, output=tmp_path, **ASKED)
+    found = Report.load(tmp_path)
+    assert (found.state, found.stopped) == ("interrupted", "no room")
+    assert found.recipe.meets == (share > 0.5)
+    if found.recipe.meets:
+        assert worst_cosine(path, tmp_path / "recipe" / "network.qdq.onnx", feeds) >= THRESHOLD
+    again = trt_bisect.run(path, feeds, inputs=feeds, output=tmp_path, **ASKED)
+    assert (again.state, again.answer) == ("finished", whole.answer)
+
+
+def test_ctrl_c_pressed_again_while_the_report_is_written_leaves_it(given, tmp_path, monkeypatch):
+    path, feeds, *_ = given
+    save, calls = Report.save, []
+
+    def pressed(self, *arguments, **options):
+        calls.append(self)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        return save(self, *arguments, **options)
+
+    monkeypatch.setattr(Report, "save", pressed)
+    with pytest.raises(StoppedRun):
+        trt_bisect.run(path, feeds, inputs=feeds, output=tmp_path, **ASKED)
+    found = Report.load(tmp_path)
+    assert found.recipe.meets
+    assert worst_cosine(path, tmp_path / "recipe" / "network.qdq.onnx", feeds) >= THRESHOLD
 
 
 def test_a_recipe_that_holds_on_all_inputs_is_known_before_the_search(given, tmp_path):

@@ -42,6 +42,14 @@ def test_runs_that_are_killed_end_with_the_same_report(figures):
 
 @pytest.mark.slow
 @pytest.mark.subprocess
+def test_runs_that_are_stopped_leave_a_report_and_go_on(figures):
+    found = figures("stop", "--small", "--times", "10", "--seed", "1")
+    assert found["reports left"] == found["equal in the end"] == found["runs"] == 10
+    assert 1 <= found["with a recipe that holds in plain ONNX Runtime"] <= found["with full INT8 measured"] < 10
+
+
+@pytest.mark.slow
+@pytest.mark.subprocess
 def test_a_disk_that_is_full_is_told_and_the_run_goes_on_when_there_is_room(figures):
     if not disk.can_mount():
         pytest.skip("nothing can be mounted here: it takes root")
@@ -49,6 +57,7 @@ def test_a_disk_that_is_full_is_told_and_the_run_goes_on_when_there_is_room(figu
     (found,) = (value for value in found.values() if isinstance(value, dict))
     assert found["equal after room was made"] == found["sizes"] >= 2
     assert {"magnitudes.npz", "ranges.json"} & set(found["full at"]), "a file of the calibration, at the start"
+    assert not {"report.html", "explanation.json"} & set(found["without a report"])
     last = {"explanation.json", "layers.csv", "report.json", "report.html"}
     assert last & set(found["full at"]), "a file of the report, at the end"
 

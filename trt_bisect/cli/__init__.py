@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import shlex
 import sys
 
-from trt_bisect.errors import MAKE_ROOM, BadInput, Interrupted, NothingMeasured, TrtBisectError, on_screen, own_fault
+from trt_bisect.errors import (
+    MAKE_ROOM,
+    BadInput,
+    Interrupted,
+    NothingMeasured,
+    TrtBisectError,
+    lacks_room,
+    on_screen,
+    own_fault,
+)
 
 
 def main() -> None:
     """Runs the command line; errors become one or two lines on stderr and an exit code."""
-    from trt_bisect.cli.app import COMMANDS, application
-
     try:
+        from trt_bisect.cli.app import COMMANDS, application
+
         words = sys.argv[1:]
         _refuse_network(words)
         named = [word for word in words[:1] if word in COMMANDS]
@@ -24,11 +32,14 @@ def main() -> None:
         _say_as_json(error.problem, error.remedy, error.exit_code)
         print(f"trt-bisect: {on_screen(error)}", file=sys.stderr)
         sys.exit(error.exit_code)
+    except KeyboardInterrupt:  # while modules are imported
+        print("trt-bisect: interrupted.", file=sys.stderr)
+        sys.exit(Interrupted.exit_code)
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(0)
     except Exception as error:
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if isinstance(error, OSError) and lacks_room(error):
             _say_as_json(f"No room is left: {error.strerror}.", MAKE_ROOM, TrtBisectError.exit_code)
             print(f"trt-bisect: No room is left: {error.strerror}.\n{MAKE_ROOM}", file=sys.stderr)
             sys.exit(TrtBisectError.exit_code)

@@ -190,6 +190,7 @@ class History:
         run, folder, fingerprint = map(_text, (entry.run, entry.folder, entry.report.fingerprint))
         known = self._base.execute("SELECT label FROM entries WHERE run = ? ORDER BY id DESC", [run]).fetchone()
         label = label or (known[0] if known else Path(entry.report.model).stem)
+        self._base.execute("DELETE FROM entries WHERE folder = ? AND fingerprint = ''", [folder])  # measured nothing
         self._base.execute("UPDATE entries SET folder = ?, label = ? WHERE run = ?", [folder, _text(label), run])
         same = filter(entry.continues, self._entries([("run = ?", run), ("fingerprint = ?", fingerprint)]))
         before = max(same, key=lambda old: (old.started == entry.started, old.id), default=None)

@@ -19,7 +19,7 @@ import onnx
 
 from trt_bisect.builder.tensorrt_walk import WeakPlan
 from trt_bisect.calibration.cache import format_cache
-from trt_bisect.errors import MAKE_ROOM, BadInput
+from trt_bisect.errors import NoRoom
 from trt_bisect.model.file import Weights, save_model
 from trt_bisect.model.low import FLOAT_TYPES, FP8, INT8, LOWS
 from trt_bisect.model.network import Network
@@ -163,7 +163,7 @@ def write_network(path: Path, model: onnx.ModelProto, weights: Weights) -> None:
         for file in reversed(save_model(model, weights, beside / path.name)):
             file.replace(path.with_name(file.name))
     except OSError as error:
-        raise BadInput(f"'{path}' cannot be written: {error.strerror}.", MAKE_ROOM) from error
+        raise NoRoom(f"'{path}' cannot be written: {error.strerror}.") from error
     finally:
         shutil.rmtree(beside, ignore_errors=True)
 

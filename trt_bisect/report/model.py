@@ -532,7 +532,8 @@ class Report(Holder):
         overflows: the first tensors that leave the range of FP16 or BF16 with all layers in it.
         notes: further remarks.
         next: the step to go on with; None without one.
-        stopped: ``interrupted`` or ``time limit`` for a run that was stopped before its end; the same command goes on.
+        stopped: ``interrupted``, ``time limit`` or ``no room`` for a run that was stopped before its end; the same
+            command goes on. Its verdict is ``not measured`` if full INT8 was not measured on all inputs until then.
         plans: the number of plans measured.
         builds: the number of engines built, of the whole network or of pieces.
         peak_bytes: the most memory that the process held.

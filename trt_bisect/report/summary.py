@@ -25,9 +25,14 @@ HOLDS, RECIPE, NO_RECIPE, RANGES, TOO_EXPENSIVE = "holds", "recipe", "no recipe"
 PRICE = "price"
 ACCURACY, STOPPED = "accuracy", "stopped"
 """The kinds of lines; the line of the verdict itself has the verdict's word."""
-INTERRUPTED, TIME_LIMIT = "interrupted", "time limit"
+INTERRUPTED, TIME_LIMIT, NO_ROOM = "interrupted", "time limit", "no room"
 """The ways in which a run is stopped before its end."""
 UNEXPLAINED = "the causes were not looked for"
+_BY = {
+    INTERRUPTED: "the run was interrupted",
+    TIME_LIMIT: "--time-limit ended the run",
+    NO_ROOM: "a file of the run could not be written",
+}
 LARGEST_STEPS = 5
 _NAMED = 4
 """The number of layers that a line names; the report has all of them."""
@@ -355,8 +360,7 @@ def stopped_line(stopped: str, not_done: Sequence[str]) -> Line:
         stopped: see ``Report.stopped``.
         not_done: what was not done, a clause each.
     """
-    by = "--time-limit ended the run" if stopped == TIME_LIMIT else "the run was interrupted"
-    return Line(STOPPED, f"STOPPED: {by}: {'; '.join(not_done)}. The same command goes on from here.")
+    return Line(STOPPED, f"STOPPED: {_BY[stopped]}: {'; '.join(not_done)}. The same command goes on from here.")
 
 
 def memory_notes(trials: Iterable[Trial]) -> list[Note]:

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any
 from uuid import uuid4
 
-from trt_bisect.errors import MAKE_ROOM, BadInput
+from trt_bisect.errors import NoRoom
 from trt_bisect.evaluator.trial import PASSING, Trial
 from trt_bisect.support.codec import Malformed
 from trt_bisect.support.files import unwritable
@@ -87,11 +87,15 @@ class Journal:
                 if trial.outcome not in PASSING:
                     self.trials[trial.plan] = trial
         self.resumed = len(self.trials)
-        if not mine:
-            self._append({"run": fingerprint, "about": dict(about), "id": uuid4().hex})
+        self._head = [] if mine else [{"run": fingerprint, "about": dict(about), "id": uuid4().hex}]
+        if file is None and self._head:
+            self.keep()
 
     def under(self, fingerprint: str, about: Mapping[str, Any]) -> Journal:
-        """Returns the journal of another fingerprint in the same file. It is usable while this journal is open."""
+        """Returns the journal of another fingerprint in the same file. It is usable while this journal is open.
+
+        Nothing is written until it keeps a trial, so that what was measured can be looked up on a full disk.
+        """
         if fingerprint == self._fingerprint:
             return self
         if fingerprint not in self._others:
@@ -110,8 +114,9 @@ class Journal:
         return self.trials.get(plan) if plan in self._wanted else None
 
     def keep(self, *trials: Trial) -> None:
-        """Appends trials and waits until they are on disk."""
-        self._append(*({"run": self._fingerprint, "trial": trial.to_json()} for trial in trials))
+        """Appends trials, before the first ones the parts of the fingerprint, and waits until they are on disk."""
+        self._append(*self._head, *({"run": self._fingerprint, "trial": trial.to_json()} for trial in trials))
+        self._head = []
         self.trials.update({trial.plan: trial for trial in trials})
         self._wanted.update(trial.plan for trial in trials)
 
@@ -146,7 +151,7 @@ def append(file: FileIO, path: Path, lines: bytes) -> None:
     """Writes whole lines to the end of a journal and waits until they are on disk.
 
     Raises:
-        BadInput: the file cannot be written; it is left as it was.
+        NoRoom: the file cannot be written; it is left as it was.
     """
     end = file.seek(0, os.SEEK_END)
     left = memoryview(lines)
@@ -157,7 +162,7 @@ def append(file: FileIO, path: Path, lines: bytes) -> None:
     except OSError as error:
         with suppress(OSError):
             file.truncate(end)
-        raise BadInput(f"The journal '{path}' cannot be written: {error.strerror}.", MAKE_ROOM) from error
+        raise NoRoom(f"The journal '{path}' cannot be written: {error.strerror}.") from error
 
 
 def complete_lines(content: bytes) -> bytes:

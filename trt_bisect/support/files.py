@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from trt_bisect.errors import MAKE_ROOM, BadInput
+from trt_bisect.errors import BadInput, NoRoom
 
 _NEW, _LOCKED = "trt-bisect.new.", "trt-bisect.scratch."
 """The names of folders begin so, before they are locked and after. A run folder is ``trt-bisect-<model>``."""
@@ -91,7 +91,7 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
         if not in_place:
             opened.replace(path)
     except OSError as error:
-        raise BadInput(f"'{path}' cannot be written: {error.strerror or error}.", MAKE_ROOM) from error
+        raise NoRoom(f"'{path}' cannot be written: {error.strerror or error}.") from error
     finally:
         if not in_place:
             with suppress(OSError):

@@ -39,7 +39,7 @@ from trt_bisect.report.regression.result import (
     Regression,
     write_baselines,
 )
-from trt_bisect.runs.progress_file import PROGRESS
+from trt_bisect.runs.progress_file import FINISHED, PROGRESS
 from trt_bisect.support.files import make_folder
 from trt_bisect.support.progress import PrefixedProgress, Progress, default_progress
 
@@ -318,4 +318,5 @@ def _folder(nightly_run: Path, task: NetworkTask, number: int) -> Path:
 
 def _finished(folder: Path) -> Report | None:
     """Returns the report of a finished run; None if the run is not finished."""
-    return None if (folder / PROGRESS).exists() else read_report(folder / REPORT)
+    report = None if (folder / PROGRESS).exists() else read_report(folder / REPORT)
+    return None if report is None or report.state != FINISHED else report

@@ -18,6 +18,7 @@ from trt_bisect.evaluator.trial import MEASURED, PASSING, Trial, TrialKey, of_a_
 from trt_bisect.jobs.answer.facts import answer_facts, reason_for, taken_back
 from trt_bisect.jobs.answer.result import Answer
 from trt_bisect.jobs.experiment import Experiment, all_trials
+from trt_bisect.jobs.options.measuring import RunOptions
 from trt_bisect.jobs.preparation import Preparation
 from trt_bisect.jobs.run.search import Curve
 from trt_bisect.model.layers import Layer, Rounding
@@ -40,12 +41,12 @@ from trt_bisect.report.model import (
     Shape,
 )
 from trt_bisect.report.precision_check import dla_notes, float_kernel_notes, obedience_notes
-from trt_bisect.report.summary import memory_notes, verdict_lines
+from trt_bisect.report.summary import TIME_LIMIT, memory_notes, verdict_lines
 from trt_bisect.report.verdict import UNMEASURED, verdict_of
 from trt_bisect.runs.progress_file import FINISHED, INTERRUPTED, RUNNING
 from trt_bisect.support.figures import listed
 from trt_bisect.support.machine import peak_bytes
-from trt_bisect.support.notes import OUTPUTS, PIECES, RECIPE, Note, noted
+from trt_bisect.support.notes import NETWORK, OUTPUTS, PIECES, RECIPE, Note, noted
 
 
 @dataclass(frozen=True)
@@ -115,6 +116,45 @@ def asked_report(preparation: Preparation, experiment: Experiment, command: str)
         network=preparation.digest,
         accept=preparation.options.accept,
         made_of=msgspec.convert(experiment.parts, dict[str, Part]),
+    )
+
+
+def unmeasured_report(
+    options: RunOptions, rule: Rule, model: str, network: Network | None, command: str, started: float
+) -> Report:
+    """Returns the report of a run that was stopped before its experiment was ready.
+
+    Args:
+        options: the options of the run.
+        rule: the rule that would have judged the plans.
+        model: the network's file.
+        network: the network; None if it was not read yet.
+        command: the command line.
+        started: the start of the run, in seconds since the epoch.
+    """
+    high = options.high_precision
+    layers = () if network is None else network.layers
+    base = high if network is None else network.base or high
+    return Report(
+        model=model if network is None else network.source,
+        engine=options.engine,
+        typing=options.typing,
+        strategy=options.strategy,
+        arithmetic="",
+        metric=rule.metric.name,
+        threshold=rule.threshold,
+        share=rule.share,
+        precision=str(high),
+        versions=versions(),
+        fingerprint="",
+        low=str(options.low_precision.precision),
+        budget=rule.budget,
+        layers=tuple(blank_row(layer, str(layer.fixed or (high if layer.quantizable else base))) for layer in layers),
+        notes=tuple(noted(NETWORK, network.notes)) if network is not None else (),
+        command=command,
+        started=started,
+        network="" if network is None else network.digest(),
+        accept=options.accept,
     )
 
 
@@ -200,7 +240,7 @@ def build_report(
     notes = (*asked.notes, *_notes(answer, curve, found), *kernels, *noted(RECIPE, files.notes if files else ()))
     report = replace(
         asked,
-        state=INTERRUPTED if stopped == INTERRUPTED else FINISHED,
+        state=FINISHED if stopped in ("", TIME_LIMIT) else INTERRUPTED,
         layers=rows,
         culprits=tuple(names[k] for k in answer.members),
         similarity=ByPlan(rule.similarity(answer.full), rule.similarity(answer.restored)),

@@ -199,6 +199,12 @@ class Live:
             self._so_far = None
             self._write(report)
 
+    def known(self) -> Report | None:
+        """Returns the report so far; None before a search is watched, and after its verdict."""
+        with self._writing:
+            so_far = self._so_far
+        return None if so_far is None else so_far.report()
+
     def end(self) -> None:
         """Removes the file: the report is saved."""
         with self._writing:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import inf
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, time
 from typing import TYPE_CHECKING, Any
 
 from trt_bisect.analyzer.judge import make_rule
@@ -16,7 +17,7 @@ from trt_bisect.analyzer.overflow import base_overflow_notes, overflow_notes, ov
 from trt_bisect.builder.base import EMULATED
 from trt_bisect.data.named import content_of
 from trt_bisect.driver.suspects.curves import ADAPTIVE
-from trt_bisect.errors import NothingMeasured
+from trt_bisect.errors import NoRoom, NothingMeasured, lacks_room
 from trt_bisect.evaluator.branch import BranchEvaluator
 from trt_bisect.evaluator.speed import measure_latencies
 from trt_bisect.jobs.accuracy import accuracies, asked_accuracy, fp32_accuracy, refuse_accuracy
@@ -30,24 +31,38 @@ from trt_bisect.jobs.options.measuring import RunOptions
 from trt_bisect.jobs.options.signatures import takes
 from trt_bisect.jobs.preparation import Preparation
 from trt_bisect.jobs.recipe_of import recipe_of, setting_of
-from trt_bisect.jobs.run.build_report import asked_report, build_report, question_of, seconds_of
+from trt_bisect.jobs.run.build_report import asked_report, build_report, question_of, seconds_of, unmeasured_report
 from trt_bisect.jobs.run.live import Live, SoFar
 from trt_bisect.jobs.run.save_tensors import refuse_tensors, save_tensors
 from trt_bisect.jobs.run.search import Curve, search
 from trt_bisect.jobs.workspace import working_in
 from trt_bisect.model.network import Network
 from trt_bisect.recipe.files import FOLDER
-from trt_bisect.report.model import REPORT, SO_FAR, Report
+from trt_bisect.report.explanation import EXPLANATION
+from trt_bisect.report.model import LAYERS, REPORT, SO_FAR, Report
 from trt_bisect.report.network_graph import NETWORK, graph_of
 from trt_bisect.report.next_step import BUILD, RECIPE, next_step
 from trt_bisect.report.older import read_report
 from trt_bisect.report.page.headline import headline
-from trt_bisect.report.summary import INTERRUPTED, TIME_LIMIT, UNEXPLAINED, accuracy_line, base_misses, stopped_line
+from trt_bisect.report.summary import (
+    INTERRUPTED,
+    NO_ROOM,
+    STOPPED,
+    TIME_LIMIT,
+    UNEXPLAINED,
+    above_verdict,
+    accuracy_line,
+    base_misses,
+    stopped_line,
+)
 from trt_bisect.report.tensorboard.board import Board, open_board
-from trt_bisect.support.codec import write
+from trt_bisect.report.verdict import UNMEASURED
+from trt_bisect.runs.progress_file import RUNNING
+from trt_bisect.support.codec import encode, write
+from trt_bisect.support.files import write_whole
 from trt_bisect.support.machine import peak_bytes
 from trt_bisect.support.notes import ADAPTIVE_CURVE, PASSES_BROKE, TENSORS, Note, noted
-from trt_bisect.support.progress import TimeLimited, TimeUp, default_progress, lifted
+from trt_bisect.support.progress import Progress, TimeLimited, TimeUp, default_progress, lifted
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -89,7 +104,7 @@ def run_with(
         StoppedRun: the user interrupted it, and a report says what is known.
     """
     metric, low = find_metric(options.metric, options.direction), options.low_precision.precision
-    make_rule(metric, options.threshold, options.share, low=low)
+    rule = make_rule(metric, options.threshold, options.share, low=low)
     refuse_accuracy(options)
     output = content_of(options.output)
     folder = None if output is None else Path(output)
@@ -98,10 +113,17 @@ def run_with(
     with working_in(folder, progress, options.history) as display, Live(folder) as live:
         limit = options.time_limit_seconds
         shown = display if limit is None else TimeLimited(display, limit)
-        network = options.network(model, options.shapes)
-        preparation = Preparation(options, network, folder, shown)
+        blank, started = partial(unmeasured_report, options, rule, command=command), time()
         try:
-            return _Run(preparation, options, asked or options, command, folder, live, board).report()
+            network = options.network(model, options.shapes)
+            preparation = Preparation(options, network, folder, shown)
+        except KeyboardInterrupt as stop:
+            source = model.source if isinstance(model, Network) else str(model)
+            report = _unmeasured(blank(model=source, network=None, started=started), INTERRUPTED)
+            raise StoppedRun(_kept(report, folder, live, shown)) from stop
+        try:
+            blank = partial(blank, model=network.source, network=network, started=preparation.started)
+            return _Run(preparation, options, asked or options, command, folder, live, board, blank).report()
         except TimeUp as end:
             raise NothingMeasured(
                 f"--time-limit {options.time_limit} ended the run before full {network.low.title} was measured.",
@@ -109,8 +131,12 @@ def run_with(
             ) from end
 
 
+STOPS = (KeyboardInterrupt, TimeUp, NoRoom, OSError)
+"""The errors among which are all that stop a run; see ``stopped_by``."""
+
+
 class StoppedRun(KeyboardInterrupt):
-    """The user interrupted a run after full INT8 was measured.
+    """The user interrupted a run.
 
     Attributes:
         report: the report so far; its ``summary`` ends with what was not done.
@@ -123,7 +149,7 @@ class StoppedRun(KeyboardInterrupt):
 
 @dataclass
 class _Searched:
-    """The results of a search, also of one that was stopped.
+    """The results of a search, also of one under way.
 
     Attributes:
         of_curve: the experiment that the curve is measured on.
@@ -131,6 +157,7 @@ class _Searched:
         answer: the answer; None if full INT8 was not measured.
         gains: by layer index, the loss that full INT8 sheds when the layer alone stays high.
         stopped: see ``Report``.
+        measures: more may be measured for the report; after Ctrl-C, and on a full disk, it may not.
     """
 
     of_curve: Experiment
@@ -138,6 +165,7 @@ class _Searched:
     answer: Answer | None = None
     gains: Mapping[int, float] = field(default_factory=dict)
     stopped: str = ""
+    measures: bool = True
 
 
 @dataclass
@@ -152,7 +180,13 @@ class _Run:
         folder: the run folder; None without one.
         live: writes the report so far.
         board: TensorBoard's folder; None without one.
+        blank: returns the report with nothing measured, before the experiment is ready.
         has_recipe: the folder has the recipe's files.
+        first: the experiment with the first ranges; None until it is ready.
+        answering: the search of the answer; None until all inputs are ready.
+        found: the results of the search so far.
+        verdict: the report with its verdict; None until it is known.
+        is_explained: nothing is missing in ``verdict``.
     """
 
     preparation: Preparation
@@ -162,54 +196,114 @@ class _Run:
     folder: Path | None
     live: Live
     board: Board | None
+    blank: Callable[[], Report]
     has_recipe: bool = False
+    first: Experiment | None = None
+    answering: AnswerSearch | None = None
+    found: _Searched | None = None
+    verdict: Report | None = None
+    is_explained: bool = False
 
     def report(self) -> Report:
         """Measures; returns the report, which is saved if there is a folder: the answer, its causes, the logs.
 
+        A run that is stopped at any moment leaves the best report that is known then.
+
         Raises:
             StoppedRun: the user interrupted it, and a report says what is known.
             TimeUp: the time was over before full INT8 was measured.
+            NoRoom, OSError: the disk is full.
         """
-        options, shown = self.options, self.preparation.progress
         with ExitStack() as stack:
-            first = stack.enter_context(self.preparation.opened(options.calibration, options.inputs, options.dataset))
-            self.preparation.began -= self._seconds_before(first)
-            asked = self._announce(first, first)
-            refuse_tensors(options, self.folder, first.builder.engine)
-            accuracy = asked_accuracy(self.preparation, first, options)
-            fp32 = None if accuracy is None else fp32_accuracy(accuracy, first)
-            answering = stack.enter_context(answer_search(self.preparation, first))
-            found = self._searched(answering, first, asked)
-            answer = found.answer
-            assert answer is not None
-            with lifted(shown):
-                report = self._answered(found, first)
-                if accuracy is not None and fp32 is not None and not found.stopped:
-                    shown.stage("Measuring the accuracy", None)
-                    measured = accuracies(accuracy, fp32, answer)
-                    report = report.changed(accuracy=measured, lines=(*report.lines, accuracy_line(measured)))
-            if found.stopped == INTERRUPTED:
-                raise StoppedRun(self._saved(report, answer))
-            shown.say(headline(report))
-            self._keep_recipe(report)
             try:
-                notes = [] if self.folder is None else save_tensors(options, answer, self.folder, shown)
-                report = report.changed(notes=(*report.notes, *noted(TENSORS, notes)))
-                if options.explain != EXPLAIN_NOTHING and not found.stopped:
-                    report = self._explained(answering, answer, report)
-            except TimeUp:
-                report = _unexplained(report, TIME_LIMIT)
-            except KeyboardInterrupt as stop:
-                raise StoppedRun(self._saved(_unexplained(report, INTERRUPTED), answer)) from stop
-            except Exception:
-                self._saved(report, answer)
+                return self._measured(stack)
+            except STOPS as stop:
+                return self._end(stop)
+
+    def _measured(self, stack: ExitStack) -> Report:
+        """Returns the report of a run that nobody stops. What it opens is closed with ``stack``."""
+        options, shown = self.options, self.preparation.progress
+        opened = self.preparation.opened(options.calibration, options.inputs, options.dataset)
+        first = self.first = stack.enter_context(opened)
+        self.preparation.began -= self._seconds_before(first)
+        asked = self._announce(first, first)
+        refuse_tensors(options, self.folder, first.builder.engine)
+        accuracy = asked_accuracy(self.preparation, first, options)
+        fp32 = None if accuracy is None else fp32_accuracy(accuracy, first)
+        answering = self.answering = stack.enter_context(answer_search(self.preparation, first))
+        found = self.found = _Searched(answering.experiment)
+        answer = self._search(answering, found, first, asked)
+        with lifted(shown):
+            report = self._answered(found)
+            if accuracy is not None and fp32 is not None:
+                shown.stage("Measuring the accuracy", None)
+                measured = accuracies(accuracy, fp32, answer)
+                report = report.changed(accuracy=measured, lines=(*report.lines, accuracy_line(measured)))
+        report = self._told(report, found)
+        try:
+            if options.explain != EXPLAIN_NOTHING:
+                report = self.verdict = self._explained(answering, answer, report)
+        except Exception as error:
+            if not lacks_room(error):
+                self._saved(report, answer.experiment)
+            raise
+        self.is_explained = True
+        report = self._saved(report, answer.experiment)
+        with lifted(shown):
+            self._write_logs(found, report)
+        return report
+
+    def _end(self, stop: BaseException, *, again: bool = True) -> Report:
+        """Saves what is known when a run is stopped, and ends it: a report after a time limit, else an error.
+
+        Args:
+            stop: the error that stopped the run.
+            again: what stops this too is treated in the same way, once.
+        """
+        kind = stopped_by(stop)
+        if not kind:
+            raise stop
+        try:
+            with lifted(self.preparation.progress):
+                report = self._left(kind, measures=again and kind == TIME_LIMIT)
+        except STOPS as stopped_again:
+            if kind == NO_ROOM:
+                raise stop from stopped_again
+            if not again:
                 raise
-            report = self._saved(report, answer)
-            if self.board is not None:
-                with lifted(shown):
-                    self._write_logs(self.board, found, answer, first, report)
+            return self._end(stopped_again, again=False)
+        if kind == TIME_LIMIT and report.verdict != UNMEASURED:
             return report
+        if kind == INTERRUPTED:
+            raise StoppedRun(report) from stop
+        raise stop
+
+    def _left(self, kind: str, *, measures: bool) -> Report:
+        """Returns the best report of a run that was stopped, and saves it.
+
+        Args:
+            kind: see ``Report.stopped``.
+            measures: full INT8 and the best recipes are measured to the end.
+        """
+        if self.verdict is not None:
+            found = self.found
+            report = self.verdict if self.is_explained else _stopped(self.verdict, kind, [UNEXPLAINED])
+        else:
+            found = self._stopped_search(kind, measures=measures)
+            if found is None:
+                known: Report | None = None
+                with suppress(Exception):
+                    known = self.live.known()
+                return self._saved(_unmeasured(known or self.blank(), kind), None)
+            report = self._answered(found)
+            if measures:
+                report = self._told(report, found)
+        assert found is not None
+        assert found.answer is not None
+        report = self._saved(report, found.answer.experiment)
+        if measures:
+            self._write_logs(found, report)
+        return report
 
     def _seconds_before(self, first: Experiment) -> float:
         """Returns the seconds of earlier sittings of this run, as the reports in its folder have them."""
@@ -235,55 +329,61 @@ class _Run:
         self.live.watch(SoFar(self.preparation, asked, first, experiment, curve, question))
         return asked
 
-    def _searched(self, answering: AnswerSearch, first: Experiment, asked: Report) -> _Searched:
-        """Searches the ranges, the suspects and the recipe. A search that was stopped returns what is known.
+    def _search(self, answering: AnswerSearch, found: _Searched, first: Experiment, asked: Report) -> Answer:
+        """Searches the ranges, the suspects and the recipe into ``found``, and returns the answer.
 
         Raises:
-            TimeUp, KeyboardInterrupt: the search was stopped before full INT8 was measured.
+            TimeUp, KeyboardInterrupt, NoRoom: the search was stopped.
         """
-        shown, found = self.preparation.progress, _Searched(answering.experiment)
-        try:
-            experiment = found.of_curve = answering.choose_ranges()
-            if experiment.key != asked.fingerprint:
-                self._announce(first, experiment)
-            answering.plans.give_back()
-            found.curve = search(
-                self.options.curve_of(experiment.strategy, len(experiment.network.movable)),
-                question_of(self.preparation, experiment),
-                experiment.evaluator,
-                experiment.rule,
-                [layer.name for layer in experiment.network.layers],
-                shown,
-            )
-            suspects = found.curve.findings.suspects
-            found.answer = answering.finish(suspects)
-            found.gains = answering.alone.gains(found.answer, suspects)
-            found.answer = priced(answering.plans, found.answer)
-        except (TimeUp, KeyboardInterrupt) as stop:
-            found.stopped = TIME_LIMIT if isinstance(stop, TimeUp) else INTERRUPTED
-            with lifted(shown):
-                answer = found.answer or answering.so_far(measures=found.stopped == TIME_LIMIT)
-            if answer is None:
-                raise
-            rest = [] if found.curve.findings.steps else ["the curve was not measured"]
-            found.answer = replace(answer, not_done=(*answer.not_done, *rest, UNEXPLAINED))
-        return found
+        experiment = found.of_curve = answering.choose_ranges()
+        if experiment.key != asked.fingerprint:
+            self._announce(first, experiment)
+        answering.plans.give_back()
+        found.curve = search(
+            self.options.curve_of(experiment.strategy, len(experiment.network.movable)),
+            question_of(self.preparation, experiment),
+            experiment.evaluator,
+            experiment.rule,
+            [layer.name for layer in experiment.network.layers],
+            self.preparation.progress,
+        )
+        suspects = found.curve.findings.suspects
+        answer = found.answer = answering.finish(suspects)
+        found.gains = answering.alone.gains(answer, suspects)
+        return answer
 
-    def _answered(self, found: _Searched, first: Experiment) -> Report:
+    def _stopped_search(self, kind: str, *, measures: bool) -> _Searched | None:
+        """Returns what a stopped search knows; None if full INT8 is not known on all inputs.
+
+        Args:
+            kind: see ``Report.stopped``.
+            measures: see ``_left``.
+        """
+        if self.found is None or self.answering is None:
+            return None
+        found = replace(self.found, stopped=kind, measures=measures)
+        answer = found.answer or self.answering.so_far(measures=measures)
+        if answer is None:
+            return None
+        rest = [] if found.curve.findings.steps else ["the curve was not measured"]
+        return replace(found, answer=replace(answer, not_done=(*answer.not_done, *rest, UNEXPLAINED)))
+
+    def _answered(self, found: _Searched) -> Report:
         """Returns the report on an answer, with the latencies, which are measured."""
-        answer, options, preparation = found.answer, self.options, self.preparation
+        answer, options, preparation, first = found.answer, self.options, self.preparation, self.first
         assert answer is not None
-        experiment, interrupted = answer.experiment, found.stopped == INTERRUPTED
+        assert first is not None
+        experiment = answer.experiment
         network, memory = experiment.network, options.memory_bytes
         trials = all_trials(first, found.of_curve, experiment)
         latency = None
-        if not interrupted:
+        if found.measures:
             timed = (experiment.feeds[0], preparation.progress)
             latency = measure_latencies(experiment.builder, network, answer.plan, options.high_precision, *timed)
-        overflows = () if interrupted else overflows_of(network, experiment.feeds, memory)
+        overflows = overflows_of(network, experiment.feeds, memory) if found.measures else ()
         emulated = experiment.builder.arithmetic == EMULATED
         notes = [*preparation.notes, *overflow_notes(network, overflows, emulated=emulated)]
-        if base_misses(network, experiment.rule, found.curve.nothing):
+        if found.measures and base_misses(network, experiment.rule, found.curve.nothing):
             notes += base_overflow_notes(network, experiment.feeds, memory, emulated=emulated)
         notes += [*_broken_off(found.of_curve), *self._not_measured(found), *refused_by_default(answer)]
         files = recipe_of(options, answer, answer.plan)
@@ -316,12 +416,26 @@ class _Run:
         )
         return [Note(ADAPTIVE_CURVE, text)]
 
+    def _told(self, report: Report, found: _Searched) -> Report:
+        """Says and keeps the verdict, saves the tensors, and returns the report with what was noted on them."""
+        shown, answer = self.preparation.progress, found.answer
+        assert answer is not None
+        shown.say(headline(report))
+        self.verdict = report
+        self._keep_recipe(report)
+        notes = [] if self.folder is None else save_tensors(self.options, answer, self.folder, shown)
+        report = self.verdict = report.changed(notes=(*report.notes, *noted(TENSORS, notes)))
+        return report
+
     def _keep_recipe(self, report: Report) -> None:
-        """Writes the recipe's files and the verdict: a run that is killed later has them."""
+        """Writes the verdict and the recipe's files: a run that is killed later has them.
+
+        On a full disk the verdict is worth more, and its room is that of the report.
+        """
         if self.folder is not None and report.attached.files is not None:
+            self.live.keep(report)
             report.attached.files.write(self.folder / FOLDER)
             self.has_recipe = True
-            self.live.keep(report)
 
     def _explained(self, answering: AnswerSearch, answer: Answer, report: Report) -> Report:
         """Calls ``explained``, imported only here, so that a run without an explanation starts sooner."""
@@ -329,11 +443,14 @@ class _Run:
 
         return explained(answering.plans, answer, report, self.repeated)
 
-    def _write_logs(self, board: Board, found: _Searched, answer: Answer, first: Experiment, report: Report) -> None:
-        """Writes TensorBoard's logs; ``first`` is the experiment that has the trials on each input."""
+    def _write_logs(self, found: _Searched, report: Report) -> None:
+        """Writes TensorBoard's logs, if they are asked for."""
         from trt_bisect.report.tensorboard.run_logs import plans_to_show, write_run
         from trt_bisect.report.tensorboard.steps import steps_of
 
+        answer, first = found.answer, self.first
+        if self.board is None or answer is None or first is None:
+            return
         experiment = answer.experiment
         ranges, rule, network = experiment.ranges, experiment.rule, experiment.network
         steps = steps_of(experiment.store.trials, first.store.trials, rule, ranges.digest())
@@ -343,32 +460,20 @@ class _Run:
             found.curve.findings, answer.plan, network, experiment.whole, rule, trials, reported, report.accuracy
         )
         memory, shown = self.options.memory_bytes, self.preparation.progress
-        write_run(board, network, ranges.scales, experiment.feeds, rule, plans, steps, report, shown, memory)
+        write_run(self.board, network, ranges.scales, experiment.feeds, rule, plans, steps, report, shown, memory)
 
-    def _saved(self, report: Report, answer: Answer) -> Report:
-        """Returns the report with the step to go on with, and saves it if there is a folder.
+    def _saved(self, report: Report, experiment: Experiment | None) -> Report:
+        """Returns the report with the step to go on with, and saves it if there is a folder; see ``_kept``."""
+        report = self._with_next(report, experiment).changed(peak_bytes=peak_bytes())
+        return _kept(report, self.folder, self.live, self.preparation.progress, recipe=not self.has_recipe)
 
-        The report of an earlier run with the same question that knows more stays, and is returned.
-        """
-        report = self._with_next(report, answer.experiment).changed(peak_bytes=peak_bytes())
-        if self.folder is None:
-            return report
-        before = read_report(self.folder / REPORT) if report.stopped == INTERRUPTED else None
-        if before is not None and _question(before) == _question(report) and _knows_more(before, report):
-            self.preparation.progress.say(f"The report in {self.folder} stays: it is of the same run, and knows more")
-            report = before
-        else:
-            report.save(self.folder, recipe=not self.has_recipe)
-        self.live.end()
-        return report
-
-    def _with_next(self, report: Report, experiment: Experiment) -> Report:
+    def _with_next(self, report: Report, experiment: Experiment | None) -> Report:
         """Returns ``report`` with the step to go on with; there is none for an experiment that no engine runs.
 
         Without a folder it has no command.
         """
         options, files = self.options, report.attached.files
-        if options.low_precision.wide:
+        if options.low_precision.wide or experiment is None:
             return report
         step = next_step(report, setting_of(experiment, self.repeated, report), accept=options.accept)
         if step is None or (files is None and step.kind in (RECIPE, BUILD)):
@@ -385,18 +490,88 @@ def _broken_off(experiment: Experiment) -> list[Note]:
     return [Note(PASSES_BROKE, f"{len(failures)} passes in pieces broke off, and whole engines took over: {first}")]
 
 
-def _unexplained(report: Report, stopped: str) -> Report:
+def stopped_by(error: BaseException) -> str:
+    """Returns the way in which an error stops a run, as ``Report.stopped`` has it; empty for another error."""
+    if isinstance(error, KeyboardInterrupt):
+        return INTERRUPTED
+    if isinstance(error, TimeUp):
+        return TIME_LIMIT
+    return NO_ROOM if lacks_room(error) else ""
+
+
+def _stopped(report: Report, stopped: str, not_done: Sequence[str]) -> Report:
     """Returns the report of a run that was stopped after its verdict."""
-    return report.changed(
-        stopped=stopped,
-        state=INTERRUPTED if stopped == INTERRUPTED else report.state,
-        lines=(*report.lines, stopped_line(stopped, [UNEXPLAINED])),
-    )
+    known = report.answer.not_done if report.answer is not None else ()
+    lines = [line for line in report.lines if line.kind != STOPPED]
+    state = report.state if stopped == TIME_LIMIT else INTERRUPTED
+    missing = list(dict.fromkeys([*known, *not_done]))
+    return report.changed(stopped=stopped, state=state, lines=(*lines, stopped_line(stopped, missing)))
+
+
+def _unmeasured(report: Report, stopped: str) -> Report:
+    """Returns the report of a run that was stopped before full INT8 was measured on all inputs."""
+    line = stopped_line(stopped, [_missing(report)])
+    return report.changed(state=INTERRUPTED, stopped=stopped, lines=(*above_verdict(report.inputs), line))
+
+
+def _missing(report: Report) -> str:
+    """Returns what the report of a stopped run lacks first."""
+    full = f"full {report.low.upper()} was not measured on all inputs"
+    return full if report.verdict == UNMEASURED else UNEXPLAINED
+
+
+def _kept(report: Report, folder: Path | None, live: Live, shown: Progress, *, recipe: bool = True) -> Report:
+    """Saves a report, and returns it. A report in the folder that knows more than one of a stopped run stays.
+
+    Args:
+        report: the report.
+        folder: the run folder; None to save nothing.
+        live: wrote the report so far.
+        shown: says what stays.
+        recipe: see ``Report.save``.
+
+    Raises:
+        NoRoom, OSError: the disk is full; the report alone is written, if there is room for that.
+    """
+    if folder is None:
+        return report
+    earlier = [read_report(folder / name) for name in (REPORT, SO_FAR)] if report.state == INTERRUPTED else []
+    others = [one for one in earlier if one is not None and one.started != report.started]
+    before = next((one for one in others if _knows_more(one, report)), None)
+    if before is not None:
+        shown.say(f"The report in {folder} stays: it is of an earlier run, and knows more")
+        report = before if before.state != RUNNING else _stopped(before, report.stopped, [_missing(before)])
+    if before is None or report is not before:
+        try:
+            report.save(folder, recipe=recipe)
+        except (NoRoom, OSError) as error:
+            if lacks_room(error):
+                _save_alone(_stopped(report, NO_ROOM, ["not all of its files are there"]), folder, live)
+            raise
+    live.end()
+    return report
+
+
+def _save_alone(report: Report, folder: Path, live: Live) -> None:
+    """Writes ``report.json`` where there is no room for more; if need be, what the next run makes anew is removed."""
+    in_the_way = [folder / name for name in (LAYERS, EXPLANATION, NETWORK)]
+    for remove in (lambda: None, *(path.unlink for path in in_the_way), live.end):
+        with suppress(OSError):
+            remove()
+        with suppress(NoRoom):
+            write_whole(folder / REPORT, encode(report))
+            return
 
 
 def _knows_more(before: Report, report: Report) -> bool:
-    """Returns true if an earlier report is of a run that came to its end, or has a cheaper recipe."""
-    return not before.stopped or _recipe_cost(before) < _recipe_cost(report)
+    """Returns true if an earlier report knows more than one of a stopped run.
+
+    It is of a run with the same question that came to its end, or has a cheaper recipe; any verdict is more than none.
+    """
+    if UNMEASURED in (before.verdict, report.verdict):
+        return report.verdict == UNMEASURED and (before.verdict != UNMEASURED or before.plans > report.plans)
+    same = _question(before) == _question(report)
+    return same and (not before.stopped or _recipe_cost(before) < _recipe_cost(report))
 
 
 def _recipe_cost(report: Report) -> float:

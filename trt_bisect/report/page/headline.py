@@ -22,6 +22,8 @@ def headline(report: Report, status: str = "finished") -> str:
         word = "Still running" if status == "running" else "Interrupted"
         return _so_far(report, status) if report.answer is None else f"{word}. So far: {headline(report)}"
     verdict = report.verdict
+    if verdict == UNMEASURED and report.stopped:
+        return f"Stopped before full {report.low.upper()} was measured on all inputs."
     if verdict == UNMEASURED:
         return "Nothing could be measured: no plan's engine was built and run."
     threshold = _short(report.metric, report.threshold)

@@ -1,0 +1,146 @@
+"""Ctrl-C and SIGTERM in every stage of a run; then the same command until it ends.
+
+    python -m benchmarks.reliability stop --times 30 --seed 1 --json FILE
+
+The moments are spread evenly over the stages of an undisturbed run; within a stage the step is drawn. A run that is
+stopped has to end with exit code 130 and leave a report that is read again. A recipe in that report has to hold on all
+inputs given in plain ONNX Runtime, without its optimisations. The same command then has to end like the undisturbed
+run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import tempfile
+from collections import Counter
+from itertools import groupby
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import onnxruntime
+
+from benchmarks.reliability.forked import import_everything, run
+from benchmarks.reliability.kill import Undisturbed, undisturbed
+from benchmarks.reliability.subjects import TrialSpec, differences, result, subjects
+from trt_bisect import Report
+from trt_bisect.report.verdict import UNMEASURED
+from trt_bisect.runs.progress_file import INTERRUPTED, Heartbeat
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--times", type=int, default=10, help="runs that are stopped, of each subject")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--small", action="store_true", help="only a small network, as the tests have it")
+
+
+def measure(asked: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
+    import_everything()
+    random = Random(asked.seed)
+    counted: Counter[str] = Counter()
+    broken: list[str] = []
+    with tempfile.TemporaryDirectory(prefix="stop-") as work:
+        chosen = [_all_given(one) for one in subjects(Path(work), small=asked.small) if one.arguments[0] == "run"]
+        for subject in chosen:
+            whole, events = _watched(subject, Path(work) / subject.name)
+            stages = [list(group) for _, group in groupby(range(len(events)), key=events.__getitem__)]
+            for number in range(asked.times):
+                at = random.choice(stages[(2 * number + 1) * len(stages) // (2 * asked.times)])
+                place = Path(work) / "stopped"
+                found, faults = stopped_and_resumed(whole, at, _SIGNALS[number % 2], place)
+                counted.update({"runs": 1, **found})
+                broken += [f"{subject.name}, stopped in '{events[at]}': {fault}" for fault in faults]
+                shutil.rmtree(place)
+    return {"seed": asked.seed, **dict(sorted(counted.items()))}, broken
+
+
+def _all_given(subject: TrialSpec) -> TrialSpec:
+    """The same with no input held out, so that a recipe has to hold on all of the file."""
+    return TrialSpec(subject.name, (*subject.arguments, "--holdout", "0"))
+
+
+def _watched(subject: TrialSpec, place: Path) -> tuple[Undisturbed, list[str]]:
+    """Returns the undisturbed run, and the stage of each of its stages and steps, in their order."""
+    place.mkdir(parents=True)
+    log = place / "stages.txt"
+    whole = undisturbed(subject, place / "whole", lambda: _at_events(lambda _, title: _append(log, title)))
+    return whole, log.read_text().splitlines()
+
+
+def _append(log: Path, title: str) -> None:
+    with log.open("a") as file:
+        file.write(f"{title}\n")
+
+
+def _at_events(call: Any) -> None:
+    """Has ``call`` called with the number and the title of the stage at each stage and step of this process."""
+    events: list[str] = []
+    stage, step = Heartbeat.stage, Heartbeat.step
+
+    def told_stage(self: Heartbeat, title: str, total: int | None) -> None:
+        stage(self, title, total)
+        events.append(title)
+        call(len(events) - 1, title)
+
+    def told_step(self: Heartbeat, what: str, size: int = 1) -> None:
+        step(self, what, size)
+        events.append(events[-1] if events else "")
+        call(len(events) - 1, events[-1])
+
+    Heartbeat.stage, Heartbeat.step = told_stage, told_step  # type: ignore[method-assign]
+
+
+def stopped_and_resumed(
+    whole: Undisturbed, at: int, stop: signal.Signals, place: Path
+) -> tuple[Counter[str], list[str]]:
+    """Stops a run in ``place`` at a stage or step, then starts it again; returns counts and faults."""
+    place.mkdir(parents=True)
+    folder, arguments = place / "run", whole.subject.into(place / "run")
+
+    def stopping() -> None:
+        _at_events(lambda number, _: os.kill(os.getpid(), stop) if number == at else None)
+
+    ended = run(arguments, place, stopping)
+    counts: Counter[str] = Counter()
+    faults = [] if ended.code == 130 and "Traceback" not in ended.err else [f"exit code {ended.code}: {ended.err}"]
+    if not (folder / "report.json").is_file():
+        return counts, [*faults, f"no report: {ended.err.strip()[-300:]}"]
+    report = Report.load(folder)
+    counts["reports left"] += 1
+    counts["with full INT8 measured"] += report.verdict != UNMEASURED
+    if report.state != INTERRUPTED or "STOPPED" not in report.summary:
+        faults.append(f"the report says it is {report.state}: {report.summary}")
+    if report.recipe.meets and report.recipe.high:
+        worst = worst_figure(whole.subject, report, folder / "recipe" / "network.qdq.onnx")
+        counts["with a recipe that holds in plain ONNX Runtime"] += worst >= report.threshold
+        if worst < report.threshold:
+            faults.append(f"the recipe measures {worst}")
+    again = run(arguments, place)
+    different = differences(result(folder), whole.result)
+    counts["equal in the end"] += not different
+    if again.code != whole.code or different:
+        faults.append(f"exit code {again.code}, other: {', '.join(different)}; {again.err.strip()[-300:]}")
+    return counts, faults
+
+
+def worst_figure(subject: TrialSpec, report: Report, network: Path) -> float:
+    """Returns the worst figure of a network in plain ONNX Runtime on all samples of the run's calibration file."""
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    fp32, other = (onnxruntime.InferenceSession(path, options) for path in (report.model, network))
+    data = np.load(subject.arguments[subject.arguments.index("--calibration") + 1])
+    figures = []
+    for place in range(min(len(data[name]) for name in data.files)):
+        feeds = {name: data[name][place : place + 1] for name in data.files}
+        for a, b in zip(fp32.run(None, feeds), other.run(None, feeds), strict=True):
+            a, b = a.astype(np.float64).ravel(), b.astype(np.float64).ravel()
+            cosine, noise = a @ b / np.linalg.norm(a) / np.linalg.norm(b), (a - b) @ (a - b)
+            sqnr = 10 * np.log10(a @ a / noise) if noise else np.inf
+            figures.append(cosine if report.metric == "cosine" else sqnr)
+    return float(min(figures))
