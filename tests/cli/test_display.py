@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import subprocess
@@ -9,10 +10,13 @@ import sys
 from pathlib import Path
 
 import pytest
+import rich.console
+from rich.console import Console
 
 from trt_bisect.cli import app as commands
 from trt_bisect.cli import demo
 from trt_bisect.cli.demo import SAMPLE
+from trt_bisect.support import progress
 
 ROOT = Path(__file__).parents[2]
 
@@ -154,3 +158,61 @@ def test_python_m_and_short_help_and_no_color():
     assert "demo" in plain
     assert "--install-completion" in plain
     assert not re.search(r"\x1b\[(\d+;)*3\d", shown.stdout)  # a colour
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """The clock of the displays, at a time that the test sets."""
+    now = [1000.0]
+    monkeypatch.setattr(progress, "perf_counter", lambda: now[0])
+    return now
+
+
+def test_the_time_left_in_all_is_a_line_a_stage_and_at_most_one_a_minute(clock, capsys):
+    """Without a terminal; half an hour told at the beginning is less each time."""
+    shown = progress.RichProgress()
+    shown.stage("Calibrating", 3)
+    shown.left(1800.0)
+    for second in range(1, 300):
+        clock[0] = 1000.0 + second
+        shown.left(1800.0 - second)
+    shown.stage("Measuring", None)
+    shown.close()
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "Calibrating", "nothing is known yet"
+    assert lines[-1] == "Measuring, about 25 min left in all"
+    between = [line.strip() for line in lines[1:-1]]
+    assert between == [f"about {minutes} min left in all" for minutes in (29, 28, 27, 26)]
+
+
+def test_a_bar_has_the_time_left_in_all_and_never_an_unknown_one(clock, monkeypatch):
+    screen = io.StringIO()
+    terminal = {"file": screen, "force_terminal": True, "width": 120}
+    monkeypatch.setattr(rich.console, "Console", lambda **_: Console(**terminal))
+    shown = progress.RichProgress()
+    shown.stage("Searching", None)
+    shown.step("a plan")
+    shown.left(180.0)
+    shown.step("another plan")
+    clock[0] += 60.0
+    shown.close()
+    assert "about 2 min left in all" in screen.getvalue()
+    assert "-:--" not in screen.getvalue()
+
+
+def test_a_time_limit_bounds_the_time_left(clock):
+    class Told(progress.Silent):
+        def left(self, seconds):
+            self.told = seconds
+
+    told = Told()
+    limited = progress.TimeLimited(told, 60.0)
+    limited.left(600.0)
+    assert told.told == 60.0
+    clock[0] += 50.0
+    limited.left(3.0)
+    assert told.told == 3.0
+    limited.left(600.0)
+    assert told.told == 10.0
+    limited.left(None)
+    assert told.told is None

@@ -38,17 +38,24 @@ def test_it_writes_what_is_shown_and_takes_it_away_at_the_end(tmp_path):
         def step(self, what, size=1):
             self.heard.append((what, size))
 
+        def left(self, seconds):
+            self.heard.append(seconds)
+
     shown = Told()
     written = Heartbeat(tmp_path, shown)
     assert read(tmp_path)["pid"] == os.getpid()
     assert read(tmp_path)["stage"] == ""
+    assert read(tmp_path)["left"] is None
     written.stage("Measuring 5 plans", 5)
     for what, size in (("conv1", 2), ("conv2", 2), ("conv3", 3)):
         written.step(what, size)
-    wait_until(lambda: read(tmp_path)["what"] == "conv3")
+    written.left(7200.0)
+    wait_until(lambda: read(tmp_path)["left"] is not None)
     found = read(tmp_path)
     assert (found["stage"], found["done"], found["total"]) == ("Measuring 5 plans", 4, 8)
-    assert shown.heard == [("Measuring 5 plans", 5), ("conv1", 2), ("conv2", 2), ("conv3", 3)]
+    assert found["what"] == "conv3"
+    assert 7000 < found["left"] <= 7200
+    assert shown.heard == [("Measuring 5 plans", 5), ("conv1", 2), ("conv2", 2), ("conv3", 3), 7200.0]
     assert is_running(found, 0.0)
     written.close()
     assert list(tmp_path.iterdir()) == []

@@ -18,14 +18,14 @@ class Stops(Said):
 
     def __init__(self):
         super().__init__()
-        self.left = None
+        self.to_go = None
 
     def stage(self, title, total):
-        if title.startswith("Measuring ") and title.endswith(" plans") and self.left is None:
-            self.left = 4
+        if title.startswith("Measuring ") and title.endswith(" plans") and self.to_go is None:
+            self.to_go = 4
 
     def step(self, what, size=1):
-        if self.left:
-            self.left -= 1
-            if self.left == 0:
+        if self.to_go:
+            self.to_go -= 1
+            if self.to_go == 0:
                 raise KeyboardInterrupt

@@ -60,6 +60,7 @@ def test_the_tag_changes_with_the_run(client, run):
         "total": 9,
         "seconds": 1.0,
         "what": "ip1",
+        "left": None,
     }
     running(run, done=4)
     second = web.get("/data.json", headers={"If-None-Match": first.headers["etag"]})

@@ -97,6 +97,7 @@ class EachInput:
         canonical: maps a plan to the plan with the same engine under which trials are stored.
         together: by place the number of things that FP32 gives to compare: the inputs are judged together, not each by
             itself. None otherwise.
+        ran: called with the number of inferences that were measured for a plan, and their seconds together.
 
     The loss of a plan is that on its worst input. With ``together`` it is the share of all things compared.
     """
@@ -113,8 +114,10 @@ class EachInput:
         canonical: Callable[[PrecisionPlan], PrecisionPlan],
         *,
         together: Mapping[int, float] | None = None,
+        ran: Callable[[int, float], None] = lambda *_: None,
     ) -> None:
         self.given = given
+        self._ran = ran
         self._budget = budget
         self._runner = runner
         self._store = store
@@ -258,6 +261,7 @@ class EachInput:
             return
         self._found[one.plan] = one.losses
         if one.inferences:
+            self._ran(one.inferences, seconds)
             before = self._store.find(key) or Trial(key, MEASURED)
             cost = Cost(0.0, before.infer_seconds + seconds, before.inferences + one.inferences, 0)
             ran = self._runner.ran(one.plan) or before.ran

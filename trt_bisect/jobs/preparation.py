@@ -49,6 +49,7 @@ from trt_bisect.jobs.judgement import Judgement
 from trt_bisect.jobs.options.concerns import AUTO, BRANCH, EXHAUSTIVE, FOLLOWERS_INT8
 from trt_bisect.jobs.options.judging import JudgeOptions
 from trt_bisect.jobs.options.measuring import MeasuringOptions
+from trt_bisect.jobs.run.forecast import Forecast
 from trt_bisect.jobs.workspace import TIMING_CACHE, refuse_another_network
 from trt_bisect.model.low import FLOAT_TYPES, FP8
 from trt_bisect.model.network import Network
@@ -84,6 +85,7 @@ class Preparation:
         self.network, self.digest = network, network.digest()
         self.folder = folder
         self.progress = progress
+        self.forecast = Forecast(progress)
         self.began, self.started = perf_counter(), time()
         self.notes: list[Note] = noted(NETWORK, network.notes)
         self.data = GivenData(options, network, folder, progress, self.notes)

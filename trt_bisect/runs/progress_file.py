@@ -14,7 +14,7 @@ from typing import Any
 from trt_bisect.errors import BadInput
 from trt_bisect.support.codec import encode, read
 from trt_bisect.support.files import write_whole
-from trt_bisect.support.progress import Progress, grown
+from trt_bisect.support.progress import Progress, TimeLeft, grown
 
 PROGRESS = "progress.json"
 FINISHED, RUNNING, INTERRUPTED = "finished", "running", "interrupted"
@@ -39,6 +39,7 @@ class Heartbeat:
         self._stage: dict[str, Any] = {}
         self._doing = 0
         self._written: dict[str, Any] | None = None
+        self._left = TimeLeft()
         self._set(stage="", total=None, done=0, what="")
         self._write()
         self._ended = threading.Event()
@@ -58,6 +59,12 @@ class Heartbeat:
         self._doing = size
         self._set(done=done, what=what, total=grown(total, done + size))
 
+    def left(self, seconds: float | None) -> None:
+        """Shows the time left of the whole run, and writes it with the stage."""
+        self._shown.left(seconds)
+        self._left.tell(seconds)
+        self._set()
+
     def say(self, text: str) -> None:
         """Shows a message. It is not written into the file."""
         self._shown.say(text)
@@ -71,7 +78,9 @@ class Heartbeat:
             self._path.unlink()
 
     def _set(self, **changed: Any) -> None:
-        self._stage = {**self._stage, **changed, "seconds": round(perf_counter() - self._began, 1)}
+        left = self._left.seconds
+        times = {"seconds": round(perf_counter() - self._began, 1), "left": None if left is None else round(left, 1)}
+        self._stage = {**self._stage, **changed, **times}
 
     def _write_often(self) -> None:
         while not self._ended.wait(HEARTBEAT):

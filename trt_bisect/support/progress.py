@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from time import perf_counter
 from typing import Any, Protocol
 
+from trt_bisect.support.figures import duration
+
 
 class Progress(Protocol):
     """The interface of a progress display: one stage after another, each with a number of steps."""
@@ -18,6 +20,10 @@ class Progress(Protocol):
 
     def step(self, what: str, size: int = 1) -> None:
         """Begins a step named ``what`` that counts as ``size`` steps; the step before it is done."""
+        ...
+
+    def left(self, seconds: float | None) -> None:
+        """Tells about how long the whole job will still take; None if that is not known."""
         ...
 
     def say(self, text: str) -> None:
@@ -38,11 +44,35 @@ class Silent:
     def step(self, what: str, size: int = 1) -> None:
         """Does nothing."""
 
+    def left(self, seconds: float | None) -> None:
+        """Does nothing."""
+
     def say(self, text: str) -> None:
         """Does nothing."""
 
     def close(self) -> None:
         """Does nothing."""
+
+
+class TimeLeft:
+    """The time that a job will still take, as it was told last, less what has passed since."""
+
+    def __init__(self) -> None:
+        self._ends: float | None = None
+
+    def tell(self, seconds: float | None) -> None:
+        """Takes the time left from now on; None if it is not known."""
+        self._ends = None if seconds is None else perf_counter() + seconds
+
+    @property
+    def seconds(self) -> float | None:
+        """The seconds left, 1 at least: the job still goes on; None if they are not known."""
+        return None if self._ends is None else max(self._ends - perf_counter(), 1.0)
+
+    @property
+    def text(self) -> str:
+        """``about 3 min left in all``; empty if it is not known."""
+        return "" if self.seconds is None else f"about {duration(self.seconds)} left in all"
 
 
 def grown(total: int | None, done: int) -> int | None:
@@ -77,6 +107,10 @@ class TimeLimited:
         self._check()
         self._shown.step(what, size)
 
+    def left(self, seconds: float | None) -> None:
+        """Tells the time left, which ends with the limit."""
+        self._shown.left(None if seconds is None else min(seconds, max(self._ends - perf_counter(), 0.0)))
+
     def say(self, text: str) -> None:
         """Shows a permanent line."""
         self._shown.say(text)
@@ -101,7 +135,9 @@ def lifted(shown: Progress) -> Iterator[None]:
 
 
 class RichProgress:
-    """A bar with the step, the count and the time left, on stderr; plain lines if stderr is no terminal.
+    """A bar with the step, the count and the times left, on stderr; plain lines if stderr is no terminal.
+
+    A plain line tells the time left of the whole job: that of each stage, and at most one a minute between stages.
 
     Args:
         verbose: each stage and each step is a line of its own, with the seconds since the start.
@@ -109,8 +145,16 @@ class RichProgress:
 
     def __init__(self, *, verbose: bool = False) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, ProgressColumn, Task, TextColumn, TimeElapsedColumn
         from rich.progress import Progress as Bar
+        from rich.text import Text
+
+        class LeftColumn(ProgressColumn):
+            """The time left of the whole job; where it is not known, that of the stage; else nothing."""
+
+            def render(self, task: Task) -> Text:
+                stage = "" if task.time_remaining is None else f"{duration(task.time_remaining)} left"
+                return Text(task.fields["left"].text or stage)
 
         self._console = Console(stderr=True, highlight=False)
         self._verbose, self._began = verbose, perf_counter()
@@ -119,14 +163,14 @@ class RichProgress:
             BarColumn(bar_width=24),
             TextColumn("{task.fields[count]}"),
             TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
+            LeftColumn(),
             TextColumn("{task.fields[what]}", markup=False),
             console=self._console,
             transient=True,
             disable=verbose or not self._console.is_terminal,
         )
         self._bar.start()
+        self._left, self._told = TimeLeft(), 0.0
         self._task: Any = None
         self._current_size = 0
         self._total: int | None = None
@@ -136,12 +180,12 @@ class RichProgress:
         """Begins a stage with a new bar."""
         if self._task is not None:
             self._bar.remove_task(self._task)
-        if self._verbose:
-            self._say_timed(title)
-        elif not self._console.is_terminal:
-            self.say(title)
+        if self._verbose or not self._console.is_terminal:
+            self._say_stage(", ".join(filter(None, (title, self._left.text))))
         self._total, self._done = total, 0
-        self._task = self._bar.add_task(title, total=total or _UNKNOWN, what="", count=_count(0, total))
+        self._task = self._bar.add_task(
+            title, total=total or _UNKNOWN, what="", count=_count(0, total), left=self._left
+        )
         self._current_size = 0
 
     def step(self, what: str, size: int = 1) -> None:
@@ -156,6 +200,17 @@ class RichProgress:
         self._bar.update(self._task, completed=completed, total=total, what=what, count=count)
         self._current_size = size
 
+    def left(self, seconds: float | None) -> None:
+        """Shows the time left beside the bar, or in a line if the last one is a minute old."""
+        self._left.tell(seconds)
+        is_line = self._verbose or not self._console.is_terminal
+        if is_line and seconds is not None and perf_counter() - self._told > _BETWEEN_LINES:
+            self._say_stage(f"  {self._left.text}")
+
+    def _say_stage(self, text: str) -> None:
+        self._told = perf_counter()
+        self._say_timed(text) if self._verbose else self.say(text)
+
     def _say_timed(self, text: str) -> None:
         self.say(f"{perf_counter() - self._began:8.1f} s  {text}")
 
@@ -168,6 +223,8 @@ class RichProgress:
         self._bar.stop()
 
 
+_BETWEEN_LINES = 60.0
+"""Seconds between two lines that tell the time left in one stage."""
 _UNKNOWN = 1
 """The total of a bar that stays empty, as nobody knows how many steps its stage takes."""
 
@@ -181,6 +238,7 @@ class NotebookProgress:
 
     def __init__(self) -> None:
         self._bar: Any = None
+        self._left, self._what = TimeLeft(), ""
 
     def stage(self, title: str, total: int | None) -> None:
         """Begins a stage with a new bar."""
@@ -193,8 +251,14 @@ class NotebookProgress:
     def step(self, what: str, size: int = 1) -> None:
         """Begins a step and moves the bar by the step before it."""
         self._bar.update(self._current_size)
-        self._current_size = size
-        self._bar.set_postfix_str(what)
+        self._current_size, self._what = size, what
+        self.left(self._left.seconds)
+
+    def left(self, seconds: float | None) -> None:
+        """Shows the time left after the step."""
+        self._left.tell(seconds)
+        if self._bar is not None:
+            self._bar.set_postfix_str(", ".join(filter(None, (self._what, self._left.text))))
 
     def say(self, text: str) -> None:
         """Prints a line."""
@@ -221,6 +285,9 @@ class PrefixedProgress:
     def step(self, what: str, size: int = 1) -> None:
         """Begins a step."""
         self._shown.step(what, size)
+
+    def left(self, seconds: float | None) -> None:
+        """Does nothing: it is the time of one job among several."""
 
     def say(self, text: str) -> None:
         """Shows a permanent line."""

@@ -141,7 +141,8 @@ def _row(name: str, found: Snapshot, history: tuple[float, ...]) -> Row:
 def _stage(found: Snapshot) -> str:
     progress = found.progress or {}
     count = "" if progress.get("total") is None else f", {progress['done']} of {progress['total']}"
-    return f"{progress.get('stage') or 'starting'}{count}"
+    left = "" if progress.get("left") is None else f", about {duration(progress['left'])} left"
+    return f"{progress.get('stage') or 'starting'}{count}{left}"
 
 
 def _verdict(report: Report, *, finished: bool) -> str:

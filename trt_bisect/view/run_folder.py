@@ -98,7 +98,8 @@ class Snapshot:
         report: the report so far of a run that has not ended, else the finished report, else that of a ``recover``;
             without layers while the first run in a folder still prepares.
         status: ``finished``, ``running`` or ``interrupted``.
-        progress: the progress of a running run: ``stage``, ``done``, ``total``, ``seconds``, ``what``.
+        progress: the progress of a running run: ``stage``, ``done``, ``total``, ``seconds``, ``what``; ``left`` for
+            the seconds left of the whole run, None if they are not known.
         when: the start of the run, in seconds since the epoch; the end for an old folder.
         whole: true for a finished report, with its explanation in the folder.
     """
@@ -159,7 +160,9 @@ class RunFolder:
         found = so_far or report or self._recovered.value()
         if found is None and running is None:
             raise Gone(self.path)
-        progress = None if running is None else {name: running[name] for name in _SHOWN}
+        progress = (
+            None if running is None else {**{name: running[name] for name in _SHOWN}, "left": running.get("left")}
+        )
         whole = found is not None and found is not so_far
         status = RUNNING if running is not None else found.state if found is not None and whole else INTERRUPTED
         when = max(found.started if found is not None else 0.0, running["began"] if running is not None else 0.0)

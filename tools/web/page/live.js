@@ -50,7 +50,8 @@ function wordsOf({ status, progress }) {
   if (!progress?.stage) return ["live", "running"];
   const steps = progress.total ? ` ${progress.done} of ${progress.total}` : "";
   const time = progress.seconds ? `, ${duration(progress.seconds)}` : "";
-  return [`live · ${progress.stage}${steps}${time}`, "running"];
+  const left = progress.left ? `, about ${duration(progress.left)} left` : "";
+  return [`live · ${progress.stage}${steps}${time}${left}`, "running"];
 }
 
 function tell(words, kind) {

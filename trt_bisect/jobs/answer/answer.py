@@ -38,6 +38,7 @@ from trt_bisect.jobs.answer.steps_back import another_that_holds, in_fp16, minim
 from trt_bisect.jobs.answer.validation import Checked, SimilarityTarget, Target, with_rounded_followers
 from trt_bisect.jobs.experiment import Experiment
 from trt_bisect.jobs.preparation import Preparation
+from trt_bisect.jobs.run.forecast import CHECKS
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.report.model import DECIDING, OFF, OWN
 from trt_bisect.report.summary import TOO_DEAR, over_inputs
@@ -496,6 +497,7 @@ class AnswerSearch:
         taken_back: Mapping[int, Loss],
     ) -> Answer:
         plans = self.plans
+        plans.preparation.forecast.begins(CHECKS)
         given, plan = plans.inputs.given, self.space.plan(found.kept)
         full = plans.whole(plans.full, experiment, given, "all inputs")
         restored = plans.whole(plan, experiment, given, "all inputs")

@@ -110,6 +110,7 @@ class AnswerPlans:
                 experiment.rule.metric.name,
                 canonical,
                 together=self._compared_by_fp32,
+                ran=self.preparation.forecast.ran,
             )
             self._by_ranges[key].margin = self.margin
         return self._by_ranges[key]

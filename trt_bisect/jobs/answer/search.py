@@ -20,6 +20,7 @@ from trt_bisect.driver.recipes.search_space import Kept, Sensitivities, Space
 from trt_bisect.driver.suspects.search import Loss, drive
 from trt_bisect.jobs.answer.plans import AnswerPlans
 from trt_bisect.jobs.answer.validation import Target
+from trt_bisect.jobs.run.forecast import usual_search
 from trt_bisect.model.cost import shares, times_by_macs
 from trt_bisect.model.low import LowPrecision
 from trt_bisect.model.shapes import facts_for
@@ -125,6 +126,8 @@ def choose_ranges(
     progress.stage(_first_stage(plans.experiment.network.low), len(candidates))
     began = perf_counter()
     tried = [_full_int8(plans, ranges) for ranges in candidates]
+    sweep = len(space.units) * min(len(plans.inputs.counting), _MOST_JUDGED)
+    plans.preparation.forecast.search(usual_search(sweep))
     if named or len(tried) == 1:
         return tried[0].ranges, tuple(tried)
     passing = _passing(plans, target, space.budget, tried)
@@ -146,6 +149,7 @@ def choose_ranges(
             best = min(best, space.cost(kept))
             means[place] = fmean(plans.on_judged(space.plan(kept), one.ranges))
             tried[place] = replace(tried[place], mean=means[place])
+    plans.preparation.forecast.search(usual_search(sweep, is_cheap=best <= CHEAP_RECIPE))
     cheap = [place for place in means if (tried[place].cost or 0.0) <= best + AS_CHEAP]
     return tried[min(cheap, key=means.__getitem__, default=0)].ranges, tuple(tried)
 

@@ -32,6 +32,8 @@ from trt_bisect.jobs.options.signatures import takes
 from trt_bisect.jobs.preparation import Preparation
 from trt_bisect.jobs.recipe_of import recipe_of, setting_of
 from trt_bisect.jobs.run.build_report import asked_report, build_report, question_of, seconds_of, unmeasured_report
+from trt_bisect.jobs.run.forecast import EXPLANATION as EXPLAINING
+from trt_bisect.jobs.run.forecast import SEARCH, other_stages
 from trt_bisect.jobs.run.live import Live, SoFar
 from trt_bisect.jobs.run.save_tensors import refuse_tensors, save_tensors
 from trt_bisect.jobs.run.search import Curve, search
@@ -231,6 +233,9 @@ class _Run:
         accuracy = asked_accuracy(self.preparation, first, options)
         fp32 = None if accuracy is None else fp32_accuracy(accuracy, first)
         answering = self.answering = stack.enter_context(answer_search(self.preparation, first))
+        layers, inputs = len(first.network.movable), answering.plans.inputs
+        explains = options.explain != EXPLAIN_NOTHING
+        self.preparation.forecast.left = other_stages(layers, len(inputs.given), len(inputs.first), explains=explains)
         found = self.found = _Searched(answering.experiment)
         answer = self._search(answering, found, first, asked)
         with lifted(shown):
@@ -241,7 +246,8 @@ class _Run:
                 report = report.changed(accuracy=measured, lines=(*report.lines, accuracy_line(measured)))
         report = self._told(report, found)
         try:
-            if options.explain != EXPLAIN_NOTHING:
+            if explains:
+                self.preparation.forecast.begins(EXPLAINING)
                 report = self.verdict = self._explained(answering, answer, report)
         except Exception as error:
             if not lacks_room(error):
@@ -347,6 +353,7 @@ class _Run:
             [layer.name for layer in experiment.network.layers],
             self.preparation.progress,
         )
+        self.preparation.forecast.begins(SEARCH)
         suspects = found.curve.findings.suspects
         answer = found.answer = answering.finish(suspects)
         found.gains = answering.alone.gains(answer, suspects)

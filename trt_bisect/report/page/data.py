@@ -34,7 +34,7 @@ class PageData:
         headline: the verdict in a sentence.
         status: ``finished``, ``running`` or ``interrupted``.
         tones: the CSS classes of the verdicts: of the run, on ``int8`` and on ``recipe``.
-        progress: the progress of a running run, ``stage``, ``done``, ``total`` and ``seconds``.
+        progress: the progress of a running run, ``stage``, ``done``, ``total``, ``seconds`` and ``left``.
         recipe: the value of ``recipe_texts``.
         command: the command line of the run.
         commands: by file of the recipe, the command that uses it.
