@@ -357,6 +357,7 @@ class _Run:
         suspects = found.curve.findings.suspects
         answer = found.answer = answering.finish(suspects)
         found.gains = answering.alone.gains(answer, suspects)
+        answer = found.answer = priced(answering.plans, answer)
         return answer
 
     def _stopped_search(self, kind: str, *, measures: bool) -> _Searched | None:
