@@ -30,6 +30,7 @@ from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.session import CPU, integer_sums_are_exact, make_session
 from trt_bisect.precision import Precision
 from trt_bisect.report.model import DECIDING, NUDGED, OWN, PLAIN
+from trt_bisect.report.model import OFF as OPTIMISATIONS_OFF
 from trt_bisect.report.summary import CULPRITS, NO_RECIPE, TOO_EXPENSIVE, UNTESTED
 
 OFF = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -97,7 +98,7 @@ def test_layers_are_measured_alone_only_where_a_cheaper_recipe_is_possible(long_
     alone = trt_bisect.sensitivity(*long_chain, engine="onnxruntime", calibrator="minmax")
     gains = {op.op_name: op.gain for op in alone.ops if op.sensitive_type == "both"}
     for threshold, all_measured in ((0.99, False), (0.999, True)):
-        found = trt_bisect.run(*long_chain, threshold=threshold, calibrator="minmax", **HOW)
+        found = trt_bisect.run(*long_chain, threshold=threshold, calibrator="minmax", effort="thorough", **HOW)
         measured = {row.name: row.gain for row in found.layers if row.gain is not None}
         assert found.recipe.meets
         assert "conv7" in found.culprits
@@ -232,10 +233,12 @@ def test_inputs_on_which_a_recipe_misses_join_the_judged_ones(two_kinds, tmp_pat
     path, data = two_kinds
     monkeypatch.setattr(answer_module, "_JUDGED_AT_FIRST", 1)
     monkeypatch.setattr(plans_module, "_JOIN", 1)
+    monkeypatch.setattr(answer_module, "JUDGED", 1)
     few = trt_bisect.run(path, data, threshold=0.9999, calibrator="minmax", **HOW)
     assert few.recipe.meets
     assert few.answer.given.holds == few.answer.given.inputs
     monkeypatch.setattr(answer_module, "_JUDGED_AT_FIRST", 100)
+    monkeypatch.setattr(answer_module, "JUDGED", 100)
     all_judged = trt_bisect.run(path, data, threshold=0.9999, calibrator="minmax", **HOW)
     assert set(few.culprits) == set(all_judged.culprits)
     assert few.answer.judged <= all_judged.answer.judged == 20
@@ -259,13 +262,14 @@ def test_calibrators_are_compared_and_one_that_suffices_is_the_recipe(tmp_path):
     assert report.exit_code == (0 if any(row.meets for row in rows.values()) else 1)
 
 
-def test_a_calibrators_name_stands_for_its_own_scales_alone(tmp_path):
+def test_a_calibrators_name_stands_for_its_own_scales_alone(tmp_path, monkeypatch):
     """A tensor of the recipe has another calibrator's scale: then the row, the verdict and the ranges all say so."""
     model, random = networks.chain(depth=4), np.random.default_rng(0)
     data = networks.samples(model, 5)
     data["x"][:, :, random.integers(0, 4), random.integers(0, 4)] *= random.uniform(5, 60)
     path = networks.save(model, tmp_path)
-    report = trt_bisect.run(path, data, threshold=0.99995, output=tmp_path / "run", **HOW)
+    monkeypatch.setattr(answer_module.AnswerSearch, "_estimated", lambda _: None)
+    report = trt_bisect.run(path, data, threshold=0.99995, output=tmp_path / "run", effort="thorough", **HOW)
     assert ", 1 tensor by " in report.ranges.origin
     (row,) = [row for row in report.answer.calibrators if row.chosen]
     assert (row.calibrator, row.similarity) == (report.ranges.origin, report.similarity.int8)
@@ -369,7 +373,7 @@ def test_without_a_recipe_the_setting_that_misses_is_named(two_kinds, monkeypatc
     monkeypatch.setattr(plans_module.AnswerPlans, "nudged", missed)
     found = trt_bisect.run(path, data, threshold=0.999, calibrator="minmax", **HOW)
     assert not found.recipe.meets
-    assert found.answer.settings["own engine"] >= 0.999
+    assert found.answer.settings[OPTIMISATIONS_OFF] >= 0.999
     (line,) = [line for line in found.lines if line.kind == NO_RECIPE]
     assert f"50.0000% with {NUDGED}" in line.text
     assert OWN not in line.text
@@ -379,7 +383,8 @@ def test_without_a_recipe_the_setting_that_misses_is_named(two_kinds, monkeypatc
 def test_a_set_that_misses_in_another_setting_is_replaced_by_one_that_was_measured(long_chain, monkeypatch):
     """The first set to get so far is made to miss where its scales are moved. Four others are checked at most."""
     monkeypatch.setattr(answer_module, "one_or_two", lambda *_: None)
-    options = {"threshold": 0.999, "calibrator": "minmax", **HOW}
+    monkeypatch.setattr(answer_module.AnswerSearch, "_estimated", lambda _: None)
+    options = {"threshold": 0.999, "calibrator": "minmax", "effort": "thorough", **HOW}
     usual = trt_bisect.run(*long_chain, **options)
     nudged, first = plans_module.AnswerPlans.nudged, []
 

@@ -68,13 +68,15 @@ def test_a_stage_that_begins_ends_those_before_it(forecast):
     assert set(forecast.left) == {CURVE, CHECKS, EXPLANATION}
     forecast.search(200, 0.01)
     before = forecast.seconds()
-    forecast.begins(CURVE)
-    assert forecast.seconds() == before
     forecast.begins(SEARCH)
+    assert forecast.seconds() == before
     forecast.begins(CHECKS)
-    assert set(forecast.left) == {CHECKS, EXPLANATION}
+    assert set(forecast.left) == {CHECKS, CURVE, EXPLANATION}
     forecast.ran(500, 5.0)
-    assert set(forecast.left) == {CHECKS, EXPLANATION}, "inferences of the checks are not of the search"
+    assert set(forecast.left) == {CHECKS, CURVE, EXPLANATION}, "inferences of the checks are not of the search"
+    forecast.begins(CURVE)
+    forecast.ends(CURVE)
+    assert set(forecast.left) == {EXPLANATION}, "the curve comes first where an engine is built for each plan"
     forecast.begins(EXPLANATION)
     assert 0 < forecast.seconds() < before
 

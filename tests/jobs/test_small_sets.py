@@ -60,7 +60,7 @@ def test_no_set_of_one_or_two_layers_is_cheaper_than_the_recipe(seed, tmp_path):
         (sum(costs[k][Precision.FP32] for k in high) for high, loss in losses.items() if loss <= SURELY * budget),
         default=np.inf,
     )
-    how = {"calibrator": "minmax", "engine": "onnxruntime", "explain": "none", "curve": "culprits"}
+    how = {"calibrator": "minmax", "engine": "onnxruntime", "explain": "none", "curve": "culprits", "margin": 0}
     found = trt_bisect.run(path, data, threshold=1.0 - budget, **how)
     assert found.recipe.meets
     assert found.answer.cost <= cheapest + 1e-6

@@ -46,7 +46,7 @@ def test_units_are_added_until_the_recipe_holds_and_those_in_vain_go_back(needed
     assert checked.meets(target.budget)
     assert set(needed) <= found.kept
     assert target.checks <= 6, "twice as many units each time"
-    plans = SimpleNamespace(margin=NO_MARGIN)
+    plans = SimpleNamespace(margin=NO_MARGIN, affords=lambda *_, **__: True)
     found, checked, taken_back = minimal(plans, target, SPACE, found, EXPERIMENT, checked)
     assert found.kept == set(needed)
     assert checked.meets(target.budget)
@@ -87,7 +87,7 @@ def test_only_the_steps_back_that_remain_are_run_to_the_end():
             return [(0.4 if to_the_end else 0.2) if 3 in plan.lowered else 0.0 for plan in asked]
 
     target, found = Inputs({5}), Cheapest(frozenset({3, 5, 7}), True, {})
-    plans = SimpleNamespace(margin=NO_MARGIN)
+    plans = SimpleNamespace(margin=NO_MARGIN, affords=lambda *_, **__: True)
     found, _, taken_back = minimal(plans, target, SPACE, found, EXPERIMENT, Checked({"own engine": 0.0}))
     assert (found.kept, taken_back) == ({3, 5}, {3: 0.4, 5: 0.5})
     assert target.to_the_end == 1
@@ -103,7 +103,10 @@ def test_a_step_back_that_only_moved_scales_make_miss_has_both_figures():
                 settings[NUDGED] = 0.2 if 2 in plan.lowered else 0.07
             return Checked(settings)
 
-    found, plans = Cheapest(frozenset({2, 5, 8}), True, {}), SimpleNamespace(margin=NO_MARGIN)
+    found, plans = (
+        Cheapest(frozenset({2, 5, 8}), True, {}),
+        SimpleNamespace(margin=NO_MARGIN, affords=lambda *_, **__: True),
+    )
     found, _, taken_back = minimal(plans, Moved(()), SPACE, found, EXPERIMENT, Checked({OWN: 0.06}))
     assert (found.kept, taken_back, found.unmoved) == ({2, 5}, {5: 0.5, 2: 0.2}, {2: 0.06})
 
@@ -135,7 +138,7 @@ def many(monkeypatch):
 def stepped_back(target, kept):
     """The set that ``minimal`` leaves of a set that holds, and its steps."""
     whole = target.check(EXPERIMENT, SPACE.plan(frozenset(kept)))
-    plans = SimpleNamespace(margin=NO_MARGIN)
+    plans = SimpleNamespace(margin=NO_MARGIN, affords=lambda *_, **__: True)
     found = Cheapest(frozenset(kept), True, {})
     found, checked, taken_back = minimal(plans, target, SPACE, found, EXPERIMENT, whole)
     assert checked.meets(target.budget)

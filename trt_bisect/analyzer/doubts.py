@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trt_bisect.analyzer.judge import Rule, outputs_to_judge
-from trt_bisect.analyzer.metrics import EXACT_SQNR, RELATIVE
+from trt_bisect.analyzer.metrics import AGREEMENT, BUILT_IN, EXACT_SQNR, RELATIVE
 from trt_bisect.analyzer.slices import output_of
 from trt_bisect.builder.base import Outputs
 from trt_bisect.evaluator.trial import OutputFigures, Trial
@@ -39,6 +39,21 @@ class Doubt:
     output: str
     kind: str
     text: str
+
+
+def is_destroyed(rule: Rule, trial: Trial) -> bool:
+    """Returns true if a plan is wrong in every judged output on every input: the SQNR is below 1 dB.
+
+    With a task: if nothing agrees with FP32 on any input.
+    """
+    metric, least = (rule.metric, 0.0) if rule.metric is AGREEMENT else (BUILT_IN["sqnr"], 1.0)
+    figures = [
+        value
+        for output in ({} if trial.failed else rule.judged(trial)).values()
+        for value in output.inputs.get(metric.name) or (output.values.get(metric.name),)
+        if value is not None
+    ]
+    return bool(figures) and not any(value > least for value in figures)
 
 
 def doubts(rule: Rule, trial: Trial) -> tuple[Doubt, ...]:

@@ -51,6 +51,11 @@ class Metric:
         """Returns true if higher figures are better."""
         return self.loss_of(0.0, 1.0) > self.loss_of(1.0, 0.0)
 
+    @property
+    def jumps(self) -> bool:
+        """True if figures may jump from value to value, as top-1 does; so may those of a user's function."""
+        return self.name in ("top1", "agreement") or bool(self.code)
+
     def worst(self, figures: Iterable[float]) -> float:
         """Returns the worst figure; NaN if one figure is NaN."""
         found = list(figures)

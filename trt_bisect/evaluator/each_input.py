@@ -85,6 +85,7 @@ class EachInput:
 
     Attributes:
         margin: the margin that plans must leave; it can be changed at any time.
+        taken: the number of losses taken so far, one input each; those of an earlier run in the journal count too.
 
     Args:
         given: the inputs.
@@ -129,6 +130,7 @@ class EachInput:
         self._together = together
         self._inferences = Inferences(given.feeds, judge, runner)
         self.margin = NO_MARGIN
+        self.taken = 0
 
     def losses(
         self,
@@ -259,6 +261,7 @@ class EachInput:
             if self._store.find(key) is None:
                 self._store.keep(Trial(key, one.failure.outcome, message=one.failure.message))
             return
+        self.taken += len(one.losses) - len(self._known(one.plan))
         self._found[one.plan] = one.losses
         if one.inferences:
             self._ran(one.inferences, seconds)

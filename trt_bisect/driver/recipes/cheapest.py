@@ -210,7 +210,7 @@ def surely_cheapest(space: Space, dearest: float = math.inf) -> Batches[Cheapest
         None if no such set was found.
     """
     known = MeasuredSets(space)
-    kept = yield from _lowered_once(known, lambda stays: len(stays) > FEW_NEEDED or space.cost(stays) > dearest)
+    kept = yield from few_high(known, dearest)
     if kept is None:
         return None
     most = space.cost(kept) * (1.0 + _EQUAL)
@@ -220,6 +220,12 @@ def surely_cheapest(space: Space, dearest: float = math.inf) -> Batches[Cheapest
         if known.meets(payable - {unit}):
             return None
     return _settled(known, (yield from reduced(known, kept)), [])
+
+
+def few_high(known: MeasuredSets, dearest: float) -> Batches[Kept | None]:
+    """Lowers the units once, the dearest first; returns None as soon as more than a few stay high or cost too much."""
+    space = known.space
+    return (yield from _lowered_once(known, lambda stays: len(stays) > FEW_NEEDED or space.cost(stays) > dearest))
 
 
 def cheaper_few(space: Space, kept: Kept, alone: Sensitivities | None) -> Batches[list[Kept]]:

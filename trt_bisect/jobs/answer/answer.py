@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from trt_bisect.analyzer.doubts import is_destroyed
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.driver.recipes.cheapest import FEW_NEEDED, Cheapest, surely_cheapest
 from trt_bisect.driver.recipes.local_search import FEW_UNITS, within
@@ -16,16 +17,21 @@ from trt_bisect.driver.suspects.search import Loss, drive
 from trt_bisect.evaluator.each_input import NO_MARGIN
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.jobs.answer.each_alone import EachAlone, half_gain
+from trt_bisect.jobs.answer.estimated import JUDGED, EstimatedRecipes, Recipe, allowed
 from trt_bisect.jobs.answer.inputs import answer_inputs, unseen_inputs
 from trt_bisect.jobs.answer.plans import AnswerPlans
 from trt_bisect.jobs.answer.result import Answer
 from trt_bisect.jobs.answer.search import (
     AUTO,
     CHEAP_RECIPE,
+    CLOSER,
+    CLOSEST,
     DEAR_RECIPE,
+    FOR_MARGIN,
     IMPROVEMENTS,
     IMPROVEMENTS_OF_FEW,
     PROMISING,
+    SAFETY,
     CalibratorTried,
     Costs,
     Measure,
@@ -37,11 +43,14 @@ from trt_bisect.jobs.answer.search import (
 from trt_bisect.jobs.answer.steps_back import another_that_holds, in_fp16, minimal, one_or_two, with_more_high
 from trt_bisect.jobs.answer.validation import Checked, SimilarityTarget, Target, with_rounded_followers
 from trt_bisect.jobs.experiment import Experiment
+from trt_bisect.jobs.options.concerns import DEFAULT, QUICK, THOROUGH
 from trt_bisect.jobs.preparation import Preparation
 from trt_bisect.jobs.run.forecast import CHECKS
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.report.model import DECIDING, OFF, OWN
 from trt_bisect.report.summary import TOO_DEAR, over_inputs
+from trt_bisect.support.figures import counted, percent
+from trt_bisect.support.notes import DATA, Note
 
 _SEARCHING = "Searching for the cheapest recipe"
 _JUDGED_AT_FIRST = 8
@@ -54,15 +63,8 @@ _PLANS_OF_SEARCH = 3
 _ROUNDS = 5
 _MENDING = 5
 """The number of further rounds that repair the sets found, after ``_ROUNDS`` searches whose recipes missed."""
-_SAFETY = 0.95
-"""The share of the budget that the search aims at, so that the noise of kernels does not make its recipe miss."""
-_CLOSER, _CLOSEST = 0.98, 0.8
-"""After a miss that no new input explains, the aim is lowered by the miss and by ``_CLOSER``, to ``_CLOSEST`` at least:
-a rounding that flips can make one loss many times as large, which says nothing about the others."""
 _CHECKED_AT_END = 4
 """When the time is over, so many sets that hold on the judged inputs are checked on all."""
-_FOR_MARGIN = 2.0
-"""A recipe with a margin may cost so many times as much as one without: see the figures in ``docs/benchmarks.md``."""
 
 
 Searched = tuple[Cheapest, Experiment, Checked, float]
@@ -83,7 +85,10 @@ class AnswerSearch:
         target: judges plans; by the similarity if nothing else is set.
         single_scales: single tensors may get the scales of other calibrators.
         fp16: the costs of the layers, if those that stay high may be in FP16 where that is enough; else None.
+        effort: how far a recipe is made cheaper where one session runs all plans: see ``jobs.answer.estimated``.
+        on_recipe: called with each answer that has a cheaper recipe than the one before, before the search goes on.
         tried: the calibrators that were tried.
+        recipe: the cheapest recipe so far by estimated losses; None without one.
         refused: the largest cost allowed for a recipe with the margin, if none was found; None otherwise.
     """
 
@@ -94,7 +99,11 @@ class AnswerSearch:
     target: Target = field(init=False)
     single_scales: bool = field(default=True, init=False)
     fp16: Costs | None = field(default=None, init=False)
+    effort: str = THOROUGH
+    on_recipe: Callable[[Answer], None] = lambda _: None
     tried: tuple[CalibratorTried, ...] = field(default=(), init=False)
+    recipe: Recipe | None = field(default=None, init=False)
+    _estimated_alone: Sensitivities | None = field(default=None, init=False)
     space: Space = field(init=False)
     refused: float | None = field(default=None, init=False)
 
@@ -115,13 +124,49 @@ class AnswerSearch:
         plans.judged = self._worst_inputs(_JUDGED_FOR_RANGES)
         candidates = plans.preparation.data.candidates if self.space.units else ()
         others = [ranges for ranges in candidates if ranges.calibrator != own.calibrator]
-        aimed = replace(self.space, budget=self.space.budget * _SAFETY)
-        ranges, self.tried = choose_ranges(plans, self.target, aimed, [own, *others], self.named)
+        aimed = replace(self.space, budget=self.space.budget * SAFETY)
+        estimates = plans.switches and not self.space.has_many
+        if estimates:
+            plans.allowed = allowed(self.effort, len(self.space.units), len(plans.inputs.counting))
+        ranges, self.tried = choose_ranges(
+            plans, self.target, aimed, [own, *others], self.named, recipes=not estimates or self.effort == THOROUGH
+        )
         self.take_ranges(ranges)
+        if estimates:
+            return self.experiment
         first = next((one.kept for one in self.tried if one.ranges.digest() == ranges.digest()), None)
         if first is not None:
             self._hold_first(first)
         return self.experiment
+
+    def _estimated(self) -> Recipe | None:
+        """Searches a recipe by estimated losses; None if there is none, or plans cannot be measured so."""
+        plans, space = self.plans, self.space
+        if not (plans.switches and self._by_similarity) or space.has_many:
+            return None
+        plans.judged = self._worst_inputs(JUDGED)
+        in_use = self.experiment.ranges.digest()
+        tried = sorted(self.tried, key=lambda one: one.ranges.digest() != in_use)
+        recipes = EstimatedRecipes(plans, self.target, space, self._found_recipe)
+        rows = recipes.search(tried, named=self.named, first_only=self.effort != DEFAULT)
+        by_ranges = {id(one.ranges): one for one in rows}
+        self.tried = tuple(by_ranges[id(one.ranges)] for one in self.tried)
+        self.recipe = recipes.best
+        self._estimated_alone = recipes.sensitivities()
+        return self.recipe
+
+    def _found_recipe(self, recipe: Recipe) -> None:
+        """Says a recipe, and passes it on."""
+        self.recipe, low = recipe, recipe.experiment.network.low.title
+        layers, cost = len(self.space.layers(recipe.kept)), self.space.cost(recipe.kept)
+        self.plans.preparation.progress.say(
+            f"A recipe holds on all {len(self.plans.inputs.counting)} inputs: {counted(layers, 'layer')} high, which "
+            f"gives up {percent(cost)} % of {low}'s gain in speed"
+        )
+        margin, answer = self.plans.margin, self.so_far(measures=False)
+        self.plans.leave(margin)
+        if answer is not None:
+            self.on_recipe(replace(answer, margin=margin))
 
     def _hold_first(self, kept: Kept) -> None:
         """Adds units to a first recipe, the cheapest first, until a plan is known to hold on all inputs.
@@ -147,6 +192,13 @@ class AnswerSearch:
         low, origin = experiment.network.low, experiment.ranges.origin
         ranges = f" with ranges of {origin}" if low.needs_ranges else ""
         plans.preparation.progress.say(f"Full {low.title}{ranges}: {figure}{over}")
+        if is_destroyed(rule, trial):
+            text = (
+                f"full {low.title} is wrong in every output on all {len(plans.inputs.counting)} inputs: check the data "
+                "and its preprocessing first; if they are right, single layers destroy the outputs"
+            )
+            plans.preparation.notes.append(Note(DATA, text))
+            plans.preparation.progress.say(f"{text[0].upper()}{text[1:]}")
 
     def take_ranges(self, ranges: Ranges) -> None:
         """Goes on with other ranges."""
@@ -182,19 +234,37 @@ class AnswerSearch:
             self.plans.leave(self.plans.usual_margin)
         self.plans.judged = sorted({*self.plans.judged, *self._worst_inputs(_JUDGED_AT_FIRST)})
         self.plans.join(checked.missed)
-        held = self._with_margin(suspects) if self.plans.margin.share else self._held(suspects)
-        found, experiment, checked, aim = held
+        found, experiment, checked, aim = self._recipe(suspects)
         if experiment is not self.experiment:
             self._go_on_with(experiment)
         if not found.meets or (self.space.has_many and not checked.meets(budget)):
             return self._answer(found, experiment, checked, aim, {})
-        if found.kept and self._by_similarity and self.alone.can_measure(self.space):
+        if found.kept and self._by_similarity and self.alone.can_measure(self.space) and self.effort != QUICK:
             self.plans.preparation.progress.stage(_SEARCHING, None)
-            few = one_or_two(self.target, self.space, found, experiment, self.alone.known)
+            alone = self.alone.known or self._estimated_alone
+            few = one_or_two(self.target, self.space, found, experiment, alone)
             found, checked = few or (found, checked)
         checked = self._in_fp16(found, experiment, checked)
         found, checked, taken_back = minimal(self.plans, self.target, self.space, found, experiment, checked)
         return self._answer(found, experiment, checked, aim, taken_back)
+
+    def _recipe(self, suspects: Collection[int]) -> Searched:
+        """Returns the recipe: by estimated losses, and with all effort, or where there is none, of the whole search.
+
+        Args:
+            suspects: the suspects of the curve, as layer indices.
+        """
+        recipe = self._estimated()
+        if recipe is not None and self.effort != THOROUGH:
+            self.refused = recipe.refused
+            return Cheapest(recipe.kept, True, {}), recipe.experiment, recipe.checked, recipe.aim
+        self.plans.allowed = math.inf
+        self.plans.leave(self.plans.usual_margin)
+        held = self._with_margin(suspects) if self.plans.margin.share else self._held(suspects)
+        if recipe is not None and self._costs(held) > self.space.cost(recipe.kept):
+            self.plans.leave(recipe.margin)
+            return Cheapest(recipe.kept, True, {}), recipe.experiment, recipe.checked, recipe.aim
+        return held
 
     def finish_within(self, most: float) -> Answer:
         """Finds the most accurate plan within a cost, and measures each step back from it.
@@ -272,7 +342,9 @@ class AnswerSearch:
 
         Without one it is the empty set, which does not hold.
         """
-        plans, counting = self.plans, self.plans.inputs.counting
+        plans, counting, recipe = self.plans, self.plans.inputs.counting, self.recipe
+        if recipe is not None:
+            return Cheapest(recipe.kept, True, {}), recipe.experiment, recipe.checked
         tried = (self.experiment.ranges, *(one.ranges for one in self.tried), *plans.preparation.data.candidates)
         by_digest = {ranges.digest(): ranges for ranges in tried}
         sets = [
@@ -325,8 +397,8 @@ class AnswerSearch:
             yield "unseen inputs were not measured"
 
     def sensitivities(self) -> Sensitivities | None:
-        """Returns the loss and the gain of each unit; None where they cannot be measured."""
-        return self.alone.sensitivities(self.space, self.experiment.ranges)
+        """Returns the loss and the gain of each unit; None where they cannot be measured, or take too long."""
+        return None if self.plans.allowed < math.inf else self.alone.sensitivities(self.space, self.experiment.ranges)
 
     def _in_fp16(self, found: Cheapest, experiment: Experiment, checked: Checked) -> Checked:
         """Puts units of the recipe into FP16 if that is allowed and good enough; returns the check of the recipe."""
@@ -354,7 +426,7 @@ class AnswerSearch:
         without = self._held(suspects)
         if self._costs(without) == math.inf:
             return without
-        most = max(min(_FOR_MARGIN * self._costs(without), TOO_DEAR), DEAR_RECIPE)
+        most = max(min(FOR_MARGIN * self._costs(without), TOO_DEAR), DEAR_RECIPE)
         if most > DEAR_RECIPE or not may_be_cheap:
             self.plans.leave(margin)
             held = self._held(suspects, most)
@@ -381,7 +453,7 @@ class AnswerSearch:
             dearest: the search ends as soon as a recipe would cost more; what it returns then costs more.
         """
         plans, target, budget = self.plans, self.target, self.target.budget
-        aim, before = budget * (_SAFETY if self._by_similarity else 1.0), frozenset[int]()
+        aim, before = budget * (SAFETY if self._by_similarity else 1.0), frozenset[int]()
         new = True
         for number in range(_ROUNDS + _MENDING):
             space = replace(self.space, budget=aim)
@@ -400,7 +472,7 @@ class AnswerSearch:
             if self.space.has_many:
                 break
             if not new:
-                closer = aim * max(min(budget / checked.worst, 1.0) * _CLOSER, _CLOSEST)
+                closer = aim * max(min(budget / checked.worst, 1.0) * CLOSER, CLOSEST)
                 other = another_that_holds(target, self.space, found, self.experiment, closer, dearest)
                 if other is not None:
                     found, checked = other
@@ -533,7 +605,7 @@ class AnswerSearch:
 
 @contextmanager
 def answer_search(
-    preparation: Preparation, experiment: Experiment, improvements: int = IMPROVEMENTS
+    preparation: Preparation, experiment: Experiment, improvements: int = IMPROVEMENTS, effort: str = THOROUGH
 ) -> Iterator[AnswerSearch]:
     """Prepares the search of the answer: FP32's outputs for all inputs given.
 
@@ -541,6 +613,8 @@ def answer_search(
         preparation: the preparation of ``experiment``.
         experiment: the experiment with the first ranges.
         improvements: the number of plans by which a recipe may be made cheaper.
+        effort: see ``AnswerSearch``.
     """
     with answer_inputs(preparation, experiment) as inputs:
-        yield AnswerSearch(AnswerPlans(preparation, experiment, inputs), experiment, improvements)
+        plans = AnswerPlans(preparation, experiment, inputs)
+        yield AnswerSearch(plans, experiment, improvements, effort=effort)

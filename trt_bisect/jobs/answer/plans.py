@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import inf
+from math import inf, nan
 
 import numpy as np
 
-from trt_bisect.analyzer.metrics import AGREEMENT
+from trt_bisect.analyzer.judge import Comparer, comparison
+from trt_bisect.analyzer.metrics import AGREEMENT, BUILT_IN
+from trt_bisect.analyzer.slices import output_of
 from trt_bisect.analyzer.tasks.task import ITEMS, NEARBY
 from trt_bisect.builder.base import Builder, Engine, Outputs
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
@@ -49,6 +51,9 @@ _NEAR = 0.5
 """Kernels of another optimisation level moved the loss of an input by 53 % at most in the runs behind issue 16."""
 
 
+SQNR = BUILT_IN["sqnr"]
+
+
 @dataclass
 class AnswerPlans:
     """Measures plans on the inputs of the answer.
@@ -60,6 +65,7 @@ class AnswerPlans:
         judged: the places of the inputs that the search judges on; inputs on which a recipe misses join them.
         margin: the margin that plans must leave.
         switches: true if one session runs all plans; else each is built.
+        allowed: the number of single inferences that the search may take on that session.
     """
 
     preparation: Preparation
@@ -67,6 +73,7 @@ class AnswerPlans:
     inputs: AnswerInputs
     judged: list[int] = field(default_factory=list)
     margin: Margin = field(default=NO_MARGIN, init=False)
+    allowed: float = field(default=inf, init=False)
     _session: SwitchSession | None = None
     _by_ranges: dict[str, EachInput] = field(default_factory=dict)
 
@@ -78,6 +85,15 @@ class AnswerPlans:
     def switches(self) -> bool:
         """True if one session runs all plans."""
         return self._session is not None
+
+    def left(self, reserved: float = 0.0) -> float:
+        """Returns the number of inferences that are left, without a share of those allowed that is reserved."""
+        taken = sum(evaluator.taken for evaluator in self._by_ranges.values())
+        return self.allowed if self.allowed == inf else self.allowed * (1.0 - reserved) - taken
+
+    def affords(self, single: int = 0, judged: int = 0, given: int = 0) -> bool:
+        """Returns true if more inferences are left than some single ones, plans on judged and on given inputs take."""
+        return self.left() > single + judged * len(self.judged) + given * len(self.inputs.counting)
 
     @property
     def full(self) -> PrecisionPlan:
@@ -115,17 +131,66 @@ class AnswerPlans:
             self._by_ranges[key].margin = self.margin
         return self._by_ranges[key]
 
+    def noise(self, ranges: Ranges) -> EachInput:
+        """Returns the evaluator of the noise to signal ratio of the outputs, which grows before figures jump."""
+        key = f"{ranges.digest()} noise"
+        if key not in self._by_ranges:
+            experiment, given = self.experiment, self.inputs.given
+            self._by_ranges[key] = EachInput(
+                given,
+                self._noise_at,
+                inf,
+                self._runner(ranges),
+                experiment.store,
+                ranges.digest(),
+                SQNR.name,
+                experiment.whole.canonical,
+            )
+        return self._by_ranges[key]
+
+    def _noise_at(self, place: int, outputs: Outputs) -> Judged:
+        """The figures of outputs for one input, and the ratio of the worst output that is judged, or the task reads."""
+        experiment = self.experiment
+        figures = self._compare_noise.at(place, outputs)
+        task = experiment.task
+        if task is not None:
+            judged = [one for name, one in figures.items() if output_of(name) in task.reads]
+        else:
+            judged = [*experiment.rule.judged_of(figures).values()]
+        losses = [SQNR.loss(one.values.get(SQNR.name, nan)) for one in judged]
+        return figures, InputLoss(max(losses, default=0.0))
+
+    @cached_property
+    def _compare_noise(self) -> Comparer:
+        experiment = self.experiment
+        references = self.inputs.given.references
+        return comparison(references, None, experiment.classes, experiment.slices, only=SQNR, with_facts=False)
+
     @property
     def usual_margin(self) -> Margin:
         """The margin for a recipe, as inputs that were not given lose more; one input in twenty may use it.
 
-        It is 0 with few inputs, which may be all that exist, and for figures that jump from value to value.
+        It is 0 with few inputs, which may be all that exist (see ``small_margin``), and for figures that jump.
         """
-        unseen, options = self.preparation.data.unseen, self.preparation.options
-        known = len(self.inputs.counting) + (0 if unseen is None else unseen.length or 0)
-        if known < FEWEST or self.experiment.rule.metric.of_sums is None or not options.margin:
+        return NO_MARGIN if self.has_few_inputs else self._wanted_margin
+
+    @property
+    def small_margin(self) -> Margin:
+        """The margin with few inputs, which a recipe leaves where it costs little; 0 with more."""
+        return self._wanted_margin if self.has_few_inputs else NO_MARGIN
+
+    @property
+    def has_few_inputs(self) -> bool:
+        """True if so few inputs are known that none is held out."""
+        unseen = self.preparation.data.unseen
+        return len(self.inputs.counting) + (0 if unseen is None else unseen.length or 0) < FEWEST
+
+    @property
+    def _wanted_margin(self) -> Margin:
+        margin = self.preparation.options.margin
+        if self.experiment.rule.metric.of_sums is None or not margin:
             return NO_MARGIN
-        return Margin(options.margin, int(_SPARED * len(self.inputs.counting)))
+        return Margin(margin, int(_SPARED * len(self.inputs.counting)))
 
     def leave(self, margin: Margin) -> None:
         """Judges plans with another margin from now on."""
@@ -156,7 +221,7 @@ class AnswerPlans:
             to_the_end: inputs after a miss are run too.
         """
         places = self.judged if among is None else among
-        return self.each(ranges).losses(plans, places, self._tell, to_the_end=to_the_end)
+        return self.each(ranges).losses(plans, places, self.tell, to_the_end=to_the_end)
 
     def join(self, missed: Iterable[int]) -> bool:
         """Adds inputs on which a recipe misses to the judged ones.
@@ -180,7 +245,7 @@ class AnswerPlans:
 
     def to_the_end(self, plans: Sequence[PrecisionPlan], ranges: Ranges, among: Sequence[int]) -> list[Loss]:
         """Returns the largest loss of each plan on some inputs; each is run on all of them."""
-        return self.each(ranges).losses(plans, among, self._tell, to_the_end=True)
+        return self.each(ranges).losses(plans, among, self.tell, to_the_end=True)
 
     def on_all(self, plan: PrecisionPlan, ranges: Ranges) -> dict[int, float]:
         """Returns the loss of a plan on every input that counts, by its place; empty if the plan cannot be run."""
@@ -385,6 +450,7 @@ class AnswerPlans:
         each = _HELD * Boundaries.of(self.experiment.network).most_bytes(self._facts)
         return max(1, min(cores(), 1 + self._memory // 2 // max(each, 1)))
 
-    def _tell(self, plan: PrecisionPlan) -> None:
+    def tell(self, plan: PrecisionPlan) -> None:
+        """Shows that a plan is begun."""
         high = len(self.experiment.network.quantizable) - len(plan.lowered)
         self.preparation.progress.step(f"{counted(high, 'layer')} high")

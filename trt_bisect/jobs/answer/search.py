@@ -49,6 +49,13 @@ _RETUNED = 64
 _SWEEPS, _MOST_JUDGED = (2.0, 15.0), 16
 """A search takes so many inferences for each layer and each input given, of which it judges on few if there are more
 than ``_MOST_JUDGED``: see "How long a search takes" in ``docs/benchmarks.md``."""
+SAFETY = 0.95
+"""The share of the budget that the search aims at, so that the noise of kernels does not make its recipe miss."""
+CLOSER, CLOSEST = 0.98, 0.8
+"""After a miss that no new input explains, the aim is lowered by the miss and by ``CLOSER``, to ``CLOSEST`` at least:
+a rounding that flips can make one loss many times as large, which says nothing about the others."""
+FOR_MARGIN = 2.0
+"""A recipe with a margin may cost so many times as much as one without: see the figures in ``docs/benchmarks.md``."""
 _SAME_SCALE = 1e-3
 """Scales that are no further apart, relatively, are the same."""
 
@@ -106,7 +113,13 @@ def costs_of(units: Units, costs: Costs, high: Precision) -> tuple[float, ...]:
 
 
 def choose_ranges(
-    plans: AnswerPlans, target: Target, space: Space, candidates: Sequence[Ranges], named: bool
+    plans: AnswerPlans,
+    target: Target,
+    space: Space,
+    candidates: Sequence[Ranges],
+    named: bool,
+    *,
+    recipes: bool = True,
 ) -> tuple[Ranges, tuple[CalibratorTried, ...]]:
     """Chooses the ranges with which the recipe is cheapest, and returns them with the result of each calibrator.
 
@@ -121,6 +134,7 @@ def choose_ranges(
         space: the units to choose from.
         candidates: the ranges in use, and others.
         named: true if the user named the ranges in use; then they stay.
+        recipes: false searches no recipes: the ranges in use stay, unless full INT8 passes with others.
     """
     progress = plans.preparation.progress
     progress.stage(_first_stage(plans.experiment.network.low), len(candidates))
@@ -136,6 +150,8 @@ def choose_ranges(
     if not plans.switches:
         return min(tried, key=_loss).ranges, tuple(tried)
     _say_how_long(plans, space, perf_counter() - began, sum(one.inputs for one in tried))
+    if not recipes:
+        return tried[0].ranges, tuple(tried)
     best, means = float("inf"), dict[int, float]()
     promising = [place for place, one in enumerate(tried) if place == 0 or one.ranges.calibrator in PROMISING]
     progress.stage("The cheapest recipe with each calibrator", len(promising) * len(space.units))
@@ -204,10 +220,13 @@ def _say_how_long(plans: AnswerPlans, space: Space, seconds: float, inferences: 
         return
     counting = len(plans.inputs.counting)
     each = seconds / max(inferences, 1)
-    least, most = (times * len(space.units) * min(counting, _MOST_JUDGED) * each for times in _SWEEPS)
+    least, most = (times * len(space.units) * min(counting, _MOST_JUDGED) for times in _SWEEPS)
+    bounded = min(plans.allowed, most)
+    range_text = duration(bounded * each) if bounded < most else f"{duration(least * each)} to {duration(most * each)}"
     plans.preparation.progress.say(
-        f"The search will take about {duration(least)} to {duration(most)}: {len(space.units)} layers, {counting} "
-        f"inputs, {1000 * each:.0f} ms an inference (--time-limit ends it with the best recipe found)"
+        f"The search will take {'up to' if bounded < most else 'about'} {range_text}: {len(space.units)} layers, "
+        f"{counting} inputs, {1000 * each:.0f} ms an inference (--effort; --time-limit ends it with the best recipe "
+        "found)"
     )
 
 

@@ -27,6 +27,11 @@ _STEPS = 256
 """So many times one of many units is taken back alone."""
 _ENGINE = 8
 """Such a step counts as so many more if the plan's own engine is built."""
+_ALL = 1
+"""A step back may take a plan on all inputs."""
+_EACH, _CHECK = 2, 4
+"""The inferences that a step back takes as a rule, and the plans on all inputs that a check takes: so many have to be
+left for a unit to go."""
 _OTHERS = 4
 """Of the sets that cost little more, so many are checked: a check takes a small part of the time of a search."""
 
@@ -110,8 +115,8 @@ def minimal(
     """Takes back each unit of a set, the dearest first; a unit that is not needed goes to the low precision.
 
     This is repeated until every unit is needed beside the others. With many units, a large set is taken back in groups
-    first, and the number of steps is limited: as soon as those left only suffice to take back each unit once more, the
-    set stays as it is.
+    first, and the number of steps is limited; so is the number of inferences of most runs. As soon as those left only
+    suffice to take back each unit once more, the set stays as it is.
 
     Args:
         plans: measures plans on the inputs given.
@@ -130,14 +135,14 @@ def minimal(
         kept, checked = _without_groups(target, space, kept, experiment)
     order = sorted(kept, key=lambda unit: -space.costs[unit])
     waiting, taken_back, in_check, unmoved = deque(order), dict[int, Loss](), set[int](), dict[int, float]()
-    while waiting and left > 0:
+    while waiting and left > 0 and plans.affords(given=_ALL):
         unit, left = waiting.popleft(), left - 1
         plan = space.plan(kept - {unit})
         (loss,) = target.losses([plan], experiment.ranges)
         if loss is None or loss > space.budget:
             taken_back[unit] = loss
             continue
-        may_go = left >= len(kept) + _ENGINE
+        may_go = left >= len(kept) + _ENGINE and plans.affords(_EACH * len(kept), given=_CHECK)
         other = target.check(experiment, plan, own_engine=may_go)
         if not other.meets(space.budget):
             taken_back[unit] = max(other.losses.values())
@@ -151,7 +156,7 @@ def minimal(
         left -= _ENGINE * (OWN in other.losses)
     in_search = [unit for unit in taken_back if unit not in in_check]
     asked = [space.plan(kept - {unit}) for unit in in_search]
-    losses = target.losses(asked, experiment.ranges, to_the_end=True)
+    losses = target.losses(asked, experiment.ranges, to_the_end=plans.affords(judged=len(asked)))
     for unit, plan, loss in zip(in_search, asked, losses, strict=True):
         taken_back[unit] = _shown(plans, plan, experiment, loss)
     measured = {unit: taken_back[unit] for unit in order if unit in taken_back}

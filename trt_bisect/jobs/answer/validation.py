@@ -11,7 +11,6 @@ from trt_bisect.analyzer.judge import Rule
 from trt_bisect.builder.base import Builder
 from trt_bisect.builder.engines import ONNXRUNTIME, open_builder
 from trt_bisect.calibration.ranges import Ranges
-from trt_bisect.driver.recipes.search_space import are_many
 from trt_bisect.driver.suspects.search import Loss
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.jobs.answer.plans import AnswerPlans
@@ -52,9 +51,9 @@ class Checked:
 
 
 def check(plans: AnswerPlans, experiment: Experiment, plan: PrecisionPlan, *, own_engine: bool = True) -> Checked:
-    """Measures a plan on all inputs: with optimisations off, on its own engine, and with scales moved a little.
+    """Measures a plan on all inputs: with optimisations off, with scales moved a little, and on its own engine.
 
-    The engine of a network with many layers takes far longer to build than the other settings take: it comes last.
+    To build that engine takes longer than the other settings: it comes last.
 
     Args:
         plans: measures plans on the inputs given.
@@ -63,10 +62,8 @@ def check(plans: AnswerPlans, experiment: Experiment, plan: PrecisionPlan, *, ow
         own_engine: false leaves out the plan's own engine where one session runs all plans.
     """
     checked = _optimisations_off(plans, experiment, plan) if plans.switches else Checked({})
-    settings = [_own_engine] if own_engine or not plans.switches else []
-    settings += [_nudged] if plans.switches and experiment.ranges.scales else []
-    if are_many(len(experiment.network.movable)):
-        settings.reverse()
+    settings = [_nudged] if plans.switches and experiment.ranges.scales else []
+    settings += [_own_engine] if own_engine or not plans.switches else []
     for setting in settings:
         if checked.losses and not checked.meets(experiment.rule.budget):
             break

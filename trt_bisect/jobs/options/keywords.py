@@ -115,6 +115,7 @@ class RunKeywords(
     save_tensors: str
     max_size: float
     polygraphy_json: bool
+    effort: str
     time_limit: str | float | None
 
 

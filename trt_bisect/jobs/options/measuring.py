@@ -11,6 +11,8 @@ from trt_bisect.errors import BadInput
 from trt_bisect.jobs.options.cluster import ClusterOptions
 from trt_bisect.jobs.options.concerns import (
     BRANCH,
+    DEFAULT,
+    EFFORTS,
     EXPLAIN_NOTHING,
     PER_TENSOR,
     CalibrationOptions,
@@ -75,6 +77,13 @@ class RunOptions(MeasuringOptions, ExplainOptions, AccuracyOptions, TensorFileOp
 
     panel: ClassVar[str] = "Search"
 
+    effort: str = option(
+        DEFAULT,
+        choices=EFFORTS,
+        noun="effort",
+        help="quick (the first recipe and its culprits, at most one inference for each layer and input), default "
+        "(cheaper recipes, at most two), or thorough (until no cheaper recipe is found).",
+    )
     time_limit: str | float | None = option(
         None,
         kind=TIME,

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from trt_bisect.support.progress import Progress, grown
 
-CURVE, SEARCH, CHECKS, EXPLANATION = STAGES = ("curve", "search", "checks", "explanation")
-"""The stages that are foreseen, in their order; the first searches come before the curve."""
+SEARCH, CHECKS, CURVE, EXPLANATION = STAGES = ("search", "checks", "curve", "explanation")
+"""The stages that are foreseen, in their order; the curve comes first where an engine is built for each plan."""
 _CURVE, _CHECKS, _EXPLANATION = 2.5, 5.0, 2.0
 """The inferences that a stage takes: the curve for each layer and judged input, as branches run in batches; the checks
 for each input given, in several settings and by all metrics; the explanation for each layer and judged input, with
@@ -94,6 +94,12 @@ class Forecast:
         if self.left is not None:
             later = STAGES[STAGES.index(stage) :]
             self.left = {name: inferences for name, inferences in self.left.items() if name in later}
+            self._tell()
+
+    def ends(self, stage: str) -> None:
+        """Ends a stage."""
+        if self.left is not None:
+            self.left = {name: inferences for name, inferences in self.left.items() if name != stage}
             self._tell()
 
     def seconds(self) -> float | None:

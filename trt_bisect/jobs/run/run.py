@@ -32,8 +32,8 @@ from trt_bisect.jobs.options.signatures import takes
 from trt_bisect.jobs.preparation import Preparation
 from trt_bisect.jobs.recipe_of import recipe_of, setting_of
 from trt_bisect.jobs.run.build_report import asked_report, build_report, question_of, seconds_of, unmeasured_report
+from trt_bisect.jobs.run.forecast import CURVE, other_stages
 from trt_bisect.jobs.run.forecast import EXPLANATION as EXPLAINING
-from trt_bisect.jobs.run.forecast import SEARCH, other_stages
 from trt_bisect.jobs.run.live import Live, SoFar
 from trt_bisect.jobs.run.save_tensors import refuse_tensors, save_tensors
 from trt_bisect.jobs.run.search import Curve, search
@@ -47,8 +47,10 @@ from trt_bisect.report.next_step import BUILD, RECIPE, next_step
 from trt_bisect.report.older import read_report
 from trt_bisect.report.page.headline import headline
 from trt_bisect.report.summary import (
+    CURVE_MISSING,
     INTERRUPTED,
     NO_ROOM,
+    SEARCHING,
     STOPPED,
     TIME_LIMIT,
     UNEXPLAINED,
@@ -232,7 +234,7 @@ class _Run:
         refuse_tensors(options, self.folder, first.builder.engine)
         accuracy = asked_accuracy(self.preparation, first, options)
         fp32 = None if accuracy is None else fp32_accuracy(accuracy, first)
-        answering = self.answering = stack.enter_context(answer_search(self.preparation, first))
+        answering = self.answering = stack.enter_context(answer_search(self.preparation, first, effort=options.effort))
         layers, inputs = len(first.network.movable), answering.plans.inputs
         explains = options.explain != EXPLAIN_NOTHING
         self.preparation.forecast.left = other_stages(layers, len(inputs.given), len(inputs.first), explains=explains)
@@ -320,19 +322,20 @@ class _Run:
         known = [report.seconds.total for report in reports if report and _without_ranges(report) == made_of]
         return max(known, default=0.0)
 
-    def _announce(self, first: Experiment, experiment: Experiment) -> Report:
+    def _announce(self, first: Experiment, experiment: Experiment, known: Report | None = None) -> Report:
         """Writes the graph and begins to write the report so far; returns the report with nothing measured.
 
         Args:
             first: the experiment with the first ranges.
             experiment: the experiment that the curve is measured on.
+            known: the report on the answer, if it is known before the curve.
         """
         asked = asked_report(self.preparation, experiment, self.command)
         if self.folder is not None:
             write(self.folder / NETWORK, graph_of(experiment.network, experiment.ranges.scales))
         curve = self.options.curve_of(experiment.strategy, len(experiment.network.movable))
         question = question_of(self.preparation, experiment)
-        self.live.watch(SoFar(self.preparation, asked, first, experiment, curve, question))
+        self.live.watch(SoFar(self.preparation, known or asked, first, experiment, curve, question))
         return asked
 
     def _search(self, answering: AnswerSearch, found: _Searched, first: Experiment, asked: Report) -> Answer:
@@ -341,11 +344,27 @@ class _Run:
         Raises:
             TimeUp, KeyboardInterrupt, NoRoom: the search was stopped.
         """
+        answering.on_recipe = lambda answer: self._keep_recipe(self._so_far(answer, asked))
         experiment = found.of_curve = answering.choose_ranges()
         if experiment.key != asked.fingerprint:
             self._announce(first, experiment)
+        if not answering.plans.switches:
+            found.curve = self._curve(answering, experiment)
+        answer = answering.finish(found.curve.findings.suspects)
+        answer = found.answer = priced(answering.plans, answer)
+        if answering.plans.switches:
+            experiment = found.of_curve = self.preparation.in_pieces(answer.experiment)
+            known = self._so_far(answer, asked)
+            self._keep_recipe(known)
+            self._announce(first, experiment, known)
+            found.curve = self._curve(answering, experiment)
+        found.gains = answering.alone.gains(answer, found.curve.findings.suspects)
+        return answer
+
+    def _curve(self, answering: AnswerSearch, experiment: Experiment) -> Curve:
+        """Measures the curve. It explains the answer; where an engine is built for each plan, it guides the search."""
         answering.plans.give_back()
-        found.curve = search(
+        curve = search(
             self.options.curve_of(experiment.strategy, len(experiment.network.movable)),
             question_of(self.preparation, experiment),
             experiment.evaluator,
@@ -353,12 +372,27 @@ class _Run:
             [layer.name for layer in experiment.network.layers],
             self.preparation.progress,
         )
-        self.preparation.forecast.begins(SEARCH)
-        suspects = found.curve.findings.suspects
-        answer = found.answer = answering.finish(suspects)
-        found.gains = answering.alone.gains(answer, suspects)
-        answer = found.answer = priced(answering.plans, answer)
-        return answer
+        self.preparation.forecast.ends(CURVE)
+        return curve
+
+    def _so_far(self, answer: Answer, asked: Report) -> Report:
+        """Returns the report of a recipe that the run goes on from."""
+        experiment, first = answer.experiment, self.first
+        assert first is not None
+        files = recipe_of(self.options, answer, answer.plan)
+        seconds = perf_counter() - self.preparation.began
+        report = build_report(
+            asked,
+            replace(answer, not_done=(*answer.not_done, CURVE_MISSING, UNEXPLAINED)),
+            Curve(),
+            experiment,
+            first,
+            gains={},
+            seconds=seconds_of(all_trials(first, experiment), self.preparation.data.calibrated, seconds),
+            stopped=SEARCHING,
+            files=files,
+        )
+        return report.changed(files=files, graph=graph_of(experiment.network, experiment.ranges.scales))
 
     def _stopped_search(self, kind: str, *, measures: bool) -> _Searched | None:
         """Returns what a stopped search knows; None if full INT8 is not known on all inputs.
@@ -373,7 +407,7 @@ class _Run:
         answer = found.answer or self.answering.so_far(measures=measures)
         if answer is None:
             return None
-        rest = [] if found.curve.findings.steps else ["the curve was not measured"]
+        rest = [] if found.curve.findings.steps else [CURVE_MISSING]
         return replace(found, answer=replace(answer, not_done=(*answer.not_done, *rest, UNEXPLAINED)))
 
     def _answered(self, found: _Searched) -> Report:

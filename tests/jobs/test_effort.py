@@ -1,0 +1,123 @@
+"""The efforts of a run: how many inferences a search takes, and the first recipe, which is there before the end."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+
+import trt_bisect
+from tests.support import networks
+from trt_bisect.report.model import Report
+from trt_bisect.support.notes import DATA
+from trt_bisect.support.progress import Silent
+
+THRESHOLD = 1.0 - 4e-4
+ASKED = {"threshold": THRESHOLD, "holdout": 0.0, "engine": "onnxruntime", "explain": "none"}
+
+
+@pytest.fixture(scope="module")
+def given(tmp_path_factory):
+    """A network with many layers that lose a little each, and 24 inputs."""
+    model = networks.transformer(blocks=2)
+    return networks.save(model, tmp_path_factory.mktemp("effort")), networks.samples(model, 24)
+
+
+@pytest.fixture(scope="module")
+def by_effort(given, tmp_path_factory):
+    path, data = given
+    folders = {effort: tmp_path_factory.mktemp(effort) / "run" for effort in ("quick", "default", "thorough")}
+    return {
+        effort: (trt_bisect.run(path, data, effort=effort, output=folder, **ASKED), folder)
+        for effort, folder in folders.items()
+    }
+
+
+def worst_cosine(model, recipe, data):
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    exact, low = (ort.InferenceSession(str(path), options) for path in (model, recipe))
+    (name,) = data
+    pairs = [
+        [session.run(None, {name: sample[None]})[0].ravel().astype(np.float64) for session in (exact, low)]
+        for sample in data[name]
+    ]
+    return min(float(a @ b / np.sqrt((a @ a) * (b @ b))) for a, b in pairs)
+
+
+def of_the_session(folder):
+    """The single inferences on the session that switches precisions, as the journal has them."""
+    trials = [json.loads(line).get("trial") for line in (folder / "journal.jsonl").read_text().splitlines()]
+    latest = {trial["plan"]: trial for trial in trials if trial and " by " in trial["plan"]}
+    return sum(trial["inferences"] for trial in latest.values())
+
+
+@pytest.mark.parametrize(("effort", "sweeps"), [("quick", 1), ("default", 2)])
+def test_a_search_keeps_to_the_sweeps_of_its_effort(given, by_effort, effort, sweeps):
+    path, data = given
+    report, folder = by_effort[effort]
+    sweep = sum(row.quantizable for row in report.layers) * report.answer.given.inputs
+    assert sweep >= 400, "no search is bounded by less"
+    assert of_the_session(folder) <= 1.05 * sweeps * sweep
+    assert report.recipe.meets
+    assert report.culprits
+    assert worst_cosine(path, folder / "recipe" / "network.qdq.onnx", data) >= THRESHOLD
+
+
+def test_more_effort_gives_no_dearer_recipe(by_effort):
+    costs = [by_effort[effort][0].answer.cost for effort in ("quick", "default", "thorough")]
+    assert costs[2] <= costs[1] <= costs[0]
+
+
+class StopsAfter(Silent):
+    """Interrupts the run at the first stage after a file is there."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def stage(self, title, total):
+        if self.path.exists():
+            raise KeyboardInterrupt
+
+
+def test_the_first_recipe_is_written_before_a_cheaper_one_is_searched(given, by_effort, tmp_path):
+    path, data = given
+    folder = tmp_path / "run"
+    recipe = folder / "recipe" / "network.qdq.onnx"
+    with pytest.raises(KeyboardInterrupt):
+        trt_bisect.run(path, data, output=folder, progress=StopsAfter(recipe), **ASKED)
+    whole, _ = by_effort["default"]
+    stopped = Report.load(folder)
+    assert worst_cosine(path, recipe, data) >= THRESHOLD
+    assert (stopped.state, stopped.recipe.meets) == ("interrupted", True)
+    assert stopped.answer.not_done
+    assert stopped.recipe.untested, "no step back was measured yet"
+    assert stopped.answer.cost >= whole.answer.cost
+    assert stopped.inferences < whole.inferences
+    again = trt_bisect.run(path, data, output=folder, **ASKED)
+    assert (again.state, again.answer, again.culprits) == ("finished", whole.answer, whole.culprits)
+
+
+def test_a_network_of_which_int8_leaves_nothing_is_told_before_the_search(tmp_path):
+    """A planted range leaves less than 1 dB of the output on every input, by NumPy."""
+    model, said = networks.chain(depth=3), []
+    paths = [networks.save(model, tmp_path, "right.onnx")]
+    networks.plant_between(model, "conv0", "conv1")
+    paths.append(networks.save(model, tmp_path, "destroyed.onnx"))
+    data = networks.samples(onnx.load(paths[0]), 6)
+
+    class Said(Silent):
+        def say(self, text):
+            said.append(text)
+
+    how = {"calibrator": "minmax", "engine": "onnxruntime", "explain": "none", "holdout": 0.0}
+    right, destroyed = (trt_bisect.run(path, data, progress=Said(), **how) for path in paths)
+    assert (right.similarity.int8 > 0.99, destroyed.similarity.int8 < 0.5) == (True, True)
+    told = [any(note.kind == DATA and "all 6 inputs" in note.text for note in run.notes) for run in (right, destroyed)]
+    assert told == [False, True]
+    place = next(k for k, text in enumerate(said) if "all 6 inputs: check" in text)
+    assert not any("recipe holds" in text for text in said[:place])
+    assert destroyed.recipe.meets, "the search goes on"
