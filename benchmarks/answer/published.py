@@ -78,6 +78,7 @@ CASES = (
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", nargs="+", choices=[case.name for case in CASES])
     parser.add_argument("--threshold", type=float, help="instead of each network's own")
+    parser.add_argument("--effort", choices=("quick", "default", "thorough"), default="default")
 
 
 def measure(asked: argparse.Namespace, console: Console) -> list[dict[str, Any]]:
@@ -88,7 +89,7 @@ def measure(asked: argparse.Namespace, console: Console) -> list[dict[str, Any]]
         if asked.only and case.name not in asked.only:
             continue
         console.print(f"{case.name} ...")
-        rows.append(row(case, asked.threshold or case.threshold))
+        rows.append(row(case, asked.threshold or case.threshold, effort=asked.effort))
         if asked.json:
             asked.json.write_text(json.dumps(rows, indent=1) + "\n")
     console.print(table(rows))
@@ -115,11 +116,21 @@ def _ocr_sample(folder: Path) -> None:
     np.savez(folder / "given.npz", **tiles)  # type: ignore[arg-type]
 
 
-def row(case: Case, threshold: float, margin: float | None = None) -> dict[str, Any]:
+class FirstRecipe(Silent):
+    """Notes the seconds of the processor at which the first recipe holds."""
+
+    seconds: float | None = None
+
+    def say(self, text: str) -> None:
+        if self.seconds is None and text.startswith("A recipe holds"):
+            self.seconds = time.process_time()
+
+
+def row(case: Case, threshold: float, margin: float | None = None, effort: str = "default") -> dict[str, Any]:
     """The figures of one network, or the message of the error that ended its run; ``margin`` other than the default."""
     folder = WORK / "published-runs" / case.name
     shutil.rmtree(folder, ignore_errors=True)
-    wishes: dict[str, Any] = {"threshold": threshold, "explain": "none", "engine": "onnxruntime"}
+    wishes: dict[str, Any] = {"threshold": threshold, "explain": "none", "engine": "onnxruntime", "effort": effort}
     if margin is not None:
         wishes["margin"] = margin
     calibration = str(OCR / "calibration.npz") if not case.unseen else str(case.folder / case.given)
@@ -127,17 +138,18 @@ def row(case: Case, threshold: float, margin: float | None = None) -> dict[str, 
         wishes["validation"] = str(case.folder / case.unseen)
     else:
         wishes["inputs"] = str(case.folder / case.given)
-    began, used = time.perf_counter(), time.process_time()
+    first, began, used = FirstRecipe(), time.perf_counter(), time.process_time()
     try:
-        report = trt_bisect.run(
-            case.folder / "network.onnx", calibration, output=str(folder), progress=Silent(), **wishes
-        )
+        report = trt_bisect.run(case.folder / "network.onnx", calibration, output=str(folder), progress=first, **wishes)
     except TrtBisectError as error:
         return {"network": case.name, "threshold": threshold, "failed": str(error).splitlines()[0]}
     seconds, processor = time.perf_counter() - began, time.process_time() - used
     found: dict[str, Any] = {"network": case.name, "threshold": threshold, "seconds": seconds}
-    found |= {"processor": processor}
+    found |= {"processor": processor, "first": None if first.seconds is None else first.seconds - used}
     found |= _recipe_cost(case, folder / "recipe")
+    assert report.answer is not None
+    assert report.answer.given is not None
+    found |= {"sweeps": _of_the_session(folder) / found["layers"] / report.answer.given.inputs}
     found |= {"similarity": dict(report.similarity.items()), "plans": report.plans, "inferences": report.inferences}
     found |= {"culprits": list(report.culprits)}
     for part, data in (("given", case.given), ("unseen", case.unseen)):
@@ -145,6 +157,13 @@ def row(case: Case, threshold: float, margin: float | None = None) -> dict[str, 
             paths = case.folder / "network.onnx", folder / "recipe" / "network.qdq.onnx", case.folder / data
             found[part] = judged(*paths, case.cuts)
     return found
+
+
+def _of_the_session(folder: Path) -> int:
+    """Returns the single inferences on the session that switches precisions, from the journal of a run."""
+    lines = map(json.loads, (folder / "journal.jsonl").read_text().splitlines())
+    trials = {line["trial"]["plan"]: line["trial"] for line in lines if " by " in line.get("trial", {}).get("plan", "")}
+    return sum(trial["inferences"] for trial in trials.values())
 
 
 def _recipe_cost(case: Case, recipe: Path) -> dict[str, Any]:
@@ -165,7 +184,9 @@ def _recipe_cost(case: Case, recipe: Path) -> dict[str, Any]:
 
 def table(rows: list[dict[str, Any]]) -> Table:
     heads = ("network", "target", "layers", "high", "cost, %", "given below", "unseen below", "worst given")
-    result = Table(*heads, "worst unseen", "cut: given", "cut: unseen", "seconds", "processor", box=None)
+    result = Table(
+        *heads, "worst unseen", "cut: given", "cut: unseen", "seconds", "processor", "first", "sweeps", box=None
+    )
     for found in rows:
         if "failed" in found:
             result.add_row(found["network"], f"{found['threshold']}", found["failed"])
@@ -175,6 +196,7 @@ def table(rows: list[dict[str, Any]]) -> Table:
             f"{100 * found['cost']:.1f}", _below(found, "given"), _below(found, "unseen"), _least(found, "given"),
             _least(found, "unseen"), _below(found, "given", ", cut"), _below(found, "unseen", ", cut"),
             f"{found['seconds']:.1f}", f"{found['processor']:.1f}",
+            "-" if found["first"] is None else f"{found['first']:.1f}", f"{found['sweeps']:.2f}",
         )  # fmt: skip
     result.caption = "below the target: optimisations off / on / on without integer kernels, of the inputs"
     return result

@@ -88,7 +88,7 @@ def test_the_first_recipe_is_written_before_a_cheaper_one_is_searched(given, by_
     folder = tmp_path / "run"
     recipe = folder / "recipe" / "network.qdq.onnx"
     with pytest.raises(KeyboardInterrupt):
-        trt_bisect.run(path, data, output=folder, progress=StopsAfter(recipe), **ASKED)
+        trt_bisect.run(path, data, output=folder, progress=StopsAfter(recipe), effort="default", **ASKED)
     whole, _ = by_effort["default"]
     stopped = Report.load(folder)
     assert worst_cosine(path, recipe, data) >= THRESHOLD
@@ -97,7 +97,7 @@ def test_the_first_recipe_is_written_before_a_cheaper_one_is_searched(given, by_
     assert stopped.recipe.untested, "no step back was measured yet"
     assert stopped.answer.cost >= whole.answer.cost
     assert stopped.inferences < whole.inferences
-    again = trt_bisect.run(path, data, output=folder, **ASKED)
+    again = trt_bisect.run(path, data, output=folder, effort="default", **ASKED)
     assert (again.state, again.answer, again.culprits) == ("finished", whole.answer, whole.culprits)
 
 

@@ -29,7 +29,7 @@ its steps from the journal.
 
 Tried and dropped: output errors instead of losses, added as vectors, with their cancellation (no better than losses,
 and 60 times the memory); the gains of units alone high (they say nothing near the target); one estimate for the worst
-input (inputs need different units); smaller or larger errors of the first losses (sets up to 10 % dearer).
+input (inputs need different units); Thompson sampling (dearer sets).
 """
 
 from __future__ import annotations
@@ -208,6 +208,11 @@ class EstimatedSearch:
             self._boldness = 0.0
             self.improved(math.inf, patience)
         return self.best != before
+
+    def begin_with(self, kept: Kept) -> None:
+        """Takes a set that was measured to hold."""
+        self.best = self._near = kept
+        self._tried.add(kept)
 
     def corrected(self, losses: Mapping[int, float]) -> None:
         """Gives up ``best``, which misses on inputs or in settings that it was not judged in."""

@@ -103,6 +103,7 @@ class AnswerSearch:
     on_recipe: Callable[[Answer], None] = lambda _: None
     tried: tuple[CalibratorTried, ...] = field(default=(), init=False)
     recipe: Recipe | None = field(default=None, init=False)
+    _goes_on: bool = field(default=False, init=False)
     _estimated_alone: Sensitivities | None = field(default=None, init=False)
     space: Space = field(init=False)
     refused: float | None = field(default=None, init=False)
@@ -153,6 +154,7 @@ class AnswerSearch:
         self.tried = tuple(by_ranges[id(one.ranges)] for one in self.tried)
         self.recipe = recipes.best
         self._estimated_alone = recipes.sensitivities()
+        self._goes_on = recipes.is_few and self.effort != QUICK
         return self.recipe
 
     def _found_recipe(self, recipe: Recipe) -> None:
@@ -255,12 +257,15 @@ class AnswerSearch:
             suspects: the suspects of the curve, as layer indices.
         """
         recipe = self._estimated()
-        if recipe is not None and self.effort != THOROUGH:
+        if recipe is not None and self.effort != THOROUGH and not self._goes_on:
             self.refused = recipe.refused
             return Cheapest(recipe.kept, True, {}), recipe.experiment, recipe.checked, recipe.aim
-        self.plans.allowed = math.inf
+        bounded, self.plans.allowed = self.plans.allowed, math.inf
+        if recipe is not None and self._goes_on:
+            self.take_ranges(recipe.experiment.ranges)
         self.plans.leave(self.plans.usual_margin)
         held = self._with_margin(suspects) if self.plans.margin.share else self._held(suspects)
+        self.plans.allowed = bounded
         if recipe is not None and self._costs(held) > self.space.cost(recipe.kept):
             self.plans.leave(recipe.margin)
             return Cheapest(recipe.kept, True, {}), recipe.experiment, recipe.checked, recipe.aim

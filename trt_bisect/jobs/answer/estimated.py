@@ -14,9 +14,8 @@ from statistics import fmean
 import numpy as np
 
 from trt_bisect.calibration.ranges import Ranges
-from trt_bisect.driver.recipes.cheapest import Cheapest, few_high, surely_cheapest
+from trt_bisect.driver.recipes.cheapest import Cheapest, few_high
 from trt_bisect.driver.recipes.estimated import EstimatedSearch, Estimates, Measured
-from trt_bisect.driver.recipes.local_search import FEW_UNITS
 from trt_bisect.driver.recipes.search_space import Kept, MeasuredSets, Sensitivities, Space
 from trt_bisect.driver.suspects.search import drive
 from trt_bisect.evaluator.each_input import NO_MARGIN, EachInput, Margin
@@ -53,12 +52,15 @@ _ALONE = 2
 """The number of inputs on which each unit is measured alone."""
 _ALONE_SHARE = 0.1
 """The share of the inferences allowed that this may take for each calibrator."""
-_NOTHING = 0.002
-"""A recipe that costs no more is not made cheaper."""
+_JUDGED_FOR_FEW, _FEW_CHECKS = 4, 3
+"""The number of inputs that sets of a few units are judged on at first, and of such sets that are checked for each
+calibrator."""
 JUDGED = 32
 """The number of inputs that plans are judged on at first: the worst ones in full INT8."""
 _PATIENCE, _MORE_PATIENCE = 16, 24
 """The number of plans that may miss one after another, for the first recipes and for cheaper ones."""
+_LOWERED = 12
+"""The largest number of units that stay high when units are lowered in the order of their losses alone."""
 _REFINED = 2
 """The number of calibrators whose recipes are refined: those with the cheapest ones."""
 _CHECKS = 5
@@ -114,10 +116,12 @@ class EstimatedRecipes:
 
     Attributes:
         best: the cheapest recipe so far; None without one.
+        is_few: a few units suffice: lowering in other orders is quick then.
     """
 
     def __init__(self, plans: AnswerPlans, target: Target, space: Space, on_recipe: Callable[[Recipe], None]) -> None:
         self.best: Recipe | None = None
+        self.is_few = False
         self._plans = plans
         self._target = target
         self._space = space
@@ -138,14 +142,18 @@ class EstimatedRecipes:
         forecast = plans.preparation.forecast
         usual = allowed(DEFAULT, len(self._space.units), len(plans.inputs.counting))
         forecast.search(_USUAL * min(plans.left(), usual))
-        plans.leave(plans.usual_margin)
         promising = [k for k, one in enumerate(rows) if k == 0 or one.ranges.calibrator in PROMISING]
         losses = [math.inf if one.loss is None else one.loss for one in rows]
         order = [0] if named else sorted(promising, key=losses.__getitem__)
         candidates = [*{(ranges := rows[place].ranges).digest(): ranges for place in order}.values()]
-        if not self._few(candidates):
+        self._few(candidates)
+        plans.leave(plans.usual_margin)
+        if self.is_few:
+            return [self._with_cost(one) for one in rows]
+        if self.best is None:
             for one in self._by_expected_cost(candidates):
                 plans.preparation.progress.stage(self._sought(one.ranges), None)
+                self._lower(one)
                 self._improve(one, _PATIENCE)
                 if one.search.best is not None:
                     self._sets.setdefault(one.ranges.digest(), one.search.best)
@@ -172,35 +180,47 @@ class EstimatedRecipes:
         mean = fmean(self._plans.on_judged(space.plan(kept), tried.ranges))
         return replace(tried, cost=space.cost(kept), high=len(space.layers(kept)), kept=kept, mean=mean)
 
-    def _few(self, candidates: Sequence[Ranges]) -> bool:
-        """Looks for a recipe of a few units with each calibrator; returns true if no other one is worth a search."""
-        space = replace(self._space, budget=self._space.budget * SAFETY)
+    def _few(self, candidates: Sequence[Ranges]) -> None:
+        """Looks for a recipe of a few units with each calibrator, without a margin, judged on few inputs at first."""
+        plans, space = self._plans, replace(self._space, budget=self._space.budget * SAFETY)
+        worst, plans.judged = plans.judged, plans.judged[:_JUDGED_FOR_FEW]
+        plans.leave(NO_MARGIN)
         for ranges in candidates:
-            self._plans.preparation.progress.stage(self._sought(ranges), None)
+            plans.preparation.progress.stage(self._sought(ranges), None)
             measure = partial(self._target.losses, ranges=ranges)
-            kept = drive(few_high(MeasuredSets(space), min(CHEAP_RECIPE, self._bound)), measure)
-            if kept is not None:
-                self._sets[ranges.digest()] = kept
-                if space.cost(kept) < self._bound:
-                    self._take_if_it_holds(kept, ranges)
-        if self._bound <= _NOTHING or len(space.units) <= FEW_UNITS:
-            return self._bound <= _NOTHING
-        if self.best is None:
-            return False
-        measure = partial(self._target.losses, ranges=self.best.experiment.ranges)
-        return drive(surely_cheapest(space, CHEAP_RECIPE), measure) is not None
+            for _ in range(_FEW_CHECKS):
+                dearest = min(CHEAP_RECIPE, self._bound)
+                kept = drive(few_high(MeasuredSets(space), dearest), measure)
+                if kept is None or space.cost(kept) >= self._bound or self._take_if_it_holds(kept, ranges):
+                    break
+        plans.judged = list(dict.fromkeys((*worst, *plans.judged)))
+        self.is_few = self.best is not None
+
+    def _lower(self, one: _Calibrated) -> None:
+        """Lowers the units that lose least for their cost first, where the estimates promise a cheap set."""
+        space = replace(self._space, budget=one.aim)
+        dearest = min(DEAR_RECIPE, self._bound)
+        if one.search.expected() > dearest:
+            return
+        losses = one.search.estimates.alone.max(axis=0)
+        order = sorted(space.all, key=lambda unit: (losses[unit] / space.costs[unit], unit))
+        measure = partial(self._target.losses, ranges=one.ranges)
+        kept = drive(few_high(MeasuredSets(space), dearest, _LOWERED, order), measure)
+        if kept is not None and space.cost(kept) < self._bound:
+            one.search.begin_with(kept)
+            self._check(one, _PATIENCE, self._bound)
 
     def _take_likeliest(self, candidates: Sequence[Ranges]) -> None:
         """Goes on with the ranges with which the best set has the smallest mean loss: it is the likeliest to hold on
         other inputs."""
         assert self.best is not None
-        plan, used, means = self._space.plan(self.best.kept), self.best.experiment.ranges, []
+        plan, used, means = self._space.plan(self.best.kept), self.best.experiment.ranges.digest(), []
         for ranges in candidates:
             (loss,) = self._target.losses([plan], ranges)
-            if ranges is used or (loss is not None and loss <= self._space.budget * SAFETY):
+            if ranges.digest() == used or (loss is not None and loss <= self._space.budget * SAFETY):
                 means.append((fmean(self._plans.on_judged(plan, ranges)), ranges))
         for _, ranges in sorted(means, key=lambda one: one[0]):
-            if ranges is used or self._take_if_it_holds(self.best.kept, ranges):
+            if ranges.digest() == used or self._take_if_it_holds(self.best.kept, ranges):
                 break
 
     def _take_if_it_holds(self, kept: Kept, ranges: Ranges) -> bool:
@@ -276,8 +296,12 @@ class EstimatedRecipes:
         if self.best is None:
             one.search.improved(bound, patience, once=True)
             self._check(one, patience, bound)
-            bound = min(bound, self._bound)
-        return one.search.improved(bound, patience) and self._check(one, patience, bound)
+        better = False
+        while one.search.improved(min(bound, self._bound), patience):
+            better = self._check(one, patience, min(bound, self._bound))
+            if not better:
+                break
+        return better
 
     def _check(self, one: _Calibrated, patience: int, bound: float) -> bool:
         """Checks the best set of a search; after a miss the search goes on with what that tells."""
@@ -294,17 +318,17 @@ class EstimatedRecipes:
             checked = self._target.check(experiment, space.plan(kept))
             if checked.meets(space.budget):
                 return self._take(Recipe(kept, experiment, checked, one.aim, plans.margin))
+            judged = frozenset(plans.judged)
             if not plans.join(checked.missed):
                 one.aim *= max(min(space.budget / checked.worst, 1.0) * CLOSER, CLOSEST)
                 if not self._jumps:
                     one.search.limit = self._limit(one.aim)
-            one.search.corrected(plans.each(one.ranges).by_place(space.plan(kept)))
+            losses = plans.each(one.ranges).by_place(space.plan(kept))
+            one.search.corrected({place: loss for place, loss in losses.items() if place not in judged})
             one.search.improved(bound, patience, once=True)
-        if self.best is not None:
-            return False
         start = Cheapest(last or frozenset(), True, {})
-        found, checked = with_more_high(self._target, space, start, experiment)
-        if not checked.meets(space.budget):
+        found, checked = with_more_high(self._target, space, start, experiment, bound)
+        if not checked.meets(space.budget) or space.cost(found.kept) >= bound:
             return False
         one.search.best = found.kept
         return self._take(Recipe(found.kept, experiment, checked, one.aim, plans.margin))
