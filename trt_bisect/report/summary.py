@@ -25,8 +25,8 @@ HOLDS, RECIPE, NO_RECIPE, RANGES, TOO_EXPENSIVE = "holds", "recipe", "no recipe"
 PRICE = "price"
 ACCURACY, STOPPED = "accuracy", "stopped"
 """The kinds of lines; the line of the verdict itself has the verdict's word."""
-INTERRUPTED, TIME_LIMIT, NO_ROOM, SEARCHING = "interrupted", "time limit", "no room", "searching"
-"""The ways in which a run is stopped before its end; the last one: it goes on."""
+INTERRUPTED, TIME_LIMIT, NO_ROOM = "interrupted", "time limit", "no room"
+"""The ways in which a run is stopped before its end."""
 UNEXPLAINED, CURVE_MISSING = "the causes were not looked for", "the curve was not measured"
 _BY = {
     INTERRUPTED: "the run was interrupted",
@@ -360,8 +360,6 @@ def stopped_line(stopped: str, not_done: Sequence[str]) -> Line:
         stopped: see ``Report.stopped``.
         not_done: what was not done, a clause each.
     """
-    if stopped == SEARCHING:
-        return Line(STOPPED, f"SO FAR: the run goes on: {'; '.join(not_done)}.")
     return Line(STOPPED, f"STOPPED: {_BY[stopped]}: {'; '.join(not_done)}. The same command goes on from here.")
 
 

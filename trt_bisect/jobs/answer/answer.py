@@ -47,7 +47,7 @@ from trt_bisect.jobs.options.concerns import DEFAULT, QUICK, THOROUGH
 from trt_bisect.jobs.preparation import Preparation
 from trt_bisect.jobs.run.forecast import CHECKS
 from trt_bisect.precision import PrecisionPlan
-from trt_bisect.report.model import DECIDING, OFF, OWN
+from trt_bisect.report.model import AS_CHEAP, DECIDING, OFF, OWN
 from trt_bisect.report.summary import TOO_DEAR, over_inputs
 from trt_bisect.support.figures import counted, percent
 from trt_bisect.support.notes import DATA, Note
@@ -151,7 +151,8 @@ class AnswerSearch:
         recipes = EstimatedRecipes(plans, self.target, space, self._found_recipe)
         rows = recipes.search(tried, named=self.named, first_only=self.effort != DEFAULT)
         by_ranges = {id(one.ranges): one for one in rows}
-        self.tried = tuple(by_ranges[id(one.ranges)] for one in self.tried)
+        if self.effort != THOROUGH:
+            self.tried = tuple(by_ranges[id(one.ranges)] for one in self.tried)
         self.recipe = recipes.best
         self._estimated_alone = recipes.sensitivities()
         self._goes_on = recipes.is_few and self.effort != QUICK
@@ -266,7 +267,7 @@ class AnswerSearch:
         self.plans.leave(self.plans.usual_margin)
         held = self._with_margin(suspects) if self.plans.margin.share else self._held(suspects)
         self.plans.allowed = bounded
-        if recipe is not None and self._costs(held) > self.space.cost(recipe.kept):
+        if recipe is not None and self._costs(held) > self.space.cost(recipe.kept) + AS_CHEAP:
             self.plans.leave(recipe.margin)
             return Cheapest(recipe.kept, True, {}), recipe.experiment, recipe.checked, recipe.aim
         return held

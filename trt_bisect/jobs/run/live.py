@@ -41,7 +41,7 @@ class SoFar:
 
     Attributes:
         preparation: the stages before plans are measured.
-        asked: the report with nothing measured; or on the answer, where that is known before the curve.
+        asked: the report with nothing measured.
         first: the experiment with the first ranges.
         experiment: the experiment that measures the curve.
         curve: the boundaries that the driver measures; see ``search_for``.
@@ -73,17 +73,12 @@ class SoFar:
         trials = [trial for store in self._stores() for trial in tuple(store.trials.values())]
         plans, builds, inferences = counts(trials)
         preparation = self.preparation
-        report = self.asked
-        if report.answer is None:
-            report = replace(
-                report,
-                similarity=ByPlan(rule.similarity(full), None),
-                by_input=ByPlan(rule.by_input(full), None),
-                outputs=ByPlan(figures_of(full), {}),
-            )
         return replace(
-            report,
-            layers=layer_rows(report.layers, found, curve, rule, reasons),
+            self.asked,
+            layers=layer_rows(self.asked.layers, found, curve, rule, reasons),
+            similarity=ByPlan(rule.similarity(full), None),
+            by_input=ByPlan(rule.by_input(full), None),
+            outputs=ByPlan(figures_of(full), {}),
             plans=plans,
             builds=builds,
             inferences=inferences,

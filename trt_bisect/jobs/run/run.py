@@ -50,7 +50,6 @@ from trt_bisect.report.summary import (
     CURVE_MISSING,
     INTERRUPTED,
     NO_ROOM,
-    SEARCHING,
     STOPPED,
     TIME_LIMIT,
     UNEXPLAINED,
@@ -322,20 +321,19 @@ class _Run:
         known = [report.seconds.total for report in reports if report and _without_ranges(report) == made_of]
         return max(known, default=0.0)
 
-    def _announce(self, first: Experiment, experiment: Experiment, known: Report | None = None) -> Report:
+    def _announce(self, first: Experiment, experiment: Experiment) -> Report:
         """Writes the graph and begins to write the report so far; returns the report with nothing measured.
 
         Args:
             first: the experiment with the first ranges.
             experiment: the experiment that the curve is measured on.
-            known: the report on the answer, if it is known before the curve.
         """
         asked = asked_report(self.preparation, experiment, self.command)
         if self.folder is not None:
             write(self.folder / NETWORK, graph_of(experiment.network, experiment.ranges.scales))
         curve = self.options.curve_of(experiment.strategy, len(experiment.network.movable))
         question = question_of(self.preparation, experiment)
-        self.live.watch(SoFar(self.preparation, known or asked, first, experiment, curve, question))
+        self.live.watch(SoFar(self.preparation, asked, first, experiment, curve, question))
         return asked
 
     def _search(self, answering: AnswerSearch, found: _Searched, first: Experiment, asked: Report) -> Answer:
@@ -344,25 +342,24 @@ class _Run:
         Raises:
             TimeUp, KeyboardInterrupt, NoRoom: the search was stopped.
         """
-        answering.on_recipe = lambda answer: self._keep_recipe(self._so_far(answer, asked))
+        answering.on_recipe = self._keep_files
         experiment = found.of_curve = answering.choose_ranges()
         if experiment.key != asked.fingerprint:
             self._announce(first, experiment)
-        if not answering.plans.switches:
-            found.curve = self._curve(answering, experiment)
+        found.curve = self._curve(answering, experiment)
         answer = answering.finish(found.curve.findings.suspects)
         answer = found.answer = priced(answering.plans, answer)
-        if answering.plans.switches:
-            experiment = found.of_curve = self.preparation.in_pieces(answer.experiment)
-            known = self._so_far(answer, asked)
-            self._keep_recipe(known)
-            self._announce(first, experiment, known)
-            found.curve = self._curve(answering, experiment)
         found.gains = answering.alone.gains(answer, found.curve.findings.suspects)
         return answer
 
+    def _keep_files(self, answer: Answer) -> None:
+        """Writes the files of a recipe from which the search goes on."""
+        if self.folder is not None:
+            recipe_of(self.options, answer, answer.plan).write(self.folder / FOLDER)
+            self.has_recipe = True
+
     def _curve(self, answering: AnswerSearch, experiment: Experiment) -> Curve:
-        """Measures the curve. It explains the answer; where an engine is built for each plan, it guides the search."""
+        """Measures the curve."""
         answering.plans.give_back()
         curve = search(
             self.options.curve_of(experiment.strategy, len(experiment.network.movable)),
@@ -374,25 +371,6 @@ class _Run:
         )
         self.preparation.forecast.ends(CURVE)
         return curve
-
-    def _so_far(self, answer: Answer, asked: Report) -> Report:
-        """Returns the report of a recipe that the run goes on from."""
-        experiment, first = answer.experiment, self.first
-        assert first is not None
-        files = recipe_of(self.options, answer, answer.plan)
-        seconds = perf_counter() - self.preparation.began
-        report = build_report(
-            asked,
-            replace(answer, not_done=(*answer.not_done, CURVE_MISSING, UNEXPLAINED)),
-            Curve(),
-            experiment,
-            first,
-            gains={},
-            seconds=seconds_of(all_trials(first, experiment), self.preparation.data.calibrated, seconds),
-            stopped=SEARCHING,
-            files=files,
-        )
-        return report.changed(files=files, graph=graph_of(experiment.network, experiment.ranges.scales))
 
     def _stopped_search(self, kind: str, *, measures: bool) -> _Searched | None:
         """Returns what a stopped search knows; None if full INT8 is not known on all inputs.
