@@ -10,7 +10,7 @@ The estimate. Close to the target, the loss of a plan on an input is about the s
     dog.png             0.001    0.035    0.002               0.001 + 0.002 + ...  on dog.png
 
 It begins with the loss of each unit alone in the low precision, measured on a few inputs. Errors also cancel and
-reinforce one another, so that the sums are wrong by up to a factor of three. Each measured plan tells by how much: the
+reinforce one another, so that the sums are wrong by up to a factor of four. Each measured plan tells by how much: the
 row of an input is a Gaussian whose mean and covariance a Kalman step corrects with the measured loss (Kalman, A new
 approach to linear filtering and prediction problems, 1960). A unit with a large loss alone is corrected most.
 
@@ -27,9 +27,8 @@ Invariants: an estimate decides nothing: each set that is returned was measured 
 measured twice. All choices are seeded: the same measurements lead to the same sets, so that a run that goes on repeats
 its steps from the journal.
 
-Tried and dropped: output errors instead of losses, added as vectors, with their cancellation (no better than losses,
-and 60 times the memory); the gains of units alone high (they say nothing near the target); one estimate for the worst
-input (inputs need different units); Thompson sampling (dearer sets).
+Tried and dropped: output errors instead of losses, added as vectors (no better near the target); the gains of units
+alone high (far off near the target); Thompson sampling (no cheaper sets on two networks).
 """
 
 from __future__ import annotations
@@ -55,10 +54,10 @@ _CHEAPER = 0.998
 _BOLDER, _SHYER, _BOLDEST, _SHYEST = 0.08, 0.12, 1.5, -6.0
 """The steps of the boldness, the natural logarithm of the estimate over the limit, and its bounds."""
 _CHOICES = 12
-"""So many times a knapsack's set is changed to find a cheaper one."""
+"""The number of times that a set is changed to find a cheaper one."""
 _VARIED, _SPREAD = 4, 0.3
 """Estimates of a set that was measured already are multiplied by the exponentials of normal numbers of this standard
-deviation, so many times less one."""
+deviation, in all attempts but the first."""
 _SEED = 1
 _OUT = 4
 """At most so many units less one are taken out of a set at a time."""

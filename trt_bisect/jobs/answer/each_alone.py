@@ -30,7 +30,7 @@ from trt_bisect.report.summary import TOO_DEAR
 _ALONE_ON = 1
 """The number of inputs on which each unit is measured alone."""
 _MOST_OF_PRICE, _FEW = 0.8, 2
-"""Layers that make this share of a recipe's cost make most of it; so many of them at most are named."""
+"""The share of a recipe's cost that counts as most of it, and the largest number of layers named for it."""
 
 
 @dataclass
