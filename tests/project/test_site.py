@@ -7,8 +7,12 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 ROOT = Path(__file__).resolve().parents[2]
 _FETCHED = re.compile(r"""<(?:script|img|iframe|source|link)\b[^>]*?\b(?:src|href)=["']?((?:https?:)?//[^"' >]+)""")
@@ -46,3 +50,15 @@ def test_the_reference_has_every_public_name_with_its_text(site: Path) -> None:
         assert f'id="trt_bisect.{name}"' in text, name
     for words in ("a plan that restores it", "Reads an ONNX file of opset 9 or later"):
         assert words in text
+
+
+@pytest.mark.subprocess
+def test_the_search_works_from_the_disk(site: Path, browser: Browser) -> None:
+    page = browser.new_page()
+    fetched: list[str] = []
+    page.on("request", lambda request: fetched.append(request.url))
+    page.goto((site / "commands/run.html").as_uri() + "?q=DLA")
+    hit = page.locator(".md-search-result__item a[href*='jetson.html']").first
+    hit.wait_for(state="attached")
+    assert [url for url in fetched if not url.startswith(("file:", "data:", "about:"))] == []
+    page.close()
