@@ -16,11 +16,11 @@ DIGITS = 4
 
 
 def steps():
-    """The commands of the tables, without the program's name, and their exit codes."""
+    """The commands of the steps, without the program's name, and their exit codes."""
     text = PAGE.read_text(encoding="utf-8")
     given = re.search(r"^# LeNet\n(.*)$", text, re.MULTILINE)
     values = dict(word.split("=", 1) for word in shlex.split(given[1]))
-    rows = re.findall(r"^\|[^|]*\| `trt-bisect ([^`]*)` \| (\d) \|", text, re.MULTILINE)
+    rows = re.findall(r"^ *trt-bisect (.*\S) +# exit code (\d)$", text, re.MULTILINE)
     return [(shlex.split(Template(command).substitute(values)), int(code)) for command, code in rows]
 
 
