@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import combinations
 
 from trt_bisect.driver.recipes.local_search import FEW_UNITS, Goal, improved
@@ -211,7 +210,7 @@ def surely_cheapest(space: Space, dearest: float = math.inf) -> Batches[Cheapest
         None if no such set was found.
     """
     known = MeasuredSets(space)
-    kept = yield from few_high(known, dearest)
+    kept = yield from _lowered_once(known, lambda stays: len(stays) > FEW_NEEDED or space.cost(stays) > dearest)
     if kept is None:
         return None
     most = space.cost(kept) * (1.0 + _EQUAL)
@@ -221,26 +220,6 @@ def surely_cheapest(space: Space, dearest: float = math.inf) -> Batches[Cheapest
         if known.meets(payable - {unit}):
             return None
     return _settled(known, (yield from reduced(known, kept)), [])
-
-
-def few_high(
-    known: MeasuredSets, dearest: float, most: int = FEW_NEEDED, order: Sequence[int] | None = None
-) -> Batches[Kept | None]:
-    """Lowers the units once; returns None as soon as more than ``most`` stay high or cost more than ``dearest``.
-
-    Args:
-        known: the measurements.
-        dearest: the largest cost.
-        most: the largest number of units.
-        order: the order of the units; the dearest first if it is None.
-    """
-    space = known.space
-    too_many = partial(_are_too_many, space, most, dearest)
-    return (yield from _lowered_once(known, too_many, order))
-
-
-def _are_too_many(space: Space, most: int, dearest: float, stays: Kept) -> bool:
-    return len(stays) > most or space.cost(stays) > dearest
 
 
 def cheaper_few(space: Space, kept: Kept, alone: Sensitivities | None) -> Batches[list[Kept]]:
@@ -309,18 +288,15 @@ def least_cost(space: Space, dearest: float) -> Batches[Kept | None]:
     return (yield from _lowered_once(MeasuredSets(space), lambda stays: space.cost(stays) > dearest))
 
 
-def _lowered_once(
-    known: MeasuredSets, too_many: Callable[[Kept], bool], order: Sequence[int] | None = None
-) -> Batches[Kept | None]:
-    """Lowers the units, the dearest first or in an order; returns None if no set is good, or as soon as too many stay
-    high."""
+def _lowered_once(known: MeasuredSets, too_many: Callable[[Kept], bool]) -> Batches[Kept | None]:
+    """Lowers the units, the dearest first; returns None if no set is good, or as soon as too many stay high."""
     space = known.space
     yield from known.ask([frozenset(), space.all])
     if known.meets(frozenset()):
         return frozenset()
     if not known.meets(space.all):
         return None
-    return (yield from lowered(known, space.all, order or orders(space)[0], too_many, most=most_high(space)))
+    return (yield from lowered(known, space.all, orders(space)[0], too_many, most=most_high(space)))
 
 
 def most_high(space: Space) -> float:

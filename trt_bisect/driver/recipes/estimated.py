@@ -39,7 +39,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from trt_bisect.driver.recipes.search_space import Kept, Space
+from trt_bisect.driver.recipes.search_space import Kept, Sensitivities, Space
 
 _PRIOR = 0.7
 """The standard deviation of a unit's loss among other low units, as a share of its loss alone."""
@@ -166,6 +166,11 @@ class EstimatedSearch:
         high = cheapest_within(self.estimates.rows(self.judged), costs, limits, random, self.best)
         return self.space.cost(np.flatnonzero(high).tolist())
 
+    def sensitivities(self) -> Sensitivities:
+        """Returns the losses of units alone as they were measured, for their gains too."""
+        losses = tuple(float(loss) for loss in self.estimates.alone.max(axis=0))
+        return Sensitivities(losses, losses)
+
     def improved(self, bound: float, patience: int, *, once: bool = False) -> bool:
         """Looks for sets that hold and cost less than ``best`` and a bound; returns true if there is one.
 
@@ -207,11 +212,6 @@ class EstimatedSearch:
             self._boldness = 0.0
             self.improved(math.inf, patience)
         return self.best != before
-
-    def begin_with(self, kept: Kept) -> None:
-        """Takes a set that was measured to hold."""
-        self.best = self._near = kept
-        self._tried.add(kept)
 
     def corrected(self, losses: Mapping[int, float]) -> None:
         """Gives up ``best``, which misses on inputs or in settings that it was not judged in."""

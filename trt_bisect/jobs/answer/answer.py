@@ -19,7 +19,7 @@ from trt_bisect.evaluator.trial import Trial
 from trt_bisect.jobs.answer.each_alone import EachAlone, half_gain
 from trt_bisect.jobs.answer.estimated import JUDGED, EstimatedRecipes, Recipe, allowed
 from trt_bisect.jobs.answer.inputs import answer_inputs, unseen_inputs
-from trt_bisect.jobs.answer.plans import AnswerPlans
+from trt_bisect.jobs.answer.plans import AnswerPlans, Spent
 from trt_bisect.jobs.answer.result import Answer
 from trt_bisect.jobs.answer.search import (
     AUTO,
@@ -63,6 +63,8 @@ _PLANS_OF_SEARCH = 3
 _ROUNDS = 5
 _MENDING = 5
 """The number of further rounds that repair the sets found, after ``_ROUNDS`` searches whose recipes missed."""
+_LOWERING = 0.35
+"""The share of the inferences allowed that lowering one unit after another may take, where a first recipe is cheap."""
 _CHECKED_AT_END = 4
 """When the time is over, so many sets that hold on the judged inputs are checked on all."""
 
@@ -85,7 +87,8 @@ class AnswerSearch:
         target: judges plans; by the similarity if nothing else is set.
         single_scales: single tensors may get the scales of other calibrators.
         fp16: the costs of the layers, if those that stay high may be in FP16 where that is enough; else None.
-        effort: how far a recipe is made cheaper where one session runs all plans: see ``jobs.answer.estimated``.
+        effort: how far a recipe is made cheaper where one session runs all plans: see ``jobs.answer.estimated``. With
+            few units the default is thorough.
         on_recipe: called with each answer that has a cheaper recipe than the one before, before the search goes on.
         tried: the calibrators that were tried.
         recipe: the cheapest recipe so far by estimated losses; None without one.
@@ -103,7 +106,6 @@ class AnswerSearch:
     on_recipe: Callable[[Answer], None] = lambda _: None
     tried: tuple[CalibratorTried, ...] = field(default=(), init=False)
     recipe: Recipe | None = field(default=None, init=False)
-    _goes_on: bool = field(default=False, init=False)
     _estimated_alone: Sensitivities | None = field(default=None, init=False)
     space: Space = field(init=False)
     refused: float | None = field(default=None, init=False)
@@ -127,14 +129,19 @@ class AnswerSearch:
         others = [ranges for ranges in candidates if ranges.calibrator != own.calibrator]
         aimed = replace(self.space, budget=self.space.budget * SAFETY)
         estimates = plans.switches and not self.space.has_many
+        if self.effort == DEFAULT and len(self.space.units) <= FEW_UNITS:
+            self.effort = THOROUGH
         if estimates:
             plans.allowed = allowed(self.effort, len(self.space.units), len(plans.inputs.counting))
         ranges, self.tried = choose_ranges(
-            plans, self.target, aimed, [own, *others], self.named, recipes=not estimates or self.effort == THOROUGH
+            plans,
+            self.target,
+            aimed,
+            [own, *others],
+            self.named,
+            dearest=CHEAP_RECIPE if estimates and self.effort != THOROUGH else math.inf,
         )
         self.take_ranges(ranges)
-        if estimates:
-            return self.experiment
         first = next((one.kept for one in self.tried if one.ranges.digest() == ranges.digest()), None)
         if first is not None:
             self._hold_first(first)
@@ -153,15 +160,16 @@ class AnswerSearch:
         by_ranges = {id(one.ranges): one for one in rows}
         if self.effort != THOROUGH:
             self.tried = tuple(by_ranges[id(one.ranges)] for one in self.tried)
-        self.recipe = recipes.best
+        self.recipe = recipes.best or self.recipe
         self._estimated_alone = recipes.sensitivities()
-        self._goes_on = recipes.is_few and self.effort != QUICK
-        return self.recipe
+        return recipes.best
 
     def _found_recipe(self, recipe: Recipe) -> None:
-        """Says a recipe, and passes it on."""
-        self.recipe, low = recipe, recipe.experiment.network.low.title
+        """Says a recipe that is cheaper than the one before, and passes it on."""
         layers, cost = len(self.space.layers(recipe.kept)), self.space.cost(recipe.kept)
+        if self.recipe is not None and cost >= self.space.cost(self.recipe.kept):
+            return
+        self.recipe, low = recipe, recipe.experiment.network.low.title
         self.plans.preparation.progress.say(
             f"A recipe holds on all {len(self.plans.inputs.counting)} inputs: {counted(layers, 'layer')} high, which "
             f"gives up {percent(cost)} % of {low}'s gain in speed"
@@ -172,17 +180,21 @@ class AnswerSearch:
             self.on_recipe(replace(answer, margin=margin))
 
     def _hold_first(self, kept: Kept) -> None:
-        """Adds units to a first recipe, the cheapest first, until a plan is known to hold on all inputs.
+        """Adds units to a first recipe, the cheapest first, until a plan holds on all inputs.
 
-        It takes few plans, and a search that is stopped from then on has a recipe; see ``so_far``.
+        It takes few plans. A plan that holds in all settings is a recipe, for a search that is stopped from then on.
         """
         plans, space = self.plans, self.space
         others = sorted(space.all - kept, key=lambda unit: (space.costs[unit], unit))
         counts = [0, *(2**power for power in range(len(others).bit_length())), len(others)]
         for count in counts:
-            plan = space.plan(kept.union(others[:count]))
-            (loss,) = plans.losses([plan], self.experiment.ranges, plans.inputs.counting)
+            enough = kept.union(others[:count])
+            (loss,) = plans.losses([space.plan(enough)], self.experiment.ranges, plans.inputs.counting)
             if loss is not None and loss <= space.budget:
+                if plans.switches and not space.has_many and self._by_similarity:
+                    checked = self.target.check(self.experiment, space.plan(enough))
+                    if checked.meets(space.budget):
+                        self._found_recipe(Recipe(enough, self.experiment, checked, space.budget))
                 break
 
     def _say_full(self) -> None:
@@ -257,18 +269,26 @@ class AnswerSearch:
         Args:
             suspects: the suspects of the curve, as layer indices.
         """
-        recipe = self._estimated()
-        if recipe is not None and self.effort != THOROUGH and not self._goes_on:
+        plans, bounded = self.plans, self.plans.allowed < math.inf
+        plans.leave(plans.usual_margin)
+        may_be_cheap = any(one.cost is not None and one.cost <= CHEAP_RECIPE for one in self.tried)
+        if may_be_cheap and bounded and self._by_similarity:
+            try:
+                with plans.ending(_LOWERING * plans.allowed):
+                    held = self._held(suspects, DEAR_RECIPE)
+                if self._costs(held) <= DEAR_RECIPE:
+                    return held
+            except Spent:
+                plans.preparation.progress.say("Lowering one layer after another takes long: losses are estimated")
+        recipe = None if may_be_cheap and not bounded else self._estimated()
+        if recipe is not None and bounded:
             self.refused = recipe.refused
             return Cheapest(recipe.kept, True, {}), recipe.experiment, recipe.checked, recipe.aim
-        bounded, self.plans.allowed = self.plans.allowed, math.inf
-        if recipe is not None and self._goes_on:
-            self.take_ranges(recipe.experiment.ranges)
-        self.plans.leave(self.plans.usual_margin)
-        held = self._with_margin(suspects) if self.plans.margin.share else self._held(suspects)
-        self.plans.allowed = bounded
+        plans.allowed = math.inf
+        plans.leave(plans.usual_margin)
+        held = self._with_margin(suspects) if plans.margin.share else self._held(suspects)
         if recipe is not None and self._costs(held) > self.space.cost(recipe.kept) + AS_CHEAP:
-            self.plans.leave(recipe.margin)
+            plans.leave(recipe.margin)
             return Cheapest(recipe.kept, True, {}), recipe.experiment, recipe.checked, recipe.aim
         return held
 
@@ -349,8 +369,6 @@ class AnswerSearch:
         Without one it is the empty set, which does not hold.
         """
         plans, counting, recipe = self.plans, self.plans.inputs.counting, self.recipe
-        if recipe is not None:
-            return Cheapest(recipe.kept, True, {}), recipe.experiment, recipe.checked
         tried = (self.experiment.ranges, *(one.ranges for one in self.tried), *plans.preparation.data.candidates)
         by_digest = {ranges.digest(): ranges for ranges in tried}
         sets = [
@@ -358,12 +376,16 @@ class AnswerSearch:
             for ranges in by_digest.values()
             for plan in plans.meeting(ranges, counting if not measures else plans.judged or counting)
         ]
+        if recipe is not None:
+            sets = [one for one in sets if self.space.price(one[0]) < self.space.price(recipe.kept)]
         sets.sort(key=lambda one: self.space.price(one[0]))
         for kept, ranges in sets[:_CHECKED_AT_END] if measures else sets:
             experiment, plan = plans.with_ranges(ranges), self.space.plan(kept)
             checked = self.target.check(experiment, plan) if measures else self._as_known(plan, experiment)
             if checked.meets(self.space.budget):
                 return Cheapest(kept, True, {}), experiment, checked
+        if recipe is not None:
+            return Cheapest(recipe.kept, True, {}), recipe.experiment, recipe.checked
         kept, ranges = sets[0] if sets else (frozenset[int](), self.experiment.ranges)
         experiment = plans.with_ranges(ranges)
         if not measures:
@@ -404,7 +426,8 @@ class AnswerSearch:
 
     def sensitivities(self) -> Sensitivities | None:
         """Returns the loss and the gain of each unit; None where they cannot be measured, or take too long."""
-        return None if self.plans.allowed < math.inf else self.alone.sensitivities(self.space, self.experiment.ranges)
+        is_bounded = self.plans.allowed < math.inf and not self.plans.ends
+        return None if is_bounded else self.alone.sensitivities(self.space, self.experiment.ranges)
 
     def _in_fp16(self, found: Cheapest, experiment: Experiment, checked: Checked) -> Checked:
         """Puts units of the recipe into FP16 if that is allowed and good enough; returns the check of the recipe."""

@@ -14,14 +14,12 @@ from statistics import fmean
 import numpy as np
 
 from trt_bisect.calibration.ranges import Ranges
-from trt_bisect.driver.recipes.cheapest import Cheapest, few_high
+from trt_bisect.driver.recipes.cheapest import Cheapest
 from trt_bisect.driver.recipes.estimated import EstimatedSearch, Estimates, Measured
-from trt_bisect.driver.recipes.search_space import Kept, MeasuredSets, Sensitivities, Space
-from trt_bisect.driver.suspects.search import drive
+from trt_bisect.driver.recipes.search_space import Kept, Sensitivities, Space
 from trt_bisect.evaluator.each_input import NO_MARGIN, EachInput, Margin
 from trt_bisect.jobs.answer.plans import AnswerPlans
 from trt_bisect.jobs.answer.search import (
-    CHEAP_RECIPE,
     CLOSER,
     CLOSEST,
     DEAR_RECIPE,
@@ -52,15 +50,10 @@ _ALONE = 2
 """The number of inputs on which each unit is measured alone."""
 _ALONE_SHARE = 0.1
 """The share of the inferences allowed that this may take for each calibrator."""
-_JUDGED_FOR_FEW, _FEW_CHECKS = 4, 3
-"""The number of inputs that sets of a few units are judged on at first, and of such sets that are checked for each
-calibrator."""
 JUDGED = 32
 """The number of inputs that plans are judged on at first: the worst ones in full INT8."""
 _PATIENCE, _MORE_PATIENCE = 16, 24
 """The number of plans that may miss one after another, for the first recipes and for cheaper ones."""
-_LOWERED = 12
-"""The largest number of units that stay high when units are lowered in the order of their losses alone."""
 _REFINED = 2
 """The number of calibrators whose recipes are refined: those with the cheapest ones."""
 _CHECKS = 5
@@ -116,12 +109,10 @@ class EstimatedRecipes:
 
     Attributes:
         best: the cheapest recipe so far; None without one.
-        is_few: a few units suffice: lowering in other orders is quick then.
     """
 
     def __init__(self, plans: AnswerPlans, target: Target, space: Space, on_recipe: Callable[[Recipe], None]) -> None:
         self.best: Recipe | None = None
-        self.is_few = False
         self._plans = plans
         self._target = target
         self._space = space
@@ -146,22 +137,16 @@ class EstimatedRecipes:
         losses = [math.inf if one.loss is None else one.loss for one in rows]
         order = [0] if named else sorted(promising, key=losses.__getitem__)
         candidates = [*{(ranges := rows[place].ranges).digest(): ranges for place in order}.values()]
-        self._few(candidates)
         plans.leave(plans.usual_margin)
-        if self.is_few:
-            return [self._with_cost(one) for one in rows]
-        if self.best is None:
-            for one in self._by_expected_cost(candidates):
-                plans.preparation.progress.stage(self._sought(one.ranges), None)
-                self._lower(one)
-                self._improve(one, _PATIENCE)
-                if one.search.best is not None:
-                    self._sets.setdefault(one.ranges.digest(), one.search.best)
-                if first_only and self.best is not None:
-                    break
-            if self.best is not None and not first_only:
-                self._refine()
+        for one in self._by_expected_cost(candidates):
+            plans.preparation.progress.stage(self._sought(one.ranges), None)
+            self._improve(one, _PATIENCE)
+            if one.search.best is not None:
+                self._sets.setdefault(one.ranges.digest(), one.search.best)
+            if first_only and self.best is not None:
+                break
         if self.best is not None and not first_only:
+            self._refine()
             self._decide_margin()
             self._take_likeliest(candidates)
         forecast.search(min(plans.left(), _RESERVED * plans.allowed) if plans.allowed < math.inf else _LONG * usual)
@@ -179,36 +164,6 @@ class EstimatedRecipes:
         kept = self._sets[digest]
         mean = fmean(self._plans.on_judged(space.plan(kept), tried.ranges))
         return replace(tried, cost=space.cost(kept), high=len(space.layers(kept)), kept=kept, mean=mean)
-
-    def _few(self, candidates: Sequence[Ranges]) -> None:
-        """Looks for a recipe of a few units with each calibrator, without a margin, judged on few inputs at first."""
-        plans, space = self._plans, replace(self._space, budget=self._space.budget * SAFETY)
-        worst, plans.judged = plans.judged, plans.judged[:_JUDGED_FOR_FEW]
-        plans.leave(NO_MARGIN)
-        for ranges in candidates:
-            plans.preparation.progress.stage(self._sought(ranges), None)
-            measure = partial(self._target.losses, ranges=ranges)
-            for _ in range(_FEW_CHECKS):
-                dearest = min(CHEAP_RECIPE, self._bound)
-                kept = drive(few_high(MeasuredSets(space), dearest), measure)
-                if kept is None or space.cost(kept) >= self._bound or self._take_if_it_holds(kept, ranges):
-                    break
-        plans.judged = list(dict.fromkeys((*worst, *plans.judged)))
-        self.is_few = self.best is not None
-
-    def _lower(self, one: _Calibrated) -> None:
-        """Lowers the units that lose least for their cost first, where the estimates promise a cheap set."""
-        space = replace(self._space, budget=one.aim)
-        dearest = min(DEAR_RECIPE, self._bound)
-        if one.search.expected() > dearest:
-            return
-        losses = one.search.estimates.alone.max(axis=0)
-        order = sorted(space.all, key=lambda unit: (losses[unit] / space.costs[unit], unit))
-        measure = partial(self._target.losses, ranges=one.ranges)
-        kept = drive(few_high(MeasuredSets(space), dearest, _LOWERED, order), measure)
-        if kept is not None and space.cost(kept) < self._bound:
-            one.search.begin_with(kept)
-            self._check(one, _PATIENCE, self._bound)
 
     def _take_likeliest(self, candidates: Sequence[Ranges]) -> None:
         """Goes on with the ranges with which the best set has the smallest mean loss: it is the likeliest to hold on
@@ -248,8 +203,7 @@ class EstimatedRecipes:
         best = None if self.best is None else self.best.experiment.ranges.digest()
         for one in self._searches:
             if one.ranges.digest() == best:
-                losses = tuple(float(loss) for loss in one.search.estimates.alone.max(axis=0))
-                return Sensitivities(losses, losses)
+                return one.search.sensitivities()
         return None
 
     @property

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf, nan
@@ -54,6 +55,10 @@ _NEAR = 0.5
 SQNR = BUILT_IN["sqnr"]
 
 
+class Spent(Exception):
+    """The inferences that a part of a search may take are taken."""
+
+
 @dataclass
 class AnswerPlans:
     """Measures plans on the inputs of the answer.
@@ -66,6 +71,7 @@ class AnswerPlans:
         margin: the margin that plans must leave.
         switches: true if one session runs all plans; else each is built.
         allowed: the number of single inferences that the search may take on that session.
+        ends: ``losses`` raises ``Spent`` when these are taken.
     """
 
     preparation: Preparation
@@ -74,6 +80,7 @@ class AnswerPlans:
     judged: list[int] = field(default_factory=list)
     margin: Margin = field(default=NO_MARGIN, init=False)
     allowed: float = field(default=inf, init=False)
+    ends: bool = field(default=False, init=False)
     _session: SwitchSession | None = None
     _by_ranges: dict[str, EachInput] = field(default_factory=dict)
 
@@ -90,6 +97,16 @@ class AnswerPlans:
         """Returns the number of inferences that are left, without a share of those allowed that is reserved."""
         taken = sum(evaluator.taken for evaluator in self._by_ranges.values())
         return self.allowed if self.allowed == inf else self.allowed * (1.0 - reserved) - taken
+
+    @contextmanager
+    def ending(self, most: float) -> Iterator[None]:
+        """Ends a part of a search after so many inferences: ``losses`` raises ``Spent`` then."""
+        allowed, self.ends = self.allowed, True
+        self.allowed = min(allowed, sum(evaluator.taken for evaluator in self._by_ranges.values()) + most)
+        try:
+            yield
+        finally:
+            self.allowed, self.ends = allowed, False
 
     def affords(self, single: int = 0, judged: int = 0, given: int = 0) -> bool:
         """Returns true if more inferences are left than some single ones, plans on judged and on given inputs take."""
@@ -220,6 +237,8 @@ class AnswerPlans:
             among: the places of other inputs than the judged ones.
             to_the_end: inputs after a miss are run too.
         """
+        if self.left() <= 0 and self.ends:
+            raise Spent
         places = self.judged if among is None else among
         return self.each(ranges).losses(plans, places, self.tell, to_the_end=to_the_end)
 

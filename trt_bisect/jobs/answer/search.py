@@ -119,7 +119,7 @@ def choose_ranges(
     candidates: Sequence[Ranges],
     named: bool,
     *,
-    recipes: bool = True,
+    dearest: float = inf,
 ) -> tuple[Ranges, tuple[CalibratorTried, ...]]:
     """Chooses the ranges with which the recipe is cheapest, and returns them with the result of each calibrator.
 
@@ -134,7 +134,7 @@ def choose_ranges(
         space: the units to choose from.
         candidates: the ranges in use, and others.
         named: true if the user named the ranges in use; then they stay.
-        recipes: false searches no recipes: the ranges in use stay, unless full INT8 passes with others.
+        dearest: recipes that cost more are given up. Without one the ranges in use stay.
     """
     progress = plans.preparation.progress
     progress.stage(_first_stage(plans.experiment.network.low), len(candidates))
@@ -142,24 +142,25 @@ def choose_ranges(
     tried = [_full_int8(plans, ranges) for ranges in candidates]
     sweep = len(space.units) * min(len(plans.inputs.counting), _MOST_JUDGED)
     plans.preparation.forecast.search(usual_search(sweep))
-    if named or len(tried) == 1:
+    is_open = not named and len(tried) > 1
+    if not is_open and dearest == inf:
         return tried[0].ranges, tuple(tried)
-    passing = _passing(plans, target, space.budget, tried)
+    passing = _passing(plans, target, space.budget, tried) if is_open else None
     if passing is not None:
         return passing.ranges, tuple(tried)
     if not plans.switches:
         return min(tried, key=_loss).ranges, tuple(tried)
     _say_how_long(plans, space, perf_counter() - began, sum(one.inputs for one in tried))
-    if not recipes:
-        return tried[0].ranges, tuple(tried)
-    best, means = float("inf"), dict[int, float]()
-    promising = [place for place, one in enumerate(tried) if place == 0 or one.ranges.calibrator in PROMISING]
+    best, means = dearest, dict[int, float]()
+    promising = [
+        place for place, one in enumerate(tried) if place == 0 or (is_open and one.ranges.calibrator in PROMISING)
+    ]
     progress.stage("The cheapest recipe with each calibrator", len(promising) * len(space.units))
     for place in promising:
         plans.join(plans.worst_known(plans.full, tried[place].ranges)[:1])
     for place in sorted(promising, key=lambda place: _loss(tried[place])):
         one = tried[place]
-        kept = _first_recipe(plans, space, one.ranges, best + AS_CHEAP)
+        kept = _first_recipe(plans, space, one.ranges, min(best + AS_CHEAP, dearest))
         if kept is not None:
             tried[place] = replace(one, cost=space.cost(kept), high=len(space.layers(kept)), kept=kept)
             best = min(best, space.cost(kept))

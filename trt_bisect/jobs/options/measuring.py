@@ -11,10 +11,10 @@ from trt_bisect.errors import BadInput
 from trt_bisect.jobs.options.cluster import ClusterOptions
 from trt_bisect.jobs.options.concerns import (
     BRANCH,
+    DEFAULT,
     EFFORTS,
     EXPLAIN_NOTHING,
     PER_TENSOR,
-    THOROUGH,
     CalibrationOptions,
     DataOptions,
     EngineOptions,
@@ -78,7 +78,7 @@ class RunOptions(MeasuringOptions, ExplainOptions, AccuracyOptions, TensorFileOp
     panel: ClassVar[str] = "Search"
 
     effort: str = option(
-        THOROUGH,
+        DEFAULT,
         choices=EFFORTS,
         noun="effort",
         help="quick (the first recipe and its culprits, at most one inference for each layer and input), default "
