@@ -86,7 +86,7 @@ class AnswerSearch:
         single_scales: single tensors may get the scales of other calibrators.
         fp16: the costs of the layers, if those that stay high may be in FP16 where that is enough; else None.
         effort: how far a recipe is made cheaper where one session runs all plans: see ``jobs.answer.estimated``.
-        on_recipe: called with each answer that has a cheaper recipe than the one before, before the search goes on.
+        on_answer: called when full INT8 is known on all inputs, and with each cheaper recipe; then the search goes on.
         tried: the calibrators that were tried.
         recipe: the cheapest recipe so far by estimated losses; None without one.
         refused: the largest cost allowed for a recipe with the margin, if none was found; None otherwise.
@@ -100,7 +100,7 @@ class AnswerSearch:
     single_scales: bool = field(default=True, init=False)
     fp16: Costs | None = field(default=None, init=False)
     effort: str = THOROUGH
-    on_recipe: Callable[[Answer], None] = lambda _: None
+    on_answer: Callable[[Answer], None] | None = None
     tried: tuple[CalibratorTried, ...] = field(default=(), init=False)
     recipe: Recipe | None = field(default=None, init=False)
     _goes_on: bool = field(default=False, init=False)
@@ -160,16 +160,29 @@ class AnswerSearch:
 
     def _found_recipe(self, recipe: Recipe) -> None:
         """Says a recipe, and passes it on."""
-        self.recipe, low = recipe, recipe.experiment.network.low.title
+        low = recipe.experiment.network.low.title
         layers, cost = len(self.space.layers(recipe.kept)), self.space.cost(recipe.kept)
         self.plans.preparation.progress.say(
             f"A recipe holds on all {len(self.plans.inputs.counting)} inputs: {counted(layers, 'layer')} high, which "
             f"gives up {percent(cost)} % of {low}'s gain in speed"
         )
-        margin, answer = self.plans.margin, self.so_far(measures=False)
+        self._go_on_from(recipe)
+
+    def _go_on_from(self, recipe: Recipe) -> None:
+        """Takes a recipe, which a stopped search has too."""
+        self.recipe = recipe
+        self._tell()
+
+    def _tell(self) -> None:
+        """Passes on the answer so far; the search goes on as it was."""
+        if self.on_answer is None:
+            return
+        margin, space = self.plans.margin, self.space
+        answer = self.so_far(measures=False)
         self.plans.leave(margin)
+        self.space = space
         if answer is not None:
-            self.on_recipe(replace(answer, margin=margin))
+            self.on_answer(replace(answer, margin=margin))
 
     def _hold_first(self, kept: Kept) -> None:
         """Adds units to a first recipe, the cheapest first, until a plan is known to hold on all inputs.
@@ -183,6 +196,7 @@ class AnswerSearch:
             plan = space.plan(kept.union(others[:count]))
             (loss,) = plans.losses([plan], self.experiment.ranges, plans.inputs.counting)
             if loss is not None and loss <= space.budget:
+                self._tell()
                 break
 
     def _say_full(self) -> None:
@@ -202,6 +216,7 @@ class AnswerSearch:
             )
             plans.preparation.notes.append(Note(DATA, text))
             plans.preparation.progress.say(f"{text[0].upper()}{text[1:]}")
+        self._tell()
 
     def take_ranges(self, ranges: Ranges) -> None:
         """Goes on with other ranges."""
@@ -240,6 +255,10 @@ class AnswerSearch:
         found, experiment, checked, aim = self._recipe(suspects)
         if experiment is not self.experiment:
             self._go_on_with(experiment)
+        recipe = Recipe(found.kept, experiment, checked, aim, self.plans.margin, self.refused)
+        is_new = self.on_answer is not None and (self.recipe is None or recipe.is_other(self.recipe))
+        if is_new and found.meets and found.kept and checked.meets(budget):
+            self._found_recipe(recipe)
         if not found.meets or (self.space.has_many and not checked.meets(budget)):
             return self._answer(found, experiment, checked, aim, {})
         if found.kept and self._by_similarity and self.alone.can_measure(self.space) and self.effort != QUICK:
@@ -248,7 +267,11 @@ class AnswerSearch:
             few = one_or_two(self.target, self.space, found, experiment, alone)
             found, checked = few or (found, checked)
         checked = self._in_fp16(found, experiment, checked)
-        found, checked, taken_back = minimal(self.plans, self.target, self.space, found, experiment, checked)
+
+        def cheaper(kept: Kept, checked: Checked) -> None:
+            self._go_on_from(replace(recipe, kept=kept, checked=checked))
+
+        found, checked, taken_back = minimal(self.plans, self.target, self.space, found, experiment, checked, cheaper)
         return self._answer(found, experiment, checked, aim, taken_back)
 
     def _recipe(self, suspects: Collection[int]) -> Searched:
@@ -367,7 +390,10 @@ class AnswerSearch:
         kept, ranges = sets[0] if sets else (frozenset[int](), self.experiment.ranges)
         experiment = plans.with_ranges(ranges)
         if not measures:
-            return Cheapest(frozenset(), False, {}), self.experiment, self._as_known(plans.full, self.experiment)
+            checked = self._as_known(plans.full, self.experiment)
+            least = plans.each(self.experiment.ranges).least_loss(plans.full, counting)
+            meets = checked.meets(self.space.budget) and (least is None or least <= self.space.budget)
+            return Cheapest(frozenset(), meets, {}), self.experiment, checked
         found, checked = with_more_high(self.target, self.space, Cheapest(kept, True, {}), experiment)
         return replace(found, meets=checked.meets(self.space.budget)), experiment, checked
 
