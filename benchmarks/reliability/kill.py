@@ -12,6 +12,7 @@ writes there. Of the runs that go on, a third is killed once more. A run is the 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
 import signal
@@ -121,6 +122,7 @@ def killed_and_resumed(whole: Undisturbed, kind: str, random: Random, place: Pat
         if not seen <= set(lines):
             faults.append("a trial in the journal was lost")
         seen |= set(lines)
+        faults += unnamed(folder)
         kinds = [random.choice(_KINDS)] if random.random() < AGAIN else []
     ended = run(arguments, place)
     lines = whole_lines(folder)
@@ -138,6 +140,21 @@ def killed_and_resumed(whole: Undisturbed, kind: str, random: Random, place: Pat
     if left := unfinished(folder):
         faults.append(f"left behind: {', '.join(left)}")
     return Killed(counts, stages, faults)
+
+
+def unnamed(folder: Path) -> list[str]:
+    """Returns a fault if a run folder has a recipe with its plan, and no report that names it."""
+    try:
+        layers = json.loads((folder / "recipe" / "plan.json").read_bytes())["layers"]
+    except FileNotFoundError:
+        return []
+    named = []
+    for name in ("run.json", "report.json", "recovery.json"):
+        if (folder / name).exists():
+            record = json.loads((folder / name).read_bytes())
+            named.append({row["name"]: row["recipe"] for row in record.get("layers", ())})
+    is_named = any(layers.items() <= precisions.items() for precisions in named)
+    return [] if is_named or (folder / "recovery.json").exists() else ["no report names the recipe in the folder"]
 
 
 def _killed(arguments: list[str], place: Path, kind: str, whole: Undisturbed, random: Random) -> Ended:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import errno
 import io
+import json
 import os
 import re
+import signal
+from dataclasses import replace
 from time import perf_counter
 
 import numpy as np
@@ -21,8 +24,10 @@ from trt_bisect import BadInput, NothingMeasured, Report
 from trt_bisect.jobs.options.kinds import parse_time
 from trt_bisect.jobs.options.measuring import RunOptions
 from trt_bisect.jobs.run.run import StoppedRun
+from trt_bisect.report.model import SO_FAR
+from trt_bisect.report.older import read_report
 from trt_bisect.report.page.headline import headline
-from trt_bisect.report.verdict import UNMEASURED
+from trt_bisect.report.verdict import FAILS, PASSES, UNMEASURED
 from trt_bisect.support import progress
 from trt_bisect.view.run_folder import RunFolder
 
@@ -129,7 +134,7 @@ def test_a_stopped_run_leaves_a_verdict_and_a_recipe_that_holds_and_goes_on(give
 
 
 class AtTheSearch(Said):
-    """Presses Ctrl-C when the search begins, after the choice of the ranges and the curve."""
+    """Presses Ctrl-C when the search begins, after the choice of the ranges."""
 
     def stage(self, title, total):
         if title.startswith("Searching for the cheapest"):
@@ -146,6 +151,129 @@ class AtTheStage(Said):
     def stage(self, title, total):
         if title == self.title:
             raise KeyboardInterrupt
+
+
+class InTheCurve(Said):
+    """Presses Ctrl-C, or ends the time, in the first boundaries of the curve."""
+
+    def __init__(self, error):
+        super().__init__()
+        self.error, self.begun = error, False
+
+    def stage(self, title, total):
+        self.begun = title.startswith("Measuring plans")
+
+    def step(self, what, size=1):
+        if self.begun and what.startswith("block0"):
+            raise self.error
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_run_stopped_in_its_curve_has_its_answer_and_a_part_of_the_curve(given, tmp_path, way):
+    path, feeds, whole, _ = given
+    asked = {**ASKED, "strategy": "exhaustive", "output": tmp_path, "inputs": feeds}
+    if way == "interrupted":
+        with pytest.raises(StoppedRun) as stop:
+            trt_bisect.run(path, feeds, progress=InTheCurve(KeyboardInterrupt), **asked)
+        found = stop.value.report
+    else:
+        found = trt_bisect.run(path, feeds, progress=InTheCurve(progress.TimeUp), **asked)
+    assert (found.stopped, found.state) == (way, "interrupted" if way == "interrupted" else "finished")
+    assert found.answer.not_done == ("the curve was measured in part",)
+    assert (found.culprits, found.recipe) == (whole.culprits, whole.recipe)
+    assert replace(found.answer, not_done=()) == whole.answer
+    known = [row.outcome == "measured" for row in found.layers if row.quantizable]
+    assert any(known)
+    assert not all(known)
+    assert Report.load(tmp_path) == found
+    again = trt_bisect.run(path, feeds, **asked)
+    assert (again.answer, again.culprits, again.stopped) == (whole.answer, whole.culprits, "")
+    assert all(row.outcome == "measured" for row in again.layers if row.quantizable)
+
+
+@pytest.mark.parametrize("threshold", [0.5, 0.9999999])
+def test_full_int8_is_judged_as_soon_as_it_is_known_on_all_inputs(given, tmp_path, threshold):
+    path, feeds, *_ = given
+    asked = {**ASKED, "threshold": threshold, "inputs": feeds, "output": tmp_path}
+    with pytest.raises(StoppedRun) as stop:
+        trt_bisect.run(path, feeds, progress=AtTheStage("Full INT8 with each calibrator"), **asked)
+    found = stop.value.report
+    assert found.similarity.int8 == pytest.approx(worst_of_full_int8(path, feeds, tmp_path), abs=1e-6)
+    assert found.verdict == (PASSES if found.similarity.int8 >= threshold else FAILS)
+    assert found.recipe.meets == (found.verdict == PASSES)
+    assert "the curve was not measured" in found.answer.not_done
+
+
+def worst_of_full_int8(path, feeds, folder):
+    """Of the recipe's file of a run that had none yet: it has every layer in INT8."""
+    assert set(json.loads((folder / "recipe" / "plan.json").read_text())["layers"].values()) == {"int8"}
+    return worst_cosine(path, folder / "recipe" / "network.qdq.onnx", feeds)
+
+
+KILLED = """
+import os, signal
+from trt_bisect.runs.progress_file import Heartbeat
+
+shown = Heartbeat.stage
+
+def stage(self, title, total):
+    shown(self, title, total)
+    if title.startswith("Searching for the cheapest"):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+Heartbeat.stage = stage
+from trt_bisect.cli import main; main()
+"""
+
+
+@pytest.fixture
+def killed(given, forks, tmp_path):
+    """The question and the report so far of a run that was killed after its first recipe."""
+    path, feeds, *_ = given
+    data, folder = tmp_path / "data.npz", tmp_path / "run"
+    np.savez(data, **{name: np.concatenate([sample[name] for sample in feeds]) for name in feeds[0]})
+    asked = ("--engine", "onnxruntime", "--threshold", THRESHOLD, "--explain", "none", "--history", "none")
+    done = forks.run("run", path, "--calibration", data, "--input", data, *asked, "--output", folder, code=KILLED)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    return {"model": path, "calibration": data, "inputs": data, "output": folder}, read_report(folder / SO_FAR)
+
+
+@pytest.mark.subprocess
+def test_a_run_that_goes_on_after_a_kill_keeps_what_was_known_until_it_knows_more(given, killed):
+    asked, before = killed
+    assert before.recipe.meets
+    folder, seen = asked["output"], []
+    plan = (folder / "recipe" / "plan.json").read_bytes()
+
+    class Watching(AtTheStage):
+        def stage(self, title, total):
+            seen.append(read_report(folder / SO_FAR))
+            super().stage(title, total)
+
+    with pytest.raises(StoppedRun) as stop:
+        trt_bisect.run(**asked, progress=Watching("Full INT8 with each calibrator"), **ASKED)
+    assert {report.started for report in seen} == {before.started}, "this run has no recipe yet"
+    assert stop.value.report.recipe == before.recipe == Report.load(folder).recipe
+    assert (folder / "recipe" / "plan.json").read_bytes() == plan
+    assert worst_cosine(asked["model"], folder / "recipe" / "network.qdq.onnx", given[1]) >= THRESHOLD
+    again = trt_bisect.run(**asked, **ASKED)
+    assert (again.culprits, again.recipe, again.state) == (given[2].culprits, given[2].recipe, "finished")
+
+
+@pytest.mark.subprocess
+def test_a_run_with_another_question_does_not_name_the_recipe_of_a_killed_one(killed):
+    asked, before = killed
+    assert before.recipe.meets
+    plans = []
+
+    class Watching(AtTheStage):
+        def stage(self, title, total):
+            plans.append((asked["output"] / "recipe" / "plan.json").exists())
+            super().stage(title, total)
+
+    with pytest.raises(StoppedRun):
+        trt_bisect.run(**asked, progress=Watching("Full INT8 with each calibrator"), **{**ASKED, "threshold": 0.99999})
+    assert plans[-1] is False
 
 
 @pytest.mark.parametrize("title", ["Calibrating", "Searching for the worst inputs", "FP32 reference"])

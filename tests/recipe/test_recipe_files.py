@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
+from pathlib import Path
 
 import onnx
 import onnxruntime as ort
@@ -82,3 +84,53 @@ def test_a_report_is_read_again_as_it_was_written(recipe):
     table = again.table()
     assert list(table[table.culprit].name) == ["block1.conv2"]
     assert "block1.conv2" in report._repr_html_()
+
+
+class Killed(BaseException):
+    """Stands for ``kill -9``: nothing catches it."""
+
+
+def test_a_recipe_that_is_replaced_is_whole_and_named_at_every_moment(recipe, tmp_path, monkeypatch):
+    """Or has no plan. The process ends before each of its calls that change the folder, one after the other."""
+    _, report = recipe
+    old = report.attached.files
+    model = onnx.ModelProto()
+    model.CopyFrom(old.network.model)
+    model.doc_string = "new"
+    plan = {**json.loads(old.texts["plan.json"]), "new": True}
+    new = replace(old, texts={"plan.json": json.dumps(plan)}, network=replace(old.network, model=model), measured=None)
+    folder, name = tmp_path / "recipe", tmp_path / "name"
+    original, left, ends = {call: getattr(Path, call) for call in ("replace", "unlink")}, [0], 0
+
+    def counted(call):
+        def changed(self, *arguments, **options):
+            left[0] -= self.is_relative_to(folder)
+            if left[0] < 0:
+                raise Killed
+            return original[call](self, *arguments, **options)
+
+        return changed
+
+    for call in original:
+        monkeypatch.setattr(Path, call, counted(call))
+    for steps in range(99):
+        left[0] = 99
+        old.write(folder, lambda: name.write_text("old"))
+        files = {path.name for path in folder.iterdir()}
+        left[0] = steps
+        try:
+            new.write(folder, lambda: name.write_text("new"))
+        except Killed:
+            ends += 1
+        left[0] = 99
+        if not (folder / "plan.json").exists():
+            continue
+        which = "new" if "new" in json.loads((folder / "plan.json").read_text()) else "old"
+        assert name.read_text() == which
+        assert onnx.load(folder / "network.qdq.onnx").doc_string == ("new" if which == "new" else "")
+        there = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
+        assert there == ({"plan.json", "network.qdq.onnx"} if which == "new" else files)
+        if ends == steps:
+            break
+    assert which == "new"
+    assert ends >= len(files)

@@ -45,7 +45,7 @@ class Looking(Silent):
     Attributes:
         kept: those with more trials than the one before, each with the trials that the stores had.
         so_far: the search that was watched last.
-        verdict: the report that stayed while the run explained its verdict; None if it explained nothing.
+        verdict: the report that stayed last, before the run looked for causes.
     """
 
     def __init__(self):
@@ -73,6 +73,7 @@ def looked_at(run: Callable[[Progress], Report]) -> tuple[Report, Looking]:
     watch, keep = Live.watch, Live.keep
 
     def keeping(self, report):
+        looking.step("")
         looking.verdict = report
         keep(self, report)
 

@@ -98,7 +98,8 @@ def test_a_run_that_is_killed_is_interrupted_and_its_figures_stay(run, under_way
     interrupted(run, under_way[-1])
     look = RunFolder(run).snapshot()
     assert (look.status, look.progress) == (INTERRUPTED, None)
-    assert [row.name for row in look.report.layers if row.suspect] == ["ip2"]
+    assert [row.name for row in look.report.layers if row.culprit] == ["ip2"]
+    assert sum(row.outcome == "measured" for row in look.report.layers) == 6, "the whole curve"
 
 
 def test_a_run_that_goes_on_is_running_until_it_is_through(run, under_way):

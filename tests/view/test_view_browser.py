@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.view_server import QUERY, serving
 from trt_bisect import Report
-from trt_bisect.report.model import REPORT, SO_FAR
+from trt_bisect.report.model import REPORT, SO_FAR, RecipeLayers
 from trt_bisect.runs.progress_file import PROGRESS, Heartbeat
 from trt_bisect.support.codec import write
 from trt_bisect.support.progress import Silent
@@ -63,8 +63,30 @@ class Grown:
         self.beat.close()
 
 
-def test_the_curve_grows_while_somebody_looks(page, finished, under_way, tmp_path):
+def before_the_answer(report: Report) -> Report:
+    """The same where the curve comes first: engines are built for each plan."""
+    rows = [
+        replace(row, culprit=False, suspect="not decided yet" if row.culprit and row.drop else "")
+        for row in report.layers
+    ]
+    return replace(report, layers=tuple(rows), answer=None, culprits=(), recipe=RecipeLayers())
+
+
+def test_the_curve_grows_below_the_verdict(page, finished, under_way, tmp_path):
     run = Grown(finished, under_way, tmp_path / "lenet")
+    with serving(run.folder) as base:
+        for layers in (1, 2):
+            run.show(layers)
+            page.goto(f"{base}/{QUERY}")
+            expect(page.locator("#headline")).to_contain_text("Still running. So far: Full INT8 fails")
+            expect(page.locator("#headline")).to_contain_text("'ip2'")
+            expect(page.locator("#curve-legend")).to_contain_text(f"not tried ({6 - layers})")
+            expect(page.locator("#recipe-words")).to_contain_text("1 layer left in FP32")
+    run.beat.close()
+
+
+def test_the_curve_grows_while_somebody_looks(page, finished, under_way, tmp_path):
+    run = Grown(finished, [before_the_answer(report) for report in under_way], tmp_path / "lenet")
     run.show(1)
     run.beat.stage("Measuring plans", 9)
     run.beat.step("conv1")
@@ -144,7 +166,7 @@ def test_the_list_sorts_links_and_follows_what_happens(page, finished, under_way
         page.get_by_role("button", name="INT8").click()
         expect(names).to_have_text([strange, "later"])
         expect(page.locator("svg.history")).to_have_count(1)
-        run = Grown(finished, under_way, tmp_path / "third")
+        run = Grown(finished, under_way[1:], tmp_path / "third")
         expect(page.locator("tbody .live.running")).to_have_count(1)
         expect(names).to_have_text([strange, "later", "third"])  # as it was sorted
         run.beat.close()

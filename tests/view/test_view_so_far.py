@@ -20,7 +20,7 @@ from trt_bisect.driver.suspects.curves import bisect, exhaustive
 from trt_bisect.driver.suspects.search import Findings, Question, drive
 from trt_bisect.jobs.run import live
 from trt_bisect.jobs.run.live import Live, SoFar
-from trt_bisect.report.model import NOT_TRIED, REPORT, SO_FAR
+from trt_bisect.report.model import NOT_TRIED, REPORT, SO_FAR, ByPlan
 from trt_bisect.report.older import read_report
 from trt_bisect.report.verdict import FAILS
 from trt_bisect.runs.journal import JOURNAL, MemoryStore
@@ -74,18 +74,22 @@ def journal(folder, run):
     return {trial["plan"]: trial for trial in trials}
 
 
+def journals(folder) -> set[str]:
+    """The fingerprints of a journal's trials: other ranges make another one."""
+    records = [json.loads(line) for line in (folder / JOURNAL).read_bytes().splitlines()]
+    return {record["run"] for record in records if "trial" in record}
+
+
 def int8_layers(key: str) -> list[int]:
     """The layers in INT8 of a plan, read off its key: ``8*3.f*2``."""
     letters = "".join(run.split("*")[0] * int(run.split("*")[1]) for run in key.split(" ")[-1].split("."))
     return [place for place, letter in enumerate(letters) if letter == "8"]
 
 
-def suspects(report) -> set[str]:
-    """The suspects that a report names. A report of a search under way names no culprit, and has no recipe."""
-    assert report.culprits == ()
-    assert not any(row.culprit for row in report.layers)
-    assert report.recipe.high == ()
-    return {row.name for row in report.layers if row.suspect}
+def blamed(report) -> set[str]:
+    """The suspects that a report names, and the culprits, which it has from the verdict on."""
+    assert {row.name for row in report.layers if row.culprit} == set(report.culprits)
+    return {row.name for row in report.layers if row.suspect or row.culprit}
 
 
 def measured(report):
@@ -108,18 +112,26 @@ def test_it_shows_what_is_measured_and_ends_as_the_report(run):
         plans.append(report.plans)
         assert all(row.similarity in figures[index] for index, row in rows.items())
         if report.similarity.int8 is not None:
-            assert suspects(report) <= set(final.culprits)
-    last = looking.kept[-1][0]
+            assert blamed(report) <= set(final.culprits)
+    reports = [report for report, _ in looking.kept]
+    costs = [report.answer.cost for report in reports if report.recipe.meets]
+    assert costs == sorted(costs, reverse=True), "cheaper recipes replace the first one"
+    assert not any(measured(report) for report in reports if report.culprits == ()), "the curve comes after the answer"
+    last = reports[-1]
+    assert (last.culprits, last.recipe, last.answer) == (final.culprits, final.recipe, final.answer)
     assert counts[0] == 0
     assert plans == sorted(plans)
     assert [[getattr(row, name) for name in SHOWN] for row in last.layers] == [
         [getattr(row, name) for name in SHOWN] for row in final.layers
     ]
-    assert suspects(last) == set(final.culprits)
+    assert blamed(last) == set(final.culprits)
     assert len(final.culprits) == 2
-    assert last.plans == len({*looking.kept[-1][1]}) <= final.plans
+    of_these_ranges = len(looking.kept[-1][1])
+    assert of_these_ranges <= last.plans <= final.plans
+    assert of_these_ranges == last.plans or len(journals(folder)) > 1, "plans with the first ranges count too"
     assert (last.seconds.calibrate, last.started) == (final.seconds.calibrate, final.started)
-    assert 0 < last.seconds.build + last.seconds.infer <= last.seconds.total <= final.seconds.total
+    assert 0 < last.seconds.build + last.seconds.infer <= last.seconds.total
+    assert reports[0].seconds.total <= final.seconds.total
 
 
 def test_the_exhaustive_curve_grows_by_a_layer_a_trial(swept):
@@ -135,7 +147,8 @@ def so_far_with(so_far, trials) -> Report:
     store = MemoryStore()
     store.keep(*trials)
     experiment = replace(so_far.experiment, store=store)
-    return replace(so_far, first=experiment, experiment=experiment).report()
+    known = replace(so_far.known, answer=None, similarity=ByPlan(None, None))
+    return replace(so_far, first=experiment, experiment=experiment, known=known, answer=None).report()
 
 
 def test_until_full_int8_is_known_every_large_drop_is_a_suspect(network, tmp_path):
@@ -145,16 +158,21 @@ def test_until_full_int8_is_known_every_large_drop_is_a_suspect(network, tmp_pat
     trials, full = so_far.experiment.store.trials, so_far.question.all_but(()).key()
     report = so_far_with(so_far, [trial for plan, trial in trials.items() if plan != full])
     assert report.similarity.int8 is None
-    assert suspects(report) == {next(row.name for row in final.layers if row.drop >= 0.01)}
+    assert blamed(report) == {next(row.name for row in final.layers if row.drop >= 0.01)}
     report = so_far_with(so_far, trials.values())
     assert report.similarity.int8 is not None
-    assert suspects(report) == set(final.culprits) == set()
+    assert blamed(report) == set(final.culprits) == set()
 
 
 def test_a_bisection_shows_every_boundary_that_it_has_measured(network, tmp_path):
     """Also those that belong to no settled step; from the first suspect on, those with it in INT8 no longer count."""
     _, _, looking = seen(network, tmp_path, explain="none", **WAYS["bisect"])
-    before = [(report, known) for report, known in looking.kept if not suspects(report)]
+    step = looking.so_far.question.step
+    before = [
+        (report, known)
+        for report, known in looking.kept
+        if not any(row.drop is not None and row.drop >= step for row in report.layers)
+    ]
     for report, known in before:
         curve = [int8_layers(key) for key in known if not key.startswith("inputs ")]
         assert set(measured(report)) == {max(layers) for layers in curve if layers}
@@ -206,7 +224,7 @@ def change(search, **facts):
 def test_it_is_written_again_only_with_more_trials(search, tmp_path, monkeypatch):
     """And without a step of the run: it may wait for an engine."""
     monkeypatch.setattr(live, "_EVERY", 0.001)
-    monkeypatch.setattr(live, "_SHARE", float("inf"))
+    monkeypatch.setattr(live, "SHARE", float("inf"))
     with Live(tmp_path) as written:
         written.watch(search)
         assert read_report(tmp_path / SO_FAR) == search.made
@@ -283,7 +301,7 @@ from trt_bisect.cli import main; main()
 
 @pytest.mark.subprocess
 @pytest.mark.parametrize(
-    "stage", ["Calibrating", "Full INT8", "Measuring 7 plans", "Searching for the cheapest", "Comparing tensors"]
+    "stage", ["Calibrating", "Full INT8", "Searching for the cheapest", "Measuring 7 plans", "Comparing tensors"]
 )
 def test_a_run_that_is_killed_shows_what_it_had_and_goes_on(forks, lenet, undisturbed, tmp_path, stage):
     model, data = given(lenet)
@@ -302,15 +320,27 @@ def test_a_run_that_is_killed_shows_what_it_had_and_goes_on(forks, lenet, undist
     look = folder.snapshot() if stage != "Calibrating" else None
     if look is not None:
         assert (look.status, look.progress, look.report) == (INTERRUPTED, None, going_on.report)
-        assert (look.report.answer is not None) == (stage == "Comparing tensors")
+        assert look.report.similarity.int8 < look.report.threshold
+        assert look.report.recipe.meets == (stage != "Full INT8")
+        assert kept_high(folder.path) == (set(look.report.recipe.high) if look.report.recipe.meets else None)
+        is_decided = stage in ("Measuring 7 plans", "Comparing tensors")
+        assert set(look.report.culprits) <= set(undisturbed.culprits)
+        assert look.report.culprits or not is_decided
         curve = {row.index: row.similarity for row in undisturbed.layers if row.quantizable}
-        is_measured = stage in ("Searching for the cheapest", "Comparing tensors")
+        is_measured = stage == "Comparing tensors"
         assert {index: row.similarity for index, row in measured(look.report).items()} == (curve if is_measured else {})
     assert forks.run(*command).returncode == undisturbed.exit_code
     final = Report.load(folder.path)
     assert sorted(path.name for path in folder.path.iterdir() if path.name in (SO_FAR, PROGRESS, REPORT)) == [REPORT]
     for name in ("culprits", "recipe", "similarity", "verdict", "plans"):
         assert getattr(final, name) == getattr(undisturbed, name)
+
+
+def kept_high(folder) -> set[str] | None:
+    """The layers that the recipe in a folder leaves high, as its plan has them; None without a plan."""
+    plan = folder / "recipe" / "plan.json"
+    layers = json.loads(plan.read_bytes())["layers"] if plan.exists() else None
+    return None if layers is None else {name for name, precision in layers.items() if precision != "int8"}
 
 
 def all_trials(folder):

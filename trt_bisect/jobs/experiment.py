@@ -78,4 +78,4 @@ class Experiment:
 def all_trials(*experiments: Experiment) -> list[Trial]:
     """Returns the trials of experiments; those of a store that several of them share count once."""
     stores = dict.fromkeys(experiment.store for experiment in experiments)
-    return [trial for store in stores for trial in store.trials.values()]
+    return [trial for store in stores for trial in tuple(store.trials.values())]

@@ -8,7 +8,8 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -38,7 +39,7 @@ from trt_bisect.recipe.trtexec import (
     weak_command,
 )
 from trt_bisect.support.figures import listed
-from trt_bisect.support.files import make_folder, write_whole
+from trt_bisect.support.files import make_folder
 
 ANNOTATED = "annotated.onnx"
 FOLDER = "recipe"
@@ -136,32 +137,51 @@ class RecipeFiles:
             return self.measured.skeleton, FLOAT_NETWORK
         return self.network.model, self.network_name
 
-    def write(self, folder: Path) -> None:
+    def write(self, folder: Path, named: Callable[[], None] = lambda: None) -> None:
         """Writes the files, and removes files of an earlier recipe that this one lacks.
+
+        All are written beside their places first. ``plan.json`` is removed before the first file is replaced, and comes
+        last: after a stop at any moment, a folder that has it holds the files of one recipe, which a report names.
+
+        Args:
+            folder: the folder, which is made if it is missing.
+            named: writes the report that names the recipe; called before ``plan.json`` is there.
 
         Raises:
             BadInput: the folder cannot be written.
         """
         make_folder(folder)
-        (folder / ANNOTATED).unlink(missing_ok=True)
-        for name, text in self.texts.items():
-            write_whole(folder / name, text.encode())
-        write_network(folder / self.network_name, self.network.model, self.network.weights)
-        if self.measured is not None:
-            write_network(folder / FLOAT_NETWORK, self.measured.for_parser.skeleton, self.measured.weights)
-        written = {*self.texts, self.network_name, *([FLOAT_NETWORK] if self.measured is not None else [])}
-        for name in (*TEXTS, FLOAT_NETWORK, *map(network_file, LOWS)):
-            if name not in written:
+        with _beside(folder / PLAN) as beside:
+            for name, text in self.texts.items():
+                (beside / name).write_bytes(text.encode())
+            save_model(self.network.model, self.network.weights, beside / self.network_name)
+            if self.measured is not None:
+                save_model(self.measured.for_parser.skeleton, self.measured.weights, beside / FLOAT_NETWORK)
+            for name in (PLAN, ANNOTATED):
                 (folder / name).unlink(missing_ok=True)
+            written = {path.name for path in beside.iterdir()}
+            for name in sorted(written - {PLAN}, reverse=True):
+                (beside / name).replace(folder / name)
+            for name in {*TEXTS, FLOAT_NETWORK, *map(network_file, LOWS)} - written:
+                (folder / name).unlink(missing_ok=True)
+            named()
+            (beside / PLAN).replace(folder / PLAN)
 
 
 def write_network(path: Path, model: onnx.ModelProto, weights: Weights) -> None:
     """Writes a network whole or not at all; raises BadInput if that cannot be done."""
+    with _beside(path) as beside:
+        for file in reversed(save_model(model, weights, beside / path.name)):
+            file.replace(path.with_name(file.name))
+
+
+@contextmanager
+def _beside(path: Path) -> Iterator[Path]:
+    """Makes a folder for files that are moved to where ``path`` is; raises BadInput if they cannot be written."""
     beside = path.with_name(f".{path.name}-{os.getpid()}")
     try:
         beside.mkdir(exist_ok=True)
-        for file in reversed(save_model(model, weights, beside / path.name)):
-            file.replace(path.with_name(file.name))
+        yield beside
     except OSError as error:
         raise NoRoom(f"'{path}' cannot be written: {error.strerror}.") from error
     finally:

@@ -28,6 +28,7 @@ ACCURACY, STOPPED = "accuracy", "stopped"
 INTERRUPTED, TIME_LIMIT, NO_ROOM = "interrupted", "time limit", "no room"
 """The ways in which a run is stopped before its end."""
 UNEXPLAINED, CURVE_MISSING = "the causes were not looked for", "the curve was not measured"
+CURVE_IN_PART = "the curve was measured in part"
 _BY = {
     INTERRUPTED: "the run was interrupted",
     TIME_LIMIT: "--time-limit ended the run",

@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 from trt_bisect._version import __version__
 from trt_bisect.analyzer.judge import DEFAULT_SHARE
 from trt_bisect.analyzer.metrics import DEFAULT_THRESHOLDS
-from trt_bisect.recipe.files import FOLDER
+from trt_bisect.recipe.files import FOLDER, PLAN
 from trt_bisect.report.explanation import EXPLANATION, Explanation
 from trt_bisect.report.model import REPORT, SO_FAR, Report
 from trt_bisect.report.network_graph import NETWORK, Graph
@@ -145,6 +145,7 @@ class RunFolder:
         self._graph = Replaced(path / NETWORK, partial(read, Graph))
         self._explanation = Replaced(path / EXPLANATION, partial(read, Explanation))
         self._recovery = Replaced(path / RECOVERY, read_recovery)
+        self._plan = Replaced(path / FOLDER / PLAN, partial(read, dict))
         self._made_of: tuple[object, ...] = ()
         self._state: State | None = None
 
@@ -184,15 +185,17 @@ class RunFolder:
         """
         found = self.snapshot()
         graph, explanation, recovery = self._graph.value(), self._explanation.value(), self._recovery.value()
-        files = (self._so_far, self._report, self._recovered, self._graph, self._explanation)
+        names = _precisions(self._plan.value())
+        files = (self._so_far, self._report, self._recovered, self._graph, self._explanation, self._plan)
         made_of = (*(file.stamp for file in files), found.status, found.progress)
         if self._state is None or made_of != self._made_of:
-            decided = found.whole or found.report.answer is not None
+            rows = {row.name: row.recipe for row in found.report.layers}
+            is_named = found.report.answer is not None and names.items() <= rows.items()
             data = page_data(
                 found.report,
                 graph_for(graph, found.report),
                 explanation_for(explanation, found.report) if found.whole else None,
-                recipe_texts(self.path / FOLDER) if decided else None,
+                recipe_texts(self.path / FOLDER) if found.whole or (names and is_named) else None,
                 recovery=recovery_for(recovery, found.report),
                 status=found.status,
                 progress=found.progress,
@@ -209,6 +212,12 @@ class RunFolder:
         if record is None or not {*_SHOWN, "began"} <= set(record) or not isinstance(record["began"], (int, float)):
             return None
         return record if is_running(record, time.time() - self._progress.when) else None
+
+
+def _precisions(plan: dict[str, Any] | None) -> dict[str, str]:
+    """Returns the precisions of the layers in a recipe's ``plan.json``; empty without a plan that can be read."""
+    layers = (plan or {}).get("layers")
+    return layers if isinstance(layers, dict) else {}
 
 
 def _unread(model: str) -> Report:

@@ -269,7 +269,8 @@ function selected({ index }) {
 function legend(groups, model, roomy) {
   const { report, metric } = model;
   const high = (report.precision ?? "fp32").toUpperCase();
-  const decided = model.data.status === "finished" || Boolean(model.report.answer);
+  const { answer } = model.report;
+  const decided = model.data.status === "finished" || Boolean(answer && !answer.not_done?.length);
   const untried = groups.tried.filter((row) => row.outcome === "not tried").length;
   const entries = [
     ["dot int8", `this layer and all before it in ${LOW}, suspects ruled out`, groups.standing.length],

@@ -89,7 +89,7 @@ class AnswerSearch:
         fp16: the costs of the layers, if those that stay high may be in FP16 where that is enough; else None.
         effort: how far a recipe is made cheaper where one session runs all plans: see ``jobs.answer.estimated``. With
             few units the default is thorough.
-        on_recipe: called with each answer that has a cheaper recipe than the one before, before the search goes on.
+        on_answer: called when full INT8 is known on all inputs, and with each cheaper recipe; then the search goes on.
         tried: the calibrators that were tried.
         recipe: the cheapest recipe so far by estimated losses; None without one.
         refused: the largest cost allowed for a recipe with the margin, if none was found; None otherwise.
@@ -103,7 +103,7 @@ class AnswerSearch:
     single_scales: bool = field(default=True, init=False)
     fp16: Costs | None = field(default=None, init=False)
     effort: str = THOROUGH
-    on_recipe: Callable[[Answer], None] = lambda _: None
+    on_answer: Callable[[Answer], None] | None = None
     tried: tuple[CalibratorTried, ...] = field(default=(), init=False)
     recipe: Recipe | None = field(default=None, init=False)
     _estimated_alone: Sensitivities | None = field(default=None, init=False)
@@ -169,15 +169,28 @@ class AnswerSearch:
         layers, cost = len(self.space.layers(recipe.kept)), self.space.cost(recipe.kept)
         if self.recipe is not None and cost >= self.space.cost(self.recipe.kept):
             return
-        self.recipe, low = recipe, recipe.experiment.network.low.title
+        low = recipe.experiment.network.low.title
         self.plans.preparation.progress.say(
             f"A recipe holds on all {len(self.plans.inputs.counting)} inputs: {counted(layers, 'layer')} high, which "
             f"gives up {percent(cost)} % of {low}'s gain in speed"
         )
-        margin, answer = self.plans.margin, self.so_far(measures=False)
+        self._go_on_from(recipe)
+
+    def _go_on_from(self, recipe: Recipe) -> None:
+        """Takes a recipe, which a stopped search has too."""
+        self.recipe = recipe
+        self._tell()
+
+    def _tell(self) -> None:
+        """Passes on the answer so far; the search goes on as it was."""
+        if self.on_answer is None:
+            return
+        margin, space = self.plans.margin, self.space
+        answer = self.so_far(measures=False)
         self.plans.leave(margin)
+        self.space = space
         if answer is not None:
-            self.on_recipe(replace(answer, margin=margin))
+            self.on_answer(replace(answer, margin=margin))
 
     def _hold_first(self, kept: Kept) -> None:
         """Adds units to a first recipe, the cheapest first, until a plan holds on all inputs.
@@ -195,6 +208,8 @@ class AnswerSearch:
                     checked = self.target.check(self.experiment, space.plan(enough))
                     if checked.meets(space.budget):
                         self._found_recipe(Recipe(enough, self.experiment, checked, space.budget))
+                else:
+                    self._tell()
                 break
 
     def _say_full(self) -> None:
@@ -214,6 +229,7 @@ class AnswerSearch:
             )
             plans.preparation.notes.append(Note(DATA, text))
             plans.preparation.progress.say(f"{text[0].upper()}{text[1:]}")
+        self._tell()
 
     def take_ranges(self, ranges: Ranges) -> None:
         """Goes on with other ranges."""
@@ -252,6 +268,10 @@ class AnswerSearch:
         found, experiment, checked, aim = self._recipe(suspects)
         if experiment is not self.experiment:
             self._go_on_with(experiment)
+        recipe = Recipe(found.kept, experiment, checked, aim, self.plans.margin, self.refused)
+        is_new = self.on_answer is not None and (self.recipe is None or recipe.is_other(self.recipe))
+        if is_new and found.meets and found.kept and checked.meets(budget):
+            self._found_recipe(recipe)
         if not found.meets or (self.space.has_many and not checked.meets(budget)):
             return self._answer(found, experiment, checked, aim, {})
         if found.kept and self._by_similarity and self.alone.can_measure(self.space) and self.effort != QUICK:
@@ -260,7 +280,11 @@ class AnswerSearch:
             few = one_or_two(self.target, self.space, found, experiment, alone)
             found, checked = few or (found, checked)
         checked = self._in_fp16(found, experiment, checked)
-        found, checked, taken_back = minimal(self.plans, self.target, self.space, found, experiment, checked)
+
+        def cheaper(kept: Kept, checked: Checked) -> None:
+            self._go_on_from(replace(recipe, kept=kept, checked=checked))
+
+        found, checked, taken_back = minimal(self.plans, self.target, self.space, found, experiment, checked, cheaper)
         return self._answer(found, experiment, checked, aim, taken_back)
 
     def _recipe(self, suspects: Collection[int]) -> Searched:
@@ -389,7 +413,10 @@ class AnswerSearch:
         kept, ranges = sets[0] if sets else (frozenset[int](), self.experiment.ranges)
         experiment = plans.with_ranges(ranges)
         if not measures:
-            return Cheapest(frozenset(), False, {}), self.experiment, self._as_known(plans.full, self.experiment)
+            checked = self._as_known(plans.full, self.experiment)
+            least = plans.each(self.experiment.ranges).least_loss(plans.full, counting)
+            meets = checked.meets(self.space.budget) and (least is None or least <= self.space.budget)
+            return Cheapest(frozenset(), meets, {}), self.experiment, checked
         found, checked = with_more_high(self.target, self.space, Cheapest(kept, True, {}), experiment)
         return replace(found, meets=checked.meets(self.space.budget)), experiment, checked
 

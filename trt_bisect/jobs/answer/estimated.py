@@ -84,6 +84,11 @@ class Recipe:
     margin: Margin = NO_MARGIN
     refused: float | None = None
 
+    def is_other(self, recipe: Recipe) -> bool:
+        """Returns true unless a recipe has the same units high, and the same ranges."""
+        ranges = [one.experiment.ranges.digest() for one in (self, recipe)]
+        return self.kept != recipe.kept or ranges[0] != ranges[1]
+
 
 @dataclass
 class _Calibrated:

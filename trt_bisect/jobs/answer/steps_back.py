@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -110,7 +110,13 @@ def with_more_high(
 
 
 def minimal(
-    plans: AnswerPlans, target: Target, space: Space, found: Cheapest, experiment: Experiment, checked: Checked
+    plans: AnswerPlans,
+    target: Target,
+    space: Space,
+    found: Cheapest,
+    experiment: Experiment,
+    checked: Checked,
+    cheaper: Callable[[Kept, Checked], None] = lambda *_: None,
 ) -> tuple[Cheapest, Checked, dict[int, Loss]]:
     """Takes back each unit of a set, the dearest first; a unit that is not needed goes to the low precision.
 
@@ -125,6 +131,7 @@ def minimal(
         found: the set.
         experiment: the experiment with its ranges.
         checked: the check of the set.
+        cheaper: called with each smaller set and its check.
 
     Returns:
         The set with ``unmoved``, its check, and by unit the loss without it; None if that plan cannot be run. With many
@@ -151,6 +158,7 @@ def minimal(
                 unmoved[unit] = max(loss for setting, loss in other.losses.items() if setting != NUDGED)
         elif may_go:
             kept, checked = kept - {unit}, other
+            cheaper(kept, checked)
             waiting.extend(taken_back)
             taken_back, in_check, unmoved = {}, set(), {}
         left -= _ENGINE * (OWN in other.losses)

@@ -268,6 +268,16 @@ def build_report(
     return replace(report, lines=verdict_lines(report, network, rule, curve.findings, curve.nothing, answer.full))
 
 
+def without_recipe(report: Report) -> Report:
+    """Returns the report of a search that has no recipe yet: what is measured is full INT8 alone."""
+    return report.changed(
+        similarity=ByPlan(report.similarity.int8, None),
+        by_input=ByPlan(report.by_input.int8, None),
+        outputs=ByPlan(report.outputs.int8, {}),
+        answer=None if report.answer is None else replace(report.answer, given=None),
+    )
+
+
 def _verdict(report: Report, answer: Answer, found: RunTrials) -> str:
     """The verdict on full INT8. Trials of pieces that are other engines than the whole network do not count."""
     wholes = [trial for key, trial in found.trials.items() if not TrialKey.from_text(key).in_pieces]

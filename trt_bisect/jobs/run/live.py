@@ -17,6 +17,8 @@ from trt_bisect.driver.suspects.curves import CULPRITS, bisect, search_for
 from trt_bisect.driver.suspects.search import Findings, Loss, Question, Search, Step
 from trt_bisect.evaluator.branch import BranchEvaluator
 from trt_bisect.evaluator.trial import UNTRIED, WHOLE, Trial
+from trt_bisect.jobs.answer.facts import reason_for
+from trt_bisect.jobs.answer.result import Answer
 from trt_bisect.jobs.experiment import Experiment
 from trt_bisect.jobs.preparation import Preparation
 from trt_bisect.jobs.run.build_report import RunTrials, counts, figures_of, layer_rows, seconds_of
@@ -31,8 +33,9 @@ from trt_bisect.support.machine import peak_bytes
 UNDECIDED = "not decided yet: the run has still to measure which layers the recipe needs"
 """The reason why a suspect is no culprit, as long as the search is under way."""
 _EVERY = 1.0
-"""Seconds between two reports; more where making one takes more than a twentieth of that."""
-_SHARE = 0.05
+"""Seconds between two reports; more where making one takes a larger share of the time."""
+SHARE = 0.05
+"""The largest share of the time that goes into a report so far, and the recipe that it names."""
 
 
 @dataclass(frozen=True)
@@ -41,19 +44,21 @@ class SoFar:
 
     Attributes:
         preparation: the stages before plans are measured.
-        asked: the report with nothing measured.
+        known: the report without the curve: the question, and the answer so far if there is one.
         first: the experiment with the first ranges.
         experiment: the experiment that measures the curve.
         curve: the boundaries that the driver measures; see ``search_for``.
         question: the question that the driver answers.
+        answer: the answer so far; None before full INT8 is known.
     """
 
     preparation: Preparation
-    asked: Report
+    known: Report
     first: Experiment
     experiment: Experiment
     curve: str
     question: Question
+    answer: Answer | None = None
 
     def trials(self) -> int:
         """Returns the number of trials: with more of them the report is another one."""
@@ -63,22 +68,31 @@ class SoFar:
         return {self.first.store, self.experiment.store}
 
     def report(self) -> Report:
-        """Returns the report so far. It names suspects alone: culprits are decided at the end of a run."""
-        experiment, rule = self.experiment, self.experiment.rule
+        """Returns the report so far: what is known of the answer, and the curve as far as it is measured."""
+        experiment, rule, answer = self.experiment, self.experiment.rule, self.answer
         evaluator = experiment.evaluator
         measured_in = evaluator.measured_in if isinstance(evaluator, BranchEvaluator) else WHOLE
         found = RunTrials(dict(experiment.store.trials), measured_in, experiment.whole.canonical)
         curve, full = curve_so_far(self.curve, self.question, found, rule)
-        reasons = dict.fromkeys(curve.findings.suspects, UNDECIDED)
+        decided = () if answer is None else answer.members
+        reasons = {
+            k: UNDECIDED if answer is None or answer.not_done else reason_for(answer, k, None)
+            for k in curve.findings.suspects
+            if k not in decided
+        }
         trials = [trial for store in self._stores() for trial in tuple(store.trials.values())]
         plans, builds, inferences = counts(trials)
-        preparation = self.preparation
-        return replace(
-            self.asked,
-            layers=layer_rows(self.asked.layers, found, curve, rule, reasons),
-            similarity=ByPlan(rule.similarity(full), None),
-            by_input=ByPlan(rule.by_input(full), None),
-            outputs=ByPlan(figures_of(full), {}),
+        preparation, report = self.preparation, self.known
+        if answer is None:
+            report = replace(
+                report,
+                similarity=ByPlan(rule.similarity(full), None),
+                by_input=ByPlan(rule.by_input(full), None),
+                outputs=ByPlan(figures_of(full), {}),
+            )
+        return report.changed(
+            state=RUNNING,
+            layers=layer_rows(report.layers, found, curve, rule, reasons),
             plans=plans,
             builds=builds,
             inferences=inferences,
@@ -166,9 +180,14 @@ class Live:
 
     Args:
         folder: the run folder; None to write nothing.
+
+    Attributes:
+        earlier: the recipe in the folder is of a killed run with the same question, whose report so far is there: it
+            stays until this run has a recipe, or its verdict.
     """
 
     def __init__(self, folder: Path | None) -> None:
+        self.earlier = False
         self._path = None if folder is None else folder / SO_FAR
         self._so_far: SoFar | None = None
         self._written, self._seconds = -1, 0.0
@@ -196,7 +215,7 @@ class Live:
     def keep(self, report: Report) -> None:
         """Writes a report that stays as it is: the verdict is known, and the run goes on."""
         with self._writing:
-            self._so_far = None
+            self._so_far, self.earlier = None, False
             self._write(report)
 
     def known(self) -> Report | None:
@@ -214,7 +233,7 @@ class Live:
                     self._path.unlink(missing_ok=True)
 
     def _write_often(self) -> None:
-        while not self._ended.wait(max(_EVERY, self._seconds / _SHARE)):
+        while not self._ended.wait(max(_EVERY, self._seconds / SHARE)):
             with self._writing:
                 self._write_changed()
 
@@ -232,7 +251,8 @@ class Live:
 
     def _write(self, report: Report) -> None:
         """Writes a report if there is a folder, and room in it."""
-        if self._path is not None:
+        self.earlier = self.earlier and not report.recipe.meets
+        if self._path is not None and not self.earlier:
             try:
                 write(self._path, replace(report, state=RUNNING))
             except Exception:

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from trt_bisect.analyzer.judge import make_rule
 from trt_bisect.analyzer.metrics import find_metric
-from trt_bisect.analyzer.overflow import base_overflow_notes, overflow_notes, overflows_of
+from trt_bisect.analyzer.overflow import Overflow, base_overflow_notes, overflow_notes, overflows_of
 from trt_bisect.builder.base import EMULATED
 from trt_bisect.data.named import content_of
 from trt_bisect.driver.suspects.curves import ADAPTIVE
 from trt_bisect.errors import NoRoom, NothingMeasured, lacks_room
 from trt_bisect.evaluator.branch import BranchEvaluator
-from trt_bisect.evaluator.speed import measure_latencies
+from trt_bisect.evaluator.speed import Latencies, measure_latencies
 from trt_bisect.jobs.accuracy import accuracies, asked_accuracy, fp32_accuracy, refuse_accuracy
 from trt_bisect.jobs.answer.answer import AnswerSearch, answer_search
 from trt_bisect.jobs.answer.each_alone import priced
@@ -31,22 +31,31 @@ from trt_bisect.jobs.options.measuring import RunOptions
 from trt_bisect.jobs.options.signatures import takes
 from trt_bisect.jobs.preparation import Preparation
 from trt_bisect.jobs.recipe_of import recipe_of, setting_of
-from trt_bisect.jobs.run.build_report import asked_report, build_report, question_of, seconds_of, unmeasured_report
+from trt_bisect.jobs.run.build_report import (
+    asked_report,
+    build_report,
+    question_of,
+    seconds_of,
+    unmeasured_report,
+    without_recipe,
+)
 from trt_bisect.jobs.run.forecast import CURVE, other_stages
 from trt_bisect.jobs.run.forecast import EXPLANATION as EXPLAINING
-from trt_bisect.jobs.run.live import Live, SoFar
+from trt_bisect.jobs.run.live import SHARE, Live, SoFar
 from trt_bisect.jobs.run.save_tensors import refuse_tensors, save_tensors
 from trt_bisect.jobs.run.search import Curve, search
 from trt_bisect.jobs.workspace import working_in
 from trt_bisect.model.network import Network
-from trt_bisect.recipe.files import FOLDER
+from trt_bisect.recipe.files import FOLDER, PLAN
 from trt_bisect.report.explanation import EXPLANATION
-from trt_bisect.report.model import LAYERS, REPORT, SO_FAR, Report
+from trt_bisect.report.model import LAYERS, NOT_TRIED, REPORT, SO_FAR, Report
 from trt_bisect.report.network_graph import NETWORK, graph_of
 from trt_bisect.report.next_step import BUILD, RECIPE, next_step
 from trt_bisect.report.older import read_report
 from trt_bisect.report.page.headline import headline
 from trt_bisect.report.summary import (
+    ACCURACY,
+    CURVE_IN_PART,
     CURVE_MISSING,
     INTERRUPTED,
     NO_ROOM,
@@ -60,7 +69,7 @@ from trt_bisect.report.summary import (
 )
 from trt_bisect.report.tensorboard.board import Board, open_board
 from trt_bisect.report.verdict import UNMEASURED
-from trt_bisect.runs.progress_file import RUNNING
+from trt_bisect.runs.progress_file import FINISHED, RUNNING
 from trt_bisect.support.codec import encode, write
 from trt_bisect.support.files import write_whole
 from trt_bisect.support.machine import peak_bytes
@@ -161,6 +170,9 @@ class _Searched:
         gains: by layer index, the loss that full INT8 sheds when the layer alone stays high.
         stopped: see ``Report``.
         measures: more may be measured for the report; after Ctrl-C, and on a full disk, it may not.
+        latency: see ``build_report``.
+        overflows: see ``build_report``.
+        notes: on what was measured beside the plans.
     """
 
     of_curve: Experiment
@@ -169,6 +181,9 @@ class _Searched:
     gains: Mapping[int, float] = field(default_factory=dict)
     stopped: str = ""
     measures: bool = True
+    latency: Latencies | None = None
+    overflows: tuple[Overflow, ...] = ()
+    notes: tuple[Note, ...] = ()
 
 
 @dataclass
@@ -184,7 +199,9 @@ class _Run:
         live: writes the report so far.
         board: TensorBoard's folder; None without one.
         blank: returns the report with nothing measured, before the experiment is ready.
-        has_recipe: the folder has the recipe's files.
+        written: the texts of the recipe whose files this run has written; None without them.
+        kept_until: a cheaper recipe is not written before then, as that would take too large a share of the time.
+        known: the report so far and the answer that it has; None before full INT8 is known on all inputs.
         first: the experiment with the first ranges; None until it is ready.
         answering: the search of the answer; None until all inputs are ready.
         found: the results of the search so far.
@@ -200,7 +217,9 @@ class _Run:
     live: Live
     board: Board | None
     blank: Callable[[], Report]
-    has_recipe: bool = False
+    written: Mapping[str, str] | None = None
+    kept_until: float = 0.0
+    known: tuple[Report, Answer] | None = None
     first: Experiment | None = None
     answering: AnswerSearch | None = None
     found: _Searched | None = None
@@ -208,7 +227,7 @@ class _Run:
     is_explained: bool = False
 
     def report(self) -> Report:
-        """Measures; returns the report, which is saved if there is a folder: the answer, its causes, the logs.
+        """Measures answer, curve and causes; returns the report, which is saved with the logs if there is a folder.
 
         A run that is stopped at any moment leaves the best report that is known then.
 
@@ -229,7 +248,8 @@ class _Run:
         opened = self.preparation.opened(options.calibration, options.inputs, options.dataset)
         first = self.first = stack.enter_context(opened)
         self.preparation.began -= self._seconds_before(first)
-        asked = self._announce(first, first)
+        self._keep_earlier(first)
+        asked = self._announce(first)
         refuse_tensors(options, self.folder, first.builder.engine)
         accuracy = asked_accuracy(self.preparation, first, options)
         fp32 = None if accuracy is None else fp32_accuracy(accuracy, first)
@@ -238,7 +258,9 @@ class _Run:
         explains = options.explain != EXPLAIN_NOTHING
         self.preparation.forecast.left = other_stages(layers, len(inputs.given), len(inputs.first), explains=explains)
         found = self.found = _Searched(answering.experiment)
-        answer = self._search(answering, found, first, asked)
+        has_curve = self._search(answering, found, asked)
+        answer = found.answer
+        assert answer is not None
         with lifted(shown):
             report = self._answered(found)
             if accuracy is not None and fp32 is not None:
@@ -247,6 +269,8 @@ class _Run:
                 report = report.changed(accuracy=measured, lines=(*report.lines, accuracy_line(measured)))
         report = self._told(report, found)
         try:
+            if not has_curve:
+                report = self._with_curve(answering, found, report)
             if explains:
                 self.preparation.forecast.begins(EXPLAINING)
                 report = self.verdict = self._explained(answering, answer, report)
@@ -293,8 +317,11 @@ class _Run:
             measures: full INT8 and the best recipes are measured to the end.
         """
         if self.verdict is not None:
-            found = self.found
-            report = self.verdict if self.is_explained else _stopped(self.verdict, kind, [UNEXPLAINED])
+            found, report = self.found, self.verdict
+            if found is not None and not self.is_explained:
+                with suppress(Exception):
+                    report = self.live.known() or report
+                report = _stopped(report, kind, self._rest(found, report))
         else:
             found = self._stopped_search(kind, measures=measures)
             if found is None:
@@ -321,45 +348,113 @@ class _Run:
         known = [report.seconds.total for report in reports if report and _without_ranges(report) == made_of]
         return max(known, default=0.0)
 
-    def _announce(self, first: Experiment, experiment: Experiment) -> Report:
+    def _keep_earlier(self, first: Experiment) -> None:
+        """Lets the report so far of a killed run stand, as long as it knows a recipe and this run none.
+
+        A recipe that answered another question loses its plan, as no report will name it.
+        """
+        if self.folder is None or (before := read_report(self.folder / SO_FAR)) is None:
+            return
+        same = _question(before) == _question(asked_report(self.preparation, first, self.command))
+        self.live.earlier = same and before.recipe.meets
+        if not self.live.earlier:
+            (self.folder / FOLDER / PLAN).unlink(missing_ok=True)
+
+    def _announce(self, experiment: Experiment) -> Report:
         """Writes the graph and begins to write the report so far; returns the report with nothing measured.
 
         Args:
-            first: the experiment with the first ranges.
             experiment: the experiment that the curve is measured on.
         """
-        asked = asked_report(self.preparation, experiment, self.command)
         if self.folder is not None:
             write(self.folder / NETWORK, graph_of(experiment.network, experiment.ranges.scales))
+        self._watch(experiment)
+        return asked_report(self.preparation, experiment, self.command)
+
+    def _watch(self, experiment: Experiment) -> None:
+        """Writes the report so far from now on, with the curve of an experiment."""
+        assert self.first is not None
+        report, answer = self.known or (asked_report(self.preparation, experiment, self.command), None)
         curve = self.options.curve_of(experiment.strategy, len(experiment.network.movable))
         question = question_of(self.preparation, experiment)
-        self.live.watch(SoFar(self.preparation, asked, first, experiment, curve, question))
-        return asked
+        self.live.watch(SoFar(self.preparation, report, self.first, experiment, curve, question, answer))
 
-    def _search(self, answering: AnswerSearch, found: _Searched, first: Experiment, asked: Report) -> Answer:
-        """Searches the ranges, the suspects and the recipe into ``found``, and returns the answer.
+    def _search(self, answering: AnswerSearch, found: _Searched, asked: Report) -> bool:
+        """Searches the answer into ``found``; returns true if the curve is there too.
+
+        It comes first only where the search of the recipe starts from its suspects.
 
         Raises:
             TimeUp, KeyboardInterrupt, NoRoom: the search was stopped.
         """
-        answering.on_recipe = self._keep_files
+        answering.on_answer = self._so_far
         experiment = found.of_curve = answering.choose_ranges()
         if experiment.key != asked.fingerprint:
-            self._announce(first, experiment)
-        found.curve = self._curve(answering, experiment)
-        answer = answering.finish(found.curve.findings.suspects)
-        answer = found.answer = priced(answering.plans, answer)
-        found.gains = answering.alone.gains(answer, found.curve.findings.suspects)
-        return answer
+            self._announce(experiment)
+        curve_first = not answering.alone.can_measure(answering.space)
+        if curve_first:
+            found.curve = self._curve(answering, experiment)
+        answer = found.answer = answering.finish(found.curve.findings.suspects)
+        found.answer = priced(answering.plans, answer)
+        if curve_first:
+            found.gains = answering.alone.gains(answer, found.curve.findings.suspects)
+        return curve_first
 
-    def _keep_files(self, answer: Answer) -> None:
-        """Writes the files of a recipe from which the search goes on."""
-        if self.folder is not None:
-            recipe_of(self.options, answer, answer.plan).write(self.folder / FOLDER)
-            self.has_recipe = True
+    def _so_far(self, answer: Answer) -> None:
+        """Keeps an answer from which the search goes on: in the report so far, and its recipe as files."""
+        found, began = self.found, perf_counter()
+        if self.folder is None or found is None or began < self.kept_until:
+            return
+        so_far = replace(answer, not_done=(*answer.not_done, *self._rest(found)))
+        report = self._report(replace(found, answer=so_far), files=answer.meets)
+        if not answer.meets:
+            report = without_recipe(report)
+        self.known = report, so_far
+        self._keep(report, partial(self._watch, found.of_curve))
+        if answer.meets:
+            self.kept_until = perf_counter() + (perf_counter() - began) / SHARE
+
+    def _rest(self, found: _Searched, report: Report | None = None) -> list[str]:
+        """Returns what was not done after the answer, a clause each.
+
+        Args:
+            found: the results so far.
+            report: the report so far, which may have a part of the curve.
+        """
+        rows = () if report is None else report.layers
+        part = CURVE_IN_PART if any(row.quantizable and row.outcome != NOT_TRIED for row in rows) else CURVE_MISSING
+        curve = [] if found.curve.findings.steps else [part]
+        return [*curve, UNEXPLAINED] if self.options.explain != EXPLAIN_NOTHING else curve
+
+    def _with_curve(self, answering: AnswerSearch, found: _Searched, report: Report) -> Report:
+        """Measures the curve, which explains the answer, with the ranges of the recipe; returns the report with it.
+
+        Args:
+            answering: the search of the answer.
+            found: its results; the curve is added.
+            report: the report with the verdict.
+        """
+        answer = found.answer
+        assert answer is not None
+        self.preparation.forecast.begins(CURVE)
+        self.known = report, answer
+        found.of_curve = self.preparation.in_pieces(answer.experiment)
+        self._announce(found.of_curve)
+        found.curve = self._curve(answering, found.of_curve)
+        found.gains = answering.alone.gains(answer, found.curve.findings.suspects)
+        with lifted(self.preparation.progress):
+            self._measure_base(found)
+            known = self._report(found)
+        lines = (line for line in report.lines if line.kind == ACCURACY)
+        notes = (note for note in report.notes if note.kind == TENSORS)
+        report = self.verdict = known.changed(
+            accuracy=report.accuracy, lines=(*known.lines, *lines), notes=(*known.notes, *notes)
+        )
+        self.live.keep(report)
+        return report
 
     def _curve(self, answering: AnswerSearch, experiment: Experiment) -> Curve:
-        """Measures the curve."""
+        """Returns the curve, which is measured."""
         answering.plans.give_back()
         curve = search(
             self.options.curve_of(experiment.strategy, len(experiment.network.movable)),
@@ -385,28 +480,48 @@ class _Run:
         answer = found.answer or self.answering.so_far(measures=measures)
         if answer is None:
             return None
-        rest = [] if found.curve.findings.steps else [CURVE_MISSING]
-        return replace(found, answer=replace(answer, not_done=(*answer.not_done, *rest, UNEXPLAINED)))
+        rest = self._rest(found)
+        return replace(found, answer=replace(answer, not_done=(*answer.not_done, *rest)))
 
     def _answered(self, found: _Searched) -> Report:
-        """Returns the report on an answer, with the latencies, which are measured."""
+        """Returns the report on an answer; the latencies and the overflows are measured."""
+        answer, preparation = found.answer, self.preparation
+        assert answer is not None
+        if found.measures:
+            experiment, memory = answer.experiment, self.options.memory_bytes
+            network, high = experiment.network, self.options.high_precision
+            timed = (experiment.feeds[0], preparation.progress)
+            found.latency = measure_latencies(experiment.builder, network, answer.plan, high, *timed)
+            found.overflows = overflows_of(network, experiment.feeds, memory)
+            emulated = experiment.builder.arithmetic == EMULATED
+            found.notes = tuple(overflow_notes(network, found.overflows, emulated=emulated))
+            self._measure_base(found)
+        return self._report(found)
+
+    def _measure_base(self, found: _Searched) -> None:
+        """Looks for the tensors that overflow in the network's base, if the curve begins with a miss."""
+        assert found.answer is not None
+        experiment = found.answer.experiment
+        network, emulated = experiment.network, experiment.builder.arithmetic == EMULATED
+        if base_misses(network, experiment.rule, found.curve.nothing):
+            notes = base_overflow_notes(network, experiment.feeds, self.options.memory_bytes, emulated=emulated)
+            found.notes = (*found.notes, *notes)
+
+    def _report(self, found: _Searched, *, files: bool = True) -> Report:
+        """Returns the report on an answer; nothing is measured.
+
+        Args:
+            found: the results.
+            files: the files of the recipe and the graph are attached.
+        """
         answer, options, preparation, first = found.answer, self.options, self.preparation, self.first
         assert answer is not None
         assert first is not None
         experiment = answer.experiment
-        network, memory = experiment.network, options.memory_bytes
         trials = all_trials(first, found.of_curve, experiment)
-        latency = None
-        if found.measures:
-            timed = (experiment.feeds[0], preparation.progress)
-            latency = measure_latencies(experiment.builder, network, answer.plan, options.high_precision, *timed)
-        overflows = overflows_of(network, experiment.feeds, memory) if found.measures else ()
-        emulated = experiment.builder.arithmetic == EMULATED
-        notes = [*preparation.notes, *overflow_notes(network, overflows, emulated=emulated)]
-        if found.measures and base_misses(network, experiment.rule, found.curve.nothing):
-            notes += base_overflow_notes(network, experiment.feeds, memory, emulated=emulated)
-        notes += [*_broken_off(found.of_curve), *self._not_measured(found), *refused_by_default(answer)]
-        files = recipe_of(options, answer, answer.plan)
+        notes = [*preparation.notes, *found.notes, *_broken_off(found.of_curve)]
+        notes += [*self._not_measured(found), *refused_by_default(answer)]
+        made = recipe_of(options, answer, answer.plan) if files else None
         asked = asked_report(preparation, found.of_curve, self.command)
         report = build_report(
             replace(asked, notes=tuple(dict.fromkeys(notes))),
@@ -417,11 +532,15 @@ class _Run:
             gains=found.gains,
             seconds=seconds_of(trials, preparation.data.calibrated, perf_counter() - preparation.began),
             stopped=found.stopped,
-            latency=latency,
-            overflows=overflows,
-            files=files,
+            latency=found.latency,
+            overflows=found.overflows,
+            files=made,
         )
-        return report.changed(files=files, graph=graph_of(network, experiment.ranges.scales))
+        return (
+            report.changed(files=made, graph=graph_of(experiment.network, experiment.ranges.scales))
+            if files
+            else report
+        )
 
     def _not_measured(self, found: _Searched) -> list[Note]:
         """A note on the boundaries that an adaptive curve leaves out."""
@@ -442,20 +561,25 @@ class _Run:
         assert answer is not None
         shown.say(headline(report))
         self.verdict = report
-        self._keep_recipe(report)
+        self._keep(report, partial(self.live.keep, report))
         notes = [] if self.folder is None else save_tensors(self.options, answer, self.folder, shown)
         report = self.verdict = report.changed(notes=(*report.notes, *noted(TENSORS, notes)))
         return report
 
-    def _keep_recipe(self, report: Report) -> None:
-        """Writes the verdict and the recipe's files: a run that is killed later has them.
+    def _keep(self, report: Report, tell: Callable[[], None]) -> None:
+        """Writes a report so far and the files of its recipe: a run that is killed later has both.
 
-        On a full disk the verdict is worth more, and its room is that of the report.
+        Args:
+            report: the report.
+            tell: writes it.
         """
-        if self.folder is not None and report.attached.files is not None:
-            self.live.keep(report)
-            report.attached.files.write(self.folder / FOLDER)
-            self.has_recipe = True
+        made = report.attached.files
+        if self.folder is None or made is None or made.texts == self.written:
+            tell()
+            return
+        self.written = None
+        made.write(self.folder / FOLDER, tell)
+        self.written = made.texts
 
     def _explained(self, answering: AnswerSearch, answer: Answer, report: Report) -> Report:
         """Calls ``explained``, imported only here, so that a run without an explanation starts sooner."""
@@ -485,7 +609,9 @@ class _Run:
     def _saved(self, report: Report, experiment: Experiment | None) -> Report:
         """Returns the report with the step to go on with, and saves it if there is a folder; see ``_kept``."""
         report = self._with_next(report, experiment).changed(peak_bytes=peak_bytes())
-        return _kept(report, self.folder, self.live, self.preparation.progress, recipe=not self.has_recipe)
+        files = report.attached.files
+        is_new = files is None or files.texts != self.written
+        return _kept(report, self.folder, self.live, self.preparation.progress, recipe=is_new)
 
     def _with_next(self, report: Report, experiment: Experiment | None) -> Report:
         """Returns ``report`` with the step to go on with; there is none for an experiment that no engine runs.
@@ -521,11 +647,13 @@ def stopped_by(error: BaseException) -> str:
 
 def _stopped(report: Report, stopped: str, not_done: Sequence[str]) -> Report:
     """Returns the report of a run that was stopped after its verdict."""
-    known = report.answer.not_done if report.answer is not None else ()
+    answer = report.answer
+    known = answer.not_done if answer is not None else ()
     lines = [line for line in report.lines if line.kind != STOPPED]
-    state = report.state if stopped == TIME_LIMIT else INTERRUPTED
-    missing = list(dict.fromkeys([*known, *not_done]))
-    return report.changed(stopped=stopped, state=state, lines=(*lines, stopped_line(stopped, missing)))
+    state = FINISHED if stopped == TIME_LIMIT else INTERRUPTED
+    missing = tuple(dict.fromkeys([*known, *not_done]))
+    answer = None if answer is None else replace(answer, not_done=missing)
+    return report.changed(stopped=stopped, state=state, answer=answer, lines=(*lines, stopped_line(stopped, missing)))
 
 
 def _unmeasured(report: Report, stopped: str) -> Report:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from trt_bisect.report.figure_text import threshold_text
 from trt_bisect.report.model import Report
 from trt_bisect.report.recovery import ACCURACY, Recovery
+from trt_bisect.report.summary import NO_RECIPE
 from trt_bisect.report.verdict import PASSES, UNMEASURED, WITH_DOUBTS
 from trt_bisect.support.figures import counted, percent
 
@@ -69,7 +70,7 @@ def _blame(report: Report) -> str:
     if main and weak:
         who = f"'{main[0].name}' is" if len(main) == 1 else f"{len(main)} layers are"
         return f"{who} to blame, {len(weak)} more weakly"
-    if report.stopped and not report.culprits:
+    if _is_unfinished(report) and not report.culprits:
         return "the culprits are not known yet"
     return f"{len(report.culprits)} layers are to blame" if report.culprits else "no single layer is to blame"
 
@@ -80,7 +81,13 @@ def _cure(report: Report) -> str:
         layers = f"{counted(high, 'layer')} in {report.precision.upper()}"
         noise = " by less than the noise" if report.answer is not None and report.answer.close else ""
         return f"and {layers} {'restores' if high == 1 else 'restore'} it{noise}"
-    return "and no plan that was tried meets it"
+    return "and no recipe is known yet" if _is_unfinished(report) else "and no plan that was tried meets it"
+
+
+def _is_unfinished(report: Report) -> bool:
+    """True if the search of the recipe was stopped, or goes on."""
+    stopped = bool(report.stopped) or (report.answer is not None and bool(report.answer.not_done))
+    return stopped and not any(line.kind == NO_RECIPE for line in report.lines)
 
 
 def _short(metric: str, value: float | None) -> str:
