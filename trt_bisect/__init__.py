@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from trt_bisect.report.profile import Profile
     from trt_bisect.report.recovery import Recovery
     from trt_bisect.report.regression.result import Regression
+    from trt_bisect.report.result import load
     from trt_bisect.report.sensitivity import Sensitivity
     from trt_bisect.report.worst import WorstReport
 
@@ -71,6 +72,7 @@ _HOME = {
     "find_metric": "analyzer.metrics",
     "format_cache": "calibration.cache",
     "list_engines": "builder.engines",
+    "load": "report.result",
     "load_network": "model.network",
     "make_builder": "builder.engines",
     "make_rule": "analyzer.judge",
@@ -120,6 +122,7 @@ __all__ = [
     "find_metric",
     "format_cache",
     "list_engines",
+    "load",
     "load_network",
     "make_builder",
     "make_rule",

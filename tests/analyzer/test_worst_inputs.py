@@ -292,7 +292,7 @@ def test_a_function_of_the_user_in_either_direction(tmp_path):
     assert list(down.places) == sorted(range(16), key=lambda place: -up.values[place])
     assert up.threshold is None
     assert "--threshold" in up.verdict
-    with pytest.raises(BadInput, match="order"):
+    with pytest.raises(BadInput, match="higher or lower"):
         trt_bisect.worst(path, metric=shift, **options)
 
 
@@ -313,14 +313,17 @@ def test_an_output_that_int8_makes_infinite_is_named_as_such(tmp_path):
 
 BAD = {
     "no data": ({"calibration": "cache"}, "no data set"),
-    "no ranges": ({}, "no ranges"),
+    "no ranges": ({}, "no scales"),
     "no steps": ({"steps": 0}, "--steps cannot be 0"),
     "nothing kept": ({"keep": 0}, "--keep cannot be 0"),
     "unknown metric": ({"metric": "mape"}, "mape"),
     "unknown direction": ({"direction": "upwards"}, "upwards"),
-    "wrong direction": ({"metric": "MSE", "direction": "higher"}, "lower values are better"),
+    "wrong direction": ({"metric": "MSE", "direction": "higher"}, "is better when lower"),
     "unknown layer": ({"high": ["cnv1"], "calibration": "images"}, "Did you mean 'conv1'"),
-    "no layer left": ({"high": ["conv0", "conv1", "conv2", "pool", "fc"], "calibration": "images"}, "none is in INT8"),
+    "no layer left": (
+        {"high": ["conv0", "conv1", "conv2", "pool", "fc"], "calibration": "images"},
+        "no layer is in INT8",
+    ),
     "no number": ({"threshold": math.nan}, "threshold"),
     "unknown output": ({"outputs": ["z"], "calibration": "images"}, "no output 'z'"),
 }

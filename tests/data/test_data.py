@@ -166,3 +166,30 @@ def test_profile_sizes_are_the_values_of_inputs_that_may_hold_sizes():
 def test_profile_shapes_span_all_samples():
     shapes = [(1, 5, 7), (1, 9, 3), (2, 6, 6)]
     assert profile_shapes({"x": np.zeros(shape)} for shape in shapes) == {"x": ((1, 5, 3), (1, 5, 7), (2, 9, 7))}
+
+
+SPEC = TensorSpec("x", np.dtype(np.float32), (1, 3))
+
+
+def test_an_archive_with_labels_is_read_without_them(tmp_path):
+    np.savez(tmp_path / "data.npz", x=np.ones((4, 3), np.float32), labels=np.arange(4))
+    data = open_dataset(tmp_path / "data.npz", (SPEC,))
+    assert [sorted(feeds) for feeds in data] == [["x"]] * 4
+    assert "'labels'" in data.notes[0]
+
+
+def test_what_cannot_be_read_is_named(tmp_path):
+    np.savez(tmp_path / "whole.npz", x=np.ones((40, 3), np.float32))
+    whole = (tmp_path / "whole.npz").read_bytes()
+    (tmp_path / "cut.npz").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(BadInput, match=r"cut\.npz' is truncated"):
+        open_dataset(tmp_path / "cut.npz", (SPEC,))
+    with pytest.raises(BadInput, match="URLs are not fetched"):
+        open_dataset("https://example.org/data.npz", (SPEC,))
+
+
+def test_a_folder_names_the_file_that_does_not_fit(tmp_path):
+    np.save(tmp_path / "a.npy", np.ones((1, 3), np.float32))
+    np.save(tmp_path / "b.npy", np.ones((1, 4), np.float32))
+    with pytest.raises(BadInput, match=r"b\.npy"):
+        list(open_dataset(tmp_path, (SPEC,)))

@@ -65,11 +65,11 @@ def test_one_row_a_network_with_its_line_and_the_last_change(command, week, fini
     lines = out.splitlines()
     assert code == 0
     (ours,) = [line for line in lines if line.startswith("[b]net[/b]")]
-    assert "6  2026-11-06 02:00  fails    100.0000%  ▃▃▁▁█" in ours
+    assert "6  2026-11-06 02:00  fails      100%  ▃▃▁▁█" in ours
     assert "2.200  ▁▂▁▁█" in ours
-    assert (
-        "2026-11-05: INT8 25.0000% → 100.0000%, former culprits 'conv1' and '[red]ip2', INT8 2.000 → 2.200 ms"
-    ) in " ".join(out.split())
+    assert ("2026-11-05: INT8 25% → 100%, former culprits 'conv1' and '[red]ip2', INT8 2.000 → 2.200 ms") in " ".join(
+        out.split()
+    )
     (other,) = [line for line in lines if line.startswith("other")]
     assert other.split()[1:4] == ["onnxruntime", "cosine", "1"]
     assert other.rstrip().endswith("-")
@@ -82,7 +82,7 @@ def test_one_row_a_run_with_what_differs(command, week):
     assert [row[:16] for row in rows] == [f"2026-11-0{day} 02:00" for day in range(1, 7)]
     assert "'ip2'" in rows[0]
     assert "→" not in rows[0] + rows[1]
-    assert "INT8 50.0000% → 25.0000%, TensorRT 10.1.0 → 10.2.0" in rows[2]
+    assert "INT8 50% → 25%, TensorRT 10.1.0 → 10.2.0" in rows[2]
     assert "new culprits 'conv1' and '[red]ip2', former culprit 'ip2'" in rows[3]
     assert "interrupted" in rows[5]
     assert [row.rstrip().rpartition(" ")[2] for row in rows] == [f"night{day}" for day in range(6)]

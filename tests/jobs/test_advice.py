@@ -135,7 +135,7 @@ def test_more_than_fp16_holds_is_no_case_for_fp16(tmp_path):
     networks.plant_between(model, "conv2", "conv3", factor=1e6)
     advice = advice_on(run(model, tmp_path, 3), "conv3")
     assert "FP16" not in named(advice)
-    assert "more than FP16 can hold" in next(remedy.why for remedy in advice.remedies if remedy.remedy == "FP32")
+    assert "too large for FP16" in next(remedy.why for remedy in advice.remedies if remedy.remedy == "FP32")
 
 
 def test_the_command_line(command, lenet, tmp_path):

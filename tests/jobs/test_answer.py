@@ -273,7 +273,7 @@ def test_a_calibrators_name_stands_for_its_own_scales_alone(tmp_path, monkeypatc
     assert ", 1 tensor by " in report.ranges.origin
     (row,) = [row for row in report.answer.calibrators if row.chosen]
     assert (row.calibrator, row.similarity) == (report.ranges.origin, report.similarity.int8)
-    assert f"ranges of {report.ranges.origin}" in report.summary
+    assert f"calibrator {report.ranges.origin}" in report.summary
     assert not row.meets
     by = row.by
     own = trt_bisect.run(path, data, calibrator=by.method, percentile=by.percentile, output=tmp_path / "own", **HOW)
@@ -358,7 +358,7 @@ def test_unseen_inputs_that_are_given_too_do_not_count(tmp_path):
     path = networks.save(model, tmp_path)
     found = trt_bisect.run(path, data, inputs={"x": data["x"][:10]}, calibrator="minmax", **HOW)
     assert (found.answer.given.inputs, found.answer.unseen.inputs) == (22, 3)
-    assert any("2 samples" in note for note in texts(found.notes))
+    assert any("2 held-out samples" in note for note in texts(found.notes))
     all_given = trt_bisect.run(path, data, inputs={"x": data["x"][::-1]}, calibrator="minmax", **HOW)
     assert (all_given.answer.given.inputs, all_given.answer.unseen) == (25, None)
 
@@ -375,7 +375,7 @@ def test_without_a_recipe_the_setting_that_misses_is_named(two_kinds, monkeypatc
     assert not found.recipe.meets
     assert found.answer.settings[OPTIMISATIONS_OFF] >= 0.999
     (line,) = [line for line in found.lines if line.kind == NO_RECIPE]
-    assert f"50.0000% with {NUDGED}" in line.text
+    assert f"50% with {NUDGED}" in line.text
     assert OWN not in line.text
     assert not any("margin" in sentence for sentence in texts(found.answer.confidence))
 

@@ -156,7 +156,7 @@ def test_a_clipped_calibration(tmp_path):
     share = np.mean(np.rint(fp32["relu4_out"] / scales["relu4_out"]) > 127)
     row = next(row for row in found.tensors if row.origin.tensor == "relu4_out")
     assert row.rounding.clipped == pytest.approx(share, abs=1e-6)
-    assert f"clips {100 * share:.4g} %" in words(found, advisor.SATURATION, "relu4_out")
+    assert f"clips {100 * share:.2f}%" in words(found, advisor.SATURATION, "relu4_out")
 
 
 @pytest.mark.parametrize(
@@ -301,7 +301,7 @@ BAD = {
     "recipe of another kind": (["{lenet}", "--calibration", "{data}", "--recipe", "{data}"], "cannot be read"),
     "unknown engine": (["{lenet}", "--calibration", "{data}", "--engine", "tpu"], "tpu"),
     "no cosine": (["{lenet}", "--calibration", "{data}", "--threshold", "2"], "--threshold cannot be 2"),
-    "one run": (["--fp32", "{data}"], "nothing to be compared"),
+    "one run": (["--fp32", "{data}"], "cannot be compared"),
     "no such run": (["--fp32", "{data}", "--int8", "none.npz"], "none.npz"),
     "a run of no known kind": (["--fp32", "{lenet}", "--int8", "{lenet}"], "of an unknown kind"),
     "no name in both": (["--fp32", "{data}", "--int8", "{other}"], "No tensor"),

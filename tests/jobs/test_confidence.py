@@ -28,6 +28,7 @@ from trt_bisect.jobs.answer.confidence import (
     confidence,
     ranked,
 )
+from trt_bisect.report.model import NUDGED
 from trt_bisect.support.notes import Line
 
 SURE = {
@@ -74,7 +75,7 @@ def by_kind(**changed) -> dict[str, Line]:
 
 def test_inputs_arithmetic_and_what_no_engine_has_confirmed():
     said = by_kind()
-    assert all(part in said[INPUTS].text for part in ("26 inputs", "6 unseen", "on 8 "))
+    assert all(part in said[INPUTS].text for part in ("26 inputs", "6 held-out", " 8 of "))
     assert FEW_INPUTS not in said
     assert FEW_INPUTS in by_kind(given=19)
     assert "onnxruntime 1.2.3" in said[ARITHMETIC].text
@@ -95,15 +96,15 @@ def test_inputs_arithmetic_and_what_no_engine_has_confirmed():
 def test_the_margin_against_the_noise(losses, meets, could):
     said = by_kind(losses=losses, meets=meets)
     assert ((CLOSE in said), (CLEAR in said)) == (could, not could)
-    assert could or ("holds" if meets else "misses") in said[CLEAR].short
+    assert could or ("passes" if meets else "misses") in said[CLEAR].short
 
 
 def test_a_culprit_that_only_moved_scales_make_is_weak_with_both_figures():
     assert [line.layers for line in lines() if line.kind == WEAK_CULPRIT] == [("conv5",)]
     (weak,) = (line for line in lines(unmoved={"conv3": 0.0091}) if line.kind == WEAK_CULPRIT)
     assert weak.layers == ("conv3", "conv5")
-    assert "0.0091" in weak.text
-    assert "0.02 without 'conv3'" in weak.text
+    assert "0.91%" in weak.text
+    assert f"(2% with {NUDGED}) with 'conv3'" in weak.text
 
 
 def test_each_line_is_said_in_short_with_its_first_words():
@@ -114,7 +115,7 @@ def test_each_line_is_said_in_short_with_its_first_words():
 
 def test_weak_culprits_are_counted_and_the_first_ones_are_named_with_their_figures():
     (weak,) = (line for line in lines() if line.kind == WEAK_CULPRIT)
-    assert (weak.layers, "0.0105" in weak.text) == (("conv5",), True)
+    assert (weak.layers, "1.05%" in weak.text) == (("conv5",), True)
     many = lines(culprits={f"c{k}": 0.0101 for k in range(5)} | {"far": 1.0, "failed": None})
     (weak,) = (line for line in many if line.kind == WEAK_CULPRIT)
     assert weak.layers == ("c0", "c1", "c2", "c3", "c4")
@@ -150,7 +151,7 @@ def test_flips_are_counted_for_the_cosine_alone():
 def test_followers_that_miss_do_not_decide_and_are_told():
     assert FOLLOWERS not in by_kind()
     misses = by_kind(followers=0.05)[FOLLOWERS].text
-    assert "95.0000%" in misses
+    assert "95%" in misses
     assert "--followers int8" in misses
     assert "--followers" not in by_kind(followers=0.001)[FOLLOWERS].text
     assert FOLLOWERS_ROUND in by_kind(parts={"followers": "int8"})

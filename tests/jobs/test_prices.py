@@ -87,7 +87,7 @@ def test_the_recipe_is_measured_with_its_layers_in_fp16_at_a_third_of_the_price(
     assert half.similarity == pytest.approx(by_hand, abs=1e-6)
     assert (by_hand >= report.threshold) == meets
     text = line(report, RECIPE)
-    assert all(f"{100 * price:.2g} %" in text for price in (report.answer.cost, half.cost))
+    assert all(f"{100 * price:.2f}%" in text for price in (report.answer.cost, half.cost))
     assert ("misses the threshold" in text) != meets
     assert report_from(record_of(report)).answer == report.answer
 
@@ -108,7 +108,7 @@ def test_where_one_layer_makes_the_price_the_plan_with_it_alone_low_tells_that_n
     assert dear.cost == pytest.approx(report.answer.cost)
     assert dear.alone == pytest.approx(alone, abs=1e-5)
     assert f"{100 * alone:.2f}"[:-1] in line(report, PRICE)
-    assert "no set without it" in line(report, PRICE)
+    assert "must keep it" in line(report, PRICE)
 
 
 def test_two_layers_that_make_the_price_are_each_measured_alone_low(found):
@@ -138,7 +138,7 @@ def test_nothing_is_said_of_other_sets_where_the_plan_without_the_dear_layer_hol
     alone = every.losses[frozenset(every.names) - {dear.name}]  # on the first four inputs
     assert alone - 1e-7 <= 1.0 - dear.alone < budget
     assert "no set" not in line(report, PRICE)
-    assert f"{100 * report.answer.cost:.2g} %" in line(report, PRICE)
+    assert f"{100 * report.answer.cost:.2f}%" in line(report, PRICE)
 
 
 def test_culprits_are_ranked_by_the_loss_without_them_and_the_weak_ones_are_counted_apart(found):
@@ -155,16 +155,16 @@ def test_culprits_are_ranked_by_the_loss_without_them_and_the_weak_ones_are_coun
     text = line(report, CULPRITS)
     places = [text.index(f"'{name}'") for name in by_loss]
     assert places == sorted(places)
-    assert f"{len(weak)} more" in text
-    assert f"{len(weak)} more" in headline(report)
+    assert "Weak culprit" in text
+    assert f"{len(weak)} weak" in headline(report)
 
 
 def test_the_recipe_of_few_inputs_was_not_tested_on_others(found, tmp_path):
     report, _, path, samples = found("decoys", 0.99)
-    assert "not tested" in line(report, RECIPE)
-    assert "not tested" in trt_bisect.recover(path, {"x": samples}, threshold=0.99, engine="onnxruntime").summary
+    assert "held out" in line(report, RECIPE)
+    assert "held out" in trt_bisect.recover(path, {"x": samples}, threshold=0.99, engine="onnxruntime").summary
     many = networks.samples(MISLEADING["decoys"]().model, 20)
-    assert "not tested" not in line(trt_bisect.run(path, many, threshold=0.99, **HOW), RECIPE)
+    assert "held out" not in line(trt_bisect.run(path, many, threshold=0.99, **HOW), RECIPE)
 
 
 def test_full_int8_that_misses_in_another_setting_alone_is_told_so(tmp_path, monkeypatch):

@@ -123,8 +123,8 @@ def test_an_accuracy_function_of_the_user(lenet):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--budget", "half"], "no share"),
-        (["--budget", "150%"], "no share"),
+        (["--budget", "half"], "is not a share"),
+        (["--budget", "150%"], "is not a share"),
         (["--precision", "int4"], "no precision 'int4'"),
         (["--labels", "none.npy"], "--dataset"),
         (["--target", "0.9"], "--accuracy"),
@@ -170,7 +170,7 @@ def test_the_recipe_holds_on_all_inputs_given_and_says_so_of_unseen_ones(tmp_pat
     assert found.answer.given.worst == pytest.approx(min(given), abs=0.05)
     assert (found.answer.unseen.inputs, found.answer.unseen.holds) == (5, sum(figure >= 25.0 for figure in elsewhere))
     assert found.answer.unseen.worst == pytest.approx(min(elsewhere), abs=0.05)
-    assert "12 of 12 inputs given" in found.summary
+    assert "12 of 12 of your inputs" in found.summary
     assert len(found.answer.calibrators) > 1
     assert read_recovery(tmp_path / "run/recovery.json").answer == found.answer
 

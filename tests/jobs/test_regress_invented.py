@@ -268,7 +268,7 @@ def test_a_first_night_that_only_full_int8_misses_says_so_and_is_the_baseline(su
     assert (night.exit_code, night.accepted) == (0, True)
     assert [(change.kind, change.what, change.now) for change in only(night).changes] == [("threshold", "int8", 0.5)]
     summary = (night.folder / "summary.md").read_text().replace("\\", "")
-    assert "full INT8 measures 50.0000%" in summary
+    assert "full INT8 measures 50%" in summary
 
 
 def test_a_night_says_what_it_is_compared_with_and_why(suite, report):

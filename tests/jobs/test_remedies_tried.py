@@ -59,7 +59,7 @@ def test_what_was_tried_is_what_a_run_with_it_measures(clipped, tmp_path):
                  if rounded.kind == "activation"]  # fmt: skip
     mixed = trt_bisect.calibration.ranges.Ranges({**ranges.scales, tensor: minmax.scales[tensor]})
     by_hand = run(networks.chain(), tmp_path, calibration=mixed, output=None, explain="none")
-    assert tried[f"minmax for what '{culprit}' reads"] == pytest.approx(by_hand.similarity.int8, abs=1e-9)
+    assert tried[f"minmax for the inputs of '{culprit}'"] == pytest.approx(by_hand.similarity.int8, abs=1e-9)
 
 
 def test_fp16_is_measured_in_the_recipe_on_all_inputs(tmp_path):
@@ -146,13 +146,15 @@ def test_culprits_are_grouped_by_cause_with_the_figures(clipped):
     made = [tensor for layer in report.explanation.layers.values() for tensor in layer.outputs]
     shares = [tensor.clipped for tensor in made if tensor.tensor in rounded]
     assert clips.words.startswith("percentile 90 clips ")
-    assert f"{100 * max(shares):.2g} %" in clips.words
+    assert f"{100 * max(shares):.2f}%" in clips.words
     record = json.loads((folder / "run/explanation.json").read_text())
     assert [cause["culprits"] for cause in record["causes"]] == [list(cause.culprits) for cause in causes]
 
 
 def test_a_networks_own_pairs_cannot_be_calibrated(tmp_path):
     report = run(pairs(loud=300.0), tmp_path, calibration=None, try_remedies=True)
-    note = "calibrators, equalisation and bias correction were not tried: the scales are those of the network's own"
+    note = (
+        "other calibrators, equalisation and bias correction were not tried: the scales are those of the network's own"
+    )
     assert f"{note} Q/DQ pairs" in texts(report.notes)
     assert {each.remedy for each in report.explanation.tried} == {"FP16", "FP32"}

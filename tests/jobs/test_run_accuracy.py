@@ -70,8 +70,9 @@ def test_labels_without_their_data_are_refused(lenet):
 
 def test_ratios_are_left_out_where_there_is_none():
     with_ratios = accuracy_line(Accuracies(fp32=0.8, int8=0.4, recipe=None)).text
-    assert "40.00%" in with_ratios
-    assert f"{0.4 / 0.8:.4f}" in with_ratios
+    assert "40%" in with_ratios
+    assert "50% of FP32" in with_ratios
     without = accuracy_line(Accuracies(fp32=0.0, int8=None, recipe=71.25))
     assert without.kind == ACCURACY
-    assert re.findall(r"\d+\.\d+%?", without.text) == ["0.00%", "71.25"]
+    assert re.findall(r"\d+\.?\d*%", without.text) == ["0%"]
+    assert "71.25" in without.text

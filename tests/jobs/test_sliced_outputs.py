@@ -91,7 +91,7 @@ def test_a_sigmoid_clipped_at_a_quarter(tmp_path, data):
     whole = trt_bisect.run(model, clipped, inputs=data, slice_factor=0, **HOW)
     assert whole.exit_code == 1
     reference = onnxruntime.InferenceSession(model).run(None, data)[0]
-    assert f"clipped at {100 * 0.256 / reference[:, 4:].max():.1f}%" in whole.summary
+    assert f"clipped at {100 * 0.256 / reference[:, 4:].max():.2f}%" in whole.summary
     assert whole.similarity.int8 > 0.999
 
 

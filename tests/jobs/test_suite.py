@@ -110,8 +110,8 @@ NET = '[[network]]\nmodel = "net.onnx"\n'
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "there is no network"),
-        ("network = 3", "there is no network"),
+        ("", "it has no network"),
+        ("network = 3", "it has no network"),
         ("[[network]]", "[[network]] number 1 has no 'model'"),
         ('[[network]]\nmodel = "missing.onnx"', "[[network]] 'missing': 'model' names"),
         (
@@ -121,7 +121,7 @@ NET = '[[network]]\nmodel = "net.onnx"\n'
         (NET + "zzz = 1", "no key 'zzz'.\nThe keys are name, model"),
         ("outptu = 1\n" + NET, "no key 'outptu'.\nDid you mean 'output'"),
         ("output = 1\n" + NET, "'output' is 1, no text"),
-        ("defaults = 1\n" + NET, "'defaults' is no table"),
+        ("defaults = 1\n" + NET, "'defaults' is not a table"),
         ('[defaults]\nmodel = "net.onnx"\n' + NET, "[defaults] has no key 'model'"),
         ("[defaults]\nthreshold = 'x'\n" + NET, "[defaults]: 'threshold' is 'x'"),
         (NET + 'threshold = "high"', "[[network]] 'net': 'threshold' is 'high'.\n"),

@@ -117,7 +117,7 @@ def test_compare_refuses_what_cannot_be_compared(tmp_path):
     own = networks.save(networks.chain(2), tmp_path)
     with pytest.raises(BadInput, match="--high"):
         trt_bisect.compare(own, other=own, inputs=networks.samples(networks.chain(2)), high="conv0")
-    with pytest.raises(BadInput, match="no data"):
+    with pytest.raises(BadInput, match="No data"):
         trt_bisect.compare(own, other=own)
     with pytest.raises(BadInput, match=r"two\.onnx' has the input"):
         trt_bisect.compare(own, other=networks.save(two_inputs(), tmp_path, "two.onnx"), inputs=X)

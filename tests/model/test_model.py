@@ -9,10 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
+import trt_bisect
 from tests.support import networks
 from tests.support.networks import Sketch, attached
 from tests.support.quantized import plain_run, quantized_by_onnxruntime, reference, same_as_the_file
-from trt_bisect import BadInput, Precision, load_network, prefix
+from trt_bisect import BadInput, NothingMeasured, Precision, load_network, prefix
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
@@ -322,3 +323,29 @@ def test_exactly_the_layers_of_the_plan_have_pairs(tmp_path_factory, seed, depth
     by_weights = OnnxRuntimeBuilder(network, scales, BuildOptions()).build(plan).infer(feeds)["y"]
     by_pairs = make_session(written).run(None, feeds)[0]
     np.testing.assert_allclose(by_weights, by_pairs, rtol=1e-5, atol=1e-6)
+
+
+def test_missing_external_data_and_networks_that_are_no_files_are_named(tmp_path):
+    model = networks.chain()
+    onnx.save(model, str(tmp_path / "m.onnx"), save_as_external_data=True, location="m.data", size_threshold=0)
+    (tmp_path / "m.data").unlink()
+    with pytest.raises(BadInput, match=r"m\.data' of .* is missing"):
+        load_network(tmp_path / "m.onnx")
+    with pytest.raises(BadInput, match="URLs are not fetched"):
+        load_network("https://example.org/m.onnx")
+    for network in (model, model.SerializeToString()):
+        with pytest.raises(BadInput, match=type(network).__name__):
+            load_network(network)
+
+
+def test_a_weight_with_nan_is_named_with_its_layer(tmp_path):
+    model = networks.chain()
+    node = next(node for node in model.graph.node if node.op_type == "Conv")
+    weight = next(one for one in model.graph.initializer if one.name == node.input[1])
+    values = numpy_helper.to_array(weight).copy()
+    values.flat[0] = np.nan
+    weight.CopyFrom(numpy_helper.from_array(values, weight.name))
+    with pytest.raises((BadInput, NothingMeasured)) as raised:
+        trt_bisect.run(networks.save(model, tmp_path), networks.samples(model, 4), engine="onnxruntime")
+    assert f"'{weight.name}'" in str(raised.value)
+    assert f"'{node.name}'" in str(raised.value)

@@ -148,7 +148,7 @@ def test_the_demo_names_the_concat_and_its_recipe_keeps_the_detections(
     report = json.loads((tmp_path / "run" / "report.json").read_text())
     assert report["culprits"] == ["/model.13/Concat_8"]
     out = " ".join(capsys.readouterr().out.split())
-    assert re.search(r"entropy clips [\d. to]+ %", out)
+    assert re.search(r"entropy clips [\d.% to]+%", out)
     tried = json.loads((tmp_path / "run" / "explanation.json").read_text())["tried"]
     (minmax,) = [each for each in tried if each["what"].startswith("minmax") and not each["culprits"]]
     assert (minmax["similarity"], minmax["meets"]) == (pytest.approx(1.0, abs=5e-7), True)

@@ -84,8 +84,8 @@ def test_the_screen_has_the_ranked_columns_and_leaves_out_the_highest_rank_first
     wide = screen(200)
     assert wide[0].split("  ")[0] == "Layer"
     titles = [title.strip() for title in wide[0].split("  ") if title.strip()]
-    assert titles == ["Layer", "Tensor", "Share %", "Readers", "N1 least", "N1 most", "After most", "Width"]
-    assert wide[1].split() == ["a,", "b", "x", "25.000", "=b,", "c", "d", "-1", "2", "1", "3"]
+    assert titles == ["Layer", "Tensor", "Share", "Readers", "N1 least", "N1 most", "After most", "Width"]
+    assert wide[1].split() == ["a,", "b", "x", "25%", "=b,", "c", "d", "-1", "2", "1", "3"]
     assert wide[2].split()[:2] == ["y", "y"], "a layer without a name has that of its tensor"
     seen = []
     for width in range(len(wide[0]) + 1, 20, -1):

@@ -6,23 +6,29 @@ import pytest
 
 from trt_bisect.support.figures import counted, duration, listed, number, percent
 
-
-@pytest.mark.parametrize(
-    ("share", "digits", "text"),
-    [
-        (0.0, 2, "0"),
-        (1.0, 2, "100"),
-        (0.9971, 2, "99.7"),
-        (0.99999, 2, "99.999"),
-        (0.0000001, 2, "under 0.001"),
-        (0.00024, 2, "0.024"),
-        (0.0022, 2, "0.22"),
-        (12.6, 2, "1300"),
-        (0.610499, 4, "61.05"),
-    ],
+PERCENTAGES = (
+    (0.0, None, "0%"),
+    (1.0, None, "100%"),
+    (0.9971, None, "99.71%"),
+    (0.99999, None, "99.999%"),
+    (0.99997812, None, "99.9978%"),
+    (0.99999999, None, ">99.9999%"),
+    (0.0000001, None, "<0.0001%"),
+    (0.00024, None, "0.024%"),
+    (0.0022, None, "0.22%"),
+    (0.299759, None, "29.98%"),
+    (-0.0513311, None, "-5.13%"),
+    (12.6, None, "1260%"),
+    (0.98999, 0.99, "98.999%"),
+    (0.989999, 0.99, "98.9999%"),
+    (0.99, 0.99, "99%"),
+    (0.9500004, 0.95, "95.00%"),
 )
-def test_a_percentage_has_no_exponent_and_is_all_only_when_it_is_all(share, digits, text):
-    assert percent(share, digits) == text
+
+
+@pytest.mark.parametrize(("share", "threshold", "text"), PERCENTAGES)
+def test_a_percentage_is_written_in_one_way_and_on_its_side_of_the_threshold(share, threshold, text):
+    assert percent(share, threshold) == text
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from trt_bisect.report.notebook.front_plot import front
 from trt_bisect.report.page.headline import recovered_headline
 from trt_bisect.report.page.render import render_page
 from trt_bisect.report.recovery import ALL_HIGH, RECOVERY, FrontPoint, Measured, Move, Recovery, Target
-from trt_bisect.report.verdict import WITH_DOUBTS
+from trt_bisect.report.verdict import WITH_DOUBTS, spoken
 from trt_bisect.runs.progress_file import FINISHED, PROGRESS, RUNNING
 from trt_bisect.support.codec import decode, encode
 from trt_bisect.support.notes import Line
@@ -136,7 +136,7 @@ def test_its_headline(found):
     high = len(found.high)
     assert said.startswith(f"With {high} layers in FP32 ")
     assert "meets the target of 99.999%" in said
-    assert f"{100 * found.cost:.2g}% of INT8's" in said
+    assert f"{100 * found.cost:.2f}% of INT8's" in said
     accuracy = replace(found, figure="accuracy", meets=False, measured=Measured(0.5, None, 1.0))
     assert "misses the target of 99.999%" in recovered_headline(accuracy)
     fine = recovered_headline(replace(found, high=(), moves=(), cost=0.0, doubts=()))
@@ -303,7 +303,7 @@ def test_the_list_has_a_folder_without_a_run(alone, found):
     assert entry.status == FINISHED
     assert entry.command == "recover"
     assert (found.verdict, found.exit_code) == (WITH_DOUBTS, 1), "cosine and SQNR disagree"
-    assert entry.verdict.startswith(f"{found.verdict}; {len(found.high)} layers high ")
+    assert entry.verdict.startswith(f"{spoken(found.verdict)}; with {len(found.high)} layers ")
     assert entry.tone == "doubted"
     assert entry.value("recipe") == repr(found.measured.recipe)
     assert entry.when > 0

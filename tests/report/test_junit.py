@@ -79,8 +79,8 @@ def test_failures_stand_in_their_cases_and_one_for_each_layer():
     }
     assert failed == {
         "latency": "latency of int8 is slower: 1.500 ms, was 1.000 ms to 1.050 ms",
-        "culprits": "new culprit 'a', costs 2.0000%, was 0.1000%",
-        "layer a: culprit": "new culprit 'a', costs 2.0000%, was 0.1000%",
+        "culprits": "new culprit 'a', costs 2%, was 0.1%",
+        "layer a: culprit": "new culprit 'a', costs 2%, was 0.1%",
     }
 
 
@@ -125,8 +125,8 @@ def test_sentences_put_failures_first_and_count_the_rest():
     moved = [Change("drop", "worse", f"l{k}", (0.0,), 0.5) for k in range(8)]
     new = [Change("layer", "told", name, (), "new") for name in "xy"]
     assert sentences(result("net", *moved, *new, CULPRIT)) == [
-        "new culprit 'a', costs 2.0000%, was 0.1000%",
-        *(f"'l{k}' costs more: 50.0000%, was 0.0000%" for k in range(5)),
+        "new culprit 'a', costs 2%, was 0.1%",
+        *(f"'l{k}' costs more: 50%, was 0%" for k in range(5)),
         "3 more layers changed in the same way (regression.json has all)",
         "layers new: 'x' and 'y'",
     ]
@@ -137,29 +137,29 @@ def test_sentences_put_failures_first_and_count_the_rest():
     [
         (
             Change("similarity", "worse", "int8", (0.999, 0.998), 0.9),
-            "full INT8 is worse: 90.0000%, was 99.8000% to 99.9000%",
+            "full INT8 is worse: 90%, was 99.8% to 99.9%",
         ),
         (
             Change("similarity", "better", "recipe", (None,), 0.9),
-            "the recipe is better: 90.0000%, was not measured",
+            "the recipe is better: 90%, was not measured",
         ),
         (
             Change("culprit", "better", "a", (0.02,), None),
-            "no longer a culprit: 'a', costs not measured, was 2.0000%",
+            "no longer a culprit: 'a', costs not measured, was 2%",
         ),
         (Change("obeyed", "worse", "a", (True,), False), "'a' no longer runs in the requested precision"),
         (Change("outcome", "worse", "a", ("measured",), "build failed"), "'a': build failed, was measured"),
         (
             Change("recipe", "worse", "recipe", (("a",), ()), ("a", "b")),
-            f"the recipe leaves {A_AND_B} high, was {A_OR_NONE}, and no longer meets the threshold",
+            f"the recipe keeps {A_AND_B} in high precision, was {A_OR_NONE}, and no longer meets the threshold",
         ),
         (
             Change("target", "worse", "int8", (0.999,), None),
-            "full INT8 is not measured, the target is 99.9000%",
+            "full INT8 is not measured, the target is 99.9%",
         ),
         (
             Change("curve", "better", "a", (0.9,), 0.95),
-            "the curve at 'a' is better: 95.0000%, was 90.0000%",
+            "the curve at 'a' is better: 95%, was 90%",
         ),
     ],
 )

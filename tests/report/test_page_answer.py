@@ -112,7 +112,7 @@ def test_a_cause_names_all_its_culprits(tab, strange_run, report, tmp_path):
         titles = page.locator("article.advice h3").all_inner_texts()
         assert titles == ["2 of 3 culprits: entropy clips 2 %", "1 of 3 culprits: one channel"]
         assert page.locator("article.advice").first.locator("tbody td").all_inner_texts() == [
-            "99.9 for these", "98%", "misses", "1", "5%"
+            "99.9 for these", "98%", "1", "5%", "misses"
         ]  # fmt: skip
         page.locator("article.advice button.link").nth(1).click()
         assert page.locator("#details-body .layer-name").inner_text() == some[1]
@@ -182,16 +182,16 @@ def test_the_answer_and_a_suspect(tab, strange_run, answered, tmp_path):
 
 def assert_answer(page, answered: Report, width: int) -> None:
     """The answer's parts say what the report says, and the window is wide enough for them."""
-    assert page.locator("#doubts").inner_text() == f"Doubted: {CLIPPED}"
+    assert page.locator("#doubts").inner_text() == f"Doubt: {CLIPPED}"
     assert page.locator("#next .command code").inner_text() == "trtexec <b>x</b>"
     [row] = [row for row in answered.layers if row.culprit]
     cells = page.locator("#culprits tbody td").all_inner_texts()
-    figures = [f"{100 * value:#.3g}%" for value in (row.drop, row.gain)]
-    assert cells == [row.name, row.op_type, *figures, pages.percent(row.taken_back, answered.threshold), ""]
+    figures = [f"{100 * value:.2f}%" for value in (row.drop, row.gain)]
+    assert cells == [row.name, pages.percent(row.taken_back, answered.threshold), *figures, row.op_type, ""]
     unseen = page.locator("#held tbody tr").last.locator("td").all_inner_texts()
-    assert unseen == ["unseen", "1 of 2", "95%", "91%", "90%", "data/b.npz 0"]
-    worst = page.locator("#inputs-table tbody tr").filter(has_text="unseen").first
-    assert worst.locator("td").all_inner_texts()[:3] == ["data/b.npz 0", "unseen", "90%"]
+    assert unseen == ["held-out inputs", "1 of 2", "95%", "91%", "90%", "data/b.npz 0"]
+    worst = page.locator("#inputs-table tbody tr").filter(has_text="held out").first
+    assert worst.locator("td").all_inner_texts()[:3] == ["data/b.npz 0", "held out", "90%"]
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
@@ -212,3 +212,39 @@ def test_layers_with_odd_names_stand_in_the_advice_and_are_selected_from_it(tab,
         found = page.locator("details.findings li button.link").all_text_contents()
         assert found == [name for each in report.explanation.findings for name in each.layers][: len(found)]
         assert set(NAMES) <= set(found)
+
+
+def test_the_top_names_figures_inputs_and_what_could_reverse_the_verdict(tab, answered, tmp_path):
+    settings = {"optimisations off": 1.0, "followers in INT8": 0.5}
+    fragile = replace(
+        answered,
+        answer=replace(answered.answer, close=True, settings=settings),
+        recipe=replace(answered.recipe, meets=True),
+        network="0123456789abcdef",
+        started=86400.0,
+    )
+    page_file = tmp_path / "report.html"
+    page_file.write_text(render_page(page_data(fragile)))
+    with tab.shown(page_file, ready="usable", width=390) as page:
+        words = page.locator("#fragile").inner_text()
+        assert "noise" in words
+        assert "50%" in words
+        assert "optimisations" not in words
+        assert "cosine similarity" in page.locator('[data-plan="int8"] .under').inner_text()
+        made = page.locator(".made").inner_text()
+        assert "0123456789ab" in made
+        assert "1970-01-02" in made
+        assert not page.locator("#culprits thead th").nth(1).is_visible()
+        titles = (
+            page.locator("#culprits tbody tr")
+            .first.locator("td")
+            .evaluate_all("tds => tds.map(td => td.dataset.title)")
+        )
+        assert titles[1] == "if put back in INT8"
+        page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+        page.emulate_media(media="print")
+        assert (
+            page.locator("#advice").evaluate("body => body.querySelectorAll('details.action:not([open])').length") == 0
+        )
+    steady = replace(fragile, answer=replace(fragile.answer, close=False, settings={"own engine": 1.0}))
+    assert page_data(steady).fragile == ()

@@ -60,7 +60,7 @@ def test_the_theme_can_be_switched_and_the_page_tapped_and_printed(tab, strange_
 
 
 def assert_prints(page, report) -> None:
-    """A dark page is light on paper, three sheets at the most, with the first rows."""
+    """A dark page is light on paper, five sheets at the most, with the first rows."""
     pdf = page.pdf(format="A4")
     assert pdf.startswith(b"%PDF")
     page.emulate_media(media="print")
@@ -69,7 +69,7 @@ def assert_prints(page, report) -> None:
     assert not page.locator("nav").is_visible()
     assert names_in_table(page)[0] == report.culprits[0]
     assert len(names_in_table(page)) == 12
-    assert len(re.findall(rb"/Type\s*/Page\b", pdf)) <= 3
+    assert len(re.findall(rb"/Type\s*/Page\b", pdf)) <= 5
 
 
 def assert_a_tap_on_a_phone_opens_the_layer(page, report) -> None:

@@ -130,7 +130,7 @@ def assert_nothing_can_go_out(page) -> None:
 def test_figures_have_the_digits_that_matter(tab, report, tmp_path):
     """0.98996 is written with as many as tell that it is below 99 %."""
     texts = {
-        0.2997595: "30.0%",
+        0.2997595: "29.98%",
         0.9966012: "99.66%",
         0.99999763: "99.9998%",
         1.0: "100%",

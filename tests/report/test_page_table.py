@@ -11,7 +11,7 @@ def test_it_sorts(opened, report):
     drops = sorted((row.drop for row in report.layers if row.drop is not None), reverse=True)
     by_name = {row.name: row.drop for row in report.layers}
     assert [by_name[name] for name in names_in_table(opened)][: len(drops)] == drops
-    assert opened.locator('#table-head [aria-sort="descending"]').inner_text().startswith("Drop")
+    assert opened.locator('#table-head [aria-sort="descending"]').inner_text().startswith("Loss here")
     opened.locator("#table-head [data-key=drop]").click()
     assert [by_name[name] for name in names_in_table(opened)][: len(drops)] == drops[::-1]
     opened.locator("#table-head [data-key=name]").click()
@@ -114,7 +114,7 @@ def test_a_phone_sees_name_verdict_and_drop(opened):
     opened.set_viewport_size({"width": 390, "height": 800})
     opened.wait_for_function("() => document.querySelectorAll('#table-head [role=columnheader]').length < 4")
     heads = opened.locator("#table-head [role=columnheader]")
-    assert [text.split()[0] for text in heads.all_inner_texts()] == ["Layer", "Verdict", "Drop"]
+    assert [text.split()[0] for text in heads.all_inner_texts()] == ["Layer", "Verdict", "Loss"]
     table = opened.locator("#table")
     assert table.evaluate("table => table.scrollWidth <= table.clientWidth")
 

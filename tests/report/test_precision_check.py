@@ -124,4 +124,4 @@ def test_matmuls_that_stay_in_float_need_pairs():
 def test_an_engine_that_tells_of_no_low_layer_is_doubted():
     for ran in ({}, {1: "fp32"}):
         (doubt,) = obedience_doubts(ASKED, Trial("8*4", "measured", ran=ran))
-        assert "tells of no layer" in doubt
+        assert "precision of no layer" in doubt

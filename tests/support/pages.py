@@ -97,13 +97,15 @@ def long_report(report: Report, layers: int) -> Report:
 
 
 def percent(value: float, threshold: float) -> str:
-    """Returns a similarity as the page writes it: two digits of its distance to 0 or 100 %, not past the threshold."""
+    """Returns a similarity as the page writes it: two decimals, more near 0 and 100 %, not past the threshold."""
     distance = 100 * min(abs(value), abs(1 - value))
-    digits = 1 if distance == 0 else max(1, min(4, 1 - math.floor(math.log10(distance))))
+    digits = 2 if distance == 0 else max(2, min(4, 1 - math.floor(math.log10(distance))))
     while digits < 6 and (round(100 * value, digits) >= round(100 * threshold, 10)) != (value >= threshold):
         digits += 1
     text = f"{100 * value:.{digits}f}"
-    return f"{float(text):g}%" if abs(float(text) - 100 * value) < 1e-9 else f"{text}%"
+    if abs(float(text) - 100 * value) < 1e-9:
+        return f"{float(text):g}%"
+    return ">99.9999%" if value < 1 and text == "100.0000" else f"{text}%"
 
 
 def similarities(report: Report) -> np.ndarray:

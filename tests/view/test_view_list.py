@@ -66,7 +66,7 @@ def test_the_history_of_a_model_is_in_the_order_of_its_runs(client, finished, tm
     assert entries["c"].points == [(4.0, 18.0), (48.0, 11.0), (92.0, 4.0)]
     page = client(tmp_path).get("/rows", params={"token": TOKEN}).text
     assert page.count("<polyline") == 2
-    assert "fails; 1 layer high" in page
+    assert "fails; with 1 layer" in page
 
 
 def test_runs_below_are_listed_with_their_folders(client, finished, tmp_path):

@@ -54,7 +54,9 @@ class Advice:
     """
 
     index: Annotated[int | None, Column("#", "Place in execution order", INDEX, rank=1)]
-    layers: Annotated[tuple[str, ...], Column("Layers", "That lose accuracy by it", NAME, rank=0, empty="the network")]
+    layers: Annotated[
+        tuple[str, ...], Column("Layers", "Layers that lose accuracy here", NAME, rank=0, empty="the network")
+    ]
     tensor: Annotated[str, Column("Tensor")]
     kind: Annotated[str, Column("Kind")]
     reason: Annotated[str, Column("Reason", rank=0)]
@@ -108,12 +110,12 @@ def in_short(reason: str, found: Sequence[Advice], low: str, calibrator: str = "
     known = [each.figure for each in found if each.figure is not None]
     figures = " to ".join(dict.fromkeys(text(pick(known)) for pick in (min, max) if known))
     return {
-        SATURATION: f"{calibrator} clips {figures} % of the {sides}",
-        STARVED: f"the range is too wide: {figures} % of the {sides} falls into few levels",
+        SATURATION: f"{calibrator} clips {figures} of the {sides}",
+        STARVED: f"the range is too wide: {figures} of the {sides} uses few {low} levels",
         ONE_CHANNEL: f"one channel of the {sides} reaches {figures} times the others",
         OVERFLOW: f"values are too large for {low} and become infinite",
         UNDERFLOW: f"values are too small for {low} and become zero",
-        NOT_FINITE: f"{low} makes values that are not finite",
+        NOT_FINITE: f"{low} produces NaN or infinite values",
         NOT_NORMALISED: "the input is not scaled like the data that the network was trained on",
         RESULT_QUANTIZED: "an output of the network is rounded",
     }.get(reason, reason)
@@ -130,7 +132,7 @@ def _where(each: Compared, reason: str, low: str) -> str:
     if origin.kind == WEIGHT or reason not in (STARVED, SATURATION, ONE_CHANNEL) or not origin.readers:
         return "."
     maker = f"made by '{origin.layer}'" if origin.layer else "an input of the network"
-    return f"; it is {maker} and read in {low} by {listed(origin.readers, 4)}."
+    return f"; it is {maker}, and read in {low} by {listed(origin.readers, 4)}."
 
 
 def _findings(each: Compared, cosines: Mapping[str, float], least_cosine: float, low: str) -> Iterator[_Reason]:
@@ -142,8 +144,8 @@ def _findings(each: Compared, cosines: Mapping[str, float], least_cosine: float,
     if each.origin.rounded_as_result:
         yield (
             RESULT_QUANTIZED,
-            f"it is an output of the network and is still rounded to {each.origin.quantized_dtype} in steps of "
-            f"{number(each.scale)}: no layer after it becomes faster by that",
+            f"it is an output of the network, and yet rounded to {each.origin.quantized_dtype} in steps of "
+            f"{number(each.scale)}: this makes no layer faster",
             None,
         )
 
@@ -151,17 +153,17 @@ def _findings(each: Compared, cosines: Mapping[str, float], least_cosine: float,
 def _difference(each: Compared, cosines: Mapping[str, float], least_cosine: float, low: str) -> Iterator[_Reason]:
     more = each.int8.nonfinite - each.fp32.nonfinite
     if more > 0:
-        yield NOT_FINITE, f"{more} values are NaN or infinite in {low} and not in FP32", None
+        yield NOT_FINITE, f"{more} values are NaN or infinite in {low}, and finite in FP32", None
     cosine = each.figures.cosine
     worst = cosine if each.worst_cosine is None else each.worst_cosine
     if not min(cosine, worst) < least_cosine:
         return
-    words = f"the cosine similarity of FP32 and {low} is {_percent(cosine)}, SQNR {each.figures.sqnr:.1f} dB"
+    words = f"the cosine similarity of FP32 and {low} is {percent(cosine)}, SQNR {each.figures.sqnr:.1f} dB"
     if cosine >= least_cosine:
-        words += f"; on sample {each.worst_sample} alone the cosine is {_percent(worst)}"
+        words += f"; on sample {each.worst_sample} alone the cosine is {percent(worst)}"
     before = [cosines[name] for name in each.origin.inputs if name in cosines]
     if before:
-        words += f"; the cosine of what the layer reads is {_percent(min(before))}"
+        words += f"; the cosine of the layer's inputs is {percent(min(before))}"
     yield LOW_SIMILARITY, words, None
 
 
@@ -171,21 +173,21 @@ def _range(each: Compared) -> Iterator[_Reason]:
         return
     largest = max(abs(each.fp32.min), abs(each.fp32.max))
     step, reach = number(each.scale), number(each.origin.reach)
-    ends = f"a step is {step}, the range ends at {reach}, the largest value is {number(largest)}"
+    ends = f"the step is {step}, the range ends at {reach}, and the largest value is {number(largest)}"
     if rounding.near_zero >= STARVED_SHARE:
         yield (
             STARVED,
-            f"its range is too wide for most of its values: of the values other than zero "
-            f"{_percent(rounding.near_zero)} fall into {2 * NEAR_ZERO + 1} of the {rounding.levels} levels, "
-            f"{_percent(rounding.to_zero)} become zero, and 90 % use no more than {rounding.levels_90} levels; {ends}",
+            f"its range is too wide for most of its values: {percent(rounding.near_zero)} of the nonzero values use "
+            f"{2 * NEAR_ZERO + 1} of the {rounding.levels} levels, {percent(rounding.to_zero)} become zero, and 90% "
+            f"use at most {rounding.levels_90} levels; {ends}",
             rounding.near_zero,
         )
     deep = rounding.sqnr < _NOISY and rounding.clipped_noise > _MOST_OF_THE_NOISE
     if (rounding.clipped >= CLIPPED_SHARE and rounding.sqnr < _AUDIBLE) or deep:
         yield (
             SATURATION,
-            f"calibration clips {_percent(rounding.clipped)} of its values, and these make "
-            f"{_percent(rounding.clipped_noise)} of the rounding noise; {ends}",
+            f"calibration clips {percent(rounding.clipped)} of its values, and the clipped values cause "
+            f"{percent(rounding.clipped_noise)} of the rounding noise; {ends}",
             rounding.clipped,
         )
 
@@ -194,20 +196,19 @@ def _channels(each: Compared) -> Iterator[_Reason]:
     per_channel = any(quantizer.axis is not None for quantizer in each.origin.quantizers)
     if each.origin.kind != WEIGHT:
         if each.loud and each.loud.times >= LOUD and each.origin.quantizers:
-            yield ONE_CHANNEL, f"{_loud('channel', each.loud)}, and all share one scale", each.loud.times
+            yield ONE_CHANNEL, f"{_loud('channel', each.loud)}, and all channels share one scale", each.loud.times
         return
     if each.loud and each.loud.times >= LOUD:
         scales = (
-            "each channel has its own scale, so that the weight keeps its precision, but the layer's output has this "
-            "channel too"
+            "each channel of the weight has its own scale, but the layer's output has this channel too"
             if per_channel
-            else "all share one scale"
+            else "all channels share one scale"
             if each.origin.quantizers
             else "the weight is not rounded, but the layer's output has this channel too"
         )
         yield ONE_CHANNEL, f"{_loud('output channel', each.loud)}; {scales}", each.loud.times
     if each.loud_input and each.loud_input.times >= LOUD and each.origin.quantizers:
-        words = f"{_loud('input channel', each.loud_input)}, and shares its scale with them"
+        words = f"{_loud('input channel', each.loud_input)}, and all channels share one scale"
         yield ONE_CHANNEL, words, each.loud_input.times
 
 
@@ -225,11 +226,7 @@ def _input(each: Compared) -> Iterator[_Reason]:
     elif spread.std and abs(spread.mean) > _OFFSET * spread.std:
         what = "its values are far from zero, almost all on one side"
     elif 0 < spread.std < _FAINT_INPUT:
-        what = "its values differ very little, as if they had been divided twice"
+        what = "its values differ very little, as if divided twice"
     else:
         return
     yield NOT_NORMALISED, f"{what}: {values}; check that the network's own preprocessing was applied to the data", None
-
-
-def _percent(share: float) -> str:
-    return f"{percent(share, 4)} %"

@@ -127,15 +127,15 @@ class Evidence:
         name = f"'{self.layer.name}' ({self.layer.op_type})"
         cost = f"{name} loses more than the threshold allows."
         if self.drop is not None:
-            cost = f"{name} loses {self.drop:.3g}; the threshold allows {self.budget:.3g}."
+            cost = f"{name} loses {self.drop:.3g}, and the threshold allows {self.budget:.3g}."
         sentences, named = [cost, *self._alone()], set()
         for advice in self.causes[:_MOST_CAUSES]:
-            again = f"And {in_short(advice.reason, [advice], self.low)}."
+            again = f"Also, {in_short(advice.reason, [advice], self.low)}."
             title = {WEIGHT: "Weight", INPUT: "Input", RESULT: "Output"}.get(advice.kind, "Tensor")
             sentences.append(again if advice.tensor in named else f"{title} '{advice.tensor}': {advice.words}")
             named.add(advice.tensor)
         if not self.causes and not self.structure:
-            sentences.append("The values that it rounds are ordinary: no outlier, no clipping, no starved range.")
+            sentences.append("Its rounded values are ordinary: no outlier, no clipping, no range that is too wide.")
         sentences += [f"{finding.what[0].upper()}{finding.what[1:]}. {finding.why}" for finding in self.structure]
         return " ".join(sentences)
 
@@ -148,7 +148,7 @@ class Evidence:
         if self.blame is None and self.alone.both >= _LEAST_SHARE * self.budget:
             return [f"{text}."]
         if self.blame is None:
-            return [f"{text}. That is little: it is a culprit only together with the layers before it."]
+            return [f"{text}, which is little: the layer is a culprit only together with the layers before it."]
         return [f"{text}: {'both are' if self.blame == BOTH else f'the {self.blame} is'} to blame."]
 
 

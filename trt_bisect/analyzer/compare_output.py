@@ -187,7 +187,7 @@ def judging_notes(reference: Sequence[Outputs], judged: Iterable[str], metric: M
     """
     if not is_reusable(metric.code):
         return [
-            f"the metric '{metric.name}' is no function of a source file, or a closure: another run measures all anew"
+            f"the metric '{metric.name}' is a closure, or not from a source file: another run measures everything again"
         ]
     if metric.name not in RELATIVE:
         return []
@@ -196,8 +196,8 @@ def judging_notes(reference: Sequence[Outputs], judged: Iterable[str], metric: M
         places = faint_places([(octave(finite_norm(found[name])),) for found in reference])
         if places:
             notes.append(
-                f"output '{name}' is almost zero in FP32 on {len(places)} of {len(reference)} inputs, the first is "
-                f"number {places[0]}: a relative metric has no meaning there, and they do not count"
+                f"output '{name}' is almost zero in FP32 on {len(places)} of {len(reference)} inputs (first: number "
+                f"{places[0]}): a relative metric has no meaning there, so these inputs do not count"
             )
     return notes
 

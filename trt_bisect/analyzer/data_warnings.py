@@ -12,7 +12,7 @@ from trt_bisect.data.statistics import FedInput
 from trt_bisect.model.first_layer import feeds_state, first_layer, first_outputs, has_large_weights
 from trt_bisect.model.network import Network
 from trt_bisect.model.quantizer import INT8_MAX
-from trt_bisect.support.figures import counted
+from trt_bisect.support.figures import counted, percent
 
 _NEARLY_CONSTANT = 0.02
 """Data whose range is at most this share of their largest magnitude are nearly constant."""
@@ -43,7 +43,7 @@ def on_values(network: Network, fed: Sequence[FedInput], samples: Iterable[Feeds
     for each in fed:
         if each.std == 0.0 and each.samples > 1:
             if each.name not in states:
-                yield f"'{each.name}' holds {each.least:g} everywhere in {source}: this is no real data."
+                yield f"'{each.name}' holds {each.least:g} everywhere in {source}: this is not real data."
         elif each.samples > 1 and each.most - each.least <= _NEARLY_CONSTANT * each.absmax:
             yield f"'{each.name}' is nearly constant in {source}: {each}. Prepare the data as in training."
         else:
@@ -79,9 +79,9 @@ def _of_wrong_scale(network: Network, each: FedInput, samples: Iterable[Feeds], 
         )
     elif seen is not None and each.samples > 1 and seen.spread < _NO_EFFECT:
         yield (
-            f"'{each.name}' ({source}: {each}) moves the outputs of the first layer by only {100 * seen.spread:.2g} % "
-            "of their mean: the network expects larger values or others. Prepare the data as in training: pixels of 0 "
-            "to 255 with --scale 1, or other --mean and --std."
+            f"'{each.name}' ({source}: {each}) moves the outputs of the first layer by only {percent(seen.spread)} "
+            "of their mean: the network expects other values, probably larger. Prepare the data as in training: pixels "
+            "of 0 to 255 with --scale 1, or other --mean and --std."
         )
 
 
@@ -99,7 +99,7 @@ def on_units(seen: Mapping[str, float], fed: Sequence[FedInput], calibration: st
         if before > 0.0 and now > 0.0 and not 1 / _OTHER_UNITS < now / before < _OTHER_UNITS:
             yield (
                 f"'{each.name}' reaches {now:.4g} in {source}, but {before:.4g} in the calibration ({calibration}): "
-                "the two are not scaled alike. Prepare both in the same way."
+                "the scaling differs. Prepare both data sets in the same way."
             )
 
 
@@ -116,14 +116,14 @@ def on_growing_ranges(seen: Magnitudes, samples: int | None) -> Iterator[str]:
         samples: the number of samples; None if it is not known.
     """
     if samples is not None and samples < _LEAST_SAMPLES:
-        yield f"calibrated with {counted(samples, 'sample')}: too few to tell how far activations go. {_GIVE_MORE}"
+        yield f"calibrated with {counted(samples, 'sample')}: too few for the range of activations. {_GIVE_MORE}"
         return
     growth = seen.growth()
     growing = {name: share for name, share in growth.items() if share > _GROWS}
     if growth and len(growing) > _MANY * len(growth):
         most = max(growing, key=lambda name: growing[name])
         yield (
-            f"calibrated with too few samples ({samples}): the last quarter of them makes {len(growing)} of "
-            f"{len(growth)} ranges more than {100 * _GROWS:.0f} % larger ('{most}' {100 * growing[most]:.0f} %). "
+            f"calibrated with too few samples ({samples}): the last quarter of the samples makes {len(growing)} of "
+            f"{len(growth)} ranges more than {percent(_GROWS)} larger ('{most}' {percent(growing[most])}). "
             f"{_GIVE_MORE}"
         )

@@ -13,6 +13,7 @@ from trt_bisect.analyzer.metrics import AGREEMENT, BUILT_IN, EXACT_SQNR, RELATIV
 from trt_bisect.analyzer.slices import output_of
 from trt_bisect.builder.base import Outputs
 from trt_bisect.evaluator.trial import OutputFigures, Trial
+from trt_bisect.support.figures import percent
 
 HIDDEN, CLIPPED, SHORT, VANISHED, DISAGREE = "hidden group", "clipped", "short", "class vanished", "metrics disagree"
 CONSTANT, UNSEEN, NOT_LOW = "constant FP32 output", "unseen inputs miss", "not low"
@@ -72,10 +73,8 @@ def _found(rule: Rule, trial: Trial) -> Iterator[Doubt]:
         if name in judged or output_of(name) in judged:
             if name not in judged and rule.metric.name in RELATIVE and rule.output_loss(figures) > rule.budget:
                 value = figures.values.get(rule.metric.name)
-                figure = "has no figure" if value is None else f"has {rule.metric.text(value)}"
-                text = (
-                    f"'{name}' by itself {figure} ({rule.metric.name}), which misses the threshold: the larger values "
-                )
+                figure = "has no figure" if value is None else f"has {rule.text(value)}"
+                text = f"'{name}' alone {figure} ({rule.metric.name}), which misses the threshold: the larger values "
                 yield Doubt(name, HIDDEN, f"{text}of '{output_of(name)}' hide it.")
             yield from _by_reach(name, figures)
             if figures.vanished:
@@ -93,18 +92,18 @@ def _by_reach(name: str, figures: OutputFigures) -> Iterator[Doubt]:
         yield Doubt(
             name,
             CLIPPED,
-            f"'{name}' is clipped at {100 * reach:.1f}% of its largest FP32 magnitude: {100 * figures.clipped:.1f}% of "
-            "FP32's large values are cut off there.",
+            f"'{name}' is clipped at {percent(reach)} of its largest FP32 magnitude: {percent(figures.clipped)} of "
+            "FP32's large values are cut off.",
         )
     elif reach < _SHORT_REACH:
-        yield Doubt(name, SHORT, f"'{name}' never exceeds {100 * reach:.1f}% of its largest FP32 magnitude.")
+        yield Doubt(name, SHORT, f"'{name}' never exceeds {percent(reach)} of its largest FP32 magnitude.")
 
 
 def _vanished(name: str, classes: tuple[int, ...]) -> str:
     shown = ", ".join(map(str, classes[:_SHOWN_CLASSES]))
     more = f" and {len(classes) - _SHOWN_CLASSES} more" if len(classes) > _SHOWN_CLASSES else ""
     noun = "class" if len(classes) == 1 else "classes"
-    return f"'{name}' lost {noun} {shown}{more}: INT8 never predicts it where FP32 is sure of it."
+    return f"'{name}' lost {noun} {shown}{more}: INT8 never predicts this where FP32 is confident."
 
 
 def constant_outputs(rule: Rule, references: Sequence[Outputs]) -> tuple[tuple[Doubt, ...], tuple[str, ...]]:
@@ -122,9 +121,11 @@ def constant_outputs(rule: Rule, references: Sequence[Outputs]) -> tuple[tuple[D
     judged = [name for name in floats if name in named] or floats
     constant = {name: text for name in judged if (text := _constant(name, [found[name] for found in references]))}
     if judged and len(constant) == len(judged):
-        wrong = "A comparison with it says nothing. Check that the data is scaled and ordered as in training."
+        wrong = "Comparing with this output means nothing. Check that the data is scaled and ordered as in training."
         return tuple(Doubt(name, CONSTANT, f"{text}. {wrong}") for name, text in constant.items()), ()
-    return (), tuple(f"{text[0].lower()}{text[1:]}: it says nothing on this plan" for text in constant.values())
+    return (), tuple(
+        f"{text[0].lower()}{text[1:]}: this output says nothing about the plan" for text in constant.values()
+    )
 
 
 def _constant(name: str, arrays: Sequence[np.ndarray]) -> str:
@@ -166,15 +167,15 @@ def sqnr_disagreement(rule: Rule, trial: Trial) -> Doubt | None:
             return Doubt(
                 name,
                 DISAGREE,
-                f"Output '{name}': cosine {100 * value:.3f}% meets the threshold, but SQNR without the mean is "
+                f"Output '{name}': cosine {rule.text(value)} meets the threshold, but SQNR without the mean is "
                 f"{found:.1f} dB, and the threshold corresponds to {level:.1f} dB. A common offset or a softmax makes "
-                "cosine too high; look at --metric centered_sqnr as well.",
+                "cosine too high; check --metric centered_sqnr as well.",
             )
         if not good and found > level + _ALLOWED_DECIBELS:
             return Doubt(
                 name,
                 DISAGREE,
-                f"Output '{name}': cosine {100 * value:.3f}% misses the threshold, but SQNR is {found:.1f} dB, and the "
-                f"threshold corresponds to {level:.1f} dB; look at --metric sqnr as well.",
+                f"Output '{name}': cosine {rule.text(value)} misses the threshold, but SQNR is {found:.1f} dB, and the "
+                f"threshold corresponds to {level:.1f} dB; check --metric sqnr as well.",
             )
     return None

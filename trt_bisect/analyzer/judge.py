@@ -17,6 +17,7 @@ from trt_bisect.builder.base import Outputs
 from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.trial import OutputFigures, Trial
 from trt_bisect.precision import Precision
+from trt_bisect.support.figures import percent
 
 DEFAULT_SHARE = 0.5
 
@@ -47,6 +48,14 @@ class Rule:
     def step(self) -> float:
         """The smallest loss that makes a layer a suspect."""
         return self.share * self.budget
+
+    def text(self, value: float) -> str:
+        """Returns a value of the metric as text: a percentage is on the same side of the threshold as the value."""
+        return percent(value, self.threshold) if self.metric.name in FRACTIONS else self.metric.text(value)
+
+    def loss_text(self, loss: float) -> str:
+        """Returns a loss as text, in the units of the metric's loss."""
+        return percent(loss) if self.metric.name in FRACTIONS else f"{loss:.3g}"
 
     def judged(self, trial: Trial) -> Mapping[str, OutputFigures]:
         """Returns the figures of the outputs that count, by name."""
@@ -164,20 +173,18 @@ def make_rule(
     if threshold is None:
         threshold = default_threshold(metric.name, low)
     if threshold is None or not math.isfinite(threshold):
-        raise BadInput(
-            f"Metric '{metric.name}' needs a threshold.", "Give --threshold, the worst value that is still good."
-        )
+        raise BadInput(f"Metric '{metric.name}' needs a threshold.", "Give --threshold, the worst acceptable value.")
     if share <= 0.0:
         raise BadInput(f"The share {share} is out of range.", "Give --share above 0, such as 0.5.")
     rule = Rule(metric, threshold, share, tuple(outputs))
     if metric.name in FRACTIONS and 1.0 < threshold <= 100.0:
         raise BadInput(
-            f"Threshold {threshold:g} of '{metric.name}' is in per cent; equal outputs give 1.",
+            f"Threshold {threshold:g} of '{metric.name}' is in percent; equal outputs give 1.",
             f"Give --threshold {threshold / 100.0:g}.",
         )
     if metric.name in FRACTIONS and threshold <= 0.0:
         raise BadInput(
-            f"Threshold {threshold:g} of '{metric.name}' is met by outputs that have nothing in common.",
+            f"Threshold {threshold:g} of '{metric.name}' accepts outputs that have nothing in common.",
             "Give --threshold between 0 and 1, such as 0.99.",
         )
     if metric.perfect is not None and rule.budget <= 0.0:
@@ -313,7 +320,7 @@ def nonfinite_in_reference(reference: Sequence[Outputs]) -> dict[str, str]:
         if any(counts):
             inputs = sum(count > 0 for count in counts)
             notes[name] = (
-                f"the FP32 reference itself holds {sum(counts)} NaN or infinite values in output '{name}' "
-                f"({inputs} of {len(counts)} inputs); they are left out of the comparison"
+                f"the FP32 reference itself has {sum(counts)} NaN or infinite values in output '{name}' "
+                f"({inputs} of {len(counts)} inputs); the comparison leaves them out"
             )
     return notes

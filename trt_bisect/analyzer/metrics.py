@@ -14,6 +14,7 @@ from trt_bisect.analyzer.parts import float_parts, largest_magnitude
 from trt_bisect.data.named import code_digest, load_function
 from trt_bisect.errors import BadInput
 from trt_bisect.precision import Precision
+from trt_bisect.support.figures import percent
 
 EXACT_SQNR = 400.0
 """The SQNR of equal outputs in dB. It is above the SQNR of any two float32 outputs that differ."""
@@ -98,7 +99,7 @@ class Metric:
         if math.isnan(perfect):
             raise BadInput(
                 f"The metric '{self.name}' gives NaN for an output of FP32 against itself.",
-                "Have it return a number for every input, or leave that input or output out.",
+                "Make it return a number for every input, or leave out that input or output.",
             )
         return replace(self, perfect=perfect)
 
@@ -272,10 +273,6 @@ def _of_sums(
     return Metric(name, function, text, perfect, loss_of, of_sums=figure)
 
 
-def _percent(value: float) -> str:
-    return f"{100.0 * value:.4f}%"
-
-
 def _plain(value: float) -> str:
     return f"{value:.6g}"
 
@@ -300,7 +297,7 @@ def _noise_ratio(decibels: float, perfect: float) -> float:
 BUILT_IN: dict[str, Metric] = {
     metric.name: metric
     for metric in (
-        _of_sums("cosine", cosine, _percent, 1.0, _below),
+        _of_sums("cosine", cosine, percent, 1.0, _below),
         _of_sums("sqnr", sqnr, _decibel_text, EXACT_SQNR, _noise_ratio),
         _of_sums("centered_sqnr", centered_sqnr, _decibel_text, EXACT_SQNR, _noise_ratio),
         _of_sums("mse", mse, _plain, 0.0, _above),
@@ -308,10 +305,10 @@ BUILT_IN: dict[str, Metric] = {
         Metric("kl", kl, _plain, 0.0, _above),
         _of_sums("max_abs", max_abs, _plain, 0.0, _above),
         _of_sums("max_rel", max_rel, _plain, 0.0, _above),
-        Metric("top1", top1, _percent, 1.0, _below),
+        Metric("top1", top1, percent, 1.0, _below),
     )
 }
-AGREEMENT = Metric("agreement", lambda *_: math.nan, _percent, 1.0, _below)
+AGREEMENT = Metric("agreement", lambda *_: math.nan, percent, 1.0, _below)
 """The share of what a task judges that is as in FP32. Tasks measure it (``trt_bisect.analyzer.tasks``), no function."""
 JUDGING = {**BUILT_IN, AGREEMENT.name: AGREEMENT}
 """The metrics of the package that can decide."""
@@ -352,11 +349,11 @@ def find_metric(name: str | Callable[..., Any], direction: str = "higher") -> Me
         return BUILT_IN[name]
     if isinstance(name, str) and ":" not in name:
         raise BadInput(
-            f"There is no metric '{name}'.", f"Use one of {', '.join(BUILT_IN)}, or module:function of your own."
+            f"There is no metric '{name}'.", f"Use one of {', '.join(BUILT_IN)}, or your own module:function."
         )
     if direction not in ("higher", "lower"):
         raise BadInput(
-            f"The metric's direction '{direction}' is unknown.", "Give 'higher' or 'lower': which is better."
+            f"The metric's direction '{direction}' is unknown.", "Give 'higher' or 'lower', whichever is better."
         )
     function = load_function(name, "metric") if isinstance(name, str) else name
     label = name if isinstance(name, str) else getattr(name, "__name__", "metric")
@@ -388,7 +385,7 @@ def _user_metric(label: str, function: Callable[..., Any], higher: bool) -> Metr
         except Exception as error:
             raise BadInput(
                 f"The metric '{label}' failed: {type(error).__name__}: {error}",
-                "It is called with two float64 arrays, reference and output, and must return a number.",
+                "The function gets two float64 arrays, reference and output, and must return a number.",
             ) from error
 
     return Metric(label, figure, _plain, None, _below if higher else _above, code_digest(function, label, higher))

@@ -68,7 +68,7 @@ class Overflow:
             )
         if self.kind == UNDERFLOW and self.value is not None:
             return f"{name} underflows {title}: its {self.role} {where} is {self.value:.3g}{on} and becomes zero{more}"
-        return f"{name} makes NaN or an infinite value of finite values in {title}: {where}{on}{more}"
+        return f"{name} turns finite values into NaN or infinity in {title}: {where}{on}{more}"
 
 
 def overflows_of(network: Network, inputs: Sequence[Feeds], memory: int) -> tuple[Overflow, ...]:

@@ -356,27 +356,27 @@ def verdict(found: MetricDistribution) -> str:
         spread = f" {_standing_out(found)}, and still meets the threshold." if found.standing_out else ""
         return f"No input is bad: {total} {'meets' if found.count == 1 else 'all meet'} the threshold.{spread}"
     if found.count == 1:
-        return "The one input misses the threshold. More inputs tell whether it is the input or the network."
+        return "The one input misses the threshold. Give more inputs to see if the input or the network is to blame."
     misses = f"{found.bad} of {total} {'misses' if found.bad == 1 else 'miss'} the threshold"
     if found.bad <= max(1.0, FEW * found.count):
         return (
-            f"A few bad inputs: {misses}, and the rest is good. Before you blame a layer, look for what these inputs "
-            "have in common, and check that the calibration data has similar ones."
+            f"A few bad inputs: {misses}, and the others pass. Before you blame a layer, find what these inputs have "
+            "in common, and check that the calibration data has similar inputs."
         )
     if found.bad >= MOST * found.count:
         return f"A bad network, not a bad input: {misses}. 'trt-bisect run' with any of these inputs names the layers."
     return (
-        f"A part of the data is bad: {misses}. Look for what the bad inputs have in common; 'trt-bisect run --input' "
-        "with the worst ones names the layers."
+        f"A part of the data is bad: {misses}. Find what the bad inputs have in common; 'trt-bisect run --input' with "
+        "the worst inputs names the layers."
     )
 
 
 def _without_threshold(found: MetricDistribution, total: str) -> str:
-    limit = "Give --threshold to see if that is good enough."
+    limit = "Give --threshold to judge the loss."
     if found.count == 1:
         return f"There is only one input. {limit}"
     if found.standing_out == 0:
-        return f"No input stands out: {total} lose about the same, so it is the network, not an input. {limit}"
+        return f"No input stands out: {total} lose about the same, so the cause is the network, not an input. {limit}"
     few = found.standing_out <= max(1.0, FEW * found.count)
     meaning = "a few inputs differ from the rest" if few else "the data is of two kinds"
     return f"{_standing_out(found)}: {meaning}. {limit}"

@@ -163,10 +163,21 @@ def refuse_without_low(network: Network) -> None:
                 f"Export the network in FP32; --precision fp16 then leaves layers that are not in {title} in FP16."
                 f"{as_it_is}",
             )
+        if why := non_finite_weight(network):
+            raise BadInput(f"{why}, so no layer of '{network.source}' can run in {title}.", "Export the network again.")
         raise BadInput(
             f"No layer of '{network.source}' can run in {title}: {_common_reason(network)}.",
             "'trt-bisect layers MODEL' gives the reason for each layer; export the network in FP32.",
         )
+
+
+def non_finite_weight(network: Network) -> str:
+    """Returns a clause on the first weight that holds NaN or infinite values, and its layer; empty without one."""
+    for layer in network.layers:
+        for rounding in layer.roundings:
+            if rounding.is_weight and not np.isfinite(network.constant(rounding.tensor)).all():
+                return f"Weight '{rounding.tensor}' of layer '{layer.name}' holds NaN or infinite values"
+    return ""
 
 
 def _note(network: Network, kept: Sequence[tuple[int, str]], why: str) -> str:

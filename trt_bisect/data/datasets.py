@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -22,6 +23,7 @@ from trt_bisect.data.named import load_function, samples_from
 from trt_bisect.data.preprocessing import Preprocessing
 from trt_bisect.data.samples import as_array, dtype_remedy, feeds_of, shape_remedy, with_batch_axis
 from trt_bisect.errors import BadInput, first_line
+from trt_bisect.support.figures import listed
 
 _KINDS = "Give a .npz, .npy or .json file, a folder of .npz files or of pictures, or module:function."
 
@@ -72,12 +74,15 @@ class Dataset:
         empty = True
         for position, sample in enumerate(self.samples()):
             empty = False
-            yield _check_feeds(sample, self.specs, f"sample {self.place(position)} of {self.source}")
+            yield _check_feeds(sample, self.specs, self._where(self.place(position)))
         if empty:
             raise BadInput(
                 f"{self.source} holds no samples.",
                 "Give at least one sample; calibration needs a few hundred like those in production.",
             )
+
+    def _where(self, place: int) -> str:
+        return f"'{self.names[place]}'" if self.names else f"sample {place} of {self.source}"
 
     def first(self, count: int) -> Dataset:
         """The first ``count`` samples."""
@@ -197,6 +202,8 @@ def _open_function(
 
 def _open_named(text: str, specs: tuple[TensorSpec, ...], asked: Preprocessing) -> Dataset:
     path = Path(text)
+    if "://" in text:
+        raise BadInput(f"'{text}' is a URL, and URLs are not fetched.", "Download the data and give its path.")
     if path.suffix == ".py" and path.is_file():
         text = f"{text}:load_data"
     if not Path(text).exists() and ":" in text:
@@ -217,7 +224,11 @@ def _open_named(text: str, specs: tuple[TensorSpec, ...], asked: Preprocessing) 
     if path.suffix == ".json":
         samples = _read_polygraphy(path)
         return Dataset(text, specs, lambda: samples, len(samples))
-    return _stacked(_read_arrays(path, specs), specs, text)
+    arrays = _read_arrays(path, specs)
+    read = _of_inputs(arrays, specs)
+    left = [name for name in arrays if name not in read]
+    note = f"{text} also holds {listed(left, 3)}, which the network does not read"
+    return replace(_stacked(read, specs, text), notes=(note,) if left else ())
 
 
 def _open_folder(path: Path, specs: tuple[TensorSpec, ...], asked: Preprocessing) -> Dataset:
@@ -225,8 +236,9 @@ def _open_folder(path: Path, specs: tuple[TensorSpec, ...], asked: Preprocessing
     pictures = image_files(path)
     if files and pictures:
         raise BadInput(
-            f"The folder '{path}' holds {len(files)} arrays and {len(pictures)} pictures.",
-            "Keep one kind of them in a folder.",
+            f"The folder '{path}' mixes arrays ({len(files)}, such as '{files[0].name}') and pictures "
+            f"({len(pictures)}, such as '{pictures[0].name}').",
+            "Move one kind to another folder.",
         )
     if pictures:
         return _open_pictures(path, pictures, specs, asked)
@@ -237,8 +249,8 @@ def _open_folder(path: Path, specs: tuple[TensorSpec, ...], asked: Preprocessing
 
     def samples() -> Iterator[Feeds]:
         for file in files:
-            arrays = _read_arrays(file, specs)
-            yield {name: with_batch_axis(array, _spec_of(name, specs)) for name, array in arrays.items()}
+            arrays = _of_inputs(_read_arrays(file, specs), specs)
+            yield {name: with_batch_axis(array, _spec_of(name, specs, str(file))) for name, array in arrays.items()}
 
     return Dataset(str(path), specs, samples, len(files), names=tuple(map(str, files)))
 
@@ -266,7 +278,15 @@ def _read_arrays(path: Path, specs: tuple[TensorSpec, ...]) -> dict[str, np.ndar
         raise _unreadable(path, error) from error
 
 
+def _of_inputs(arrays: dict[str, np.ndarray], specs: tuple[TensorSpec, ...]) -> dict[str, np.ndarray]:
+    """Returns the arrays of the inputs where all are there, such as without labels; else all arrays, to be refused."""
+    names = {spec.name for spec in specs}
+    return {name: arrays[name] for name in arrays if name in names} if names <= arrays.keys() else arrays
+
+
 def _unreadable(path: Path, error: Exception) -> BadInput:
+    if isinstance(error, zipfile.BadZipFile):
+        return BadInput(f"The data set '{path}' is truncated, or is not a .npz.", "Copy it, or write it, again.")
     return BadInput(
         f"The data set '{path}' cannot be read: {first_line(error)}",
         "Write it again with numpy.savez (arrays only, no pickled objects).",

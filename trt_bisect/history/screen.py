@@ -14,7 +14,7 @@ from trt_bisect.history.trends import Trend, engine_text, milliseconds, spark_te
 from trt_bisect.report.figure_text import figure_text
 from trt_bisect.report.model import Report
 from trt_bisect.report.screen.layout import with_columns_that_fit
-from trt_bisect.report.verdict import STYLES
+from trt_bisect.report.verdict import STYLES, spoken
 from trt_bisect.runs.progress_file import FINISHED
 from trt_bisect.support.figures import listed
 
@@ -100,7 +100,7 @@ def _cell(text: str | Text) -> Text:
 
 
 def _verdict(verdict: str) -> Text:
-    return Text(verdict, style=STYLES.get(verdict, ""))
+    return Text(spoken(verdict), style=STYLES.get(verdict, ""))
 
 
 def _when(entry: HistoryEntry) -> str:

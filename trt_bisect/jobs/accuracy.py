@@ -40,7 +40,7 @@ def asked_accuracy(
         function = load_function(own, "accuracy function") if isinstance(own, str) else own
         code = code_digest(function)
         if not is_reusable(code):
-            text = "the accuracy function is no function of a source file, or a closure: another run measures it anew"
+            text = "the accuracy function is a closure, or not from a source file: another run measures it again"
             preparation.notes.append(Note(ACCURACY, text))
         return Accuracy(function, code)
     if options.labels is None:
@@ -52,8 +52,8 @@ def asked_accuracy(
     classes = experiment.classes[output]
     if classes.axis is None:
         raise BadInput(
-            f"The axis of output '{output}' that holds its classes is not clear.",
-            "Give --class-axis, or --accuracy with a function of yours.",
+            f"The class axis of output '{output}' is not clear.",
+            "Give --class-axis, or --accuracy with your own function.",
         )
     samples, labels = _without_unseen(preparation, preparation.data.open(options.dataset), labels)
     return accuracy_by_labels(samples, labels, output, classes.predicted, str(classes))

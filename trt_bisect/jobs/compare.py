@@ -151,7 +151,7 @@ def _emulated(
         else open_dataset(options.inputs, planned.network.inputs, pictures=options.preprocessing())
     )
     if samples is None:
-        raise BadInput("There is no input to run: no data was given.", "Give --input with one or more samples.")
+        raise BadInput("No data was given to run.", "Give --input with one or more samples.")
     progress.stage("Comparing", samples.length)
     rest = iter(samples)
     first, origins = next(rest), planned.origins()
@@ -201,12 +201,12 @@ def _two_networks(
     if network is None or options.other is None or refused:
         raise BadInput(
             f"Two networks run as their files say, and --{(refused or ['other'])[0].replace('_', '-')} cannot be used.",
-            "Leave it out, or compare one network.",
+            "Leave this option out, or compare one network.",
         )
     other = options.network(options.other, None)
     given = options.calibration if options.inputs is None else options.inputs
     if given is None:
-        raise BadInput("There is no input to run: no data was given.", "Give --input with one or more samples.")
+        raise BadInput("No data was given to run.", "Give --input with one or more samples.")
     samples = open_dataset(given, network.inputs, pictures=options.preprocessing())
     rest = iter(samples)
     first = next(rest)
@@ -253,7 +253,7 @@ def _saved_runs(
 ) -> tuple[Comparison, ComparisonLogs | None]:
     fp32, int8 = options.fp32, options.int8
     if fp32 is None or int8 is None:
-        raise BadInput("One saved run has nothing to be compared with.", "Give both --fp32 and --int8.")
+        raise BadInput("One saved run alone cannot be compared.", "Give both --fp32 and --int8.")
     names, pairs, unmatched = open_dumps(fp32, int8)
     progress.stage("Comparing", None)
     known: dict[str, Origin] = {}

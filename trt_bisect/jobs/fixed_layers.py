@@ -61,7 +61,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
         return re.compile(pattern.removeprefix(REGEX))
     except (re.error, RecursionError, OverflowError) as error:
         raise BadInput(
-            f"'{pattern}' is no regular expression: {error}.", "Without 're:', only *, ? and [...] are special."
+            f"'{pattern}' is not a regular expression: {error}.", "Without 're:', only *, ? and [...] are special."
         ) from error
 
 
@@ -115,7 +115,10 @@ def fixed_network(
     found = _with_scales(network.fixing({**chosen, **raised, **lowered}), plan)
     full = found.full(precision)
     if found.quantizable and not any(low_of(full.precisions[k]) is low for k in found.quantizable):
-        raise BadInput(f"With these layers left high, none is in {network.low.title}.", "Keep fewer layers high.")
+        raise BadInput(
+            f"With these layers in high precision, no layer is in {network.low.title}.",
+            "Give fewer layers with --high.",
+        )
     return found
 
 
@@ -194,19 +197,19 @@ def _refuse_others(plan: FilePlan, network: Network) -> None:
     low = network.low.precision
     if plan.low not in (None, low):
         raise BadInput(
-            f"The recipe '{plan.source}' is for {plan.low.upper()}, and not for {network.low.title}.",
+            f"The recipe '{plan.source}' is for {plan.low.upper()}, not for {network.low.title}.",
             f"Give --low {plan.low}.",
         )
     if plan.wide and not network.low.wide:
         raise BadInput(
-            f"The recipe '{plan.source}' is for activations in INT16, and not for {network.low.title}.",
+            f"The recipe '{plan.source}' is for activations in INT16, not for {network.low.title}.",
             f"Give --activations {INT16}.",
         )
     higher = {Precision.FP32, Precision.FP16, Precision.BF16} if low.needs_scale else {Precision.FP32}
     for name, own in plan.layers.items():
         if low_of(own) is not low and own not in higher:
             raise BadInput(
-                f"'{plan.source}' has '{name}' in {own}, which does not go with {network.low.title}.",
+                f"'{plan.source}' has '{name}' in {own}, which {network.low.title} does not allow.",
                 f"Its layers can be in {' or '.join(sorted({str(low), *map(str, higher)}))}.",
             )
 
@@ -236,7 +239,9 @@ def fixed_notes(network: Network) -> tuple[str, ...]:
 def refuse_emulated_only(network: Network, engine: str) -> None:
     """Raises BadInput for an NVIDIA engine if one side of a layer alone is to be in INT8, or activations in INT16."""
     if network.low.wide and engine != ONNXRUNTIME:
-        raise BadInput(f"The engine '{engine}' has no 16-bit activations.", "Add --engine onnxruntime: it emulates.")
+        raise BadInput(
+            f"The engine '{engine}' has no 16-bit activations.", "Add --engine onnxruntime, which emulates them."
+        )
     halves = (Precision.INT8_WEIGHT, Precision.INT8_ACTIVATION)
     name = next((layer.name for layer in network.layers if layer.fixed in halves), None)
     if name is not None and engine != ONNXRUNTIME:

@@ -78,7 +78,9 @@ class GivenData:
         calibration = content_of(calibration)
         if self._network.has_pairs:
             if calibration is not None:
-                text = "the network holds Q/DQ pairs: their scales are used, the calibration data only as inputs"
+                text = (
+                    "the network has Q/DQ pairs: trt-bisect uses their scales, and the calibration data only as inputs"
+                )
                 self._notes.append(Note(RANGES, text))
             no_data = calibration is None or isinstance(calibration, Ranges) or is_cache_path(calibration)
             data = None if no_data else self._calibration_data(calibration)
@@ -88,7 +90,7 @@ class GivenData:
             return no_ranges(self._network.low.title), self._calibration_data(calibration) if given else None
         if calibration is None:
             raise BadInput(
-                "There are no ranges: no calibration data and no calibration cache were given.",
+                "There are no scales: neither calibration data nor a calibration cache was given.",
                 "Give --calibration with data (.npz, folder of pictures, module:function), or a TensorRT calibration "
                 "cache.",
             )
@@ -283,7 +285,7 @@ class FedData:
     def notes(self, feeds: Sequence[Feeds]) -> list[str]:
         """Returns sentences on states that are 0 in all samples, and on the shapes of dynamic inputs."""
         states = [
-            f"'{name}' is 0 in every sample: it is a recurrent state, so only the start of a sequence is measured"
+            f"'{name}' is 0 in every sample: as a recurrent state, so only the start of a sequence is measured"
             for name in self._states
         ]
         return states if self._network.is_static else [*states, self._on_shapes(feeds)]
@@ -294,7 +296,7 @@ class FedData:
         one_shape = not any(" to " in shape for shape in shapes.values())
         fixes = f"; to fix them: {fixed}" if one_shape else ""
         measured = ", ".join(f"'{name}' {shape}" for name, shape in shapes.items())
-        return f"the inputs are dynamic and measured at the shapes of the data, {measured}{fixes}"
+        return f"the inputs are dynamic, and measured at the shapes of the data: {measured}{fixes}"
 
     def _looked_at(self, samples: Iterable[Feeds], source: str) -> tuple[FedInput, ...]:
         """The statistics of samples, which are read twice. Warns of them if nothing was warned of before."""
@@ -316,8 +318,8 @@ def faint_note(about: JudgedInputs) -> list[Note]:
     if not about.faint:
         return []
     text = (
-        f"{len(about.faint)} of {about.searched} samples were passed over as worst inputs, number {about.faint[0]} "
-        "first: FP32's output on them is almost zero, so that float noise decides"
+        f"{len(about.faint)} of {about.searched} samples cannot be worst inputs (first: number {about.faint[0]}): "
+        "FP32's output is almost zero there, and float noise would decide"
     )
     return [Note(DATA, text)]
 

@@ -85,7 +85,7 @@ class SavedOutputs(Reference):
         found = self._outputs.get(digest_of_feeds(feeds))
         if found is None:
             raise BadInput(
-                f"'{self._path}' has outputs for '{self._source}' only, and other data is judged too.",
+                f"'{self._path}' has outputs for '{self._source}' only, but other data is judged too.",
                 "Give the calibration data as a cache, which 'trt-bisect calibrate' makes, or --reference.",
             )
         return dict(found)
@@ -101,7 +101,7 @@ def other_reference(
     """
     if options.load_outputs is not None:
         if inputs is None:
-            raise BadInput("There are saved outputs, and no inputs that they belong to.", "Give --input.")
+            raise BadInput("The saved outputs need the inputs that they belong to.", "Give --input.")
         on_notes([f"judged by the outputs in '{options.load_outputs}', not by those of the network in FP32"])
         samples = open_dataset(inputs, network.inputs, pictures=options.preprocessing())
         return SavedOutputs(network, samples, Path(options.load_outputs))
@@ -149,7 +149,7 @@ class ReferenceNetwork(Reference):
             )
         self._on_notes(
             [
-                f"judged by the outputs of '{reference.source}', not by those of the network itself in FP32",
+                f"judged by the outputs of '{reference.source}', not by the network's own outputs in FP32",
                 *matching.notes(network.source, reference.source),
                 *([f"not judged, because the reference has no such outputs: {missing}"] if missing else []),
             ]

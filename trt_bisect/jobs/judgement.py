@@ -53,8 +53,8 @@ class Judgement:
         useless = [name for name in judged if name not in numeric_outputs(outputs)]
         if useless or not judged:
             raise BadInput(
-                f"'{self._source}' has no output that can be judged: they are texts, sequences or maps.",
-                "Cut the network before the nodes that make them.",
+                f"'{self._source}' has no output that can be judged: all outputs are texts, sequences or maps.",
+                "Cut the network before the nodes that make these outputs.",
             )
         return tuple(judged)
 
@@ -72,8 +72,8 @@ class Judgement:
         ]
         if not judged:
             raise NothingMeasured(
-                f"The FP32 reference of '{self._source}' holds nothing but NaN or infinite values.",
-                "Give --input with an input on which FP32 itself works.",
+                f"The FP32 reference of '{self._source}' has only NaN or infinite values.",
+                "Give --input with data on which FP32 itself works.",
             )
         return tuple(judged)
 

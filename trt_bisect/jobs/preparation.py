@@ -31,7 +31,7 @@ from trt_bisect.builder.engines import (
 )
 from trt_bisect.builder.isolation import WorkerProcess
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
-from trt_bisect.calibration.ranges import Ranges, keeping_unusable_high, refuse_without_low
+from trt_bisect.calibration.ranges import Ranges, keeping_unusable_high, non_finite_weight, refuse_without_low
 from trt_bisect.cluster.ray_cluster import open_cluster
 from trt_bisect.data.datasets import Dataset, digest_of_feeds, may_be_sizes, profile_shapes, profile_sizes
 from trt_bisect.data.feeds import Feeds, size_remedy
@@ -64,8 +64,8 @@ from trt_bisect.support.notes import FILE, JUDGED_BY, NETWORK, OUTPUTS, RANGES, 
 from trt_bisect.support.progress import Progress
 
 STAYS_HERE = (
-    "The passes of 'branch' stay on this machine: only its plans of whole engines are tried on the cluster, and they "
-    "are few. 'exhaustive' and 'bisect' have all their plans tried there."
+    "The passes of 'branch' run on this machine: the cluster gets only its few plans of whole engines. It gets all "
+    "plans of 'exhaustive' and 'bisect'."
 )
 
 
@@ -166,7 +166,7 @@ class Preparation:
             return MemoryStore()
         store = open_files.enter_context(Journal(self.folder, key, parts))
         if store.resumed:
-            self.progress.say(f"Going on with {store.resumed} trials measured before in {self.folder}")
+            self.progress.say(f"Continuing with {store.resumed} trials already measured in {self.folder}")
         return store
 
     def with_ranges(self, experiment: Experiment, ranges: Ranges) -> Experiment:
@@ -240,8 +240,8 @@ class Preparation:
         source = data if named is None else self.data.without_unseen(self.data.open(named))
         if source is None:
             raise BadInput(
-                "There is no input to judge on: no data was given to run the network on.",
-                f"Give --input with one on which {self.network.low.title} looks bad, or --dataset to search for one.",
+                "No data was given to run the network on.",
+                f"Give --input with an input on which {self.network.low.title} looks bad, or --dataset to find it.",
             )
         if inputs is not None:
             feeds = list(source)
@@ -305,7 +305,7 @@ class Preparation:
                 return worst_inputs(*given, keep_when_stopped=keep, class_axis=axis, slices=slices, task=task)
         except TrialFailed as failure:
             raise BadInput(
-                f"The worst input cannot be searched for, FP32 or full {self.network.low.title} does not run: "
+                f"The search for the worst input failed, because FP32 or full {self.network.low.title} does not run: "
                 f"{failure.message}",
                 self._remedy("Give --input with the input to judge on."),
             ) from failure
@@ -358,7 +358,7 @@ class Preparation:
         except TrialFailed as failure:
             raise NothingMeasured(
                 f"The FP32 network cannot be run: {failure.message}",
-                self._remedy(f"Check '{self.network.source}' with its engine alone."),
+                self._remedy(f"Run '{self.network.source}' with the engine alone."),
             ) from failure
         self.notes += noted(OUTPUTS, nonfinite_in_reference(reference).values())
         return reference
@@ -368,10 +368,14 @@ class Preparation:
 
     def _judged_outputs(self, reference: Sequence[Outputs]) -> tuple[str, ...]:
         """The outputs that are judged; those left out are noted."""
-        judged = self.judgement.finite_outputs(reference)
+        try:
+            judged = self.judgement.finite_outputs(reference)
+        except NothingMeasured as error:
+            why = non_finite_weight(self.network)
+            raise NothingMeasured(f"{why}: {error.problem}" if why else error.problem, error.remedy) from error
         aside = [repr(name) for name in reference[0] if name not in judged]
         if aside and not self.options.outputs:
-            text = "outputs without floating-point numbers are not judged unless --outputs names them"
+            text = "outputs of integers are not judged unless --outputs names them"
             self.notes.append(Note(OUTPUTS, f"{text}: {', '.join(aside)}"))
         return judged
 
@@ -430,7 +434,7 @@ def file_figure_noted(
     except TrialFailed:
         return []
     value = rule.similarity(Trial.judged(plan.key(), figures, {}, Cost(0.0, 0.0, len(feeds))))
-    figure = "no figure (not finite)" if value is None else rule.metric.text(value)
+    figure = "no figure (not finite)" if value is None else rule.text(value)
     return [f"the file with its asymmetric pairs measures {figure} ({rule.metric.name}) in ONNX Runtime"]
 
 

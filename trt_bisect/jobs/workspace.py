@@ -83,7 +83,7 @@ def refuse_another_network(folder: Path | None, network: Network) -> None:
             continue
         if record.get("network") != network.digest():
             raise BadInput(
-                f"The folder '{folder}' holds the run of another network, '{before}'.",
+                f"The folder '{folder}' has the run of another network, '{before}'.",
                 "Give another folder with --output, or remove this one.",
             )
         return
@@ -112,7 +112,9 @@ def removable(folder: str | Path) -> tuple[Removable, ...]:
     """
     place = Path(folder)
     if not any((place / name).is_file() for name in _KEPT):
-        raise BadInput(f"'{folder}' is no run folder.", "Give the folder of a run: it has a journal.jsonl.")
+        raise BadInput(
+            f"'{folder}' is not a run folder.", "Give the --output folder of a run, which has a journal.jsonl."
+        )
     paths = {place / name: what for name, what in _REMOVED.items() if (place / name).exists()}
     return tuple(Removable(path, what, _size(path)) for path, what in paths.items())
 

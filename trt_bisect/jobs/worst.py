@@ -64,7 +64,7 @@ def worst(model: str | Path | Network, dataset: Any = None, **options: Unpack[Wo
 def worst_with(model: str | Path | Network, options: WorstOptions) -> WorstReport:
     """Does what ``worst`` does."""
     if options.threshold is not None and not math.isfinite(options.threshold):
-        raise BadInput(f"The threshold {options.threshold} is no number to compare with.", "Give the worst good value.")
+        raise BadInput(f"The threshold {options.threshold} is not a number.", "Give the worst acceptable value.")
     metric, direction = _metric_and_direction(options.metric, options.direction)
     options = replace(options, metric=metric, direction=direction)
     folder = None if options.output is None else Path(content_of(options.output))
@@ -129,7 +129,7 @@ class WorstSearch(Preparation):
             else open_dataset(dataset, self.network.inputs, once=True, pictures=self.options.preprocessing())
         )
         if source is None:
-            raise BadInput("There is no data set to search: the ranges do not come from data.", "Give --dataset.")
+            raise BadInput("There is no data set to search: the scales do not come from data.", "Give --dataset.")
         return ranges, source
 
 
@@ -151,12 +151,12 @@ def _metric_and_direction(metric: str | Callable[..., Any], direction: str) -> t
     if isinstance(metric, str) and metric.lower() in BUILT_IN:
         own = HIGHER if BUILT_IN[metric.lower()].perfect else LOWER
         if direction not in ("", own):
-            raise BadInput(f"Of '{metric}' {own} values are better, not {direction} ones.", "Leave the direction out.")
+            raise BadInput(f"The metric '{metric}' is better when {own}, not {direction}.", "Leave out --direction.")
         return metric.lower(), own
     find_metric(metric)
     if not direction:
         raise BadInput(
-            "The order of the metric's values is not known.",
-            "Give --direction higher, where the smallest value is the worst, else lower.",
+            "It is not known if higher or lower values of the metric are better.",
+            "Give --direction higher or lower, whichever is better.",
         )
     return metric, direction

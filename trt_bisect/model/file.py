@@ -8,6 +8,7 @@ external, in a file named ``MEMORY`` that does not exist.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -95,6 +96,7 @@ def _load_external(tensor: TensorProto, path: Path) -> None:
     """Reads the external data of a tensor of the file ``path`` into it, if it has any.
 
     Raises:
+        BadInput: the data's file is missing.
         ValueError: the data is in a file outside the network's folder.
     """
     if external_data_helper.uses_external_data(tensor):
@@ -102,6 +104,11 @@ def _load_external(tensor: TensorProto, path: Path) -> None:
         folder = path.parent.resolve()
         if Path(location).is_absolute() or not (folder / location).resolve().is_relative_to(folder):
             raise ValueError(f"'{tensor.name}' refers to '{location}', outside the network's folder")
+        if not (folder / location).exists():
+            raise BadInput(
+                f"The external data '{path.parent / location}' of '{path}' is missing.",
+                "Put the data file that was exported with the network beside the network.",
+            )
         external_data_helper.load_external_data_for_tensor(tensor, str(path.parent or Path()))
         _forget_external(tensor)
 
@@ -127,6 +134,8 @@ def _no_file(path: Path) -> BadInput:
         if (path / "report.json").is_file():
             inside = f"It is the folder of a run: 'trt-bisect view {path}' shows it. Give the network's .onnx file."
         return BadInput(f"'{path}' is {kind or 'a folder'}, not an ONNX network.", remedy_of(kind) or inside)
+    if re.match(r"[a-z][a-z0-9+]+:/", str(path)):
+        return BadInput(f"'{path}' is a URL, and URLs are not fetched.", "Download the file and give its path.")
     return BadInput(f"The network '{path}' does not exist.", similar_file(path) or "Give the path of an .onnx file.")
 
 

@@ -345,6 +345,11 @@ def load_network(
     Raises:
         BadInput: the file or a shape cannot be used.
     """
+    if not isinstance(path, (str, Path)):
+        raise BadInput(
+            f"A network is the path of an ONNX file, not {type(path).__name__}.",
+            "Save it first, such as onnx.save(model, 'network.onnx'), and give the path.",
+        )
     with refusing_invalid(Path(path)):
         return _prepared(*read_model(Path(path)), shapes or {}, str(path), part, low, base)
 

@@ -24,6 +24,7 @@ from trt_bisect.model.qdq import GraphTarget, PlanWriter, Written
 from trt_bisect.model.session import UNOPTIMISED, make_session
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.precision import PrecisionPlan
+from trt_bisect.support.figures import percent
 
 FLOAT_NOISE = 1e-3
 """Float computations of the same network are equal if they differ by at most this share of a tensor's norm."""
@@ -264,7 +265,7 @@ def _piece_difference(
     for name, share in apart.items():
         own = max(relative_difference(ours[name], again[leaves.index(name)]) for again in with_noise)
         if share > max(FLOAT_NOISE, _TIMES_ITS_NOISE * own):
-            return f"layer '{network.producers[name].name}' makes '{name}', which differs by {share:.2%}"
+            return f"layer '{network.producers[name].name}' makes '{name}', which differs by {percent(share)}"
     return ""
 
 

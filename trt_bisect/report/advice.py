@@ -73,7 +73,7 @@ def advice_on(
             *_high_remedies(evidence, setting, reach, share),
             Remedy(
                 QAT,
-                "Training with the INT8 roundings in place moves the weights to values that INT8 can express.",
+                "Training with INT8 rounding moves the weights to values that INT8 can express.",
                 "none; it takes training",
                 training(),
             ),
@@ -137,7 +137,7 @@ def cause_of(
     return Cause(
         cause,
         culprits,
-        "ordinary values, whose roundings cost this much" if cause == SPREAD_OUT else words,
+        "ordinary values: many small rounding errors add up" if cause == SPREAD_OUT else words,
         tuple(measured),
         tuple(unmeasured.values()),
     )
@@ -172,17 +172,17 @@ def _range_remedies(evidence: Evidence, setting: Setting, tried: Tried | None) -
     narrow, narrower = Calibrator("percentile", 99.9), Calibrator("percentile", 99.0)
     by_minmax = setting.calibrator is not None and setting.calibrator.method == minmax.method
     if clipped and by_minmax:
-        why = "Even min-max clips it: the calibration data has no value as large. Calibrate with inputs like this one."
+        why = "Even min-max clips the tensor: the calibration data has no value as large. Calibrate with such inputs."
         yield Remedy("other calibration data", why)
         return
     if not (clipped or starved or suspected or (tried is not None and tried.meets)):
         return
     if starved:
-        why = "The range is too wide for most of its values: entropy or a lower percentile clips the few large ones."
+        why = "The range is too wide for most values: entropy or a lower percentile clips the few large ones."
     elif clipped:
         why = "The range is too narrow: the largest magnitude (min-max) or a higher percentile clips less."
     else:
-        why = "Another calibrator may choose a range that suits this input better."
+        why = "Another calibrator may choose a better range."
     if tried is not None and tried.cache:
         commands = with_cache(setting, tried.cache)
     elif tried is not None and tried.calibrator is not None:
@@ -196,7 +196,7 @@ def _range_remedies(evidence: Evidence, setting: Setting, tried: Tried | None) -
 
 def _weight_remedies(evidence: Evidence, setting: Setting, per_tensor: bool) -> Iterator[Remedy]:
     if per_tensor and evidence.blame != ACTIVATION:
-        why = "All of its output channels share one scale. One scale for each channel costs nothing in TensorRT."
+        why = "All output channels share one scale. A scale for each channel costs nothing in TensorRT."
         yield Remedy(PER_CHANNEL, why, commands=requantizing(setting))
     shared = next((each for each in evidence.structure if each.kind in (SHARED_WEIGHT, SHARED_LAYER)), None)
     if shared is not None:
@@ -205,7 +205,7 @@ def _weight_remedies(evidence: Evidence, setting: Setting, per_tensor: bool) -> 
 
 def _move_remedies(evidence: Evidence, setting: Setting, best: Mapping[str, Tried]) -> Iterator[Remedy]:
     """Yields equalisation where a channel is to blame, and each move that was measured to help."""
-    why = "Factors moved between this layer and the one before it make the channels alike; FP32 stays the same."
+    why = "Factors moved between this layer and the layer before it make the channels alike; FP32 does not change."
     tried = best.get(EQUALISATION)
     if tried is not None and tried.network:
         commands = (running_moved(setting, tried.network), *with_moved(setting, tried.network, tried.cache))
@@ -214,7 +214,7 @@ def _move_remedies(evidence: Evidence, setting: Setting, best: Mapping[str, Trie
         yield Remedy(EQUALISATION, why, commands=equalising())
     tried = best.get(BIAS_CORRECTION)
     if tried is not None and tried.network:
-        why = "INT8's mean error leaves the biases. The network is for INT8 only: its FP32 output is another one."
+        why = "Corrected biases remove INT8's mean error. The network is for INT8 only: its FP32 output changes."
         yield Remedy(BIAS_CORRECTION, why, commands=with_moved(setting, tried.network, tried.cache))
 
 
@@ -225,9 +225,9 @@ def _high_remedies(evidence: Evidence, setting: Setting, reach: float, share: fl
         bits = f"{setting.low.upper()} has {_BITS.get(setting.low, 'fewer')}"
         reasons[Precision.FP16] = f"FP16 has eleven significant bits, {bits}. FP16 needs no range."
     if setting.low not in FLOAT_TYPES and not in_fp16:
-        reasons[Precision.FP32] = f"Its values reach {number(reach)}, more than FP16 can hold."
+        reasons[Precision.FP32] = f"Its values reach {number(reach)}, too large for FP16."
     elif not (in_fp16 and evidence.layer.dtype == "float16"):
         reasons[Precision.FP32] = "FP32 has no rounding that matters."
     for high, why in reasons.items():
-        speed = f"the layer, {percent(share)} % of the multiply-adds, runs in {HIGH[high]}"
+        speed = f"the layer, {percent(share)} of the multiply-adds, runs in {HIGH[high]}"
         yield Remedy(HIGH[high], why, speed, keeping_high(setting, evidence.layer.name, high))

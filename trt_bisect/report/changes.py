@@ -157,7 +157,7 @@ def compared(before: Report, now: Report, direction: str) -> RunChanges:
     if before.metric != now.metric:
         raise BadInput(
             f"The reports were judged by '{before.metric}' and by '{now.metric}': their figures cannot be compared.",
-            "Run one of them again with the other one's --metric.",
+            "Run one again with the --metric of the other.",
         )
     earlier, later = compared_part(before), compared_part(now)
     found = changes(later, [earlier], Tolerances(), direction)
@@ -257,7 +257,7 @@ def metric_of(report: Report, direction: str) -> Metric:
         return JUDGING[report.metric]
     if report.budget is None:
         raise BadInput(
-            f"The report on '{report.model}' does not have the loss that the threshold of '{report.metric}' allows.",
+            f"The report on '{report.model}' lacks the loss that its threshold allows.",
             "An older trt-bisect wrote it: run it again.",
         )
     higher = direction == "higher"

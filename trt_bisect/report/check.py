@@ -17,7 +17,7 @@ from trt_bisect.support.figures import counted
 CHECK_CSV, TENSORS_CSV = "check.csv", "quantization.csv"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class CheckReport(Result):
     """The findings of a structure check.
 

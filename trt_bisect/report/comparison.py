@@ -13,6 +13,7 @@ from trt_bisect.errors import BadInput
 from trt_bisect.precision import Precision
 from trt_bisect.report.page.tables import Bars, Panels, Ranges, TablePage, section_of
 from trt_bisect.report.result import Result
+from trt_bisect.support.figures import percent
 from trt_bisect.support.table import NAME, Column, TableColumn, columns_of
 
 TENSORS, WEIGHTS, CHANNELS, ADVICE = "tensors.csv", "weights.csv", "channels.csv", "advice.csv"
@@ -43,7 +44,7 @@ class MatchedLayer:
     by: Annotated[str, Column("Matched by", "Empty for a layer of one network only", rank=0)]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison(Result):
     """The tensors of an FP32 run and of one in low precision.
 
@@ -158,7 +159,7 @@ class Comparison(Result):
     def _headline(self) -> str:
         known = [row for row in self.tensors if math.isfinite(row.figures.cosine)]
         worst = min(known, key=lambda row: row.figures.cosine, default=None)
-        least = f" The lowest cosine is {100 * worst.figures.cosine:.4g}%, of '{worst.origin.tensor}'." if worst else ""
+        least = f" The lowest cosine is {percent(worst.figures.cosine)}, of '{worst.origin.tensor}'." if worst else ""
         if not self.advice:
             return f"No layer is abnormal.{least}"
         layers = {name for each in self.advice for name in each.layers}
@@ -175,7 +176,7 @@ def sort_column(name: str) -> TableColumn:
     known = {each.key: each for each in columns_of(ComparedTensor) if each.is_number}
     key = {"atol": "max_abs", "rtol": "max_rel"}.get(name, name)
     if key not in known:
-        raise BadInput(f"Nothing can be sorted by '{name}'.", f"Use one of {', '.join(known)}.")
+        raise BadInput(f"There is no column '{name}' to sort by.", f"Use one of {', '.join(known)}.")
     return known[key]
 
 

@@ -6,9 +6,9 @@ import html
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from trt_bisect.report.figure_text import figure_text
+from trt_bisect.report.figure_text import figure_text, loss_text
 from trt_bisect.report.model import AnswerFacts, LayerRow, Report
-from trt_bisect.report.screen.run import calibrator_cells, drop_text, held_cells
+from trt_bisect.report.screen.run import calibrator_cells, held_cells, sets_of_inputs
 
 _MARKS = re.compile(r"([\\`*_{}\[\]()#+\-.!|])")
 _OF_GITHUB = re.compile(r"[~$@]|:(?=[A-Za-z+/_-])")
@@ -68,14 +68,14 @@ def _blocks(report: Report) -> Iterator[str]:
 
 def _culprits(report: Report, rows: Iterable[LayerRow]) -> str:
     return table(
-        ("culprit", "op", "drop", "gain", "taken back", "rounds"),
+        ("culprit", "op", f"if put back in {report.low.upper()}", "loss here", "fixed alone", "rounds"),
         (
             (
                 row.name,
                 row.op_type,
-                _drop(report, row.drop),
-                _drop(report, row.gain),
-                figure_text(report.metric, row.taken_back),
+                figure_text(report.metric, row.taken_back, report.threshold),
+                loss_text(report.metric, row.drop),
+                loss_text(report.metric, row.gain),
                 ", ".join(rounded.tensor for rounded in row.rounds),
             )
             for row in rows
@@ -84,20 +84,25 @@ def _culprits(report: Report, rows: Iterable[LayerRow]) -> str:
 
 
 def _answer(report: Report, answer: AnswerFacts) -> Iterator[str]:
-    sets = [(name, held) for name, held in (("given", answer.given), ("unseen", answer.unseen)) if held is not None]
+    sets = sets_of_inputs(answer)
     if sets:
         yield "## Inputs"
         yield table(
-            ("recipe on", "holds", "mean", "5th percentile", "worst", "which"),
-            (held_cells(report.metric, name, held) for name, held in sets),
+            ("recipe on", "passes", "mean", "5th percentile", "worst", "which"),
+            (held_cells(report, name, held) for name, held in sets),
         )
     if len(answer.calibrators) > 1:
         yield "## Calibrators"
         yield table(
-            ("calibrator", "full INT8, worst", "inputs", "meets", "first recipe", "layers", "mean loss", ""),
+            (
+                "calibrator",
+                f"full {report.low.upper()}, worst",
+                "inputs",
+                "passes",
+                "first recipe",
+                "layers",
+                "mean loss",
+                "",
+            ),
             (calibrator_cells(report, row) for row in answer.calibrators),
         )
-
-
-def _drop(report: Report, drop: float | None) -> str:
-    return "-" if drop is None else drop_text(report.metric, drop)

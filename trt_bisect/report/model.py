@@ -6,13 +6,11 @@ documentation of the file is made of the docstrings. A float that is not finite 
 
 from __future__ import annotations
 
-import io
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
-
-from rich.console import Console
 
 from trt_bisect.analyzer.judge import ByInput
 from trt_bisect.analyzer.metrics import AGREEMENT, FRACTIONS
@@ -26,10 +24,14 @@ from trt_bisect.evaluator.trial import MEASURED
 from trt_bisect.precision import Precision
 from trt_bisect.recipe.files import FOLDER, RecipeFiles
 from trt_bisect.report.explanation import EXPLANATION, CulpritAdvice, Explanation, RemedyFile
+from trt_bisect.report.figure_text import figure_text, loss_text
 from trt_bisect.report.network_graph import NETWORK, Graph
-from trt_bisect.report.verdict import FAILS, UNMEASURED, code_of, verdict_of
+from trt_bisect.report.overview import Overview, Shown
+from trt_bisect.report.result import file_in
+from trt_bisect.report.verdict import COLOURS, FAILS, UNMEASURED, code_of, verdict_of
 from trt_bisect.runs.progress_file import FINISHED
 from trt_bisect.support.codec import Malformed, encode_lines, write
+from trt_bisect.support.figures import shape_text
 from trt_bisect.support.files import make_folder, write_whole
 from trt_bisect.support.notes import Line, Note
 from trt_bisect.support.table import DECIBELS, FIGURE, INDEX, LOSS, NAME, Column, csv_of
@@ -149,16 +151,16 @@ class LayerRow:
         float | None,
         Column(
             "{metric}",
-            "Similarity of the final output with this layer and all before it in {low}; suspects stay high",
+            "Final output with this layer and all before it in {low}, suspects in high precision, against FP32",
             FIGURE,
             rank=1,
         ),
     ]
-    drop: Annotated[float | None, Column("Drop", "The loss that this layer added", LOSS, rank=0)]
+    drop: Annotated[float | None, Column("Loss here", "Loss that this layer adds on the curve", LOSS, rank=0)]
     culprit: bool
     outcome: str
     asked: Annotated[str, Column("Asked", "Precision that the trial asked for")]
-    ran: Annotated[str, Column("Ran", "Precision that the engine says it ran in; unproven where it does not say")]
+    ran: Annotated[str, Column("Ran", "Precision that the engine reports; unproven where it reports none")]
     obeyed: bool | None = None
     sqnr: Annotated[float | None, Column("SQNR", "SQNR of the same trial, dB", DECIBELS, rank=5)] = None
     output: Annotated[str, Column("Output", "The final output that was compared: the worst one", rank=7)] = ""
@@ -168,14 +170,14 @@ class LayerRow:
     rounds: Annotated[tuple[RoundedTensor, ...], Column("")] = ()
     whole: Annotated[Mapping[str, float | None] | None, Column("")] = None
     gain: Annotated[
-        float | None, Column("Gain", "What full {low} wins back when this layer alone stays high", LOSS, rank=2)
+        float | None,
+        Column("Fixed alone", "Loss that full {low} wins back if only this layer is high", LOSS, rank=4),
     ] = None
     taken_back: Annotated[
-        float | None, Column("Taken back", "The recipe's figure if this culprit is put back in {low}", FIGURE, rank=2)
+        float | None,
+        Column("If put back", "What the recipe measures with this layer put back in {low}", FIGURE, rank=2),
     ] = None
-    suspect: Annotated[
-        str, Column("Why suspect only", "The reason why a layer with a large drop is no culprit, or not yet")
-    ] = ""
+    suspect: Annotated[str, Column("Why suspect only", "Why a layer with a large loss is no culprit, or not yet")] = ""
     fixed: str = ""
     output_shape: Annotated[
         Shape | None, Column("Output shape", "Shape of the final output that was compared", rank=6)
@@ -185,7 +187,7 @@ class LayerRow:
     def verdict(
         self,
     ) -> Annotated[
-        str, Column("Verdict", "Culprit, suspect or failure; sorted by what matters, then by the drop", rank=0)
+        str, Column("Verdict", "Culprit, suspect or failure; sorted by importance, then by the loss", rank=0)
     ]:
         """The standing of the layer in a few words; empty for one that was measured, and is no culprit."""
         outcome = "" if self.outcome in (MEASURED, FOLLOWS) else self.outcome
@@ -477,10 +479,40 @@ class Attached:
     remedy_files: tuple[RemedyFile, ...] = ()
 
 
-class Holder:
+class Holder(Shown):
     """Base of results that hold more than they write: msgspec writes the fields, and this slot is none."""
 
     __slots__ = ("_attached",)
+
+    lines: tuple[Line, ...]
+
+    @property
+    @abstractmethod
+    def exit_code(self) -> int:
+        """The exit code of the command."""
+
+    @property
+    def passed(self) -> bool:
+        """True if the verdict is a pass without doubts: full INT8's, of ``recover`` the recipe's."""
+        return self.exit_code == 0
+
+    @property
+    def summary(self) -> str:
+        """The lines of the verdict as text."""
+        return "\n".join(line.text for line in self.lines)
+
+    def plot(self, *, log: bool = True) -> Figure:
+        """Returns the curve, or the front of ``recover``, as a Plotly figure.
+
+        Args:
+            log: the loss is on a logarithmic axis.
+
+        Raises:
+            BadInput: Plotly is not installed.
+        """
+        from trt_bisect.report.notebook.front_plot import figure_of
+
+        return figure_of(self, log=log)
 
     @property
     def attached(self) -> Attached:
@@ -507,7 +539,7 @@ def _unpickled(kind: Callable[..., Holder], values: Mapping[str, Any], attached:
     return result
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Report(Holder):
     """The result of a run.
 
@@ -594,11 +626,6 @@ class Report(Holder):
         return code_of(self.verdict)
 
     @property
-    def summary(self) -> str:
-        """The lines of the verdict as text."""
-        return "\n".join(line.text for line in self.lines)
-
-    @property
     def explanation(self) -> Explanation | None:
         """The reasons for the culprits; None where none was made, and in a report read from a file."""
         return self.attached.explanation
@@ -635,7 +662,7 @@ class Report(Holder):
             return ByPlan(self.verdict, self.verdict)
         if self.strategy == RECOVER:
             return ByPlan(FAILS, self.verdict)
-        return ByPlan(FAILS, verdict_of(meets=self.recipe.meets, doubted=bool(self.doubts)))
+        return ByPlan(self.verdict, verdict_of(meets=self.recipe.meets, doubted=bool(self.doubts)))
 
     def layer_milliseconds(self, plan: str, layer: str) -> float | None:
         """Returns the time of the engine layers that contain a layer, in milliseconds; None if not known.
@@ -664,12 +691,15 @@ class Report(Holder):
     def load(cls, folder: str | Path) -> Report:
         """Returns the report that a run wrote into a folder, also one of an earlier version.
 
+        Args:
+            folder: the folder, or ``report.json`` in it.
+
         Raises:
             BadInput: the folder holds no such report, or one that this version cannot read.
         """
         from trt_bisect.report.older import report_of
 
-        path = Path(folder) / REPORT
+        path = file_in(folder, REPORT)
         try:
             return report_of(path.read_bytes())
         except (OSError, Malformed) as error:
@@ -745,33 +775,45 @@ class Report(Holder):
 
         return compared(before, self, direction)
 
-    def plot(self, *, log: bool = True) -> Figure:
-        """Returns the curve as a Plotly figure.
+    @property
+    def overview(self) -> Overview:
+        """The verdict, the next step, and the culprits with what the network measures if each is put back."""
+        from trt_bisect.report.page.headline import headline
+        from trt_bisect.report.screen.run import next_lines, verdict_first
 
-        Args:
-            log: the loss is on a logarithmic axis.
+        def text(value: float | None) -> str:
+            return figure_text(self.metric, value, self.threshold)
 
-        Raises:
-            BadInput: Plotly is not installed.
-        """
-        from trt_bisect.report.notebook.curve_plot import curve
-
-        return curve(self, log=log)
-
-    def __str__(self) -> str:
-        """Returns the summary: the verdict in lines."""
-        return self.summary
-
-    def _repr_html_(self) -> str:
-        """Returns the HTML that a notebook shows."""
-        from trt_bisect.report.notebook.html import compact
-
-        return compact(self)
-
-    def _repr_pretty_(self, printer: Any, _: bool) -> None:
-        """Prints what IPython shows where it shows text."""
-        from trt_bisect.report.screen.run import print_report
-
-        written = io.StringIO()
-        print_report(self, Console(file=written, width=120, force_jupyter=False))
-        printer.text(written.getvalue())
+        verdict, reasons = verdict_first(self)
+        said, *command = next_lines(self) or [""]
+        rows = [row for rows in self.ranked_culprits for row in rows]
+        return Overview(
+            headline(self, self.state),
+            f"Full {self.low.upper()} {text(self.similarity.int8)} · recipe {text(self.similarity.recipe)} · "
+            f"{self.arithmetic} on {self.engine} · {self.model}",
+            COLOURS[self.verdict],
+            ("Culprit", f"If put back in {self.low.upper()}", "Op", "Shape", "Loss here", "Fixed alone"),
+            [
+                (
+                    row.name,
+                    text(row.taken_back),
+                    row.op_type,
+                    "?" if row.shape is None else shape_text(row.shape),
+                    loss_text(self.metric, row.drop),
+                    loss_text(self.metric, row.gain),
+                )
+                for row in rows
+            ],
+            [
+                *(line.text for line in verdict),
+                *([said] if said else []),
+                *(f"  {line}" for line in command),
+                *(line.text for line in reasons),
+            ],
+            [note.text for note in self.notes],
+            {
+                ".plot()": "the curve",
+                ".table().style": "every layer",
+                ".save(folder)": "the whole page, report.html",
+            },
+        )

@@ -19,10 +19,10 @@ SEARCH, RECIPE, BUILD = "search", "recipe", "build"
 _OF_DOUBTS = {CONSTANT: DATA, UNSEEN: INPUTS}
 """The steps that doubts ask for; the other kinds ask for a look."""
 _FIRST = {
-    DATA: "repair the data, as the lines above say, then run again",
-    WHOLE: "give ONNX Runtime the operators that it lacks (--ort-ops), or accept the part (--accept)",
-    INPUTS: "give more inputs of other kinds, then run again",
-    DOUBT: "look at what is doubted, and accept the plan if it is good enough",
+    DATA: "correct the data as described above, then run again",
+    WHOLE: "give ONNX Runtime the missing operators (--ort-ops), or accept the part (--accept)",
+    INPUTS: "give more inputs, of other kinds, then run again",
+    DOUBT: "check the doubts, and accept the plan if it is good enough",
 }
 """The steps before any plan can be trusted."""
 
@@ -45,16 +45,18 @@ def next_step(report: Report, setting: Setting, *, accept: bool) -> NextStep | N
         return NextStep(kind, _FIRST[kind], running(setting, {"--accept": ()} if kind == DOUBT else {}).text)
     recover = running(setting, command="recover").text
     if report.stopped and not report.recipe.meets:
-        return NextStep(GO_ON, "go on with the same command", report.command)
+        return NextStep(GO_ON, "continue with the same command", report.command)
     if not report.recipe.meets:
-        return NextStep(SEARCH, "search on: no plan that was tried meets the threshold", recover)
+        return NextStep(SEARCH, "search further: no plan tried meets the threshold", recover)
     if report.answer is not None and report.answer.cost > TOO_DEAR:
-        most = f"for at most {percent(TOO_DEAR)} % of {report.low.upper()}'s gain in speed"
-        return NextStep(SEARCH, f"search the most accurate plan {most}", recover)
+        most = f"for at most {percent(TOO_DEAR)} of {report.low.upper()}'s gain in speed"
+        return NextStep(SEARCH, f"search for the most accurate plan {most}", recover)
     high, command = len(report.recipe.high), using_recipe(setting, report.typing).text
     if not high:
         return NextStep(BUILD, f"build full {report.low.upper()}", command)
-    return NextStep(RECIPE, f"build the recipe, which keeps {counted(high, 'layer')} high", command)
+    return NextStep(
+        RECIPE, f"build the recipe, which keeps {counted(high, 'layer')} in {report.precision.upper()}", command
+    )
 
 
 def _before_trust(report: Report) -> str:
@@ -82,11 +84,9 @@ def _cheaper(report: Report, setting: Setting) -> NextStep | None:
     for best in by_cost:
         command = _command_of(best, report, setting)
         if command is not None:
-            left = (
-                f"with {counted(best.high, 'layer')} high" if best.high else "with no layer high, at no cost in speed"
-            )
-            figure = figure_text(report.metric, best.similarity)
-            return NextStep(CHEAPER, f"take {best.title}: {figure} {left}", command.text)
+            left = f"with {counted(best.high, 'layer')} in high precision" if best.high else "at no cost in speed"
+            figure = figure_text(report.metric, best.similarity, report.threshold)
+            return NextStep(CHEAPER, f"use {best.title}: {figure} {left}", command.text)
     return None
 
 

@@ -69,16 +69,16 @@ def obedience_doubts(layers: Mapping[int, Layer | LayerRow], trial: Trial) -> tu
         return ()
     if not told:
         return (
-            f"The engine tells of no layer in which precision it ran: it is not known how many of the {len(asked)} "
-            f"layers ran in {low.upper()}. {_QDQ}",
+            f"The engine reports the precision of no layer: how many of the {len(asked)} layers ran in {low.upper()} "
+            f"is unknown. {_QDQ}",
         )
     where = [
         f"{_names(layers, [k for k, ran in other.items() if ran == one])} "
-        f"ran in {'a region whose precision is not told' if one == IN_REGION else one.upper()}"
+        f"ran in {'a region of unknown precision' if one == IN_REGION else one.upper()}"
         for one in dict.fromkeys(other.values())
     ]
     matmuls = sum(layers[k].op_type in _PRODUCTS for k in other)
-    why = "TensorRT takes what is faster: '--force-int8' forbids it." if low == "int8" else ""
+    why = "TensorRT chooses the faster precision; '--force-int8' forbids this." if low == "int8" else ""
     if 2 * matmuls > len(other):
         why = "With weak typing TensorRT runs a transformer's MatMuls in float (NVIDIA/TensorRT issues 2441 and 2658)."
     return (" ".join(filter(None, (f"{ran_low(layers, trial)}: {'; '.join(where)}.", why, _QDQ))),)
@@ -175,7 +175,7 @@ def _unproven_notes(network: Network, tried: Sequence[Trial]) -> list[str]:
         count = sum(said in of_trial.values() for of_trial in found)
         if layers:
             names = _names(network.layers, layers)
-            notes.append(f"in {count} of {len(tried)} trials it is unproven in which precision {names} ran: {why}")
+            notes.append(f"in {count} of {len(tried)} trials the precision of {names} is unproven: {why}")
     return notes
 
 
@@ -189,7 +189,7 @@ def _deciding_notes(network: Network, culprit: int, trial: Trial) -> list[str]:
             f"{others}; '--force-int8' or strong typing is stricter"
         )
     if culprit in unknown:
-        notes.append(f"that '{name}' ran in INT8 in the trial that makes it a culprit is unproven")
+        notes.append(f"in the trial that makes '{name}' a culprit, the precision of the layer is unproven")
     return notes
 
 

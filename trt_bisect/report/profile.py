@@ -57,7 +57,7 @@ class ProfiledTensor:
     map: ChannelMap | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Profile(Result):
     """The tensors of the selected layers, in execution order.
 

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 from trt_bisect.analyzer.judge import DEFAULT_SHARE, ByInput
 from trt_bisect.builder.timing import Latency
+from trt_bisect.errors import BadInput
 from trt_bisect.precision import Precision
 from trt_bisect.recipe.files import FOLDER
-from trt_bisect.report.figure_text import figure_text
+from trt_bisect.report.figure_text import ACCURACY, figure_text
 from trt_bisect.report.model import (
     FOLLOWS,
     NO_INPUTS,
@@ -27,22 +28,22 @@ from trt_bisect.report.model import (
     Seconds,
 )
 from trt_bisect.report.network_graph import NETWORK, Graph, GraphLayer
+from trt_bisect.report.overview import Overview
+from trt_bisect.report.result import file_in
 from trt_bisect.report.summary import doubt_lines, over_inputs, recipe_holds_on, with_ranges
-from trt_bisect.report.verdict import code_of, verdict_of
+from trt_bisect.report.verdict import COLOURS, code_of, spoken, verdict_of
 from trt_bisect.runs.progress_file import FINISHED, INTERRUPTED
 from trt_bisect.support.codec import read, write
-from trt_bisect.support.figures import listed
+from trt_bisect.support.figures import listed, percent
 from trt_bisect.support.files import make_folder, write_whole
 from trt_bisect.support.notes import Line, Note
 from trt_bisect.support.table import Column, csv_of, table_of
 
 if TYPE_CHECKING:
     import pandas as pd
-    from plotly.graph_objects import Figure
 
 SCHEMA = 2
 RECOVERY, FRONT = "recovery.json", "front.csv"
-ACCURACY = "accuracy"
 ALL_HIGH, RECIPE, KNEE = "all high", "recipe", "knee"
 
 
@@ -123,7 +124,7 @@ class Move:
     scale: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Recovery(Holder):
     """The plan that meets the target at the least cost, or the most accurate one within a cost.
 
@@ -192,14 +193,6 @@ class Recovery(Holder):
         doubted = bool(self.part or self.doubts) and not self.accepted
         return verdict_of(meets=self.meets, doubted=doubted)
 
-    @property
-    def summary(self) -> str:
-        """The lines of the verdict as text."""
-        return "\n".join(line.text for line in self.lines)
-
-    def __str__(self) -> str:
-        return self.summary
-
     def save(self, folder: str | Path) -> Path:
         """Writes ``recovery.json``, ``front.csv`` and ``report.html`` into a folder, which is made if it is missing.
 
@@ -228,31 +221,47 @@ class Recovery(Holder):
         return table_of(FrontPoint, self.front, figure=self.figure)
 
     def text(self, value: float | None) -> str:
-        """Returns a value of ``figure`` as text: an accuracy in per cent, a metric as ``figure_text`` writes it."""
-        return f"{value:.4%}" if value is not None and self.figure == ACCURACY else figure_text(self.figure, value)
+        """Returns a value of ``figure`` as text."""
+        return figure_text(self.figure, value, self.target.least)
 
     def to_csv(self) -> str:
         """Returns the front as CSV."""
         return csv_of(FrontPoint, self.front, figure=self.figure)
 
-    def plot(self, *, log: bool = True) -> Figure:
-        """Returns the front as a Plotly figure.
+    @classmethod
+    def load(cls, folder: str | Path) -> Recovery:
+        """Returns the recovery that ``save`` wrote.
 
         Args:
-            log: the loss is on a logarithmic axis.
+            folder: the folder that was saved into, or ``recovery.json`` in it.
 
         Raises:
-            BadInput: Plotly is not installed.
+            BadInput: there is no such file, or it is of another version.
         """
-        from trt_bisect.report.notebook.front_plot import front
+        path = file_in(folder, RECOVERY)
+        found = read_recovery(path)
+        if found is None:
+            raise BadInput(
+                f"'{path}' cannot be read as a recovery.", "Give the folder that was the --output of the command."
+            )
+        return found
 
-        return front(self, log=log)
+    @property
+    def overview(self) -> Overview:
+        """The verdict, and the layers in high precision with what the network measures if each is put back."""
+        from trt_bisect.report.page.headline import recovered_headline
 
-    def _repr_html_(self) -> str:
-        """Returns the HTML that a notebook shows."""
-        from trt_bisect.report.notebook.html import compact_recovery
-
-        return compact_recovery(self)
+        moves = [f"{move.tensor}: scale {move.scale:.4g} by {move.calibrator}" for move in self.moves]
+        return Overview(
+            recovered_headline(self),
+            f"{self.arithmetic} on {self.engine} · {self.model}",
+            COLOURS[self.verdict],
+            ("In high precision", f"If put back in {self.low.upper()}", "Precision", "Op", "Cost"),
+            [(row.layer, self.text(row.back), row.precision, row.op_type, percent(row.cost)) for row in self.high],
+            [line.text for line in self.lines],
+            [*moves, *(note.text for note in self.notes)],
+            {".plot()": "the front", ".table()": "its plans", ".save(folder)": "the whole page, report.html"},
+        )
 
     def as_report(self, graph: Graph | None) -> Report:
         """Returns the recovery as a report without a curve, for a folder in which no ``run`` was made.
@@ -335,10 +344,10 @@ def recovery_lines(found: Recovery) -> list[Line]:
     """Returns the verdict on a recovery in lines: doubts; all layers low, the recipe, its cost, where it holds."""
     answer = found.answer
     ranges = with_ranges(answer) if answer else ""
-    parts = [f"Full {found.low.upper()}{ranges} measures {_measured(found, 'int8')} ({found.figure}).", _recipe(found)]
+    parts = [f"Full {found.low.upper()} measures {_measured(found, 'int8')} ({found.figure}{ranges}).", _recipe(found)]
     parts += [*_target(found), *(recipe_holds_on(answer, found.text, "The recipe") if answer else ())]
     doubted = doubt_lines(answer) if answer else []
-    return [*doubted, Line(found.verdict, f"{found.verdict.upper()}: {' '.join(parts)}")]
+    return [*doubted, Line(found.verdict, f"{spoken(found.verdict).upper()}: {' '.join(parts)}")]
 
 
 def _figure(found: Recovery, value: float | None) -> str:
@@ -354,13 +363,13 @@ def _recipe(found: Recovery) -> str:
     scales = listed([move.tensor for move in found.moves], NAMED) if found.moves else ""
     changed = f"other scales for {scales} (at no cost in speed) and " if scales else ""
     left = (
-        f"{listed([row.layer for row in found.high], NAMED)} left high"
+        f"{listed([row.layer for row in found.high], NAMED)} in high precision"
         if found.high
         else f"all layers in {found.low.upper()}"
     )
     return (
         f"With {changed}{left}, the network measures {_measured(found, 'recipe')} and gives up "
-        f"{found.cost:.2%} of {found.low.upper()}'s gain in speed by {_costs(found)}."
+        f"{percent(found.cost)} of {found.low.upper()}'s gain in speed by {_costs(found)}."
     )
 
 
@@ -369,17 +378,17 @@ def _target(found: Recovery) -> list[str]:
     least = _figure(found, found.target.least)
     if found.target.most is not None:
         return [
-            f"No plan that was tried within {found.target.most:.2%} is more accurate.",
+            f"No plan tried within {percent(found.target.most)} is more accurate.",
             f"The target is {least}: {'met' if found.meets else 'missed'}.",
         ]
     if not found.meets:
         high = found.measured.high
-        all_high = "" if high is None else f"; all layers high measure {_figure(found, high)}"
-        return [f"That misses the target of {least}{all_high}."]
+        all_high = "" if high is None else f"; all layers in high precision measure {_figure(found, high)}"
+        return [f"This misses the target of {least}{all_high}."]
     margin = found.answer.margin if found.answer else 0.0
-    met = [f"That meets the target of {least}{f' with a margin of {margin:.0%}' if margin else ''}."]
+    met = [f"This meets the target of {least}{f' with a margin of {percent(margin)}' if margin else ''}."]
     if found.high and found.minimal:
-        back = f"Each of them alone back in {found.low.upper()} was measured, and misses it"
+        back = f"With any of these layers put back in {found.low.upper()} the network misses the target"
         met.append(f"{back}{' or its margin' if margin else ''}.")
     return met
 

@@ -13,15 +13,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from trt_bisect.errors import BadInput
+from trt_bisect.report.figure_text import metric_texts
+from trt_bisect.report.overview import Overview, Shown
 from trt_bisect.support import codec
 from trt_bisect.support.files import make_folder, write_whole
-from trt_bisect.support.table import csv_of, table_of
+from trt_bisect.support.table import cell_text, csv_of, table_of
 
 if TYPE_CHECKING:
     import pandas as pd
     from typing_extensions import Self
 
-    from trt_bisect.report.page.tables import TablePage
+    from trt_bisect.report.model import Report
+    from trt_bisect.report.page.tables import PageColumn, TablePage
+    from trt_bisect.report.recovery import Recovery
 
 SCHEMA = 2
 
@@ -31,8 +35,8 @@ class _Head:
     schema: int
 
 
-@dataclass(frozen=True)
-class Result(ABC):
+@dataclass(frozen=True, repr=False)
+class Result(Shown, ABC):
     """Base of the results that are tables.
 
     Attributes:
@@ -56,6 +60,29 @@ class Result(ABC):
     def names(self) -> Mapping[str, str]:
         """The texts that stand in the titles of columns."""
         return {}
+
+    @property
+    def overview(self) -> Overview:
+        """The headline of the page, its facts, and the first table with the columns of a narrow screen."""
+        page = self.page()
+        facts = " · ".join([page.model, *(f"{title} {text}" for title, text in page.facts.items() if text)])
+        methods = {".table()": "all rows as a pandas table", ".save(folder)": f"the page, {self.COMMAND}.html"}
+        if not page.sections:
+            return Overview(page.headline, facts, notes=page.notes, methods=methods)
+        section, texts = page.sections[0], metric_texts(page.metric)
+        shown = [place for place, column in enumerate(section.columns) if column.phone]
+        rows = section.rows
+        if section.sort:
+            by = [column.key for column in section.columns].index(section.sort)
+            known = [row for row in rows if row[by] is not None]
+            rows = sorted(known, key=lambda row: row[by], reverse=section.descending)
+
+        def text(column: PageColumn, value: Any) -> str:
+            return texts[column.kind](value) if column.kind in texts else cell_text(column.kind, value)
+
+        cells = [tuple(text(section.columns[place], row[place]) for place in shown) for row in rows]
+        titles = [section.columns[place].title for place in shown]
+        return Overview(page.headline, facts, titles=titles, rows=cells, notes=page.notes, methods=methods)
 
     def table(self) -> pd.DataFrame:
         """Returns the main table as a pandas table."""
@@ -88,12 +115,12 @@ class Result(ABC):
         """Returns the result that ``save`` wrote.
 
         Args:
-            folder: the folder that was saved into.
+            folder: the folder that was saved into, or the JSON file in it.
 
         Raises:
             BadInput: the folder holds no such result, or one of another version.
         """
-        path, again = Path(folder) / f"{cls.COMMAND}.json", f"Run 'trt-bisect {cls.COMMAND}' again."
+        path, again = file_in(folder, f"{cls.COMMAND}.json"), f"Run 'trt-bisect {cls.COMMAND}' again."
         try:
             text = path.read_bytes()
             schema = codec.decode(_Head, text).schema
@@ -107,3 +134,35 @@ class Result(ABC):
             ) from error
         except (codec.Malformed, RecursionError) as error:
             raise BadInput(f"'{path}' is no {cls.__name__}: {error}", again) from error
+
+
+def file_in(path: str | Path, name: str) -> Path:
+    """Returns the file ``name`` in a folder, or the path itself if it is a file."""
+    return Path(path) if Path(path).is_file() else Path(path) / name
+
+
+def load(path: str | Path) -> Report | Recovery | Result:
+    """Returns the result that a command wrote: that of ``run``, ``recover``, ``sensitivity`` and so on.
+
+    Args:
+        path: the folder that was the ``--output`` of the command, in which ``report.json`` counts first; or the JSON
+            file in it.
+
+    Raises:
+        BadInput: there is no result, or one that this version cannot read.
+    """
+    from trt_bisect.report.check import CheckReport
+    from trt_bisect.report.comparison import Comparison
+    from trt_bisect.report.model import REPORT, Report
+    from trt_bisect.report.profile import Profile
+    from trt_bisect.report.recovery import RECOVERY, Recovery
+    from trt_bisect.report.sensitivity import Sensitivity
+    from trt_bisect.report.worst import WorstReport
+
+    tables = (Sensitivity, Comparison, Profile, WorstReport, CheckReport)
+    kinds: dict[str, type[Report | Recovery | Result]] = {REPORT: Report, RECOVERY: Recovery}
+    kinds |= {f"{kind.COMMAND}.json": kind for kind in tables}
+    names = [Path(path).name] if Path(path).is_file() else [name for name in kinds if (Path(path) / name).is_file()]
+    if not names or names[0] not in kinds:
+        raise BadInput(f"'{path}' holds no result of trt-bisect.", f"Give a folder with one of {', '.join(kinds)}.")
+    return kinds[names[0]].load(path)

@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from trt_bisect.analyzer.metrics import JUDGING
+from trt_bisect.analyzer.metrics import FRACTIONS, JUDGING
 from trt_bisect.errors import BadInput
 from trt_bisect.precision import Precision
+from trt_bisect.report.figure_text import loss_text
 from trt_bisect.report.page.tables import Bars, Panels, TablePage, section_of
 from trt_bisect.report.result import Result
-from trt_bisect.support.table import INDEX, NAME, PERCENT, Column, Part
+from trt_bisect.support.table import INDEX, LOSS, NAME, PERCENT, Column, Part
 
 WAYS = {"both": Precision.INT8, "weight": Precision.INT8_WEIGHT, "activation": Precision.INT8_ACTIVATION}
 """The rounded parts of a layer, and the precision of each."""
@@ -39,12 +40,14 @@ class SensitiveOp:
     op_name: Annotated[str, Column("Layer", kind=NAME, rank=0)]
     sensitive_type: Annotated[str, Column("Rounded", "The part that is rounded", rank=0)]
     op_type: Annotated[str, Column("Op", "Operator", rank=4)]
-    loss: Annotated[float | None, Column("Loss", "Loss of the layer alone in {low}, by {metric}", rank=0)]
-    gain: Annotated[float | None, Column("Gain", "Full {low} wins back so much with this layer alone high", rank=1)]
-    worth: Annotated[float | None, Column("Worth", "Gain by the share of the multiply-adds", rank=2)]
+    loss: Annotated[float | None, Column("Loss", "Loss with this layer alone in {low}, by {metric}", LOSS, rank=0)]
+    gain: Annotated[
+        float | None, Column("Fixed alone", "Loss that full {low} wins back if only this layer is high", LOSS, rank=1)
+    ]
+    worth: Annotated[float | None, Column("Worth", "Fixed alone, divided by the share of the multiply-adds", rank=2)]
     macs: Annotated[int, Column("MACs", "Multiply-adds for one inference")]
     share: Annotated[float, Column("Cost", "Share of the network's multiply-adds", PERCENT, rank=3)]
-    metrics: Annotated[Mapping[str, float | None], Part(help="On the worst final output")]
+    metrics: Annotated[Mapping[str, float | None], Part(help="On the worst final output", shares=FRACTIONS)]
 
     def figure(self, name: str) -> float | None:
         """Returns ``loss``, ``gain``, ``worth``, ``macs``, or a metric by its name; None if there is none."""
@@ -54,7 +57,7 @@ class SensitiveOp:
         return self.metrics.get(name)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Sensitivity(Result):
     """The layers of a network, ordered by their losses in a low precision.
 
@@ -89,7 +92,7 @@ class Sensitivity(Result):
         rows = [op for op in self.ops if way in (None, op.sensitive_type)]
         if not any(op.figure(figure) is not None for op in rows):
             known = [*OWN, *dict.fromkeys(name for op in self.ops for name in op.metrics)]
-            raise BadInput(f"There is nothing to sort by '{figure}'.", f"Use one of {', '.join(known)}.")
+            raise BadInput(f"There is no column '{figure}' to sort by.", f"Use one of {', '.join(known)}.")
         if descending is None and figure == self.metric:
             figure = "loss"
         higher = figure in JUDGING and JUDGING[figure].higher
@@ -107,9 +110,9 @@ class Sensitivity(Result):
 
     def page(self) -> TablePage:
         """Returns the page."""
-        full = "not measured" if self.full is None else f"{self.full:.6g}"
+        full = "not measured" if self.full is None else loss_text(self.metric, self.full)
         plots = (
-            Panels("Loss, gain and worth over the layers", OWN[:3], log=("loss",), split="sensitive_type"),
+            Panels("Loss, fixed alone and worth over the layers", OWN[:3], log=("loss",), split="sensitive_type"),
             Bars("How many rows have which value", "loss"),
         )
         return TablePage(
@@ -117,6 +120,7 @@ class Sensitivity(Result):
             model=self.model,
             headline=self._headline(),
             low=self.low,
+            metric=self.metric,
             facts={
                 "Metric": self.metric,
                 "Arithmetic": self.arithmetic,
@@ -145,7 +149,7 @@ class Sensitivity(Result):
         part = "" if worst.sensitive_type == "both" else f" ({worst.sensitive_type} alone)"
         return (
             f"'{worst.op_name}'{part} is the most sensitive layer: alone in {self.low.upper()} it loses "
-            f"{worst.loss:.4g}."
+            f"{loss_text(self.metric, worst.loss)}."
         )
 
 

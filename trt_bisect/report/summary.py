@@ -11,8 +11,8 @@ from trt_bisect.errors import OUT_OF_MEMORY
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.model.network import Network
 from trt_bisect.report.figure_text import threshold_text
-from trt_bisect.report.model import DECIDING, Accuracies, AnswerFacts, JudgedInputs, Report
-from trt_bisect.report.verdict import FAILS, PASSES
+from trt_bisect.report.model import DECIDING, Accuracies, AnswerFacts, JudgedInputs, LayerRow, Report
+from trt_bisect.report.verdict import FAILS, PASSES, spoken
 from trt_bisect.support.figures import counted, listed, percent
 from trt_bisect.support.notes import MEMORY, Line, Note
 
@@ -23,7 +23,7 @@ EXPERIMENT, FIXED = "experiment", "fixed"
 BASE, CULPRITS, UNTESTED, UNJUDGED, SPREAD = "base", "culprits", "not tested", "not judged", "spread"
 HOLDS, RECIPE, NO_RECIPE, RANGES, TOO_EXPENSIVE = "holds", "recipe", "no recipe", "ranges", "too expensive"
 PRICE = "price"
-ACCURACY, STOPPED = "accuracy", "stopped"
+ACCURACY, STOPPED, FEW_INPUTS = "accuracy", "stopped", "few inputs"
 """The kinds of lines; the line of the verdict itself has the verdict's word."""
 INTERRUPTED, TIME_LIMIT, NO_ROOM = "interrupted", "time limit", "no room"
 """The ways in which a run is stopped before its end."""
@@ -68,6 +68,7 @@ def verdict_lines(
     """
     lines = [
         *above_verdict(report.inputs),
+        *_few_inputs(report),
         *fixed_lines(network),
         *_on_plans(report, network, rule, findings, nothing, full),
     ]
@@ -79,7 +80,7 @@ def verdict_lines(
 def _on_plans(
     report: Report, network: Network, rule: Rule, findings: Findings, nothing: Trial, full: Trial
 ) -> Iterator[Line]:
-    answer, recipe, text, low = report.answer, report.recipe, rule.metric.text, network.low.title
+    answer, recipe, text, low = report.answer, report.recipe, rule.text, network.low.title
     assert answer is not None
     int8, restored = (
         _plan_text(rule, value, by_input)
@@ -90,15 +91,15 @@ def _on_plans(
     if recipe.meets:
         yield from doubt_lines(answer)
     if recipe.meets and not recipe.high:
-        accepted = "The doubts are accepted." if answer.doubts else "So no layer is to blame."
-        blame = accepted if report.verdict == PASSES else "The doubts speak against it."
-        passes = f"{report.verdict.upper()}: full {low} is within the threshold of {threshold}: {figure} {blame}"
+        accepted = "You accepted the doubts." if answer.doubts else "No layer has to stay in high precision."
+        blame = accepted if report.verdict == PASSES else "The doubts above speak against it."
+        passes = f"{spoken(report.verdict).upper()}: full {low} meets the threshold of {threshold}: {figure} {blame}"
         yield Line(report.verdict, passes)
-        yield from _other_ranges(answer, text)
+        yield from _other_ranges(answer, text, low)
         yield from (Line(HOLDS, said) for said in holds_on(answer, text, f"Full {low}"))
         return
     missed = (
-        f"meets the threshold of {threshold} and misses it in another setting of the engine"
+        f"meets the threshold of {threshold}, but misses it in another setting of the engine"
         if rule.meets(full)
         else f"misses the threshold of {threshold}"
     )
@@ -107,9 +108,9 @@ def _on_plans(
     yield from _base_alone(network, rule, nothing)
     if not recipe.meets:
         if not answer.not_done:
-            left = f"{listed(recipe.high)} left in high precision" if recipe.high else "nothing left in high precision"
-            best = f"The best one, with {left}, measures {restored}{_in_settings(rule, answer)}."
-            yield Line(NO_RECIPE, f"NO RECIPE: No plan that was tried meets the threshold. {best}", recipe.high)
+            left = f"{listed(recipe.high) or 'no layer'} in high precision"
+            best = f"The best plan, with {left}, measures {restored}{_in_settings(rule, answer)}."
+            yield Line(NO_RECIPE, f"NO RECIPE: no plan tried meets the threshold. {best}", recipe.high)
         return
     yield from _blamed(report, network, rule, findings)
     holds = recipe_holds_on(answer, text, f"RECIPE: with {_layers_high(report)} the network")
@@ -120,7 +121,7 @@ def _on_plans(
 
 def doubt_lines(answer: AnswerFacts) -> list[Line]:
     """Returns the doubts on a plan as lines."""
-    return [Line(DOUBTED, f"DOUBTED: {doubt.text}", doubt.layers) for doubt in answer.doubts]
+    return [Line(DOUBTED, f"DOUBT: {doubt.text}", doubt.layers) for doubt in answer.doubts]
 
 
 def fixed_text(network: Network) -> str:
@@ -142,7 +143,7 @@ def fixed_lines(network: Network) -> Iterator[Line]:
         yield Line(EXPERIMENT, f"EXPERIMENT: {low}, emulated only: TensorRT has no 16-bit activations.")
     if fixed:
         layers = tuple(layer.name for layer in network.layers if layer.fixed is not None)
-        yield Line(FIXED, f"FIXED: by you: {fixed}. Full {low} means the other layers in {low}.", layers)
+        yield Line(FIXED, f"FIXED: you fixed {fixed}. 'Full {low}' means all other layers in {low}.", layers)
 
 
 def accuracy_line(accuracy: Accuracies) -> Line:
@@ -150,7 +151,7 @@ def accuracy_line(accuracy: Accuracies) -> Line:
     fp32 = accuracy.fp32
     parts = [f"FP32 {_share(fp32)}"]
     for value, name in ((accuracy.int8, "full INT8"), (accuracy.recipe, "the recipe")):
-        ratio = f" ({value / fp32:.4f} of FP32's)" if value is not None and fp32 else ""
+        ratio = f" ({percent(value / fp32)} of FP32's)" if value is not None and fp32 else ""
         parts.append(f"{name} {_share(value)}{ratio}")
     return Line(ACCURACY, f"ACCURACY: {', '.join(parts)}.")
 
@@ -159,7 +160,7 @@ def _share(value: float | None) -> str:
     """An accuracy as text: a share in per cent, another number as it is."""
     if value is None:
         return "not measured"
-    return f"{value:.2%}" if 0.0 <= value <= 1.0 else f"{value:.6g}"
+    return percent(value) if 0.0 <= value <= 1.0 else f"{value:.6g}"
 
 
 def above_verdict(inputs: JudgedInputs) -> list[Line]:
@@ -168,16 +169,24 @@ def above_verdict(inputs: JudgedInputs) -> list[Line]:
     return [*part, *(Line(DATA, f"DATA: {warning}") for warning in inputs.warnings)]
 
 
+def _few_inputs(report: Report) -> Iterator[Line]:
+    """Yields a line where all inputs are one sample."""
+    given = report.answer.given if report.answer is not None else None
+    if given is not None and given.inputs == 1:
+        text = "the verdict rests on a single sample (copies do not count): give more, such as you have in production"
+        yield Line(FEW_INPUTS, f"FEW INPUTS: {text}.")
+
+
 def _plan_text(rule: Rule, value: float | None, by_input: ByInput | None) -> str:
-    figure = "no figure (not finite or not measured)" if value is None else rule.metric.text(value)
-    return figure + over_inputs(by_input, rule.metric.text)
+    figure = "no figure (not finite or not measured)" if value is None else rule.text(value)
+    return figure + over_inputs(by_input, rule.text)
 
 
 def _in_settings(rule: Rule, answer: AnswerFacts) -> str:
     """Returns the words on the settings in which a plan misses; empty if it misses in all that were measured."""
     deciding = {name: answer.settings[name] for name in DECIDING if name in answer.settings}
     missing = {
-        name: "no figure" if value is None else rule.metric.text(value)
+        name: "no figure" if value is None else rule.text(value)
         for name, value in deciding.items()
         if value is None or rule.metric.loss(value) > rule.budget
     }
@@ -189,15 +198,18 @@ def _in_settings(rule: Rule, answer: AnswerFacts) -> str:
 def with_ranges(answer: AnswerFacts) -> str:
     """Returns the words on the chosen calibrator; empty if no other was tried."""
     chosen = [row.calibrator for row in answer.calibrators if row.chosen]
-    return f", ranges of {chosen[0]}" if chosen and len(answer.calibrators) > 1 else ""
+    return f", calibrator {chosen[0]}" if chosen and len(answer.calibrators) > 1 else ""
 
 
-def _other_ranges(answer: AnswerFacts, text: Callable[[float], str]) -> Iterator[Line]:
-    """Yields a line if it is the ranges that restore the accuracy."""
+def _other_ranges(answer: AnswerFacts, text: Callable[[float], str], low: str) -> Iterator[Line]:
+    """Yields a line if the first calibrator misses the threshold and another one restores the accuracy."""
     first = answer.calibrators[0] if answer.calibrators else None
     if first is not None and not first.chosen and not first.meets:
         figure = "no figure" if first.similarity is None else text(first.similarity)
-        said = f"RANGES: those of {first.calibrator} miss ({figure}): take the recipe's calibration cache."
+        said = (
+            f"SCALES: with calibrator {first.calibrator} full {low} misses the threshold ({figure}): use the recipe's "
+            "calibration cache."
+        )
         yield Line(RANGES, said)
 
 
@@ -206,8 +218,8 @@ def _base_alone(network: Network, rule: Rule, nothing: Trial) -> Iterator[Line]:
     if not base_misses(network, rule, nothing):
         return
     value = rule.similarity(nothing)
-    figure = "no figure (not finite)" if value is None else rule.metric.text(value)
-    yield base_line(network, f"{figure} on the judged inputs")
+    figure = "no figure (not finite)" if value is None else rule.text(value)
+    yield base_line(network, f"{figure} on the inputs used in the search")
 
 
 def base_line(network: Network, figure: str) -> Line:
@@ -215,8 +227,8 @@ def base_line(network: Network, figure: str) -> Line:
     names = "" if network.has_pairs else f"'trt-bisect run --low {network.base}' names the layers; "
     return Line(
         BASE,
-        f"BASE: {str(network.base).upper()} alone misses it: with no layer in {network.low.title} the network measures "
-        f"{figure}. {names}--base fp32 goes around them.",
+        f"BASE: {str(network.base).upper()} alone misses the threshold: with no layer in {network.low.title} the "
+        f"network measures {figure}. {names}--base fp32 avoids it.",
     )
 
 
@@ -231,38 +243,41 @@ def base_misses(network: Network, rule: Rule, nothing: Trial) -> bool:
 def _blamed(report: Report, network: Network, rule: Rule, findings: Findings) -> Iterator[Line]:
     """Yields the lines on the culprits, the suspects, and the layers that could not be judged."""
     recipe, low = report.recipe, network.low.title
-    main, weak = ([row.name for row in rows] for rows in report.ranked_culprits)
     if report.culprits:
-        yield Line(CULPRITS, _culprits(main, weak, _missed_by_weak(report, rule), low), report.culprits)
+        yield Line(CULPRITS, _culprits(report, rule, low), report.culprits)
     if recipe.untested:
-        limits = "in a network this large, and in a run that was stopped, steps back are limited"
-        also = f"{listed(recipe.untested, _NAMED)} stay high too and were not shown to be needed: {limits}"
+        limits = "large networks and stopped runs limit these tests"
+        also = f"the run did not test if {listed(recipe.untested, _NAMED)} must stay in high precision too: {limits}"
         yield Line(UNTESTED, f"NOT TESTED: {also}.", recipe.untested)
     unbuilt = tuple(name for name in recipe.added if name not in recipe.untested)
     if unbuilt:
-        why = f"could not be judged: no engine with it in {low} could be measured"
-        yield Line(UNJUDGED, f"NOT JUDGED: {listed(unbuilt, _NAMED)} {why}.", unbuilt)
+        text = f"NOT JUDGED: no engine with {listed(unbuilt, _NAMED)} in {low} could be measured."
+        yield Line(UNJUDGED, text, unbuilt)
     if report.culprits and findings.steps and not findings.suspects:
         yield Line(SPREAD, f"SPREAD: {_accumulates(network, rule, findings)}")
 
 
-def _culprits(main: Sequence[str], weak: Sequence[str], missed_by_weak: str, low: str) -> str:
-    """Returns the text on the culprits, those that lose most first, and on the weak ones."""
-    first, missed = (main, "the threshold") if main else (weak, missed_by_weak)
-    the = "the" if main else "a weak"
-    if len(first) == 1:
-        text = f"CULPRIT: {listed(first)} is {the} culprit: taken back to {low} it was measured to miss {missed}."
-    else:
-        with_one = f"with any one of them taken back to {low} the network was measured to miss {missed}"
-        text = f"CULPRITS: {listed(first, _NAMED)} are {'the' if main else 'weak'} culprits: {with_one}."
-    if main and weak:
-        more = "1 more is a weak culprit" if len(weak) == 1 else f"{len(weak)} more are weak culprits"
-        text += f" {more}, without which it misses {missed_by_weak}: {listed(weak, _NAMED)}."
-    return text
+def _culprits(report: Report, rule: Rule, low: str) -> str:
+    """Returns the text on the culprits, those that lose most first, each with the figure if it is put back in INT8."""
+    (main, weak), parts = report.ranked_culprits, []
+    if main:
+        threshold = threshold_text(rule.metric.name, rule.threshold)
+        parts.append(f"CULPRIT{'S' if len(main) > 1 else ''}: {_put_back(main, rule, low)} (threshold {threshold}).")
+    if weak:
+        kind = f"Weak culprit{'s' if len(weak) > 1 else ''}"
+        text = f"{_put_back(weak, rule, low)}, which misses {_missed_by_weak(report, rule)}."
+        parts.append(f"{kind if main else kind.upper()}: {text}")
+    return " ".join(parts)
+
+
+def _put_back(rows: Sequence[LayerRow], rule: Rule, low: str) -> str:
+    """Returns the names of culprits, and what the network measures if each of them is put back in INT8."""
+    figures = ["no figure" if row.taken_back is None else rule.text(row.taken_back) for row in rows[:_NAMED]]
+    return f"{listed([row.name for row in rows], _NAMED)}. If put back in {low}: {', '.join(figures)}"
 
 
 def _missed_by_weak(report: Report, rule: Rule) -> str:
-    """Names what the recipe misses with a weak culprit taken back: the threshold by little, or only the margin."""
+    """Names what the recipe misses if a weak culprit is put back: the threshold by little, or only the margin."""
     answer, (_, weak) = report.answer, report.ranked_culprits
     only_margin = [row.taken_back is not None and rule.metric.loss(row.taken_back) <= rule.budget for row in weak]
     noise = "the threshold by less than the noise"
@@ -270,24 +285,25 @@ def _missed_by_weak(report: Report, rule: Rule) -> str:
         return noise
     least = threshold_text(rule.metric.name, rule.metric.value(rule.budget * (1.0 - answer.margin)))
     spared = f" but {answer.spared}" if answer.spared else ""
-    margin = f"only its margin ({least} on all inputs given{spared})"
+    margin = f"only the recipe's margin ({least} on all of your inputs{spared})"
     return margin if all(only_margin) else f"{margin}, or {noise}"
 
 
 def _price(report: Report, answer: AnswerFacts, rule: Rule, low: str) -> str:
     """Returns the sentence on the recipe's price, in FP32 and in FP16."""
-    price, half = f"It gives up {percent(answer.cost)} % of {low}'s gain in speed", answer.in_fp16
+    price, half = f"It gives up {percent(answer.cost)} of {low}'s gain in speed", answer.in_fp16
     if half is None:
         return f"{price}."
     by_input = report.by_input.recipe
     subject = "the network" if by_input is None or by_input.together else "the worst input"
-    figure = "no figure" if half.similarity is None else rule.metric.text(half.similarity)
+    figure = "no figure" if half.similarity is None else rule.text(half.similarity)
     meets = half.similarity is not None and rule.metric.loss(half.similarity) <= rule.budget
-    misses = "" if meets else " and misses the threshold"
-    layers = "its layer" if len(half.high) == 1 else "its layers"
-    least = percent(half.cost)
-    also = "as" if least == percent(answer.cost) else f"{least} %"
-    return f"{price}, {also} with {layers} in FP16 ('recover --precision mixed'), where {subject} has {figure}{misses}."
+    misses = "" if meets else ", which misses the threshold"
+    layers = "layer" if len(half.high) == 1 else f"{len(half.high)} layers"
+    return (
+        f"{price}. With the {layers} in FP16 ('recover --precision mixed') it gives up {percent(half.cost)}, and "
+        f"{subject} measures {figure}{misses}."
+    )
 
 
 def _dear(report: Report, answer: AnswerFacts, rule: Rule, low: str) -> Iterator[Line]:
@@ -296,54 +312,55 @@ def _dear(report: Report, answer: AnswerFacts, rule: Rule, low: str) -> Iterator
     if 0 < len(dear) < len(report.recipe.high):
         share, price = (percent(cost) for cost in (sum(one.cost for one in dear), answer.cost))
         part = "nearly all" if share == price else share
-        makes = "makes" if len(dear) == 1 else "make"
-        said.append(f"{listed([one.name for one in dear])} {makes} {part} of the {price} % given up.")
+        makes = "causes" if len(dear) == 1 else "cause"
+        said.append(f"{listed([one.name for one in dear])} {makes} {part} of the {price} given up.")
     figures = {one.name: one.alone for one in dear if one.alone is not None}
-    needed = {name: rule.metric.text(value) for name, value in figures.items() if rule.metric.loss(value) > rule.budget}
+    needed = {name: rule.text(value) for name, value in figures.items() if rule.metric.loss(value) > rule.budget}
     if needed:
-        one, them = ("either of them", "both of them") if len(needed) > 1 else (f"{listed([*needed])}", "it")
+        which, them = ("either layer", "both layers") if len(needed) > 1 else (listed([*needed]), "it")
         said.append(
-            f"With {one} in {low} the network misses the threshold even if every other layer is high "
-            f"({', '.join(needed.values())}): with these ranges no set without {them} helps."
+            f"With {which} in {low} the network misses the threshold even if every other layer is in high precision "
+            f"({', '.join(needed.values())}): with these scales every recipe must keep {them}."
         )
     if said:
         yield Line(PRICE, f"PRICE: {' '.join(said)}", tuple(one.name for one in dear))
 
 
 def holds_on(answer: AnswerFacts, text: Callable[[float], str], plan: str) -> Iterator[str]:
-    """Yields a sentence on the inputs that a plan holds on."""
+    """Yields a sentence on the inputs on which a plan passes."""
     parts = [
         f"{held.holds} of {held.inputs} {what} (worst {'no figure' if held.worst is None else text(held.worst)})"
-        for held, what in ((answer.given, "inputs given"), (answer.unseen, "unseen inputs"))
+        for held, what in ((answer.given, "of your inputs"), (answer.unseen, "held-out inputs"))
         if held is not None
     ]
     if parts:
-        yield f"{plan} holds on {' and on '.join(parts)}."
+        yield f"{plan} passes on {' and on '.join(parts)}."
 
 
 def recipe_holds_on(answer: AnswerFacts, text: Callable[[float], str], plan: str) -> Iterator[str]:
-    """Yields the sentence of ``holds_on`` on a recipe, and one if it was tested on no unseen inputs."""
+    """Yields the sentence of ``holds_on`` on a recipe, and one if no inputs were held out to test it."""
     yield from holds_on(answer, text, plan)
     if answer.given is not None and answer.unseen is None:
-        yield "It was not tested on inputs that the search did not see."
+        yield "No input was held out to test it."
 
 
 def _too_dear(answer: AnswerFacts, low: str, text: Callable[[float], str]) -> Iterator[Line]:
-    """Yields a line on free ranges, or on what to do if the recipe gives up more than half of the gain."""
+    """Yields a line on free calibrators, or on what to do if the recipe gives up more than half of the gain."""
     for row in answer.free_ranges[:1]:
         figure = "no figure" if row.similarity is None else text(row.similarity)
-        yield Line(RANGES, f"RANGES: with those of {row.calibrator} full {low} meets the threshold ({figure}).")
+        yield Line(RANGES, f"SCALES: with calibrator {row.calibrator} full {low} meets the threshold ({figure}).")
         return
     if answer.cost <= TOO_DEAR:
         return
     half, known = answer.half_gain, ""
     if half is not None and half.similarity is not None:
         layers = counted(len(half.high), "layer")
-        known = f"With {layers} high and {percent(half.cost)} % given up it has {text(half.similarity)}. "
+        known = f"With {layers} in high precision, {percent(half.cost)} given up, it measures {text(half.similarity)}. "
     yield Line(
         TOO_EXPENSIVE,
-        f"TOO EXPENSIVE: That is more than half: {low} does not suit this network as it is. {known}"
-        f"'trt-bisect recover --budget {percent(TOO_DEAR)}%' searches the most accurate plan for that price.",
+        f"TOO EXPENSIVE: the recipe gives up more than half of {low}'s gain in speed: {low} does not suit this network "
+        f"as it is. {known}'trt-bisect recover --budget {percent(TOO_DEAR)}' searches for the most accurate plan at "
+        "that price.",
     )
 
 
@@ -361,7 +378,7 @@ def stopped_line(stopped: str, not_done: Sequence[str]) -> Line:
         stopped: see ``Report.stopped``.
         not_done: what was not done, a clause each.
     """
-    return Line(STOPPED, f"STOPPED: {_BY[stopped]}: {'; '.join(not_done)}. The same command goes on from here.")
+    return Line(STOPPED, f"STOPPED: {_BY[stopped]}: {'; '.join(not_done)}. The same command continues from here.")
 
 
 def memory_notes(trials: Iterable[Trial]) -> list[Note]:
@@ -370,10 +387,8 @@ def memory_notes(trials: Iterable[Trial]) -> list[Note]:
     if not short:
         return []
     message = short[0].message.splitlines()[0] if short[0].message else "no message"
-    what = (
-        f"{counted(len(short), 'plan')} ran out of memory, without a verdict; the same command tries again: {message}"
-    )
-    return [Note(MEMORY, what)]
+    plans = counted(len(short), "plan")
+    return [Note(MEMORY, f"{plans} ran out of memory and could not be judged; the same command tries again: {message}")]
 
 
 def over_inputs(figures: ByInput | None, text: Callable[[float], str]) -> str:
@@ -385,7 +400,7 @@ def over_inputs(figures: ByInput | None, text: Callable[[float], str]) -> str:
     """
     if figures is None:
         return ""
-    misses = f"{figures.misses or 'none'} {'misses' if figures.misses == 1 else 'miss'} the threshold"
+    misses = f"{figures.misses} {'fails' if figures.misses == 1 else 'fail'}" if figures.misses else "all pass"
     if figures.together:
         value = None if figures.worst is None else figures.values[figures.worst]
         worst = "" if value is None else f"worst {text(value)}, "
@@ -399,12 +414,13 @@ def _accumulates(network: Network, rule: Rule, findings: Findings) -> str:
         (step for step in findings.steps if not math.isnan(step.rise) and step.rise > 0), key=lambda step: -step.rise
     )
     largest = [
-        f"{_span([network.layers[k].name for k in step.layers])} ({step.rise:.3g})" for step in steps[:LARGEST_STEPS]
+        f"{_span([network.layers[k].name for k in step.layers])} ({rule.loss_text(step.rise)})"
+        for step in steps[:LARGEST_STEPS]
     ]
     steps_text = f" The largest steps of the curve are {', '.join(largest)}." if largest else ""
     return (
-        f"No single layer of the curve costs {rule.step:.3g} or more of the {rule.budget:.3g} that may be lost: the "
-        f"loss accumulates over many layers.{steps_text}"
+        f"no single layer loses {rule.loss_text(rule.step)} or more, and the threshold allows "
+        f"{rule.loss_text(rule.budget)}: the loss accumulates over many layers.{steps_text}"
     )
 
 

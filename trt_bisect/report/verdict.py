@@ -22,6 +22,11 @@ COLOURS: Mapping[str, str] = {PASSES: "green", WITH_DOUBTS: "darkgoldenrod", FAI
 """The colours in a notebook, which has no styles of its own."""
 
 
+def spoken(verdict: str) -> str:
+    """Returns a verdict as people read it; the word itself stands in files."""
+    return "passes, but doubtful" if verdict == WITH_DOUBTS else verdict
+
+
 def verdict_of(*, meets: bool, doubted: bool) -> str:
     """Returns the verdict on a plan.
 

@@ -14,8 +14,8 @@ from trt_bisect.data.feeds import Feeds
 from trt_bisect.precision import Precision
 from trt_bisect.report.figure_text import figure_text, threshold_text
 from trt_bisect.report.page.tables import Bars, Panels, TablePage, section_of
-from trt_bisect.report.result import Result
-from trt_bisect.support.table import FIGURE, NAME, Column
+from trt_bisect.report.result import Result, file_in
+from trt_bisect.support.table import FIGURE, LOSS, NAME, Column
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,12 +41,12 @@ class JudgedSample:
     rank: Annotated[int | None, Column("Rank", "1 is the worst input", rank=0)]
     sample: Annotated[int, Column("Sample", "Its index in the data set", NAME, rank=0)]
     value: Annotated[float | None, Column("{metric}", "{low} against FP32", FIGURE, rank=0)]
-    loss: Annotated[float | None, Column("Loss", rank=1)]
+    loss: Annotated[float | None, Column("Loss", kind=LOSS, rank=1)]
     misses: Annotated[bool | None, Column("Misses", "The threshold", rank=0)]
     faint: Annotated[bool, Column("Faint", "FP32's output on it is almost zero: it does not count", rank=1)]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class WorstReport(Result):
     """The worst inputs of a data set, and the distribution of the metric over it.
 
@@ -153,6 +153,7 @@ class WorstReport(Result):
             model=self.model,
             headline=self.verdict,
             low=self.low,
+            metric=self.metric,
             facts={**description(self), **quantiles, "Threshold": least},
             notes=self.notes,
             sections=section_of(
@@ -185,10 +186,14 @@ class WorstReport(Result):
     def load(cls, folder: str | Path) -> Self:
         """Returns the report that ``save`` wrote, with its samples.
 
+        Args:
+            folder: the folder that was saved into, or ``worst.json`` in it.
+
         Raises:
             BadInput: the folder holds none, or one that this version cannot read.
         """
-        return super().load(folder).holding(tuple(load_samples(Path(folder), WORST)))
+        found = super().load(folder)
+        return found.holding(tuple(load_samples(file_in(folder, f"{cls.COMMAND}.json").parent, WORST)))
 
 
 def spread_of(

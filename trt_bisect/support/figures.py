@@ -8,7 +8,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 _LEAST, _MOST = 1e-4, 1e6
-_LEAST_PERCENT = 1e-3
+_DECIMALS, _TELLING = 4, 6
+"""The most decimals of a percentage, and of one that would else seem to be on the other side of a threshold."""
 
 
 def number(value: float | None, digits: int = 3) -> str:
@@ -23,21 +24,31 @@ def number(value: float | None, digits: int = 3) -> str:
     return _positional(value, digits)
 
 
-def percent(share: float, digits: int = 2) -> str:
-    """Returns a share of 1 in percent, with so many significant digits and never with an exponent.
+def percent(share: float, threshold: float | None = None) -> str:
+    """Returns a share of 1 in percent, with the sign: two decimals, or up to four near 0 and 100 (``99.9978%``).
 
-    Less than 0.001 is ``under 0.001``; 100 is all, and less than all has more digits. The sign ``%`` is the caller's.
+    An exact value has no zeros at its end. What is neither 0 nor 100, and would be written so, is ``<0.0001%`` or
+    ``>99.9999%``. The page writes percentages by the same rule (``tools/web/page/format.js``).
+
+    Args:
+        share: the share.
+        threshold: the text is on the same side of this share as ``share`` is, for which it has up to six decimals.
     """
     value = 100.0 * share
     if not math.isfinite(value):
         return f"{value:g}"
-    if 0 < abs(value) < _LEAST_PERCENT:
-        return f"under {_LEAST_PERCENT:g}"
-    if value == 0:
-        return "0"
-    while value < 100 == float(f"{value:.{digits}g}"):
-        digits += 1
-    return _positional(value, digits)
+    if 0.0 < abs(value) < 0.5 * 10.0**-_DECIMALS:
+        return f"{'-' if value < 0 else ''}<0.0001%"
+    distance = min(abs(value), abs(100.0 - value))
+    decimals = min(_DECIMALS, max(2, 1 - math.floor(math.log10(distance)))) if distance else 0
+    if threshold is not None:
+        least = round(100.0 * threshold, 9)
+        while decimals < _TELLING and (round(value, decimals) >= least) != (share >= threshold):
+            decimals += 1
+    text = f"{value:.{decimals}f}"
+    if abs(float(text) - value) < 1e-9:
+        return f"{float(text):.12g}%"
+    return ">99.9999%" if value < 100.0 <= float(text) else f"{text}%"
 
 
 def duration(seconds: float) -> str:

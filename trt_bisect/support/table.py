@@ -16,7 +16,7 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin, get_type_hints
 
-from trt_bisect.support.figures import shape_text
+from trt_bisect.support.figures import percent, shape_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,7 +29,7 @@ PAPER = 4
 """Columns up to this rank are printed."""
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """A cell that begins with one of these is a formula for Excel, LibreOffice and Google Sheets."""
-_UNITS = {PERCENT: " %", DECIBELS: " dB"}
+_UNITS = {DECIBELS: " dB"}
 _NUMBERS = (NUMBER, PERCENT, DECIBELS, INDEX, FIGURE, LOSS)
 _SCALARS: Mapping[Any, str] = {int: NUMBER, float: NUMBER, str: TEXT, bool: FLAG}
 
@@ -67,6 +67,7 @@ class Part:
         help: a phrase on the columns of a mapping.
         rank: the rank of the columns ``shown``; None for the ranks that the nested dataclass says.
         shown: their names; the others are on pages alone.
+        shares: the keys of a mapping that are shares of 1, written in percent.
     """
 
     prefix: str = ""
@@ -74,6 +75,7 @@ class Part:
     help: str = ""
     rank: int | None = None
     shown: tuple[str, ...] = ()
+    shares: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -115,16 +117,20 @@ class TableColumn(Column):
 
     def text(self, row: Any) -> str:
         """Returns the text of a row on the screen; empty without a value."""
-        value = self.cell(row)
-        if value is None or (isinstance(value, float) and math.isnan(value)):
-            return ""
-        if self.kind == SHAPE:
-            return shape_text(value)
-        if self.kind == FLAG:
-            return "yes" if value else ""
-        if self.kind == PERCENT:
-            return f"{100 * value:.3f}"
-        return f"{value:.4g}" if isinstance(value, float) else str(value)
+        return cell_text(self.kind, self.cell(row))
+
+
+def cell_text(kind: str, value: Any) -> str:
+    """Returns the text of a cell of a kind; empty without a value."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    if kind == SHAPE:
+        return shape_text(value)
+    if kind == FLAG:
+        return "yes" if value else ""
+    if kind == PERCENT:
+        return percent(value)
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def columns_of(
@@ -165,7 +171,8 @@ def _columns(kind: type, rows: Sequence[Any], part: Part, path: tuple[str, ...])
             of_all = TableColumn("", about.help, NUMBER, path=at)
             for key in dict.fromkeys(key for row in rows for key in of_all.value(row) or ()):
                 title = key.replace("{", "{{").replace("}", "}}")
-                yield replace(of_all, title=title, key=f"{about.prefix}{title}", path=(*at, key))
+                unit = PERCENT if key in about.shares else NUMBER
+                yield replace(of_all, title=title, kind=unit, key=f"{about.prefix}{title}", path=(*at, key))
         elif about is not None or hint in _SCALARS:
             yield _column(about or Column(""), hint, part, name, at)
 

@@ -22,10 +22,10 @@ from trt_bisect.report.model import RECOVER, REPORT, SO_FAR, Report
 from trt_bisect.report.page.render import asset, icon
 from trt_bisect.report.page.tables import TablePage
 from trt_bisect.report.profile import Profile
-from trt_bisect.report.recovery import ACCURACY, RECOVERY
+from trt_bisect.report.recovery import RECOVERY
 from trt_bisect.report.result import Result
 from trt_bisect.report.sensitivity import Sensitivity
-from trt_bisect.report.verdict import TONES, UNMEASURED
+from trt_bisect.report.verdict import TONES, UNMEASURED, spoken
 from trt_bisect.report.worst import WorstReport
 from trt_bisect.runs.progress_file import FINISHED, PROGRESS, RUNNING
 from trt_bisect.support.figures import counted, duration
@@ -104,7 +104,7 @@ class Row:
         value = self.values.get(plan)
         if value is None:
             return ""
-        return f"{100 * value:.4f}%" if self.metric == ACCURACY else figure_text(self.metric, value)
+        return figure_text(self.metric, value)
 
     @property
     def points(self) -> list[tuple[float, float]]:
@@ -150,10 +150,10 @@ def _verdict(report: Report, *, finished: bool) -> str:
         return f"interrupted after {counted(report.plans, 'plan')}"
     high, goal = len(report.recipe.high), "target" if report.strategy == RECOVER else "threshold"
     if report.verdict == UNMEASURED or not high:
-        return report.verdict
+        return spoken(report.verdict)
     if not report.recipe.meets:
         return f"{report.verdict}, and so does the recipe"
-    return f"{report.verdict}; {counted(high, 'layer')} high {'meets' if high == 1 else 'meet'} the {goal}"
+    return f"{spoken(report.verdict)}; with {counted(high, 'layer')} in high precision it meets the {goal}"
 
 
 def _page_in(kind: type[Result], file: Path) -> TablePage | None:

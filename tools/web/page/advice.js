@@ -2,7 +2,7 @@
 // help, and the evidence on each culprit; then what else was found abnormal.
 
 import { byId, copyButton, h, offerSection, show } from "./dom.js";
-import { LOW, count, dropText, number, plural } from "./format.js";
+import { LOW, capital, count, number, percent, plural } from "./format.js";
 import { layerLink, plainTable } from "./plain_table.js";
 
 const NAMED = 40;
@@ -43,7 +43,7 @@ function everywhere(causes, model) {
   return h(
     "article",
     { class: "advice everywhere" },
-    h("h3", {}, "Other ranges for the whole network"),
+    h("h3", {}, "Other calibrators for the whole network"),
     results(once, model),
   );
 }
@@ -68,7 +68,7 @@ function card({ culprits, words, measured, remedies }, store) {
       measured.filter((tried) => !ofNetwork(tried)),
       store.model,
     ),
-    folded(`Not measured: ${names}`, remedies.length && h("ul", { class: "remedies" }, remedies.map(item))),
+    folded(`Not measured: ${names}`, remedies.length && h("ul", { class: "remedies" }, remedies.map(item)), "action"),
     folded(
       "Evidence",
       shown.map((name) => evidence(name, advice.get(name), store)),
@@ -76,8 +76,9 @@ function card({ culprits, words, measured, remedies }, store) {
   );
 }
 
-function folded(title, content) {
-  return content ? h("details", {}, h("summary", {}, title), content) : null;
+// Actions are unfolded on paper.
+function folded(title, content, kind) {
+  return content ? h("details", { class: kind }, h("summary", {}, title), content) : null;
 }
 
 function more(names) {
@@ -91,14 +92,21 @@ function results(measured, model) {
   const line = (tried) => [
     tried.what,
     model.metric.text(tried.similarity),
-    h("span", { class: tried.meets ? "good" : null }, tried.meets ? "meets" : "misses"),
     count(tried.high),
-    dropText(tried.cost),
+    percent(tried.cost),
+    h("span", { class: tried.meets ? "good" : null }, tried.meets ? "passes" : "misses"),
+  ];
+  const titles = [
+    "Measured",
+    ["result", `${capital(model.metric.label)} on all of your inputs: the worst one`],
+    ["layers high", "Layers that still stay in high precision"],
+    ["cost", `Share of ${LOW}'s gain in speed that is given up`],
+    "threshold",
   ];
   const known = measured.filter(({ what }) => commands.get(what)?.length);
   return [
-    plainTable("", ["Measured", "gives", "threshold", "layers high", "cost"], 1, measured.map(line)),
-    known.map(({ what }) => folded(`Commands: ${what}`, commands.get(what).map(command))),
+    plainTable("", titles, [1, 4], measured.map(line)),
+    known.map(({ what }) => folded(`Commands: ${what}`, commands.get(what).map(command), "action")),
   ];
 }
 
@@ -129,7 +137,7 @@ function evidence(name, advice, store) {
   return h(
     "section",
     { class: "evidence" },
-    h("h4", {}, layerLink(store, name), row ? ` ${row.op_type}, drop ${metric.drop(row.drop)}` : ""),
+    h("h4", {}, layerLink(store, name), row ? ` ${row.op_type}, loss here ${metric.drop(row.drop)}` : ""),
     h(
       "p",
       { class: "chips" },
@@ -141,7 +149,7 @@ function evidence(name, advice, store) {
 
 function plainEvidence(row) {
   const rounded = (row?.rounds ?? []).map((one) => `${one.tensor} (${one.kind}, scale ${number(one.scale)})`);
-  return rounded.length ? `${LOW} rounds ${rounded.join(" and ")} here.` : "Nothing more is known of it.";
+  return rounded.length ? `${LOW} rounds ${rounded.join(" and ")} here.` : "Nothing more is known of this layer.";
 }
 
 function findings(data) {
@@ -160,12 +168,12 @@ function others(data, store) {
       layers.length ? layers.flatMap((name, place) => [place ? ", " : "", layerLink(store, name)]) : tensor,
       `: ${words}`,
     );
-  const title = `${plural(found.length, "abnormal tensor")}: explains, and does not convict`;
+  const title = `${plural(found.length, "abnormal tensor")}: they explain the loss, and prove nothing`;
   return h(
     "details",
     { class: "findings" },
     h("summary", {}, title),
     h("ul", {}, found.slice(0, 200).map(line)),
-    found.length > 200 ? `${count(found.length - 200)} more stand in explanation.json.` : null,
+    found.length > 200 ? `${count(found.length - 200)} more are in explanation.json.` : null,
   );
 }

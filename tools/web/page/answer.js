@@ -1,12 +1,13 @@
 // The answer: the verdict's lines, the culprits, the calibrators, the recipe on all inputs.
 
 import { byId, h, show } from "./dom.js";
-import { LOW, count, dropText, inShort, isNumber, number, plural } from "./format.js";
+import { LOW, capital, count, isNumber, percent, plural } from "./format.js";
 import { layerLink, plainTable } from "./plain_table.js";
 
 const LISTED = 50;
 const EQUALS = 5;
-const DOUBTING = new Set(["doubted", "data", "part"]);
+const FOLLOWERS = "followers in INT8";
+const DOUBTING = new Set(["doubted", "data", "part", "few inputs"]);
 // The headline and the table of culprits say these.
 const ELSEWHERE = new Set(["fails", "passes", "passes with doubts", "culprits"]);
 
@@ -14,7 +15,7 @@ export function showAnswer(store) {
   const { report } = store.model;
   const lines = report.answer ? (report.lines ?? []) : [];
   const doubts = lines.filter((line) => DOUBTING.has(line.kind));
-  const inBrief = (line) => labelled(inShort(line.text, store.model.metric));
+  const inBrief = (line) => labelled(line.text);
   show(byId("doubts"), doubts.map(inBrief));
   show(byId("answer"), [
     lines.filter((line) => !DOUBTING.has(line.kind) && !ELSEWHERE.has(line.kind)).map(inBrief),
@@ -36,16 +37,22 @@ function culprits(store) {
   const text = (value, how) => (isNumber(value) ? how(value) : "\u2013");
   const line = (row) => [
     layerLink(store, row.name),
-    row.op_type,
+    text(row.taken_back, model.metric.text),
     text(row.drop, model.metric.drop),
     text(row.gain, model.metric.drop),
-    text(row.taken_back, model.metric.text),
+    row.op_type,
     cause(advice.get(row.name)),
   ];
-  const titles = ["op", "drop", "gain", "taken back", "cause"];
+  const titles = [
+    [`if put back in ${LOW}`, `What the recipe measures if this layer is put back in ${LOW}, on an input that misses`],
+    ["loss here", "Loss that this layer adds on the curve"],
+    ["fixed alone", `Loss that full ${LOW} wins back if only this layer is in high precision`],
+    ["op", "Operator"],
+    ["cause", "The side that loses, and the first reason"],
+  ];
   const table = (id, title, rows) => {
     const shown = rows.slice(0, LISTED).map(line);
-    return rows.length ? plainTable(id, [title, ...titles], [2, 5], shown, rows.length - LISTED, "layers.csv") : null;
+    return rows.length ? plainTable(id, [title, ...titles], [1, 4], shown, rows.length - LISTED, "layers.csv") : null;
   };
   const [main, weak] = ranked(model);
   return [table("culprits", "Culprit", main), table("weak-culprits", "Weak culprit", weak)];
@@ -74,19 +81,19 @@ function calibrators({ report, metric }) {
     metric.text(row.similarity) + (row.inputs < report.answer.given?.inputs ? " or worse" : ""),
     count(row.inputs),
     row.meets ? "yes" : "no",
-    isNumber(row.cost) ? dropText(row.cost) : "\u2013",
+    isNumber(row.cost) ? percent(row.cost) : "\u2013",
     isNumber(row.high) ? count(row.high) : "\u2013",
-    isNumber(row.mean_loss) ? number(row.mean_loss, 3) : "\u2013",
+    isNumber(row.mean_loss) ? metric.drop(row.mean_loss) : "\u2013",
     row.chosen ? "chosen" : "",
   ];
   const titles = [
     "Calibrator",
-    `full ${LOW}, worst`,
-    "on inputs",
-    "meets",
-    "first recipe costs",
-    "layers high",
-    "mean loss",
+    [`full ${LOW}, worst`, `${capital(metric.label)} of the worst of these inputs`],
+    ["inputs", "Inputs measured: a calibrator that misses on the first one is given up there"],
+    ["passes", `Full ${LOW} meets the threshold on all of your inputs`],
+    ["first recipe costs", `Share of ${LOW}'s gain in speed that the first recipe with these scales gives up`],
+    ["layers high", "Layers that this recipe keeps in high precision"],
+    ["mean loss", "Mean loss of this recipe over the inputs used in the search"],
     "",
   ];
   return [h("h3", {}, "Calibrators"), plainTable("calibrators", titles, 1, rows.map(line))];
@@ -103,21 +110,30 @@ function recipeOn({ report, metric }) {
     held.worst_input,
   ];
   const rows = [
-    ["given", given],
-    ["unseen", unseen],
+    ["your inputs", given],
+    ["held-out inputs", unseen],
   ].filter(([, held]) => held);
   if (!rows.length) return null;
-  const elsewhere = Object.entries(settings).map(([name, value]) => `${name} ${metric.text(value)}`);
+  const setting = (name) => (name === FOLLOWERS ? "unquantized layers in INT8 too" : name);
+  const elsewhere = Object.entries(settings).map(([name, value]) => `${setting(name)} ${metric.text(value)}`);
+  const titles = [
+    "Inputs",
+    ["passes", "Inputs on which the recipe meets the threshold"],
+    ["mean", `Mean ${metric.label}`],
+    ["5th percentile", "95% of the inputs are as good or better"],
+    ["worst", `Lowest ${metric.label}`],
+    ["which", "The worst input"],
+  ];
   return [
     h("h3", {}, "The recipe on all inputs"),
-    plainTable("held", ["Inputs", "holds", "mean", "5th percentile", "worst", "which"], [1, 5], rows.map(line)),
-    elsewhere.length > 1 ? h("p", { class: "under" }, `Worst given input by setting: ${elsewhere.join(", ")}.`) : null,
+    plainTable("held", titles, [1, 5], rows.map(line)),
+    elsewhere.length > 1 ? h("p", { class: "under" }, `Worst input in other settings: ${elsewhere.join(", ")}.`) : null,
   ];
 }
 
 function equals({ equals: sets }) {
   if (!sets.length) return null;
   const items = sets.slice(0, EQUALS).map((names) => h("li", {}, names.join(", ")));
-  const words = `${plural(sets.length, "other set")} of layers ${sets.length === 1 ? "costs" : "cost"} the same and will do`;
+  const words = `${plural(sets.length, "other set")} of layers ${sets.length === 1 ? "costs" : "cost"} the same and also ${sets.length === 1 ? "passes" : "pass"}`;
   return h("details", {}, h("summary", {}, words), h("ul", { class: "under" }, items));
 }

@@ -1,6 +1,6 @@
 // What `recover` found: the front of accuracy against cost, a plan of it that was clicked, and the cheapest that will do.
 
-import { byId, h, offerSection, show } from "./dom.js";
+import { byId, facts, h, offerSection, show } from "./dom.js";
 import { frontPlot } from "./front.js";
 import { LOW, count, isNumber, metricOf, number, percent, plural } from "./format.js";
 import { layerLink, plainTable } from "./plain_table.js";
@@ -40,16 +40,11 @@ function named(front, name) {
 
 function basis({ costs, engine, arithmetic, plans }) {
   const by = { macs: "multiply-adds", measured: "the times measured" }[costs] ?? costs;
-  const pairs = [
+  return facts([
     ["Cost by", by],
     ["Measured with", [engine, arithmetic && `(${arithmetic})`].filter(Boolean).join(" ")],
     ["Plans measured", count(plans)],
-  ];
-  return h(
-    "dl",
-    { class: "facts" },
-    pairs.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value || ""))),
-  );
+  ]);
 }
 
 function choose(store, view, place) {
@@ -79,8 +74,8 @@ function point(store, { front, chosen, metric }) {
       "p",
       {},
       h("strong", {}, names || "A plan of the front"),
-      `: cost ${percent(plan.cost, 2)}, ${metric.label} ${metric.text(plan.figure)}, `,
-      high.length ? `${plural(high.length, "layer")} left high:` : `every layer in ${LOW}.`,
+      `: cost ${percent(plan.cost)}, ${metric.label} ${metric.text(plan.figure)}, `,
+      high.length ? `${plural(high.length, "layer")} in high precision:` : `every layer in ${LOW}.`,
     ),
     h(
       "ul",
@@ -104,10 +99,10 @@ function leftHigh(store, { recovery, metric }) {
     layerLink(store, row.layer),
     row.op_type,
     row.precision,
-    percent(row.cost, 2),
+    percent(row.cost),
     isNumber(row.back) ? metric.text(row.back) : "not measured",
   ];
-  const titles = ["Left high", "op", "in", "cost", `with it in ${LOW}`];
+  const titles = ["In high precision", "op", "in", "cost", `if put back in ${LOW}`];
   return plainTable("best-high", titles, 3, rows.slice(0, LISTED).map(line), rows.length - LISTED);
 }
 
@@ -131,7 +126,7 @@ function plans({ front, metric, choose }) {
         "aria-pressed": "false",
         on: { click: () => choose(place) },
       },
-      percent(plan.cost, 2),
+      percent(plan.cost),
     );
   const line = (plan, place) => [
     button(plan, place),

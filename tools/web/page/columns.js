@@ -1,6 +1,6 @@
 // The columns of the table of layers: those that the report describes, and what explanation and engine add.
 
-import { LOW, NOTHING, dropText, fixed, isNumber, number, shapeText } from "./format.js";
+import { LOW, NOTHING, fixed, isNumber, number, percent, shapeText } from "./format.js";
 import { filled, widthFor } from "./grid.js";
 import { rankOf, verdictWord } from "./model.js";
 
@@ -58,7 +58,7 @@ const ADDED = [
   added("fp32Max", "FP32 max", "Largest value of the output in FP32"),
   added("int8Min", `${LOW} min`, `Least value of the output in full ${LOW}`),
   added("int8Max", `${LOW} max`, `Largest value of the output in full ${LOW}`),
-  added("share", "Cost", "Share of the network's multiply-adds", dropText),
+  added("share", "Cost", "Share of the network's multiply-adds", (share) => percent(share)),
   added("int8Milliseconds", `ms ${LOW}`, `Time of the engine layers with it, full ${LOW}`),
   added("recipeMilliseconds", "ms recipe", "Time of the engine layers with it, in the recipe"),
 ];

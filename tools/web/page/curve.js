@@ -1,14 +1,14 @@
 // Similarity over k. The line is the network with the suspects ruled out; each suspect hangs from it by what it costs.
 
 import { byId, h, offerSection, show } from "./dom.js";
-import { LOW, isNumber, plural } from "./format.js";
+import { LOW, capital, count, isNumber, plural } from "./format.js";
 import { axis, draw, plain, targetLine } from "./plot.js";
 import { scaleOf } from "./scale.js";
 import { colour } from "./theme.js";
 
 const RUG = [0, 0.07];
 const HEIGHT = 380;
-const MARGIN = { top: 12, bottom: 40, label: 16, wide: 150 };
+const MARGIN = { top: 12, bottom: 40, label: 16, wide: 190 };
 const ROOMY = 640;
 
 export function startCurve(store) {
@@ -36,7 +36,7 @@ function drawCurve(element, store, view) {
   element.hidden = !byId("curve-empty").hidden;
   offerSection("curve", !element.hidden || model.data.recovery == null);
   byId("curve-title").textContent =
-    `${titled(metric.label)} of the final outputs, with layers 0 to k in ${LOW}${judgedOn(model.report)}`;
+    `${capital(metric.label)} of the final outputs, with layers 0 to k in ${LOW}${judgedOn(model.report)}`;
   const roomy = element.clientWidth >= ROOMY;
   legend(groups, model, roomy);
   if (element.hidden) return;
@@ -49,11 +49,9 @@ function drawCurve(element, store, view) {
 
 // The curve is measured on the judged inputs, and without the suspects: its end is not the figure of full INT8.
 function judgedOn({ inputs }) {
-  return isNumber(inputs?.judged) ? `; on ${plural(inputs.judged, "judged input")}, suspects high` : "";
-}
-
-function titled(words) {
-  return words[0].toUpperCase() + words.slice(1);
+  return isNumber(inputs?.judged)
+    ? `; on ${plural(inputs.judged, "input")} used in the search, suspects in high precision`
+    : "";
 }
 
 function groupsOf(rows) {
@@ -157,12 +155,12 @@ function hover(row, { metric }) {
     plain(`${row.index} · ${row.op_type} · ${row.shapeText}`),
     isNumber(row.similarity) ? plain(`${metric.label} ${metric.text(row.similarity)}`) : plain(row.outcome),
   ];
-  if (isNumber(row.drop)) lines.push(plain(`drop ${metric.drop(row.drop)}`));
+  if (isNumber(row.drop)) lines.push(plain(`loss here ${metric.drop(row.drop)}`));
   if (row.culprit) lines.push("culprit");
-  if (isNumber(row.taken_back)) lines.push(plain(`taken back to ${LOW}: ${metric.text(row.taken_back)}`));
-  if (row.setAside) lines.push("ruled out for the layers behind it");
+  if (isNumber(row.taken_back)) lines.push(plain(`if put back in ${LOW}: ${metric.text(row.taken_back)}`));
+  if (row.setAside) lines.push("in high precision for the layers after it");
   if (row.suspect) lines.push(plain(`suspect: ${row.suspect.split(":")[0]}`));
-  if (row.added) lines.push("left high in the recipe too");
+  if (row.added) lines.push("in high precision in the recipe too");
   if (row.message) lines.push(plain(row.message.slice(0, 160)));
   return lines.join("<br>");
 }
@@ -190,10 +188,12 @@ function layoutOf(model, scale, store, strip, roomy) {
 // Lines across: what has to be reached, and what full INT8 and the recipe measure on all inputs.
 function levelsOf({ report }) {
   const whole = report.answer ? report.similarity : {};
+  const inputs = report.answer?.given?.inputs;
+  const on = inputs > 1 ? `, ${count(inputs)} inputs` : "";
   return [
     { name: "threshold", value: report.threshold, tone: "good" },
-    { name: `full ${LOW}`, value: whole?.int8, tone: "culprit", dash: "dot" },
-    { name: "recipe", value: whole?.recipe, tone: "high", dash: "dot" },
+    { name: `full ${LOW}${on}`, value: whole?.int8, tone: "culprit", dash: "dot" },
+    { name: `recipe${on}`, value: whole?.recipe, tone: "high", dash: "dot" },
   ].filter(({ value }) => isNumber(value));
 }
 
@@ -273,11 +273,12 @@ function legend(groups, model, roomy) {
   const decided = model.data.status === "finished" || Boolean(answer && !answer.not_done?.length);
   const untried = groups.tried.filter((row) => row.outcome === "not tried").length;
   const entries = [
-    ["dot int8", `this layer and all before it in ${LOW}, suspects ruled out`, groups.standing.length],
+    ["dot int8", `this layer and all before it in ${LOW}, suspects in ${high}`, groups.standing.length],
     ["diamond culprit", "culprit", groups.culprits.length],
-    ["diamond suspect", `suspect: a large drop, ${decided ? "no culprit" : "not decided yet"}`, groups.suspects.length],
-    ["square high", `no culprit, left in ${high} too`, groups.added.length],
-    ["cross warn", "not measured: the message is in its hover", groups.failed.length],
+    ["diamond suspect", `suspect: a large loss, ${decided ? "no culprit" : "not decided yet"}`, groups.suspects.length],
+    ["line stem", "dotted: the loss of one suspect or culprit", groups.tried.filter((row) => row.setAside).length],
+    ["square high", `no culprit, in ${high} too`, groups.added.length],
+    ["cross warn", "not measured: hover for the message", groups.failed.length],
     ["none", "not tried", untried],
   ].filter(([, , size]) => size > 0);
   const item = ([mark, words, size]) => h("li", {}, h("i", { class: mark, "aria-hidden": true }), `${words} (${size})`);

@@ -42,7 +42,7 @@ function showDetails(store) {
     heading(row),
     failure(row),
     figures(row, store.model),
-    alone(row),
+    alone(row, store.model),
     roundings(row),
     ...plots.map((plot) => plot.element),
     ends(row, store),
@@ -87,29 +87,29 @@ function figures(row, { metric }) {
   const whole = row.whole ? `${metric.text(row.whole.without)} without, ${metric.text(row.whole.with)} with it` : "";
   return pairs([
     [metric.name === "cosine" ? "Similarity" : metric.label, metric.text(row.similarity)],
-    ["Drop", row.outcome === "follows" ? "" : metric.drop(row.drop)],
+    ["Loss here", row.outcome === "follows" ? "" : metric.drop(row.drop)],
     ["SQNR", metric.name === "sqnr" ? "" : decibels(row.sqnr)],
-    ["Gain", isNumber(row.gain) ? metric.drop(row.gain) : ""],
-    [`Taken back to ${LOW}`, isNumber(row.taken_back) ? metric.text(row.taken_back) : ""],
+    ["Fixed alone", isNumber(row.gain) ? metric.drop(row.gain) : ""],
+    [`If put back in ${LOW}`, isNumber(row.taken_back) ? metric.text(row.taken_back) : ""],
     ["Suspect", row.suspect ?? ""],
     ["Deciding output", row.output],
     ["On whole engines", whole],
     ["Asked, ran", [row.asked, row.ran, row.ranWhere].filter(Boolean).join(", ")],
     ["Recipe", row.recipe],
-    ["Cost", isNumber(row.share) ? `${percent(row.share, 2)} of the multiply-adds` : ""],
+    ["Cost", isNumber(row.share) ? `${percent(row.share)} of the multiply-adds` : ""],
     ["Time", isNumber(row.int8Milliseconds) ? `${number(row.int8Milliseconds)} ms in ${LOW}` : ""],
   ]);
 }
 
 // Losses with the layer alone in INT8, as bars against the largest of them.
-function alone(row) {
+function alone(row, { metric }) {
   const figures = [
     ["activations", row.activation],
     ["weights", row.weight],
     ["both", row.both],
   ].filter(([, value]) => isNumber(value));
   if (!figures.length) return null;
-  const largest = Math.max(...figures.map(([, value]) => Math.abs(value)), Number.MIN_VALUE);
+  const largest = Math.max(...figures.map(([, value]) => value), Number.MIN_VALUE);
   return [
     h("h4", {}, `Alone in ${LOW}: the loss`),
     h(
@@ -117,8 +117,8 @@ function alone(row) {
       { class: "bars" },
       figures.map(([name, value]) => [
         h("span", {}, name),
-        h("i", { class: value < 0 ? "bar less" : "bar", style: { "--part": `${(100 * Math.abs(value)) / largest}%` } }),
-        h("span", { class: "number" }, number(value, 3)),
+        h("i", { class: "bar", style: { "--part": `${(100 * Math.max(0, value)) / largest}%` } }),
+        h("span", { class: "number" }, metric.drop(value)),
       ]),
     ),
   ];
@@ -179,7 +179,7 @@ function tensorCard(title, tensor) {
       [
         "Clipped",
         isNumber(tensor.clipped)
-          ? `${percent(tensor.clipped, 3)}${tensor.clipped > 0 ? ", beyond the dashed line" : ""}`
+          ? `${percent(tensor.clipped)}${tensor.clipped > 0 ? ", beyond the dashed line" : ""}`
           : "",
       ],
     ]),

@@ -35,6 +35,16 @@ export function show(element, children) {
   element.replaceChildren(...[children].flat(Infinity).filter(Boolean));
 }
 
+// Facts beside each other; those without a value are left out.
+export function facts(pairs) {
+  const known = pairs.filter(([, value]) => value);
+  return h(
+    "dl",
+    { class: "facts" },
+    known.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))),
+  );
+}
+
 // After what is on its way to the screen.
 export function whenIdle(work) {
   if (window.requestIdleCallback) window.requestIdleCallback(work, { timeout: 1000 });

@@ -6,9 +6,19 @@ export const LOW = document.documentElement.dataset.low;
 export const NOTHING = "–";
 
 const FRACTIONS = { cosine: "cosine similarity", top1: "top-1 agreement", agreement: "agreement with FP32" };
+
+// What a percentage of these is; said once on a page.
+export const EXPLAINED = {
+  cosine:
+    "Percentages are cosine similarities of the final outputs with FP32's, times 100: 100% is the same direction. " +
+    "They are not accuracies, and 99% can be a bad network.",
+  top1: "Percentages are the share of positions whose most probable class is FP32's. They are not accuracies.",
+  agreement: "Percentages are the share of results that agree with FP32's. They are not accuracies.",
+};
 const ACCURACY = "accuracy";
 const DECIBELS = new Set(["sqnr", "centered_sqnr"]);
-const MOST_DECIMALS = 6;
+const DECIMALS = 4;
+const TELLING = 6;
 const ERRORS = new Set(["mse", "l1", "kl", "max_abs", "max_rel"]);
 
 export function isNumber(value) {
@@ -29,47 +39,28 @@ export function fixed(value, digits) {
   return Number(text) === 0 ? text.replace("-", "") : text;
 }
 
-export function percent(value, digits = 4) {
-  return isNumber(value) ? `${fixed(100 * value, digits)}%` : NOTHING;
-}
-
-// With the digits that matter: two of the distance to the nearer end, four decimals at most, and as many as tell on
-// which side of the threshold it is. A figure that is exact has no zeros at its end.
-export function similarityText(value, threshold) {
-  if (!isNumber(value)) return NOTHING;
-  const wanted = 1 - Math.floor(Math.log10(100 * Math.min(Math.abs(value), Math.abs(1 - value)) || 100));
-  const isTold = (digits) =>
-    !isNumber(threshold) || Number(fixed(100 * value, digits)) >= shown(threshold) === value >= threshold;
-  let digits = Math.max(1, Math.min(4, wanted));
-  while (digits < MOST_DECIMALS && !isTold(digits)) digits += 1;
-  return `${shortened(100 * value, digits)}%`;
-}
-
-// Three digits, four decimals at most.
-export function dropText(value) {
-  if (!isNumber(value)) return NOTHING;
-  const wanted = 2 - Math.floor(Math.log10(100 * Math.abs(value) || 100));
-  return `${shortened(100 * value, Math.max(1, Math.min(4, wanted)))}%`;
-}
-
-function shown(share) {
-  return Number((100 * share).toPrecision(12));
-}
-
-function shortened(value, digits) {
-  const text = fixed(value, digits);
-  return Math.abs(Number(text) - value) < 1e-9 ? String(Number(text)) : text;
-}
-
-// The same in a sentence that was written with four decimals throughout.
-export function inShort(sentence, metric) {
-  return sentence.replace(/(\d+\.\d{4})%/g, (_, figure) =>
-    metric.fraction ? metric.text(figure / 100) : `${figure}%`,
-  );
+// A share of 1 in percent, by the rule of trt_bisect/support/figures.py: two decimals, or up to four near 0 and 100; up
+// to six where the figure would else seem to be on the other side of the threshold. An exact one has no zeros at its end.
+export function percent(share, threshold) {
+  if (!isNumber(share)) return NOTHING;
+  const value = 100 * share;
+  if (value !== 0 && Math.abs(value) < 0.5 * 10 ** -DECIMALS) return `${value < 0 ? "-" : ""}<0.0001%`;
+  const distance = Math.min(Math.abs(value), Math.abs(100 - value));
+  let decimals = distance ? Math.min(DECIMALS, Math.max(2, 1 - Math.floor(Math.log10(distance)))) : 0;
+  const least = Number((100 * threshold).toFixed(9));
+  const isTold = () => !isNumber(threshold) || Number(value.toFixed(decimals)) >= least === share >= threshold;
+  while (decimals < TELLING && !isTold()) decimals += 1;
+  const text = value.toFixed(decimals);
+  if (Math.abs(Number(text) - value) < 1e-9) return `${Number(text)}%`;
+  return value < 100 && Number(text) >= 100 ? ">99.9999%" : `${text}%`;
 }
 
 export function decibels(value, digits = 1) {
   return isNumber(value) ? `${fixed(value, digits)} dB` : NOTHING;
+}
+
+export function capital(words) {
+  return words[0].toUpperCase() + words.slice(1);
 }
 
 export function count(value) {
@@ -106,8 +97,8 @@ export function metricOf(name, threshold) {
       name,
       label: FRACTIONS[name],
       fraction: true,
-      text: (value) => similarityText(value, threshold),
-      drop: dropText,
+      text: (value) => percent(value, threshold),
+      drop: (loss) => percent(loss),
       loss: (value) => 1 - value,
       value: (loss) => 1 - loss,
       perfect: 1,
@@ -129,8 +120,8 @@ export function metricOf(name, threshold) {
     };
   }
   if (name === ACCURACY) {
-    const text = (value) => similarityText(value, threshold);
-    return { name, label: name, fraction: true, text, drop: dropText, loss: null };
+    const text = (value) => percent(value, threshold);
+    return { name, label: name, fraction: true, text, drop: (loss) => percent(loss), loss: null };
   }
   return { name: name ?? "", label: name ?? "similarity", text: number, drop: number, loss: null };
 }

@@ -18,15 +18,11 @@ export function frontPlot(element, { front, chosen, metric, recovery }, choose) 
     height: 340,
     margin: { l: 104 },
     hovermode: "closest",
-    xaxis: axis(`cost, of ${LOW}'s gain in speed`, {
-      ticksuffix: "%",
-      zeroline: false,
-      range: [-3, 103],
-    }),
+    xaxis: axis(`cost, of ${LOW}'s gain in speed`, { ticksuffix: "%", zeroline: false, range: [-3, 103] }),
     yaxis: axis(metric.label, {
       ...scale.axis,
       zeroline: false,
-      ...(metric.loss ? {} : { tickformat: tickFormat(metric) }),
+      ...(metric.loss ? {} : { tickformat: metric.fraction ? ".1%" : "" }),
     }),
     shapes: height === null ? [] : [targetLine(height)],
     annotations: [
@@ -35,10 +31,6 @@ export function frontPlot(element, { front, chosen, metric, recovery }, choose) 
     ],
   });
   listen(element, choose);
-}
-
-function tickFormat(metric) {
-  return metric.fraction ? ".1%" : "";
 }
 
 // Plotly keeps listeners when it draws again.
@@ -92,7 +84,7 @@ function rank({ names }) {
 function hover({ names, cost, figure, high }, metric) {
   const left = Object.keys(high ?? {});
   const lines = [
-    `cost ${percent(cost, 2)}`,
+    `cost ${percent(cost)}`,
     plain(`${metric.label} ${metric.text(figure)}`),
     left.length ? `${plural(left.length, "layer")} left high` : `every layer in ${LOW}`,
     ...left.slice(0, HOVERED).map((name) => plain(name.slice(0, 60))),

@@ -1,8 +1,8 @@
 // For several inputs: all of them from the worst to the best, and the worst by number. With an answer it is the recipe
 // on given and unseen inputs; without one it is full INT8 on the inputs that were searched.
 
-import { byId, h, offerSection, show } from "./dom.js";
-import { LOW, count, isNumber } from "./format.js";
+import { byId, facts, offerSection, show } from "./dom.js";
+import { LOW, count, isNumber, plural } from "./format.js";
 import { plainTable } from "./plain_table.js";
 import { axis, draw, plain, targetLine } from "./plot.js";
 import { colour } from "./theme.js";
@@ -24,12 +24,14 @@ function showAnswered(report, metric) {
   const unseen = answered(report.answer.unseen, metric, []);
   offerSection("inputs", given.length + unseen.length > 1);
   if (given.length + unseen.length < 2) return;
-  const apart = unseen.length ? `, and ${count(unseen.length)} that neither calibration nor search saw` : "";
-  byId("inputs-words").textContent = `The recipe on ${count(given.length)} inputs given${apart}.`;
+  const apart = unseen.length
+    ? `, and on ${count(unseen.length)} held-out inputs, which neither calibration nor search saw`
+    : "";
+  byId("inputs-words").textContent = `The recipe on your ${plural(given.length, "input")}${apart}.`;
   const line =
     (seen) =>
     ({ name, recipe, int8 }) => [name, seen, metric.text(recipe), isNumber(int8) ? metric.text(int8) : "\u2013"];
-  const rows = [...given.slice(0, LISTED).map(line("given")), ...unseen.slice(0, LISTED).map(line("unseen"))];
+  const rows = [...given.slice(0, LISTED).map(line("yours")), ...unseen.slice(0, LISTED).map(line("held out"))];
   const more = given.length + unseen.length - rows.length;
   const titles = ["Worst inputs", "", "recipe", `full ${LOW}`];
   show(byId("inputs-list"), [plainTable("inputs-table", titles, 2, rows, more, "report.json")]);
@@ -68,12 +70,12 @@ function drawAnswered(element, given, unseen, report, metric) {
   const traces = [
     points(given, "int8", 1, { color: colour("int8"), size: 6 }, `full ${LOW}`),
     points(given, "recipe", 1, { color: colour("high"), size: 8, symbol: "square" }, "recipe"),
-    points(unseen, "recipe", apart, { color: colour("high"), size: 8, symbol: "square-open" }, "recipe, unseen"),
+    points(unseen, "recipe", apart, { color: colour("high"), size: 8, symbol: "square-open" }, "recipe, held out"),
   ];
   drawPoints(
     element,
     traces,
-    `inputs, from the worst; squares: recipe (open: unseen), dots: full ${LOW}`,
+    `inputs, worst first; squares: recipe (open: held out), dots: full ${LOW}`,
     report,
     metric,
   );
@@ -90,7 +92,7 @@ function showSearched(report, metric) {
     places ?? [],
   );
   const passedOver = faint?.length
-    ? `; ${count(faint.length)} passed over, since FP32's output on them is almost zero`
+    ? `; ${count(faint.length)} left out, because FP32's output on them is almost zero`
     : "";
   byId("inputs-words").textContent =
     `${count(samples.length)} inputs of ${source ?? "the data"} in full ${LOW}${passedOver}.`;
@@ -107,43 +109,22 @@ function ordered(samples, metric, places) {
 
 function quantiles(samples, metric) {
   const at = (share) => metric.text(samples[Math.min(samples.length - 1, Math.floor(share * samples.length))]?.value);
-  const figures = [
+  return facts([
     ["Worst", at(0)],
     ["Worst 10%", at(0.1)],
     ["Median", at(0.5)],
     ["Best", at(1)],
-  ];
-  return h(
-    "dl",
-    { class: "facts" },
-    figures.map(([name, text]) => h("div", {}, h("dt", {}, name), h("dd", { class: "number" }, text))),
-  );
+  ]);
 }
 
 function list(samples, metric, judged) {
-  const line = ({ sample, value }) =>
-    h(
-      "tr",
-      {},
-      h("td", { class: "number" }, count(sample)),
-      h("td", { class: "number" }, metric.text(value)),
-      h("td", {}, judged.has(sample) ? "judged" : ""),
-    );
-  return h(
-    "table",
-    { class: "plain" },
-    h("caption", {}, samples.length > LISTED ? `The ${LISTED} worst` : "From the worst"),
-    h(
-      "thead",
-      {},
-      h(
-        "tr",
-        {},
-        ["Sample", metric.label, ""].map((title) => h("th", { scope: "col" }, title)),
-      ),
-    ),
-    h("tbody", {}, samples.slice(0, LISTED).map(line)),
-  );
+  const line = ({ sample, value }) => [
+    count(sample),
+    metric.text(value),
+    judged.has(sample) ? "used in the search" : "",
+  ];
+  const rows = samples.slice(0, LISTED).map(line);
+  return plainTable("", ["Worst samples", metric.label, ""], 0, rows, samples.length - LISTED, "report.json");
 }
 
 function plot(element, samples, report, metric, judged) {
@@ -161,7 +142,7 @@ function plot(element, samples, report, metric, judged) {
     cliponaxis: false,
     hovertemplate: "%{text}<extra></extra>",
   };
-  drawPoints(element, [points], "inputs, from the worst; diamonds are judged", report, metric);
+  drawPoints(element, [points], "inputs, worst first; diamonds: used in the search", report, metric);
 }
 
 function drawPoints(element, traces, title, report, metric) {

@@ -6,14 +6,18 @@ import { LOW, bytes, isNumber, plural } from "./format.js";
 const STRONG = "network.qdq.onnx";
 const WEAK = "trtexec.flags";
 const FORMS = [
-  [STRONG, "Strong typing", "The network with Q/DQ pairs, the culprits left out: for TensorRT 10, 11 and RTX."],
-  [WEAK, "Weak typing", "Flags for trtexec; TensorRT before 11 takes them, from 10.12 on they are deprecated."],
+  [
+    STRONG,
+    "Strong typing",
+    "The network with Q/DQ pairs, none at the layers in high precision: for TensorRT 10, 11 and RTX.",
+  ],
+  [WEAK, "Weak typing", "Flags for trtexec: for TensorRT before 11, deprecated from 10.12 on."],
   ["polygraphy_postprocess.py", "Polygraphy", "A script for Polygraphy with weak typing."],
-  ["modelopt_nodes_to_exclude.json", "ModelOpt", "nodes_to_exclude of modelopt.onnx.quantization."],
+  ["modelopt_nodes_to_exclude.json", "ModelOpt", "nodes_to_exclude for modelopt.onnx.quantization."],
   ...["fp16", "bf16"].map((low) => [
     `network.${low}.onnx`,
     "Strong typing",
-    "The network with Casts, the culprits left in FP32: for TensorRT 10, 11 and RTX.",
+    "The network with Casts, the culprits in FP32: for TensorRT 10, 11 and RTX.",
   ]),
   ["plan.json", "Plan", "The precision of every layer, by name."],
   ["calibration.cache", "Scales", "The scales as TensorRT reads them."],
@@ -94,18 +98,18 @@ function same(names, others) {
 
 function bestWords({ high, moves }) {
   const scales = moves?.length ? `, ${plural(moves.length, "other scale")}` : "";
-  return `These are the files of the best recipe: ${plural(high.length, "layer")} left high${scales}.`;
+  return `These are the files of the best recipe: ${plural(high.length, "layer")} in high precision${scales}.`;
 }
 
 function words({ status, report: { answer, recipe, precision, similarity } }) {
   if (status !== "finished" && !answer) return "It is decided at the end of the run.";
   const high = recipe?.high ?? [];
   if (!recipe || !isNumber(similarity?.recipe)) return "There is no recipe yet.";
-  if (!high.length) return `Every layer that can be is in ${LOW}.`;
+  if (!high.length) return `Every quantizable layer is in ${LOW}.`;
   const added = recipe.added?.length
-    ? `, ${plural(recipe.added.length, "of them is no culprit and was", "of them are no culprits and were")} added because the rest did not suffice`
+    ? `, ${plural(recipe.added.length, "is no culprit and was", "are no culprits and were")} added because the culprits did not suffice`
     : "";
-  return `${plural(high.length, "layer")} left in ${(precision ?? "fp32").toUpperCase()}${added}.`;
+  return `${plural(high.length, "layer")} in ${(precision ?? "fp32").toUpperCase()}${added}.`;
 }
 
 function tab([name, title], place, view, choose) {

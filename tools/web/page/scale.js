@@ -1,7 +1,7 @@
 // From a figure to where it is drawn, and the axis that says so: plain, or the loss on a logarithm, downwards. `part`
 // is the same as a share of the axis, from its lower end.
 
-import { isNumber, percent } from "./format.js";
+import { fixed, isNumber } from "./format.js";
 
 const FLOAT_NOISE = 1e-9;
 const MOST_TICKS = 9;
@@ -46,5 +46,5 @@ function plainScale(figures) {
 }
 
 function tickText(metric, power) {
-  return metric.loss(1) === 0 ? percent(1 - 10 ** power, Math.max(0, -power - 2)) : `1e${power}`;
+  return metric.loss(1) === 0 ? `${fixed(100 * (1 - 10 ** power), Math.max(0, -power - 2))}%` : `1e${power}`;
 }

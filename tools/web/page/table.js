@@ -10,9 +10,9 @@ const FILTERS = {
   quantizable: ["Quantizable", (row) => row.quantizable],
   culprits: ["Culprits", (row) => row.culprit],
   suspects: ["Suspects", (row) => Boolean(row.suspect)],
-  high: ["Left high in the recipe", (row) => row.high],
+  high: ["High precision in the recipe", (row) => row.high],
   failed: ["Not measured", (row) => row.failed],
-  disobeyed: ["Ran otherwise than asked", (row) => row.obeyed === false],
+  disobeyed: ["Ran in another precision than asked", (row) => row.obeyed === false],
 };
 
 export function startTable(store) {

@@ -1,7 +1,7 @@
 // A page of tables: each section has a table that sorts and filters, plots of its columns, and pictures of its rows.
 
 import { byId, h, show, whenIdle } from "./dom.js";
-import { count, isNumber, NOTHING, number, percent, shapeText } from "./format.js";
+import { count, isNumber, metricOf, NOTHING, number, percent, shapeText } from "./format.js";
 import { makeGrid, widthFor } from "./grid.js";
 import { drawHistogram } from "./histograms.js";
 import { drawMap, mapBox } from "./channel_map.js";
@@ -12,16 +12,18 @@ import { startTheme } from "./theme.js";
 const INDEX = 56;
 const LONGEST = 340;
 const TEXTS = {
-  percent: (value) => percent(value),
+  percent: (share) => percent(share),
   decibels: (value) => (isNumber(value) ? number(value) : NOTHING),
   number: (value) => number(value),
-  figure: (value) => number(value),
   index: (value) => (isNumber(value) ? String(value) : ""),
   shape: shapeText,
   flag: (value) => (value ? "yes" : ""),
 };
 
 const page = { data: JSON.parse(byId("data").textContent), search: "", chosen: null, listeners: [] };
+const metric = metricOf(page.data.metric);
+TEXTS.figure = metric.text;
+TEXTS.loss = metric.drop;
 
 const textOf = (column, value) => {
   if (value === null || value === undefined) return "";

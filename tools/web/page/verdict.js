@@ -1,7 +1,7 @@
 // The verdict, the three figures, what they rest on; and at the foot what the run was.
 
-import { byId, copyButton, h, show } from "./dom.js";
-import { LOW, bytes, count, duration, inShort, isNumber, number, percent, plural, similarityText } from "./format.js";
+import { byId, copyButton, facts as factList, h, show } from "./dom.js";
+import { EXPLAINED, LOW, bytes, count, duration, isNumber, number, percent, plural } from "./format.js";
 
 const NOTES_SHOWN = 5;
 const ACCURACY = "accuracy";
@@ -14,10 +14,27 @@ export function showVerdict({ model }) {
   byId("headline").textContent = data.headline || "Nothing has been measured yet.";
   show(byId("figures"), [card(model, "fp32"), card(model, "int8"), card(model, "recipe")]);
   show(byId("next"), next(report));
-  show(byId("basis"), [arithmetic(report)]);
+  show(byId("fragile"), fragile(data));
+  show(byId("basis"), [explained(metric), arithmetic(report), made(report)]);
   show(byId("confidence"), confidence(report.answer, metric));
   show(byId("about-body"), [facts(data, report, metric), command(data.command)]);
   show(byId("notes"), notes(report));
+}
+
+// The reasons why the verdict on the recipe could be another one.
+function fragile({ fragile: reasons }) {
+  return reasons?.length ? [h("strong", {}, "Fragile: "), `${reasons.join("; ")}.`] : null;
+}
+
+function explained({ name }) {
+  return EXPLAINED[name] ? h("p", { class: "under" }, EXPLAINED[name]) : null;
+}
+
+// The time and the network, to tell one printed page from another.
+function made({ started, network, model }) {
+  const time = started ? new Date(1000 * started).toISOString().slice(0, 16).replace("T", " ") : "";
+  const parts = [model, network && `network ${network.slice(0, 12)}`, time && `${time} UTC`].filter(Boolean);
+  return h("p", { class: "under made", title: network || null }, parts.join(" · "));
 }
 
 function next({ next: step }) {
@@ -30,13 +47,13 @@ function confidence(answer, metric) {
   if (!said.length) return null;
   const item = ({ text, short }) => {
     const begins = short && text.startsWith(short.slice(0, -1)) ? short.length - 1 : 0;
-    return h("li", {}, h("strong", {}, text.slice(0, begins)), inShort(text.slice(begins), metric));
+    return h("li", {}, h("strong", {}, text.slice(0, begins)), text.slice(begins));
   };
   return [h("h3", {}, "What this rests on"), h("ul", {}, said.map(item))];
 }
 
 const TITLES = { fp32: "FP32", int8: `Full ${LOW}`, recipe: "Recipe" };
-const UNDECIDED = { ...TITLES, recipe: "Suspects high" };
+const UNDECIDED = { ...TITLES, recipe: "Suspects in high precision" };
 
 function card(model, plan) {
   const { report, metric } = model;
@@ -62,27 +79,25 @@ function under(model, plan) {
   const { report, metric, rows } = model;
   const quantizable = rows.filter((row) => row.quantizable);
   if (plan === "fp32")
-    return isNumber(report.threshold)
-      ? `the reference; the threshold is ${metric.text(report.threshold)}`
-      : "the reference";
-  if (plan === "int8") return `${plural(quantizable.length, "layer")} in ${LOW}${overInputs(report, plan)}`;
+    return isNumber(report.threshold) ? `reference; threshold ${metric.text(report.threshold)}` : "reference";
+  if (plan === "int8") return `${plural(quantizable.length, "layer")} in ${LOW}${measuredOn(model, plan)}`;
   const kept = (report.recipe?.high ?? []).length;
   if (!isNumber(report.similarity?.recipe)) return "";
-  if (!kept) return `the same: nothing is left high${overInputs(report, plan)}`;
-  const left = `${plural(kept, "layer")} left in ${(report.precision ?? "fp32").toUpperCase()}`;
+  if (!kept) return `the same: no layer in high precision${measuredOn(model, plan)}`;
+  const left = `${plural(kept, "layer")} in ${(report.precision ?? "fp32").toUpperCase()}`;
   const shares = quantizable.filter((row) => !row.high).map((row) => row.share);
-  const inputs = overInputs(report, plan);
+  const inputs = measuredOn(model, plan);
   if (!shares.length || !shares.every(isNumber)) return left + inputs;
-  const share = similarityText(shares.reduce((sum, one) => sum + one, 0));
+  const share = percent(shares.reduce((sum, one) => sum + one, 0));
   return `${left}, ${share} of the multiply-adds in ${LOW}${inputs}`;
 }
 
-// The inputs that a figure is of, where it is of several.
-function overInputs({ by_input: byInput }, plan) {
+// What a figure is, and the inputs that it is of, where it is of several.
+function measuredOn({ report: { by_input: byInput }, metric }, plan) {
   const facts = byInput?.[plan];
-  if (!facts) return "";
+  if (!facts) return `; ${metric.label}`;
   const inputs = plural(facts.inputs, "input");
-  return facts.together ? `; over ${inputs} together` : `; on the worst of ${inputs}`;
+  return `; ${metric.label} ${facts.together ? `over ${inputs} together` : `on the worst of ${inputs}`}`;
 }
 
 // On labelled data, where there are such, and its ratio to FP32's.
@@ -90,8 +105,8 @@ function accuracy({ accuracy: measured, metric }, plan) {
   if (!measured || metric === ACCURACY) return null;
   const value = measured[plan];
   if (!isNumber(value)) return h("p", { class: "speed" }, "accuracy not measured");
-  const text = value >= 0 && value <= 1 ? percent(value, 2) : number(value);
-  const ratio = plan !== "fp32" && measured.fp32 ? ` · ${(value / measured.fp32).toFixed(4)} of FP32's` : "";
+  const text = value >= 0 && value <= 1 ? percent(value) : number(value);
+  const ratio = plan !== "fp32" && measured.fp32 ? ` · ${percent(value / measured.fp32)} of FP32's` : "";
   return h("p", { class: "speed" }, `accuracy ${text}${ratio}`);
 }
 
@@ -123,10 +138,10 @@ function facts(data, report, metric) {
   const judged = report.inputs?.judged;
   const searched = report.inputs?.searched;
   const inputs = isNumber(judged) ? `${count(judged)}${searched ? ` worst of ${count(searched)}` : ""}` : "";
-  const pairs = [
+  return factList([
     ["Metric", metric.label],
-    ["Inputs judged", inputs],
-    ["Ranges", report.ranges?.origin],
+    ["Inputs used in the search", inputs],
+    ["Calibrator", report.ranges?.origin],
     ["Strategy", report.strategy],
     [
       "Plans tried",
@@ -134,18 +149,14 @@ function facts(data, report, metric) {
     ],
     ["Time", isNumber(report.seconds?.total) ? duration(report.seconds.total) : ""],
     ["Memory", report.peak_bytes ? bytes(report.peak_bytes) : ""],
+    ["Network (SHA-256)", report.network],
     [
       "Versions",
       Object.entries(report.versions ?? {})
         .map(([name, version]) => `${name} ${version}`)
         .join(" · "),
     ],
-  ].filter(([, value]) => value);
-  return h(
-    "dl",
-    { class: "facts" },
-    pairs.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))),
-  );
+  ]);
 }
 
 function command(text) {

@@ -78,7 +78,7 @@ KINDS: dict[str, Kind] = {
     "operator refused": Kind(
         ERROR,
         "TensorRT's parser has no importer for it: the network cannot be built.",
-        "Replace it with operators that TensorRT lists, cut it out of the network, or write a plugin with its name.",
+        "Replace the operator with supported ones, cut it out of the network, or write a plugin with its name.",
     ),
     "integer operator": Kind(
         ERROR,
@@ -107,19 +107,19 @@ KINDS: dict[str, Kind] = {
     ),
     "float64": Kind(
         WARNING,
-        "TensorRT casts it down to FP32 and clamps what does not fit.",
+        "TensorRT casts the tensor to FP32 and clamps values that do not fit.",
         "Export in float32.",
     ),
     SHARED_WEIGHT: Kind(
         WARNING,
-        "A change of the weight for one layer (rounding, QAT, equalisation) changes all layers that read it.",
-        "If one of them is a culprit, export a copy for each layer; otherwise leave it.",
+        "Changing the weight for one layer (rounding, QAT, equalisation) changes every layer that reads it.",
+        "If one of these layers is a culprit, export a copy for each layer; otherwise do nothing.",
         loses_accuracy=True,
     ),
     SHARED_LAYER: Kind(
         WARNING,
-        "One module is applied several times: it has one set of weights, and QAT gives it one range, although its "
-        "activations may differ.",
+        "One module is applied several times: it has one set of weights, and QAT gives it one range, although the "
+        "activations differ.",
         "Make a module for each use before QAT; with calibration each use has its own range.",
         loses_accuracy=True,
     ),
@@ -190,8 +190,8 @@ KINDS: dict[str, Kind] = {
     "residual with extra pair": Kind(
         WARNING,
         "The side that comes from a convolution has a pair: TensorRT then does not fuse the sum with the convolution, "
-        "and rounds the convolution's output before the sum without need.",
-        "Remove that pair; the fusion needs only the one on the skip connection.",
+        "and rounds the convolution's output before the sum needlessly.",
+        "Remove that pair; the fusion needs only the pair on the skip connection.",
     ),
     "integer bias": Kind(
         ERROR,
@@ -207,7 +207,7 @@ KINDS: dict[str, Kind] = {
     ),
     "double pair": Kind(
         WARNING,
-        "The tensor is rounded twice: that adds an error without need, and TensorRT must requantize in between.",
+        "The tensor is rounded twice: this adds a needless error, and TensorRT must requantize in between.",
         "Keep one of the two pairs.",
         loses_accuracy=True,
     ),
@@ -240,41 +240,41 @@ KINDS: dict[str, Kind] = {
         WARNING,
         "The levels of this tensor or channel are a thousand times coarser or finer than those around it. Often the "
         "cause is one outlier in calibration, a mask, or a dead channel.",
-        "Look at its values; calibrate with entropy or a percentile, equalise the channels, or leave the layer high.",
+        "Check the values; calibrate with entropy or a percentile, equalise the channels, or keep the layer in float.",
         loses_accuracy=True,
     ),
     "half quantized": Kind(
         WARNING,
-        "TensorRT runs a layer in INT8 only if both operands are quantized: here one is rounded without need.",
+        "TensorRT runs a layer in INT8 only if both operands are quantized: here one operand is rounded needlessly.",
         "Quantize both operands, or neither.",
         loses_accuracy=True,
     ),
     "never quantized": Kind(
         NOTE,
         "The layer runs in float, as if it had been excluded.",
-        "If that is not intended, look at the quantizer's list of operators and exclusions.",
+        "If this is not intended, check the quantizer's list of operators and exclusions.",
     ),
     "engine not built": Kind(
         ERROR,
-        "The engine refuses the file, so that nothing can be said about its kernels.",
-        "Its message names the node; change that node, or leave its layer out of the network.",
+        "The engine refuses the file, so its kernels are unknown.",
+        "The message names the node; change the node, or remove its layer from the network.",
     ),
     "rounded in float": Kind(
         WARNING,
         "The kernel reads floats, rounds them and computes in float: the layer loses the accuracy of INT8 and gains no "
         "speed.",
-        "Keep the layer high: its kernel computes in float either way.",
+        "Keep the layer in float: its kernel computes in float either way.",
     ),
     "kernel for a pair": Kind(
         NOTE,
         "The engine runs a kernel that only rounds, or only multiplies by a scale. For the first layer of a network "
-        "there is no other way.",
-        "Keep the layer high if the profiler shows that the kernel costs more than INT8 wins.",
+        "this is unavoidable.",
+        "Keep the layer in float if the profiler shows that the kernel costs more than INT8 saves.",
     ),
     "fusion broken": Kind(
         WARNING,
         "The engine without pairs computes these layers in one kernel. Between the parts a tensor is written and read.",
-        "Give all of them pairs, or none.",
+        "Give all of these layers pairs, or none.",
     ),
     "not float32": Kind(
         NOTE,

@@ -189,7 +189,7 @@ def number_kept(before: Detections, after: Detections, iou: float) -> int:
 
 SUPPORTED = (
     "YOLO v5 [B, N, 5 + C], YOLO v8 to v11 [B, 4 + C, N], boxes [B, N, 4] with scores [B, N, C] (SSD, DETR, RT-DETR), "
-    "and detections that are ready: [B, N, 6], [N, 7], or boxes, scores and labels"
+    "and final detections: [B, N, 6], [N, 7], or boxes, scores and labels"
 )
 QUERIES = 1000
 """Up to so many candidates with boxes in 0..1 are the queries of a DETR, which need no NonMaxSuppression."""

@@ -160,6 +160,6 @@ def shapes_text(outputs: Outputs) -> str:
 def not_told(task: str, outputs: Outputs, supported: str) -> BadInput:
     """Returns the error for outputs that a task cannot read."""
     return BadInput(
-        f"--task {task} does not know how to read the outputs {shapes_text(outputs)}.",
-        f"It reads {supported}. --outputs names the outputs to read; without --task the numbers themselves are judged.",
+        f"--task {task} cannot read the outputs {shapes_text(outputs)}.",
+        f"Supported outputs: {supported}. Name the outputs with --outputs, or leave out --task to judge the numbers.",
     )

@@ -171,8 +171,8 @@ class AnswerSearch:
             return
         low = recipe.experiment.network.low.title
         self.plans.preparation.progress.say(
-            f"A recipe holds on all {len(self.plans.inputs.counting)} inputs: {counted(layers, 'layer')} high, which "
-            f"gives up {percent(cost)} % of {low}'s gain in speed"
+            f"A recipe passes on all {len(self.plans.inputs.counting)} inputs: {counted(layers, 'layer')} in high "
+            f"precision, which gives up {percent(cost)} of {low}'s gain in speed"
         )
         self._go_on_from(recipe)
 
@@ -217,15 +217,15 @@ class AnswerSearch:
         plans, experiment, rule = self.plans, self.experiment, self.experiment.rule
         trial = plans.whole(plans.full, experiment, plans.inputs.given, "all inputs")
         value, by_input = rule.similarity(trial), rule.by_input(trial)
-        figure = "no figure" if value is None else rule.metric.text(value)
-        over = over_inputs(by_input, rule.metric.text)
+        figure = "no figure" if value is None else rule.text(value)
+        over = over_inputs(by_input, rule.text)
         low, origin = experiment.network.low, experiment.ranges.origin
-        ranges = f" with ranges of {origin}" if low.needs_ranges else ""
+        ranges = f" with calibrator {origin}" if low.needs_ranges else ""
         plans.preparation.progress.say(f"Full {low.title}{ranges}: {figure}{over}")
         if is_destroyed(rule, trial):
             text = (
                 f"full {low.title} is wrong in every output on all {len(plans.inputs.counting)} inputs: check the data "
-                "and its preprocessing first; if they are right, single layers destroy the outputs"
+                "and its preprocessing first"
             )
             plans.preparation.notes.append(Note(DATA, text))
             plans.preparation.progress.say(f"{text[0].upper()}{text[1:]}")
@@ -444,12 +444,12 @@ class AnswerSearch:
         elif answer.kept:
             yield "the recipe was not shown to be the cheapest"
         if answer.untested:
-            yield f"{len(answer.untested)} of its {len(answer.high)} layers were not tested by taking them back"
+            yield f"{len(answer.untested)} of its {len(answer.high)} layers were not tested by putting them back"
         missing = [name for name in DECIDING if name not in answer.checked.losses] if answer.meets else []
         if missing and self.plans.switches:
             yield f"the recipe was not checked with {' and '.join(missing)}"
         if self.plans.preparation.data.unseen is not None:
-            yield "unseen inputs were not measured"
+            yield "held-out inputs were not measured"
 
     def sensitivities(self) -> Sensitivities | None:
         """Returns the loss and the gain of each unit; None where they cannot be measured, or take too long."""

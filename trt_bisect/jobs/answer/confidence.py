@@ -1,4 +1,4 @@
-"""The grounds of an answer's verdict: inputs, arithmetic, noise, layers that only follow."""
+"""The grounds of an answer's verdict: inputs, arithmetic, noise, unquantized layers."""
 
 from __future__ import annotations
 
@@ -80,31 +80,33 @@ def low_layers(answer: Answer) -> dict[int, Layer]:
 
 def _inputs(answer: Answer) -> Iterator[Line]:
     given, margin = counted(len(answer.counting), "input"), answer.margin
-    unseen = f"{len(answer.unseen_inputs)} unseen" if answer.unseen_inputs else "no unseen input"
-    short = f"It rests on {given} given and {unseen}"
-    yield Line(INPUTS, f"{short}: the search judged its plans on {answer.judged} of those given.", short=f"{short}.")
+    unseen = len(answer.unseen_inputs or ())
+    short = (
+        f"The verdict rests on {given} of yours and {counted(unseen, 'held-out input') if unseen else 'none held out'}"
+    )
+    yield Line(INPUTS, f"{short}: the search used {answer.judged} of your inputs.", short=f"{short}.")
     if len(answer.counting) < ENOUGH:
         short = f"The search saw fewer than {ENOUGH} inputs"
-        text = "the recipe may not hold on others. docs/benchmarks.md has how often recipes miss on unseen inputs"
+        text = "the recipe may miss on others (docs/benchmarks.md has how often recipes miss on held-out inputs)"
         yield Line(FEW_INPUTS, f"{short}: {text}.", short=f"{short}.")
     if answer.refused is not None:
         yield Line(
             NO_MARGIN,
-            f"It keeps no margin: one would cost more than {100 * answer.refused:.0f} % of "
-            f"{answer.experiment.network.low.title}'s gain in speed, so the recipe may use all of the loss that the "
-            "threshold allows, and inputs that were not given may miss (--margin).",
-            short="It keeps no margin.",
+            f"The recipe keeps no margin: a margin would cost more than {percent(answer.refused)} of "
+            f"{answer.experiment.network.low.title}'s gain in speed. The recipe may use all of the allowed loss, and "
+            "new inputs may miss (--margin).",
+            short="The recipe keeps no margin.",
         )
     if margin.share:
         rule = answer.experiment.rule
         losses = losses_by_place(rule, answer.restored, answer.counting).values()
         within = sum(loss <= rule.budget * (1.0 - margin.share) for loss in losses)
-        spared = f" The other {margin.spared} may use it." if margin.spared else ""
-        short = f"It keeps a margin of {100 * margin.share:.0f} % on {within} of {given}"
+        spared = f" The other {margin.spared} may use the margin." if margin.spared else ""
+        short = f"The recipe keeps a margin of {percent(margin.share)} on {within} of {given}"
         yield Line(
             MARGIN,
-            f"{short}: so much of the loss that the threshold allows stays unused there, because inputs that were not "
-            f"given lose more (--margin).{spared}",
+            f"{short}: this share of the allowed loss stays in reserve, because new inputs lose more "
+            f"(--margin).{spared}",
             short=f"{short}.",
         )
 
@@ -113,13 +115,13 @@ def _arithmetic(answer: Answer) -> Line:
     builder = answer.experiment.builder
     engine = f"{builder.engine} {builder.versions.get(builder.engine, '')}".strip()
     if builder.arithmetic == EMULATED:
-        short = "No engine has confirmed this"
+        short = "No TensorRT engine has confirmed this"
         low = answer.experiment.network.low.title
-        text = f"TensorRT's {low} was emulated with {engine}, and costs in speed are counted, not timed"
+        text = f"{engine} emulated TensorRT's {low}, and costs in speed are counted, not timed"
         return Line(ARITHMETIC, f"{short}: {text}.", short=f"{short}.")
     ran = _ran(answer)
     short = f"The outputs were measured on {engine}{f', and {ran}' if ran else ''}"
-    return Line(ARITHMETIC, f"{short}: another version or GPU may round otherwise.", short=f"{short}.")
+    return Line(ARITHMETIC, f"{short}: another version or GPU may round differently.", short=f"{short}.")
 
 
 def _ran(answer: Answer) -> str:
@@ -130,26 +132,27 @@ def _ran(answer: Answer) -> str:
 
 
 def _noise(answer: Answer) -> Iterator[Line]:
-    noise, budget = Noise.of(answer), answer.experiment.rule.budget
+    noise, rule = Noise.of(answer), answer.experiment.rule
     if not math.isfinite(noise.worst) or not noise.settings:
         return
     if noise.share == 0.0 and noise.settings > 1:
-        text = f"the largest loss is {noise.worst:.3g} in all {noise.settings} settings"
-        yield Line(CLEAR, f"No setting moved it: {text}.", short="No setting moved it.")
+        text = f"the largest loss is {rule.loss_text(noise.worst)} in all {noise.settings} settings"
+        short = "The verdict is the same in every setting"
+        yield Line(CLEAR, f"{short}: {text}.", short=f"{short}.")
         return
     if noise.share == 0.0:
-        text = f"the figures come from one setting, the largest loss is {noise.worst:.3g}"
+        text = f"the figures come from one setting, and the largest loss is {rule.loss_text(noise.worst)}"
         yield Line(ONE_SETTING, f"Noise was not measured: {text}.", short="Noise was not measured.")
         return
     settings = f" in {noise.settings} settings" if noise.settings > 1 else ""
     figures = (
-        f"the largest loss{settings} is {noise.worst:.3g} of {budget:.3g} allowed, and noise moves it by about "
-        f"{percent(noise.share)} %"
+        f"the largest loss{settings} is {rule.loss_text(noise.worst)} of {rule.loss_text(rule.budget)} allowed, and "
+        f"noise changes it by about {percent(noise.share)}"
     )
-    if noise.is_close(budget):
-        yield Line(CLOSE, f"Noise could reverse it: {figures}.", short="Noise could reverse it.")
+    if noise.is_close(rule.budget):
+        yield Line(CLOSE, f"Noise could reverse the verdict: {figures}.", short="Noise could reverse the verdict.")
     else:
-        short = f"It {'holds' if answer.meets else 'misses'} by more than the noise"
+        short = f"The recipe {'passes' if answer.meets else 'misses'} by more than the noise"
         yield Line(CLEAR, f"{short}: {figures}.", short=f"{short}.")
 
 
@@ -157,7 +160,7 @@ def ranked(answer: Answer) -> tuple[list[int], list[int]]:
     """Returns the units of the culprits, those first whose step back loses most.
 
     Returns:
-        Those that miss the threshold by more than the noise when they are taken back; and the others, which miss it by
+        Those that miss the threshold by more than the noise when they are put back; and the others, which miss it by
         less, miss only the margin, or miss only with moved scales.
     """
     noise, budget = Noise.of(answer), answer.space.budget
@@ -171,39 +174,44 @@ def ranked(answer: Answer) -> tuple[list[int], list[int]]:
 
 def _culprits(answer: Answer) -> Iterator[Line]:
     """Yields a line on the weak culprits, with the figures of the first ones."""
-    layers, space = answer.experiment.network.layers, answer.space
+    layers, space, rule = answer.experiment.network.layers, answer.space, answer.experiment.rule
     main, weak = ranked(answer)
     if not weak:
         return
     figures = []
     for unit in weak[:_MOST_NAMED]:
-        still = f"{answer.unmoved[unit]:.3g}, and with {NUDGED} " if unit in answer.unmoved else ""
-        figures.append(f"{still}{answer.taken_back[unit]:.3g} without '{layers[space.units[unit][0]].name}'")
+        loss = answer.taken_back[unit]
+        figure = "no figure" if loss is None else rule.loss_text(loss)
+        if unit in answer.unmoved:
+            figure = f"{rule.loss_text(answer.unmoved[unit])} ({figure} with {NUDGED})"
+        figures.append(f"{figure} with '{layers[space.units[unit][0]].name}' put back")
     left = len(weak) - _MOST_NAMED
     more = f", and {left} more" if left > 0 else ""
     why = "for the margin or within the noise" if answer.margin.share else "within the noise"
     count = len(main) + len(weak)
     are = "is" if len(weak) == 1 else "are"
     short = f"{len(weak)} of {count} culprits {are} weak" if count > 1 else "The culprit is weak"
-    text = f"needed only {why}: the largest loss is {'; '.join(figures)}{more}, of {space.budget:.3g} allowed"
+    text = (
+        f"needed only {why}: the largest loss is {'; '.join(figures)}{more}, of {rule.loss_text(space.budget)} allowed"
+    )
     names = tuple(layers[space.units[unit][0]].name for unit in weak)
     yield Line(WEAK_CULPRIT, f"{short}, {text}.", names, f"{short}.")
 
 
 def _followers(answer: Answer, rule: Rule, loss: float | None) -> Iterator[Line]:
     if "followers" in answer.experiment.parts:
-        short = "Layers that only follow rounded too"
-        text = "what they make between INT8 layers, as TensorRT's weak typing may do"
+        short = "Unquantized layers rounded too"
+        text = "their outputs between INT8 layers were INT8, as TensorRT's weak typing may have them"
         yield Line(FOLLOWERS_ROUND, f"{short}: {text}.", short=f"{short}.")
     if loss is None:
         return
     similarity = None if not math.isfinite(loss) else rule.metric.value(loss)
     holds = loss <= rule.budget
-    short = f"With followers in INT8 it {'holds' if holds else 'misses'}{' too' if holds is answer.meets else ''}"
+    also = " too" if holds is answer.meets else ""
+    short = f"With unquantized layers in INT8 the recipe {'passes' if holds else 'misses'}{also}"
     text = (
-        f"{short}: TensorRT's weak typing may also round what layers that only follow make between INT8 layers: then "
-        f"the worst input has {figure_text(rule.metric.name, similarity)}, which {'meets' if holds else 'misses'} the "
-        "threshold."
+        f"{short}: TensorRT's weak typing may run unquantized layers between INT8 layers in INT8 too. The worst input "
+        f"then measures {figure_text(rule.metric.name, similarity, rule.threshold)}."
     )
-    remedy = " --followers int8 searches a recipe that meets it there too." if answer.meets and not holds else ""
+    remedy = " --followers int8 searches for a recipe that passes there too." if answer.meets and not holds else ""
     yield Line(FOLLOWERS, f"{text}{remedy}", short=f"{short}.")

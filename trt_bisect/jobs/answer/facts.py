@@ -123,11 +123,11 @@ def _on_unseen(rule: Rule, answer: Answer, held: Held | None) -> Iterator[Doubt]
     """Yields a doubt if a plan that holds on all inputs given misses on unseen ones."""
     if answer.unseen is None or held is None or rule.meets(answer.unseen):
         return
-    worst = "no figure" if held.worst is None else rule.metric.text(held.worst)
+    worst = "no figure" if held.worst is None else rule.text(held.worst)
     stricter = "--margin" if answer.margin.share else "--threshold"
     text = (
-        f"Unseen inputs miss the threshold: {held.inputs - held.holds} of {held.inputs}, the worst has {worst}. "
-        f"The inputs given do not stand for them: give more of other kinds, or a larger {stricter}."
+        f"{held.inputs - held.holds} of {held.inputs} held-out inputs miss the threshold (worst {worst}), and your "
+        f"inputs pass: give more inputs, of other kinds, or a larger {stricter}."
     )
     yield Doubt("", UNSEEN, text)
 

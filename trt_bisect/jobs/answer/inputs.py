@@ -117,13 +117,11 @@ def unseen_inputs(preparation: Preparation, experiment: Experiment, inputs: Answ
         if digest not in given and digest not in new:
             new[digest] = place, inputs.spill.kept(sample)
     if copies:
-        text = (
-            f"{copies} samples of {unseen.source} that were to stay unseen are equal to given ones: they do not count"
-        )
+        text = f"{copies} held-out samples of {unseen.source} equal other samples, and do not count"
         preparation.notes.append(Note(DATA, text))
     if not new:
         return None
-    preparation.progress.stage("FP32 on unseen inputs", len(new))
+    preparation.progress.stage("FP32 on held-out inputs", len(new))
     feeds = [sample for _, sample in new.values()]
     labels = [unseen.label(unseen.place(place)) for place, _ in new.values()]
     references = _references(preparation, experiment, feeds, inputs.spill)

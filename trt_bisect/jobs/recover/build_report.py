@@ -25,11 +25,11 @@ from trt_bisect.jobs.recipe_of import recipe_of
 from trt_bisect.jobs.recover.accuracy_target import AccuracyTarget
 from trt_bisect.model.network import Network
 from trt_bisect.precision import PrecisionPlan
+from trt_bisect.report.figure_text import ACCURACY
 from trt_bisect.report.model import Accuracies, AnswerFacts, ByPlan
 from trt_bisect.report.network_graph import graph_of
 from trt_bisect.report.precision_check import dla_notes, float_kernel_notes, obedience_notes
 from trt_bisect.report.recovery import (
-    ACCURACY,
     ALL_HIGH,
     KNEE,
     RECIPE,
@@ -161,7 +161,7 @@ def stopped_recovery(preparation: Preparation, found: Found) -> Recovery:
         FrontPoint(plan_cost(all_high, found.costs), None, math.inf, (ALL_HIGH,), _high(network, all_high)),
     )
     recovery = _recovery(preparation, found, front, None)
-    note = "stopped before the front and the latencies were measured: the same command goes on from here"
+    note = "stopped before the front and the latencies were measured: the same command continues"
     return recovery.changed(stopped=True, notes=(*recovery.notes, Note(STOPPED, note)))
 
 

@@ -34,6 +34,7 @@ from trt_bisect.report.recovery import Recovery
 from trt_bisect.report.tensorboard.board import open_board
 from trt_bisect.report.tensorboard.recovery_logs import write_recovery
 from trt_bisect.report.tensorboard.steps import steps_of
+from trt_bisect.support.figures import percent
 from trt_bisect.support.progress import default_progress
 
 _PLANS_OF_FEW, _PLANS_DEAR = 400, 60
@@ -93,11 +94,9 @@ def recover_with(model: str | Path | Network, options: RecoverOptions) -> Recove
 
 def _check(options: RecoverOptions) -> None:
     if options.accuracy is None and options.labels is None and (options.target is not None or options.drop is not None):
-        raise BadInput(
-            "An accuracy to reach was given, and nothing to measure it with.", "Give --accuracy or --labels as well."
-        )
+        raise BadInput("The target is an accuracy, and nothing measures it.", "Give --accuracy or --labels as well.")
     if options.target is not None and options.drop is not None:
-        raise BadInput("Both a least accuracy and a drop were given.", "Give one of --target and --drop.")
+        raise BadInput("--target and --drop exclude each other.", "Give one of --target and --drop.")
 
 
 def _share(given: str | float, what: str) -> float:
@@ -108,7 +107,7 @@ def _share(given: str | float, what: str) -> float:
     except ValueError:
         value = -1.0
     if not 0.0 <= value <= 1.0:
-        raise BadInput(f"The {what} '{given}' is no share.", f"Give --{what} as 0.05 or 5%, from 0 to 100%.")
+        raise BadInput(f"The {what} '{given}' is not a share.", f"Give --{what} as 0.05 or 5%, from 0 to 100%.")
     return value
 
 
@@ -145,9 +144,7 @@ def _recovered(
             recovery = recovery_verdict(preparation, found)
         except KeyboardInterrupt:
             keep(stopped_recovery(preparation, found))
-            preparation.progress.say(
-                "The recipe is written as it was found; the front and the latencies are not measured yet"
-            )
+            preparation.progress.say("The recipe is written; the front and the latencies are not measured yet")
             raise
         answering.plans.give_back()
         return recovery, answer.experiment
@@ -160,8 +157,9 @@ def _space(plans: AnswerPlans, together: str, costs: Costs, most: float | None) 
         raise BadInput("The precision of every layer is fixed, so there is nothing to search.", "Use 'trt-bisect run'.")
     if most is not None and space.spent > most:
         raise BadInput(
-            f"The layers fixed high cost {space.spent:.2%} of INT8's gain, more than the budget of {most:.2%}.",
-            "Fix fewer layers high, or give a larger --budget.",
+            f"The layers fixed in high precision cost {percent(space.spent)} of INT8's gain in speed, more than the "
+            f"budget of {percent(most)}.",
+            "Fix fewer layers, or give a larger --budget.",
         )
     return space
 

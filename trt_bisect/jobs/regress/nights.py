@@ -194,7 +194,7 @@ def find_reference(baseline: str | Path, nights: NightlyRuns, suite: Suite, *, u
     report, is_night = path / REPORT if path.is_dir() else path, (path / NIGHTLY_RUN).is_file()
     if update and (report.is_file() or is_night):
         raise BadInput(
-            f"'{path}' is a run or a nightly run and is not overwritten.",
+            f"'{path}' is a run or a nightly run, and is not overwritten.",
             "Give --update-baseline with 'latest', or with a --baseline folder of its own.",
         )
     if report.is_file():

@@ -117,9 +117,9 @@ def read_suite(path: str | Path) -> Suite:
     refuse_unknown(file, "", table, _TOP_KEYS)
     defaults, networks = table.get("defaults", {}), table.get("network", [])
     if not isinstance(defaults, dict):
-        raise BadInput(f"{file}: 'defaults' is no table.", "Write [defaults].")
+        raise BadInput(f"{file}: 'defaults' is not a table.", "Write [defaults].")
     if not isinstance(networks, list) or not networks or not all(isinstance(entry, dict) for entry in networks):
-        raise BadInput(f"{file}: there is no network in it.", "Write a table [[network]] for each, with its model.")
+        raise BadInput(f"{file}: it has no network.", "Write a table [[network]] for each, with its model.")
     refuse_unknown(file, "[defaults]", defaults, [key for key in NETWORK_KEYS if key not in ("name", "model")])
     _values(file, "[defaults]", defaults)
     tasks = [_task(file, place, entry, defaults) for place, entry in enumerate(networks, 1)]

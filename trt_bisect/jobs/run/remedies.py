@@ -106,7 +106,7 @@ class Remedies:
         experiment = self.answer.experiment
         why_not = _why_no_calibration(experiment)
         if why_not:
-            self.notes.append(f"calibrators, equalisation and bias correction were not tried: {why_not}")
+            self.notes.append(f"other calibrators, equalisation and bias correction were not tried: {why_not}")
         moves = [] if why_not else list(self._moves())
         self.plans.preparation.progress.stage("Trying remedies", None)
         if not why_not:
@@ -137,7 +137,7 @@ class Remedies:
             calibrator = one.ranges.calibrator
             if calibrator is None or changed.digest() == ranges.digest():
                 continue
-            what = f"{calibrator} for what {listed(culprits, 3)} {'read' if len(units) > 1 else 'reads'}"
+            what = f"{calibrator} for the inputs of {listed(culprits, 3)}"
             self.plans.preparation.progress.step(what)
             tried = Tried(culprits, CALIBRATOR, what, None, None, False, calibrator)
             rest = answer.kept - units
@@ -173,7 +173,7 @@ class Remedies:
         apart = self._apart(found.network) if found.pairs else 0.0
         equalised = None
         if not found.pairs:
-            why_not = "no two convolutions or Gemms follow each other in a way that allows it"
+            why_not = "no two adjacent convolutions or Gemms allow it"
             self._not_tried("equalisation", why_not)
         elif apart > FLOAT_NOISE:
             self._not_tried("equalisation", f"float noise is too large in FP32, {apart:.2g} of the output's norm")
@@ -294,5 +294,5 @@ def _why_no_calibration(experiment: Experiment) -> str:
     if experiment.network.has_pairs:
         return "the scales are those of the network's own Q/DQ pairs"
     if experiment.data is None:
-        return f"the ranges ({experiment.ranges.origin}) do not come from data that was given"
+        return f"the scales ({experiment.ranges.origin}) do not come from given data"
     return ""

@@ -105,9 +105,7 @@ def _on_whole_engines(
 
     A suspect that they do not confirm is withdrawn, and they are bisected where the pieces were wrong.
     """
-    progress.say(
-        f"Whole engines decide: full {question.low.upper()} and both sides of each suspect are measured on them"
-    )
+    progress.say(f"Whole engines decide: measuring full {question.low.upper()} and both sides of each suspect")
     decided = _search_wholes(CULPRITS, question, whole, rule, names, progress, in_pieces.suspects)
     return in_pieces.decided_by(decided)
 
@@ -191,7 +189,7 @@ def _search_wholes(
     else:
         findings, in_vain = drive_concurrently(start, measurer, GoodOrBad(question))
     if in_vain:
-        progress.say(f"{in_vain} plans were measured ahead, and not needed; the journal keeps them")
+        progress.say(f"{in_vain} plans measured ahead were not needed; the journal keeps them")
     return findings
 
 

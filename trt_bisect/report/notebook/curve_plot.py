@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from trt_bisect.analyzer.metrics import BUILT_IN, FRACTIONS
 from trt_bisect.errors import BadInput, install
-from trt_bisect.report.figure_text import figure_text, threshold_text
+from trt_bisect.report.figure_text import figure_text, loss_text, threshold_text
 from trt_bisect.report.model import LayerRow, Report
-from trt_bisect.report.screen.run import drop_text
 from trt_bisect.report.summary import FIGURES
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ def curve(report: Report, *, log: bool = True) -> Figure:
     failed = [row for row in tried if row.message]
     figure = go.Figure(
         [
-            _trace(go, report, standing, log, "suspects ruled out", mode="lines+markers", marker={"size": 5}),
+            _trace(go, report, standing, log, "suspects in high precision", mode="lines+markers", marker={"size": 5}),
             _trace(go, report, culprits, log, "culprit", marker={"symbol": "diamond", "size": 11, "color": "#b3201a"}),
             *([_trace(go, report, suspects, log, "suspect", marker=_SUSPECT)] if suspects else []),
             *(
@@ -124,5 +123,5 @@ def _hover(report: Report, row: LayerRow) -> str:
     lines = [f"<b>{escape(row.name)}</b>", f"{row.index} {escape(row.op_type)}"]
     lines.append(figure_text(report.metric, row.similarity))
     if row.drop is not None:
-        lines.append(f"drop {drop_text(report.metric, row.drop)}")
+        lines.append(f"loss here {loss_text(report.metric, row.drop)}")
     return "<br>".join(lines)

@@ -9,13 +9,23 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from trt_bisect.analyzer.metrics import FRACTIONS
-from trt_bisect.report.notebook.curve_plot import axis, graph_objects, height
+from trt_bisect.report.model import Holder, Report
+from trt_bisect.report.notebook.curve_plot import axis, curve, graph_objects, height
 from trt_bisect.report.recovery import FrontPoint, Recovery
+from trt_bisect.support.figures import percent
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 _NAMED = 5
+
+
+def figure_of(result: Holder, *, log: bool) -> Figure:
+    """Returns the front of a recovery, or the curve of a report; see ``front`` and ``curve``."""
+    if isinstance(result, Recovery):
+        return front(result, log=log)
+    assert isinstance(result, Report)
+    return curve(result, log=log)
 
 
 def front(found: Recovery, *, log: bool = True) -> Figure:
@@ -59,5 +69,5 @@ def _hover(found: Recovery, point: FrontPoint) -> str:
     names = [escape(name) for name in list(point.high)[:_NAMED]]
     more = [f"and {len(point.high) - _NAMED} more"] if len(point.high) > _NAMED else []
     titles = [f"<b>{', '.join(point.names)}</b>"] if point.names else []
-    figures = f"cost {point.cost:.2%}, {escape(found.figure)} {found.text(point.figure)}"
+    figures = f"cost {percent(point.cost)}, {escape(found.figure)} {found.text(point.figure)}"
     return "<br>".join([*titles, figures, f"{len(point.high)} left high", *names, *more])

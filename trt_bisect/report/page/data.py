@@ -14,7 +14,7 @@ from trt_bisect.recipe.trtexec import Build
 from trt_bisect.report.explanation import Explanation
 from trt_bisect.report.model import RECOVER, LayerRow, Report
 from trt_bisect.report.network_graph import Graph
-from trt_bisect.report.page.headline import headline, recovered_headline
+from trt_bisect.report.page.headline import fragile, headline, recovered_headline
 from trt_bisect.report.page.tables import PageColumn, columns_by_rank
 from trt_bisect.report.recovery import Recovery
 from trt_bisect.report.verdict import TONES
@@ -32,6 +32,7 @@ class PageData:
         explanation: the reasons and the remedies; None without them.
         recovery: the best recipe, where ``recover`` was run.
         headline: the verdict in a sentence.
+        fragile: the reasons why the verdict on the recipe could be another one, a clause each.
         status: ``finished``, ``running`` or ``interrupted``.
         tones: the CSS classes of the verdicts: of the run, on ``int8`` and on ``recipe``.
         progress: the progress of a running run, ``stage``, ``done``, ``total``, ``seconds`` and ``left``.
@@ -46,6 +47,7 @@ class PageData:
     explanation: Explanation | None
     recovery: Recovery | None
     headline: str
+    fragile: tuple[str, ...]
     status: str
     tones: Mapping[str, str]
     progress: Mapping[str, Any] | None
@@ -74,6 +76,7 @@ def page_data(
         explanation,
         recovery,
         headline=recovered_headline(alone) if alone else headline(report, status),
+        fragile=fragile(report),
         status=status,
         tones={
             "verdict": TONES[report.verdict] if status == "finished" else "",

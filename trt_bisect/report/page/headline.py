@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from trt_bisect.report.figure_text import threshold_text
+from trt_bisect.analyzer.metrics import JUDGING
+from trt_bisect.report.figure_text import figure_text, threshold_text
 from trt_bisect.report.model import Report
-from trt_bisect.report.recovery import ACCURACY, Recovery
+from trt_bisect.report.recovery import Recovery
+from trt_bisect.report.screen.run import setting_text
 from trt_bisect.report.summary import NO_RECIPE
-from trt_bisect.report.verdict import PASSES, UNMEASURED, WITH_DOUBTS
+from trt_bisect.report.verdict import PASSES, UNMEASURED, WITH_DOUBTS, spoken
 from trt_bisect.support.figures import counted, percent
 
 _OF_THE_PART = " of the part that was judged"
@@ -26,15 +28,30 @@ def headline(report: Report, status: str = "finished") -> str:
     if verdict == UNMEASURED and report.stopped:
         return f"Stopped before full {report.low.upper()} was measured on all inputs."
     if verdict == UNMEASURED:
-        return "Nothing could be measured: no plan's engine was built and run."
+        return "Nothing could be measured: no engine could be built and run."
     threshold = _short(report.metric, report.threshold)
     full = f"Full {report.low.upper()}{_OF_THE_PART if report.inputs.part else ''}"
     if verdict == PASSES:
-        return f"{full} {verdict}: it meets {threshold}, and no layer is to blame."
+        return f"{full} passes: it meets {threshold}, and no layer has to stay in high precision."
     if verdict == WITH_DOUBTS:
-        return f"{full} {verdict}: it meets {threshold}, and the doubts speak against it."
+        return f"{full} passes, but doubtful: it meets {threshold}, and the doubts speak against it."
     misses = "gives no figure" if report.similarity.int8 is None else f"misses {threshold}"
     return f"{full} {verdict}: it {misses}; {_blame(report)}, {_cure(report)}."
+
+
+def fragile(report: Report) -> tuple[str, ...]:
+    """Returns clauses on what would reverse the verdict on the recipe: noise, or another setting of the engine."""
+    answer, metric = report.answer, JUDGING.get(report.metric)
+    if answer is None or not report.recipe.meets:
+        return ()
+    said = ["noise could reverse the verdict"] if answer.close else []
+    if metric is None:
+        return tuple(said)
+    for name, value in answer.settings.items():
+        if value is None or metric.loss(value) > metric.loss(report.threshold):
+            figure = figure_text(report.metric, value, report.threshold)
+            said.append(f"with {setting_text(name)} the network misses the threshold ({figure})")
+    return tuple(said)
 
 
 def recovered_headline(found: Recovery) -> str:
@@ -43,15 +60,16 @@ def recovered_headline(found: Recovery) -> str:
     of_what = "the part that was judged" if found.part else "the network"
     if found.meets and not found.high and not found.moves:
         full = f"Full {found.low.upper()}{_OF_THE_PART if found.part else ''}"
-        return f"{full} {found.verdict}: it meets the target of {least}, and nothing has to be left high."
+        none = "no layer has to stay in high precision"
+        return f"{full} {spoken(found.verdict)}: it meets the target of {least}, and {none}."
     scales, high = len(found.moves), len(found.high)
     changes = [counted(scales, "other scale")] if scales else []
     left = f"{counted(high, 'layer')} in {found.precision.upper()}"
     changes.append(left if high else f"all layers in {found.low.upper()}")
     ends = "meets" if found.meets else "misses"
     return (
-        f"With {' and '.join(changes)} {of_what} {found.verdict}: it {ends} the target of {least}, for "
-        f"{percent(found.cost)}% of {found.low.upper()}'s gain in speed."
+        f"With {' and '.join(changes)} {of_what} {spoken(found.verdict)}: it {ends} the target of {least}, for "
+        f"{percent(found.cost)} of {found.low.upper()}'s gain in speed."
     )
 
 
@@ -68,8 +86,8 @@ def _blame(report: Report) -> str:
         return f"'{report.culprits[0]}' is to blame"
     main, weak = report.ranked_culprits
     if main and weak:
-        who = f"'{main[0].name}' is" if len(main) == 1 else f"{len(main)} layers are"
-        return f"{who} to blame, {len(weak)} more weakly"
+        who = f"'{main[0].name}'" if len(main) == 1 else f"{len(main)} layers"
+        return f"{who} and {counted(len(weak), 'weak culprit')} are to blame"
     if _is_unfinished(report) and not report.culprits:
         return "the culprits are not known yet"
     return f"{len(report.culprits)} layers are to blame" if report.culprits else "no single layer is to blame"
@@ -79,9 +97,8 @@ def _cure(report: Report) -> str:
     high = len(report.recipe.high)
     if report.recipe.meets:
         layers = f"{counted(high, 'layer')} in {report.precision.upper()}"
-        noise = " by less than the noise" if report.answer is not None and report.answer.close else ""
-        return f"and {layers} {'restores' if high == 1 else 'restore'} it{noise}"
-    return "and no recipe is known yet" if _is_unfinished(report) else "and no plan that was tried meets it"
+        return f"and {layers} {'restores' if high == 1 else 'restore'} it"
+    return "and no recipe is known yet" if _is_unfinished(report) else "and no plan tried meets it"
 
 
 def _is_unfinished(report: Report) -> bool:
@@ -94,4 +111,4 @@ def _short(metric: str, value: float | None) -> str:
     """Returns a threshold with the digits that it was given with."""
     if value is None:
         return "-"
-    return f"{100 * value:.6g}%" if metric == ACCURACY else threshold_text(metric, value)
+    return threshold_text(metric, value)

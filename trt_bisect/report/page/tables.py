@@ -109,6 +109,7 @@ class TablePage:
         facts: by title, facts of the whole.
         notes: further remarks, a sentence each.
         low: the low precision.
+        metric: the metric of the columns of figures and losses.
     """
 
     command: str
@@ -118,6 +119,7 @@ class TablePage:
     facts: Mapping[str, str] = field(default_factory=dict)
     notes: Sequence[str] = ()
     low: str = "int8"
+    metric: str = ""
 
 
 def columns_by_rank(kind: type, names: Mapping[str, str]) -> tuple[PageColumn, ...]:

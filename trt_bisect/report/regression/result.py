@@ -167,7 +167,7 @@ def read_baselines(folder: Path, *, replacing: bool = False) -> dict[str, Baseli
                 baselines[baseline.name] = baseline
         except (OSError, Malformed, RecursionError) as error:
             raise BadInput(
-                f"'{path}' is no baseline: {first_line(error)}.",
+                f"'{path}' is not a baseline: {first_line(error)}.",
                 "Give --baseline a folder that --update-baseline wrote, a run folder, a report.json, or 'latest'.",
             ) from error
         if head.schema != REPORT_SCHEMA and not replacing:

@@ -27,10 +27,9 @@ from trt_bisect.report.changes import (
     Change,
     Difference,
 )
-from trt_bisect.report.figure_text import figure_text
+from trt_bisect.report.figure_text import figure_text, loss_text
 from trt_bisect.report.markdown import bullets, literal, table
 from trt_bisect.report.regression.result import ERROR, FAILED, JUNIT, PASSED, SUMMARY, NetworkResult, Regression
-from trt_bisect.report.screen.run import drop_text
 from trt_bisect.support.figures import counted, listed
 
 _PLANS = {INT8: "full INT8", RECIPE: "the recipe"}
@@ -55,7 +54,7 @@ def sentence(change: Change, metric: str) -> str:
         return figure_text(metric, value)
 
     def drop(value: float) -> str:
-        return drop_text(metric, value)
+        return loss_text(metric, value)
 
     kind, what, is_worse, now = change.kind, change.what, change.effect == WORSE, change.now
     if kind == SIMILARITY:
@@ -76,20 +75,20 @@ def sentence(change: Change, metric: str) -> str:
     if kind == RECIPE_LAYERS:
         means = {WORSE: ", and no longer meets the threshold", BETTER: ", and meets the threshold again"}
         after, *before = (listed(high, most=6) or "no layer" for high in (now, *change.before))
-        return f"the recipe leaves {after} high, was {' or '.join(before)}{means.get(change.effect, '')}"
+        return f"the recipe keeps {after} in high precision, was {' or '.join(before)}{means.get(change.effect, '')}"
     if kind == LAYER:
         return f"layer '{what}' is {now}"
     if kind == PART and not now:
-        return "the whole network was judged, and a part of it before"
+        return "the whole network was judged, before only a part"
     if kind == PART:
-        return f"another part of the network was judged than before. {now}"
+        return f"a different part of the network was judged than before. {now}"
     measured = "is not measured" if now is None else f"measures {figure(now)}"
     missed = f"{_PLANS[what]} {measured}, the {kind} is {figure(change.before[0])}"
     if kind == TARGET:
         return missed
     if is_worse:
-        return f"{missed}: no baseline is made of that unless --update-baseline says so"
-    return f"{missed}: a baseline of these figures fails only what becomes worse; a 'target' holds it to a figure"
+        return f"{missed}: only --update-baseline makes this a baseline"
+    return f"{missed}: with this baseline only worse figures fail; set a 'target' to require a figure"
 
 
 def sentences(result: NetworkResult) -> list[str]:
@@ -145,10 +144,10 @@ def print_regression(regression: Regression, console: Console) -> None:
         if report is not None and result.baseline is not None and result.differs != ():
             console.print(Text(f"        what differs: {made_of_text(result.differs)}", style="dim"))
     if regression.gone:
-        console.print(Text(f"In the baseline, and no longer in the suite: {listed(regression.gone)}"))
+        console.print(Text(f"In the baseline, but no longer in the suite: {listed(regression.gone)}"))
     console.print(Text(f"\n{_headline(regression)}.", style=_STYLES[regression.status]))
     if regression.is_worse:
-        console.print(Text(f"If that is as it should be: {_accept_command(regression)}"))
+        console.print(Text(f"To accept the changes: {_accept_command(regression)}"))
     console.print(Text(f"{regression.folder / SUMMARY}, {JUNIT} and the runs' reports beside it"))
 
 
@@ -165,7 +164,7 @@ def _blocks(regression: Regression) -> Iterator[str]:
     if len(regression.networks) > _MOST_ROWS:
         yield f"{len(regression.networks) - _MOST_ROWS} more are in `regression.json`."
     if regression.gone:
-        yield literal(f"In the baseline, and no longer in the suite: {listed(regression.gone)}.")
+        yield literal(f"In the baseline, but no longer in the suite: {listed(regression.gone)}.")
     changed = [
         result
         for result in regression.networks
@@ -179,7 +178,7 @@ def _blocks(regression: Regression) -> Iterator[str]:
     if len(changed) > _MOST_DETAILED:
         yield f"{len(changed) - _MOST_DETAILED} more networks changed: `regression.json` has them."
     if regression.is_worse:
-        yield "If that is as it should be, this command takes it as the new baseline:"
+        yield "To accept the changes as the new baseline:"
         yield f"```\n{_accept_command(regression)}\n```"
 
 

@@ -39,7 +39,7 @@ def print_advice(explanation: Explanation, metric: str, console: Console) -> Non
         _print_culprit(advice, metric, console)
     more = len(explanation.advice) - CULPRITS_UP_TO
     if more > 0:
-        console.print(Text(f"{more} more culprits are explained in {EXPLANATION}.", style="dim"))
+        console.print(Text(f"{more} more culprits are in {EXPLANATION}.", style="dim"))
     if explanation.advice:
         console.print(Text(f"{EXPLANATION} has the commands for every tool.", style="dim"))
     whole = [each for each in explanation.tried if not each.culprits]
@@ -99,9 +99,13 @@ def _remedy_text(number: int, remedy: Remedy, metric: str) -> Text:
 def _sentence(tried: Tried, metric: str) -> str:
     """Returns the measured result of a remedy in words, without a full stop."""
     if tried.similarity is None:
-        return f"{tried.title} gives no figure (not finite or not measured)"
+        return f"{tried.title}: no figure (not finite or not measured)"
     meets = "meets the threshold" if tried.meets else "misses the threshold"
-    high = f" with {counted(tried.high, 'layer')} high ({percent(tried.cost)} % of INT8's gain)" if tried.high else ""
+    high = (
+        f" with {counted(tried.high, 'layer')} in high precision ({percent(tried.cost)} of INT8's gain in speed)"
+        if tried.high
+        else ""
+    )
     return f"{tried.title} gives {figure_text(metric, tried.similarity)}{high}, which {meets}"
 
 

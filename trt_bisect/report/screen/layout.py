@@ -12,6 +12,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from trt_bisect.errors import BadInput
+from trt_bisect.report.figure_text import metric_texts
 from trt_bisect.support.table import TableColumn, columns_of
 
 _PROSE = 14
@@ -78,7 +79,8 @@ def fitted(
         raised: keys of columns that are among the last to be left out.
         without: keys of columns that are not shown.
         style: the style of a row.
-        texts: by kind of column, what writes a value in place of the column; None is empty.
+        texts: by kind of column, what writes a value in place of the column, and None is empty; without it figures and
+            losses are those of the metric in ``names``.
 
     Raises:
         BadInput: there is no such column as one of ``only``.
@@ -89,7 +91,8 @@ def fitted(
     columns = [known[name] for name in only] or [
         each for each in known.values() if each.rank is not None and each.key not in without
     ]
-    cells = {each.key: [_text(each, row, texts or {}) for row in rows] for each in columns}
+    texts = metric_texts((names or {}).get("metric", "")) if texts is None else texts
+    cells = {each.key: [_text(each, row, texts) for row in rows] for each in columns}
     shown = [each for each in columns if only or not rows or any(cells[each.key])]
     table = Table(box=None, pad_edge=False, header_style="bold")
     for each in shown:

@@ -8,6 +8,7 @@ from rich.text import Text
 
 from trt_bisect.report.recovery import NAMED, Recovery
 from trt_bisect.report.screen.run import verdict_lines
+from trt_bisect.support.figures import percent
 
 _ROWS = 40
 
@@ -42,14 +43,14 @@ def _moves(found: Recovery) -> Table:
 
 def _left_high(found: Recovery) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("Left high", overflow="fold")
+    table.add_column("In high precision", overflow="fold")
     table.add_column("op")
     table.add_column("in")
     table.add_column("cost", justify="right")
-    table.add_column(f"{found.figure} with it in {found.low.upper()}", justify="right")
+    table.add_column(f"if put back in {found.low.upper()}", justify="right")
     for row in found.high[:_ROWS]:
         back = "" if row.back is None else found.text(row.back)
-        table.add_row(Text(row.layer), Text(row.op_type), row.precision, f"{row.cost:.2%}", back)
+        table.add_row(Text(row.layer), Text(row.op_type), row.precision, percent(row.cost), back)
     return table
 
 
@@ -60,5 +61,5 @@ def _front(found: Recovery) -> Table:
     table.add_column("")
     for point in found.front:
         value = "" if point.figure is None else found.text(point.figure)
-        table.add_row(f"{point.cost:.2%}", value, str(len(point.high)), ", ".join(point.names))
+        table.add_row(percent(point.cost), value, str(len(point.high)), ", ".join(point.names))
     return table

@@ -12,19 +12,28 @@ from rich.table import Table
 from rich.text import Text
 
 from trt_bisect.analyzer.blame import BOTH
-from trt_bisect.analyzer.metrics import AGREEMENT, FRACTIONS
+from trt_bisect.analyzer.metrics import AGREEMENT
 from trt_bisect.data.statistics import FedInput
 from trt_bisect.report.advice import SPREAD_OUT
 from trt_bisect.report.explanation import Explanation
-from trt_bisect.report.figure_text import figure_text
-from trt_bisect.report.model import AS_CHEAP, FOLLOWS, NOT_TRIED, AnswerFacts, CalibratorRow, Held, LayerRow, Report
+from trt_bisect.report.figure_text import figure_text, loss_text, metric_texts
+from trt_bisect.report.model import (
+    AS_CHEAP,
+    FOLLOWERS,
+    FOLLOWS,
+    NOT_TRIED,
+    AnswerFacts,
+    CalibratorRow,
+    Held,
+    LayerRow,
+    Report,
+)
 from trt_bisect.report.screen.advice import causes_in_short
 from trt_bisect.report.screen.layout import Part, fitted, fitting, height, spaced, with_columns_that_fit
-from trt_bisect.report.summary import DOUBTING
+from trt_bisect.report.summary import DOUBTING, FEW_INPUTS
 from trt_bisect.report.verdict import STYLES, WITH_DOUBTS
 from trt_bisect.support.figures import counted, listed, number, percent
 from trt_bisect.support.notes import Line, Note
-from trt_bisect.support.table import FIGURE, LOSS
 
 NOTES_UP_TO = 5
 LINES = 40
@@ -36,7 +45,7 @@ _SUSPECTS = 3
 _OUTPUTS = 4
 _LATENCIES = 10
 _FED = 3
-SEEN_BY = {"calibration": "in calibration", "judged": "where judged"}
+SEEN_BY = {"calibration": "calibration", "judged": "search"}
 _PIPED = 100
 """Columns where the output is no terminal."""
 
@@ -72,10 +81,20 @@ def print_report(report: Report, console: Console, *, every_layer: bool = False,
 
 
 def print_verdict(report: Report, console: Console) -> None:
-    """Prints the verdict and the next command alone."""
-    console.print(verdict_text(report))
+    """Prints the verdict, what to do next, and the reasons."""
+    verdict, reasons = verdict_first(report)
+    console.print(verdict_lines(verdict, report.verdict))
     if next_lines(report):
         console.print(_next(report), soft_wrap=True)
+    if reasons:
+        console.print(verdict_lines(reasons, report.verdict))
+
+
+def verdict_first(report: Report) -> tuple[Sequence[Line], Sequence[Line]]:
+    """Returns the lines up to the verdict itself, after which the next step is said, and the others."""
+    kinds = [line.kind for line in report.lines]
+    place = kinds.index(report.verdict) + 1 if report.verdict in kinds else len(kinds)
+    return report.lines[:place], report.lines[place:]
 
 
 def next_lines(report: Report) -> list[str]:
@@ -106,7 +125,7 @@ def _parts(report: Report, console: Console) -> Iterator[Part]:
         yield from _answer_parts(report, report.answer, console)
     fed = _fed(report)
     if fed is not None:
-        yield Part("fed data", 3, [spaced(fed)])
+        yield Part("input values", 3, [spaced(fed)])
     if report.answer is not None and report.answer.confidence:
         yield Part("confidence", 1, [Text(f"Confidence: {report.answer.rests_on}")])
     timed = latency_lines(report)
@@ -118,19 +137,23 @@ def _answer_parts(report: Report, answer: AnswerFacts, console: Console) -> Iter
     """Yields the calibrators, and the recipe on given and unseen inputs and in other settings."""
     if len(answer.calibrators) > 1:
         usable = [row for row in answer.calibrators if row.chosen or row.meets or row.cost is not None]
-        rows, why = (answer.calibrators, usable) if len(usable) > 1 else (answer.calibrators,), _why_chosen(answer)
+        rows = (answer.calibrators, usable) if len(usable) > 1 else (answer.calibrators,)
+        why = _why_chosen(answer, report.metric)
         tables = [_calibrators(report, each, console) for each in rows]
         explained = [spaced(Group(table, Text(why))) for table in tables] if why else []
         yield Part("calibrators", 5, [*explained, *map(spaced, tables)])
     table = _inputs(report, answer, console)
     if table is not None:
         yield Part("inputs", 0, [spaced(table)])
-    settings = ", ".join(f"{name} {figure_text(report.metric, value)}" for name, value in answer.settings.items())
+    text = partial(figure_text, report.metric, threshold=report.threshold)
+    settings = ", ".join(f"{setting_text(name)} {text(value)}" for name, value in answer.settings.items())
     if len(answer.settings) > 1:
-        yield Part("other settings", 7, [Text(f"Worst given input, in other settings: {settings}.")])
+        yield Part("other settings", 7, [Text(f"Worst input in other settings: {settings}.")])
     if answer.equals:
         yield Part(
-            "other recipes", 8, [Text(f"As good: {' or '.join(listed(names, 4) for names in answer.equals[:2])}.")]
+            "other recipes",
+            8,
+            [Text(f"Equally good sets of layers: {' or '.join(listed(names, 4) for names in answer.equals[:2])}.")],
         )
 
 
@@ -170,32 +193,34 @@ def verdict_lines(lines: Sequence[Line], verdict: str) -> Text:
     text, style = Text(), STYLES[verdict]
     for place, line in enumerate(lines):
         text.append("\n" if place else "")
-        text.append(line.text, STYLES[WITH_DOUBTS] if line.kind in DOUBTING else style)
+        text.append(line.text, STYLES[WITH_DOUBTS] if line.kind in (*DOUBTING, FEW_INPUTS) else style)
     return text
 
 
 def _culprits(report: Report, most: int, console: Console) -> Table:
-    """Returns at most so many culprits, those first that lose most when they are taken back.
+    """Returns at most so many culprits, those first that lose most when they are put back in INT8.
 
-    Each has its drop, its gain, the similarity when it is taken back, and the cause. A line stands above the weak ones.
+    Each has the figure of the network if it is put back, the cause, and the losses. A line stands above the weak ones.
     """
     main, weak = report.ranked_culprits
     causes = _causes(report.explanation)
-    titles = ["Culprit", "Op", "Drop", "Gain", "Taken back", *(["Cause"] if causes else [])]
-    table = _table(titles, figures=("Drop", "Gain", "Taken back"))
+    back, losses = f"If put back in {report.low.upper()}", ("Loss here", "Fixed alone")
+    titles = ["Culprit", "Op", back, *(["Cause"] if causes else []), *losses]
+    table = _table(titles, figures=(back, *losses))
     for place, row in enumerate((*main, *weak)[:most]):
         if place == len(main):
-            table.add_row(Text("Weak, for the margin or within the noise:"), style="dim")
-        figures = [_drop(report, row.drop), _drop(report, row.gain), figure_text(report.metric, row.taken_back)]
+            table.add_row(Text("Weak (for the margin, or within the noise):"), style="dim")
+        measured = figure_text(report.metric, row.taken_back, report.threshold)
         cause = [causes.get(row.name, "")] if causes else []
+        lost = [loss_text(report.metric, row.drop), loss_text(report.metric, row.gain)]
         style = "red" if place < len(main) else "yellow"
-        table.add_row(*map(Text, (row.name, row.op_type, *figures, *cause)), style=style)
+        table.add_row(*map(Text, (row.name, row.op_type, measured, *cause, *lost)), style=style)
     left = len(main) + len(weak) - most
     if left > 0:
         others = left - min(left, len(weak))
         kinds = [f"{others} more" if others else "", f"{left - others} weak" if left > others else ""]
         table.add_row(Text(f"{' and '.join(filter(None, kinds))}, in layers.csv"), style="dim")
-    return with_columns_that_fit(table, console, ("Op", "Gain"), prose=("Cause",))
+    return with_columns_that_fit(table, console, ("Op", *reversed(losses)), prose=("Cause",))
 
 
 def _causes(explanation: Explanation | None) -> dict[str, str]:
@@ -212,9 +237,12 @@ def _cause(blame: str | None, reasons: Sequence[str]) -> str:
 
 
 def _suspects(report: Report) -> list[str]:
-    """Returns lines on the layers with a large drop that are no culprits, with reasons, the largest drop first."""
+    """Returns lines on the layers with a large loss that are no culprits, with reasons, the largest loss first."""
     rows = sorted((row for row in report.layers if row.suspect), key=lambda row: -(row.drop or 0.0))
-    lines = [f"Suspect {row.name} (drop {_drop(report, row.drop)}): {row.suspect}." for row in rows[:_SUSPECTS]]
+    lines = [
+        f"Suspect '{row.name}' (loss here {loss_text(report.metric, row.drop)}): {row.suspect}."
+        for row in rows[:_SUSPECTS]
+    ]
     if len(rows) > _SUSPECTS:
         lines.append(f"{len(rows) - _SUSPECTS} more suspects are in report.html.")
     return lines
@@ -223,14 +251,14 @@ def _suspects(report: Report) -> list[str]:
 def _calibrators(report: Report, rows: Sequence[CalibratorRow], console: Console) -> Table:
     """Returns calibrators: all low with each on the inputs tried, and the recipe that its ranges lead to."""
     full = f"Full {report.low.upper()}"
-    titles = ["Calibrator", full, "of inputs", "meets", "first recipe", "layers", "mean loss", ""]
-    table = _table(titles, figures=(full, "of inputs", "first recipe", "layers", "mean loss"))
+    titles = ["Calibrator", full, "inputs", "passes", "first recipe", "layers", "mean loss", ""]
+    table = _table(titles, figures=(full, "inputs", "first recipe", "layers", "mean loss"))
     for row in rows:
         table.add_row(*map(Text, calibrator_cells(report, row)), style="bold" if row.chosen else "")
-    return with_columns_that_fit(table, console, ("of inputs", "mean loss", "layers", "meets"))
+    return with_columns_that_fit(table, console, ("inputs", "mean loss", "layers", "passes"))
 
 
-def _why_chosen(answer: AnswerFacts) -> str:
+def _why_chosen(answer: AnswerFacts, metric: str) -> str:
     """Returns a sentence on the choice of a calibrator whose first recipe is not the cheapest; empty where it is."""
     rows = answer.calibrators
     found = [(row.cost, row.mean_loss, row) for row in rows if row.cost is not None and row.mean_loss is not None]
@@ -239,13 +267,13 @@ def _why_chosen(answer: AnswerFacts) -> str:
         return ""
     (cost, mean, row), (its_cost, its_mean, other) = chosen, min(found, key=lambda each: each[0])
     if cost > its_cost + AS_CHEAP or mean >= its_mean:
-        return f"{row.calibrator} is chosen: its recipe is the cheapest on more inputs than those of the first recipes."
-    price = f"{percent(cost)} % with {counted(row.high or 0, 'layer')}"
-    its_price = f"{percent(its_cost)} % with {counted(other.high or 0, 'layer')}"
+        return f"{row.calibrator} is chosen: on more inputs its recipe is the cheapest."
+    price = f"{percent(cost)} with {counted(row.high or 0, 'layer')}"
+    its_price = f"{percent(its_cost)} with {counted(other.high or 0, 'layer')}"
     return (
-        f"{row.calibrator} is chosen: its first recipe costs about as much as that of {other.calibrator} "
-        f"({price}, not {its_price}) and loses less (on average {mean:.3g}, not {its_mean:.3g}), so that it is "
-        "likelier to hold on other inputs."
+        f"{row.calibrator} is chosen: its first recipe costs about as much as the recipe of {other.calibrator} "
+        f"({price}, not {its_price}) and loses less (on average {loss_text(metric, mean)}, not "
+        f"{loss_text(metric, its_mean)}), so it is more likely to pass on new inputs."
     )
 
 
@@ -256,23 +284,23 @@ def calibrator_cells(report: Report, row: CalibratorRow) -> tuple[str, ...]:
     """
     metric, given = report.metric, report.answer.given if report.answer else None
     cut = given is not None and row.similarity is not None and row.inputs < given.inputs
-    cost = "-" if row.cost is None else f"{percent(row.cost)}%"
+    cost = "-" if row.cost is None else percent(row.cost)
     layers = "-" if row.high is None else str(row.high)
-    figure = figure_text(metric, row.similarity) + (" or worse" if cut else "")
-    mean = "-" if row.mean_loss is None else f"{row.mean_loss:.3g}"
+    figure = figure_text(metric, row.similarity, report.threshold) + (" or worse" if cut else "")
+    mean = loss_text(metric, row.mean_loss)
     meets, chosen = "yes" if row.meets else "no", "chosen" if row.chosen else ""
     return row.calibrator, figure, str(row.inputs), meets, cost, layers, mean, chosen
 
 
 def _inputs(report: Report, answer: AnswerFacts, console: Console) -> Table | None:
-    """Returns the recipe on given and unseen inputs; None without inputs."""
-    sets = [(name, held) for name, held in (("given", answer.given), ("unseen", answer.unseen)) if held is not None]
+    """Returns the recipe on the user's and held-out inputs; None without inputs."""
+    sets = sets_of_inputs(answer)
     if not sets:
         return None
-    titles = ["Recipe on", "holds", "mean", "5th perc.", "worst", "which"]
+    titles = ["Recipe on", "passes", "mean", "5th perc.", "worst", "which"]
     table = _table(titles, figures=titles[1:5])
     for name, held in sets:
-        table.add_row(*map(Text, held_cells(report.metric, name, held)), style="" if _holds(held) else "yellow")
+        table.add_row(*map(Text, held_cells(report, name, held)), style="" if held.holds == held.inputs else "yellow")
     return with_columns_that_fit(table, console, ("which", "mean"))
 
 
@@ -283,7 +311,7 @@ def _fed(report: Report) -> Text | None:
     lines = [f"Pictures of {source}: {way}." for source, way in report.inputs.pictures.items()]
     for name in names[:_FED]:
         spreads = [f"{SEEN_BY.get(by, by)} {_spread(inputs[name])}" for by, inputs in fed.items() if name in inputs]
-        lines.append(f"Fed {name}: {'; '.join(spreads)}.")
+        lines.append(f"Values of input '{name}': {'; '.join(spreads)}.")
     return Text("\n".join(lines)) if lines else None
 
 
@@ -292,13 +320,20 @@ def _spread(fed: FedInput) -> str:
     return f"{least} to {most} (mean {mean}, std {std})"
 
 
-def _holds(held: Held) -> bool:
-    return held.holds == held.inputs
+def sets_of_inputs(answer: AnswerFacts) -> list[tuple[str, Held]]:
+    """Returns the recipe's figures on the user's inputs and on those that were held out, where there are such."""
+    sets = (("your inputs", answer.given), ("held-out inputs", answer.unseen))
+    return [(name, held) for name, held in sets if held is not None]
 
 
-def held_cells(metric: str, name: str, held: Held) -> tuple[str, ...]:
+def setting_text(name: str) -> str:
+    """Returns the name of a setting of ``AnswerFacts.settings`` as people read it."""
+    return "unquantized layers in INT8 too" if name == FOLLOWERS else name
+
+
+def held_cells(report: Report, name: str, held: Held) -> tuple[str, ...]:
     """Returns the cells of a set of inputs; of the worst one the file's name without its folder."""
-    figures = (figure_text(metric, value) for value in (held.mean, held.fifth, held.worst))
+    figures = (figure_text(report.metric, value, report.threshold) for value in (held.mean, held.fifth, held.worst))
     return name, f"{held.holds} of {held.inputs}", *figures, held.worst_input.rsplit("/", 1)[-1]
 
 
@@ -321,7 +356,7 @@ def layer_table(report: Report, rows: Sequence[LayerRow], console: Console) -> T
         names=report.names,
         without=[report.metric],
         style=_style,
-        texts={FIGURE: partial(figure_text, report.metric), LOSS: partial(drop_text, report.metric)},
+        texts=metric_texts(report.metric, report.threshold),
     )
 
 
@@ -348,10 +383,14 @@ def _output_table(report: Report, shown: Sequence[str], *, of_task: bool) -> Tab
         for name, values in ((name, outputs[name]) for name in shown if name in outputs):
             is_task = AGREEMENT.name in values
             known = {AGREEMENT.name: values[AGREEMENT.name]} if is_task else values
-            figures = [figure_text(metric, known.get(metric)) for metric in metrics]
+            figures = [figure_text(metric, known.get(metric), _threshold(report, metric)) for metric in metrics]
             counted = [f"{key} {value:.6g}" for key, value in values.items() if is_task and key != AGREEMENT.name]
             table.add_row(Text(name), Text(plan), *map(Text, figures), *([Text(", ".join(counted))] if of_task else []))
     return table
+
+
+def _threshold(report: Report, metric: str) -> float | None:
+    return report.threshold if metric == report.metric else None
 
 
 def _worst_outputs(report: Report) -> list[str]:
@@ -379,18 +418,9 @@ def latency_lines(report: Report) -> list[str]:
     return lines
 
 
-def _drop(report: Report, drop: float | None) -> str:
-    return "-" if drop is None else drop_text(report.metric, drop)
-
-
 def _style(row: LayerRow) -> str:
     if row.culprit:
         return "bold red"
     if row.outcome in (FOLLOWS, NOT_TRIED):
         return "dim"
     return "" if row.outcome == "measured" else "yellow"
-
-
-def drop_text(metric: str, drop: float) -> str:
-    """Returns a drop as text, in the units of the metric's loss."""
-    return f"{100 * drop:.4f}%" if metric in FRACTIONS else f"{drop:.3g}"

@@ -54,7 +54,7 @@ def print_comparison(
         console.print(Text(f"{place}: {advice.reason} ({advice.kind} '{advice.tensor}'): {advice.words}"))
     if len(found.advice) > ADVICE_UP_TO:
         more = len(found.advice) - ADVICE_UP_TO
-        console.print(Text(f"{more} more findings; --output FOLDER keeps all.", style="dim"))
+        console.print(Text(f"{more} more findings; --output FOLDER writes all.", style="dim"))
     _print_notes(console, found.notes)
 
 
@@ -86,7 +86,7 @@ def _first(rows: Sequence[ComparedTensor], top: int) -> Sequence[ComparedTensor]
 
 def _print_hidden(console: Console, count: int, top: int) -> None:
     if top and count > top:
-        console.print(Text(f"{count - top} more rows; --top 0 prints all, --output FOLDER keeps all.", style="dim"))
+        console.print(Text(f"{count - top} more rows; --top 0 prints all, --output FOLDER writes all.", style="dim"))
 
 
 def _print_notes(console: Console, notes: Sequence[str]) -> None:

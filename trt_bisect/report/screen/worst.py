@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -12,7 +10,6 @@ from trt_bisect.report.figure_text import figure_text
 from trt_bisect.report.screen.layout import fitted
 from trt_bisect.report.screen.run import NOTES_UP_TO
 from trt_bisect.report.worst import JudgedSample, WorstReport, description
-from trt_bisect.support.table import FIGURE
 
 _BAR = 40
 
@@ -28,8 +25,7 @@ def print_worst(report: WorstReport, console: Console) -> None:
         console.print(Text(line))
     console.print()
     worst = [report.samples[place] for place in report.places]
-    shown, texts = ("rank", "sample", "value"), {FIGURE: partial(figure_text, report.metric)}
-    console.print(fitted(JudgedSample, worst, console, names=report.names, only=shown, texts=texts))
+    console.print(fitted(JudgedSample, worst, console, names=report.names, only=("rank", "sample", "value")))
     console.print()
     console.print(Text(report.verdict, style="bold green" if report.distribution.bad == 0 else "bold yellow"))
     for note in remarks(report)[:NOTES_UP_TO]:

@@ -11,8 +11,9 @@ from trt_bisect.data.feeds import Feeds
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.precision import Precision, PrecisionPlan
+from trt_bisect.report.figure_text import ACCURACY
 from trt_bisect.report.markdown import bullets, table
-from trt_bisect.report.recovery import ACCURACY, RECIPE, Recovery
+from trt_bisect.report.recovery import RECIPE, Recovery
 from trt_bisect.report.tensorboard.board import Board
 from trt_bisect.report.tensorboard.run_logs import PlanLogs, Shown
 from trt_bisect.report.tensorboard.steps import Step, write_steps
