@@ -46,9 +46,8 @@ from trt_bisect.jobs.fixed_layers import refuse_emulated_only
 from trt_bisect.jobs.given_data import GivenData, faint_note
 from trt_bisect.jobs.judged_by import other_reference
 from trt_bisect.jobs.judgement import Judgement
-from trt_bisect.jobs.options.concerns import AUTO, BRANCH, EXHAUSTIVE, FOLLOWERS_INT8
-from trt_bisect.jobs.options.judging import JudgeOptions
-from trt_bisect.jobs.options.measuring import MeasuringOptions
+from trt_bisect.jobs.options.commands import MeasuringOptions
+from trt_bisect.jobs.options.concerns import AUTO, BRANCH, EXHAUSTIVE, FOLLOWERS_INT8, JudgeOptions
 from trt_bisect.jobs.run.forecast import Forecast
 from trt_bisect.jobs.workspace import TIMING_CACHE, refuse_another_network
 from trt_bisect.model.low import FLOAT_TYPES, FP8
