@@ -13,7 +13,7 @@ from trt_bisect.analyzer.judge import DEFAULT_SHARE, Rule
 from trt_bisect.analyzer.metrics import BUILT_IN, default_threshold, find_metric
 from trt_bisect.analyzer.worst import verdict
 from trt_bisect.builder.base import EMULATED, MEASURED, Outputs
-from trt_bisect.builder.engines import ONNXRUNTIME, choose_typing, typing_to_ask
+from trt_bisect.builder.engines import ONNXRUNTIME, choose_engine, choose_typing, typing_to_ask
 from trt_bisect.calibration.ranges import Ranges, keeping_unusable_high
 from trt_bisect.data.datasets import Dataset, open_dataset
 from trt_bisect.data.named import content_of
@@ -77,9 +77,10 @@ class WorstSearch(Preparation):
     def search(self, options: WorstOptions) -> WorstReport:
         """The whole search; Ctrl-C during the pass ends it with what was found until then."""
         self._check_outputs()
-        engine = self._engine()
+        engine = choose_engine(self.options.engine)
         refuse_emulated_only(self.network, engine)
         ranges, source = self._ranges_and_samples(engine, options.calibration, options.dataset)
+        self._say_engine(engine)
         source = source if options.steps is None else source.first(options.steps)
         self.progress.stage("Searching for the worst inputs", source.length)
         found = self.find_worst(self.builder_for(engine, ranges, source), source, options.keep, keep=True)
