@@ -314,8 +314,8 @@ def test_an_output_that_int8_makes_infinite_is_named_as_such(tmp_path):
 BAD = {
     "no data": ({"calibration": "cache"}, "no data set"),
     "no ranges": ({}, "no scales"),
-    "no steps": ({"steps": 0}, "--steps cannot be 0"),
-    "nothing kept": ({"keep": 0}, "--keep cannot be 0"),
+    "no steps": ({"steps": 0}, "steps cannot be 0"),
+    "nothing kept": ({"keep": 0}, "keep cannot be 0"),
     "unknown metric": ({"metric": "mape"}, "mape"),
     "unknown direction": ({"direction": "upwards"}, "upwards"),
     "wrong direction": ({"metric": "MSE", "direction": "higher"}, "is better when lower"),

@@ -149,7 +149,7 @@ def test_bad_use_gives_exit_2_and_two_lines(command, case, lenet, tmp_path, monk
     assert "Traceback" not in err
 
 
-def test_an_unknown_option_is_explained_by_typer(command):
+def test_an_unknown_option_is_named(command):
     code, _, err = command("run", "x.onnx", "--nonsense")
     assert code == 2
     assert "--nonsense" in err

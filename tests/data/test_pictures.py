@@ -9,8 +9,9 @@ from PIL import Image
 from trt_bisect import BadInput, open_dataset
 from trt_bisect.data.feeds import TensorSpec
 from trt_bisect.data.preprocessing import Preprocessing, preprocessing
-from trt_bisect.jobs.options.measuring import RunOptions
-from trt_bisect.jobs.options.tables import read_config, readers
+from trt_bisect.jobs.options.commands import RunOptions
+from trt_bisect.jobs.options.declare import declared
+from trt_bisect.jobs.options.tables import read_config
 
 F32 = np.dtype(np.float32)
 NCHW = (TensorSpec("x", F32, (1, 3, 4, 6)),)
@@ -144,7 +145,7 @@ def test_options_of_version_0_2_are_named_and_not_taken(folder):
     with pytest.raises(BadInput) as refused:
         fed(folder, NCHW)
     assert f"--config {old}" in str(refused.value)
-    taken = read_config(old, readers(RunOptions))
+    taken = read_config(old, "run", ("run",), declared(RunOptions))
     assert RunOptions(**taken).preprocessing() == Preprocessing(scale=255.0, mean=(0.485, 0.456, 0.406))
     fed(folder, NCHW, **taken)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 
 import numpy as np
@@ -11,10 +10,9 @@ import pytest
 import trt_bisect
 from tests.support import networks
 from tests.support.records import record_of, report_from
-from trt_bisect.builder.base import DEFAULT_TIMEOUT, MEASURED
+from trt_bisect.builder.base import MEASURED
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.builder.timing import LayerTime, latency_of
-from trt_bisect.cli.run import run_command
 from trt_bisect.errors import TrialFailed
 from trt_bisect.jobs import preparation as job
 from trt_bisect.precision import Precision
@@ -120,13 +118,8 @@ def test_the_99th_percentile():
     assert (latency.mean_ms, latency.median_ms, latency.p99_ms, latency.runs) == (51, 51, 100, 101)
 
 
-def test_the_command_line_gives_a_build_as_long_as_the_interface_does():
-    defaults = [inspect.signature(call).parameters["build_timeout"].default for call in (trt_bisect.run, run_command)]
-    assert defaults == [DEFAULT_TIMEOUT, DEFAULT_TIMEOUT]
-
-
 @pytest.mark.parametrize("seconds", [0, -1.0, float("nan"), float("inf")])
 def test_a_build_needs_time(tmp_path, seconds):
     path = networks.save(networks.chain(3), tmp_path)
-    with pytest.raises(trt_bisect.BadInput, match="--build-timeout cannot be"):
+    with pytest.raises(trt_bisect.BadInput, match="build_timeout cannot be"):
         trt_bisect.run(path, networks.samples(networks.chain(3)), engine="onnxruntime", build_timeout=seconds)

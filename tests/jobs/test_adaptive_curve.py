@@ -12,7 +12,7 @@ import trt_bisect
 from tests.support import networks
 from tests.support.progress_doubles import Said
 from tests.support.records import kinds
-from trt_bisect.jobs.options.measuring import RunOptions
+from trt_bisect.jobs.options.commands import RunOptions
 from trt_bisect.report.model import NOT_TRIED
 from trt_bisect.runs.journal import JOURNAL
 from trt_bisect.support.notes import ADAPTIVE_CURVE

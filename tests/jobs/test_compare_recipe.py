@@ -103,7 +103,7 @@ def test_the_plan_names_weights_with_one_scale(recipe):
 
 def test_a_recipe_and_a_plan_are_refused(recipe):
     path, samples, run = recipe
-    with pytest.raises(BadInput, match="--recipe and --plan"):
+    with pytest.raises(BadInput, match="recipe and plan"):
         trt_bisect.compare(path, {"x": samples}, recipe=run, plan=run)
 
 

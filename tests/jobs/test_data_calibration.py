@@ -14,7 +14,7 @@ from trt_bisect.calibration.collect import CANDIDATES, Magnitudes
 from trt_bisect.calibration.histogram import Calibrator
 from trt_bisect.errors import BadInput
 from trt_bisect.jobs import given_data
-from trt_bisect.jobs.options.measuring import RecoverOptions, RunOptions
+from trt_bisect.jobs.options.commands import RecoverOptions, RunOptions
 from trt_bisect.jobs.preparation import Preparation
 from trt_bisect.model.network import load_network
 from trt_bisect.precision import int8_set

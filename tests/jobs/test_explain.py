@@ -376,7 +376,7 @@ def test_of_an_nvidia_engine_the_tensors_are_the_emulations(tmp_path, monkeypatc
 def test_bad_use(command, lenet, tmp_path):
     asked = ["run", lenet / "lenet.onnx", "--calibration", lenet / "calibration.npz", "-o", tmp_path / "run"]
     for options, said in (
-        (["--explain", "nicely"], "no explanation 'nicely'"),
+        (["--explain", "nicely"], "--explain cannot be 'nicely'"),
         (["--explain", "none", "--try-remedies"], "--explain none"),
     ):
         code, _, err = command(*asked, *options)

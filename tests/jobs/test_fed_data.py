@@ -352,7 +352,7 @@ def test_pictures_whose_own_sizes_a_network_does_not_take(tmp_path, random):
     for given in ({"calibration": str(pictures)}, {"calibration": None, "inputs": str(pictures), "low": "fp16"}):
         with pytest.raises(trt_bisect.TrtBisectError) as refused:
             run(network, **given)
-        assert "--resize 320x320 --letterbox" in refused.value.remedy
+        assert "resize 320x320 letterbox" in refused.value.remedy
         assert run(network, **given, **options).inputs.shapes == {"x": "1x3x32x32"}
 
 

@@ -76,7 +76,7 @@ def test_layers_by_pattern(planted, pattern, names):
         ({"plan": {"scales": {"y": 0.5}}}, "activation 'y'"),
         ({"plan": {"scales": {"x": 0.0}}}, "above 0"),
         ({"plan": {"layer": {}}}, "no key 'layer'"),
-        ({"plan": {"high": "fp16", "layers": {"conv1": "fp16"}}}, "Add --base fp16"),
+        ({"plan": {"high": "fp16", "layers": {"conv1": "fp16"}}}, "Add base fp16"),
     ],
 )
 def test_what_cannot_be_fixed_is_refused_before_anything_runs(planted, options, said):

@@ -75,5 +75,5 @@ def test_activations_in_16_bits_beside_numpy(tmp_path):
 
 
 def test_16_bit_activations_go_with_the_emulation_only():
-    with pytest.raises(BadInput, match="--low fp16"):
+    with pytest.raises(BadInput, match="low fp16"):
         trt_bisect.run("x.onnx", activations="int16", low="fp16")

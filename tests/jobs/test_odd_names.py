@@ -13,14 +13,13 @@ import shlex
 
 import pytest
 from rich.console import Console
-from typer.main import get_command
 
 import trt_bisect
 from tests.support import networks
 from tests.support.advised import advice_on, run
 from tests.support.odd_names import INPUT, NAMES, odd_network, sharing_network
 from trt_bisect.analyzer.structure.findings import SHARED_WEIGHT
-from trt_bisect.cli.app import application
+from trt_bisect.cli.app import bound_to
 from trt_bisect.report.advice import CALIBRATOR, EQUALISATION
 from trt_bisect.report.explanation import Explanation
 from trt_bisect.report.screen.advice import print_advice
@@ -74,7 +73,6 @@ def test_the_remedies_are_for_these_layers_and_their_files_can_be_read(odd):
 def test_every_command_is_words_of_a_shell_and_names_the_layers_whole(odd):
     report, _ = odd
     nodes = [node.name for node in odd_network().graph.node]
-    known = get_command(application()).commands
     commands = [each for advice in report.advice for remedy in advice.remedies for each in remedy.commands]
     excluded = 0
     for command in commands:
@@ -82,7 +80,7 @@ def test_every_command_is_words_of_a_shell_and_names_the_layers_whole(odd):
             continue
         words = shlex.split(command.text)
         if command.tool == "trt-bisect":
-            known[words[1]].make_context(words[1], words[2:]).close()
+            bound_to(words[1:])
         if "--nodes_to_exclude" in words:
             patterns = words[words.index("--nodes_to_exclude") + 1 : words.index("--high_precision_dtype")]
             matched = [node for node in nodes if any(re.match(pattern, node) for pattern in patterns)]

@@ -125,7 +125,7 @@ def test_an_accuracy_function_of_the_user(lenet):
     [
         (["--budget", "half"], "is not a share"),
         (["--budget", "150%"], "is not a share"),
-        (["--precision", "int4"], "no precision 'int4'"),
+        (["--precision", "int4"], "--precision cannot be 'int4'"),
         (["--labels", "none.npy"], "--dataset"),
         (["--target", "0.9"], "--accuracy"),
         (["--cost", "none.csv"], "none.csv"),

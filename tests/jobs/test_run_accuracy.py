@@ -64,7 +64,7 @@ def test_a_function_of_the_users_is_called_before_the_search(lenet, digits):
 
 
 def test_labels_without_their_data_are_refused(lenet):
-    with pytest.raises(BadInput, match="--dataset"):
+    with pytest.raises(BadInput, match="dataset"):
         trt_bisect.run(lenet / "lenet.onnx", lenet / "calibration.npz", labels=[1, 2])
 
 

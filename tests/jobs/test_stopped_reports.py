@@ -21,8 +21,8 @@ import trt_bisect
 from tests.support import networks
 from tests.support.progress_doubles import Said
 from trt_bisect import BadInput, NothingMeasured, Report
+from trt_bisect.jobs.options.commands import RunOptions
 from trt_bisect.jobs.options.kinds import parse_time
-from trt_bisect.jobs.options.measuring import RunOptions
 from trt_bisect.jobs.run.run import StoppedRun
 from trt_bisect.report.model import SO_FAR
 from trt_bisect.report.older import read_report

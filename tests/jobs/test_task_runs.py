@@ -126,10 +126,10 @@ def test_the_worst_input_is_that_of_the_least_agreement_and_then_of_the_least_co
 @pytest.mark.parametrize(
     ("wishes", "words"),
     [
-        ({"metric": "sqnr"}, "--metric sqnr"),
+        ({"metric": "sqnr"}, "metric sqnr"),
         ({"score_threshold": 1.0}, "finds nothing"),
         ({"task": "segment"}, r"'output0_out' \[1, 6, 49\]"),
-        ({"task": "count"}, "no task 'count'"),
+        ({"task": "count"}, "task cannot be 'count'"),
     ],
 )
 def test_what_cannot_be_judged_is_refused(given, wishes, words):

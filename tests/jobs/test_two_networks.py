@@ -115,7 +115,7 @@ def test_layers_without_names_in_common_are_matched_by_structure(tmp_path):
 
 def test_compare_refuses_what_cannot_be_compared(tmp_path):
     own = networks.save(networks.chain(2), tmp_path)
-    with pytest.raises(BadInput, match="--high"):
+    with pytest.raises(BadInput, match="high"):
         trt_bisect.compare(own, other=own, inputs=networks.samples(networks.chain(2)), high="conv0")
     with pytest.raises(BadInput, match="No data"):
         trt_bisect.compare(own, other=own)

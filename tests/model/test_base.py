@@ -15,7 +15,7 @@ from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.builder.tensorrt_walk import weak_plan
 from trt_bisect.calibration.cache import parse_version
 from trt_bisect.errors import BadInput
-from trt_bisect.jobs.options.measuring import RecoverOptions, RunOptions
+from trt_bisect.jobs.options.commands import RecoverOptions, RunOptions
 from trt_bisect.model.cost import shares
 from trt_bisect.model.low import FP8, INT8
 from trt_bisect.model.network import load_network

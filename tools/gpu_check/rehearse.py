@@ -38,7 +38,10 @@ from calls import (
     tree_files,
 )
 
-MODULES = ("numpy", "onnx", "onnxruntime", "onnx_graphsurgeon", "pandas", "polygraphy", "rich", "typer", "trt_bisect")
+MODULES = (
+    *("numpy", "onnx", "onnxruntime", "onnx_graphsurgeon", "pandas", "polygraphy", "rich", "cyclopts"),
+    "trt_bisect",
+)
 BINDINGS = {"trt86": "tensorrt", "rtx": "tensorrt_rtx_bindings"}
 NO_DRIVER = "libcuda.so.1"
 

@@ -175,7 +175,7 @@ def make_rule(
     if threshold is None or not math.isfinite(threshold):
         raise BadInput(f"Metric '{metric.name}' needs a threshold.", "Give --threshold, the worst acceptable value.")
     if share <= 0.0:
-        raise BadInput(f"The share {share} is out of range.", "Give --share above 0, such as 0.5.")
+        raise BadInput(f"The share {share} is out of range.", "Give a share above 0, such as 0.5.")
     rule = Rule(metric, threshold, share, tuple(outputs))
     if metric.name in FRACTIONS and 1.0 < threshold <= 100.0:
         raise BadInput(

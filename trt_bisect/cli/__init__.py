@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
+import signal
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from trt_bisect.errors import (
     MAKE_ROOM,
-    BadInput,
     Interrupted,
     NothingMeasured,
     TrtBisectError,
@@ -22,12 +24,7 @@ from trt_bisect.errors import (
 def main() -> None:
     """Runs the command line; errors become one or two lines on stderr and an exit code."""
     try:
-        from trt_bisect.cli.app import COMMANDS, application
-
-        words = sys.argv[1:]
-        _refuse_network(words)
-        named = [word for word in words[:1] if word in COMMANDS]
-        application(named or COMMANDS)(prog_name="trt-bisect")
+        sys.exit(_run(sys.argv[1:]) or 0)
     except TrtBisectError as error:
         _say_as_json(error.problem, error.remedy, error.exit_code)
         print(f"trt-bisect: {on_screen(error)}", file=sys.stderr)
@@ -53,11 +50,28 @@ def main() -> None:
         sys.exit(NothingMeasured.exit_code)
 
 
-def _refuse_network(arguments: list[str]) -> None:
-    """Raises BadInput if a network stands in place of the command."""
-    if arguments and arguments[0].endswith(".onnx"):
-        command = shlex.join(["trt-bisect", "run", *arguments])
-        raise BadInput(f"'{arguments[0]}' is no command.", f"Write the command first: {command}")
+def _run(words: list[str]) -> int | None:
+    from trt_bisect.cli.app import COMMANDS, parsed
+
+    call = parsed(words)
+    try:
+        with _stopped_alike():
+            return call()
+    except KeyboardInterrupt as stop:
+        raise Interrupted("interrupted.", COMMANDS.get(words[0], "")) from stop
+
+
+@contextmanager
+def _stopped_alike() -> Iterator[None]:
+    """Makes SIGTERM, with which schedulers and containers stop a process, end it in the same way as Ctrl-C."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
 
 
 def _say_as_json(problem: str, remedy: str, exit_code: int) -> None:

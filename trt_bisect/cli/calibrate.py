@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import closing
 from pathlib import Path
+from typing import Annotated
 
-import typer
-
-from trt_bisect.cli.display import Display
-from trt_bisect.cli.options import Model, with_options
+from trt_bisect.cli.display import Configured, Display, Model
 from trt_bisect.errors import BadInput
 from trt_bisect.jobs.options.commands import CalibrateOptions
+from trt_bisect.jobs.options.declare import FLAT
 
 
-@with_options(CalibrateOptions)
-def calibrate_command(model: Model, options: CalibrateOptions, display: Display) -> None:
-    """Calibrate and write a TensorRT calibration cache, the scale of every activation."""
+def calibrate_command(
+    model: Model,
+    /,
+    *,
+    options: Annotated[CalibrateOptions, FLAT] = CalibrateOptions(),
+    display: Display = Configured(),
+) -> None:
+    """Calibrate, and write a TensorRT calibration cache with the scale of every activation."""
     from trt_bisect.calibration.cache import DEFAULT_VERSION, format_cache, parse_version
     from trt_bisect.calibration.collect import Calibrating, ranges_from_data
     from trt_bisect.calibration.ranges import notes_on_unusable
@@ -35,7 +40,7 @@ def calibrate_command(model: Model, options: CalibrateOptions, display: Display)
         how = Calibrating(options.calibrator_method, options.percentile, options.keep_mask_ranges, options.memory_bytes)
         ranges = ranges_from_data(network, samples, how, progress)
     write_whole(Path(options.output), format_cache(ranges.scales, version.header).encode())
-    if display.as_json:
+    if display.json:
         display.print_json(
             {
                 "output": str(options.output),
@@ -50,4 +55,4 @@ def calibrate_command(model: Model, options: CalibrateOptions, display: Display)
         f"{options.output}"
     )
     for sentence in notes_on_unusable(ranges.unusable.items()):
-        typer.echo(f"{sentence}.", err=True)
+        print(f"{sentence}.", file=sys.stderr)

@@ -6,41 +6,37 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from trt_bisect.cli.display import Display, console
-from trt_bisect.cli.options import WIDE, Columns, Top, listed, with_options
+from trt_bisect.cli.display import DISPLAY, WIDE, Columns, Configured, Display, Top, console, listed
 from trt_bisect.jobs.options.commands import CompareOptions
+from trt_bisect.jobs.options.declare import FLAT
+from trt_bisect.jobs.options.kinds import FILE
 
 
-@with_options(CompareOptions)
 def compare_command(
-    options: CompareOptions,
-    display: Display,
-    model: Annotated[
-        Path | None, typer.Argument(help="The ONNX network; not needed for two saved runs.", show_default=False)
-    ] = None,
-    other: Annotated[
-        Path | None,
-        typer.Argument(help="A second network: the same one quantized, or of yesterday.", show_default=False),
-    ] = None,
-    sort: Annotated[
-        str,
-        typer.Option(
-            help="index, or the worst first by cosine, sqnr, mse, l1, kl, max_abs, max_rel, or any other column."
-        ),
-    ] = "index",
+    model: Annotated[Path | None, DISPLAY(FILE)] = None,
+    other: Annotated[Path | None, DISPLAY(FILE)] = None,
+    /,
+    *,
+    options: Annotated[CompareOptions, FLAT] = CompareOptions(),
+    sort: Annotated[str, DISPLAY()] = "index",
     top: Top = 50,
     columns: Columns = "",
+    display: Display = Configured(),
 ) -> None:
-    """Compare every tensor and weight in FP32 and low precision, or of two networks, or of two saved runs."""
+    """Compare every tensor and weight of a network in FP32 and low precision, of two networks, or of two saved runs.
+
+    Args:
+        model: The ONNX network; not needed for two saved runs.
+        other: A second network: the same one quantized, or yesterday's.
+        sort: Sort by this column: index, or worst first by cosine, sqnr, mse, l1, kl, max_abs, max_rel or another.
+    """
     from trt_bisect.jobs.compare import compare_with
     from trt_bisect.report.comparison import sort_column
     from trt_bisect.report.screen.tensors import print_comparison
 
     sort_column(sort)
     found = compare_with(model, replace(options, other=other, progress=display.progress()))
-    if display.as_json:
+    if display.json:
         display.print_json(found)
         return
     print_comparison(found, console(WIDE), sort=sort, top=top, columns=listed(columns))

@@ -8,10 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from trt_bisect.cli.config import with_config
-from trt_bisect.cli.display import Display
+from trt_bisect.cli.display import Configured, Display
+from trt_bisect.jobs.options.concerns import RESULTS
+from trt_bisect.jobs.options.kinds import PLACE
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,15 +28,17 @@ _AROUND = 17
 """Lines that the command prints before and after the report."""
 
 
-@with_config
 def demo_command(
-    display: Display,
-    output: Annotated[Path, typer.Option("--output", "-o", help="A folder for the sample and its run.")] = Path(
-        "trt-bisect-demo"
-    ),
+    *,
+    output: Annotated[Path, RESULTS(PLACE, "--output", "-o")] = Path("trt-bisect-demo"),
+    display: Display = Configured(),
 ) -> None:
-    """Find the planted culprit of a small network that comes with the package, in seconds and without a GPU."""
-    from trt_bisect.jobs.options.measuring import RunOptions
+    """Find the planted culprit of a small network that comes with the package, in seconds and without a GPU.
+
+    Args:
+        output: Write the sample and its run to this folder.
+    """
+    from trt_bisect.jobs.options.commands import RunOptions
     from trt_bisect.jobs.run.run import run_with
     from trt_bisect.report.page.render import PAGE
     from trt_bisect.report.screen.run import console_for_reports, print_report, print_verdict
@@ -51,7 +52,7 @@ def demo_command(
     display.say(f"$ {command}\n")
     options = RunOptions(calibration=str(data), output=run, engine="onnxruntime", history="none")
     report = run_with(model, replace(options, progress=display.progress()), command)
-    if display.as_json:
+    if display.json:
         display.print_json(report)
         return
     console = console_for_reports()

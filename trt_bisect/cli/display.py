@@ -1,56 +1,52 @@
-"""The output of a command on screen: ``--json``, ``-q``, ``-v``, and the console's width."""
+"""The options that every command has: ``--config``, ``--json``, ``-q``, ``-v``; and the console's width."""
 
-from __future__ import annotations
-
-import functools
-import inspect
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import msgspec
-import typer
-
 from trt_bisect.errors import BadInput
-from trt_bisect.support.codec import encode
+from trt_bisect.jobs.options.declare import FLAT, Options, panel
+from trt_bisect.jobs.options.kinds import FILE, SWITCH, whole
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from trt_bisect.support.progress import Progress
 
-_PARAMETER = "display"
-_PANEL = "Display"
-_FLAGS = {
-    "as_json": (("--json",), "Print the result as one JSON document on stdout, and nothing else there."),
-    "quiet": (("--quiet", "-q"), "Show no progress; run prints its verdict alone."),
-    "verbose": (("--verbose", "-v"), "Show every step, with the seconds since the start, on stderr."),
-}
+DISPLAY = panel("Display")
+WIDE = 220
+"""The columns of a table with many of them, where stdout is no terminal."""
+Model = Annotated[Path, DISPLAY(FILE, help="The ONNX network.")]
+Top = Annotated[int, DISPLAY(whole(least=0), help="Print this many rows of a table; 0 prints all.")]
+Columns = Annotated[
+    str, DISPLAY(without="those that fit", help="Print these columns, by their CSV names, with commas between them.")
+]
 
 
-@dataclass(frozen=True)
-class Display:
-    """The output of one command, as its display options ask for it.
+@dataclass(frozen=True, kw_only=True)
+class Output(Options):
+    """The output of a command, as its display options ask for it.
 
     Attributes:
-        as_json: the result is one JSON document.
-        quiet: no progress.
-        verbose: every step is a line.
+        json: Print the result as one JSON document on stdout.
+        quiet: Show no progress; run prints its verdict only.
+        verbose: Show every step with its time, on stderr.
 
     Raises:
         BadInput: quiet and verbose.
     """
 
-    as_json: bool = False
-    quiet: bool = False
-    verbose: bool = False
+    json: Annotated[bool, DISPLAY(SWITCH)] = False
+    quiet: Annotated[bool, DISPLAY(SWITCH, "--quiet", "-q")] = False
+    verbose: Annotated[bool, DISPLAY(SWITCH, "--verbose", "-v")] = False
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.quiet and self.verbose:
             raise BadInput("--quiet and --verbose contradict each other.", "Leave out one of the two.")
 
-    def progress(self) -> Progress:
+    def progress(self) -> "Progress":
         """Returns the display of progress, on stderr."""
         from trt_bisect.support.progress import RichProgress, Silent
 
@@ -58,15 +54,34 @@ class Display:
 
     def print_json(self, record: Any) -> None:
         """Prints a result as JSON on stdout; numbers that are not finite become null."""
-        typer.echo(msgspec.json.format(encode(record), indent=1).decode())
+        import msgspec
+
+        from trt_bisect.support.codec import encode
+
+        print(msgspec.json.format(encode(record), indent=1).decode())
 
     def say(self, text: str) -> None:
         """Prints a line on stdout; with ``--json`` nothing."""
-        if not self.as_json:
-            typer.echo(text)
+        if not self.json:
+            print(text)
 
 
-def console(piped: int) -> Console:
+@dataclass(frozen=True, kw_only=True)
+class Configured(Output):
+    """The output of a command whose options may stand in a file.
+
+    Attributes:
+        config: Take options from this TOML file; those on the command line override it.
+    """
+
+    config: Annotated[Path | None, DISPLAY(FILE)] = None
+
+
+Display = Annotated[Configured, FLAT]
+"""The parameter ``display`` of a command."""
+
+
+def console(piped: int) -> "Console":
     """Returns the console of stdout: as wide as the terminal, or as COLUMNS says.
 
     Args:
@@ -74,30 +89,15 @@ def console(piped: int) -> Console:
     """
     from rich.console import Console
 
-    found = Console(highlight=False)
-    return found if found.is_terminal or "COLUMNS" in os.environ else Console(highlight=False, width=piped)
+    screen = Console(highlight=False)
+    return screen if screen.is_terminal or "COLUMNS" in os.environ else Console(highlight=False, width=piped)
 
 
-def with_display(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Gives a command whose parameter ``display`` is a ``Display`` the flags that make it."""
-    signature = inspect.signature(command, eval_str=True)
-    own = [each for each in signature.parameters.values() if each.name != _PARAMETER]
-    flags = [
-        inspect.Parameter(
-            name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=False,
-            annotation=Annotated[bool, typer.Option(*words, help=text, rich_help_panel=_PANEL)],
-        )
-        for name, (words, text) in _FLAGS.items()
-    ]
+def listed(text: str) -> list[str]:
+    """Returns the words of a text with commas between them."""
+    return [word.strip() for word in text.split(",") if word.strip()]
 
-    @functools.wraps(command)
-    def called(**given: Any) -> Any:
-        display = Display(**{name: given.pop(name) for name in _FLAGS})
-        return command(**given, display=display)
 
-    parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own] + flags
-    called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    called.__annotations__ = {each.name: each.annotation for each in parameters}
-    return called
+def run_folder(output: Any, model: Path) -> Any:
+    """Returns the folder for the output: ``trt-bisect-<model>`` where none was given."""
+    return output or Path(f"trt-bisect-{model.stem}")

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from trt_bisect.cli.config import with_config
-from trt_bisect.cli.display import Display, console
+from trt_bisect.cli.display import Configured, Display, console
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -14,13 +13,12 @@ if TYPE_CHECKING:
     from trt_bisect.builder.engines import EngineStatus
 
 
-@with_config
-def engines_command(display: Display) -> None:
-    """Lists the inference engines: version, typing, device, and why one cannot be used."""
+def engines_command(*, display: Display = Configured()) -> None:
+    """List the inference engines with version, typing and device, and why one cannot be used."""
     from trt_bisect.builder.engines import list_engines
 
     engines = list_engines()
-    if display.as_json:
+    if display.json:
         display.print_json([{**asdict(engine), "usable": engine.usable} for engine in engines])
         return
     console(160).print(engines_table(engines))

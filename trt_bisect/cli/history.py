@@ -7,63 +7,50 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from trt_bisect.cli.config import with_config
-from trt_bisect.cli.display import Display, console
-from trt_bisect.cli.options import WIDE, Top
+from trt_bisect.cli.display import WIDE, Configured, Display, Top, console
 from trt_bisect.errors import BadInput
+from trt_bisect.jobs.options.concerns import RESULTS
+from trt_bisect.jobs.options.declare import panel
+from trt_bisect.jobs.options.kinds import PLACE, PLACES
 
 if TYPE_CHECKING:
     from trt_bisect.history.queries import HistoryFilter
     from trt_bisect.history.store import History
 
+RUNS = panel("Runs")
 _AGO = re.compile(r"(\d+(?:\.\d+)?)([mhdw])")
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
-@with_config
 def history_command(
-    display: Display,
-    where: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="[FILE|FOLDER]",
-            help="The history, the folder it is in, or a run folder beside it. [default: the current folder's]",
-            show_default=False,
-        ),
-    ] = None,
-    label: Annotated[
-        str | None, typer.Option(help="Only this network, run by run; with --add, its name.", show_default=False)
-    ] = None,
-    model: Annotated[
-        str | None, typer.Option(help="Only this model: path, file name or stem.", show_default=False)
-    ] = None,
-    since: Annotated[
-        str | None,
-        typer.Option(help="Only what began since: 7d, 12h, 2026-11-01, 2026-11-01T02:00Z.", show_default=False),
-    ] = None,
-    fingerprint: Annotated[
-        str | None, typer.Option(help="Only this fingerprint, or its beginning.", show_default=False)
-    ] = None,
-    csv: Annotated[
-        Path | None, typer.Option("--csv", help="Write the reports to this file.", show_default=False)
-    ] = None,
-    parquet: Annotated[
-        Path | None, typer.Option("--parquet", help="Write the reports to this file.", show_default=False)
-    ] = None,
-    add: Annotated[
-        list[Path] | None,
-        typer.Option("--add", help="First take in these run folders, or all under it.", show_default=False),
-    ] = None,
-    copy: Annotated[
-        Path | None, typer.Option("--copy", help="Write a sound copy, also while runs go on.", show_default=False)
-    ] = None,
+    where: Annotated[Path | None, RUNS(PLACE, without="the current folder's")] = None,
+    /,
+    *,
+    label: Annotated[str | None, RUNS()] = None,
+    model: Annotated[str | None, RUNS()] = None,
+    since: Annotated[str | None, RUNS()] = None,
+    fingerprint: Annotated[str | None, RUNS()] = None,
+    add: Annotated[list[Path] | None, RUNS(PLACES)] = None,
+    csv: Annotated[Path | None, RESULTS(PLACE)] = None,
+    parquet: Annotated[Path | None, RESULTS(PLACE)] = None,
+    copy: Annotated[Path | None, RESULTS(PLACE)] = None,
     top: Top = 50,
+    display: Display = Configured(),
 ) -> None:
-    """Show how the figures of each network went over the runs, and what changed; or write them as CSV or Parquet.
+    """Show the figures of each network over its runs, and what changed; or write them as CSV or Parquet.
 
     Every run is recorded when it ends. Times are in UTC.
+
+    Args:
+        where: The history file, the folder that contains it, or a run folder beside it.
+        label: Show only this network, run by run; with --add, its name.
+        model: Show only this model: path, file name or stem.
+        since: Show only runs since: 7d, 12h, 2026-11-01, 2026-11-01T02:00Z.
+        fingerprint: Show only runs whose fingerprint begins with these digits.
+        add: Record these run folders, or all run folders below them, first. Repeatable.
+        csv: Write the reports to this CSV file.
+        parquet: Write the reports to this Parquet file.
+        copy: Copy the history to this file; safe while runs go on.
     """
     from msgspec import to_builtins
 
@@ -86,7 +73,7 @@ def history_command(
                 table = history.reports(selection)
                 write_table(table, path, option)
                 display.say(f"{len(table)} rows written to {path}")
-        if display.as_json:
+        if display.json:
             records = to_builtins(history.past(selection))
             for record in records:
                 del record["report"]["layers"]

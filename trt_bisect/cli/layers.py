@@ -2,33 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from trt_bisect.cli.display import Display, console
-from trt_bisect.cli.options import Model, with_options
+from trt_bisect.cli.display import Configured, Display, Model, console
 from trt_bisect.jobs.options.commands import LayersOptions
+from trt_bisect.jobs.options.declare import FLAT
 
 if TYPE_CHECKING:
     from trt_bisect.data.feeds import TensorSpec
 
 
-@with_options(LayersOptions)
 def layers_command(
     model: Model,
-    options: LayersOptions,
-    display: Display,
+    /,
+    *,
+    options: Annotated[LayersOptions, FLAT] = LayersOptions(),
+    display: Display = Configured(),
 ) -> None:
-    """List the layers in execution order: op type, output shape, and whether TensorRT can run them in low precision.
+    """List the layers in execution order with operator and output shape, and whether TensorRT can quantize them.
 
-    The network's inputs and outputs, with dtype and shape, stand below.
+    The inputs and outputs of the network, with dtype and shape, are listed below.
     """
     from rich.table import Table
     from rich.text import Text
 
     network = options.network(model, options.shapes)
-    if display.as_json:
+    if display.json:
         rows = [
             {
                 "index": layer.index,
@@ -58,10 +57,10 @@ def layers_command(
     console(160).print(table)
     dynamic = [spec for spec in network.inputs if None in spec.shape]
     pairs = " It holds Q/DQ pairs; their scales are kept." if network.has_pairs else ""
-    typer.echo(f"{len(network.layers)} layers, {len(network.quantizable)} of them quantizable.{pairs}")
-    typer.echo(f"Inputs: {', '.join(map(str, network.inputs))}. Outputs: {', '.join(map(str, network.outputs))}.")
+    print(f"{len(network.layers)} layers, {len(network.quantizable)} of them quantizable.{pairs}")
+    print(f"Inputs: {', '.join(map(str, network.inputs))}. Outputs: {', '.join(map(str, network.outputs))}.")
     if dynamic:
-        typer.echo(f"'?' is dynamic. Sizes: {' '.join(map(_sized, dynamic))}")
+        print(f"'?' is dynamic. Sizes: {' '.join(map(_sized, dynamic))}")
 
 
 def _sized(spec: TensorSpec) -> str:

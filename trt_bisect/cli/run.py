@@ -8,51 +8,50 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from trt_bisect.cli.display import DISPLAY, Configured, Display, Model, run_folder
+from trt_bisect.jobs.options.commands import RunOptions
+from trt_bisect.jobs.options.declare import FLAT
+from trt_bisect.jobs.options.kinds import SWITCH
 
-from trt_bisect.cli.display import Display
-from trt_bisect.cli.options import Model, in_folder, with_options
-from trt_bisect.jobs.options.measuring import RunOptions
 
-
-@with_options(RunOptions)
 def run_command(
     model: Model,
-    options: RunOptions,
-    display: Display,
-    all_layers: Annotated[
-        bool, typer.Option("--all-layers", help="Print the curve, a row for each layer, and the advice in full.")
-    ] = False,
-) -> None:
+    /,
+    *,
+    options: Annotated[RunOptions, FLAT] = RunOptions(),
+    all_layers: Annotated[bool, DISPLAY(SWITCH, expert=True)] = False,
+    display: Display = Configured(),
+) -> int:
     """Find the layers that lose the accuracy, print them, and write the plan that restores it.
 
-    Exit codes: 0 full INT8 meets the threshold; 1 it does not, the culprits are named; 2 bad use or input; 3 nothing
-    could be measured, or full INT8 ran out of memory or time; 130 interrupted: the verdict so far is printed and
-    written, and the same command goes on.
+    Exit codes: 0 full INT8 passes; 1 it fails, or passes with doubts; 2 bad use or input; 3 nothing could be measured;
+    130 interrupted, the same command goes on.
+
+    Args:
+        all_layers: Print the curve with a row per layer, and the advice in full.
     """
     from trt_bisect.jobs.run.run import StoppedRun, run_with
     from trt_bisect.report.page.render import PAGE
     from trt_bisect.report.screen.advice import print_advice
     from trt_bisect.report.screen.run import console_for_reports, print_report, print_verdict
 
-    options = in_folder(options, model)
-    folder = Path(str(options.output))
+    folder = Path(str(run_folder(options.output, model)))
     command = shlex.join(["trt-bisect", *sys.argv[1:]])
     try:
-        report = run_with(model, replace(options, progress=display.progress()), command)
+        report = run_with(model, replace(options, output=folder, progress=display.progress()), command)
     except StoppedRun as stop:
-        if display.as_json:
+        if display.json:
             display.print_json(stop.report)
         else:
             print_verdict(stop.report, console_for_reports())
         raise
-    if display.as_json:
+    if display.json:
         display.print_json(report)
-        raise typer.Exit(report.exit_code)
+        return report.exit_code
     console = console_for_reports()
     if display.quiet:
         print_verdict(report, console)
-        raise typer.Exit(report.exit_code)
+        return report.exit_code
     print_report(report, console, every_layer=all_layers)
     if all_layers and report.explanation is not None:
         print_advice(report.explanation, report.metric, console)
@@ -62,4 +61,4 @@ def run_command(
         markup=False,
     )
     console.print(f"Report and recipe: {folder}\nThe page to look at: {folder / PAGE}", markup=False, soft_wrap=True)
-    raise typer.Exit(report.exit_code)
+    return report.exit_code

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from trt_bisect.cli.config import with_config
-from trt_bisect.cli.display import Display
+from trt_bisect.cli.display import Configured, Display
 from trt_bisect.errors import BadInput, install
+from trt_bisect.jobs.options.declare import panel
+from trt_bisect.jobs.options.kinds import FILE, SWITCH, whole
 
 if TYPE_CHECKING:
     from socket import socket
@@ -18,32 +18,34 @@ if TYPE_CHECKING:
     from trt_bisect.view.certificate import Certificate
 
 
-@with_config
-def view_command(
-    display: Display,
-    folder: Annotated[
-        Path, typer.Argument(help="A run folder, or the folder above several.", show_default="this folder")
-    ] = Path(),
-    host: Annotated[str, typer.Option(help="The address to listen on; 0.0.0.0 for every network.")] = "127.0.0.1",
-    port: Annotated[
-        int | None,
-        typer.Option(min=0, max=65535, help="0 for any. [default: 8765, or the next free one]", show_default=False),
-    ] = None,
-    token: Annotated[
-        str | None,
-        typer.Option(
-            envvar="TRT_BISECT_TOKEN", help="Who has it may look. [default: a new one each time]", show_default=False
-        ),
-    ] = None,
-    tls: Annotated[bool, typer.Option("--tls", help="Encrypt, with a certificate that is made and kept.")] = False,
-    certificate: Annotated[
-        Path | None, typer.Option(help="Encrypt with this certificate, in PEM.", show_default=False)
-    ] = None,
-    key: Annotated[Path | None, typer.Option(help="Its key, if it stands in another file.", show_default=False)] = None,
-) -> None:
-    """Serve the page of a run while it goes on, or of several with their history. Ctrl-C ends it; runs are left alone.
+SERVER = panel("Server")
+_TOKEN = "TRT_BISECT_TOKEN"
 
-    Only who has the token sees anything. Files are read, and nothing is written into the run folders.
+
+def view_command(
+    folder: Annotated[Path, SERVER(FILE, without="the current folder")] = Path(),
+    /,
+    *,
+    host: Annotated[str, SERVER()] = "127.0.0.1",
+    port: Annotated[int | None, SERVER(whole(least=0, most=65535), without="8765, or the next free one")] = None,
+    token: Annotated[str | None, SERVER(without="a new one each time")] = None,
+    tls: Annotated[bool, SERVER(SWITCH)] = False,
+    certificate: Annotated[Path | None, SERVER(FILE)] = None,
+    key: Annotated[Path | None, SERVER(FILE)] = None,
+    display: Display = Configured(),
+) -> None:
+    """Serve the page of a run while it goes on, or of several runs with their history, until Ctrl-C.
+
+    Requires the token. Nothing is written into the run folders.
+
+    Args:
+        folder: A run folder, or the folder above several.
+        host: Listen on this address; 0.0.0.0 for every network.
+        port: Listen on this port; 0 for any.
+        token: Require this token; TRT_BISECT_TOKEN sets it too.
+        tls: Encrypt, with a certificate that is made once and kept.
+        certificate: Encrypt with this certificate (PEM).
+        key: Take the certificate's key from this file.
     """
     try:
         from trt_bisect.view.certificate import given_certificate, own_certificate
@@ -51,6 +53,7 @@ def view_command(
     except ImportError as error:
         raise BadInput(f"The package '{error.name}' is not installed.", install("view")) from error
 
+    token = os.environ.get(_TOKEN) if token is None else token
     if token is not None and not token.strip():
         raise BadInput("An empty token protects nothing.", "Give --token some text, or leave it out for a new one.")
     if key is not None and certificate is None:
@@ -73,7 +76,7 @@ def _say_where(display: Display, folder: Path, bound: socket, token: str, pair: 
     from trt_bisect.view.server import address, is_loopback, tunnel
 
     where = address(bound, token, tls=pair is not None)
-    if display.as_json:
+    if display.json:
         display.print_json(
             {"folder": str(folder), "address": where, "fingerprint": None if pair is None else pair.fingerprint}
         )

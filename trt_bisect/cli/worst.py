@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Annotated
 
-from trt_bisect.cli.display import Display, console
-from trt_bisect.cli.options import Model, with_options
+from trt_bisect.cli.display import Configured, Display, Model, console
 from trt_bisect.errors import Interrupted
 from trt_bisect.jobs.options.commands import WorstOptions
+from trt_bisect.jobs.options.declare import FLAT
 
 
-@with_options(WorstOptions)
-def worst_command(model: Model, options: WorstOptions, display: Display) -> None:
+def worst_command(
+    model: Model,
+    /,
+    *,
+    options: Annotated[WorstOptions, FLAT] = WorstOptions(),
+    display: Display = Configured(),
+) -> None:
     """Find the inputs that lose most in low precision, and say whether it is a few inputs or the network.
 
     Exit codes: 0 searched; 2 bad use or input; 130 interrupted, what was seen until then is printed and saved.
@@ -20,12 +26,12 @@ def worst_command(model: Model, options: WorstOptions, display: Display) -> None
     from trt_bisect.report.screen.worst import print_worst
 
     report = worst_with(model, replace(options, progress=display.progress()))
-    if display.as_json:
+    if display.json:
         display.print_json(report)
     else:
         screen = console(120)
         print_worst(report, screen)
-    if options.output is not None and not display.as_json:
+    if options.output is not None and not display.json:
         screen.print(f"Report and inputs: {options.output}", markup=False, soft_wrap=True)
     if report.stopped:
         raise Interrupted("interrupted.", "What is said above is of the samples seen until then.")

@@ -13,7 +13,7 @@ from trt_bisect.errors import BadInput, NothingMeasured, TrialFailed
 from trt_bisect.evaluator.accuracy import Accuracy, AccuracyEvaluator, accuracy_by_labels, accuracy_in, read_labels
 from trt_bisect.jobs.answer.result import Answer
 from trt_bisect.jobs.experiment import Experiment
-from trt_bisect.jobs.options.measuring import RecoverOptions, RunOptions
+from trt_bisect.jobs.options.commands import RecoverOptions, RunOptions
 from trt_bisect.jobs.preparation import Preparation
 from trt_bisect.report.model import Accuracies
 from trt_bisect.support.notes import ACCURACY, Note

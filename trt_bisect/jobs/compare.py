@@ -7,7 +7,6 @@ from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from trt_bisect.analyzer.advisor import Advice, advise
 from trt_bisect.analyzer.compared import Compared, compare_tensors, compare_weight_pairs, compare_weights
@@ -24,8 +23,8 @@ from trt_bisect.data.named import content_of
 from trt_bisect.errors import BadInput
 from trt_bisect.jobs.fixed_layers import fixed_notes
 from trt_bisect.jobs.options.commands import CompareOptions
-from trt_bisect.jobs.options.fixing import FIXING
-from trt_bisect.jobs.options.signatures import takes
+from trt_bisect.jobs.options.concerns import FIXING
+from trt_bisect.jobs.options.declare import takes
 from trt_bisect.jobs.two_networks import TwoNetworks, matched_layers
 from trt_bisect.model.low import LowPrecision
 from trt_bisect.model.network import Network
@@ -38,21 +37,11 @@ from trt_bisect.report.tensorboard.comparison_logs import ComparisonLogs
 from trt_bisect.support.files import output_folder
 from trt_bisect.support.progress import Progress, default_progress
 
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
-    from trt_bisect.jobs.options.keywords import CompareKeywords
-
 SAVED = "saved"
 
 
 @takes(CompareOptions)
-def compare(
-    model: str | Path | Network | None = None,
-    calibration: Any = None,
-    inputs: Any = None,
-    **options: Unpack[CompareKeywords],
-) -> Comparison:
+def compare(model: str | Path | Network | None = None, options: CompareOptions = CompareOptions()) -> Comparison:  # noqa: B008
     """Compares every tensor and weight of a network in FP32 and in low precision over all samples; names odd layers.
 
     ONNX Runtime emulates the network with all layers low, all activations as outputs. A tensor is compared as its layer
@@ -69,9 +58,7 @@ def compare(
     Raises:
         BadInput: something given cannot be used.
     """
-    return compare_with(
-        model, CompareOptions.given("compare", {"calibration": calibration, "inputs": inputs, **options})
-    )
+    return compare_with(model, options)
 
 
 def compare_with(model: str | Path | Network | None, options: CompareOptions) -> Comparison:
@@ -287,7 +274,7 @@ def _advice(
 ) -> tuple[Advice, ...]:
     own = default_threshold("cosine", low.precision)
     assert own is not None
-    return advise(tensors, weights, own if options.threshold is None else options.threshold, low.title)
+    return advise(tensors, weights, own if options.threshold is None else float(options.threshold), low.title)
 
 
 class _Counted:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from trt_bisect.builder.engines import ONNXRUNTIME
 from trt_bisect.errors import BadInput
-from trt_bisect.jobs.options.low import INT16
+from trt_bisect.jobs.options.concerns import INT16
 from trt_bisect.jobs.plan_file import FilePlan, read_plan
 from trt_bisect.model.layers import Layer
 from trt_bisect.model.low import INT8

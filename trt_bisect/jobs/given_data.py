@@ -26,7 +26,7 @@ from trt_bisect.data.feeds import Feeds
 from trt_bisect.data.named import content_of
 from trt_bisect.data.statistics import MOST_SAMPLES, FedInput, statistics
 from trt_bisect.errors import BadInput
-from trt_bisect.jobs.options.measuring import MeasuringOptions
+from trt_bisect.jobs.options.commands import MeasuringOptions
 from trt_bisect.model.fusions import tensors_in_low
 from trt_bisect.model.network import Network
 from trt_bisect.report.model import JudgedInputs
@@ -133,7 +133,7 @@ class GivenData:
     def _calibration_data(self, source: Any) -> Dataset:
         """The samples to calibrate with, without those that stay unseen."""
         validation = None if self._options.validation is None else self.open(self._options.validation)
-        self.holdout = hold_out(self.open(source), self._options.holdout, validation)
+        self.holdout = hold_out(self.open(source), float(self._options.holdout), validation)
         self._notes += noted(DATA, self.holdout.notes())
         self.fed.calibrated_with(self.holdout.kept)
         return self.holdout.kept

@@ -14,7 +14,7 @@ from trt_bisect.data.array_files import inferences, match_names
 from trt_bisect.data.datasets import Dataset, digest_of_feeds, open_dataset
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import BadInput
-from trt_bisect.jobs.options.measuring import MeasuringOptions
+from trt_bisect.jobs.options.commands import MeasuringOptions
 from trt_bisect.jobs.two_networks import AsInFile, renamed_feeds
 from trt_bisect.model.matching import match_inputs, match_layers
 from trt_bisect.model.network import Network

@@ -8,14 +8,14 @@ from functools import cached_property
 import numpy as np
 
 from trt_bisect.analyzer.compare_output import finite_rows
-from trt_bisect.analyzer.judge import Rule, make_rule, numeric_outputs, outputs_to_judge
+from trt_bisect.analyzer.judge import DEFAULT_SHARE, Rule, make_rule, numeric_outputs, outputs_to_judge
 from trt_bisect.analyzer.metrics import AGREEMENT, RELATIVE, Metric, find_metric
 from trt_bisect.analyzer.slices import Slices, find_slices
 from trt_bisect.analyzer.tasks.find import find_task, suggestion
 from trt_bisect.analyzer.tasks.task import Task
 from trt_bisect.builder.base import Outputs
 from trt_bisect.errors import BadInput, NothingMeasured
-from trt_bisect.jobs.options.judging import COSINE, JudgeOptions
+from trt_bisect.jobs.options.concerns import COSINE, JudgeOptions
 from trt_bisect.precision import Precision
 
 
@@ -41,7 +41,8 @@ class Judgement:
     @property
     def threshold(self) -> float | None:
         """The worst value that is still good; None for the metric's own."""
-        return self.options.threshold
+        threshold = self.options.threshold
+        return None if threshold is None else float(threshold)
 
     def outputs(self, outputs: Outputs) -> tuple[str, ...]:
         """The names of the outputs that are judged: those that the user names, else those that floats come out of.
@@ -94,7 +95,7 @@ class Judgement:
             BadInput: the threshold does not fit the metric.
         """
         metric, entries = self.metric(outputs, reference), self.entries(outputs)
-        return make_rule(metric, self.threshold, self.options.share, entries, self._low)
+        return make_rule(metric, self.threshold, DEFAULT_SHARE, entries, self._low)
 
     def entries(self, outputs: tuple[str, ...]) -> tuple[str, ...]:
         """The names, among the figures of a trial, of what decides: the judged outputs, or the task alone."""

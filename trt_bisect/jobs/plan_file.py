@@ -20,8 +20,9 @@ import numpy as np
 
 from trt_bisect.data.named import content_of
 from trt_bisect.errors import BadInput, first_line
-from trt_bisect.jobs.options import toml
-from trt_bisect.jobs.options.low import INT16
+from trt_bisect.jobs.options.concerns import INT16
+from trt_bisect.jobs.options.kinds import shown
+from trt_bisect.jobs.options.tables import read_toml, refuse_unknown
 from trt_bisect.precision import Precision, low_of
 from trt_bisect.recipe.files import BUILD, FOLDER, PLAN
 
@@ -76,7 +77,7 @@ def read_plan(given: Any) -> FilePlan:
         remedy = f"Give a TOML or JSON file, a run's folder, or the {PLAN} in its recipe folder."
         raise BadInput(f"There is no recipe or plan at '{path}'.", remedy)
     if file.suffix.lower() == ".toml":
-        return _plan(str(file), toml.read_toml(file, "plan", ""))
+        return _plan(str(file), read_toml(file, "plan", ""))
     try:
         return _plan(str(file), json.loads(file.read_bytes()))
     except (OSError, ValueError, RecursionError) as error:
@@ -86,13 +87,13 @@ def read_plan(given: Any) -> FilePlan:
 def _plan(source: str, record: Any) -> FilePlan:
     if not isinstance(record, Mapping) or not all(isinstance(record.get(key, {}), Mapping) for key in _KEYS[:2]):
         raise _unreadable(source, "'layers' and 'scales' are tables")
-    toml.refuse_unknown(Path(source), "", record, _KEYS)
+    refuse_unknown(Path(source), "", record, _KEYS)
     layers = {str(name): _precision(source, name, value) for name, value in record.get("layers", {}).items()}
     scales = {str(name): _scale(source, name, value) for name, value in record.get("scales", {}).items()}
     high, low = (None if key not in record else _word(source, key, record[key]) for key in ("high", "low"))
     activations = record.get("activations", str(Precision.INT8))
     if activations not in (str(Precision.INT8), INT16):
-        raise _unreadable(source, f"'activations' is {toml.shown(activations)}, none of {Precision.INT8}, {INT16}")
+        raise _unreadable(source, f"'activations' is {shown(activations)}, none of {Precision.INT8}, {INT16}")
     one_scale = record.get("one_scale", [])
     if not isinstance(one_scale, list) or not all(isinstance(name, str) for name in one_scale):
         raise _unreadable(source, "'one_scale' is a list of layers")
@@ -117,7 +118,7 @@ def _precision(source: str, name: str, value: Any) -> Precision:
 
 def _word(source: str, name: str, value: Any) -> Precision:
     if not isinstance(value, str) or value.lower() not in _WORDS:
-        raise _unreadable(source, f"'{name}' is {toml.shown(value)}, none of {', '.join(_WORDS)}")
+        raise _unreadable(source, f"'{name}' is {shown(value)}, none of {', '.join(_WORDS)}")
     return _WORDS[value.lower()]
 
 
@@ -125,7 +126,7 @@ def _scale(source: str, name: str, value: Any) -> np.float32:
     """A scale that float32 holds as a normal number."""
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not (is_number and math.isfinite(value) and np.float32(value) >= np.finfo(np.float32).tiny):
-        raise _unreadable(source, f"the scale of '{name}' is {toml.shown(value)}, no number above 0")
+        raise _unreadable(source, f"the scale of '{name}' is {shown(value)}, no number above 0")
     scale: np.float32 = np.float32(value)
     return scale
 

@@ -46,9 +46,8 @@ from trt_bisect.jobs.fixed_layers import refuse_emulated_only
 from trt_bisect.jobs.given_data import GivenData, faint_note
 from trt_bisect.jobs.judged_by import other_reference
 from trt_bisect.jobs.judgement import Judgement
-from trt_bisect.jobs.options.concerns import AUTO, BRANCH, EXHAUSTIVE, FOLLOWERS_INT8
-from trt_bisect.jobs.options.judging import JudgeOptions
-from trt_bisect.jobs.options.measuring import MeasuringOptions
+from trt_bisect.jobs.options.commands import MeasuringOptions
+from trt_bisect.jobs.options.concerns import AUTO, BRANCH, EXHAUSTIVE, FOLLOWERS_INT8, JudgeOptions
 from trt_bisect.jobs.run.forecast import Forecast
 from trt_bisect.jobs.workspace import TIMING_CACHE, refuse_another_network
 from trt_bisect.model.low import FLOAT_TYPES, FP8
@@ -104,12 +103,13 @@ class Preparation:
     def _open(self, calibration: Any, inputs: Any, dataset: Any) -> Iterator[Experiment]:
         self._check_outputs()
         refuse_without_low(self.network)
-        engine = self._engine()
+        engine = choose_engine(self.options.engine)
         refuse_emulated_only(self.network, engine)
         strategy = strategy_for(self.options, engine)
         if self.options.cluster and strategy == BRANCH:
             self.progress.say(STAYS_HERE)
         ranges, data = self.data.ranges(calibration)
+        self._say_engine(engine)
         self.network, kept_high = keeping_unusable_high(self.network, ranges)
         self.notes += noted(RANGES, kept_high)
         feeds, about = self._judged_inputs(engine, ranges, data, inputs, dataset)
@@ -216,12 +216,10 @@ class Preparation:
         )
         return replace(experiment, evaluator=evaluator)
 
-    def _engine(self) -> str:
-        """The engine, said where ``auto`` chose it."""
-        engine = choose_engine(self.options.engine)
+    def _say_engine(self, engine: str) -> None:
+        """Says the engine where ``auto`` chose it; after the data was read, whose errors come first."""
         if self.options.engine == AUTO:
             self.progress.say(f"Engine: {engine} (chosen by 'auto'; 'trt-bisect engines' says why)")
-        return engine
 
     def _check_outputs(self) -> None:
         known = [spec.name for spec in self.network.outputs]

@@ -7,7 +7,6 @@ from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,7 +20,7 @@ from trt_bisect.data.named import content_of
 from trt_bisect.errors import BadInput
 from trt_bisect.jobs.fixed_layers import fixed_notes
 from trt_bisect.jobs.options.commands import ProfileOptions
-from trt_bisect.jobs.options.signatures import takes
+from trt_bisect.jobs.options.declare import takes
 from trt_bisect.model.layers import Layer, TensorTypes, weight_axis
 from trt_bisect.model.network import Network
 from trt_bisect.model.observe import observe_in_parts
@@ -35,19 +34,12 @@ from trt_bisect.report.tensorboard.profile_logs import ProfileLogs
 from trt_bisect.support.files import output_folder
 from trt_bisect.support.progress import Progress, default_progress
 
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
-    from trt_bisect.jobs.options.keywords import ProfileKeywords
-
 INPUT, OUTPUT, WEIGHT, BIAS, CONSTANT = "input", "output", "weight", "bias", "constant"
 _NUMBERS = "fiub"
 
 
 @takes(ProfileOptions)
-def profile(
-    model: str | Path | Network, calibration: Any = None, inputs: Any = None, **options: Unpack[ProfileKeywords]
-) -> Profile:
+def profile(model: str | Path | Network, options: ProfileOptions) -> Profile:
     """Lists the inputs, outputs, weights and biases of each layer in FP32: dtype, INT8 scale, shape, and moments.
 
     Of a tensor that INT8 rounds for a layer there are also the moments after its Q/DQ pair, and the share of values
@@ -62,9 +54,7 @@ def profile(
     Raises:
         BadInput: something given cannot be used, or no layer is left.
     """
-    return profile_with(
-        model, ProfileOptions.given("profile", {"calibration": calibration, "inputs": inputs, **options})
-    )
+    return profile_with(model, options)
 
 
 def profile_with(model: str | Path | Network, options: ProfileOptions) -> Profile:

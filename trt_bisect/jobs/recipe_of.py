@@ -13,9 +13,9 @@ from trt_bisect.data.datasets import profile_shapes, profile_sizes
 from trt_bisect.data.named import name_of
 from trt_bisect.jobs.answer.result import Answer
 from trt_bisect.jobs.experiment import Experiment
+from trt_bisect.jobs.options.commands import MeasuringOptions, RecoverOptions, RunOptions
 from trt_bisect.jobs.options.concerns import CalibrationOptions
-from trt_bisect.jobs.options.measuring import MeasuringOptions, RecoverOptions, RunOptions
-from trt_bisect.jobs.options.repeated import repeated
+from trt_bisect.jobs.options.declare import repeated
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.recipe.commands import Setting
 from trt_bisect.recipe.files import RecipeFiles, recipe_files

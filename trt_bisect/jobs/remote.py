@@ -30,9 +30,8 @@ from trt_bisect.data.preprocessing import Preprocessing, preprocessing
 from trt_bisect.errors import BadInput, TrtBisectError, first_line
 from trt_bisect.evaluator.accuracy import read_labels
 from trt_bisect.history.store import BESIDE, NONE, recorded
-from trt_bisect.jobs.options.fixing import FIXING
-from trt_bisect.jobs.options.measuring import RunOptions
-from trt_bisect.jobs.options.pictures import NAMES as PICTURE_OPTIONS
+from trt_bisect.jobs.options.commands import RunOptions
+from trt_bisect.jobs.options.concerns import FIXING, PICTURE_OPTIONS
 from trt_bisect.jobs.regress.suite import NetworkTask
 from trt_bisect.jobs.run.run import run_with
 from trt_bisect.jobs.workspace import refuse_another_network

@@ -6,7 +6,6 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from trt_bisect.analyzer.judge import Rule
 from trt_bisect.analyzer.metrics import BUILT_IN, DEFAULT_THRESHOLDS
@@ -17,7 +16,7 @@ from trt_bisect.evaluator.trial import Trial
 from trt_bisect.jobs.experiment import Experiment
 from trt_bisect.jobs.judgement import Judgement
 from trt_bisect.jobs.options.commands import SensitivityOptions
-from trt_bisect.jobs.options.signatures import takes
+from trt_bisect.jobs.options.declare import takes
 from trt_bisect.jobs.preparation import Preparation
 from trt_bisect.jobs.workspace import working_in
 from trt_bisect.model.cost import macs
@@ -28,18 +27,11 @@ from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.report.sensitivity import WAYS, SensitiveOp, Sensitivity
 from trt_bisect.support.progress import Progress, default_progress
 
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
-    from trt_bisect.jobs.options.keywords import SensitivityKeywords
-
 _BOTH = "both"
 
 
 @takes(SensitivityOptions)
-def sensitivity(
-    model: str | Path | Network, calibration: Any = None, inputs: Any = None, **options: Unpack[SensitivityKeywords]
-) -> Sensitivity:
+def sensitivity(model: str | Path | Network, options: SensitivityOptions) -> Sensitivity:
     """Measures each layer alone in low precision (INT8: its weights, its activations, both), and alone in high one.
 
     On ONNX Runtime each family of plans is one pass of the evaluator ``branch``. On NVIDIA engines a layer is rounded
@@ -54,8 +46,7 @@ def sensitivity(
         EngineUnavailable: the engine cannot be used here.
         NothingMeasured: the FP32 network itself could not be run.
     """
-    given = {"calibration": calibration, "inputs": inputs, **options}
-    return sensitivity_with(model, SensitivityOptions.given("sensitivity", given))
+    return sensitivity_with(model, options)
 
 
 def sensitivity_with(model: str | Path | Network, options: SensitivityOptions) -> Sensitivity:

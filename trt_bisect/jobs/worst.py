@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from trt_bisect.analyzer.judge import Rule
+from trt_bisect.analyzer.judge import DEFAULT_SHARE, Rule
 from trt_bisect.analyzer.metrics import BUILT_IN, default_threshold, find_metric
 from trt_bisect.analyzer.worst import verdict
 from trt_bisect.builder.base import EMULATED, MEASURED, Outputs
-from trt_bisect.builder.engines import ONNXRUNTIME, choose_typing, typing_to_ask
+from trt_bisect.builder.engines import ONNXRUNTIME, choose_engine, choose_typing, typing_to_ask
 from trt_bisect.calibration.ranges import Ranges, keeping_unusable_high
 from trt_bisect.data.datasets import Dataset, open_dataset
 from trt_bisect.data.named import content_of
@@ -21,7 +21,7 @@ from trt_bisect.errors import BadInput
 from trt_bisect.jobs.fixed_layers import fixed_notes, refuse_emulated_only
 from trt_bisect.jobs.judgement import Judgement
 from trt_bisect.jobs.options.commands import WorstOptions
-from trt_bisect.jobs.options.signatures import takes
+from trt_bisect.jobs.options.declare import takes
 from trt_bisect.jobs.preparation import Preparation
 from trt_bisect.model.network import Network
 from trt_bisect.precision import low_of
@@ -29,11 +29,6 @@ from trt_bisect.report.worst import WorstReport, spread_of, without_infinities
 from trt_bisect.support.files import output_folder
 from trt_bisect.support.notes import RANGES, noted
 from trt_bisect.support.progress import default_progress
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
-    from trt_bisect.jobs.options.keywords import WorstKeywords
 
 ASCENDING, DESCENDING = "ascending", "descending"
 HIGHER, LOWER = "higher", "lower"
@@ -45,7 +40,7 @@ _BEHIND: dict[str, Callable[[float, float], float]] = {
 
 
 @takes(WorstOptions)
-def worst(model: str | Path | Network, dataset: Any = None, **options: Unpack[WorstKeywords]) -> WorstReport:
+def worst(model: str | Path | Network, options: WorstOptions) -> WorstReport:
     """Finds the inputs on which low precision and FP32 differ most, and how the difference is spread over the data.
 
     The data set is read once. In memory are about ``keep`` samples, and a few numbers for each of the others.
@@ -58,12 +53,12 @@ def worst(model: str | Path | Network, dataset: Any = None, **options: Unpack[Wo
         BadInput: something given cannot be used.
         EngineUnavailable: the engine cannot be used here.
     """
-    return worst_with(model, WorstOptions.given("worst", {"dataset": dataset, **options}))
+    return worst_with(model, options)
 
 
 def worst_with(model: str | Path | Network, options: WorstOptions) -> WorstReport:
     """Does what ``worst`` does."""
-    if options.threshold is not None and not math.isfinite(options.threshold):
+    if options.threshold is not None and not math.isfinite(float(options.threshold)):
         raise BadInput(f"The threshold {options.threshold} is not a number.", "Give the worst acceptable value.")
     metric, direction = _metric_and_direction(options.metric, options.direction)
     options = replace(options, metric=metric, direction=direction)
@@ -82,9 +77,10 @@ class WorstSearch(Preparation):
     def search(self, options: WorstOptions) -> WorstReport:
         """The whole search; Ctrl-C during the pass ends it with what was found until then."""
         self._check_outputs()
-        engine = self._engine()
+        engine = choose_engine(self.options.engine)
         refuse_emulated_only(self.network, engine)
         ranges, source = self._ranges_and_samples(engine, options.calibration, options.dataset)
+        self._say_engine(engine)
         source = source if options.steps is None else source.first(options.steps)
         self.progress.stage("Searching for the worst inputs", source.length)
         found = self.find_worst(self.builder_for(engine, ranges, source), source, options.keep, keep=True)
@@ -142,8 +138,8 @@ class _WorstJudgement(Judgement):
         if metric.code:
             metric = replace(metric, loss_of=_BEHIND[self.options.direction])
         own = default_threshold(metric.name, self._low) or math.nan
-        threshold = own if self.options.threshold is None else self.options.threshold
-        return Rule(metric, threshold, self.options.share, self.entries(outputs))
+        threshold = own if self.options.threshold is None else float(self.options.threshold)
+        return Rule(metric, threshold, DEFAULT_SHARE, self.entries(outputs))
 
 
 def _metric_and_direction(metric: str | Callable[..., Any], direction: str) -> tuple[str | Callable[..., Any], str]:

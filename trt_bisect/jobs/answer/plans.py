@@ -204,7 +204,7 @@ class AnswerPlans:
 
     @property
     def _wanted_margin(self) -> Margin:
-        margin = self.preparation.options.margin
+        margin = float(self.preparation.options.margin)
         if self.experiment.rule.metric.of_sums is None or not margin:
             return NO_MARGIN
         return Margin(margin, int(_SPARED * len(self.inputs.counting)))

@@ -15,7 +15,7 @@ from trt_bisect.driver.suspects.search import Loss
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.jobs.answer.plans import AnswerPlans
 from trt_bisect.jobs.experiment import Experiment
-from trt_bisect.jobs.options.measuring import MeasuringOptions
+from trt_bisect.jobs.options.commands import MeasuringOptions
 from trt_bisect.model.fusions import followed_tensors
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.report.model import NUDGED, OFF, OWN

@@ -1,118 +1,219 @@
 """The options of each command: concerns together, with what the command has beside them, or fixes."""
 
-from __future__ import annotations
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Annotated, Any
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
-
+from trt_bisect.driver.suspects.curves import FULL
 from trt_bisect.errors import BadInput
 from trt_bisect.jobs.options.concerns import (
+    BRANCH,
+    DATA,
     ENGINE_CHOICES,
+    EXPLAIN_NOTHING,
+    JUDGEMENT,
+    LAYERS,
+    MIXED,
     NONE,
+    PER_TENSOR,
+    PRECISION,
+    RESULTS,
+    AccuracyOptions,
     CalibrationOptions,
+    ClusterOptions,
     DataOptions,
+    EffortOptions,
+    EngineOptions,
+    ExplainOptions,
+    FixedLayerOptions,
+    HoldoutOptions,
+    JudgeOptions,
+    LowOptions,
     MemoryOptions,
+    NetworkOptions,
     OutputOptions,
+    PictureOptions,
+    SearchOptions,
+    TargetOptions,
+    TensorFileOptions,
 )
-from trt_bisect.jobs.options.declare import Options, Renamed, fixed, option
-from trt_bisect.jobs.options.fixing import FixedLayerOptions
-from trt_bisect.jobs.options.judging import DIRECTIONS
-from trt_bisect.jobs.options.kinds import DATA, FILE, NUMBER, PLACE, TEXTS, TRT_VERSION, WHOLE
-from trt_bisect.jobs.options.low import LowOptions
-from trt_bisect.jobs.options.measuring import FixedSearchOptions, RecoverOptions, RunOptions
-from trt_bisect.jobs.options.operators import OperatorOptions
-from trt_bisect.jobs.options.pictures import PictureOptions
+from trt_bisect.jobs.options.declare import NOT_HERE, panel
+from trt_bisect.jobs.options.kinds import (
+    FILE,
+    PLACE,
+    TEXTS,
+    VERSION,
+    Data,
+    File,
+    Model,
+    Place,
+    Share,
+    Size,
+    choice,
+    named,
+    number,
+    whole,
+)
 from trt_bisect.precision import Precision
 
 if TYPE_CHECKING:
+    from trt_bisect.builder.base import BuildOptions
     from trt_bisect.calibration.collect import Calibrating
     from trt_bisect.jobs.plan_file import FilePlan
     from trt_bisect.model.network import Network
+
+COMPARISON = panel("Comparison")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuringOptions(
+    OutputOptions,
+    ClusterOptions,
+    SearchOptions,
+    EngineOptions,
+    FixedLayerOptions,
+    CalibrationOptions,
+    JudgeOptions,
+    HoldoutOptions,
+    PictureOptions,
+    DataOptions,
+):
+    """The options that plans are prepared and measured with."""
+
+    def adapted(self, network: "Network") -> "Network":
+        """Returns a network with the precisions that the user fixes, and the scales of weights asked for."""
+        network = super().adapted(network)
+        return network.with_one_scale_a_weight() if self.weight_scales == PER_TENSOR else network
+
+    def build_options(self) -> "BuildOptions":
+        """The options as builders take them."""
+        return replace(super().build_options(), operators=tuple(self.ort_ops))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(TensorFileOptions, ExplainOptions, EffortOptions, AccuracyOptions, MeasuringOptions):
+    """The options of ``run``."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.try_remedies and self.explain == EXPLAIN_NOTHING:
+            raise BadInput("--try-remedies and --explain none contradict each other.", "Leave out one of the two.")
+        if self.try_remedies and self.low != "int8":
+            raise BadInput(f"--try-remedies does not go with --low {self.low}.", "Leave out --try-remedies.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FixedSearchOptions(MeasuringOptions):
+    """The options of commands that choose the strategy themselves and build with TensorRT's defaults."""
+
+    strategy: Annotated[str, NOT_HERE] = field(default=BRANCH, init=False)
+    curve: Annotated[str, NOT_HERE] = field(default=FULL, init=False)
+    workspace: Annotated[Size | None, NOT_HERE] = field(default=None, init=False)
+    optimization_level: Annotated[int | None, NOT_HERE] = field(default=None, init=False)
+    force_int8: Annotated[bool, NOT_HERE] = field(default=False, init=False)
+    tactic_sources: Annotated[Sequence[str], NOT_HERE] = field(default=(), init=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecoverOptions(TargetOptions, AccuracyOptions, FixedSearchOptions):
+    """The options of ``recover``.
+
+    Attributes:
+        precision: Run high layers in this precision; with mixed, each in the cheaper one that suffices.
+    """
+
+    precision: Annotated[str, PRECISION(choice("fp32", "fp16", MIXED), without="that of --base, else fp32")] = ""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.task is not None and (self.accuracy is not None or self.labels is not None):
+            raise BadInput(f"--task {self.task} and an accuracy cannot decide both.", "Leave out one of the two.")
+
+    @property
+    def highs(self) -> tuple[Precision, ...]:
+        """The precisions that layers kept out of the low one can have."""
+        return (Precision.FP32, Precision.FP16) if self.precision == MIXED else (super().high_precision,)
+
+    @property
+    def high_precision(self) -> Precision:
+        """The precision of plans that are measured before the search chooses between several."""
+        return self.highs[0]
+
+    @property
+    def base_precision(self) -> Precision:
+        """The precision of what is neither low nor kept out of the low one."""
+        return Precision(self.base or Precision.FP32) if self.precision == MIXED else super().base_precision
 
 
 @dataclass(frozen=True, kw_only=True)
 class WithoutRecipeOptions(FixedSearchOptions):
     """The options of commands that measure in this process, write no recipe and record no history."""
 
-    tensorboard: str | Path | None = fixed(None)
-    tensorboard_channels: int = fixed(0)
-
-    holdout: float = fixed(0.0)
-    margin: float = fixed(0.0)
-    validation: Any = fixed(None)
-    trt_version: str = fixed("")
-    dla: int | None = fixed(None)
-    cluster: str = fixed("")
-    history: str | Path = fixed(NONE)
-    accept: bool = fixed(False)
+    tensorboard: Annotated[File | None, NOT_HERE] = field(default=None, init=False)
+    tensorboard_channels: Annotated[int, NOT_HERE] = field(default=0, init=False)
+    holdout: Annotated[Share, NOT_HERE] = field(default=0.0, init=False)
+    margin: Annotated[Share, NOT_HERE] = field(default=0.0, init=False)
+    validation: Annotated[Data, NOT_HERE] = field(default=None, init=False)
+    trt_version: Annotated[str, NOT_HERE] = field(default="", init=False)
+    dla: Annotated[int | None, NOT_HERE] = field(default=None, init=False)
+    cluster: Annotated[str, NOT_HERE] = field(default="", init=False)
+    history: Annotated[File, NOT_HERE] = field(default=NONE, init=False)
+    accept: Annotated[bool, NOT_HERE] = field(default=False, init=False)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SensitivityOptions(WithoutRecipeOptions):
     """The options of ``sensitivity``. Nothing is judged by its threshold."""
 
-    threshold: float | None = fixed(None)
+    threshold: Annotated[Share | None, NOT_HERE] = field(default=None, init=False)
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorstOptions(WithoutRecipeOptions):
-    """The options of ``worst``."""
+    """The options of ``worst``.
 
-    POSITIONAL: ClassVar[tuple[str, ...]] = ("dataset",)
-    RENAMED: ClassVar[Mapping[str, Renamed]] = {
-        "order": Renamed("direction", {"ascending": "higher", "descending": "lower"})
-    }
+    Attributes:
+        calibration: Calibrate with this data, or with a TensorRT calibration cache.
+        dataset: Search this data for the worst inputs.
+        steps: Search the first samples only.
+        keep: Keep this many of the worst inputs.
+        direction: Required with your own metric: say whether higher or lower values are better.
+        output: Write worst.json, worst.csv, worst.html and worst.npz, which 'run' takes as --input, to this folder.
+    """
 
-    steps: int | None = option(
-        None, kind=WHOLE, least=1, help="So many samples are taken, from the first on.", otherwise="all"
+    calibration: Annotated[Data, DATA(named("DATA", "DATA.npz"))] = None
+    dataset: Annotated[Data, DATA(named("DATA", "DATASET.npz"), without="the calibration data")] = field(
+        default=None, kw_only=False
     )
-    keep: int = option(10, kind=WHOLE, least=1, help="So many of the worst inputs are kept.")
-    direction: str = option(
-        "",
-        choices=DIRECTIONS,
-        noun="direction",
-        help="For a metric of yours, which must have it: higher or lower values are better.",
-        otherwise="the metric's own",
-    )
-    output: str | Path | None = option(
-        None,
-        kind=PLACE,
-        flag=("--output", "-o"),
-        repeated=False,
-        help="A folder for worst.json, worst.csv, worst.html and worst.npz, which 'run' takes as inputs.",
-    )
-    inputs: Any = fixed(None)
-    load_outputs: str | Path | None = fixed(None)
-    samples: int | None = fixed(None)
-    precision: str = fixed("")
+    steps: Annotated[int | None, DATA(whole(least=1), without="all")] = None
+    keep: Annotated[int, DATA(whole(least=1))] = 10
+    direction: Annotated[str, JUDGEMENT(choice("higher", "lower"), without="the metric's own")] = ""
+    output: Annotated[Place | None, RESULTS(PLACE, *("--output", "-o"), repeated=False)] = None
+    inputs: Annotated[Data, NOT_HERE] = field(default=None, init=False)
+    load_outputs: Annotated[File | None, NOT_HERE] = field(default=None, init=False)
+    samples: Annotated[int | None, NOT_HERE] = field(default=None, init=False)
+    precision: Annotated[str, NOT_HERE] = field(default="", init=False)
 
 
 @dataclass(frozen=True, kw_only=True)
-class TensorOptions(DataOptions, PictureOptions, CalibrationOptions, FixedLayerOptions, MemoryOptions, OutputOptions):
-    """The options that ``compare`` and ``profile`` share."""
+class TensorOptions(OutputOptions, MemoryOptions, FixedLayerOptions, CalibrationOptions, PictureOptions, DataOptions):
+    """The options that ``compare`` and ``profile`` share.
 
-    inputs: Any = option(
-        None,
-        kind=DATA,
-        flag=("--input", "--inputs", "--load-inputs"),
-        help="The samples to run.",
-        otherwise="the calibration data",
-        stands_for="INPUT.npz",
-    )
-    output: str | Path | None = option(
-        None,
-        kind=PLACE,
-        flag=("--output", "-o"),
-        repeated=False,
-        help="A folder for the tables, as JSON and CSV, and a page.",
-    )
-    dataset: Any = fixed(None)
-    trt_version: str = fixed("")
-    history: str | Path = fixed(NONE)
+    Attributes:
+        inputs: Run these samples.
+        output: Write the tables as JSON and CSV, and a page, to this folder.
+    """
 
-    def calibrating(self) -> Calibrating:
+    inputs: Annotated[
+        Data,
+        DATA(named("DATA", "INPUT.npz"), *("--input", "--inputs", "--load-inputs"), without="the calibration data"),
+    ] = field(default=None, kw_only=False)
+    output: Annotated[Place | None, RESULTS(PLACE, *("--output", "-o"), repeated=False)] = None
+    dataset: Annotated[Data, NOT_HERE] = field(default=None, init=False)
+    trt_version: Annotated[str, NOT_HERE] = field(default="", init=False)
+    history: Annotated[File, NOT_HERE] = field(default=NONE, init=False)
+
+    def calibrating(self) -> "Calibrating":
         """The options for ranges from data."""
         from trt_bisect.calibration.collect import Calibrating
 
@@ -122,47 +223,28 @@ class TensorOptions(DataOptions, PictureOptions, CalibrationOptions, FixedLayerO
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompareOptions(TensorOptions, LowOptions):
-    """The options of ``compare``."""
+class CompareOptions(LowOptions, TensorOptions):
+    """The options of ``compare``.
 
-    panel: ClassVar[str] = "Comparison"
+    Attributes:
+        other: Compare with this second network, such as a quantized export of the first: each runs as its file says. On
+            the command line, the second argument.
+        recipe: Compare with this run's recipe: a run folder, or its recipe folder.
+        fp32: Compare this saved FP32 run instead of running anything: .npz, Polygraphy's --save-outputs JSON, or a
+            folder of them.
+        int8: Compare with this saved run in low precision of the same inputs.
+        engine: Run on this engine. ONNX Runtime emulates INT8; TensorRT's engines give final outputs only.
+        threshold: Call a tensor's similarity low below this cosine.
+    """
 
-    other: str | Path | Network | None = option(
-        None,
-        kind=FILE,
-        flag="",
-        help="A second network, such as a quantized export of the first: each runs as its file says, and layers are "
-        "matched. On the command line the second argument.",
-    )
-    recipe: str | Path | None = option(
-        None,
-        kind=FILE,
-        help="A run folder, or its recipe: layers, scales and base as in the recipe. As --plan does it, but the base "
-        "needs no option of its own.",
-    )
-    fp32: str | Path | None = option(
-        None,
-        kind=FILE,
-        help="A saved FP32 run, compared instead of running anything: .npz, Polygraphy's --save-outputs JSON, or a "
-        "folder of them.",
-    )
-    int8: str | Path | None = option(
-        None, kind=FILE, help="The saved run in low precision, of the same inputs, whatever that precision is."
-    )
-    engine: str = option(
-        "onnxruntime",
-        choices=ENGINE_CHOICES,
-        noun="engine",
-        help="onnxruntime emulates; TensorRT's engines give final outputs only, and a note says so.",
-    )
-    threshold: float | None = option(
-        None,
-        kind=NUMBER,
-        least=0,
-        most=1,
-        help="The cosine below which a tensor's similarity is low.",
-        otherwise="0.99; fp16 0.9999, bf16 0.999",
-    )
+    other: Annotated[Model | None, COMPARISON(FILE, parse=False)] = None
+    recipe: Annotated[File | None, COMPARISON(FILE)] = None
+    fp32: Annotated[File | None, COMPARISON(FILE)] = None
+    int8: Annotated[File | None, COMPARISON(FILE)] = None
+    engine: Annotated[str, PRECISION(choice(*ENGINE_CHOICES))] = "onnxruntime"
+    threshold: Annotated[
+        Share | None, COMPARISON(number(least=0, most=1, share=True), without="0.99; 0.9999 for fp16, 0.999 for bf16")
+    ] = None
 
     @property
     def high_precision(self) -> Precision:
@@ -175,7 +257,7 @@ class CompareOptions(TensorOptions, LowOptions):
         recipe = None if self.base or self.recipe is None else self.file_plan()
         return (recipe and recipe.high) or super().base_precision
 
-    def file_plan(self) -> FilePlan | None:
+    def file_plan(self) -> "FilePlan | None":
         """Returns the plan of ``--recipe`` or of ``--plan``; None without either.
 
         Raises:
@@ -192,63 +274,43 @@ class CompareOptions(TensorOptions, LowOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ProfileOptions(TensorOptions):
-    """The options of ``profile``."""
+    """The options of ``profile``.
 
-    panel: ClassVar[str] = "Layers"
+    Attributes:
+        prefix: List only layers whose name begins with this text. Repeatable.
+        op_types: List only layers of this operator. Repeatable.
+    """
 
-    prefix: Sequence[str] = option(
-        (), kind=TEXTS, help="Only layers whose name begins so; may be repeated.", otherwise="all"
-    )
-    op_types: Sequence[str] = option(
-        (),
-        kind=TEXTS,
-        flag=("--op", "--op-types"),
-        help="Only layers of these operators; may be repeated.",
-        otherwise="all",
-    )
+    prefix: Annotated[Sequence[str], LAYERS(TEXTS, without="all")] = ()
+    op_types: Annotated[Sequence[str], LAYERS(TEXTS, "--op", "--op-types", without="all")] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
-class CalibrateOptions(DataOptions, PictureOptions, CalibrationOptions, OperatorOptions, MemoryOptions):
-    """The options of ``trt-bisect calibrate``."""
+class CalibrateOptions(MemoryOptions, NetworkOptions, CalibrationOptions, PictureOptions, DataOptions):
+    """The options of ``trt-bisect calibrate``.
 
-    panel: ClassVar[str] = "Output"
+    Attributes:
+        output: Write the calibration cache to this file.
+        trt_version: Write the cache for this TensorRT: 10.3.0.
+    """
 
-    output: str | Path = option(
-        "calibration.cache", kind=PLACE, flag=("--output", "-o"), help="The calibration cache to write."
-    )
-    trt_version: str = option(
-        "", kind=TRT_VERSION, help="The TensorRT that is to read the cache, such as 10.3.0.", otherwise="10.3.0"
-    )
-    inputs: Any = fixed(None)
-    dataset: Any = fixed(None)
+    output: Annotated[File, RESULTS(PLACE, "--output", "-o")] = "calibration.cache"
+    trt_version: Annotated[str, RESULTS(VERSION, without="10.3.0")] = ""
+    inputs: Annotated[Data, NOT_HERE] = field(default=None, init=False)
+    dataset: Annotated[Data, NOT_HERE] = field(default=None, init=False)
 
 
 @dataclass(frozen=True, kw_only=True)
-class LayersOptions(DataOptions, OperatorOptions, LowOptions):
+class LayersOptions(LowOptions, DataOptions):
     """The options of ``trt-bisect layers``."""
 
-    calibration: Any = fixed(None)
-    inputs: Any = fixed(None)
-    dataset: Any = fixed(None)
-    base: str = fixed("")
+    calibration: Annotated[Data, NOT_HERE] = field(default=None, init=False)
+    inputs: Annotated[Data, NOT_HERE] = field(default=None, init=False)
+    dataset: Annotated[Data, NOT_HERE] = field(default=None, init=False)
+    base: Annotated[str, NOT_HERE] = field(default="", init=False)
 
 
-@dataclass(frozen=True, kw_only=True)
-class RegressOptions(Options):
-    """The option of ``trt-bisect regress`` that says where its networks are measured; it may stand in the suite."""
-
-    panel: ClassVar[str] = "Cluster"
-
-    cluster: str | None = option(
-        None,
-        help="Measure the networks side by side on a Ray cluster (auto, HOST:PORT, ray://HOST:PORT), or try each one's "
-        "plans in N processes here (local:N).",
-        otherwise="that of the suite, else in this process",
-    )
-
-
-COMMANDS: dict[str, type[Options]] = {
+COMMANDS: dict[str, Any] = {
     "run": RunOptions,
     "recover": RecoverOptions,
     "sensitivity": SensitivityOptions,
@@ -257,6 +319,3 @@ COMMANDS: dict[str, type[Options]] = {
     "profile": ProfileOptions,
 }
 """The options of each command by its name, which is that of the Python function too."""
-
-OF_THE_COMMAND_LINE: dict[str, type[Options]] = {"calibrate": CalibrateOptions, "layers": LayersOptions}
-"""The options of commands that have no Python function of that signature."""

@@ -1,148 +1,416 @@
-"""The options by concern. The names of engines, calibrators and so on stand here again: their modules load slowly."""
+"""The options by concern, in the order of the help.
 
-from __future__ import annotations
+The names of engines, calibrators, tasks and so on stand here again: their modules load slowly.
+"""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any
 
-from trt_bisect.data.named import StagedFile
+from trt_bisect.cluster.address import check_address
+from trt_bisect.data.preprocessing import COLORS, LAYOUTS, Preprocessing, preprocessing
 from trt_bisect.driver.suspects.curves import ADAPTIVE, CULPRITS, FULL, usual_curve
 from trt_bisect.errors import BadInput
-from trt_bisect.jobs.options.declare import Options, option
+from trt_bisect.jobs.options.declare import Options, panel
 from trt_bisect.jobs.options.kinds import (
-    DATA,
-    NUMBER,
+    CHANNELS,
+    DURATION,
+    FILE,
+    FUNCTION,
+    MEBIBYTES,
+    METRIC,
+    MIB,
+    OBJECT,
+    PICTURE_SIZE,
     PLACE,
     SHAPES,
+    SHARE,
     SWITCH,
+    TEXT,
     TEXTS,
-    TRT_VERSION,
-    WHOLE,
+    VERSION,
+    Channels,
+    Data,
+    File,
+    Function,
+    Model,
+    PictureSize,
+    Place,
+    Progress,
+    Shapes,
+    Share,
+    Size,
+    choice,
+    choice_or_path,
+    named,
+    number,
+    parse_time,
+    whole,
 )
-from trt_bisect.jobs.options.low import LOWS, LowOptions
 from trt_bisect.precision import Precision
 from trt_bisect.support.machine import MEMORY
 
 if TYPE_CHECKING:
+    from trt_bisect.analyzer.tasks.task import AskedTask
     from trt_bisect.builder.base import BuildOptions
+    from trt_bisect.jobs.plan_file import FilePlan
+    from trt_bisect.model.low import LowPrecision
     from trt_bisect.model.network import Network
-    from trt_bisect.support.progress import Progress
 
 AUTO, BRANCH, EXHAUSTIVE, BISECT = "auto", "branch", "exhaustive", "bisect"
-STRATEGIES = (AUTO, BRANCH, EXHAUSTIVE, BISECT)
-CURVES = (AUTO, FULL, ADAPTIVE, CULPRITS)
 QUICK, DEFAULT, THOROUGH = "quick", "default", "thorough"
-EFFORTS = (QUICK, DEFAULT, THOROUGH)
 EXPLAIN_NOTHING, EXPLAIN_TENSORS, EXPLAIN_FULL = "none", "tensors", "full"
-EXPLAIN = (EXPLAIN_TENSORS, EXPLAIN_FULL, EXPLAIN_NOTHING)
+NO_TENSORS, OUTPUTS, ALL_LAYERS = "none", "outputs", "layers"
 ENGINE_CHOICES = (AUTO, "onnxruntime", "tensorrt", "tensorrt-rtx")
 TYPING_CHOICES = (AUTO, "weak", "strong")
 CALIBRATORS = (AUTO, "entropy", "minmax", "percentile", "mse")
-PRECISIONS = (Precision.FP32.value, Precision.FP16.value)
+TASKS = ("classify", "detect", "segment", "embed", "text")
+INT8, INT16 = str(Precision.INT8), "int16"
+LOWS = (INT8, str(Precision.FP16), str(Precision.BF16), str(Precision.FP8))
+FLOAT_LOWS = LOWS[1:3]
 FOLLOWERS_HIGH, FOLLOWERS_INT8 = "high", "int8"
-FOLLOWERS = (FOLLOWERS_HIGH, FOLLOWERS_INT8)
 PER_CHANNEL, PER_TENSOR = "channel", "tensor"
-WEIGHT_SCALES = (PER_CHANNEL, PER_TENSOR)
 BESIDE, NONE = "beside", "none"
-MIB = 1 << 20
+MACS, MEASURED_TIME, MIXED = "macs", "measured", "mixed"
+COSINE = "cosine"
+FIXING = ("high", "keep_low", "plan", "scoped", "only", "one_scale")
+"""The options that fix the precision of layers."""
+PICTURE_OPTIONS = ("scale", "mean", "std", "resize", "letterbox", "colors", "layout")
 
-_DATA = ".npz, .npy, .json, a folder of these or of pictures, or module:function"
+DATA, PICTURES, JUDGEMENT = map(panel, ("Data", "Pictures", "Judgement"))
+PRECISION, SEARCH, LAYERS, RESULTS = map(panel, ("Precision", "Search", "Layers", "Results"))
+TENSORRT, RESOURCES = panel("TensorRT", expert=True), panel("Resources", expert=True)
+GOAL = panel("Goal")
+PANELS = (
+    *("Data", "Pictures", "Judgement", "Goal", "Precision", "Layers", "Search", "Results"),
+    *("Comparison", "Runs", "Night", "Server", "TensorRT", "Resources", "Display"),
+)
+"""The panels in the order of the help."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DataOptions(Options):
-    """The data that a network is calibrated with and judged on."""
+    """The data that a network is calibrated with and judged on.
 
-    panel: ClassVar[str] = "Data"
+    Attributes:
+        calibration: Calibrate with this data: .npz, .npy, .json, a folder of these or of pictures, module:function, or
+            a TensorRT calibration cache. A network with Q/DQ pairs needs none.
+        inputs: Judge these inputs, each by itself.
+        dataset: Find the worst inputs in this data.
+        shapes: Set the shape of a dynamic input: images:1x3x640x640. Repeatable.
+    """
 
-    calibration: Any = option(
-        None,
-        kind=DATA,
-        help=f"Data to calibrate with ({_DATA}), or a TensorRT calibration cache; none for a network with Q/DQ pairs.",
-        stands_for="DATA.npz",
-    )
-    inputs: Any = option(
-        None,
-        kind=DATA,
-        flag=("--input", "--inputs", "--load-inputs"),
-        help="The inputs that the curve is judged on, each by itself. A recipe must hold on all data given.",
-        otherwise="the worst of the data set are found",
-        stands_for="INPUT.npz",
-    )
-    dataset: Any = option(
-        None,
-        kind=DATA,
-        help="Data to search for the worst inputs.",
-        otherwise="the calibration data",
-        stands_for="DATASET.npz",
-    )
-    shapes: Mapping[str, tuple[int, ...]] | None = option(
-        None,
-        kind=SHAPES,
-        flag=("--shape", "--shapes"),
-        help="Sizes of dynamic inputs, by name; on the command line name:1x3x224x224, repeated for each input.",
-    )
+    calibration: Annotated[Data, DATA(named("DATA", "DATA.npz"))] = field(default=None, kw_only=False)
+    inputs: Annotated[
+        Data,
+        DATA(
+            named("DATA", "INPUT.npz"),
+            *("--input", "--inputs", "--load-inputs"),
+            without="the worst inputs of --dataset",
+        ),
+    ] = field(default=None, kw_only=False)
+    dataset: Annotated[Data, DATA(named("DATA", "DATASET.npz"), without="the calibration data")] = None
+    shapes: Annotated[Shapes | None, DATA(SHAPES, "--shape", "--shapes")] = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class HoldoutOptions(Options):
-    """The samples that neither calibration nor the search sees."""
+    """The samples that neither calibration nor the search sees.
 
-    panel: ClassVar[str] = "Data"
+    Attributes:
+        validation: Test the recipe on this unseen data.
+        holdout: Hold out this share of 20 or more calibration samples as unseen test data: 20% is every fifth.
+    """
 
-    holdout: float = option(
-        0.2,
-        kind=NUMBER,
-        least=0,
-        most=0.9,
-        help="Of 20 calibration samples or more, this share is kept from calibration and from the search, spread "
-        "evenly: 0.2 is every fifth. 0 holds nothing out.",
-    )
-    validation: Any = option(
-        None,
-        kind=DATA,
-        help="Data that neither calibration nor the search sees; then nothing is held out.",
-        otherwise="the samples held out",
-        stands_for="VALIDATION.npz",
-    )
+    validation: Annotated[Data, DATA(named("DATA", "VALIDATION.npz"), without="the samples of --holdout")] = None
+    holdout: Annotated[Share, DATA(number(least=0, most=0.9, share=True), expert=True)] = 0.2
+
+
+@dataclass(frozen=True, kw_only=True)
+class PictureOptions(Options):
+    """Preprocessing of JPEG, PNG and other pictures; other data are fed as they are.
+
+    Attributes:
+        resize: Resize pictures to this height and width: 480x640.
+        letterbox: Keep the aspect ratio and pad with grey, as YOLO does.
+        scale: Divide pixel values (0 to 255) by this number.
+        mean: Subtract this mean after scaling: one number, or one per channel: 0.485,0.456,0.406.
+        std: Divide by this standard deviation after subtracting the mean: one number, or one per channel.
+        colors: Set the order of the channels. --mean and --std follow it.
+        layout: Set the layout of the input. Picture options are saved in preprocessing.toml in the picture folder and
+            reused.
+    """
+
+    resize: Annotated[PictureSize | None, PICTURES(PICTURE_SIZE, without="the input's size")] = None
+    letterbox: Annotated[bool, PICTURES(SWITCH)] = False
+    scale: Annotated[float | None, PICTURES(number(), without="255; 1 if --mean or --std is above 1")] = None
+    mean: Annotated[Channels | None, PICTURES(CHANNELS)] = None
+    std: Annotated[Channels | None, PICTURES(CHANNELS)] = None
+    colors: Annotated[str | None, PICTURES(choice(*COLORS), without="rgb; gray for one channel", expert=True)] = None
+    layout: Annotated[str | None, PICTURES(choice(*LAYOUTS), without="as the input's shape says", expert=True)] = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.preprocessing()
+
+    def preprocessing(self) -> Preprocessing:
+        """Returns how pictures are fed.
+
+        Raises:
+            BadInput: a value cannot be used.
+        """
+        return preprocessing({name: getattr(self, name) for name in PICTURE_OPTIONS})
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgeOptions(Options):
+    """The judgement of outputs.
+
+    Attributes:
+        task: Judge what the outputs are used for, not a metric.
+        metric: Compare outputs by cosine, sqnr, centered_sqnr, mse, l1, kl, max_abs, max_rel, top1, or your
+            module:function of reference and output.
+        threshold: Set the worst acceptable value of the metric: 99%.
+        outputs: Judge only this output. Repeatable; the worst decides.
+        samples: Judge this many of the worst inputs; the worst decides.
+        reference: Compare with this network, such as the float network that a QAT network was trained from.
+        load_outputs: Compare with these saved outputs for the samples of --input: Polygraphy's --save-outputs JSON,
+            .npz, or a folder of them.
+        score_threshold: Ignore detections below this score (task detect).
+        iou: Match boxes from this intersection over union on (task detect).
+        class_axis: Take the classes from this axis of the outputs (kl, top1 and tasks); negative counts from the end.
+        direction: Say whether higher or lower values of your own metric are better.
+        slice_factor: Judge parts of an output apart if their FP32 magnitudes differ by more than this factor, such as
+            boxes in pixels and scores. 0: judge outputs whole.
+        accept: Exit with 0 if full INT8 passes with doubts.
+    """
+
+    task: Annotated[str | None, JUDGEMENT(choice(*TASKS))] = None
+    metric: Annotated[Function, JUDGEMENT(METRIC)] = COSINE
+    threshold: Annotated[Share | None, JUDGEMENT(number(share=True), without="0.99 for cosine and tasks")] = None
+    outputs: Annotated[Sequence[str], JUDGEMENT(TEXTS, without="all")] = ()
+    samples: Annotated[int | None, JUDGEMENT(whole(least=1), without="all of --input, else 1")] = None
+    reference: Annotated[Model | None, JUDGEMENT(FILE, without="the network in FP32")] = None
+    load_outputs: Annotated[File | None, JUDGEMENT(FILE, expert=True)] = None
+    score_threshold: Annotated[float, JUDGEMENT(number(least=0, most=1, share=True), expert=True)] = 0.3
+    iou: Annotated[float, JUDGEMENT(number(above=0, most=1, share=True), expert=True)] = 0.5
+    class_axis: Annotated[int | None, JUDGEMENT(whole(least=-32, most=31), without="found by size", expert=True)] = None
+    direction: Annotated[str, JUDGEMENT(choice("higher", "lower"), expert=True)] = "higher"
+    slice_factor: Annotated[float, JUDGEMENT(number(infinite=True), expert=True)] = 30.0
+    accept: Annotated[bool, JUDGEMENT(SWITCH, expert=True)] = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not (self.slice_factor == 0 or self.slice_factor > 1):
+            raise BadInput(
+                f"--slice-factor cannot be {self.slice_factor:g}.",
+                "Give --slice-factor above 1, or 0 to judge outputs whole.",
+            )
+        if self.reference is not None and self.load_outputs is not None:
+            raise BadInput("--reference and --load-outputs contradict each other.", "Leave out one of the two.")
+        if self.task is not None and self.metric != COSINE:
+            raise BadInput(f"--task {self.task} and --metric {self.metric} contradict each other.", "Leave out one.")
+
+    def asked_task(self) -> "AskedTask | None":
+        """The task that is asked for."""
+        if self.task is None:
+            return None
+        from trt_bisect.analyzer.tasks.task import AskedTask
+
+        return AskedTask(self.task, self.score_threshold, self.iou, self.class_axis)
+
+    def task_facts(self) -> dict[str, Any]:
+        """The part of a fingerprint that the task is; empty without a task."""
+        asked = self.asked_task()
+        return {} if asked is None else {"task": asked.facts()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class AccuracyOptions(Options):
+    """The accuracy on labelled data.
+
+    Attributes:
+        labels: Measure the accuracy with the right classes of --dataset (.npy, text or integers).
+        accuracy: Measure the accuracy with your module:function, called with infer(feeds) -> outputs; higher is better.
+    """
+
+    labels: Annotated[Data, JUDGEMENT(named("FILE", "LABELS.npy"))] = None
+    accuracy: Annotated[Function | None, JUDGEMENT(FUNCTION)] = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.accuracy is not None and self.labels is not None:
+            raise BadInput("--accuracy and --labels contradict each other.", "Leave out one of the two.")
+        if self.labels is not None and getattr(self, "dataset", None) is None:
+            raise BadInput("There are labels and no data set that they belong to.", "Give --dataset with its samples.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TargetOptions(Options):
+    """The goal of ``recover``.
+
+    Attributes:
+        target: Set the lowest acceptable accuracy.
+        drop: Allow this accuracy loss: 0.01, or 1% of FP32's.
+        budget: Find the most accurate plan that gives up at most this share of INT8's speed-up: 0.05 or 5%.
+        cost: Price a layer that stays high by its multiply-adds (macs), its measured time, the better of the two
+            (auto), or a CSV file with layer, int8, fp16, fp32.
+        together: Move layers one by one, or move layers together that TensorRT fuses or that share an input (fused).
+        plans: Try at most this many plans to make the first recipe cheaper.
+        remedies: Try the scales of other calibrators for single tensors, so that fewer layers stay high.
+    """
+
+    target: Annotated[float | None, GOAL(number())] = None
+    drop: Annotated[Share | None, GOAL(SHARE, without="no loss")] = None
+    budget: Annotated[Share | None, GOAL(SHARE)] = None
+    cost: Annotated[File, GOAL(choice_or_path(AUTO, MACS, MEASURED_TIME))] = AUTO
+    together: Annotated[str, GOAL(choice("layers", "fused"), expert=True)] = "layers"
+    plans: Annotated[
+        int | None,
+        GOAL(
+            whole(least=1), without="32; 400 up to 16 layers; 60 where each takes an engine or an accuracy", expert=True
+        ),
+    ] = None
+    remedies: Annotated[bool, GOAL(SWITCH, "--remedies", negative="--no-remedies", expert=True)] = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkOptions(Options):
+    """The reading of a network. Subclasses change it by ``adapted``.
+
+    Attributes:
+        ort_ops: Load this library of your own operators for ONNX Runtime (RegisterCustomOps). Repeatable.
+        unknown_ops: If ONNX Runtime cannot run a node, judge the part before it, or the part after it, from data that
+            contain its outputs.
+    """
+
+    ort_ops: Annotated[Sequence[str], LAYERS(TEXTS, expert=True)] = ()
+    unknown_ops: Annotated[str, LAYERS(choice("before", "after"), expert=True)] = "before"
+
+    @property
+    def low_precision(self) -> "LowPrecision":
+        """The low precision: INT8 where a command has no option for it."""
+        from trt_bisect.model.low import INT8
+
+        return INT8
+
+    @property
+    def base_precision(self) -> Precision | None:
+        """The precision of what is neither low nor kept out of the low one; None for that of each plan."""
+        return None
+
+    def adapted(self, network: "Network") -> "Network":
+        """Returns a network with what the options ask of it. An override adapts what ``super().adapted`` returns.
+
+        Raises:
+            BadInput: an option does not fit the network.
+        """
+        return network
+
+    def network(self, model: Model, shapes: Mapping[str, tuple[int, ...]] | None) -> "Network":
+        """Returns a network with what the options ask of it.
+
+        Args:
+            model: its file, or one that is read already, which keeps its own low precision where INT8 is asked for.
+            shapes: the shapes of dynamic inputs, for a file.
+
+        Raises:
+            BadInput: a library or the file cannot be used, or an option does not fit the network.
+        """
+        return self.adapted(self.read(model, shapes, self.low_precision, self.base_precision))
+
+    def read(
+        self,
+        model: Model,
+        shapes: Mapping[str, tuple[int, ...]] | None,
+        low: "LowPrecision | None" = None,
+        base: Precision | None = None,
+    ) -> "Network":
+        """Returns a network with these operators and nothing else that the options ask for.
+
+        Args:
+            model: its file, or one that is read already.
+            shapes: the shapes of dynamic inputs, for a file.
+            low: the low precision; None for INT8, or that of a network that is read already.
+            base: see ``Network``; None for that of each plan.
+
+        Raises:
+            BadInput: a library or the file cannot be used.
+        """
+        from trt_bisect.model.low import INT8
+        from trt_bisect.model.network import Network, load_network
+        from trt_bisect.model.operators import use_libraries
+
+        use_libraries(self.ort_ops)
+        if isinstance(model, Network):
+            network = model if low in (None, INT8, model.low) else model.with_low(low or INT8)
+            return network if base is None else network.with_base(base)
+        return load_network(model, shapes, self.unknown_ops, low or INT8, base)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LowOptions(NetworkOptions):
+    """The low precision.
+
+    Attributes:
+        low: Search in this low precision. fp16 and bf16 need no calibration.
+        base: With int8 and fp8, run the layers that cannot be quantized in this precision, and keep float tensors in
+            it.
+        activations: Emulate 16-bit activations with INT8 weights, as an experiment: TensorRT cannot build such an
+            engine.
+    """
+
+    low: Annotated[str, PRECISION(choice(*LOWS))] = INT8
+    base: Annotated[
+        str, PRECISION(choice("fp32", "fp16", "bf16"), without="that of --precision, else fp32", expert=True)
+    ] = ""
+    activations: Annotated[str, PRECISION(choice(INT8, INT16), expert=True)] = INT8
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.activations == INT16 and self.low != INT8:
+            raise BadInput(f"--activations {INT16} does not go with --low {self.low}.", "Leave out one of the two.")
+        if self.low in FLOAT_LOWS and self.base not in ("", Precision.FP32):
+            raise BadInput(
+                f"--low {self.low} and --base {self.base} leave no layer in FP32.",
+                f"Leave out --base: with --low {self.low} all other layers are in FP32.",
+            )
+
+    @property
+    def base_precision(self) -> Precision:
+        """The precision of what is neither low nor kept out of the low one."""
+        return Precision(self.base or Precision.FP32)
+
+    @property
+    def low_precision(self) -> "LowPrecision":
+        """The low precision in question."""
+        from trt_bisect.model.low import find_low
+
+        return find_low(self.low, self.activations == INT16)
 
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrationOptions(Options):
-    """The ranges of the activations."""
+    """The ranges of the activations.
 
-    panel: ClassVar[str] = "Calibration"
+    Attributes:
+        calibrator: Choose scales by this method. auto: a calibrator with which full INT8 passes, else the one with the
+            cheapest recipe (run, recover); entropy (other commands).
+        percentile: Clip |x| at this percentile (calibrator percentile).
+        keep_mask_ranges: Quantize attention masks too: tensors that reach -1e9 or -3e38.
+        trt_version: Write the recipe for this TensorRT: 10.3.0, or rtx. Weak typing needs a version before 11.
+    """
 
-    calibrator: str = option(
-        AUTO,
-        choices=CALIBRATORS,
-        noun="calibrator",
-        help="Chooses each tensor's range from the calibration data. auto: in run and recover one with which full INT8 "
-        "passes, else the one whose recipe is cheapest; of recipes that cost about the same (within 1 % of INT8's gain "
-        "in speed), the one that loses least. Elsewhere entropy, as in TensorRT.",
-    )
-    percentile: float = option(
-        99.99, kind=NUMBER, above=0, most=100, unit="per cent", help="For the percentile calibrator, of |x|."
-    )
-    keep_mask_ranges: bool = option(
-        False, kind=SWITCH, help="Quantize tensors whose range is a mask's (-1e9, -3e38) too."
-    )
-    trt_version: str = option(
-        "",
-        kind=TRT_VERSION,
-        help="The TensorRT that the recipe is for, such as 10.3.0, or rtx: it decides which files and commands are "
-        "written. Weak typing needs a version before 11.",
-        otherwise="the one in use, else the newest",
-    )
+    calibrator: Annotated[str, PRECISION(choice(*CALIBRATORS))] = AUTO
+    percentile: Annotated[float, PRECISION(number(above=0, most=100, unit="percent"), expert=True)] = 99.99
+    keep_mask_ranges: Annotated[bool, PRECISION(SWITCH, expert=True)] = False
+    trt_version: Annotated[str, PRECISION(VERSION, without="the installed TensorRT, else the newest", expert=True)] = ""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.percentile < 1:
             raise BadInput(
-                f"--percentile {self.percentile:g} is a share of 1; it is in per cent.",
-                f"Give --percentile {100 * self.percentile:g}.",
+                f"--percentile {self.percentile:g} is in per cent.", f"Give --percentile {100 * self.percentile:g}."
             )
 
     @property
@@ -153,91 +421,54 @@ class CalibrationOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class EngineOptions(LowOptions):
-    """The inference engine, and how its engines are built."""
+    """The inference engine, and how its engines are built.
 
-    panel: ClassVar[str] = "Engine"
+    Attributes:
+        engine: Build and run the networks with this engine; see 'trt-bisect engines'.
+        precision: Run culprits and the layers of --high in this precision.
+        followers: On ONNX Runtime, run layers that cannot be quantized on their own (Relu, Softmax) in high precision,
+            or in INT8 between INT8 layers, as weak typing may.
+        weight_scales: Use a scale per output channel of a weight, or per weight tensor, as the DLA does. Weak typing
+            chooses by itself.
+        typing: Use weak or strong typing.
+        workspace: Limit TensorRT's workspace: MiB, or 512MB, 2GB.
+        optimization_level: Set the builder's optimization level.
+        force_int8: With weak typing, force INT8 instead of leaving the choice to TensorRT.
+        tactic_sources: Take kernels only from this TacticSource. Repeatable.
+        plugins: Load this plugin library before parsing the network. Repeatable.
+        dla: With weak typing, run on this DLA core, and on the GPU what the core cannot run. Not tested yet.
+        build_timeout: Stop a build or an inference after this time and go on with the search. None (Python): no limit.
+    """
 
-    engine: str = option(
-        AUTO,
-        choices=ENGINE_CHOICES,
-        noun="engine",
-        help="Builds and runs the networks. 'trt-bisect engines' says which can be used here.",
-    )
-    typing: str = option(AUTO, choices=TYPING_CHOICES, noun="typing", help="TensorRT's typing.")
-    precision: str = option(
-        "",
-        choices=PRECISIONS,
-        noun="precision",
-        help="Of the layers that are kept out of the low precision: culprits, and those of --high.",
-        otherwise="that of --base, else fp32",
-    )
-    workspace: int | None = option(
-        None, kind=WHOLE, least=1, unit="MiB", bytes_before=True, help="TensorRT's workspace limit."
-    )
-    optimization_level: int | None = option(
-        None, kind=WHOLE, least=0, most=5, help="TensorRT's builder optimisation level."
-    )
-    force_int8: bool = option(
-        False, kind=SWITCH, help="Weak typing: force INT8 instead of leaving the choice to TensorRT."
-    )
-    followers: str = option(
-        FOLLOWERS_HIGH,
-        choices=FOLLOWERS,
-        noun="precision of the followers",
-        help="ONNX Runtime: layers that only follow stay high, or also round what they make and read between INT8 "
-        "layers, as weak typing may do (int8).",
-    )
-    tactic_sources: Sequence[str] = option(
-        (),
-        kind=TEXTS,
-        flag=("--tactic-source", "--tactic-sources"),
-        help="The only sources that TensorRT may take kernels from, by their names in TacticSource; may be repeated.",
-        otherwise="TensorRT's own choice",
-    )
-    weight_scales: str = option(
-        PER_CHANNEL,
-        choices=WEIGHT_SCALES,
-        noun="choice of weight scales",
-        help="One scale for each output channel of a weight (channel), or one for the whole weight (tensor), as the "
-        "DLA has them. TensorRT's weak typing chooses by itself.",
-    )
-    plugins: Sequence[str] = option(
-        (),
-        kind=TEXTS,
-        flag=("--plugin", "--plugins"),
-        help="Libraries with TensorRT plugins, loaded before the network is parsed; may be repeated.",
-    )
-    dla: int | None = option(
-        None,
-        kind=WHOLE,
-        least=0,
-        help="Weak typing: the DLA core that runs what it can; the rest falls back to the GPU. Untried.",
-    )
-    build_timeout: float | None = option(
-        1800.0,
-        kind=NUMBER,
-        above=0,
-        unit="seconds",
-        help="TensorRT may take so long to build an engine, or to run it; then that trial is 'timed out', and the "
-        "search goes on. None, in Python, sets no limit.",
-    )
+    engine: Annotated[str, PRECISION(choice(*ENGINE_CHOICES))] = AUTO
+    precision: Annotated[str, PRECISION(choice("fp32", "fp16"), without="that of --base, else fp32")] = ""
+    followers: Annotated[str, PRECISION(choice(FOLLOWERS_HIGH, FOLLOWERS_INT8), expert=True)] = FOLLOWERS_HIGH
+    weight_scales: Annotated[str, PRECISION(choice(PER_CHANNEL, PER_TENSOR), expert=True)] = PER_CHANNEL
+    typing: Annotated[str, TENSORRT(choice(*TYPING_CHOICES))] = AUTO
+    workspace: Annotated[Size | None, TENSORRT(MEBIBYTES, without="TensorRT's")] = None
+    optimization_level: Annotated[int | None, TENSORRT(whole(least=0, most=5), without="TensorRT's")] = None
+    force_int8: Annotated[bool, TENSORRT(SWITCH)] = False
+    tactic_sources: Annotated[
+        Sequence[str], TENSORRT(TEXTS, *("--tactic-source", "--tactic-sources"), without="TensorRT's")
+    ] = ()
+    plugins: Annotated[Sequence[str], TENSORRT(TEXTS, "--plugin", "--plugins")] = ()
+    dla: Annotated[int | None, TENSORRT(whole(least=0))] = None
+    build_timeout: Annotated[float | None, TENSORRT(number(above=0, unit="seconds"))] = 1800.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.low not in (LOWS[0], Precision.FP8) and self.precision not in ("", Precision.FP32):
+        if self.low in FLOAT_LOWS and self.precision not in ("", Precision.FP32):
             raise BadInput(
                 f"--low {self.low} and --precision {self.precision} leave no layer in FP32.",
-                "Leave out --precision: beside FP16 and BF16 the high precision is fp32.",
+                f"Leave out --precision: with --low {self.low} the high precision is fp32.",
             )
         if self.base not in ("", Precision.FP16) and self.precision == Precision.FP16:
             raise BadInput(
                 f"--precision {self.precision} does not raise layers above a base of {self.base}.",
                 f"Give --precision fp32, or leave it out: then they are in {self.base}.",
             )
-        if self.low != LOWS[0] and self.followers == FOLLOWERS_INT8:
-            raise BadInput(
-                f"--followers int8 belongs to INT8, and not to --low {self.low}.", "Leave out one of the two."
-            )
+        if self.low != INT8 and self.followers == FOLLOWERS_INT8:
+            raise BadInput(f"--followers int8 does not go with --low {self.low}.", "Leave out one of the two.")
 
     @property
     def high_precision(self) -> Precision:
@@ -249,7 +480,7 @@ class EngineOptions(LowOptions):
         """The precision of what is neither low nor kept out of the low one."""
         return Precision(self.base or self.precision or Precision.FP32)
 
-    def gain_over(self, network: Network) -> Precision:
+    def gain_over(self, network: "Network") -> Precision:
         """Returns the precision over which the low one's gain in speed is counted, of which prices are shares.
 
         It is ``--base``, else that of a file which is not in float32, else FP32. The base that ``--precision`` alone
@@ -258,13 +489,13 @@ class EngineOptions(LowOptions):
         is_implied = not self.base and network.base == self.base_precision
         return Precision.FP32 if is_implied else network.base or Precision.FP32
 
-    def build_options(self) -> BuildOptions:
+    def build_options(self) -> "BuildOptions":
         """The options as builders take them."""
         from trt_bisect.builder.base import BuildOptions
 
         return BuildOptions(
             high=self.high_precision,
-            workspace_bytes=None if self.workspace is None else self.workspace * MIB,
+            workspace_bytes=None if self.workspace is None else int(self.workspace) * MIB,
             optimization_level=self.optimization_level,
             force_int8=self.force_int8,
             tactic_sources=tuple(self.tactic_sources) or None,
@@ -276,57 +507,98 @@ class EngineOptions(LowOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
+class FixedLayerOptions(NetworkOptions):
+    """The layers whose precision the user fixes; no search changes it.
+
+    Attributes:
+        high: Keep this layer high: a name, a pattern with * and ?, re:PATTERN, op:Softmax, or recipe:RUN for the high
+            layers of a run. Repeatable.
+        plan: Fix precisions and scales as in this TOML or JSON file, or as in a run folder's recipe.
+        keep_low: Keep these layers in INT8, named as for --high. Repeatable.
+        scoped: Measure one plan instead of searching: layers up to this one (name or number) in INT8, the rest high.
+            --high, --keep-low and --plan override it.
+        only: Allow INT8 in these layers only, named as for --high: op:Conv. Repeatable.
+        one_scale: Use one scale for the whole weight of these layers, named as for --high: op:MatMul. Repeatable.
+    """
+
+    high: Annotated[Sequence[str], LAYERS(TEXTS)] = ()
+    plan: Annotated[Data, LAYERS(named("FILE", "PLAN.toml"))] = None
+    keep_low: Annotated[Sequence[str], LAYERS(TEXTS, expert=True)] = ()
+    scoped: Annotated[str, LAYERS(TEXT, expert=True)] = ""
+    only: Annotated[Sequence[str], LAYERS(TEXTS, without="all that TensorRT can run in INT8", expert=True)] = ()
+    one_scale: Annotated[Sequence[str], LAYERS(TEXTS, without="a scale per output channel", expert=True)] = ()
+
+    @property
+    def high_precision(self) -> Precision:
+        """The precision of layers that are not in INT8."""
+        return Precision.FP32
+
+    def adapted(self, network: "Network") -> "Network":
+        """Returns a network with the precisions that the user fixes.
+
+        Raises:
+            BadInput: the plan or a pattern cannot be used.
+        """
+        network, plan = super().adapted(network), self.file_plan()
+        if plan is None and not any(getattr(self, name) for name in FIXING):
+            return network
+        from trt_bisect.jobs.fixed_layers import fixed_network, leaving_out, scoped, with_one_scale
+
+        following = self.base_precision or self.high_precision
+        if plan is not None and plan.high not in (None, following):
+            raise BadInput(
+                f"In '{plan.source}' layers that can never be low are in {plan.high}, here they are in {following}.",
+                f"Add --base {plan.high}, or take 'high' out of a copy of the plan.",
+            )
+        network = leaving_out(with_one_scale(network, self.one_scale), self.only, self.high_precision)
+        if self.scoped:
+            network = scoped(network, self.scoped, self.high_precision)
+        return fixed_network(network, self.high, self.keep_low, plan, self.high_precision)
+
+    def file_plan(self) -> "FilePlan | None":
+        """Returns the plan that the user gave in a file; None without one.
+
+        Raises:
+            BadInput: it cannot be read.
+        """
+        if self.plan is None:
+            return None
+        from trt_bisect.jobs.plan_file import read_plan
+
+        return read_plan(self.plan)
+
+
+@dataclass(frozen=True, kw_only=True)
 class MemoryOptions(Options):
-    """The memory for tensors."""
+    """The memory for tensors.
 
-    panel: ClassVar[str] = "Memory"
+    Attributes:
+        memory: Limit working memory, not counting the FP32 and INT8 engines: MiB, or 512MB, 2GB.
+    """
 
-    memory: int = option(
-        MEMORY // MIB,
-        kind=WHOLE,
-        least=1,
-        unit="MiB",
-        bytes_before=True,
-        help="What may be held beside the memory that an FP32 engine and a full INT8 engine of the network take. "
-        "Tensors are counted and compared, and rows of a pass run, in groups that fit; a larger tensor is a group "
-        "of its own.",
-    )
+    memory: Annotated[Size, RESOURCES(MEBIBYTES)] = MEMORY // MIB
 
     @property
     def memory_bytes(self) -> int:
         """``memory`` in bytes."""
-        return self.memory * MIB
+        return int(self.memory) * MIB
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchOptions(MemoryOptions):
-    """The choice of the plans, and their measuring."""
+    """The choice of the plans, and their measuring.
 
-    panel: ClassVar[str] = "Search"
+    Attributes:
+        strategy: Measure the whole curve in one pass through pieces of the network (branch), an engine per layer
+            (exhaustive), or about log2 N engines per suspect (bisect). auto: branch on ONNX Runtime, else bisect.
+        curve: With branch, measure every boundary (full), every sixteenth and all where the loss changes (adaptive), or
+            what the verdict needs (culprits). auto: adaptive from 401 quantizable layers on, else full.
+        margin: Keep this share of the allowed loss in reserve for unseen inputs (from 20 inputs on).
+    """
 
-    strategy: str = option(
-        AUTO,
-        choices=STRATEGIES,
-        noun="strategy",
-        help="branch (the whole curve in one pass through pieces of the network), exhaustive (an engine a layer), "
-        "bisect (about log2 N engines a suspect), or auto: branch on ONNX Runtime, bisect on an NVIDIA engine.",
-    )
-    curve: str = option(
-        AUTO,
-        choices=CURVES,
-        noun="curve",
-        help="With branch: full (every boundary), adaptive (every sixteenth one, and all where the loss changes), "
-        "culprits (only what the verdict needs), or auto: adaptive from 401 quantizable layers on, else full.",
-    )
-
-    margin: float = option(
-        0.2,
-        kind=NUMBER,
-        least=0,
-        most=0.9,
-        help="With 20 inputs or more, held-out ones among them, a recipe leaves this share of the loss that the "
-        "threshold allows unused, because inputs that were not given lose more. 0 uses all of it.",
-    )
+    strategy: Annotated[str, SEARCH(choice(AUTO, BRANCH, EXHAUSTIVE, BISECT), expert=True)] = AUTO
+    curve: Annotated[str, SEARCH(choice(AUTO, FULL, ADAPTIVE, CULPRITS), expert=True)] = AUTO
+    margin: Annotated[Share, SEARCH(number(least=0, most=0.9, share=True), expert=True)] = 0.2
 
     def curve_of(self, strategy: str, layers: int) -> str:
         """The curve of a network with that many quantizable layers; only ``branch`` has a choice."""
@@ -345,55 +617,95 @@ class SearchOptions(MemoryOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
+class EffortOptions(Options):
+    """The end of the search.
+
+    Attributes:
+        effort: Spend at most one inference per layer and input on the search (quick), at most two (default), or search
+            until no recipe is cheaper (thorough).
+        time_limit: End the search after this time: 90s, 10m, 1h. The same command goes on.
+    """
+
+    effort: Annotated[str, SEARCH(choice(QUICK, DEFAULT, THOROUGH))] = DEFAULT
+    time_limit: Annotated[Share | None, SEARCH(DURATION, repeated=False)] = None
+
+    @property
+    def time_limit_seconds(self) -> float | None:
+        """``time_limit`` in seconds."""
+        return None if self.time_limit is None else parse_time(self.time_limit)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterOptions(Options):
+    """The workers that try plans.
+
+    Attributes:
+        cluster: Try whole engines on a Ray cluster (auto, HOST:PORT, ray://HOST:PORT) or in N processes here (local:N).
+    """
+
+    cluster: Annotated[str, RESOURCES(TEXT, without="in this process")] = ""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_address(self.cluster)
+
+
+@dataclass(frozen=True, kw_only=True)
 class ExplainOptions(Options):
-    """The explanation of culprits."""
+    """The explanation of culprits.
 
-    panel: ClassVar[str] = "Explanation"
+    Attributes:
+        explain: Compare every tensor and measure each culprit's sides (tensors), measure each layer alone too (full),
+            or nothing (none).
+        try_remedies: Measure remedies on all inputs: other calibrators, other ranges for the culprits' tensors,
+            equalised channels, corrected biases, FP16 for the culprits.
+    """
 
-    explain: str = option(
-        EXPLAIN_TENSORS,
-        choices=EXPLAIN,
-        noun="explanation",
-        help="Why: tensors (every tensor compared, and each culprit's sides measured), full (each layer alone, too), "
-        "none.",
+    explain: Annotated[str, RESULTS(choice(EXPLAIN_TENSORS, EXPLAIN_FULL, EXPLAIN_NOTHING))] = EXPLAIN_TENSORS
+    try_remedies: Annotated[bool, RESULTS(SWITCH, expert=True)] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorFileOptions(Options):
+    """The tensors that are written to disk.
+
+    Attributes:
+        save_tensors: Save the final outputs, or the tensors of all layers (ONNX Runtime), of FP32, full INT8 and the
+            recipe in the run folder, for 'compare --fp32 --int8'.
+        polygraphy_json: Save these tensors as Polygraphy's JSON too, in tensors/polygraphy: inputs.json for
+            --load-inputs, and fp32.json, int8.json and recipe.json for --load-outputs.
+    """
+
+    save_tensors: Annotated[str, RESULTS(choice(NO_TENSORS, OUTPUTS, ALL_LAYERS), expert=True, repeated=False)] = (
+        NO_TENSORS
     )
-    try_remedies: bool = option(
-        False,
-        kind=SWITCH,
-        help="Measure remedies on all inputs: other calibrators, other ranges for the culprits' tensors, equalised "
-        "channels, corrected biases, FP16 for the culprits.",
-    )
+    polygraphy_json: Annotated[bool, RESULTS(SWITCH, expert=True, repeated=False)] = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.polygraphy_json and self.save_tensors == NO_TENSORS:
+            raise BadInput("There are no tensors to write as Polygraphy's JSON.", "Add --save-tensors outputs.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class OutputOptions(Options):
-    """The files that are written."""
+    """The files that are written.
 
-    panel: ClassVar[str] = "Output"
+    Attributes:
+        output: Write the run to this folder; the same command goes on from there.
+        history: Record the run in the history beside the run folder, not at all (none), or in this file.
+        tensorboard: Write TensorBoard logs to this folder.
+        tensorboard_channels: Log histograms of this many channels of a tensor, largest first.
+        progress: Show progress.
+    """
 
-    output: str | Path | StagedFile | None = option(
-        None,
-        kind=PLACE,
-        flag=("--output", "-o"),
-        repeated=False,
-        help="The run folder: the run is journaled there, and the same command goes on from there after any stop.",
-        otherwise="trt-bisect-<model>; in Python nothing is written",
-    )
-    history: str | Path = option(
-        BESIDE,
-        kind=PLACE,
-        choices=(BESIDE, NONE),
-        help="The run is recorded beside the run folder, not at all (none), or in a file.",
-    )
-    tensorboard: str | Path | None = option(None, kind=PLACE, repeated=False, help="A folder for TensorBoard's logs.")
-    tensorboard_channels: int = option(
-        0,
-        kind=WHOLE,
-        least=0,
-        most=256,
-        repeated=False,
-        help="Of so many channels of a tensor, the loudest, logs have histograms as well.",
-    )
-    progress: Progress | None = option(
-        None, flag="", repeated=False, help="Shows progress.", otherwise="tqdm in a notebook, else nothing"
-    )
+    output: Annotated[
+        Place | None,
+        RESULTS(PLACE, *("--output", "-o"), without="trt-bisect-<model>", repeated=False),
+    ] = None
+    history: Annotated[File, RESULTS(choice_or_path(BESIDE, NONE), expert=True)] = BESIDE
+    tensorboard: Annotated[File | None, RESULTS(PLACE, expert=True, repeated=False)] = None
+    tensorboard_channels: Annotated[int, RESULTS(whole(least=0, most=256), expert=True, repeated=False)] = 0
+    progress: Annotated[
+        Progress | None, RESULTS(OBJECT, without="tqdm in a notebook, else nothing", repeated=False, parse=False)
+    ] = None

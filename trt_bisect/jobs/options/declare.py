@@ -1,128 +1,354 @@
-"""Declaring options: ``option`` describes a field of a dataclass, and ``Options`` is the base of these dataclasses."""
+"""Declaring options: ``Option`` in the annotation of a field or parameter, and ``Options``, the base of dataclasses.
+
+Cyclopts builds the command line from these annotations: an ``Option`` is a ``Parameter`` of it. Python functions get
+the fields of a dataclass as keywords by ``takes``. Help texts are the sections "Attributes" and "Args" of docstrings.
+All values are read by the option's kind, wherever they come from.
+"""
 
 from __future__ import annotations
 
+import difflib
 import inspect
-import warnings
-from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, ClassVar, TypeVar
+import re
+import textwrap
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from functools import cache, partial, wraps
+from pathlib import Path
+from typing import Annotated, Any, ParamSpec, Protocol, TypeVar, get_args, get_origin, get_type_hints
 
-from trt_bisect.jobs.options.kinds import TEXT, TEXTS
-from trt_bisect.jobs.options.option_info import OptionInfo
+from cyclopts import Parameter
 
-_INFO = "option"
-_MIB = 1 << 20
+from trt_bisect.errors import TrtBisectError
+from trt_bisect.jobs.options.kinds import SWITCH, TEXT, Kind
+
+FLAT = Parameter(name="*")
+"""Marks a parameter of a command whose fields are options of the command itself."""
+NOT_HERE = Parameter(parse=False)
+"""Marks a field that is an option of other commands, and has one value in this one."""
+_FLAG = re.compile(r"--[a-z][\w-]*")
+_SECTION = re.compile(r"^(?:Attributes|Args):\n(.*?)(?=\n\n|\Z)", re.MULTILINE | re.DOTALL)
+_ITEM = re.compile(r"^    (\w+): (.*(?:\n     +.*)*)", re.MULTILINE)
+_PLACE = "        options: "
+_WIDTH = 116
 _Given = TypeVar("_Given", bound="Options")
+_Keywords = ParamSpec("_Keywords")
+_Model = TypeVar("_Model")
+_Model_contra = TypeVar("_Model_contra", contravariant=True)
+_Result = TypeVar("_Result")
+_Result_co = TypeVar("_Result_co", covariant=True)
 
 
-def option(default: Any, *, help: str, flag: str | tuple[str, ...] | None = None, **facts: Any) -> Any:
-    """A dataclass field that is an option.
+class Read(str):
+    """A value of a configuration file on its way through Cyclopts, which takes texts."""
 
-    Args:
-        default: the default of the field.
-        help: the effect of the option.
-        flag: on the command line, or several that mean the same; made of the field's name where None is given.
-            An empty text makes an option of Python alone.
-        **facts: other attributes of ``OptionInfo``.
+    value: Any
+
+    @classmethod
+    def of(cls, value: Any) -> Read:
+        """Returns the text that brings a value."""
+        text = cls(value if isinstance(value, str) else "")
+        text.value = value
+        return text
+
+
+class Option(Parameter):
+    """One option.
+
+    Attributes:
+        kind: the form of its values.
+        panel: its group in the help, and its table in a configuration file.
+        flags: on the command line; empty for the one that the field's name gives.
+        without: the behaviour without the option, if no default value says it.
+        expert: only ``--help-all`` shows it.
+        repeated: suggested commands repeat it.
     """
-    flags = None if flag is None else (flag,) if isinstance(flag, str) and flag else tuple(flag)
-    described = {"kind": TEXT, **facts, "help": help, **({} if flags is None else {"flags": flags})}
-    return field(default=default, metadata={_INFO: described})
+
+    kind: Kind
+    panel: str
+    flags: tuple[str, ...]
+    without: str
+    expert: bool
+    repeated: bool
+
+    def __init__(
+        self,
+        kind: Kind = TEXT,
+        *flags: str,
+        panel: str = "",
+        help: str = "",
+        without: str = "",
+        expert: bool = False,
+        repeated: bool = True,
+        parse: bool = True,
+        negative: str = "",
+    ) -> None:
+        super().__init__(
+            name=flags,
+            help=help,
+            converter=partial(_converted, kind),
+            n_tokens=None if kind.several or kind is SWITCH else 1,
+            negative=negative,
+            parse=None if parse else False,
+            choices=kind.choices if kind.closed else None,
+        )
+        facts = {"panel": panel, "without": without, "expert": expert, "repeated": repeated}
+        for name, value in {**facts, "kind": kind, "flags": flags}.items():
+            object.__setattr__(self, name, value)  # Parameter is frozen
 
 
-def fixed(default: Any) -> Any:
-    """A dataclass field that is an option of other commands, and has one value in this one."""
-    return field(default=default, init=False)
+def panel(title: str, **facts: Any) -> Callable[..., Option]:
+    """Returns ``Option`` with a panel, and facts that hold for all options in it."""
+    return partial(Option, panel=title, **facts)
+
+
+def _converted(kind: Kind, type_: Any, tokens: Sequence[Any]) -> Any:
+    """Returns the value of what stands on the command line, or in a configuration file."""
+    first = tokens[0]
+    if isinstance(first.value, Read):
+        value = first.value.value
+    else:
+        given = [token.value for token in tokens] if kind.several else tokens[-1].value
+        value = kind.read(given, first.keyword or kind.metavar)
+    return Path(value) if type_ is Path else value
 
 
 @dataclass(frozen=True)
-class Renamed:
-    """An option that had another name.
+class Declared:
+    """An option of a command.
 
     Attributes:
-        new: its name now.
-        values: from old values to new ones; other values are the same.
+        name: the name of the field or parameter, which is the keyword in Python and the key in TOML.
+        default: the value without the option.
+        option: its declaration.
+        help: its effect, as the docstring says it.
+        is_argument: on the command line it is given by position.
     """
 
-    new: str
-    values: Mapping[Any, Any]
+    name: str
+    default: Any
+    option: Option
+    help: str
+    is_argument: bool = False
 
-    def value(self, value: Any) -> Any:
-        """The new value for an old one."""
-        return self.values.get(value, value)
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """Its flags, the first one used in messages; none for an argument and an option of Python alone."""
+        if self.is_argument or self.option.parse is False:
+            return ()
+        return self.option.flags or (f"--{self.name.replace('_', '-')}",)
+
+    @property
+    def flag(self) -> str:
+        """Its name in messages."""
+        return next(iter(self.flags), self.name)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Its names in TOML and Python: that of the field, and those of the flags."""
+        flags = (flag[2:].replace("-", "_") for flag in self.flags if flag.startswith("--"))
+        return tuple(dict.fromkeys((self.name, *flags)))
+
+    @property
+    def without(self) -> str:
+        """The behaviour without the option, as text; empty if that is nothing."""
+        unsaid = (None, (), "", False, MISSING, inspect.Parameter.empty, Path())
+        if self.option.without or any(self.default is one or self.default == one for one in unsaid):
+            return self.option.without
+        return (
+            f"{self.default:g}"
+            if isinstance(self.default, float)
+            else "on"
+            if self.default is True
+            else str(self.default)
+        )
+
+    @property
+    def described(self) -> str:
+        """Its help with choices, bounds, and what holds without it."""
+        kind = self.option.kind
+        facts = [f"one of {', '.join(kind.choices)}" if kind.closed else f"or {', '.join(kind.choices)}"] * bool(
+            kind.choices
+        )
+        facts += [kind.limits] * bool(kind.limits) + [f"default: {self.without}"] * bool(self.without)
+        return f"{self.help} ({'; '.join(facts)})" if facts else self.help
+
+
+def declared(taker: Any) -> tuple[Declared, ...]:
+    """Returns the options of a dataclass, or of a command's function with those of its dataclasses."""
+    return _declared(taker)
+
+
+@cache
+def _declared(taker: Any) -> tuple[Declared, ...]:
+    hints = get_type_hints(taker, include_extras=True)
+    if is_dataclass(taker):
+        given = [(each.name, each.default, False) for each in fields(taker) if each.init]
+    else:
+        parameters = inspect.signature(taker).parameters.values()
+        given = [(each.name, each.default, each.kind is each.POSITIONAL_ONLY) for each in parameters]
+    options: list[Declared] = []
+    texts = _texts(taker)
+    for name, default, is_argument in given:
+        hint = next((part for part in (hints[name], *get_args(hints[name])) if get_origin(part) is Annotated), None)
+        for mark in getattr(hint, "__metadata__", ()):
+            if isinstance(mark, Option):
+                options.append(Declared(name, default, mark, texts.get(name) or mark.help or "", is_argument))
+            elif mark is FLAT:
+                options += declared(get_args(hint)[0])
+    return tuple(options)
+
+
+def _texts(taker: Any) -> dict[str, str]:
+    """Returns the texts on fields or parameters in the docstrings of a class and its bases, or of a function."""
+    texts: dict[str, str] = {}
+    for owner in reversed(getattr(taker, "__mro__", (taker,))):
+        section = _SECTION.search(inspect.cleandoc(owner.__doc__ or ""))
+        for name, text in _ITEM.findall(section[1] if section else ""):
+            texts[name] = " ".join(text.split())
+    return texts
+
+
+def by_key(options: Iterable[Declared]) -> dict[str, Declared]:
+    """Returns options by all of their names in TOML and Python."""
+    return {key: option for option in options for key in option.keys}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """The base of all options. A subclass is a concern, with a ``panel``, or a command: several concerns together.
-
-    Attributes:
-        panel: the group of the options in the help of a command.
-        RENAMED: old names of options, which still work.
-        POSITIONAL: the options that the Python function takes by position, after the model.
+    """The base of all options. A subclass is a concern, or a command: several concerns together.
 
     Raises:
-        BadInput: a value is none of the choices, or out of bounds.
+        BadInput: a value cannot be used.
     """
 
-    panel: ClassVar[str] = ""
-    RENAMED: ClassVar[Mapping[str, Renamed]] = {}
-    POSITIONAL: ClassVar[tuple[str, ...]] = ("calibration", "inputs")
-
     def __post_init__(self) -> None:
-        for info in self.declared():
-            value = getattr(self, info.name)
-            if info.kind is TEXTS:
-                object.__setattr__(self, info.name, (value,) if isinstance(value, str) else tuple(value))
-            info.check(getattr(self, info.name))
-
-    @classmethod
-    def declared(cls) -> tuple[OptionInfo, ...]:
-        """The options in the order of the concerns, those that the command fixes left out."""
-        return tuple(_declared(cls))
+        for option in declared(type(self)):
+            value = getattr(self, option.name)
+            if (
+                value is not None
+                and value is not option.default
+                and not (isinstance(value, str) and value == option.default)
+            ):
+                object.__setattr__(self, option.name, option.option.kind.read(value, option.flag))
 
     @classmethod
     def given(cls: type[_Given], function: str, keywords: Mapping[str, Any]) -> _Given:
-        """The options from the keywords of a Python function.
+        """Returns the options from the keywords of a Python function, which may have the names of the flags.
 
         Raises:
-            TypeError: there is no such keyword.
+            TypeError: there is no such keyword, or it is there twice.
             BadInput: a value cannot be used.
         """
-        known = {info.name: info for info in cls.declared()}
+        known = by_key(declared(cls))
         taken: dict[str, Any] = {}
-        for name, value in keywords.items():
-            renamed = cls.RENAMED.get(name)
-            if renamed is not None:
-                new = f"{renamed.new}={renamed.value(value)!r}"
-                warnings.warn(f"{name}={value!r} is an old name: give {new}", DeprecationWarning, stacklevel=3)
-                taken[renamed.new] = renamed.value(value)
-            elif name not in known:
-                raise TypeError(f"{function}() got an unexpected keyword argument '{name}'")
-            elif known[name].bytes_before and isinstance(value, int) and value >= _MIB:
-                in_mib = value // _MIB
-                note = f"{name}={value} is taken as bytes; it is in MiB now: give {in_mib}"
-                warnings.warn(note, DeprecationWarning, stacklevel=3)
-                taken[name] = in_mib
-            else:
-                taken[name] = value
+        for key, value in keywords.items():
+            if key not in known:
+                near = difflib.get_close_matches(key, known, 1)
+                hint = f". Did you mean '{near[0]}'?" if near else ""
+                raise TypeError(f"{function}() got an unexpected keyword argument '{key}'{hint}")
+            name = known[key].name
+            if name in taken:
+                raise TypeError(f"{function}() got '{name}' and '{key}', which are the same")
+            taken[name] = value
         return cls(**taken)
 
 
-def _declared(cls: type[Options]) -> Iterator[OptionInfo]:
-    own = {each.name: each for each in fields(cls)}
-    seen: set[str] = set()
-    concerns = [base for base in cls.__mro__ if issubclass(base, Options) and base.panel and base is not cls]
-    for concern in (*concerns, cls):
-        for name in inspect.get_annotations(concern):
-            each = own.get(name)
-            if each is None or name in seen or _INFO not in each.metadata or not each.init:
-                continue
-            seen.add(name)
-            facts = dict(each.metadata[_INFO])
-            facts.setdefault("flags", (f"--{name.replace('_', '-')}",))
-            assert each.default is not MISSING
-            yield OptionInfo(
-                name=name, panel=concern.panel or cls.panel, default=each.default, annotation=str(each.type), **facts
-            )
+def repeated(given: Options, command: type[Options] | None = None) -> dict[str, tuple[str, ...]]:
+    """Returns the flags that ask for what was given, each with its values; those at their defaults are left out.
+
+    Data that has no name on the command line, such as an array, stands there as a word to be filled in.
+
+    Args:
+        given: the options of a run.
+        command: the options of another command: only those that it has as well.
+    """
+    names = {option.name for option in declared(command or type(given))}
+    flags = {}
+    for option in declared(type(given)):
+        value = getattr(given, option.name)
+        if option.name in names and option.option.repeated and not _is_default(value, option.default):
+            flags[option.flag] = option.option.kind.words(value)
+    return flags
+
+
+def _is_default(value: Any, default: Any) -> bool:
+    if value is None or value is False or value is default:
+        return True
+    if isinstance(value, (list, tuple)):
+        return not value
+    return isinstance(value, (str, int, float, Path)) and (value == default or str(value) == str(default))
+
+
+class Job(Protocol[_Model_contra, _Keywords, _Result_co]):
+    """A Python function that takes a network, and options as keywords."""
+
+    def __call__(self, model: _Model_contra = ..., *given: _Keywords.args, **options: _Keywords.kwargs) -> _Result_co:
+        """Does the job."""
+
+
+def takes(
+    options: Callable[_Keywords, _Given],
+) -> Callable[[Callable[[_Model, _Given], _Result]], Job[_Model, _Keywords, _Result]]:
+    """Makes a function of a network and keywords out of one of a network and options.
+
+    The keywords are the fields of the class, for type checkers as well. In the docstring the line that begins with
+    ``options:`` is replaced by a line for each option. Errors of the function name keywords in place of flags.
+
+    Args:
+        options: a command's class of options.
+    """
+    cls: Any = options
+    taken = declared(cls)
+    positions = [each.name for each in fields(cls) if each.init and not each.kw_only]
+
+    def flat(job: Callable[[_Model, _Given], _Result]) -> Job[_Model, _Keywords, _Result]:
+        name = getattr(job, "__name__", "")
+        model, *_ = inspect.signature(job).parameters.values()
+
+        @wraps(job)
+        def called(*given: Any, **keywords: Any) -> _Result:
+            names = ["model", *positions]
+            if len(given) > len(names):
+                raise TypeError(f"{name}() takes at most {len(names)} positional arguments ({len(given)} given)")
+            for position, value in zip(names, given, strict=False):
+                if position in keywords:
+                    raise TypeError(f"{name}() got multiple values for argument '{position}'")
+                keywords[position] = value
+            if "model" not in keywords and model.default is model.empty:
+                raise TypeError(f"{name}() missing 1 required positional argument: 'model'")
+            network = keywords.pop("model", None)
+            try:
+                return job(network, cls.given(name, keywords))
+            except TrtBisectError as error:
+                _name_keywords(error, taken)
+                raise
+
+        called.__signature__ = inspect.Signature([model, *_keywords(cls, taken)])  # type: ignore[attr-defined]
+        called.__doc__ = _documented(job.__doc__ or "", taken)
+        return called
+
+    return flat
+
+
+def _keywords(options: type[Options], taken: Sequence[Declared]) -> list[inspect.Parameter]:
+    signature = inspect.signature(options).parameters
+    plain = (signature[option.name].replace(annotation=inspect.Parameter.empty) for option in taken)
+    return sorted(plain, key=lambda parameter: parameter.kind)
+
+
+def _documented(text: str, taken: Sequence[Declared]) -> str:
+    folded = partial(textwrap.fill, width=_WIDTH, initial_indent=" " * 8, subsequent_indent=" " * 12)
+    lines = [folded(f"{option.name}: {option.described}", break_on_hyphens=False) for option in taken]
+    return "\n".join("\n".join(lines) if line.startswith(_PLACE) else line for line in text.splitlines())
+
+
+def _name_keywords(error: TrtBisectError, taken: Iterable[Declared]) -> None:
+    """Replaces flags by keywords in an error of a Python function."""
+    names = {flag: option.name for option in taken for flag in option.flags}
+
+    def keyword(match: re.Match[str]) -> str:
+        return names.get(match[0], match[0])
+
+    error.problem, error.remedy = _FLAG.sub(keyword, error.problem), _FLAG.sub(keyword, error.remedy)
+    error.args = (error.problem,)

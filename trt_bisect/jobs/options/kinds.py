@@ -1,27 +1,255 @@
-"""The kinds of options: how a value is given on the command line and in TOML, and repeated in a suggested command."""
+"""The kinds of values: each reads a text of the command line, a value of a TOML file and a value in Python alike."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
+from numbers import Real
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from trt_bisect.data.named import name_of
+from trt_bisect.data.named import load_function, name_of
 from trt_bisect.data.preprocessing import numbers, size
 from trt_bisect.errors import BadInput
-from trt_bisect.jobs.options import toml
-from trt_bisect.jobs.options.option_info import Kind, OptionInfo
 
+if TYPE_CHECKING:
+    from trt_bisect.data.named import StagedFile
+    from trt_bisect.model.network import Network
+    from trt_bisect.support.progress import Progress as Progress
+
+    Data = Any
+    Share = float | str
+    Size = int | str
+    Channels = float | str | Sequence[float]
+    PictureSize = int | str | Sequence[int]
+    Shapes = Mapping[str, tuple[int, ...]]
+    Model = str | Path | Network
+    File = str | Path
+    Place = str | Path | StagedFile
+    Function = str | Callable[..., Any]
+else:  # what the command line reads: one text for each option, or several
+    Data = Share = Size = Channels = PictureSize = Model = File = Place = Function = Progress = str
+    Shapes = Sequence[str]
+
+MIB = 1 << 20
+_SURELY_BYTES = 1 << 26
+"""A number of MiB from which on it must be meant in bytes: no machine has 64 TiB."""
 _SHAPE = re.compile(r"(.+):(\d+(?:x\d+)*)")
+_PER_CENT = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*%")
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smh]?)")
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
+_BYTES = {"": 20, "k": 10, "m": 20, "g": 30, "t": 40}
 _FUNCTION = "MODULE:FUNCTION"
+_LONGEST = 60
+
+
+def shown(value: Any) -> str:
+    """Returns a value for a message, at most 60 letters of it."""
+    letters = f"{value:g}" if isinstance(value, float) else repr(value)
+    return letters if len(letters) <= _LONGEST else f"{letters[: _LONGEST - 3]}..."
+
+
+def _word(value: Any) -> tuple[str, ...]:
+    return (f"{value:.15g}" if isinstance(value, float) else str(value),)
+
+
+def _each(values: Any) -> tuple[str, ...]:
+    return tuple(map(str, values))
+
+
+def _unchanged(given: Any, _folder: Path) -> Any:
+    return given
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of values.
+
+    Attributes:
+        metavar: the word that stands for a value in the help; empty for a switch.
+        read: from a given value and the option's flag to the value that the package works with; a value that was read
+            before stays. Raises BadInput with the flag.
+        words: from a value to the texts that stand for it on the command line.
+        located: from a value in a TOML file and the file's folder to the value with whole paths. Raises BadInput with a
+            problem that ends a sentence on the key.
+        several: the option may be repeated on the command line.
+        choices: the known words.
+        limits: the bounds of a number, as text.
+    """
+
+    metavar: str
+    read: Callable[[Any, str], Any]
+    words: Callable[[Any], tuple[str, ...]] = _word
+    located: Callable[[Any, Path], Any] = _unchanged
+    several: bool = False
+    choices: tuple[str, ...] = ()
+    limits: str = ""
+
+    @property
+    def closed(self) -> bool:
+        """The value must be one of the choices."""
+        return bool(self.choices) and not self.metavar.endswith("FILE")
+
+
+def _text(given: Any, flag: str) -> str:
+    if not isinstance(given, str) or not given.strip() or "\0" in given:
+        raise BadInput(f"{flag} cannot be {shown(given)}.", "Give a text, in quotes.")
+    return given
+
+
+def _texts(given: Any, flag: str) -> tuple[str, ...]:
+    several = (given,) if isinstance(given, str) else given
+    if not isinstance(several, Sequence):
+        raise BadInput(f"{flag} cannot be {shown(given)}.", 'Give a list of texts: ["conv1", "op:Softmax"].')
+    return tuple(_text(text, flag) for text in several)
+
+
+def _switch(given: Any, flag: str) -> bool:
+    if not isinstance(given, bool):
+        raise BadInput(f"{flag} cannot be {shown(given)}.", "Give true or false.")
+    return given
+
+
+def _any(given: Any, _flag: str) -> Any:
+    return given
+
+
+def choice(*known: str) -> Kind:
+    """Returns the kind of one of some words."""
+
+    def read(given: Any, flag: str) -> Any:
+        if given not in known:
+            raise BadInput(f"{flag} cannot be {shown(given)}.", f"Use one of {', '.join(known)}.")
+        return given
+
+    return Kind("|".join(known), read, choices=known)
+
+
+def choice_or_path(*known: str) -> Kind:
+    """Returns the kind of one of some words, or a path."""
+
+    def located(given: Any, folder: Path) -> Any:
+        return given if given in known else _place(given, folder)
+
+    return Kind("|".join((*known, "FILE")), _path, located=located, choices=known)
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The numbers that an option takes.
+
+    Attributes:
+        least, above, most: not less than, more than, not more than.
+        unit: the unit of the value.
+        whole: only whole numbers.
+        share: a percentage is taken as well: 99% is 0.99.
+        infinite: infinity is taken as well.
+    """
+
+    least: float | None = None
+    above: float | None = None
+    most: float | None = None
+    unit: str = ""
+    whole: bool = False
+    share: bool = False
+    infinite: bool = False
+
+    @property
+    def limits(self) -> str:
+        """The bounds as text: ``1 or more``, ``more than 0, at most 100``; empty without any."""
+        if self.least is not None and self.most is not None:
+            return f"{self.least:g} to {self.most:g}"
+        least = "" if self.least is None else f"{self.least:g} or more"
+        above = "" if self.above is None else f"more than {self.above:g}"
+        most = "" if self.most is None else f"at most {self.most:g}"
+        return ", ".join(filter(None, (least, above, most)))
+
+    def read(self, given: Any, flag: str) -> float | int:
+        """Returns the number that was given; raises BadInput if it is none of these."""
+        value = self._number(given)
+        if (math.isfinite(value) or (self.infinite and value == math.inf)) and self._holds(value):
+            return int(value) if self.whole else value
+        limits = self.limits or f"a {'whole ' if self.whole else ''}number"
+        remedy = f"Give {flag} {limits}{f', in {self.unit}' if self.unit else ''}."
+        if self.share and 1 < value <= 100 and self.most is not None:
+            remedy = f"Give {flag} {limits}; {value:g} % is {flag} {value / 100:g}."
+        unit = f" {self.unit}" if self.unit else ""
+        text = given if isinstance(given, str) and math.isfinite(value) else shown(given)
+        raise BadInput(f"{flag} cannot be {text}{unit}.", remedy)
+
+    def _number(self, given: Any) -> float:
+        """The number, or NaN for what is none."""
+        per_cent = _PER_CENT.fullmatch(given.strip()) if self.share and isinstance(given, str) else None
+        if per_cent:
+            return float(per_cent[1]) / 100
+        if isinstance(given, bool) or not isinstance(given, (str, Real)):
+            return math.nan
+        try:
+            return float(given)
+        except (ValueError, OverflowError):
+            return math.nan
+
+    def _holds(self, value: float) -> bool:
+        return (
+            (self.least is None or value >= self.least)
+            and (self.above is None or value > self.above)
+            and (self.most is None or value <= self.most)
+            and (not self.whole or value == int(value))
+        )
+
+
+def number(**bounds: Any) -> Kind:
+    """Returns the kind of numbers within bounds; see ``Bounds``."""
+    taken = Bounds(**bounds)
+    return Kind(taken.unit.upper() or ("SHARE" if taken.share else "N"), taken.read, limits=taken.limits)
+
+
+def whole(**bounds: Any) -> Kind:
+    """Returns the kind of whole numbers within bounds; see ``Bounds``."""
+    return number(whole=True, **bounds)
+
+
+def _mebibytes(given: Any, flag: str) -> int:
+    match = _SIZE.fullmatch("" if isinstance(given, bool) else str(given).strip())
+    mebibytes = int(float(match[1]) * (1 << _BYTES[match[2].lower()]) / MIB) if match else 0
+    if not mebibytes:
+        raise BadInput(f"{flag} cannot be {shown(given)}.", f"Give {flag} 1 MiB or more: 512, 512MB or 2GB.")
+    if mebibytes >= _SURELY_BYTES:
+        problem = f"{flag} {given} is in MiB: {mebibytes >> 10:,} GiB."
+        raise BadInput(problem, f"Give {flag} {mebibytes // MIB} for as many bytes.")
+    return mebibytes
+
+
+def _share(given: Any, flag: str) -> Any:
+    if isinstance(given, bool) or not isinstance(given, (str, Real)):
+        raise BadInput(f"{flag} cannot be {shown(given)}.", f"Give {flag} 0.05 or 5%.")
+    return given
+
+
+def parse_time(given: str | float) -> float:
+    """Returns a duration in seconds: ``90s``, ``10m``, ``1h``, or a number of seconds.
+
+    Raises:
+        BadInput: it is of another form, or 0.
+    """
+    match = _DURATION.fullmatch(str(given).strip())
+    seconds = float(match[1]) * _SECONDS[match[2]] if match else 0.0
+    if not seconds:
+        raise BadInput(f"The time '{given}' cannot be read.", "Write 90s, 10m or 1h.")
+    return seconds
+
+
+def _duration(given: Any, _flag: str) -> Any:
+    parse_time(given)
+    return given
 
 
 def parse_shapes(texts: Sequence[str] | None) -> dict[str, tuple[int, ...]] | None:
-    """``name:1x3x224x224`` as a name and a shape; names may hold colons.
+    """Returns ``name:1x3x224x224`` as a name and a shape; names may hold colons.
 
     Raises:
         BadInput: a text is of another form, or a size is 0.
@@ -37,47 +265,98 @@ def parse_shapes(texts: Sequence[str] | None) -> dict[str, tuple[int, ...]] | No
 
 def _shape_remedy(text: str) -> str:
     name, _, sizes = text.rpartition(":")
-    found = re.findall(r"[1-9]\d*", sizes)
-    example = f"--shape {name or 'NAME'}:{'x'.join(found) if len(found) > 1 else '1x3x224x224'}"
+    given = re.findall(r"[1-9]\d*", sizes)
+    example = f"--shape {name or 'NAME'}:{'x'.join(given) if len(given) > 1 else '1x3x224x224'}"
     named = "" if name else " with the input's name ('trt-bisect layers' prints it)"
     return f"Write {example}{named}, every size 1 or more."
 
 
-def parse_time(given: str | float) -> float:
-    """A duration in seconds: ``90s``, ``10m``, ``1h``, or a number of seconds.
-
-    Raises:
-        BadInput: it is of another form, or 0.
-    """
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", str(given).strip())
-    seconds = float(match[1]) * _SECONDS[match[2]] if match else 0.0
-    if not seconds:
-        raise BadInput(f"The time '{given}' cannot be read.", "Write 90s, 10m or 1h.")
-    return seconds
-
-
-def _word(value: Any) -> tuple[str, ...]:
-    return (f"{value:.15g}" if isinstance(value, float) else str(value),)
-
-
-def _no_words(_value: Any) -> tuple[str, ...]:
-    return ()
-
-
-def _each(values: Any) -> tuple[str, ...]:
-    return tuple(map(str, values))
+def _shapes(given: Any, flag: str) -> Mapping[str, tuple[int, ...]] | None:
+    if isinstance(given, Mapping):
+        bad = [name for name, sizes in given.items() if not all(isinstance(one, int) and one > 0 for one in sizes)]
+        if bad:
+            raise BadInput(f"{flag} cannot be {shown(given)}.", "Give sizes by input: { x = [1, 3, 224, 224] }.")
+        return {name: tuple(sizes) for name, sizes in given.items()}
+    return parse_shapes(_texts(given, flag))
 
 
 def _shape_words(shapes: Mapping[str, tuple[int, ...]]) -> tuple[str, ...]:
     return tuple(f"{name}:{'x'.join(map(str, sizes))}" for name, sizes in shapes.items())
 
 
+def _told(read: Callable[[Any], Any], given: Any, flag: str) -> Any:
+    """Reads with a function whose errors do not name the option."""
+    try:
+        return read(given)
+    except BadInput as error:
+        raise BadInput(f"{flag} cannot be {shown(given)}.", error.remedy) from error
+
+
 def _number_words(value: Any) -> tuple[str, ...]:
-    return (",".join(f"{number:.15g}" for number in numbers(value)),)
+    return (",".join(f"{part:.15g}" for part in numbers(value)),)
 
 
 def _size_words(value: Any) -> tuple[str, ...]:
     return ("x".join(map(str, size(value))),)
+
+
+def _version(given: Any, flag: str) -> Any:
+    from trt_bisect.calibration.cache import parse_version
+
+    if _text(given, flag):
+        _told(parse_version, given, flag)
+    return given
+
+
+def _path(given: Any, flag: str) -> Any:
+    if isinstance(given, (int, float, bool, Sequence, Mapping)) and (not isinstance(given, str) or "\0" in given):
+        raise BadInput(f"{flag} cannot be {shown(given)}.", "Give a path, in quotes.")
+    return given
+
+
+def _place(given: Any, folder: Path) -> Any:
+    return str(folder / given) if isinstance(given, str) else given
+
+
+def _places(given: Any, folder: Path) -> Any:
+    return [_place(path, folder) for path in given] if isinstance(given, list) else _place(given, folder)
+
+
+def _existing(given: Any, folder: Path) -> Any:
+    path = _place(given, folder)
+    if isinstance(path, str) and not _exists(Path(path)):
+        raise BadInput(f"names '{path}', which does not exist", "Paths are relative to the folder of this file.")
+    return path
+
+
+def _data(given: Any, folder: Path) -> Any:
+    """A file, a folder, or a function, which is loaded to see that it is there."""
+    is_function = isinstance(given, str) and ":" in given and not _exists(folder / given)
+    return _function(given, folder) if is_function else _existing(given, folder)
+
+
+def _metric(given: Any, folder: Path) -> Any:
+    return _function(given, folder) if isinstance(given, str) and ".py:" in given else given
+
+
+def _function(given: Any, folder: Path) -> Any:
+    """``module:function``, loaded to see that it is there; a module that is a file is relative to the folder."""
+    if not isinstance(given, str):
+        return given
+    module, _, called = given.rpartition(":")
+    full = f"{folder / module if module.endswith('.py') else module}:{called}"
+    try:
+        load_function(full, "function")
+    except BadInput as error:
+        raise BadInput(f"cannot be used: {error.problem.rstrip('.')}", error.remedy) from error
+    return full
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False
 
 
 def _function_words(value: Any) -> tuple[str, ...]:
@@ -87,60 +366,45 @@ def _function_words(value: Any) -> tuple[str, ...]:
     return (f"{module}:{name}" if module not in (None, "__main__") and name.isidentifier() else _FUNCTION,)
 
 
-def _text_reader(info: OptionInfo) -> toml.Read:
-    return partial(toml.one_of, known=info.choices) if info.choices else toml.text
+def named(metavar: str, stands_for: str) -> Kind:
+    """Returns the kind of data, or of a plan: a file, a folder, ``module:function``, or objects in Python.
+
+    Args:
+        metavar: stands for a value in the help.
+        stands_for: stands for an object without a name in suggested commands.
+    """
+    return Kind(metavar, _any, lambda value: (name_of(value) or stands_for,), _data)
 
 
-def _bounds(info: OptionInfo) -> dict[str, float]:
-    bounds = {"above": info.above, "least": info.least, "most": info.most}
-    return {name: bound for name, bound in bounds.items() if bound is not None}
-
-
-def _number_reader(info: OptionInfo) -> toml.Read:
-    return partial(toml.number, **_bounds(info))  # type: ignore[arg-type]
-
-
-def _whole_reader(info: OptionInfo) -> toml.Read:
-    return partial(toml.whole, **{"least": -math.inf, **_bounds(info)})  # type: ignore[arg-type]
-
-
-def _always(read: toml.Read) -> Callable[[OptionInfo], toml.Read]:
-    return lambda _info: read
-
-
-TEXT = Kind(str, _text_reader, _word)
-"""A text, or one of the choices."""
-WHOLE = Kind(int, _whole_reader, _word)
-"""A whole number."""
-NUMBER = Kind(float, _number_reader, _word)
-"""A finite number."""
-NUMBERS = Kind(str, _always(toml.numbers), _number_words, parse=numbers, metavar="<number,number,...>")
-"""One number, or one for each channel."""
-SIZE = Kind(str, _always(toml.size), _size_words, parse=size, metavar="<height x width>")
-"""Height and width."""
-SWITCH = Kind(bool, _always(toml.switch), _no_words)
-"""True or false; on the command line a flag without a value."""
-TEXTS = Kind(str, _always(toml.texts), _each, several=True, parse=lambda values: tuple(values or ()), metavar="<name>")
+OBJECT = Kind("", _any)
+"""An object of Python."""
+TEXT = Kind("TEXT", _text)
+"""A text."""
+TEXTS = Kind("NAME", _texts, _each, several=True)
 """Several texts."""
-SHAPES = Kind(str, _always(toml.shapes), _shape_words, several=True, parse=parse_shapes, metavar="<name:1x3x224x224>")
-"""Shapes of inputs by name."""
-DATA = Kind(str, _always(toml.data), lambda value: (name_of(value),), metavar="<data>")
-"""Data: a file, a folder, ``module:function``; in Python arrays, feeds or iterables as well."""
-METRIC = Kind(str, _always(toml.metric), _function_words, metavar="<metric>")
-"""A metric by its name or as a function."""
-FUNCTION = Kind(str, _always(toml.function), _function_words, metavar="<module:function>")
-"""A function of the user's."""
-FILE = Kind(Path, _always(toml.existing), _word)
-"""A file or folder that is read."""
-PLAN = Kind(str, _always(toml.existing), lambda value: (name_of(value) or "PLAN.toml",), metavar="<file>")
-"""A plan's file or a run folder; in Python a mapping as well."""
-PLACE = Kind(Path, lambda info: partial(toml.place, known=info.choices), _word, closed=False)
-"""A file or folder that is written, or one of the choices."""
-WORD_OR_FILE = Kind(str, lambda info: partial(toml.place, known=info.choices), _word, closed=False)
-"""One of the choices, or a file."""
-SHARE = Kind(str, _always(toml.text_or_number), _word, metavar="<share>")
-"""A share: 0.05, or 5%."""
-TIME = Kind(str, _always(toml.text_or_number), _word, metavar="<time>")
+SWITCH = Kind("", _switch, lambda _: ())
+"""True or false; on the command line a flag without a value."""
+MEBIBYTES = Kind("SIZE", _mebibytes)
+"""An amount of memory: MiB, or 512MB, 2GB, in powers of 1024."""
+SHARE = Kind("SHARE", _share)
+"""A share that the job reads itself: 5% may mean something else than 0.05."""
+DURATION = Kind("TIME", _duration)
 """A duration: 90s, 10m, 1h, or seconds; see ``parse_time``."""
-TRT_VERSION = Kind(str, _always(toml.trt_version), _word, metavar="<version>")
+CHANNELS = Kind("N,N,N", partial(_told, numbers), _number_words)
+"""One number, or one for each channel."""
+PICTURE_SIZE = Kind("HxW", partial(_told, size), _size_words)
+"""Height and width."""
+SHAPES = Kind("NAME:SIZES", _shapes, _shape_words, several=True)
+"""Shapes of inputs by name."""
+METRIC = Kind("METRIC", _any, _function_words, _metric)
+"""A metric by its name or as a function."""
+FUNCTION = Kind("FUNCTION", _any, _function_words, _function)
+"""A function of the user's."""
+FILE = Kind("FILE", _path, located=_existing)
+"""A file or folder that is read."""
+PLACE = Kind("PATH", _path, located=_place)
+"""A file or folder that is written."""
+PLACES = Kind("PATH", lambda given, flag: list(map(Path, _texts(given, flag))), _each, _places, several=True)
+"""Several files or folders."""
+VERSION = Kind("VERSION", _version)
 """A version of TensorRT."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from trt_bisect.builder.base import MEASURED
 from trt_bisect.data.named import content_of
@@ -18,10 +17,9 @@ from trt_bisect.jobs.answer.answer import AnswerSearch, answer_search
 from trt_bisect.jobs.answer.plans import AnswerPlans
 from trt_bisect.jobs.answer.search import IMPROVEMENTS, Costs, make_space
 from trt_bisect.jobs.experiment import Experiment
-from trt_bisect.jobs.options.concerns import AUTO
-from trt_bisect.jobs.options.goal import MACS, MEASURED_TIME
-from trt_bisect.jobs.options.measuring import MIXED, RecoverOptions
-from trt_bisect.jobs.options.signatures import takes
+from trt_bisect.jobs.options.commands import RecoverOptions
+from trt_bisect.jobs.options.concerns import AUTO, MACS, MEASURED_TIME, MIXED
+from trt_bisect.jobs.options.declare import takes
 from trt_bisect.jobs.preparation import Preparation
 from trt_bisect.jobs.recover.accuracy_target import AccuracyTarget
 from trt_bisect.jobs.recover.build_report import Found, recovery_verdict, stopped_recovery
@@ -42,16 +40,9 @@ _PLANS_OF_FEW, _PLANS_DEAR = 400, 60
 plan takes an engine or an accuracy. Of more units as many as in ``run``: more only bring recipes so close to the target
 that they miss it in the check. Figures: ``docs/benchmarks.md``."""
 
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
-    from trt_bisect.jobs.options.keywords import RecoverKeywords
-
 
 @takes(RecoverOptions)
-def recover(
-    model: str | Path | Network, calibration: Any = None, inputs: Any = None, **options: Unpack[RecoverKeywords]
-) -> Recovery:
+def recover(model: str | Path | Network, options: RecoverOptions) -> Recovery:
     """Finds the plan that meets the target at the least cost in speed, every step back from it measured to miss.
 
     Args:
@@ -63,8 +54,7 @@ def recover(
         EngineUnavailable: the engine cannot be used here.
         NothingMeasured: the FP32 network itself could not be run.
     """
-    given = {"calibration": calibration, "inputs": inputs, **options}
-    return recover_with(model, RecoverOptions.given("recover", given))
+    return recover_with(model, options)
 
 
 def recover_with(model: str | Path | Network, options: RecoverOptions) -> Recovery:

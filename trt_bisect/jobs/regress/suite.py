@@ -8,44 +8,49 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from trt_bisect._version import versions
-from trt_bisect.analyzer.judge import DEFAULT_SHARE, make_rule
+from trt_bisect.analyzer.judge import make_rule
 from trt_bisect.analyzer.metrics import find_metric
 from trt_bisect.cluster.address import check_address
 from trt_bisect.errors import BadInput, TrtBisectError
-from trt_bisect.jobs.options import toml
-from trt_bisect.jobs.options.cluster import ClusterOptions
-from trt_bisect.jobs.options.concerns import EXPLAIN_NOTHING, OutputOptions
-from trt_bisect.jobs.options.measuring import RunOptions
-from trt_bisect.jobs.options.tables import OTHER_NAMES, readers, renamed
-from trt_bisect.jobs.options.toml import read_toml, read_value, refuse_unknown, text
+from trt_bisect.jobs.options.commands import RunOptions
+from trt_bisect.jobs.options.concerns import EXPLAIN_NOTHING, ClusterOptions, OutputOptions
+from trt_bisect.jobs.options.declare import Declared, Option, by_key, declared
+from trt_bisect.jobs.options.kinds import FILE, TEXT, Kind, number, shown, whole
+from trt_bisect.jobs.options.tables import read_table, read_toml, read_value, refuse_unknown
 from trt_bisect.report.changes import INT8, RECIPE, Tolerances
 from trt_bisect.runs.cached_inputs import fingerprint
 
 REPEATS = 3
-NIGHT_KEYS: dict[str, toml.Read] = {
-    "target": toml.number,
-    "target_recipe": toml.number,
-    "similarity_tolerance": partial(toml.number, above=0.0),
-    "latency_tolerance": partial(toml.number, above=0.0),
-    "repeats": partial(toml.whole, least=1, most=100),
+
+
+def _name(given: Any, flag: str) -> Any:
+    """A text in one line, without the control characters that a terminal obeys."""
+    if not TEXT.read(given, flag).isprintable():
+        raise BadInput(f"{flag} cannot be {shown(given)}.", "Write a name that can be printed.")
+    return given
+
+
+_NAME = Kind("NAME", _name)
+NIGHT_KINDS = {
+    "target": number(),
+    "target_recipe": number(),
+    "similarity_tolerance": number(above=0),
+    "latency_tolerance": number(above=0),
+    "repeats": whole(least=1, most=100),
 }
 """Keys of a network that are not ``trt_bisect.run``'s, the name aside."""
 _SET_ELSEWHERE = {
-    *("try_remedies", "save_tensors", "max_size"),
-    *(info.name for concern in (ClusterOptions, OutputOptions) for info in concern.declared()),
+    *("try_remedies", "save_tensors"),
+    *(option.name for concern in (ClusterOptions, OutputOptions) for option in declared(concern)),
 }
 """Options of a run that the suite or the command sets itself."""
-NETWORK_KEYS: dict[str, toml.Read] = {
-    "name": toml.name,
-    "model": toml.file,
-    **readers(RunOptions, leaving_out=_SET_ELSEWHERE),
-    **NIGHT_KEYS,
-}
+NETWORK_KEYS = {
+    key: Declared(key, None, Option(kind), "") for key, kind in {"name": _NAME, "model": FILE, **NIGHT_KINDS}.items()
+} | by_key(option for option in declared(RunOptions) if option.name not in _SET_ELSEWHERE)
 _TOP_KEYS = ("output", "cluster", "defaults", "network")
 _LONGEST = 80
 """Characters of a folder's name."""
@@ -120,8 +125,12 @@ def read_suite(path: str | Path) -> Suite:
         raise BadInput(f"{file}: 'defaults' is not a table.", "Write [defaults].")
     if not isinstance(networks, list) or not networks or not all(isinstance(entry, dict) for entry in networks):
         raise BadInput(f"{file}: it has no network.", "Write a table [[network]] for each, with its model.")
-    refuse_unknown(file, "[defaults]", defaults, [key for key in NETWORK_KEYS if key not in ("name", "model")])
-    _values(file, "[defaults]", defaults)
+    read_table(
+        file,
+        "[defaults]",
+        defaults,
+        {key: known for key, known in NETWORK_KEYS.items() if key not in ("name", "model")},
+    )
     tasks = [_task(file, place, entry, defaults) for place, entry in enumerate(networks, 1)]
     names = [task.name.casefold() for task in tasks]
     twice = next((task.name for place, task in enumerate(tasks) if names[place] in names[:place]), None)
@@ -129,14 +138,14 @@ def read_suite(path: str | Path) -> Suite:
         raise BadInput(
             f"{file}: two networks are called {twice!r}, case aside.", "Give each [[network]] a 'name' of its own."
         )
-    output = read_value(file, "", "output", table.get("output", "nightly"), text)
+    output = read_value(file, "", "output", table.get("output", "nightly"), TEXT)
     return Suite(file, file.parent / output, tuple(tasks), _cluster(file, table))
 
 
 def _cluster(file: Path, table: Mapping[str, Any]) -> str:
     if "cluster" not in table:
         return ""
-    address: str = read_value(file, "", "cluster", table["cluster"], text)
+    address: str = read_value(file, "", "cluster", table["cluster"], TEXT)
     try:
         check_address(address)
     except BadInput as error:
@@ -159,26 +168,22 @@ def _task(file: Path, place: int, entry: Mapping[str, Any], defaults: Mapping[st
     refuse_unknown(file, unnamed, entry, NETWORK_KEYS)
     if "model" not in entry:
         raise BadInput(f"{file}: {unnamed} has no 'model'.", "Give it the path of an ONNX network.")
-    model = read_value(file, unnamed, "model", entry["model"], text)
-    name = read_value(file, unnamed, "name", entry.get("name", Path(model).stem or model), text)
+    model = read_value(file, unnamed, "model", entry["model"], TEXT)
+    name = read_value(file, unnamed, "name", entry.get("name", Path(model).stem or model), TEXT)
     where = f"[[network]] {name!r}"
-    own = {OTHER_NAMES.get(key, key) for key in entry}
-    usual = {key: value for key, value in defaults.items() if OTHER_NAMES.get(key, key) not in own}
-    values = _values(file, where, {**usual, **entry, "name": name})
-    keywords = renamed(file, {key: value for key, value in values.items() if key not in (*NIGHT_KEYS, "name")})
+    own = {NETWORK_KEYS[key].name for key in entry}
+    usual = {key: value for key, value in defaults.items() if NETWORK_KEYS[key].name not in own}
+    values = read_table(file, where, {**usual, **entry, "name": name}, NETWORK_KEYS)
+    keywords = {key: value for key, value in values.items() if key not in (*NIGHT_KINDS, "name")}
     keywords.setdefault("explain", EXPLAIN_NOTHING)
     try:
         metric = find_metric(keywords.get("metric", "cosine"), keywords.get("direction", "higher"))
-        make_rule(metric, keywords.get("threshold"), keywords.get("share", DEFAULT_SHARE))
+        make_rule(metric, keywords.get("threshold"))
     except TrtBisectError as error:
         raise BadInput(f"{file}: {where}: {error.problem}", error.remedy) from error
     targets = {plan: values[key] for plan, key in ((INT8, "target"), (RECIPE, "target_recipe")) if key in values}
     given = {part: values[key] for part in ("similarity", "latency") if (key := f"{part}_tolerance") in values}
     return NetworkTask(name, stem_of(name), keywords, targets, Tolerances(**given), values.get("repeats", REPEATS))
-
-
-def _values(file: Path, where: str, table: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: read_value(file, where, key, value, NETWORK_KEYS[key]) for key, value in table.items()}
 
 
 def stem_of(name: str) -> str:

@@ -18,7 +18,7 @@ from trt_bisect.evaluator.trial import MEASURED, PASSING, Trial, TrialKey, of_a_
 from trt_bisect.jobs.answer.facts import answer_facts, reason_for, taken_back
 from trt_bisect.jobs.answer.result import Answer
 from trt_bisect.jobs.experiment import Experiment, all_trials
-from trt_bisect.jobs.options.measuring import RunOptions
+from trt_bisect.jobs.options.commands import RunOptions
 from trt_bisect.jobs.preparation import Preparation
 from trt_bisect.jobs.run.search import Curve
 from trt_bisect.model.layers import Layer, Rounding

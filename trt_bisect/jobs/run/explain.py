@@ -22,8 +22,8 @@ from trt_bisect.jobs.answer.result import Answer
 from trt_bisect.jobs.check import check
 from trt_bisect.jobs.compare import final_outputs_only
 from trt_bisect.jobs.experiment import Experiment, all_trials
+from trt_bisect.jobs.options.commands import RunOptions
 from trt_bisect.jobs.options.concerns import EXPLAIN_FULL, EXPLAIN_NOTHING
-from trt_bisect.jobs.options.measuring import RunOptions
 from trt_bisect.jobs.recipe_of import setting_of, target_version
 from trt_bisect.jobs.run.build_report import counts
 from trt_bisect.jobs.run.remedies import Remedies

@@ -9,7 +9,7 @@ from functools import partial
 from math import inf
 from pathlib import Path
 from time import perf_counter, time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from trt_bisect.analyzer.judge import make_rule
 from trt_bisect.analyzer.metrics import find_metric
@@ -26,9 +26,9 @@ from trt_bisect.jobs.answer.each_alone import priced
 from trt_bisect.jobs.answer.facts import refused_by_default
 from trt_bisect.jobs.answer.result import Answer
 from trt_bisect.jobs.experiment import Experiment, all_trials
+from trt_bisect.jobs.options.commands import RunOptions
 from trt_bisect.jobs.options.concerns import EXPLAIN_NOTHING
-from trt_bisect.jobs.options.measuring import RunOptions
-from trt_bisect.jobs.options.signatures import takes
+from trt_bisect.jobs.options.declare import takes
 from trt_bisect.jobs.preparation import Preparation
 from trt_bisect.jobs.recipe_of import recipe_of, setting_of
 from trt_bisect.jobs.run.build_report import (
@@ -76,16 +76,9 @@ from trt_bisect.support.machine import peak_bytes
 from trt_bisect.support.notes import ADAPTIVE_CURVE, PASSES_BROKE, TENSORS, Note, noted
 from trt_bisect.support.progress import Progress, TimeLimited, TimeUp, default_progress, lifted
 
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
-    from trt_bisect.jobs.options.keywords import RunKeywords
-
 
 @takes(RunOptions)
-def run(
-    model: str | Path | Network, calibration: Any = None, inputs: Any = None, **options: Unpack[RunKeywords]
-) -> Report:
+def run(model: str | Path | Network, options: RunOptions) -> Report:
     """Finds the layers that lose the network's accuracy in INT8, and a plan that restores it.
 
     Args:
@@ -97,7 +90,7 @@ def run(
         EngineUnavailable: the engine cannot be used here.
         NothingMeasured: the FP32 network itself could not be run.
     """
-    return run_with(model, RunOptions.given("run", {"calibration": calibration, "inputs": inputs, **options}))
+    return run_with(model, options)
 
 
 def run_with(
@@ -116,7 +109,8 @@ def run_with(
         StoppedRun: the user interrupted it, and a report says what is known.
     """
     metric, low = find_metric(options.metric, options.direction), options.low_precision.precision
-    rule = make_rule(metric, options.threshold, options.share, low=low)
+    threshold = None if options.threshold is None else float(options.threshold)
+    rule = make_rule(metric, threshold, low=low)
     refuse_accuracy(options)
     output = content_of(options.output)
     folder = None if output is None else Path(output)

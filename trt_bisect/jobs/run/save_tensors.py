@@ -18,7 +18,7 @@ from trt_bisect.data.array_files import read_archive, write_archive
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import BadInput, TrialFailed
 from trt_bisect.jobs.answer.result import Answer
-from trt_bisect.jobs.options.tensor_files import ALL_LAYERS, NO_TENSORS, TensorFileOptions
+from trt_bisect.jobs.options.concerns import ALL_LAYERS, NO_TENSORS, TensorFileOptions
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.precision import PrecisionPlan, int8_set
 from trt_bisect.report.saved_run import INDEX, INPUTS_JSON, POLYGRAPHY, SAMPLE, TENSORS
@@ -28,6 +28,8 @@ from trt_bisect.support.progress import Progress
 
 Tensors = Mapping[str, np.ndarray]
 Run = Callable[[Feeds], Tensors]
+MOST = 1 << 30
+"""The bytes of the tensors that a run saves."""
 _FP32 = "fp32"
 _BASE64 = 4 / 3
 """The bytes of text for a byte of an array in Polygraphy's JSON."""
@@ -47,7 +49,7 @@ def refuse_tensors(options: TensorFileOptions, folder: Path | None, engine: str)
 
 
 def save_tensors(options: TensorFileOptions, answer: Answer, folder: Path, progress: Progress) -> list[str]:
-    """Saves the tensors of ``--save-tensors``, of as many of the inputs given as ``--max-size`` allows.
+    """Saves the tensors of ``--save-tensors``, of as many of the inputs given as fit into ``MOST`` bytes.
 
     A sample that is there already, from the same plan under the same fingerprint, is not run again.
 
@@ -62,9 +64,9 @@ def save_tensors(options: TensorFileOptions, answer: Answer, folder: Path, progr
         size = len(writing.plans) * sum(values.nbytes for values in run(feeds[0]).values())
     if options.polygraphy_json:
         size += int(_BASE64 * (size + sum(values.nbytes for values in feeds[0].values())))
-    count = min(len(feeds), int(options.max_size * (1 << 20) // max(size, 1)))
+    count = min(len(feeds), MOST // max(size, 1))
     if not count:
-        return [f"no tensors were saved: one sample of {len(writing.plans)} plans is larger than --max-size"]
+        return [f"no tensors were saved: one sample of {len(writing.plans)} plans is larger than {MOST >> 20} MiB"]
     kept = writing.begin(make_folder(folder / TENSORS), labels[:count], len(feeds))
     progress.stage("Saving tensors", count * len(writing.plans))
     for name, plan in writing.plans.items():
@@ -81,7 +83,7 @@ def save_tensors(options: TensorFileOptions, answer: Answer, folder: Path, progr
         write_polygraphy(kept, writing.plans, feeds[:count])
     if count == len(feeds):
         return []
-    return [f"tensors of {count} of {len(feeds)} inputs were saved: more do not fit into --max-size"]
+    return [f"tensors of {count} of {len(feeds)} inputs were saved: more do not fit into {MOST >> 20} MiB"]
 
 
 class _Writing:
