@@ -115,8 +115,8 @@ def test_a_step_back_that_only_moved_scales_make_miss_has_both_figures():
 
 @pytest.mark.parametrize(("on_engines", "engines"), [((), 1), ((8,), 6)])
 def test_where_one_session_runs_all_plans_only_the_smallest_set_is_checked_on_its_engine(on_engines, engines):
-    """Layers 2 and 5 show in the session. Where layer 8 shows on engines alone, each of the steps 8, 7, 5, 2 and again 8
-    takes an engine too."""
+    """Layers 2 and 5 show in the session. Where layer 8 shows on engines alone, each of the steps 8, 7, 5, 2 and 8
+    again takes an engine too."""
 
     class Session(Target):
         engines = 0
