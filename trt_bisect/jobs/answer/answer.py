@@ -284,6 +284,8 @@ class AnswerSearch:
         def cheaper(kept: Kept, checked: Checked) -> None:
             self._go_on_from(replace(recipe, kept=kept, checked=checked))
 
+        low = experiment.network.low.title
+        self.plans.preparation.progress.stage(f"Each layer of the recipe put back in {low}", len(found.kept))
         found, checked, taken_back = minimal(self.plans, self.target, self.space, found, experiment, checked, cheaper)
         return self._answer(found, experiment, checked, aim, taken_back)
 
