@@ -35,7 +35,19 @@ def test_a_network_of_batch_two_takes_two_rows_at_a_time():
     found = list(open_dataset({"x": np.arange(12, dtype=np.float32).reshape(4, 3)}, (spec,)))
     assert [f["x"][0, 0] for f in found] == [0.0, 6.0]
     with pytest.raises(BadInput, match=r"'x'.*\b2\b"):
-        list(open_dataset({"x": np.zeros((3, 3), np.float32)}, (spec,)))
+        list(open_dataset({"x": np.zeros((1, 3), np.float32)}, (spec,)))
+
+
+def test_rows_that_fill_no_batch_are_left_out_with_a_note():
+    """Of seven rows a network of batch three takes six."""
+    spec = TensorSpec("x", np.dtype(np.float32), (3, 2))
+    rows = np.arange(14, dtype=np.float32).reshape(7, 2)
+    dataset = open_dataset({"x": rows}, [spec])
+    assert [feeds["x"].tolist() for feeds in dataset] == [rows[:3].tolist(), rows[3:6].tolist()]
+    (note,) = dataset.notes
+    assert "1 row of 'x'" in note
+    with pytest.raises(BadInput, match="2 rows"):
+        open_dataset({"x": rows[:2]}, [spec])
 
 
 def test_a_folder_with_one_file_a_sample(tmp_path):

@@ -23,7 +23,7 @@ from trt_bisect.data.named import load_function, samples_from
 from trt_bisect.data.preprocessing import Preprocessing
 from trt_bisect.data.samples import as_array, dtype_remedy, feeds_of, shape_remedy, with_batch_axis
 from trt_bisect.errors import BadInput, first_line
-from trt_bisect.support.figures import listed
+from trt_bisect.support.figures import counted, listed
 
 _KINDS = "Give a .npz, .npy or .json file, a folder of .npz files or of pictures, or module:function."
 
@@ -228,7 +228,8 @@ def _open_named(text: str, specs: tuple[TensorSpec, ...], asked: Preprocessing) 
     read = _of_inputs(arrays, specs)
     left = [name for name in arrays if name not in read]
     note = f"{text} also holds {listed(left, 3)}, which the network does not read"
-    return replace(_stacked(read, specs, text), notes=(note,) if left else ())
+    stacked = _stacked(read, specs, text)
+    return replace(stacked, notes=(*stacked.notes, *((note,) if left else ())))
 
 
 def _open_folder(path: Path, specs: tuple[TensorSpec, ...], asked: Preprocessing) -> Dataset:
@@ -307,7 +308,8 @@ def _read_polygraphy(path: Path) -> list[Feeds]:
 
 
 def _stacked(arrays: Mapping[str, np.ndarray], specs: tuple[TensorSpec, ...], source: str) -> Dataset:
-    split = {name: _split(as_array(arrays[name]), _spec_of(name, specs, source), source) for name in arrays}
+    whole = {name: as_array(array) for name, array in arrays.items()}
+    split = {name: _split(array, _spec_of(name, specs, source), source) for name, array in whole.items()}
     counts = {name: len(parts) for name, parts in split.items()}
     if len(set(counts.values())) > 1:
         raise BadInput(
@@ -317,7 +319,16 @@ def _stacked(arrays: Mapping[str, np.ndarray], specs: tuple[TensorSpec, ...], so
             "Stack the same number of samples of every input on the first axis.",
         )
     total = next(iter(counts.values()), 0)
-    return Dataset(source, specs, lambda: ({name: split[name][i] for name in split} for i in range(total)), total)
+    left = {name: array.size - sum(part.size for part in split[name]) for name, array in whole.items()}
+    notes = tuple(
+        f"{source}: the last {counted(size * len(whole[name]) // whole[name].size, 'row')} of '{name}' left out: the "
+        f"network takes {len(split[name][0])} at a time"
+        for name, size in left.items()
+        if size
+    )
+    return Dataset(
+        source, specs, lambda: ({name: split[name][i] for name in split} for i in range(total)), total, notes=notes
+    )
 
 
 def _split(array: np.ndarray, spec: TensorSpec, source: str) -> list[np.ndarray]:
@@ -330,12 +341,12 @@ def _split(array: np.ndarray, spec: TensorSpec, source: str) -> list[np.ndarray]
             f"{source}: '{spec.name}' has shape {list(array.shape)}.",
             f"{shape_remedy(array.shape, spec)} The samples stand on the first axis.",
         )
-    if len(array) % batch:
+    if 0 < len(array) < batch:
         raise BadInput(
             f"{source}: '{spec.name}' holds {len(array)} rows, the network takes {batch} at a time.",
             f"Give a multiple of {batch} rows.",
         )
-    return [array[i : i + batch] for i in range(0, len(array), batch)]
+    return [array[i : i + batch] for i in range(0, len(array) - len(array) % batch, batch)]
 
 
 def _spec_of(name: str, specs: tuple[TensorSpec, ...], source: str = "the data") -> TensorSpec:
