@@ -130,7 +130,7 @@ BAD = {
     "no folder": (["view", "{tmp}/none"], "none"),
     "a file": (["view", "{tmp}/file"], "file"),
     "no run folder": (["view", "{tmp}"], "no run folder"),
-    "empty token": (["view", "{run}", "--token", " "], "empty token"),
+    "empty token": (["view", "{run}", "--token", " "], "--token"),
     "key alone": (["view", "{run}", "--key", "{tmp}/file"], "--certificate"),
     "unreadable certificate": (["view", "{run}", "--certificate", "{tmp}/file"], "certificate"),
     "no such certificate": (["view", "{run}", "--certificate", "{tmp}/none.pem"], "none.pem"),

@@ -58,12 +58,12 @@ class Output(Options):
 
         from trt_bisect.support.codec import encode
 
-        print(msgspec.json.format(encode(record), indent=1).decode())
+        print(msgspec.json.format(encode(record), indent=1).decode(), flush=True)
 
     def say(self, text: str) -> None:
         """Prints a line on stdout; with ``--json`` nothing."""
         if not self.json:
-            print(text)
+            print(text, flush=True)
 
 
 @dataclass(frozen=True, kw_only=True)
