@@ -86,7 +86,7 @@ def test_errors_are_those_of_a_run_here(lenet, tmp_path, ray_nodes):
         ),
     ]
     found = done(ray_nodes.address, jobs)
-    said = ["is not an ONNX network", "There are no ranges", "takes no 'tensorboard'", "cannot be sent"]
+    said = ["is not an ONNX network", "There are no scales", "takes no 'tensorboard'", "cannot be sent"]
     for job, text in zip(jobs, said, strict=True):
         assert isinstance(found[job.folder], BadInput)
         assert text in str(found[job.folder])

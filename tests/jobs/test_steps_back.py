@@ -23,7 +23,7 @@ EXPERIMENT = SimpleNamespace(ranges=None)
 
 
 def plans_of(*, switches):
-    """What measures plans, of which any number can be measured."""
+    """Returns a stand-in that can measure any number of plans."""
     return SimpleNamespace(margin=NO_MARGIN, switches=switches, affords=lambda *_, **__: True)
 
 

@@ -171,7 +171,7 @@ def test_samples_with_almost_no_output_are_not_the_worst(tmp_path):
     report = run(path, {"x": images, "gate": gates})
     assert report.inputs.faint == (2,)
     assert report.inputs.places != (2,)
-    assert any("passed over" in note for note in texts(report.notes))
+    assert any("first: number 2" in note for note in texts(report.notes))
 
 
 def test_scalar_inputs_and_the_saved_inputs_can_be_given_again(tmp_path):
