@@ -92,7 +92,7 @@ def measure(asked: argparse.Namespace, console: Console) -> list[dict[str, Any]]
         rows.append(row(case, asked.threshold or case.threshold, effort=asked.effort))
         if asked.json:
             asked.json.write_text(json.dumps(rows, indent=1) + "\n")
-    console.print(table(rows))
+        console.print(table(rows))
     return rows
 
 
@@ -122,7 +122,7 @@ class FirstRecipe(Silent):
     seconds: float | None = None
 
     def say(self, text: str) -> None:
-        if self.seconds is None and text.startswith("A recipe holds"):
+        if self.seconds is None and text.startswith("A recipe passes"):
             self.seconds = time.process_time()
 
 
