@@ -22,11 +22,6 @@ SPACE = Space(int8_set(UNITS, ()), tuple((k,) for k in range(UNITS)), tuple(rang
 EXPERIMENT = SimpleNamespace(ranges=None)
 
 
-def plans_of(*, switches):
-    """Returns a stand-in that can measure any number of plans."""
-    return SimpleNamespace(margin=NO_MARGIN, switches=switches, affords=lambda *_, **__: True)
-
-
 class Target:
     """In the search every plan loses nothing; on its engine a plan misses if one of some layers is low."""
 
@@ -51,7 +46,7 @@ def test_units_are_added_until_the_recipe_holds_and_those_in_vain_go_back(needed
     assert checked.meets(target.budget)
     assert set(needed) <= found.kept
     assert target.checks <= 6, "twice as many units each time"
-    plans = plans_of(switches=False)
+    plans = SimpleNamespace(margin=NO_MARGIN, affords=lambda *_, **__: True)
     found, checked, taken_back = minimal(plans, target, SPACE, found, EXPERIMENT, checked)
     assert found.kept == set(needed)
     assert checked.meets(target.budget)
@@ -92,7 +87,7 @@ def test_only_the_steps_back_that_remain_are_run_to_the_end():
             return [(0.4 if to_the_end else 0.2) if 3 in plan.lowered else 0.0 for plan in asked]
 
     target, found = Inputs({5}), Cheapest(frozenset({3, 5, 7}), True, {})
-    plans = plans_of(switches=False)
+    plans = SimpleNamespace(margin=NO_MARGIN, affords=lambda *_, **__: True)
     found, _, taken_back = minimal(plans, target, SPACE, found, EXPERIMENT, Checked({"own engine": 0.0}))
     assert (found.kept, taken_back) == ({3, 5}, {3: 0.4, 5: 0.5})
     assert target.to_the_end == 1
@@ -108,39 +103,12 @@ def test_a_step_back_that_only_moved_scales_make_miss_has_both_figures():
                 settings[NUDGED] = 0.2 if 2 in plan.lowered else 0.07
             return Checked(settings)
 
-    found, plans = Cheapest(frozenset({2, 5, 8}), True, {}), plans_of(switches=False)
+    found, plans = (
+        Cheapest(frozenset({2, 5, 8}), True, {}),
+        SimpleNamespace(margin=NO_MARGIN, affords=lambda *_, **__: True),
+    )
     found, _, taken_back = minimal(plans, Moved(()), SPACE, found, EXPERIMENT, Checked({OWN: 0.06}))
     assert (found.kept, taken_back, found.unmoved) == ({2, 5}, {5: 0.5, 2: 0.2}, {2: 0.06})
-
-
-@pytest.mark.parametrize(("on_engines", "engines"), [((), 1), ((8,), 6)])
-def test_where_one_session_runs_all_plans_only_the_smallest_set_is_checked_on_its_engine(on_engines, engines):
-    """Layers 2 and 5 show in the session. Where layer 8 shows on engines alone, each of the steps 8, 7, 5, 2 and 8
-    again takes an engine too."""
-
-    class Session(Target):
-        engines = 0
-
-        def check(self, experiment, plan, *, own_engine=True):
-            self.engines += own_engine
-            needed = {2, 5, *on_engines} if own_engine else {2, 5}
-            return Checked({OWN if own_engine else OFF: 0.5 if needed & plan.lowered else 0.0})
-
-    target, smaller = Session(()), []
-    found, checked, taken_back = minimal(
-        plans_of(switches=True),
-        target,
-        SPACE,
-        Cheapest(frozenset({2, 5, 7, 8}), True, {}),
-        EXPERIMENT,
-        Checked({OWN: 0.0}),
-        lambda kept, _: smaller.append(kept),
-    )
-    assert found.kept == {2, 5, *on_engines}
-    assert smaller[-1] == found.kept
-    assert OWN in checked.losses
-    assert taken_back == dict.fromkeys(sorted(found.kept, reverse=True), 0.5)
-    assert target.engines == engines
 
 
 class Counted(Target):
@@ -170,7 +138,7 @@ def many(monkeypatch):
 def stepped_back(target, kept):
     """The set that ``minimal`` leaves of a set that holds, and its steps."""
     whole = target.check(EXPERIMENT, SPACE.plan(frozenset(kept)))
-    plans = plans_of(switches=False)
+    plans = SimpleNamespace(margin=NO_MARGIN, affords=lambda *_, **__: True)
     found = Cheapest(frozenset(kept), True, {})
     found, checked, taken_back = minimal(plans, target, SPACE, found, EXPERIMENT, whole)
     assert checked.meets(target.budget)

@@ -122,8 +122,7 @@ def minimal(
 
     This is repeated until every unit is needed beside the others. With many units, a large set is taken back in groups
     first, and the number of steps is limited; so is the number of inferences of most runs. As soon as those left only
-    suffice to take back each unit once more, the set stays as it is. Where one session runs all plans, the smallest set
-    alone is checked on its own engine; if it misses there, each set is.
+    suffice to take back each unit once more, the set stays as it is.
 
     Args:
         plans: measures plans on the inputs given.
@@ -132,35 +131,12 @@ def minimal(
         found: the set.
         experiment: the experiment with its ranges.
         checked: the check of the set.
-        cheaper: called with smaller sets and their checks.
+        cheaper: called with each smaller set and its check.
 
     Returns:
         The set with ``unmoved``, its check, and by unit the loss without it; None if that plan cannot be run. With many
         units some have none: they stay high, and no step back that was left showed that they must.
     """
-    if plans.switches and not space.has_many:
-        result = _stepped_back(plans, target, space, found, experiment, checked, own_engine=False)
-        if result[0].kept == found.kept:
-            return result
-        checked_in_all = target.check(experiment, space.plan(result[0].kept))
-        if checked_in_all.meets(space.budget):
-            cheaper(result[0].kept, checked_in_all)
-            return result[0], checked_in_all, result[2]
-    return _stepped_back(plans, target, space, found, experiment, checked, cheaper)
-
-
-def _stepped_back(
-    plans: AnswerPlans,
-    target: Target,
-    space: Space,
-    found: Cheapest,
-    experiment: Experiment,
-    checked: Checked,
-    cheaper: Callable[[Kept, Checked], None] = lambda *_: None,
-    *,
-    own_engine: bool = True,
-) -> tuple[Cheapest, Checked, dict[int, Loss]]:
-    """Does what ``minimal`` does; ``own_engine`` false leaves out the plans' own engines, which take long to build."""
     kept, left = found.kept, float(_STEPS) if space.has_many else math.inf
     if space.has_many and len(kept) > _GROUPS:
         kept, checked = _without_groups(target, space, kept, experiment)
@@ -174,7 +150,7 @@ def _stepped_back(
             taken_back[unit] = loss
             continue
         may_go = left >= len(kept) + _ENGINE and plans.affords(_EACH * len(kept), given=_CHECK)
-        other = target.check(experiment, plan, own_engine=own_engine and may_go)
+        other = target.check(experiment, plan, own_engine=may_go)
         if not other.meets(space.budget):
             taken_back[unit] = max(other.losses.values())
             in_check.add(unit)
