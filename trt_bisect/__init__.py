@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from trt_bisect.jobs.check import check
     from trt_bisect.jobs.compare import compare
     from trt_bisect.jobs.profile import profile
-    from trt_bisect.jobs.recover.recover import recover
     from trt_bisect.jobs.regress.regress import regress
     from trt_bisect.jobs.run.run import run
     from trt_bisect.jobs.sensitivity import sensitivity
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
     from trt_bisect.report.comparison import Comparison
     from trt_bisect.report.model import Report
     from trt_bisect.report.profile import Profile
-    from trt_bisect.report.recovery import Recovery
     from trt_bisect.report.regression.result import Regression
     from trt_bisect.report.result import load
     from trt_bisect.report.sensitivity import Sensitivity
@@ -81,8 +79,6 @@ _HOME = {
     "prefix": "precision",
     "profile": "jobs.profile",
     "read_cache": "calibration.cache",
-    "Recovery": "report.recovery",
-    "recover": "jobs.recover.recover",
     "regress": "jobs.regress.regress",
     "run": "jobs.run.run",
     "Sensitivity": "report.sensitivity",
@@ -105,7 +101,6 @@ __all__ = [
     "PrecisionPlan",
     "Profile",
     "Question",
-    "Recovery",
     "Regression",
     "Report",
     "Sensitivity",
@@ -131,7 +126,6 @@ __all__ = [
     "prefix",
     "profile",
     "read_cache",
-    "recover",
     "regress",
     "run",
     "sensitivity",
@@ -143,7 +137,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name in _HOME:
         return getattr(importlib.import_module(f"trt_bisect.{_HOME[name]}"), name)
-    raise AttributeError(f"module 'trt_bisect' has no attribute '{name}'")
+    instead = ": use trt_bisect.run with budget, drop or front" if name in ("recover", "Recovery") else ""
+    raise AttributeError(f"module 'trt_bisect' has no attribute '{name}'{instead}")
 
 
 def __dir__() -> list[str]:

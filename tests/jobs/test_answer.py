@@ -29,8 +29,8 @@ from trt_bisect.model.network import load_network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.session import CPU, integer_sums_are_exact, make_session
 from trt_bisect.precision import Precision
-from trt_bisect.report.model import DECIDING, NUDGED, OWN, PLAIN
-from trt_bisect.report.model import OFF as OPTIMISATIONS_OFF
+from trt_bisect.report.answer import DECIDING, NUDGED, OWN, PLAIN
+from trt_bisect.report.answer import OFF as OPTIMISATIONS_OFF
 from trt_bisect.report.summary import CULPRITS, NO_RECIPE, TOO_EXPENSIVE, UNTESTED
 
 OFF = ort.GraphOptimizationLevel.ORT_DISABLE_ALL

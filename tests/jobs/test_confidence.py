@@ -28,7 +28,7 @@ from trt_bisect.jobs.answer.confidence import (
     confidence,
     ranked,
 )
-from trt_bisect.report.model import NUDGED
+from trt_bisect.report.answer import NUDGED
 from trt_bisect.support.notes import Line
 
 SURE = {

@@ -12,7 +12,7 @@ import trt_bisect
 from tests.support.quantized import plain_session
 from tests.support.records import record_of
 from trt_bisect.errors import BadInput
-from trt_bisect.report.model import Accuracies
+from trt_bisect.report.answer import Accuracies
 from trt_bisect.report.summary import ACCURACY, accuracy_line
 
 COUNT = 20

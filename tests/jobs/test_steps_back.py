@@ -15,7 +15,7 @@ from trt_bisect.jobs.answer import steps_back
 from trt_bisect.jobs.answer.steps_back import another_that_holds, minimal, with_more_high
 from trt_bisect.jobs.answer.validation import Checked
 from trt_bisect.precision import int8_set
-from trt_bisect.report.model import NUDGED, OFF, OWN
+from trt_bisect.report.answer import NUDGED, OFF, OWN
 
 UNITS = 12
 SPACE = Space(int8_set(UNITS, ()), tuple((k,) for k in range(UNITS)), tuple(range(1, UNITS + 1)), 0.1)

@@ -22,7 +22,8 @@ from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.errors import BadInput
 from trt_bisect.model import operators
 from trt_bisect.model.network import load_network
-from trt_bisect.report.model import JudgedInputs, RecipeLayers
+from trt_bisect.report.answer import RecipeLayers
+from trt_bisect.report.model import JudgedInputs
 from trt_bisect.report.page.headline import headline
 from trt_bisect.report.summary import PART
 from trt_bisect.report.verdict import PASSES, WITH_DOUBTS

@@ -18,7 +18,7 @@ from trt_bisect.analyzer.metrics import JUDGING
 from trt_bisect.history.store import History
 from trt_bisect.jobs.answer.confidence import CLOSE, MARGIN, ONE_SETTING
 from trt_bisect.report import next_step
-from trt_bisect.report.model import DECIDING
+from trt_bisect.report.answer import DECIDING
 from trt_bisect.report.page.data import page_data
 from trt_bisect.report.screen.run import calibrator_cells
 from trt_bisect.report.summary import TOO_EXPENSIVE

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from tests.support.records import EMPTY
 from trt_bisect.builder.timing import latency_of
+from trt_bisect.report.answer import RecipeLayers
 from trt_bisect.report.changes import Change, Tolerances, changes, differences, missed_targets
-from trt_bisect.report.model import ByPlan, JudgedInputs, LayerRow, RecipeLayers
+from trt_bisect.report.model import ByPlan, JudgedInputs, LayerRow
 
 USUAL = Tolerances()
 

@@ -14,8 +14,9 @@ from markdown_it import MarkdownIt
 
 from tests.support.records import EMPTY
 from trt_bisect.builder.timing import latency_of
+from trt_bisect.report.answer import RecipeLayers
 from trt_bisect.report.changes import Change
-from trt_bisect.report.model import ByPlan, RecipeLayers
+from trt_bisect.report.model import ByPlan
 from trt_bisect.report.regression.junit import junit_xml
 from trt_bisect.report.regression.result import Baseline, NetworkResult, Regression
 from trt_bisect.report.regression.text import markdown, sentences

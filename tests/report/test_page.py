@@ -19,7 +19,8 @@ from tests.support.pages import Elements
 from tests.support.records import record_of
 from trt_bisect import BadInput, Report
 from trt_bisect.jobs.run import run as api
-from trt_bisect.report.model import ByPlan, RecipeLayers
+from trt_bisect.report.answer import RecipeLayers
+from trt_bisect.report.model import ByPlan
 from trt_bisect.report.network_graph import graph_of
 from trt_bisect.report.page.data import page_data, recipe_texts
 from trt_bisect.report.page.headline import headline

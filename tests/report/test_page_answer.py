@@ -13,8 +13,9 @@ from tests.support.editions import edition
 from tests.support.odd_names import NAMES, odd_network
 from tests.support.page_parts import idle
 from trt_bisect import Report
+from trt_bisect.report.answer import Held
 from trt_bisect.report.explanation import Cause, Explanation, Tried
-from trt_bisect.report.model import Held, NextStep
+from trt_bisect.report.model import NextStep
 from trt_bisect.report.page.data import page_data, recipe_texts
 from trt_bisect.report.page.render import render_page
 from trt_bisect.report.summary import doubt_lines

@@ -9,7 +9,8 @@ import pytest
 import trt_bisect
 from tests.support.records import record_of, report_from
 from trt_bisect import BadInput
-from trt_bisect.report.model import ByPlan, RecipeLayers
+from trt_bisect.report.answer import RecipeLayers
+from trt_bisect.report.model import ByPlan
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,8 @@ from rich.console import Console
 
 import trt_bisect
 from trt_bisect import Report
-from trt_bisect.report.model import AnswerFacts, CalibratorRow, Held, LayerRow, NextStep
+from trt_bisect.report.answer import AnswerFacts, CalibratorRow, Held
+from trt_bisect.report.model import LayerRow, NextStep
 from trt_bisect.report.older import report_of
 from trt_bisect.report.screen.run import LINES, print_report
 from trt_bisect.support.notes import Line, Note

@@ -35,7 +35,6 @@ BEGINS_ANEW = "Nothing is kept of it; the same command begins anew."
 COMMANDS = {
     "demo": BEGINS_ANEW,
     "run": GOES_ON,
-    "recover": GOES_ON,
     "sensitivity": GOES_ON,
     "regress": GOES_ON,
     "layers": BEGINS_ANEW,

@@ -13,7 +13,6 @@ from trt_bisect.errors import BadInput
 from trt_bisect.history.queries import HistoryEntry
 from trt_bisect.report.model import REPORT, SO_FAR, Report
 from trt_bisect.report.older import read_report
-from trt_bisect.report.recovery import RECOVERY, read_recovery
 from trt_bisect.runs.journal import JOURNAL, complete_lines, records_of
 from trt_bisect.runs.progress_file import INTERRUPTED, RUNNING, runs_in
 
@@ -22,7 +21,7 @@ _EPOCH = datetime.fromtimestamp(0, timezone.utc)
 
 def holds_run(folder: Path) -> bool:
     """Returns true if a folder has the file of a report."""
-    return any((folder / name).is_file() for name in (SO_FAR, REPORT, RECOVERY))
+    return any((folder / name).is_file() for name in (SO_FAR, REPORT))
 
 
 def run_folders(places: Iterable[Path]) -> list[Path]:
@@ -50,7 +49,7 @@ def entries_in(folder: Path) -> list[HistoryEntry]:
     """
     entries = list(_reports_in(folder))
     if not entries:
-        raise BadInput(f"There is no run in '{folder}'.", "Give the folder that 'run' or 'recover' wrote into.")
+        raise BadInput(f"There is no run in '{folder}'.", "Give the folder that 'run' wrote into.")
     run, made_of = _run_of(folder)
     for place, entry in enumerate(entries):
         report = entry.report
@@ -60,15 +59,12 @@ def entries_in(folder: Path) -> list[HistoryEntry]:
 
 
 def _reports_in(folder: Path) -> Iterator[HistoryEntry]:
-    """Yields the report, that of a later run which is not finished, and the result of ``recover``."""
+    """Yields the report, and that of a later run which is not finished."""
     report, so_far = read_report(folder / REPORT), read_report(folder / SO_FAR)
-    recovery = read_recovery(folder / RECOVERY)
     if report is not None:
         yield _entry(folder / REPORT, report)
     if so_far is not None and (report is None or so_far.started != report.started):
         yield _entry(folder / SO_FAR, replace(so_far, state=RUNNING if runs_in(folder) else INTERRUPTED))
-    if recovery is not None:
-        yield _entry(folder / RECOVERY, recovery.as_report(None))
 
 
 def _entry(path: Path, report: Report) -> HistoryEntry:

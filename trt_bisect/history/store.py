@@ -95,7 +95,7 @@ class History:
         A report that is not finished is replaced by the next one with the same fingerprint and options.
 
         Args:
-            folder: the folder that ``run`` or ``recover`` wrote.
+            folder: the folder that ``run`` wrote.
             label: the network's name; by default the one given before, else the model file's stem.
 
         Raises:

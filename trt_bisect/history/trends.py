@@ -9,7 +9,7 @@ from itertools import pairwise
 from trt_bisect.history.queries import HistoryEntry
 from trt_bisect.report.changes import differences
 from trt_bisect.report.figure_text import figure_text
-from trt_bisect.report.model import RECOVER, Report
+from trt_bisect.report.model import Report
 from trt_bisect.runs.progress_file import FINISHED
 from trt_bisect.support.figures import listed
 
@@ -29,8 +29,6 @@ _PARTS = {
 @dataclass(frozen=True)
 class Trend:
     """Entries whose reports can be compared with each other: of the same label, engine, typing and metric.
-
-    Reports of ``recover`` are in a trend of their own.
 
     Attributes:
         label: the label of the network.
@@ -76,9 +74,8 @@ def trends(entries: Iterable[HistoryEntry]) -> list[Trend]:
 
 
 def engine_text(report: Report) -> str:
-    """Returns the engine of a report as text, with TensorRT's typing, and with ``recover`` if that command made it."""
-    typing = f" {report.typing}" if report.engine == "tensorrt" else ""
-    return f"{report.engine}{typing}{', recover' if report.strategy == RECOVER else ''}"
+    """Returns the engine of a report as text, with TensorRT's typing."""
+    return f"{report.engine} {report.typing}" if report.engine == "tensorrt" else report.engine
 
 
 def milliseconds(report: Report, plan: str) -> float | None:

@@ -13,13 +13,14 @@ from trt_bisect.errors import BadInput, NothingMeasured, TrialFailed
 from trt_bisect.evaluator.accuracy import Accuracy, AccuracyEvaluator, accuracy_by_labels, accuracy_in, read_labels
 from trt_bisect.jobs.answer.result import Answer
 from trt_bisect.jobs.experiment import Experiment
-from trt_bisect.jobs.options.commands import RecoverOptions, RunOptions
+from trt_bisect.jobs.options.commands import RunOptions
 from trt_bisect.jobs.preparation import Preparation
-from trt_bisect.report.model import Accuracies
+from trt_bisect.precision import PrecisionPlan
+from trt_bisect.report.answer import Accuracies
 from trt_bisect.support.notes import ACCURACY, Note
 
 
-def refuse_accuracy(options: RunOptions | RecoverOptions) -> None:
+def refuse_accuracy(options: RunOptions) -> None:
     """Raises BadInput if the accuracy function or the file of labels cannot be loaded: before anything is measured."""
     if isinstance(options.accuracy, str):
         load_function(options.accuracy, "accuracy function")
@@ -27,9 +28,7 @@ def refuse_accuracy(options: RunOptions | RecoverOptions) -> None:
         read_labels(Path(options.labels))
 
 
-def asked_accuracy(
-    preparation: Preparation, experiment: Experiment, options: RunOptions | RecoverOptions
-) -> Accuracy | None:
+def asked_accuracy(preparation: Preparation, experiment: Experiment, options: RunOptions) -> Accuracy | None:
     """Returns the accuracy of the user's function or labels; None without them.
 
     Raises:
@@ -85,9 +84,22 @@ def fp32_accuracy(accuracy: Accuracy, experiment: Experiment) -> float:
         ) from failure
 
 
-def accuracies(accuracy: Accuracy, fp32: float, answer: Answer) -> Accuracies:
-    """Returns the accuracy of FP32, full INT8 and the recipe."""
+def accuracies(accuracy: Accuracy, fp32: float, answer: Answer, least: float | None) -> Accuracies:
+    """Returns the accuracy of FP32, full INT8 and the recipe, and of the base where the accuracy decides.
+
+    Args:
+        accuracy: the user's.
+        fp32: FP32's.
+        answer: the answer.
+        least: the lowest acceptable accuracy; None where the similarity decides.
+    """
     experiment = answer.experiment
+    network, high = experiment.network, experiment.whole.high
     evaluator = AccuracyEvaluator(accuracy, experiment.whole, experiment.store)
-    full = experiment.network.full(experiment.whole.high)
-    return Accuracies(fp32, *(accuracy_in(evaluator.measure(plan)) for plan in (full, answer.plan)))
+
+    def measured(plan: PrecisionPlan) -> float | None:
+        return accuracy_in(evaluator.measure(plan))
+
+    has_base = least is not None and network.base_type is not None
+    base = measured(network.plan((), network.base or high)) if has_base else None
+    return Accuracies(fp32, measured(network.full(high)), measured(answer.plan), least, base)

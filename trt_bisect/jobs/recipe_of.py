@@ -13,7 +13,7 @@ from trt_bisect.data.datasets import profile_shapes, profile_sizes
 from trt_bisect.data.named import name_of
 from trt_bisect.jobs.answer.result import Answer
 from trt_bisect.jobs.experiment import Experiment
-from trt_bisect.jobs.options.commands import MeasuringOptions, RecoverOptions, RunOptions
+from trt_bisect.jobs.options.commands import MeasuringOptions, RunOptions
 from trt_bisect.jobs.options.concerns import CalibrationOptions
 from trt_bisect.jobs.options.declare import repeated
 from trt_bisect.precision import PrecisionPlan
@@ -69,7 +69,6 @@ def setting_of(experiment: Experiment, options: RunOptions, report: Report) -> S
         folder=name_of(options.output),
         build=files.build if files else Build(target_version(options, experiment.builder)),
         options=flags,
-        recover_options=repeated(options, RecoverOptions),
         fixed=dict(options.shapes or {}),
         kept=report.recipe.high,
     )

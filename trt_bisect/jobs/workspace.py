@@ -13,7 +13,6 @@ from trt_bisect.errors import BadInput, first_line
 from trt_bisect.history.store import NONE, recorded
 from trt_bisect.model.network import Network
 from trt_bisect.report.model import REPORT, SO_FAR
-from trt_bisect.report.recovery import RECOVERY
 from trt_bisect.report.saved_run import TENSORS
 from trt_bisect.runs.cached_inputs import CANDIDATES, MAGNITUDES, RANGES
 from trt_bisect.runs.journal import JOURNAL
@@ -30,7 +29,7 @@ _REMOVED = {
     CANDIDATES.file: "ranges of the other calibrators",
     TIMING_CACHE: "TensorRT's timings of kernels",
 }
-_KEPT = (JOURNAL, REPORT, RECOVERY)
+_KEPT = (JOURNAL, REPORT)
 
 _UNFINISHED = re.compile(r"\.(.+)-(\d+)")
 """The name that ``write_whole`` gives a file until it is complete; the number is that of the writing process."""
@@ -76,7 +75,7 @@ def refuse_another_network(folder: Path | None, network: Network) -> None:
     """
     if folder is None:
         return
-    for name in (SO_FAR, REPORT, RECOVERY):
+    for name in (SO_FAR, REPORT):
         record = read(dict, folder / name) or {}
         before = record.get("model")
         if not isinstance(before, str) or Path(before).resolve() == Path(network.source).resolve():

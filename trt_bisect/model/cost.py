@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import math
-from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -18,6 +17,8 @@ from trt_bisect.precision import Precision
 
 Times = Mapping[int, Mapping[Precision, float]]
 """The time of each layer in each precision, by layer index, in any unit."""
+Costs = Mapping[int, Mapping[Precision, float]]
+"""By layer index and high precision, the share of the low precision's gain in speed that is given up."""
 _UNITS = {
     Precision.INT8: 1.0,
     Precision.FP8: 1.0,
@@ -126,66 +127,3 @@ def _time(row: Mapping[str, str | None], precision: Precision, path: Path) -> fl
             f"'{path}' has '{text or ''}' as the time of layer '{row['layer']}' in {precision}.", f"Give {_COLUMNS}."
         )
     return time
-
-
-LAYERS, FUSED = "layers", "fused"
-_WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
-
-
-def units(network: Network, together: str) -> tuple[tuple[int, ...], ...]:
-    """Groups the movable layers that change precision together, each group in execution order.
-
-    Args:
-        together: ``layers``: each layer is a group. ``fused``: an Add is grouped with the convolution or matrix product
-            before it, which TensorRT fuses with it (developer guide, "Types of Fusions"), and so are layers with
-            weights that read the same tensor, which would otherwise be kept in two formats.
-    """
-    if together == LAYERS:
-        return tuple((k,) for k in network.movable)
-    leader = {k: k for k in network.movable}
-
-    def find(k: int) -> int:
-        while leader[k] != k:
-            k = leader[k]
-        return k
-
-    for one, other in (*_sums(network), *_siblings(network)):
-        if one not in leader or other not in leader:
-            continue
-        first, second = sorted((find(one), find(other)))
-        leader[second] = first
-    groups: dict[int, list[int]] = {}
-    for k in network.movable:
-        groups.setdefault(find(k), []).append(k)
-    return tuple(tuple(group) for group in groups.values())
-
-
-def _sums(network: Network) -> list[tuple[int, int]]:
-    """Pairs each quantizable Add with the last layer with weights that computes an input for this Add only."""
-    readers = Counter(tensor for layer in network.layers for tensor in layer.inputs)
-    pairs = []
-    for layer in network.layers:
-        if layer.op_type != "Add" or not layer.quantizable:
-            continue
-        makers = (network.producers[tensor] for tensor in layer.inputs if tensor in network.producers)
-        fusible = [
-            maker.index
-            for maker in makers
-            if maker.quantizable and maker.op_type in _WEIGHTED and readers[maker.outputs[0]] == 1
-        ]
-        if fusible:
-            pairs.append((max(fusible), layer.index))
-    return pairs
-
-
-def _siblings(network: Network) -> list[tuple[int, int]]:
-    """Pairs of layers with weights that read the same activation."""
-    first: dict[str, int] = {}
-    pairs = []
-    for k in network.quantizable:
-        layer = network.layers[k]
-        if layer.op_type in _WEIGHTED and layer.has_weight:
-            for rounding in layer.roundings:
-                if not rounding.is_weight and not rounding.at_output:
-                    pairs.append((first.setdefault(rounding.tensor, k), k))
-    return [(one, other) for one, other in pairs if one != other]

@@ -59,7 +59,6 @@ class Setting:
         folder: the run folder; empty where there is none.
         build: the facts that the recipe's engine is built with.
         options: the options of the command line that ask for this run, the data among them.
-        recover_options: those of them that ``trt-bisect recover`` has as well.
         low: the low precision.
         fixed: the shapes of inputs that the user fixed: of his own file, they are dynamic.
         kept: the layers that the recipe keeps high.
@@ -74,7 +73,6 @@ class Setting:
     folder: str
     build: Build
     options: Options = field(default_factory=dict)
-    recover_options: Options = field(default_factory=dict)
     low: Precision = Precision.INT8
     fixed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     kept: tuple[str, ...] = ()
@@ -137,7 +135,7 @@ def with_moved(setting: Setting, network: str, cache: str) -> tuple[Command, ...
 def keeping_high(setting: Setting, layer: str, high: Precision) -> tuple[Command, ...]:
     """Returns the commands that leave the layers of the recipe in high precision, and the others in INT8.
 
-    In the run's own high precision: the recipe, for each tool, and the search for a cheaper recipe. In another
+    In the run's own high precision: the recipe, for each tool, and the front of accuracy against cost. In another
     precision: the run that finds the recipe in that precision. ModelOpt is told each layer by name, unless there are
     very many.
 
@@ -160,16 +158,13 @@ def keeping_high(setting: Setting, layer: str, high: Precision) -> tuple[Command
     if setting.low not in FLOAT_TYPES and high is not setting.high:
         changed = {"--precision": (str(high),), "--output": (f"trt-bisect-{high}",)}
         return (_run(setting, changed, network=setting.model), *by_name)
-    return (*_recipe(setting), running(setting, command="recover"), *by_name)
+    return (*_recipe(setting), running(setting, {"--front": ()}), *by_name)
 
 
-def running(setting: Setting, changed: Options | None = None, command: str = "run") -> Command:
-    """Returns the same run again in its folder, with the options in ``changed``.
-
-    The ``command`` may be ``recover``: the search for a cheaper recipe, and for the front of accuracy against cost.
-    """
+def running(setting: Setting, changed: Options | None = None) -> Command:
+    """Returns the same run again in its folder, with the options in ``changed``."""
     folder = {"--output": (setting.folder,)} if setting.folder else {}
-    return _run(setting, {**folder, **(changed or {})}, network=setting.model, command=command)
+    return _run(setting, {**folder, **(changed or {})}, network=setting.model)
 
 
 def using_recipe(setting: Setting, typing: str) -> Command:
@@ -185,17 +180,17 @@ def _recipe(setting: Setting) -> tuple[Command, ...]:
     return tuple(Command(POLYGRAPHY if file == SCRIPT else tool, text) for file, text in commands.items())
 
 
-def _run(setting: Setting, changed: Options, *, network: str = "", command: str = "run") -> Command:
+def _run(setting: Setting, changed: Options, *, network: str = "") -> Command:
     """Returns a trt-bisect command with the run's own options, except those in ``changed``.
 
     It has a placeholder for data to judge on if the ranges do not come from data and no inputs were given.
     """
-    options = {**(setting.recover_options if command == "recover" else setting.options), **changed}
+    options = {**setting.options, **changed}
     if (not setting.has_pairs or not network) and setting.low not in FLOAT_TYPES:
         options.setdefault("--calibration", (setting.data,))
     if options.get("--calibration") != (setting.data,) and not options.keys() & {"--input", "--dataset"}:
         options["--dataset"] = (setting.data,)
-    words = ["trt-bisect", command, network or setting.float_network]
+    words = ["trt-bisect", "run", network or setting.float_network]
     for option, values in options.items():
         words += [option] if not values else [word for value in values for word in (option, value)]
     return Command(TRT_BISECT, shlex.join(words))

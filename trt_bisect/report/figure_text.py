@@ -11,7 +11,7 @@ from trt_bisect.support.figures import percent
 from trt_bisect.support.table import FIGURE, LOSS
 
 ACCURACY = "accuracy"
-"""The figure of labelled data that ``recover`` may aim at: a share of 1."""
+"""The figure of labelled data: a share of 1."""
 PERCENTAGES = (*FRACTIONS, ACCURACY)
 """The figures that are shares of 1, written in percent."""
 

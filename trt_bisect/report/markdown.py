@@ -6,8 +6,9 @@ import html
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from trt_bisect.report.figure_text import figure_text, loss_text
-from trt_bisect.report.model import AnswerFacts, LayerRow, Report
+from trt_bisect.report.answer import AnswerFacts
+from trt_bisect.report.figure_text import loss_text
+from trt_bisect.report.model import LayerRow, Report
 from trt_bisect.report.screen.run import calibrator_cells, held_cells, sets_of_inputs
 
 _MARKS = re.compile(r"([\\`*_{}\[\]()#+\-.!|])")
@@ -73,7 +74,7 @@ def _culprits(report: Report, rows: Iterable[LayerRow]) -> str:
             (
                 row.name,
                 row.op_type,
-                figure_text(report.metric, row.taken_back, report.threshold),
+                report.text(row.taken_back),
                 loss_text(report.metric, row.drop),
                 loss_text(report.metric, row.gain),
                 ", ".join(rounded.tensor for rounded in row.rounds),

@@ -6,7 +6,6 @@ documentation of the file is made of the docstrings. A float that is not finite 
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -17,26 +16,27 @@ from trt_bisect.analyzer.metrics import AGREEMENT, FRACTIONS
 from trt_bisect.analyzer.overflow import Overflow
 from trt_bisect.builder.base import IN_REGION, ON_DLA
 from trt_bisect.builder.timing import Latency
-from trt_bisect.calibration.histogram import Calibrator
 from trt_bisect.data.statistics import FedInput
 from trt_bisect.errors import BadInput, first_line
 from trt_bisect.evaluator.trial import MEASURED
 from trt_bisect.precision import Precision
 from trt_bisect.recipe.files import FOLDER, RecipeFiles
+from trt_bisect.report.answer import Accuracies, AnswerFacts, FrontPoint, Goal, Move, RecipeLayers
 from trt_bisect.report.explanation import EXPLANATION, CulpritAdvice, Explanation, RemedyFile
-from trt_bisect.report.figure_text import figure_text, loss_text
+from trt_bisect.report.figure_text import ACCURACY, figure_text, loss_text
 from trt_bisect.report.network_graph import NETWORK, Graph
 from trt_bisect.report.overview import Overview, Shown
 from trt_bisect.report.result import file_in
-from trt_bisect.report.verdict import COLOURS, FAILS, UNMEASURED, code_of, verdict_of
+from trt_bisect.report.verdict import COLOURS, UNMEASURED, code_of, verdict_of
 from trt_bisect.runs.progress_file import FINISHED
 from trt_bisect.support.codec import Malformed, encode_lines, write
 from trt_bisect.support.figures import shape_text
 from trt_bisect.support.files import make_folder, write_whole
 from trt_bisect.support.notes import Line, Note
-from trt_bisect.support.table import DECIBELS, FIGURE, INDEX, LOSS, NAME, Column, csv_of
+from trt_bisect.support.table import DECIBELS, DECIDING, FIGURE, INDEX, LOSS, NAME, Column, csv_of, table_of
 
 if TYPE_CHECKING:
+    import pandas as pd
     from plotly.graph_objects import Figure
     from typing_extensions import Self
 
@@ -44,20 +44,11 @@ if TYPE_CHECKING:
     from trt_bisect.report.layer_table import LayerTable
 
 SCHEMA = 3
-REPORT, SO_FAR, LAYERS = "report.json", "run.json", "layers.csv"
-"""The report, that of a run under way, and the table of the layers."""
-RECOVER = "recover"
-"""The strategy of a report that is made from a recovery alone."""
+REPORT, SO_FAR, LAYERS, FRONT = "report.json", "run.json", "layers.csv", "front.csv"
+"""The report, that of a run under way, and the tables of the layers and of the front."""
 FOLLOWS, NOT_TRIED, NOT_JUDGED = "follows", "not tried", "not judged"
 """Outcomes of layers, beside those of trials."""
 UNPROVEN = {IN_REGION: "in a region, unproven", ON_DLA: "on the DLA, unproven"}
-
-OFF, OWN, NUDGED = "optimisations off", "own engine", "scales moved by 2e-5"
-DECIDING = (OFF, OWN, NUDGED)
-"""The settings of the engine in which a recipe must meet the threshold."""
-PLAIN = "ONNX Runtime's INT8 kernels"
-FOLLOWERS = "followers in INT8"
-"""Settings that are reported, and do not decide: another arithmetic than TensorRT's; see ``model.fusions``."""
 
 Value = TypeVar("Value")
 Shape = tuple[int | str | None, ...]
@@ -132,7 +123,8 @@ class LayerRow:
         whole: the similarity on whole engines ``without`` and ``with`` the layer in INT8, for a layer that was blamed
             by pieces that are other engines; else None.
         gain: the loss that full INT8 sheds when this layer alone stays high; None if not measured.
-        taken_back: the similarity of the recipe with this culprit in INT8 too, on an input that misses.
+        taken_back: what the recipe measures with this culprit in INT8 too: the similarity on an input that misses, or
+            the accuracy where that decides.
         suspect: for a layer with a large drop that is no culprit, the reason why it is none.
         fixed: the precision that the user fixed, which every plan has; empty for a layer left to the search.
         output: the final output that is worst with the layer in INT8, or the group of its places that is.
@@ -175,7 +167,7 @@ class LayerRow:
     ] = None
     taken_back: Annotated[
         float | None,
-        Column("If put back", "What the recipe measures with this layer put back in {low}", FIGURE, rank=2),
+        Column("If put back", "What the recipe measures with this layer put back in {low}", DECIDING, rank=2),
     ] = None
     suspect: Annotated[str, Column("Why suspect only", "Why a layer with a large loss is no culprit, or not yet")] = ""
     fixed: str = ""
@@ -194,181 +186,6 @@ class LayerRow:
         standing = "culprit" if self.culprit else f"fixed {self.fixed}" if self.fixed else outcome
         ran = f"ran in {self.ran}" if self.obeyed is False else UNPROVEN.get(self.ran, "")
         return f"{standing} {ran}".strip()
-
-
-AS_CHEAP = 0.01
-"""Recipes whose costs differ by less are equally cheap for the choice of a calibrator."""
-
-
-@dataclass(frozen=True)
-class CalibratorRow:
-    """One calibrator's full INT8, and the recipe that its ranges lead to.
-
-    Attributes:
-        calibrator: ``entropy``, ``percentile 99.99`` and so on, or the origin of ranges that were given; for the chosen
-            one the origin of the run's ranges, such as ``mse, 1 tensor by entropy``.
-        similarity: the similarity of full INT8 on the worst of the inputs that were run, all of them for the chosen
-            calibrator; None if it has no figure.
-        inputs: the number of these: a calibrator that misses on the first input is not run on others.
-        meets: full INT8 meets the threshold on all inputs.
-        cost: the cost of the first recipe found with these ranges, a share of INT8's gain in speed; None if none was
-            searched, or if it was given up because another was cheaper.
-        high: the number of layers that this recipe keeps high.
-        chosen: these are the run's ranges.
-        mean_loss: the mean loss of that recipe over the judged inputs: of recipes that cost about the same, that with
-            the smallest is chosen; None if none was searched, and in older reports.
-        by: the calibrator, for commands; None for ranges that were given, and in older reports.
-    """
-
-    calibrator: str
-    similarity: float | None
-    inputs: int
-    meets: bool
-    cost: float | None = None
-    high: int | None = None
-    chosen: bool = False
-    mean_loss: float | None = None
-    by: Calibrator | None = None
-
-
-@dataclass(frozen=True)
-class Held:
-    """The recipe's figures on a set of inputs, each judged by itself.
-
-    Attributes:
-        source: the name of the data.
-        inputs: the number of inputs that count.
-        holds: the number of inputs on which the recipe meets the threshold.
-        worst: the worst figure; None if an output is not finite.
-        worst_input: the input that it belongs to.
-        mean: the mean of the figures.
-        fifth: their 5th percentile.
-        figures: the figures of each input that counts, by its name; None if an output is not finite.
-    """
-
-    source: str
-    inputs: int
-    holds: int
-    worst: float | None
-    worst_input: str
-    mean: float | None
-    fifth: float | None
-    figures: Mapping[str, float | None] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class PlanFigures:
-    """A plan that is not the recipe.
-
-    Attributes:
-        cost: a share of INT8's gain in speed.
-        high: the names of the layers that it keeps high.
-        similarity: the similarity on the worst of all inputs given; None if it has no figure.
-    """
-
-    cost: float
-    high: tuple[str, ...]
-    similarity: float | None
-
-
-@dataclass(frozen=True)
-class DearLayer:
-    """One of the layers that make most of a recipe's cost.
-
-    Attributes:
-        name: its name.
-        cost: a share of INT8's gain in speed.
-        alone: the similarity on the worst judged input with this layer low and every other layer high; None if there
-            is none.
-    """
-
-    name: str
-    cost: float
-    alone: float | None
-
-
-@dataclass(frozen=True)
-class AnswerFacts:
-    """The answer of a run.
-
-    Attributes:
-        judged: the number of inputs that the search judged each plan on.
-        given: the recipe on all inputs given.
-        unseen: the recipe on inputs that neither calibration nor search saw; None without such inputs.
-        cost: the cost of the recipe, a share of INT8's gain in speed.
-        calibrators: a row for each calibrator that was tried.
-        equals: other sets of layers that cost the same; each meets the threshold too.
-        settings: the recipe's worst figure on all inputs, by the setting of the engine that it was measured in;
-            ``followers in INT8`` is reported, and does not decide.
-        half_gain: a plan that gives up at most half of INT8's gain, if the recipe gives up more; None otherwise.
-        in_fp16: the recipe with its layers in FP16 instead of FP32; None where it was not measured.
-        dear: the one or two layers that make at least 80 % of the recipe's cost, the dearest first; empty if there are
-            none, or if the recipe costs at most 10 %.
-        ranked: the culprits, those first whose step back loses most; empty in older reports.
-        weak: the last of these, the weak culprits: taken back, they miss the threshold by less than the noise, or miss
-            only the margin.
-        doubts: what contradicts the recipe's similarity, or that of full INT8 if it passes; the kinds are words of
-            ``analyzer.doubts``.
-        aim: the loss that the search aimed at; less than the budget where a recipe missed in another setting.
-        margin: the share of the loss allowed that a recipe had to leave unused on the inputs given.
-        spared: the number of inputs that may use the margin.
-        not_done: what was not done because the run was stopped, a clause each; empty if it came to its end.
-        confidence: what the verdict rests on: inputs, arithmetic, noise, layers that only follow.
-        close: noise could reverse the verdict on the recipe.
-    """
-
-    judged: int
-    given: Held | None
-    unseen: Held | None
-    cost: float
-    calibrators: tuple[CalibratorRow, ...] = ()
-    equals: tuple[tuple[str, ...], ...] = ()
-    settings: Mapping[str, float | None] = field(default_factory=dict)
-    aim: float | None = None
-    margin: float = 0.0
-    spared: int = 0
-    half_gain: PlanFigures | None = None
-    in_fp16: PlanFigures | None = None
-    dear: tuple[DearLayer, ...] = ()
-    ranked: tuple[str, ...] = ()
-    weak: tuple[str, ...] = ()
-    doubts: tuple[Line, ...] = ()
-    confidence: tuple[Line, ...] = ()
-    close: bool = False
-    not_done: tuple[str, ...] = ()
-
-    @property
-    def free_ranges(self) -> tuple[CalibratorRow, ...]:
-        """The calibrators that would make full INT8 pass where that of the run does not.
-
-        If full INT8 meets the threshold with the run's own ranges too, and yet a recipe is needed, it misses in another
-        setting: then so do the others, which were tried first.
-        """
-        if any(row.chosen and row.meets for row in self.calibrators):
-            return ()
-        return tuple(row for row in self.calibrators if row.meets and row.similarity is not None)
-
-    @property
-    def rests_on(self) -> str:
-        """The lines of ``confidence``, each in short; empty without any."""
-        return " ".join(line.short or line.text for line in self.confidence)
-
-
-@dataclass(frozen=True)
-class RecipeLayers:
-    """The layers that a recipe leaves high.
-
-    Attributes:
-        high: the layers left high.
-        added: those of them that are no culprits.
-        meets: the recipe meets the threshold.
-        untested: those that were not shown to be needed: steps back are limited in large networks and stopped runs.
-    """
-
-    high: tuple[str, ...] = ()
-    added: tuple[str, ...] = ()
-    meets: bool = False
-    untested: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -439,15 +256,6 @@ class Seconds:
 
 
 @dataclass(frozen=True)
-class Accuracies:
-    """The accuracy on labelled data; None for a plan that could not be run."""
-
-    fp32: float | None
-    int8: float | None
-    recipe: float | None
-
-
-@dataclass(frozen=True)
 class NextStep:
     """The step to go on with.
 
@@ -484,36 +292,6 @@ class Holder(Shown):
 
     __slots__ = ("_attached",)
 
-    lines: tuple[Line, ...]
-
-    @property
-    @abstractmethod
-    def exit_code(self) -> int:
-        """The exit code of the command."""
-
-    @property
-    def passed(self) -> bool:
-        """True if the verdict is a pass without doubts: full INT8's, of ``recover`` the recipe's."""
-        return self.exit_code == 0
-
-    @property
-    def summary(self) -> str:
-        """The lines of the verdict as text."""
-        return "\n".join(line.text for line in self.lines)
-
-    def plot(self, *, log: bool = True) -> Figure:
-        """Returns the curve, or the front of ``recover``, as a Plotly figure.
-
-        Args:
-            log: the loss is on a logarithmic axis.
-
-        Raises:
-            BadInput: Plotly is not installed.
-        """
-        from trt_bisect.report.notebook.front_plot import figure_of
-
-        return figure_of(self, log=log)
-
     @property
     def attached(self) -> Attached:
         """The facts beyond this result; none where it was read from a file."""
@@ -546,7 +324,7 @@ class Report(Holder):
     Attributes:
         schema: the version of this form; fields may be added without a new number.
         state: ``running``, ``interrupted`` or ``finished``: a run under way writes what it knows so far.
-        verdict: the verdict on full INT8, in a report of ``recover`` on its recipe: a word of ``report.verdict``.
+        verdict: the verdict on full INT8: a word of ``report.verdict``.
         lines: the verdict in lines.
         low: the low precision in question; ``int8`` in the names of plans and columns stands for it.
         precision: the high precision.
@@ -559,6 +337,10 @@ class Report(Holder):
         answer: the recipe on given and unseen inputs, the calibrators; None in a report of schema 1, and before the
             recipe is found.
         accuracy: the accuracy on labelled data; None without labels or an accuracy function.
+        goal: what the recipe was searched for, beside the threshold.
+        moves: the tensors whose scales are of another calibrator than that of the other tensors.
+        front: the plans that no measured plan beats in both cost and figure, and those with a name; empty without
+            ``--front``.
         latency: for ``fp32``, ``fp16``, ``int8`` and ``recipe``, None for an engine that could not be built; None
             without a GPU.
         overflows: the first tensors that leave the range of FP16 or BF16 with all layers in it.
@@ -599,11 +381,14 @@ class Report(Holder):
     similarity: ByPlan[float | None] = ByPlan(None, None)
     outputs: ByPlan[Mapping[str, Mapping[str, float | None]]] = field(default_factory=lambda: ByPlan({}, {}))
     by_input: ByPlan[ByInput | None] = NO_INPUTS
-    recipe: RecipeLayers = RecipeLayers()
+    recipe: RecipeLayers = field(default_factory=RecipeLayers)
     ranges: RangesFacts = field(default_factory=RangesFacts)
     inputs: JudgedInputs = field(default_factory=JudgedInputs)
     answer: AnswerFacts | None = None
     accuracy: Accuracies | None = None
+    goal: Goal = field(default_factory=Goal)
+    moves: tuple[Move, ...] = ()
+    front: tuple[FrontPoint, ...] = ()
     latency: Mapping[str, Latency | None] | None = None
     overflows: tuple[Overflow, ...] = ()
     notes: tuple[Note, ...] = ()
@@ -624,6 +409,65 @@ class Report(Holder):
     def exit_code(self) -> int:
         """The exit code of the command: 0, 1 or 3."""
         return code_of(self.verdict)
+
+    @property
+    def passed(self) -> bool:
+        """True if full INT8 passes without doubts."""
+        return self.exit_code == 0
+
+    @property
+    def summary(self) -> str:
+        """The lines of the verdict as text."""
+        return "\n".join(line.text for line in self.lines)
+
+    def plot(self, *, log: bool = True) -> Figure:
+        """Returns the curve as a Plotly figure.
+
+        Args:
+            log: the loss is on a logarithmic axis.
+
+        Raises:
+            BadInput: Plotly is not installed.
+        """
+        from trt_bisect.report.notebook.curve_plot import curve
+
+        return curve(self, log=log)
+
+    def plot_front(self, *, log: bool = True) -> Figure:
+        """Returns the front of accuracy against cost as a Plotly figure.
+
+        Args:
+            log: for cosine and top-1, 1 - similarity is on a logarithmic axis.
+
+        Raises:
+            BadInput: the front was not measured, or Plotly is not installed.
+        """
+        from trt_bisect.report.notebook.front_plot import front
+
+        return front(self, log=log)
+
+    @property
+    def figure(self) -> str:
+        """The name of the figure that decides: the metric, or ``accuracy``."""
+        return ACCURACY if self.goal.drop else self.metric
+
+    @property
+    def least(self) -> float | None:
+        """The worst acceptable value of that figure; None for an accuracy that is not measured yet."""
+        if self.goal.drop:
+            return None if self.accuracy is None else self.accuracy.least
+        return self.threshold
+
+    def text(self, value: float | None) -> str:
+        """Returns a value of the figure that decides as text."""
+        return figure_text(self.figure, value, self.least)
+
+    @property
+    def figures(self) -> ByPlan[float | None]:
+        """The figure that decides, of full INT8 and of the recipe."""
+        if self.goal.drop:
+            return ByPlan(None, None) if self.accuracy is None else ByPlan(self.accuracy.int8, self.accuracy.recipe)
+        return self.similarity
 
     @property
     def explanation(self) -> Explanation | None:
@@ -660,8 +504,6 @@ class Report(Holder):
         """The verdicts on full INT8 and on the recipe."""
         if self.verdict == UNMEASURED or not self.recipe.high:
             return ByPlan(self.verdict, self.verdict)
-        if self.strategy == RECOVER:
-            return ByPlan(FAILS, self.verdict)
         return ByPlan(self.verdict, verdict_of(meets=self.recipe.meets, doubted=bool(self.doubts)))
 
     def layer_milliseconds(self, plan: str, layer: str) -> float | None:
@@ -711,6 +553,7 @@ class Report(Holder):
     def save(self, folder: str | Path, *, recipe: bool = True) -> Path:
         """Writes ``report.json``, ``layers.csv`` and ``report.html`` into a folder, which is made if it is missing.
 
+        A measured front is written as ``front.csv``.
         A report that is not read from a file writes the recipe, ``network.json`` and ``explanation.json`` too.
 
         Args:
@@ -739,11 +582,19 @@ class Report(Holder):
         if made.graph is not None:
             write(path / NETWORK, made.graph)
         write_whole(path / LAYERS, self.to_csv().encode())
+        if self.front:
+            write_whole(path / FRONT, csv_of(FrontPoint, self.front, **self.names).encode())
+        else:
+            (path / FRONT).unlink(missing_ok=True)
         write_whole(path / REPORT, text)
         if made.files is not None and made.graph is not None:
             write_annotated(made.files, self.layers, made.graph, path)
         write_page(self, path)
         return path
+
+    def front_table(self) -> pd.DataFrame:
+        """Returns the front as a pandas table, one row a plan, the cheapest first."""
+        return table_of(FrontPoint, self.front, **self.names)
 
     def to_csv(self) -> str:
         """Returns the rows of ``layers.csv``; of the roundings of a culprit it has the tensors."""
@@ -751,9 +602,13 @@ class Report(Holder):
 
     @property
     def names(self) -> Mapping[str, str]:
-        """The texts that stand in the titles of the layers' columns."""
+        """The texts that stand in the titles of the columns."""
         metric = self.metric.capitalize() if self.metric == AGREEMENT.name else self.metric
-        return {"low": self.low.upper(), "metric": "Similarity" if metric in FRACTIONS else metric}
+        return {
+            "low": self.low.upper(),
+            "metric": "Similarity" if metric in FRACTIONS else metric,
+            "figure": self.figure,
+        }
 
     def to_markdown(self) -> str:
         """Returns the verdict, the culprits, the calibrators, the inputs and the notes as Markdown."""
@@ -781,22 +636,19 @@ class Report(Holder):
         from trt_bisect.report.page.headline import headline
         from trt_bisect.report.screen.run import next_lines, verdict_first
 
-        def text(value: float | None) -> str:
-            return figure_text(self.metric, value, self.threshold)
-
         verdict, reasons = verdict_first(self)
         said, *command = next_lines(self) or [""]
         rows = [row for rows in self.ranked_culprits for row in rows]
         return Overview(
             headline(self, self.state),
-            f"Full {self.low.upper()} {text(self.similarity.int8)} · recipe {text(self.similarity.recipe)} · "
+            f"Full {self.low.upper()} {self.text(self.figures.int8)} · recipe {self.text(self.figures.recipe)} · "
             f"{self.arithmetic} on {self.engine} · {self.model}",
             COLOURS[self.verdict],
             ("Culprit", f"If put back in {self.low.upper()}", "Op", "Shape", "Loss here", "Fixed alone"),
             [
                 (
                     row.name,
-                    text(row.taken_back),
+                    self.text(row.taken_back),
                     row.op_type,
                     "?" if row.shape is None else shape_text(row.shape),
                     loss_text(self.metric, row.drop),
@@ -813,6 +665,7 @@ class Report(Holder):
             [note.text for note in self.notes],
             {
                 ".plot()": "the curve",
+                **({".plot_front()": "the front of accuracy against cost"} if self.front else {}),
                 ".table().style": "every layer",
                 ".save(folder)": "the whole page, report.html",
             },

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from trt_bisect.analyzer.doubts import CONSTANT, UNSEEN
 from trt_bisect.recipe.commands import Command, Setting, calibrating, running, using_recipe
 from trt_bisect.report.advice import CALIBRATOR
 from trt_bisect.report.explanation import Tried
 from trt_bisect.report.figure_text import figure_text
 from trt_bisect.report.model import NextStep, Report
-from trt_bisect.report.summary import TOO_DEAR
+from trt_bisect.report.summary import TOO_DEAR, layers_high
 from trt_bisect.report.verdict import UNMEASURED
 from trt_bisect.support.figures import counted, percent
 
@@ -43,20 +45,34 @@ def next_step(report: Report, setting: Setting, *, accept: bool) -> NextStep | N
         return cheaper
     if kind:
         return NextStep(kind, _FIRST[kind], running(setting, {"--accept": ()} if kind == DOUBT else {}).text)
-    recover = running(setting, command="recover").text
     if report.stopped and not report.recipe.meets:
         return NextStep(GO_ON, "continue with the same command", report.command)
     if not report.recipe.meets:
-        return NextStep(SEARCH, "search further: no plan tried meets the threshold", recover)
-    if report.answer is not None and report.answer.cost > TOO_DEAR:
-        most = f"for at most {percent(TOO_DEAR)} of {report.low.upper()}'s gain in speed"
-        return NextStep(SEARCH, f"search for the most accurate plan {most}", recover)
+        return _search_further(report, setting)
+    if report.answer is not None and report.answer.cost > TOO_DEAR and report.goal.most is None:
+        return _within_budget(report, setting)
     high, command = len(report.recipe.high), using_recipe(setting, report.typing).text
     if not high:
         return NextStep(BUILD, f"build full {report.low.upper()}", command)
-    return NextStep(
-        RECIPE, f"build the recipe, which keeps {counted(high, 'layer')} in {report.precision.upper()}", command
-    )
+    return NextStep(RECIPE, f"build the recipe, which keeps {layers_high(report)}", command)
+
+
+def _search_further(report: Report, setting: Setting) -> NextStep:
+    """The search to make where no plan tried meets what is asked: without a budget, else longer, else within one."""
+    if report.goal.most is not None:
+        free = {name: values for name, values in setting.options.items() if name != "--budget"}
+        command = running(replace(setting, options=free)).text
+        return NextStep(SEARCH, "search for the cheapest plan that meets the threshold, whatever it gives up", command)
+    if setting.options.get("--effort") != ("thorough",):
+        command = running(setting, {"--effort": ("thorough",)}).text
+        return NextStep(SEARCH, "search further: no plan tried meets the threshold", command)
+    return _within_budget(report, setting)
+
+
+def _within_budget(report: Report, setting: Setting) -> NextStep:
+    most = f"for at most {percent(TOO_DEAR)} of {report.low.upper()}'s gain in speed"
+    command = running(setting, {"--budget": (percent(TOO_DEAR).replace(" ", ""),)}).text
+    return NextStep(SEARCH, f"search for the most accurate plan {most}", command)
 
 
 def _before_trust(report: Report) -> str:
@@ -68,7 +84,9 @@ def _before_trust(report: Report) -> str:
 
 
 def _cheaper(report: Report, setting: Setting) -> NextStep | None:
-    """The best remedy that was measured to cost less than the recipe; None without one."""
+    """The best remedy that was measured to cost less than the recipe; None without one, and where a goal decides."""
+    if report.goal.drop or report.goal.most is not None:
+        return None
     least = report.answer.cost if report.answer and report.recipe.meets else float("inf")
     known = [
         Tried((), CALIBRATOR, row.calibrator, row.similarity, None, True, row.by)

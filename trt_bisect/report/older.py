@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from trt_bisect.report.model import RECOVER, SCHEMA, Report
+from trt_bisect.report.model import SCHEMA, Report
 from trt_bisect.report.verdict import verdict_in
 from trt_bisect.runs.progress_file import FINISHED, INTERRUPTED
 from trt_bisect.support.codec import Malformed, decode
@@ -47,12 +47,11 @@ def read_report(path: Path) -> Report | None:
 def _upgraded(record: dict[str, Any]) -> dict[str, Any]:
     """Returns a record of schema 1 or 2 in the form of schema 3; it keeps its own number."""
     recipe, answer, inputs = record["recipe"], record.get("answer"), record["inputs"]
-    asked = record["strategy"] == RECOVER or not recipe["high"]
     by_input = record.get("by_input", {})
     return {
         **record,
         "state": INTERRUPTED if record.get("stopped") == INTERRUPTED else FINISHED,
-        "verdict": verdict_in(record["exit_code"], meets=bool(asked and recipe["meets"])),
+        "verdict": verdict_in(record["exit_code"], meets=bool(recipe["meets"] and not recipe["high"])),
         "lines": [{"kind": line.partition(":")[0].lower(), "text": line} for line in record["summary"].splitlines()],
         "notes": _said(record["notes"]),
         "by_input": {plan: by_input.get(plan) for plan in ("int8", "recipe")},

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from trt_bisect.report.model import Report
     from trt_bisect.report.page.tables import PageColumn, TablePage
-    from trt_bisect.report.recovery import Recovery
 
 SCHEMA = 2
 
@@ -141,8 +140,8 @@ def file_in(path: str | Path, name: str) -> Path:
     return Path(path) if Path(path).is_file() else Path(path) / name
 
 
-def load(path: str | Path) -> Report | Recovery | Result:
-    """Returns the result that a command wrote: that of ``run``, ``recover``, ``sensitivity`` and so on.
+def load(path: str | Path) -> Report | Result:
+    """Returns the result that a command wrote: that of ``run``, ``sensitivity`` and so on.
 
     Args:
         path: the folder that was the ``--output`` of the command, in which ``report.json`` counts first; or the JSON
@@ -155,12 +154,11 @@ def load(path: str | Path) -> Report | Recovery | Result:
     from trt_bisect.report.comparison import Comparison
     from trt_bisect.report.model import REPORT, Report
     from trt_bisect.report.profile import Profile
-    from trt_bisect.report.recovery import RECOVERY, Recovery
     from trt_bisect.report.sensitivity import Sensitivity
     from trt_bisect.report.worst import WorstReport
 
     tables = (Sensitivity, Comparison, Profile, WorstReport, CheckReport)
-    kinds: dict[str, type[Report | Recovery | Result]] = {REPORT: Report, RECOVERY: Recovery}
+    kinds: dict[str, type[Report | Result]] = {REPORT: Report}
     kinds |= {f"{kind.COMMAND}.json": kind for kind in tables}
     names = [Path(path).name] if Path(path).is_file() else [name for name in kinds if (Path(path) / name).is_file()]
     if not names or names[0] not in kinds:

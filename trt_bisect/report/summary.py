@@ -10,9 +10,11 @@ from trt_bisect.driver.suspects.search import Findings
 from trt_bisect.errors import OUT_OF_MEMORY
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.model.network import Network
+from trt_bisect.report.answer import DECIDING, Accuracies, AnswerFacts
+from trt_bisect.report.figure_text import ACCURACY as LABELLED
 from trt_bisect.report.figure_text import threshold_text
-from trt_bisect.report.model import DECIDING, Accuracies, AnswerFacts, JudgedInputs, LayerRow, Report
-from trt_bisect.report.verdict import FAILS, PASSES, spoken
+from trt_bisect.report.model import JudgedInputs, LayerRow, Report
+from trt_bisect.report.verdict import FAILS, PASSES, WITH_DOUBTS, spoken
 from trt_bisect.support.figures import counted, listed, percent
 from trt_bisect.support.notes import MEMORY, Line, Note
 
@@ -21,6 +23,7 @@ DOUBTING = (DOUBTED, DATA, PART)
 """The kinds of lines that speak against a pass."""
 EXPERIMENT, FIXED = "experiment", "fixed"
 BASE, CULPRITS, UNTESTED, UNJUDGED, SPREAD = "base", "culprits", "not tested", "not judged", "spread"
+BUDGET = "budget"
 HOLDS, RECIPE, NO_RECIPE, RANGES, TOO_EXPENSIVE = "holds", "recipe", "no recipe", "ranges", "too expensive"
 PRICE = "price"
 ACCURACY, STOPPED, FEW_INPUTS = "accuracy", "stopped", "few inputs"
@@ -28,7 +31,7 @@ ACCURACY, STOPPED, FEW_INPUTS = "accuracy", "stopped", "few inputs"
 INTERRUPTED, TIME_LIMIT, NO_ROOM = "interrupted", "time limit", "no room"
 """The ways in which a run is stopped before its end."""
 UNEXPLAINED, CURVE_MISSING = "the causes were not looked for", "the curve was not measured"
-CURVE_IN_PART = "the curve was measured in part"
+CURVE_IN_PART, FRONT_MISSING = "the curve was measured in part", "the front was not measured"
 _BY = {
     INTERRUPTED: "the run was interrupted",
     TIME_LIMIT: "--time-limit ended the run",
@@ -50,6 +53,7 @@ FIGURES = {
     "max_rel": "largest relative error",
     "top1": "top-1 agreement with FP32",
     "agreement": "agreement with FP32",
+    LABELLED: "accuracy on the labelled data",
 }
 
 
@@ -72,6 +76,8 @@ def verdict_lines(
         *fixed_lines(network),
         *_on_plans(report, network, rule, findings, nothing, full),
     ]
+    if report.accuracy is not None:
+        lines.append(accuracy_line(report.accuracy))
     if report.stopped and report.answer is not None:
         lines.append(stopped_line(report.stopped, report.answer.not_done))
     return tuple(lines)
@@ -80,43 +86,77 @@ def verdict_lines(
 def _on_plans(
     report: Report, network: Network, rule: Rule, findings: Findings, nothing: Trial, full: Trial
 ) -> Iterator[Line]:
-    answer, recipe, text, low = report.answer, report.recipe, rule.text, network.low.title
+    answer, recipe, text, low = report.answer, report.recipe, report.text, network.low.title
     assert answer is not None
-    int8, restored = (
-        _plan_text(rule, value, by_input)
-        for (_, value), (_, by_input) in zip(report.similarity.items(), report.by_input.items(), strict=True)
-    )
-    figure = f"{int8}; {FIGURES.get(rule.metric.name, rule.metric.name)}{with_ranges(answer)}."
-    threshold = threshold_text(rule.metric.name, rule.threshold)
+    int8, restored = _plan_texts(report)
+    figure = f"{int8}; {FIGURES.get(report.figure, report.figure)}{with_ranges(answer)}."
+    threshold = f"the {_asked(report)} of {_least(report)}"
     if recipe.meets:
         yield from doubt_lines(answer)
-    if recipe.meets and not recipe.high:
+    if (recipe.meets and not recipe.high) or report.verdict in (PASSES, WITH_DOUBTS):
         accepted = "You accepted the doubts." if answer.doubts else "No layer has to stay in high precision."
         blame = accepted if report.verdict == PASSES else "The doubts above speak against it."
-        passes = f"{spoken(report.verdict).upper()}: full {low} meets the threshold of {threshold}: {figure} {blame}"
-        yield Line(report.verdict, passes)
+        yield Line(report.verdict, f"{spoken(report.verdict).upper()}: full {low} meets {threshold}: {figure} {blame}")
         yield from _other_ranges(answer, text, low)
-        yield from (Line(HOLDS, said) for said in holds_on(answer, text, f"Full {low}"))
+        if recipe.high:
+            yield _best_within(report, restored, low)
+        plan = "The recipe" if recipe.high else f"Full {low}"
+        yield from (Line(HOLDS, said) for said in holds_on(answer, text, plan))
         return
     missed = (
-        f"meets the threshold of {threshold}, but misses it in another setting of the engine"
-        if rule.meets(full)
-        else f"misses the threshold of {threshold}"
+        f"meets {threshold}, but misses it in another setting of the engine"
+        if rule.meets(full) and not report.goal.drop
+        else f"misses {threshold}"
     )
     misses = "could not be built or run." if full.failed else f"{missed}: {figure}"
     yield Line(FAILS, f"{FAILS.upper()}: full {low} {misses}")
-    yield from _base_alone(network, rule, nothing)
+    yield from _base_alone(report, network, rule, nothing)
     if not recipe.meets:
         if not answer.not_done:
             left = f"{listed(recipe.high) or 'no layer'} in high precision"
             best = f"The best plan, with {left}, measures {restored}{_in_settings(rule, answer)}."
-            yield Line(NO_RECIPE, f"NO RECIPE: no plan tried meets the threshold. {best}", recipe.high)
+            within = "" if report.goal.most is None else f" within the budget of {percent(report.goal.most)}"
+            said = f"NO RECIPE: no plan tried{within} meets the {_asked(report)}. {best}"
+            yield Line(NO_RECIPE, said, recipe.high)
         return
     yield from _blamed(report, network, rule, findings)
-    holds = recipe_holds_on(answer, text, f"RECIPE: with {_layers_high(report)} the network")
-    yield Line(RECIPE, " ".join([*holds, _price(report, answer, rule, low)]), recipe.high)
+    with_layers = f"RECIPE: with {layers_high(report)} the network"
+    holds = recipe_holds_on(answer, text, with_layers) if answer.given else [f"{with_layers} measures {restored}."]
+    yield Line(RECIPE, " ".join([*holds, _price(report, answer, rule, low), *_scales(report)]), recipe.high)
+    if report.goal.most is not None:
+        yield _best_within(report, restored, low)
+        return
     yield from _dear(report, answer, rule, low)
     yield from _too_dear(answer, low, text)
+
+
+def _asked(report: Report) -> str:
+    """What full INT8 and the recipe have to meet."""
+    return "lowest acceptable accuracy" if report.goal.drop else "threshold"
+
+
+def _least(report: Report) -> str:
+    return "-" if report.least is None else threshold_text(report.figure, report.least)
+
+
+def _best_within(report: Report, restored: str, low: str) -> Line:
+    """Returns the line on the most accurate plan within a budget."""
+    cost = report.answer.cost if report.answer is not None else 0.0
+    extra = [row.name for row in report.layers if row.name in report.recipe.added and row.taken_back is not None]
+    more = f" Without {listed(extra, _NAMED)} in high precision it meets the {_asked(report)} too." if extra else ""
+    return Line(
+        BUDGET,
+        f"BUDGET: the most accurate plan found that gives up at most {percent(report.goal.most or 0.0)} of {low}'s "
+        f"gain in speed keeps {layers_high(report)}, measures {restored} and gives up {percent(cost)}.{more}",
+        report.recipe.high,
+    )
+
+
+def _scales(report: Report) -> Iterator[str]:
+    """Yields a sentence on the tensors with the scale of another calibrator."""
+    if report.moves:
+        tensors = listed([move.tensor for move in report.moves], _NAMED)
+        yield f"Scales of another calibrator for {tensors} cost no speed."
 
 
 def doubt_lines(answer: AnswerFacts) -> list[Line]:
@@ -177,9 +217,11 @@ def _few_inputs(report: Report) -> Iterator[Line]:
         yield Line(FEW_INPUTS, f"FEW INPUTS: {text}.")
 
 
-def _plan_text(rule: Rule, value: float | None, by_input: ByInput | None) -> str:
-    figure = "no figure (not finite or not measured)" if value is None else rule.text(value)
-    return figure + over_inputs(by_input, rule.text)
+def _plan_texts(report: Report) -> Iterator[str]:
+    """Yields what full INT8 and the recipe measure, on the worst of the inputs where each is judged by itself."""
+    for (_, value), (_, by_input) in zip(report.figures.items(), report.by_input.items(), strict=True):
+        figure = "no figure (not finite or not measured)" if value is None else report.text(value)
+        yield figure if report.goal.drop else figure + over_inputs(by_input, report.text)
 
 
 def _in_settings(rule: Rule, answer: AnswerFacts) -> str:
@@ -213,21 +255,26 @@ def _other_ranges(answer: AnswerFacts, text: Callable[[float], str], low: str) -
         yield Line(RANGES, said)
 
 
-def _base_alone(network: Network, rule: Rule, nothing: Trial) -> Iterator[Line]:
-    """Yields a line if the network misses the threshold with no layer low, because of its base in FP16 or BF16."""
+def _base_alone(report: Report, network: Network, rule: Rule, nothing: Trial) -> Iterator[Line]:
+    """Yields a line if the network misses what is asked with no layer low, because of its base in FP16 or BF16."""
+    if report.goal.drop:
+        accuracy = report.accuracy
+        if accuracy is not None and accuracy.base is not None and accuracy.base < (accuracy.least or 0.0):
+            yield base_line(network, _asked(report), report.text(accuracy.base))
+        return
     if not base_misses(network, rule, nothing):
         return
     value = rule.similarity(nothing)
     figure = "no figure (not finite)" if value is None else rule.text(value)
-    yield base_line(network, f"{figure} on the inputs used in the search")
+    yield base_line(network, _asked(report), f"{figure} on the inputs used in the search")
 
 
-def base_line(network: Network, figure: str) -> Line:
+def base_line(network: Network, asked: str, figure: str) -> Line:
     """Returns the line on a network that misses what is asked of it in its base, FP16 or BF16, with no layer low."""
     names = "" if network.has_pairs else f"'trt-bisect run --low {network.base}' names the layers; "
     return Line(
         BASE,
-        f"BASE: {str(network.base).upper()} alone misses the threshold: with no layer in {network.low.title} the "
+        f"BASE: {str(network.base).upper()} alone misses the {asked}: with no layer in {network.low.title} the "
         f"network measures {figure}. {names}--base fp32 avoids it.",
     )
 
@@ -249,7 +296,8 @@ def _blamed(report: Report, network: Network, rule: Rule, findings: Findings) ->
         limits = "large networks and stopped runs limit these tests"
         also = f"the run did not test if {listed(recipe.untested, _NAMED)} must stay in high precision too: {limits}"
         yield Line(UNTESTED, f"NOT TESTED: {also}.", recipe.untested)
-    unbuilt = tuple(name for name in recipe.added if name not in recipe.untested)
+    known = {row.name for row in report.layers if row.taken_back is not None}
+    unbuilt = tuple(name for name in recipe.added if name not in recipe.untested and name not in known)
     if unbuilt:
         text = f"NOT JUDGED: no engine with {listed(unbuilt, _NAMED)} in {low} could be measured."
         yield Line(UNJUDGED, text, unbuilt)
@@ -261,18 +309,19 @@ def _culprits(report: Report, rule: Rule, low: str) -> str:
     """Returns the text on the culprits, those that lose most first, each with the figure if it is put back in INT8."""
     (main, weak), parts = report.ranked_culprits, []
     if main:
-        threshold = threshold_text(rule.metric.name, rule.threshold)
-        parts.append(f"CULPRIT{'S' if len(main) > 1 else ''}: {_put_back(main, rule, low)} (threshold {threshold}).")
+        asked = "accuracy" if report.goal.drop else "threshold"
+        put_back = _put_back(main, report, low)
+        parts.append(f"CULPRIT{'S' if len(main) > 1 else ''}: {put_back} ({asked} {_least(report)}).")
     if weak:
         kind = f"Weak culprit{'s' if len(weak) > 1 else ''}"
-        text = f"{_put_back(weak, rule, low)}, which misses {_missed_by_weak(report, rule)}."
+        text = f"{_put_back(weak, report, low)}, which misses {_missed_by_weak(report, rule)}."
         parts.append(f"{kind if main else kind.upper()}: {text}")
     return " ".join(parts)
 
 
-def _put_back(rows: Sequence[LayerRow], rule: Rule, low: str) -> str:
+def _put_back(rows: Sequence[LayerRow], report: Report, low: str) -> str:
     """Returns the names of culprits, and what the network measures if each of them is put back in INT8."""
-    figures = ["no figure" if row.taken_back is None else rule.text(row.taken_back) for row in rows[:_NAMED]]
+    figures = ["no figure" if row.taken_back is None else report.text(row.taken_back) for row in rows[:_NAMED]]
     return f"{listed([row.name for row in rows], _NAMED)}. If put back in {low}: {', '.join(figures)}"
 
 
@@ -301,7 +350,7 @@ def _price(report: Report, answer: AnswerFacts, rule: Rule, low: str) -> str:
     misses = "" if meets else ", which misses the threshold"
     layers = "layer" if len(half.high) == 1 else f"{len(half.high)} layers"
     return (
-        f"{price}. With the {layers} in FP16 ('recover --precision mixed') it gives up {percent(half.cost)}, and "
+        f"{price}. With the {layers} in FP16 ('--precision mixed') it gives up {percent(half.cost)}, and "
         f"{subject} measures {figure}{misses}."
     )
 
@@ -359,12 +408,12 @@ def _too_dear(answer: AnswerFacts, low: str, text: Callable[[float], str]) -> It
     yield Line(
         TOO_EXPENSIVE,
         f"TOO EXPENSIVE: the recipe gives up more than half of {low}'s gain in speed: {low} does not suit this network "
-        f"as it is. {known}'trt-bisect recover --budget {percent(TOO_DEAR)}' searches for the most accurate plan at "
+        f"as it is. {known}'--budget {percent(TOO_DEAR)}' searches for the most accurate plan at "
         "that price.",
     )
 
 
-def _layers_high(report: Report) -> str:
+def layers_high(report: Report) -> str:
     """The number of layers left high and their precision, such as ``2 layers in FP32``."""
     high = set(report.recipe.high)
     kinds = sorted({row.recipe.upper() for row in report.layers if row.name in high})

@@ -47,7 +47,7 @@ def verdict_in(exit_code: int | None, *, meets: bool) -> str:
 
     Args:
         exit_code: of a finished run; None for a run that is not finished.
-        meets: the plan that was asked for meets the threshold: full INT8 for ``run``, the recipe for ``recover``.
+        meets: the plan that was asked for meets the threshold: full INT8.
     """
     if exit_code not in (0, 1):
         return UNMEASURED

@@ -23,14 +23,15 @@ if TYPE_CHECKING:
 
 NUMBER, PERCENT, DECIBELS, TEXT, SHAPE, FLAG = "number", "percent", "decibels", "text", "shape", "flag"
 INDEX, NAME = "index", "name"
-FIGURE, LOSS = "figure", "loss"
-"""Values of the metric of a run, and losses in its units: whoever writes them knows the metric."""
+FIGURE, LOSS, DECIDING = "figure", "loss", "deciding"
+"""Values of the metric of a run, losses in its units, and values of the figure that decides, which may be an accuracy:
+whoever writes them knows the metric."""
 PAPER = 4
 """Columns up to this rank are printed."""
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """A cell that begins with one of these is a formula for Excel, LibreOffice and Google Sheets."""
 _UNITS = {DECIBELS: " dB"}
-_NUMBERS = (NUMBER, PERCENT, DECIBELS, INDEX, FIGURE, LOSS)
+_NUMBERS = (NUMBER, PERCENT, DECIBELS, INDEX, FIGURE, LOSS, DECIDING)
 _SCALARS: Mapping[Any, str] = {int: NUMBER, float: NUMBER, str: TEXT, bool: FLAG}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from functools import cache, partial
@@ -18,11 +19,10 @@ from trt_bisect.history.trends import heights
 from trt_bisect.report.check import CheckReport
 from trt_bisect.report.comparison import Comparison
 from trt_bisect.report.figure_text import figure_text
-from trt_bisect.report.model import RECOVER, REPORT, SO_FAR, Report
+from trt_bisect.report.model import REPORT, SO_FAR, Report
 from trt_bisect.report.page.render import asset, icon
 from trt_bisect.report.page.tables import TablePage
 from trt_bisect.report.profile import Profile
-from trt_bisect.report.recovery import RECOVERY
 from trt_bisect.report.result import Result
 from trt_bisect.report.sensitivity import Sensitivity
 from trt_bisect.report.verdict import TONES, UNMEASURED, spoken
@@ -119,11 +119,10 @@ class Row:
 def _row(name: str, found: Snapshot, history: tuple[float, ...]) -> Row:
     """Returns the row of a run; ``history`` is that of the row."""
     report, finished = found.report, found.status == FINISHED
-    command = RECOVER if report.strategy == RECOVER else "run" if report.strategy else ""
     return Row(
         name,
-        f"run/{quote(name)}/{'#best' if command == RECOVER else ''}",
-        command,
+        f"run/{quote(name)}/",
+        "run" if report.strategy else "",
         report.model,
         found.when,
         verdict=_stage(found) if found.status == RUNNING else _verdict(report, finished=finished),
@@ -131,7 +130,7 @@ def _row(name: str, found: Snapshot, history: tuple[float, ...]) -> Row:
         tone=TONES[report.verdict] if finished else "",
         seconds=report.seconds.total if finished else None,
         values=dict(report.similarity.items()),
-        culprits=report.culprits if command == "run" else None,
+        culprits=report.culprits if report.strategy else None,
         engine=f"{report.engine} ({report.arithmetic})" if report.engine else "",
         metric=report.metric,
         history=history,
@@ -148,12 +147,12 @@ def _stage(found: Snapshot) -> str:
 def _verdict(report: Report, *, finished: bool) -> str:
     if not finished:
         return f"interrupted after {counted(report.plans, 'plan')}"
-    high, goal = len(report.recipe.high), "target" if report.strategy == RECOVER else "threshold"
+    high = len(report.recipe.high)
     if report.verdict == UNMEASURED or not high:
         return spoken(report.verdict)
     if not report.recipe.meets:
         return f"{report.verdict}, and so does the recipe"
-    return f"{spoken(report.verdict)}; with {counted(high, 'layer')} in high precision it meets the {goal}"
+    return f"{spoken(report.verdict)}; with {counted(high, 'layer')} in high precision it meets the threshold"
 
 
 def _page_in(kind: type[Result], file: Path) -> TablePage | None:
@@ -165,8 +164,8 @@ def _page_in(kind: type[Result], file: Path) -> TablePage | None:
 
 
 def is_run_folder(folder: Path) -> bool:
-    """Returns true if ``run`` or ``recover`` has written into the folder."""
-    return any((folder / name).is_file() for name in (REPORT, SO_FAR, PROGRESS, RECOVERY))
+    """Returns true if ``run`` has written into the folder."""
+    return any((folder / name).is_file() for name in (REPORT, SO_FAR, PROGRESS))
 
 
 class Runs:
@@ -191,16 +190,13 @@ class Runs:
         return self._results[path].value() if path in self._results else None
 
     def rows(self) -> list[Row]:
-        """Returns the runs and the results, the latest first; a ``recover`` in the folder of a ``run`` is one too."""
+        """Returns the runs and the results, the latest first."""
         snapshots: list[tuple[str, Snapshot]] = []
         for name, run in self._search().items():
-            try:
-                found = (run.snapshot(), run.recovered())
-            except Gone:
-                continue
-            snapshots += [(name, snapshot) for snapshot in found if snapshot is not None]
+            with suppress(Gone):
+                snapshots.append((name, run.snapshot()))
         snapshots.sort(key=lambda found: found[1].when)
-        histories: dict[tuple[str, str, bool], list[float]] = {}
+        histories: dict[tuple[str, str], list[float]] = {}
         rows = [
             Row(path, f"result/{quote(path)}", page.command, page.model, file.when, page.headline)
             for path, file in self._results.items()
@@ -208,7 +204,7 @@ class Runs:
         ]
         for name, snapshot in snapshots:
             report = snapshot.report
-            history = histories.setdefault((report.model, report.metric, report.strategy == RECOVER), [])
+            history = histories.setdefault((report.model, report.metric), [])
             if report.similarity.int8 is not None:
                 history.append(report.similarity.int8)
             rows.append(_row(name, snapshot, tuple(history)))

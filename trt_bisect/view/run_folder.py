@@ -19,10 +19,9 @@ from trt_bisect.report.explanation import EXPLANATION, Explanation
 from trt_bisect.report.model import REPORT, SO_FAR, Report
 from trt_bisect.report.network_graph import NETWORK, Graph
 from trt_bisect.report.older import read_report
-from trt_bisect.report.page.data import PageData, explanation_for, graph_for, page_data, recipe_texts, recovery_for
+from trt_bisect.report.page.data import PageData, explanation_for, graph_for, page_data, recipe_texts
 from trt_bisect.report.page.render import render_page
-from trt_bisect.report.recovery import RECOVERY, read_recovery, recovered_in
-from trt_bisect.runs.progress_file import FINISHED, INTERRUPTED, PROGRESS, RUNNING, is_running
+from trt_bisect.runs.progress_file import INTERRUPTED, PROGRESS, RUNNING, is_running
 from trt_bisect.support.codec import encode, read
 
 Value = TypeVar("Value")
@@ -95,7 +94,7 @@ class Snapshot:
     """The state of a run at one moment.
 
     Attributes:
-        report: the report so far of a run that has not ended, else the finished report, else that of a ``recover``;
+        report: the report so far of a run that has not ended, else the finished report;
             without layers while the first run in a folder still prepares.
         status: ``finished``, ``running`` or ``interrupted``.
         progress: the progress of a running run: ``stage``, ``done``, ``total``, ``seconds``, ``what``; ``left`` for
@@ -140,11 +139,9 @@ class RunFolder:
         self.path = path
         self._so_far = Replaced(path / SO_FAR, read_report)
         self._report = Replaced(path / REPORT, read_report)
-        self._recovered = Replaced(path / RECOVERY, recovered_in)
         self._progress = Replaced(path / PROGRESS, partial(read, dict))
         self._graph = Replaced(path / NETWORK, partial(read, Graph))
         self._explanation = Replaced(path / EXPLANATION, partial(read, Explanation))
-        self._recovery = Replaced(path / RECOVERY, read_recovery)
         self._plan = Replaced(path / FOLDER / PLAN, partial(read, dict))
         self._made_of: tuple[object, ...] = ()
         self._state: State | None = None
@@ -158,7 +155,7 @@ class RunFolder:
         so_far, report, running = self._so_far.value(), self._report.value(), self._running()
         if so_far is not None and report is not None and so_far.started == report.started:
             so_far = None
-        found = so_far or report or self._recovered.value()
+        found = so_far or report
         if found is None and running is None:
             raise Gone(self.path)
         progress = (
@@ -167,15 +164,7 @@ class RunFolder:
         whole = found is not None and found is not so_far
         status = RUNNING if running is not None else found.state if found is not None and whole else INTERRUPTED
         when = max(found.started if found is not None else 0.0, running["began"] if running is not None else 0.0)
-        ended = self._report.when or self._recovered.when
-        return Snapshot(found or _unread(self.path.name), status, progress, when or ended, whole)
-
-    def recovered(self) -> Snapshot | None:
-        """Returns the state of a finished ``recover`` in the folder of a ``run``; None without one or the other."""
-        found, report = self._recovered.value(), self._report.value()
-        if found is None or report is None or Path(found.model).name != Path(report.model).name:
-            return None
-        return Snapshot(found, FINISHED, None, found.started or self._recovered.when, whole=True)
+        return Snapshot(found or _unread(self.path.name), status, progress, when or self._report.when, whole)
 
     def state(self) -> State:
         """Returns the data of the page; the same object as before if nothing changed.
@@ -184,9 +173,9 @@ class RunFolder:
             Gone: as for ``snapshot``.
         """
         found = self.snapshot()
-        graph, explanation, recovery = self._graph.value(), self._explanation.value(), self._recovery.value()
+        graph, explanation = self._graph.value(), self._explanation.value()
         names = _precisions(self._plan.value())
-        files = (self._so_far, self._report, self._recovered, self._graph, self._explanation, self._plan)
+        files = (self._so_far, self._report, self._graph, self._explanation, self._plan)
         made_of = (*(file.stamp for file in files), found.status, found.progress)
         if self._state is None or made_of != self._made_of:
             rows = {row.name: row.recipe for row in found.report.layers}
@@ -196,7 +185,6 @@ class RunFolder:
                 graph_for(graph, found.report),
                 explanation_for(explanation, found.report) if found.whole else None,
                 recipe_texts(self.path / FOLDER) if found.whole or (names and is_named) else None,
-                recovery=recovery_for(recovery, found.report),
                 status=found.status,
                 progress=found.progress,
                 folder=str(self.path),

@@ -37,7 +37,7 @@ function culprits(store) {
   const text = (value, how) => (isNumber(value) ? how(value) : "\u2013");
   const line = (row) => [
     layerLink(store, row.name),
-    text(row.taken_back, model.metric.text),
+    text(row.taken_back, model.figure.text),
     text(row.drop, model.metric.drop),
     text(row.gain, model.metric.drop),
     row.op_type,

@@ -4,11 +4,11 @@ import { LOW, NOTHING, fixed, isNumber, number, percent, shapeText } from "./for
 import { filled, widthFor } from "./grid.js";
 import { rankOf, verdictWord } from "./model.js";
 
-const WIDTHS = { index: 56, name: 0, shape: 132, decibels: 84, figure: 112 };
+const WIDTHS = { index: 56, name: 0, shape: 132, decibels: 84, figure: 112, deciding: 112 };
 const LONGEST = 240;
 
 // Of the described ones, by kind: how a value is written.
-const writers = ({ metric }) => ({
+const writers = ({ metric, figure }) => ({
   index: String,
   name: String,
   text: String,
@@ -16,6 +16,7 @@ const writers = ({ metric }) => ({
   decibels: (value) => fixed(value, 1),
   figure: metric.text,
   loss: metric.drop,
+  deciding: figure.text,
   number,
 });
 

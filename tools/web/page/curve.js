@@ -34,7 +34,7 @@ function drawCurve(element, store, view) {
   const groups = groupsOf(model.rows);
   byId("curve-empty").hidden = groups.measured.length + groups.failed.length > 0;
   element.hidden = !byId("curve-empty").hidden;
-  offerSection("curve", !element.hidden || model.data.recovery == null);
+  offerSection("curve", true);
   byId("curve-title").textContent =
     `${capital(metric.label)} of the final outputs, with layers 0 to k in ${LOW}${judgedOn(model.report)}`;
   const roomy = element.clientWidth >= ROOMY;
@@ -149,7 +149,7 @@ function points(rows, y, marker, model) {
   };
 }
 
-function hover(row, { metric }) {
+function hover(row, { metric, figure }) {
   const lines = [
     `<b>${plain(row.name)}</b>`,
     plain(`${row.index} · ${row.op_type} · ${row.shapeText}`),
@@ -157,7 +157,7 @@ function hover(row, { metric }) {
   ];
   if (isNumber(row.drop)) lines.push(plain(`loss here ${metric.drop(row.drop)}`));
   if (row.culprit) lines.push("culprit");
-  if (isNumber(row.taken_back)) lines.push(plain(`if put back in ${LOW}: ${metric.text(row.taken_back)}`));
+  if (isNumber(row.taken_back)) lines.push(plain(`if put back in ${LOW}: ${figure.text(row.taken_back)}`));
   if (row.setAside) lines.push("in high precision for the layers after it");
   if (row.suspect) lines.push(plain(`suspect: ${row.suspect.split(":")[0]}`));
   if (row.added) lines.push("in high precision in the recipe too");

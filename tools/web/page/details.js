@@ -83,14 +83,14 @@ function pairs(entries) {
   );
 }
 
-function figures(row, { metric }) {
+function figures(row, { metric, figure }) {
   const whole = row.whole ? `${metric.text(row.whole.without)} without, ${metric.text(row.whole.with)} with it` : "";
   return pairs([
     [metric.name === "cosine" ? "Similarity" : metric.label, metric.text(row.similarity)],
     ["Loss here", row.outcome === "follows" ? "" : metric.drop(row.drop)],
     ["SQNR", metric.name === "sqnr" ? "" : decibels(row.sqnr)],
     ["Fixed alone", isNumber(row.gain) ? metric.drop(row.gain) : ""],
-    [`If put back in ${LOW}`, isNumber(row.taken_back) ? metric.text(row.taken_back) : ""],
+    [`If put back in ${LOW}`, isNumber(row.taken_back) ? figure.text(row.taken_back) : ""],
     ["Suspect", row.suspect ?? ""],
     ["Deciding output", row.output],
     ["On whole engines", whole],

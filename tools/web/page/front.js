@@ -7,8 +7,7 @@ import { colour } from "./theme.js";
 
 const HOVERED = 5;
 
-export function frontPlot(element, { front, chosen, metric, recovery }, choose) {
-  const least = recovery.target?.least;
+export function frontPlot(element, { front, chosen, metric, least }, choose) {
   const scale = scaleOf([...front.map((plan) => plan.figure), least], metric, metric.loss !== null);
   const shown = front.map((plan, place) => ({ ...plan, place })).filter((plan) => isNumber(plan.figure));
   element.hidden = shown.length === 0;
@@ -18,7 +17,7 @@ export function frontPlot(element, { front, chosen, metric, recovery }, choose) 
     height: 340,
     margin: { l: 104 },
     hovermode: "closest",
-    xaxis: axis(`cost, of ${LOW}'s gain in speed`, { ticksuffix: "%", zeroline: false, range: [-3, 103] }),
+    xaxis: axis(`given up of ${LOW}'s gain in speed`, { ticksuffix: "%", zeroline: false, range: [-3, 103] }),
     yaxis: axis(metric.label, {
       ...scale.axis,
       zeroline: false,
@@ -84,7 +83,7 @@ function rank({ names }) {
 function hover({ names, cost, figure, high }, metric) {
   const left = Object.keys(high ?? {});
   const lines = [
-    `cost ${percent(cost)}`,
+    `gives up ${percent(cost)}`,
     plain(`${metric.label} ${metric.text(figure)}`),
     left.length ? `${plural(left.length, "layer")} left high` : `every layer in ${LOW}`,
     ...left.slice(0, HOVERED).map((name) => plain(name.slice(0, 60))),

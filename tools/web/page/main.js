@@ -2,10 +2,10 @@
 
 import { showAdvice } from "./advice.js";
 import { showAnswer } from "./answer.js";
-import { startBest } from "./best.js";
 import { startCurve } from "./curve.js";
 import { closeDetails, startDetails } from "./details.js";
 import { byId, whenIdle } from "./dom.js";
+import { startFront } from "./front_section.js";
 import { startGraph } from "./graph.js";
 import { startInputs } from "./inputs.js";
 import { startLive, tellStatus } from "./live.js";
@@ -20,7 +20,7 @@ import { showVerdict } from "./verdict.js";
 
 const data = JSON.parse(byId("data").textContent);
 const store = makeStore(modelOf(data));
-store.selected = blamed()[0]?.name ?? data.recovery?.high?.[0]?.layer ?? null;
+store.selected = blamed()[0]?.name ?? null;
 
 function start() {
   startTheme(store.repaint);
@@ -37,7 +37,7 @@ function start() {
   afterPaint(() => {
     startDetails(store);
     startCurve(store);
-    startBest(store);
+    startFront(store);
     startInputs(store);
     performance.mark("plots");
     whenIdle(() => startGraph(store));

@@ -16,9 +16,13 @@ export function modelOf(data) {
   const rows = (report.layers ?? []).map((layer) =>
     rowOf(layer, report, explained.get(layer.name), drawn.get(layer.name), milliseconds, high, added),
   );
+  const byAccuracy = Boolean(report.goal?.drop);
+  const least = byAccuracy ? report.accuracy?.least : report.threshold;
   return {
     data,
     report,
+    figure: byAccuracy ? metricOf("accuracy", least) : metricOf(report.metric, least),
+    least,
     metric: metricOf(report.metric, report.threshold),
     rows,
     byName: new Map(rows.map((row) => [row.name, row])),

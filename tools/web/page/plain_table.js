@@ -5,7 +5,7 @@ import { count } from "./format.js";
 
 // A title is a text, or a text and what explains it. Columns from `first` on (up to `end`) are numbers, but for one
 // without a title; `more` rows are only in `where`. On a phone each row is a list of its cells with their titles.
-export function plainTable(id, titles, figures, rows, more = 0, where = "recovery.json") {
+export function plainTable(id, titles, figures, rows, more = 0, where = "report.json") {
   const [first, end = Infinity] = [figures].flat();
   const names = titles.map((title) => [title].flat()[0]);
   const kind = (place) => (place >= first && place < end && names[place] ? "number" : null);

@@ -37,7 +37,7 @@ function showRecipe({ model: { data, report } }, view) {
     ...known,
     ...[...files.keys()].filter((name) => !FORMS.some(([own]) => own === name)).map((name) => [name, name, ""]),
   ];
-  byId("recipe-words").textContent = isBest(files, data.recovery, report) ? bestWords(data.recovery) : words(data);
+  byId("recipe-words").textContent = words(data);
   byId("recipe-empty").hidden = forms.length > 0;
   if (!forms.length) return show(byId("recipe-body"), []);
   if (!forms.some(([name]) => name === view.chosen)) view.chosen = firstForm(forms, report);
@@ -72,44 +72,17 @@ function firstForm(forms, { engine, typing, versions }) {
   return (forms.find(([name]) => name === wanted) ?? forms[0])[0];
 }
 
-// `recover` writes its recipe where that of the run was: the plan tells whose the files are.
-function isBest(files, recovery, report) {
-  if (!recovery) return false;
-  const kept = keptIn(files.get("plan.json"));
-  const best = (recovery.high ?? []).map((row) => row.layer);
-  return kept !== null && same(kept, best) && !same(kept, report.recipe?.high ?? []);
-}
-
-function keptIn(plan) {
-  try {
-    const { low = "int8", layers } = JSON.parse(plan);
-    return Object.entries(layers)
-      .filter(([, precision]) => precision !== low)
-      .map(([name]) => name);
-  } catch {
-    return null;
-  }
-}
-
-function same(names, others) {
-  const known = new Set(others);
-  return names.length === known.size && names.every((name) => known.has(name));
-}
-
-function bestWords({ high, moves }) {
-  const scales = moves?.length ? `, ${plural(moves.length, "other scale")}` : "";
-  return `These are the files of the best recipe: ${plural(high.length, "layer")} in high precision${scales}.`;
-}
-
-function words({ status, report: { answer, recipe, precision, similarity } }) {
+function words({ status, report: { answer, recipe, layers, similarity } }) {
   if (status !== "finished" && !answer) return "It is decided at the end of the run.";
   const high = recipe?.high ?? [];
   if (!recipe || !isNumber(similarity?.recipe)) return "There is no recipe yet.";
   if (!high.length) return `Every quantizable layer is in ${LOW}.`;
   const added = recipe.added?.length
-    ? `, ${plural(recipe.added.length, "is no culprit and was", "are no culprits and were")} added because the culprits did not suffice`
+    ? `, of which ${plural(recipe.added.length, "is no culprit", "are no culprits")}`
     : "";
-  return `${plural(high.length, "layer")} in ${(precision ?? "fp32").toUpperCase()}${added}.`;
+  const kept = new Set(high);
+  const precisions = new Set(layers.filter(({ name }) => kept.has(name)).map((row) => row.recipe.toUpperCase()));
+  return `${plural(high.length, "layer")} in ${[...precisions].sort().join(" and ")}${added}.`;
 }
 
 function tab([name, title], place, view, choose) {

@@ -14,7 +14,8 @@ from trt_bisect.driver.recipes.cheapest import FEW_NEEDED, Cheapest, surely_chea
 from trt_bisect.driver.recipes.local_search import FEW_UNITS, within
 from trt_bisect.driver.recipes.search_space import Kept, Sensitivities, Space
 from trt_bisect.driver.suspects.search import Loss, drive
-from trt_bisect.evaluator.each_input import NO_MARGIN
+from trt_bisect.errors import BadInput
+from trt_bisect.evaluator.each_input import NO_MARGIN, Margin
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.jobs.answer.each_alone import EachAlone, half_gain
 from trt_bisect.jobs.answer.estimated import JUDGED, EstimatedRecipes, Recipe, allowed
@@ -33,21 +34,22 @@ from trt_bisect.jobs.answer.search import (
     PROMISING,
     SAFETY,
     CalibratorTried,
-    Costs,
     Measure,
     choose_ranges,
     find_set,
+    layer_costs,
     make_space,
     retuned,
 )
 from trt_bisect.jobs.answer.steps_back import another_that_holds, in_fp16, minimal, one_or_two, with_more_high
 from trt_bisect.jobs.answer.validation import Checked, SimilarityTarget, Target, with_rounded_followers
 from trt_bisect.jobs.experiment import Experiment
-from trt_bisect.jobs.options.concerns import DEFAULT, QUICK, THOROUGH
+from trt_bisect.jobs.options.commands import RunOptions
+from trt_bisect.jobs.options.concerns import DEFAULT, MIXED, QUICK, THOROUGH
 from trt_bisect.jobs.preparation import Preparation
 from trt_bisect.jobs.run.forecast import CHECKS
 from trt_bisect.precision import PrecisionPlan
-from trt_bisect.report.model import AS_CHEAP, DECIDING, OFF, OWN
+from trt_bisect.report.answer import AS_CHEAP, DECIDING, OFF, OWN
 from trt_bisect.report.summary import TOO_DEAR, over_inputs
 from trt_bisect.support.figures import counted, percent
 from trt_bisect.support.notes import DATA, Note
@@ -82,13 +84,12 @@ class AnswerSearch:
     Attributes:
         plans: measures plans on the inputs given.
         experiment: the experiment with the chosen ranges.
-        improvements: the number of plans by which a recipe may be made cheaper.
+        effort: how far a recipe is made cheaper where one session runs all plans: see ``jobs.answer.estimated``. With
+            few units the default is thorough, and so it is where an accuracy or a budget is the goal.
+        most: the largest cost of a recipe; None without a budget. With one, the most accurate plan is searched.
+        mixed: layers that stay high may be in FP16 where that is enough.
         alone: measures units alone.
         target: judges plans; by the similarity if nothing else is set.
-        single_scales: single tensors may get the scales of other calibrators.
-        fp16: the costs of the layers, if those that stay high may be in FP16 where that is enough; else None.
-        effort: how far a recipe is made cheaper where one session runs all plans: see ``jobs.answer.estimated``. With
-            few units the default is thorough.
         on_answer: called when full INT8 is known on all inputs, and with each cheaper recipe; then the search goes on.
         tried: the calibrators that were tried.
         recipe: the cheapest recipe so far by estimated losses; None without one.
@@ -97,13 +98,12 @@ class AnswerSearch:
 
     plans: AnswerPlans
     experiment: Experiment
-    improvements: int = IMPROVEMENTS
+    effort: str = THOROUGH
+    most: float | None = None
+    mixed: bool = False
     alone: EachAlone = field(init=False)
     target: Target = field(init=False)
-    single_scales: bool = field(default=True, init=False)
-    fp16: Costs | None = field(default=None, init=False)
-    effort: str = THOROUGH
-    on_answer: Callable[[Answer], None] | None = None
+    on_answer: Callable[[Answer], None] | None = field(default=None, init=False)
     tried: tuple[CalibratorTried, ...] = field(default=(), init=False)
     recipe: Recipe | None = field(default=None, init=False)
     _estimated_alone: Sensitivities | None = field(default=None, init=False)
@@ -114,14 +114,17 @@ class AnswerSearch:
         self.alone = EachAlone(self.plans)
         self.target = SimilarityTarget(self.plans)
 
-    def choose_ranges(self, space: Space | None = None) -> Experiment:
+    def choose_ranges(self) -> Experiment:
         """Chooses the ranges by the similarity; returns the experiment with them.
 
-        Args:
-            space: the plans; None if each layer moves by itself and costs its multiply-adds.
+        Where an accuracy is the goal, ranges with which full INT8 reaches it come first.
+
+        Raises:
+            BadInput: the layers that the user fixed in high precision cost more than the budget.
         """
         plans, own = self.plans, self.experiment.ranges
-        self.space = space or make_space(plans)
+        self.space = make_space(plans)
+        self._refuse_spent()
         if plans.switches:
             self._say_full()
         plans.judged = self._worst_inputs(_JUDGED_FOR_RANGES)
@@ -129,13 +132,14 @@ class AnswerSearch:
         others = [ranges for ranges in candidates if ranges.calibrator != own.calibrator]
         aimed = replace(self.space, budget=self.space.budget * SAFETY)
         estimates = plans.switches and not self.space.has_many
-        if self.effort == DEFAULT and len(self.space.units) <= FEW_UNITS:
+        is_usual = self._by_similarity and self.most is None
+        if not is_usual or (self.effort == DEFAULT and len(self.space.units) <= FEW_UNITS):
             self.effort = THOROUGH
         if estimates:
             plans.allowed = allowed(self.effort, len(self.space.units), len(plans.inputs.counting))
         ranges, self.tried = choose_ranges(
             plans,
-            self.target,
+            SimilarityTarget(plans),
             aimed,
             [own, *others],
             self.named,
@@ -143,9 +147,28 @@ class AnswerSearch:
         )
         self.take_ranges(ranges)
         first = next((one.kept for one in self.tried if one.ranges.digest() == ranges.digest()), None)
-        if first is not None:
+        if first is not None and is_usual:
             self._hold_first(first)
+        if not self._by_similarity:
+            self._take_accurate_ranges()
         return self.experiment
+
+    def _refuse_spent(self) -> None:
+        """Raises BadInput if the layers that the user fixed cost more than the budget."""
+        if self.most is not None and self.space.spent > self.most:
+            raise BadInput(
+                f"The layers fixed in high precision give up {percent(self.space.spent)} of INT8's gain in speed, more "
+                f"than the budget of {percent(self.most)}.",
+                "Fix fewer layers, or give a larger --budget.",
+            )
+
+    def _take_accurate_ranges(self) -> None:
+        """Goes on with ranges with which full INT8 reaches the accuracy, if there are such."""
+        candidates = [] if self.named else [one.ranges for one in self.tried]
+        for ranges in (self.experiment.ranges, *candidates):
+            if self.target.check(self.plans.with_ranges(ranges), self.plans.full).meets(self.target.budget):
+                self.take_ranges(ranges)
+                break
 
     def _estimated(self) -> Recipe | None:
         """Searches a recipe by estimated losses; None if there is none, or plans cannot be measured so."""
@@ -169,10 +192,11 @@ class AnswerSearch:
         layers, cost = len(self.space.layers(recipe.kept)), self.space.cost(recipe.kept)
         if self.recipe is not None and cost >= self.space.cost(self.recipe.kept):
             return
-        low = recipe.experiment.network.low.title
+        low, count = recipe.experiment.network.low.title, len(self.plans.inputs.counting)
+        passes = f"passes on all {count} inputs" if self._by_similarity else "keeps the accuracy"
         self.plans.preparation.progress.say(
-            f"A recipe passes on all {len(self.plans.inputs.counting)} inputs: {counted(layers, 'layer')} in high "
-            f"precision, which gives up {percent(cost)} of {low}'s gain in speed"
+            f"A recipe {passes}: {counted(layers, 'layer')} in high precision, which gives up {percent(cost)} of "
+            f"{low}'s gain in speed"
         )
         self._go_on_from(recipe)
 
@@ -255,14 +279,15 @@ class AnswerSearch:
         Args:
             suspects: the suspects of the curve, as layer indices.
         """
+        if self.most is not None:
+            return self._within(self.most)
         budget = self.target.budget
         self.space = replace(self.space, budget=budget)
         checked = self.target.check(self.experiment, self.plans.full)
         if checked.meets(budget) or not self.space.units:
             meets = checked.meets(budget)
             return self._answer(Cheapest(frozenset(), meets, {}), self.experiment, checked, budget, {})
-        if self._by_similarity:
-            self.plans.leave(self.plans.usual_margin)
+        self.plans.leave(self._margin)
         self.plans.judged = sorted({*self.plans.judged, *self._worst_inputs(_JUDGED_AT_FIRST)})
         self.plans.join(checked.missed)
         found, experiment, checked, aim = self._recipe(suspects)
@@ -296,7 +321,7 @@ class AnswerSearch:
             suspects: the suspects of the curve, as layer indices.
         """
         plans, bounded = self.plans, self.plans.allowed < math.inf
-        plans.leave(plans.usual_margin)
+        plans.leave(self._margin)
         may_be_cheap = any(one.cost is not None and one.cost <= CHEAP_RECIPE for one in self.tried)
         if may_be_cheap and bounded and self._by_similarity:
             try:
@@ -311,14 +336,14 @@ class AnswerSearch:
             self.refused = recipe.refused
             return Cheapest(recipe.kept, True, {}), recipe.experiment, recipe.checked, recipe.aim
         plans.allowed = math.inf
-        plans.leave(plans.usual_margin)
+        plans.leave(self._margin)
         held = self._with_margin(suspects) if plans.margin.share else self._held(suspects)
         if recipe is not None and self._costs(held) > self.space.cost(recipe.kept) + AS_CHEAP:
             plans.leave(recipe.margin)
             return Cheapest(recipe.kept, True, {}), recipe.experiment, recipe.checked, recipe.aim
         return held
 
-    def finish_within(self, most: float) -> Answer:
+    def _within(self, most: float) -> Answer:
         """Finds the most accurate plan within a cost, and measures each step back from it.
 
         Args:
@@ -329,7 +354,7 @@ class AnswerSearch:
         measure = partial(target.losses, ranges=experiment.ranges, to_the_end=True)
         for _ in range(_ROUNDS):
             plans.preparation.progress.stage("Searching within the cost", _PLANS_OF_SEARCH * len(space.units))
-            kept = drive(within(space, most, self.improvements), measure).kept
+            kept = drive(within(space, most, self._improvements), measure).kept
             new = target.worse(space.plan(kept), experiment.ranges)
             if not new:
                 break
@@ -369,6 +394,7 @@ class AnswerSearch:
         full, restored = trial(plans.full) or plans.known(plans.full, self.experiment), trial(self._plan(found))
         assert full is not None
         assert restored is not None
+        taken_back = self._taken_back(found.kept, experiment) if found.meets else {}
         answer = Answer(
             experiment=experiment,
             space=self.space,
@@ -376,13 +402,16 @@ class AnswerSearch:
             meets=found.meets,
             full=full,
             restored=restored,
-            taken_back=self._taken_back(found.kept, experiment) if found.meets else {},
+            taken_back=taken_back,
+            put_back=self._put_back(found.kept, taken_back, experiment.ranges),
             tried=self.tried,
             given=given,
             counting=plans.inputs.counting,
             judged=len(plans.judged),
             checked=checked,
             aim=self.space.budget,
+            most=self.most,
+            by_accuracy=not self._by_similarity,
         )
         return replace(answer, not_done=tuple(self._not_done(answer)))
 
@@ -396,12 +425,14 @@ class AnswerSearch:
         """
         plans, counting, recipe = self.plans, self.plans.inputs.counting, self.recipe
         tried = (self.experiment.ranges, *(one.ranges for one in self.tried), *plans.preparation.data.candidates)
-        by_digest = {ranges.digest(): ranges for ranges in tried}
+        by_digest = {ranges.digest(): ranges for ranges in tried if self._by_similarity}
         sets = [
             (self._kept_high(plan), ranges)
             for ranges in by_digest.values()
             for plan in plans.meeting(ranges, counting if not measures else plans.judged or counting)
         ]
+        if self.most is not None:
+            sets = [one for one in sets if self.space.cost(one[0]) <= self.most]
         if recipe is not None:
             sets = [one for one in sets if self.space.price(one[0]) < self.space.price(recipe.kept)]
         sets.sort(key=lambda one: self.space.price(one[0]))
@@ -418,8 +449,9 @@ class AnswerSearch:
             checked = self._as_known(plans.full, self.experiment)
             least = plans.each(self.experiment.ranges).least_loss(plans.full, counting)
             meets = checked.meets(self.space.budget) and (least is None or least <= self.space.budget)
-            return Cheapest(frozenset(), meets, {}), self.experiment, checked
-        found, checked = with_more_high(self.target, self.space, Cheapest(kept, True, {}), experiment)
+            return Cheapest(frozenset(), meets and self._by_similarity, {}), self.experiment, checked
+        dearest = math.inf if self.most is None else self.most
+        found, checked = with_more_high(self.target, self.space, Cheapest(kept, True, {}), experiment, dearest)
         return replace(found, meets=checked.meets(self.space.budget)), experiment, checked
 
     def _kept_high(self, plan: PrecisionPlan) -> Kept:
@@ -435,6 +467,8 @@ class AnswerSearch:
 
     def _taken_back(self, kept: Kept, experiment: Experiment) -> dict[int, Loss]:
         """Returns by unit of a set the loss without it, where it is known to miss."""
+        if not self._by_similarity:
+            return {}
         evaluator, counting = self.plans.each(experiment.ranges), self.plans.inputs.counting
         losses = {unit: evaluator.least_loss(self.space.plan(kept - {unit}), counting) for unit in sorted(kept)}
         return {unit: loss for unit, loss in losses.items() if loss is not None and loss > self.space.budget}
@@ -460,9 +494,9 @@ class AnswerSearch:
 
     def _in_fp16(self, found: Cheapest, experiment: Experiment, checked: Checked) -> Checked:
         """Puts units of the recipe into FP16 if that is allowed and good enough; returns the check of the recipe."""
-        if self.fp16 is None or not found.kept:
+        if not self.mixed or not found.kept:
             return checked
-        self.space, lowered = in_fp16(self.plans, self.target, self.space, found.kept, experiment, self.fp16)
+        self.space, lowered = in_fp16(self.plans, self.target, self.space, found.kept, experiment)
         return lowered or checked
 
     def _with_margin(self, suspects: Collection[int]) -> Searched:
@@ -554,8 +588,12 @@ class AnswerSearch:
                 return sure
         alone = self.sensitivities()
         shown.stage(_SEARCHING, _PLANS_OF_SEARCH * len(space.units))
-        limit = max(self.improvements, IMPROVEMENTS_OF_FEW if len(space.units) <= FEW_UNITS else 0)
-        return find_set(space, measure, suspects, alone, limit, mended, dearest)
+        return find_set(space, measure, suspects, alone, self._improvements, mended, dearest)
+
+    @property
+    def _improvements(self) -> int:
+        """The number of plans by which a recipe may be made cheaper, or more accurate within a budget."""
+        return IMPROVEMENTS_OF_FEW if len(self.space.units) <= FEW_UNITS and self._by_similarity else IMPROVEMENTS
 
     @property
     def _may_be_sure(self) -> bool:
@@ -606,11 +644,24 @@ class AnswerSearch:
     def _retunes(self) -> bool:
         """True if single tensors may get the scales of other calibrators."""
         candidates = self.plans.switches and len(self.tried) > 1 and not self.named
-        return candidates and self.single_scales and self._by_similarity
+        return candidates and self._by_similarity
 
     @property
     def _by_similarity(self) -> bool:
         return isinstance(self.target, SimilarityTarget)
+
+    @property
+    def _margin(self) -> Margin:
+        """The margin for a recipe; 0 where an accuracy decides, which is of all inputs together."""
+        return self.plans.usual_margin if self._by_similarity else NO_MARGIN
+
+    def _put_back(self, kept: Kept, taken_back: Mapping[int, Loss], ranges: Ranges) -> dict[int, float | None]:
+        """Returns by unit of a set the figure of the plan without it, where that has a loss."""
+        return {
+            unit: self.target.figure(self.space.plan(kept - {unit}), loss, ranges)
+            for unit, loss in taken_back.items()
+            if loss is not None
+        }
 
     @property
     def named(self) -> bool:
@@ -631,10 +682,13 @@ class AnswerSearch:
         given, plan = plans.inputs.given, self.space.plan(found.kept)
         full = plans.whole(plans.full, experiment, given, "all inputs")
         restored = plans.whole(plan, experiment, given, "all inputs")
-        unseen_given = unseen_inputs(plans.preparation, experiment, plans.inputs)
-        unseen = None if unseen_given is None else plans.whole(plan, experiment, unseen_given, "unseen inputs")
-        half = half_gain(plans, self.space, taken_back, self.sensitivities, experiment) if self._by_similarity else None
-        rounding = with_rounded_followers(plans.preparation.options, experiment, plan)
+        unseen_given, unseen, half, rounding = None, None, None, None
+        if self._by_similarity:
+            unseen_given = unseen_inputs(plans.preparation, experiment, plans.inputs)
+            unseen = None if unseen_given is None else plans.whole(plan, experiment, unseen_given, "unseen inputs")
+            rounding = with_rounded_followers(plans.preparation.options, experiment, plan)
+        if self._by_similarity and self.most is None:
+            half = half_gain(plans, self.space, taken_back, self.sensitivities, experiment)
         return Answer(
             experiment=experiment,
             space=self.space,
@@ -643,6 +697,7 @@ class AnswerSearch:
             full=full,
             restored=restored,
             taken_back=taken_back,
+            put_back=self._put_back(found.kept, taken_back, experiment.ranges),
             tried=self.tried,
             given=given,
             counting=plans.inputs.counting,
@@ -658,21 +713,24 @@ class AnswerSearch:
             refused=self.refused,
             half_gain=half,
             followers=None if rounding is None else plans.whole(plan, experiment, given, "all inputs", rounding),
+            most=self.most,
+            by_accuracy=not self._by_similarity,
         )
 
 
 @contextmanager
-def answer_search(
-    preparation: Preparation, experiment: Experiment, improvements: int = IMPROVEMENTS, effort: str = THOROUGH
-) -> Iterator[AnswerSearch]:
-    """Prepares the search of the answer: FP32's outputs for all inputs given.
+def answer_search(preparation: Preparation, experiment: Experiment, options: RunOptions) -> Iterator[AnswerSearch]:
+    """Prepares the search of the answer: FP32's outputs for all inputs given, and the costs of the layers.
 
     Args:
         preparation: the preparation of ``experiment``.
         experiment: the experiment with the first ranges.
-        improvements: the number of plans by which a recipe may be made cheaper.
-        effort: see ``AnswerSearch``.
+        options: the options of the run.
+
+    Raises:
+        BadInput: the costs of the layers cannot be known as the options ask.
     """
+    costs = layer_costs(options, experiment, preparation.progress)
     with answer_inputs(preparation, experiment) as inputs:
-        plans = AnswerPlans(preparation, experiment, inputs)
-        yield AnswerSearch(plans, experiment, improvements, effort=effort)
+        plans = AnswerPlans(preparation, experiment, inputs, costs)
+        yield AnswerSearch(plans, experiment, options.effort, options.most, options.precision == MIXED)

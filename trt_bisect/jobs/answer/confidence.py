@@ -11,8 +11,8 @@ from trt_bisect.builder.base import EMULATED
 from trt_bisect.jobs.answer.result import Answer
 from trt_bisect.jobs.answer.validation import losses_by_place
 from trt_bisect.model.layers import Layer
+from trt_bisect.report.answer import NUDGED
 from trt_bisect.report.figure_text import figure_text
-from trt_bisect.report.model import NUDGED
 from trt_bisect.report.precision_check import ran_low
 from trt_bisect.support.figures import counted, percent
 from trt_bisect.support.notes import Line
@@ -52,7 +52,7 @@ class Noise:
         known = [loss for loss in losses if math.isfinite(loss)]
         rule, largest = answer.experiment.rule, max(known, default=0.0)
         spread = (largest - min(known)) / largest if largest > _NOTHING * rule.budget else 0.0
-        is_cosine = rule.metric.name == "cosine"
+        is_cosine = rule.metric.name == "cosine" and not answer.by_accuracy
         return cls(len(losses), max(losses, default=math.inf), max(spread, _FLIPS) if is_cosine else spread)
 
     def is_close(self, budget: float) -> bool:
@@ -68,6 +68,8 @@ def confidence(answer: Answer, followers: float | None) -> tuple[Line, ...]:
         followers: the largest loss with the layers that only follow rounding too; None if it was not measured.
     """
     rule = answer.experiment.rule
+    if answer.by_accuracy:
+        return (_arithmetic(answer),)
     said = [*_inputs(answer), _arithmetic(answer), *_noise(answer), *_culprits(answer)]
     return (*said, *_followers(answer, rule, followers))
 
@@ -164,7 +166,12 @@ def ranked(answer: Answer) -> tuple[list[int], list[int]]:
         less, miss only the margin, or miss only with moved scales.
     """
     noise, budget = Noise.of(answer), answer.space.budget
-    losses = {unit: loss for unit, loss in answer.taken_back.items() if loss is not None}
+    members = set(answer.members)
+    losses = {
+        unit: loss
+        for unit, loss in answer.taken_back.items()
+        if loss is not None and answer.space.units[unit][0] in members
+    }
     by_loss = sorted(losses, key=lambda unit: (-losses[unit], unit))
     beyond = {
         unit for unit, loss in losses.items() if math.isinf(loss) or loss - budget > noise.share * loss

@@ -19,12 +19,11 @@ from trt_bisect.driver.suspects.search import Loss, Result, drive
 from trt_bisect.jobs.answer.facts import similarity_of
 from trt_bisect.jobs.answer.plans import AnswerPlans
 from trt_bisect.jobs.answer.result import Answer
-from trt_bisect.jobs.answer.search import DEAR_RECIPE, costs_of
+from trt_bisect.jobs.answer.search import DEAR_RECIPE
 from trt_bisect.jobs.experiment import Experiment
-from trt_bisect.model.cost import shares, times_by_macs
-from trt_bisect.model.shapes import facts_for
+from trt_bisect.model.cost import Costs
 from trt_bisect.precision import Precision
-from trt_bisect.report.model import DearLayer, PlanFigures
+from trt_bisect.report.answer import DearLayer, PlanFigures
 from trt_bisect.report.summary import TOO_DEAR
 
 _ALONE_ON = 1
@@ -134,31 +133,32 @@ def priced(plans: AnswerPlans, answer: Answer) -> Answer:
 
     Args:
         plans: measures plans on the inputs given.
-        answer: the answer; each of its units is one layer and costs its multiply-adds.
+        answer: the answer; each of its units is one layer.
     """
-    if not (answer.meets and answer.kept):
+    if not (answer.meets and answer.kept) or answer.by_accuracy:
         return answer
     return replace(answer, in_fp16=_in_fp16(plans, answer), dear=_dear(plans, answer))
 
 
-def with_fp16_costs(space: Space, units: Collection[int], experiment: Experiment) -> Space:
-    """Returns ``space`` with the costs that some units have in FP16, by multiply-adds."""
-    times = times_by_macs(experiment.network, facts_for(experiment.network, experiment.feeds[0]))
-    lower = costs_of(space.units, shares(times, space.low), Precision.FP16)
-    costs = (lower[unit] if unit in units else cost for unit, cost in enumerate(space.costs))
-    return replace(space, costs=tuple(costs))
+def with_fp16_costs(space: Space, units: Collection[int], costs: Costs) -> Space:
+    """Returns ``space`` with the costs that some units have in FP16."""
+    lower = {unit: sum(costs[k][Precision.FP16] for k in space.units[unit]) for unit in units}
+    in_fp16 = (lower.get(unit, cost) for unit, cost in enumerate(space.costs))
+    return replace(space, costs=tuple(in_fp16))
 
 
 def _in_fp16(plans: AnswerPlans, answer: Answer) -> PlanFigures | None:
     """Measures the recipe with its layers in FP16 on all inputs.
 
     Returns:
-        None if they are in FP16 already, if the low precision or the base is another one, or if no engine runs it.
+        None if some are in FP16 already, if the low precision or the base is another one, if the cost of a layer in
+        FP16 is not known, or if no engine runs it.
     """
     experiment, space, network = answer.experiment, answer.space, answer.experiment.network
     layers = space.layers(answer.kept)
     usual = (space.low, space.high, network.base_type) == (Precision.INT8, Precision.FP32, None)
-    if not usual or all(network.layers[k].dtype == "float16" for k in layers):
+    is_known = all(Precision.FP16 in plans.costs[k] for k in layers)
+    if not usual or space.others or not is_known or all(network.layers[k].dtype == "float16" for k in layers):
         return None
     plan = answer.plan.keeping(layers, Precision.FP16)
     trial = plans.whole(plan, experiment, answer.given, "all inputs, its layers in FP16")
@@ -166,7 +166,7 @@ def _in_fp16(plans: AnswerPlans, answer: Answer) -> PlanFigures | None:
         return None
     high = tuple(network.layers[k].name for k in sorted(layers))
     return PlanFigures(
-        with_fp16_costs(space, answer.kept, experiment).cost(answer.kept), high, experiment.rule.similarity(trial)
+        with_fp16_costs(space, answer.kept, plans.costs).cost(answer.kept), high, experiment.rule.similarity(trial)
     )
 
 

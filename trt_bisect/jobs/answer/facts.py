@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from trt_bisect.jobs.answer.confidence import Noise, confidence, low_layers, ran
 from trt_bisect.jobs.answer.result import Answer
 from trt_bisect.jobs.answer.search import CalibratorTried
 from trt_bisect.jobs.answer.validation import losses_by_place
-from trt_bisect.report.model import FOLLOWERS, PLAIN, AnswerFacts, CalibratorRow, Held
+from trt_bisect.report.answer import FOLLOWERS, PLAIN, AnswerFacts, CalibratorRow, Held
 from trt_bisect.report.precision_check import obedience_doubts
 from trt_bisect.support.notes import REFUSED, Line, Note
 
@@ -31,9 +32,8 @@ def similarity_of(rule: Rule, loss: float) -> float | None:
 
 
 def taken_back(answer: Answer) -> dict[int, float | None]:
-    """Returns by culprit the similarity with that layer low as well; None if the output has no figure then."""
-    rule, units = answer.experiment.rule, answer.space.units
-    return {units[unit][0]: similarity_of(rule, loss) for unit, loss in answer.taken_back.items() if loss is not None}
+    """Returns by layer of the recipe what it measures with that layer low as well; None if there is no figure then."""
+    return {answer.space.units[unit][0]: figure for unit, figure in answer.put_back.items()}
 
 
 def reason_for(answer: Answer, layer: int, gain: float | None) -> str:
@@ -60,7 +60,15 @@ def reason_for(answer: Answer, layer: int, gain: float | None) -> str:
 
 
 def answer_facts(answer: Answer) -> AnswerFacts:
-    """Returns the facts of an answer for the report."""
+    """Returns the facts of an answer for the report. Where an accuracy decides, no input is judged by itself."""
+    facts = _facts(answer)
+    if not answer.by_accuracy:
+        return facts
+    doubts = tuple(Line(NOT_LOW, text) for text in obedience(answer)) if answer.meets else ()
+    return replace(facts, given=None, unseen=None, settings={}, aim=None, doubts=doubts, close=False)
+
+
+def _facts(answer: Answer) -> AnswerFacts:
     rule, space = answer.experiment.rule, answer.space
     unseen = None
     if answer.unseen is not None and answer.unseen_inputs is not None:

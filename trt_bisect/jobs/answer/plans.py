@@ -29,6 +29,7 @@ from trt_bisect.evaluator.trial import MEASURED, Cost, OutputFigures, Trial, Tri
 from trt_bisect.jobs.answer.inputs import AnswerInputs
 from trt_bisect.jobs.experiment import Experiment
 from trt_bisect.jobs.preparation import Preparation
+from trt_bisect.model.cost import Costs
 from trt_bisect.model.layers import TensorFacts
 from trt_bisect.model.pieces import Boundaries
 from trt_bisect.model.session import give_back_arena
@@ -67,6 +68,7 @@ class AnswerPlans:
         preparation: the preparation of the experiment.
         experiment: the experiment of the run; its ranges may be changed.
         inputs: all inputs.
+        costs: what each layer costs in each higher precision.
         judged: the places of the inputs that the search judges on; inputs on which a recipe misses join them.
         margin: the margin that plans must leave.
         switches: true if one session runs all plans; else each is built.
@@ -77,6 +79,7 @@ class AnswerPlans:
     preparation: Preparation
     experiment: Experiment
     inputs: AnswerInputs
+    costs: Costs
     judged: list[int] = field(default_factory=list)
     margin: Margin = field(default=NO_MARGIN, init=False)
     allowed: float = field(default=inf, init=False)

@@ -13,7 +13,7 @@ from trt_bisect.jobs.answer.search import CalibratorTried
 from trt_bisect.jobs.answer.validation import Checked
 from trt_bisect.jobs.experiment import Experiment
 from trt_bisect.precision import PrecisionPlan
-from trt_bisect.report.model import DearLayer, PlanFigures
+from trt_bisect.report.answer import DearLayer, PlanFigures
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,8 @@ class Answer:
         full: the trial of full INT8 on all inputs, on a whole engine.
         restored: the trial of the recipe on all inputs, on a whole engine.
         taken_back: by unit of ``kept``, the loss with that unit in INT8 as well; None if that plan cannot be run.
+        put_back: by unit of ``taken_back`` that has a loss, the similarity or accuracy with that unit in INT8 as well;
+            None if that is not finite.
         tried: the calibrators that were tried.
         given: all inputs.
         judged: the number of inputs that the search judged on.
@@ -44,6 +46,8 @@ class Answer:
         unseen_inputs: the unseen inputs.
         plain: the recipe's file on all inputs in ONNX Runtime with default options; None where that is the same.
         not_done: what was not done because the search was stopped, a clause each; empty if it came to its end.
+        most: the largest cost allowed; None without a budget.
+        by_accuracy: an accuracy decides: losses are parts of FP32's accuracy, and no input is judged by itself.
         followers: the recipe on all inputs with the layers that only follow rounding too; None if that changes nothing.
     """
 
@@ -54,6 +58,7 @@ class Answer:
     full: Trial
     restored: Trial
     taken_back: Mapping[int, Loss]
+    put_back: Mapping[int, float | None]
     tried: tuple[CalibratorTried, ...]
     given: GivenInputs
     counting: tuple[int, ...]
@@ -72,6 +77,8 @@ class Answer:
     in_fp16: PlanFigures | None = None
     dear: tuple[DearLayer, ...] = ()
     not_done: tuple[str, ...] = ()
+    most: float | None = None
+    by_accuracy: bool = False
 
     @property
     def plan(self) -> PrecisionPlan:
@@ -80,8 +87,13 @@ class Answer:
 
     @property
     def members(self) -> tuple[int, ...]:
-        """The layers that were measured to break the target when they are taken back, ascending."""
-        return tuple(sorted(self.space.units[unit][0] for unit, loss in self.taken_back.items() if loss is not None))
+        """The layers that were measured to break the target when they are taken back, ascending.
+
+        Within a budget other layers stay high too, which make the plan more accurate.
+        """
+        losses = {unit: loss for unit, loss in self.taken_back.items() if loss is not None}
+        needed = [unit for unit, loss in losses.items() if self.most is None or loss > self.space.budget]
+        return tuple(sorted(self.space.units[unit][0] for unit in needed))
 
     @property
     def untested(self) -> tuple[int, ...]:

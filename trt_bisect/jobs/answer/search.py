@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf, nan
+from pathlib import Path
 from statistics import fmean
 from time import perf_counter
 
@@ -18,19 +19,23 @@ from trt_bisect.calibration.ranges import Ranges, with_scales_of
 from trt_bisect.driver.recipes.cheapest import Cheapest, cheapest, least_cost, orders
 from trt_bisect.driver.recipes.search_space import Kept, Sensitivities, Space
 from trt_bisect.driver.suspects.search import Loss, drive
+from trt_bisect.errors import BadInput
+from trt_bisect.evaluator.speed import measure_times
 from trt_bisect.jobs.answer.plans import AnswerPlans
 from trt_bisect.jobs.answer.validation import Target
+from trt_bisect.jobs.experiment import Experiment
+from trt_bisect.jobs.options.commands import RunOptions
+from trt_bisect.jobs.options.concerns import MACS, MEASURED_TIME, MIXED
 from trt_bisect.jobs.run.forecast import usual_search
-from trt_bisect.model.cost import shares, times_by_macs
+from trt_bisect.model.cost import Costs, shares, times_by_macs, times_from_csv
 from trt_bisect.model.low import LowPrecision
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.precision import Precision, PrecisionPlan
-from trt_bisect.report.model import AS_CHEAP
+from trt_bisect.report.answer import AS_CHEAP
 from trt_bisect.support.figures import duration
+from trt_bisect.support.progress import Progress
 
 Units = tuple[tuple[int, ...], ...]
-Costs = Mapping[int, Mapping[Precision, float]]
-"""By layer and high precision, the share of INT8's gain in speed that is given up."""
 Measure = Callable[[Sequence[PrecisionPlan]], Sequence[Loss]]
 AUTO = "auto"
 IMPROVEMENTS = 32
@@ -86,21 +91,36 @@ class CalibratorTried:
     mean: float | None = None
 
 
-def make_space(plans: AnswerPlans, units: Units | None = None, costs: Costs | None = None) -> Space:
-    """Returns the units of a network, with their costs and the budget.
+def layer_costs(options: RunOptions, experiment: Experiment, progress: Progress) -> Costs:
+    """Returns what each layer costs in each higher precision; ``--cost`` says how its time is known.
 
-    Args:
-        plans: measures plans on the inputs given.
-        units: the layers that move together; None if each layer that the user did not fix moves by itself.
-        costs: the costs of the layers; None to count multiply-adds.
+    Raises:
+        BadInput: the engine does not time layers, or the file cannot be used.
     """
-    experiment = plans.experiment
+    network, cost = experiment.network, str(options.cost)
+    low, base = network.low.precision, options.gain_over(network)
+    if cost == MACS:
+        return shares(times_by_macs(network, facts_for(network, experiment.feeds[0])), low, base)
+    needed = {base, options.high_precision, *((Precision.FP16,) if options.precision == MIXED else ())}
+    if cost == MEASURED_TIME:
+        progress.stage("Timing the layers", None)
+        high = {Precision.FP32, Precision.FP16, *needed} - {low}
+        return shares(measure_times(experiment.builder, network, high, experiment.feeds[0]), low, base)
+    times = times_from_csv(Path(cost), network)
+    for k, by in times.items():
+        for precision in needed - by.keys():
+            raise BadInput(
+                f"'{cost}' has no time of layer '{network.layers[k].name}' in {precision}.",
+                f"Add a column {precision}, or use --precision fp32 and --base fp32.",
+            )
+    return shares(times, low, base)
+
+
+def make_space(plans: AnswerPlans) -> Space:
+    """Returns the plans to choose from, with their costs and the budget: each layer moves that the user did not fix."""
+    experiment, costs = plans.experiment, plans.costs
     network, high = experiment.network, experiment.whole.high
-    if units is None:
-        units = tuple((k,) for k in network.movable)
-    if costs is None:
-        times = times_by_macs(network, facts_for(network, experiment.feeds[0]))
-        costs = shares(times, network.low.precision, plans.preparation.options.gain_over(network))
+    units = tuple((k,) for k in network.movable)
     fixed = {k: precision for k in network.quantizable if (precision := network.layers[k].fixed) is not None}
     spent = sum(costs[k].get(precision, 0.0) for k, precision in fixed.items())
     base, low = network.plan((), high), network.low.precision

@@ -12,11 +12,11 @@ from trt_bisect.driver.recipes.cheapest import Cheapest, cheaper_few, cheapest, 
 from trt_bisect.driver.recipes.search_space import Kept, MeasuredSets, Sensitivities, Space
 from trt_bisect.driver.suspects.search import Loss, drive
 from trt_bisect.jobs.answer.plans import AnswerPlans
-from trt_bisect.jobs.answer.search import Costs, costs_of
+from trt_bisect.jobs.answer.search import costs_of
 from trt_bisect.jobs.answer.validation import Checked, Target
 from trt_bisect.jobs.experiment import Experiment
 from trt_bisect.precision import Precision, PrecisionPlan
-from trt_bisect.report.model import NUDGED, OWN
+from trt_bisect.report.answer import NUDGED, OWN
 
 _ROUNDS = 3
 _LEAST = 1e-9
@@ -201,7 +201,7 @@ def _shown(plans: AnswerPlans, plan: PrecisionPlan, experiment: Experiment, loss
 
 
 def in_fp16(
-    plans: AnswerPlans, target: Target, space: Space, kept: Kept, experiment: Experiment, costs: Costs
+    plans: AnswerPlans, target: Target, space: Space, kept: Kept, experiment: Experiment
 ) -> tuple[Space, Checked | None]:
     """Puts as many units of a recipe into FP16 as are good enough there.
 
@@ -211,13 +211,12 @@ def in_fp16(
         space: the units to choose from, with FP32 as the high precision.
         kept: the units of the recipe, which meets the budget with all of them in FP32.
         experiment: the experiment with the ranges.
-        costs: the costs of the layers.
 
     Returns:
         ``space`` with these units in FP16, and the check of the recipe; ``space`` itself and None if all need FP32.
     """
     units, chosen = tuple(sorted(kept)), tuple(space.units[unit] for unit in sorted(kept))
-    highest, lower = (costs_of(chosen, costs, precision) for precision in (Precision.FP32, Precision.FP16))
+    highest, lower = (costs_of(chosen, plans.costs, precision) for precision in (Precision.FP32, Precision.FP16))
     saved = tuple(max(most - less, _LEAST) for most, less in zip(highest, lower, strict=True))
     middle = Space(space.plan(kept), chosen, saved, space.budget, Precision.FP16, Precision.FP32)
     for _ in range(_ROUNDS):

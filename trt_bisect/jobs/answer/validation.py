@@ -18,7 +18,7 @@ from trt_bisect.jobs.experiment import Experiment
 from trt_bisect.jobs.options.commands import MeasuringOptions
 from trt_bisect.model.fusions import followed_tensors
 from trt_bisect.precision import PrecisionPlan
-from trt_bisect.report.model import NUDGED, OFF, OWN
+from trt_bisect.report.answer import NUDGED, OFF, OWN
 
 
 @dataclass(frozen=True)
@@ -136,6 +136,10 @@ class Target(Protocol):
         """Returns the places of inputs not judged on which a plan is worse than on the judged ones, the worst first."""
         ...
 
+    def figure(self, plan: PrecisionPlan, loss: Loss, ranges: Ranges, /) -> float | None:
+        """Returns the figure of a plan that was measured to have a loss; None if it has none."""
+        ...
+
 
 class SimilarityTarget:
     """The similarity of the outputs on the worst of all inputs.
@@ -162,6 +166,10 @@ class SimilarityTarget:
         most = max((losses[place] for place in judged if place in losses), default=0.0)
         others = [place for place, loss in losses.items() if place not in judged and loss > most]
         return tuple(sorted(others, key=lambda place: -losses[place]))
+
+    def figure(self, _plan: PrecisionPlan, loss: Loss, _ranges: Ranges, /) -> float | None:
+        """Returns the similarity that has a loss."""
+        return None if loss is None or math.isinf(loss) else self._plans.experiment.rule.metric.value(loss)
 
 
 def with_rounded_followers(options: MeasuringOptions, experiment: Experiment, plan: PrecisionPlan) -> Builder | None:

@@ -18,7 +18,6 @@ from trt_bisect.jobs.options.concerns import (
     PER_TENSOR,
     PRECISION,
     RESULTS,
-    AccuracyOptions,
     CalibrationOptions,
     ClusterOptions,
     DataOptions,
@@ -26,6 +25,7 @@ from trt_bisect.jobs.options.concerns import (
     EngineOptions,
     ExplainOptions,
     FixedLayerOptions,
+    GoalOptions,
     HoldoutOptions,
     JudgeOptions,
     LowOptions,
@@ -34,7 +34,6 @@ from trt_bisect.jobs.options.concerns import (
     OutputOptions,
     PictureOptions,
     SearchOptions,
-    TargetOptions,
     TensorFileOptions,
 )
 from trt_bisect.jobs.options.declare import NOT_HERE, panel
@@ -91,8 +90,15 @@ class MeasuringOptions(
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOptions(TensorFileOptions, ExplainOptions, EffortOptions, AccuracyOptions, MeasuringOptions):
-    """The options of ``run``."""
+class RunOptions(TensorFileOptions, ExplainOptions, EffortOptions, GoalOptions, MeasuringOptions):
+    """The options of ``run``.
+
+    Attributes:
+        precision: Run culprits and the layers of --high in this precision; with mixed, each culprit in FP16 if that is
+            enough, else in FP32.
+    """
+
+    precision: Annotated[str, PRECISION(choice("fp32", "fp16", MIXED), without="that of --base, else fp32")] = ""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -101,43 +107,10 @@ class RunOptions(TensorFileOptions, ExplainOptions, EffortOptions, AccuracyOptio
         if self.try_remedies and self.low != "int8":
             raise BadInput(f"--try-remedies does not go with --low {self.low}.", "Leave out --try-remedies.")
 
-
-@dataclass(frozen=True, kw_only=True)
-class FixedSearchOptions(MeasuringOptions):
-    """The options of commands that choose the strategy themselves and build with TensorRT's defaults."""
-
-    strategy: Annotated[str, NOT_HERE] = field(default=BRANCH, init=False)
-    curve: Annotated[str, NOT_HERE] = field(default=FULL, init=False)
-    workspace: Annotated[Size | None, NOT_HERE] = field(default=None, init=False)
-    optimization_level: Annotated[int | None, NOT_HERE] = field(default=None, init=False)
-    force_int8: Annotated[bool, NOT_HERE] = field(default=False, init=False)
-    tactic_sources: Annotated[Sequence[str], NOT_HERE] = field(default=(), init=False)
-
-
-@dataclass(frozen=True, kw_only=True)
-class RecoverOptions(TargetOptions, AccuracyOptions, FixedSearchOptions):
-    """The options of ``recover``.
-
-    Attributes:
-        precision: Run high layers in this precision; with mixed, each in the cheaper one that suffices.
-    """
-
-    precision: Annotated[str, PRECISION(choice("fp32", "fp16", MIXED), without="that of --base, else fp32")] = ""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.task is not None and (self.accuracy is not None or self.labels is not None):
-            raise BadInput(f"--task {self.task} and an accuracy cannot decide both.", "Leave out one of the two.")
-
-    @property
-    def highs(self) -> tuple[Precision, ...]:
-        """The precisions that layers kept out of the low one can have."""
-        return (Precision.FP32, Precision.FP16) if self.precision == MIXED else (super().high_precision,)
-
     @property
     def high_precision(self) -> Precision:
-        """The precision of plans that are measured before the search chooses between several."""
-        return self.highs[0]
+        """The precision of layers that are kept out of the low one; with ``mixed``, of plans before the last step."""
+        return Precision.FP32 if self.precision == MIXED else super().high_precision
 
     @property
     def base_precision(self) -> Precision:
@@ -146,9 +119,15 @@ class RecoverOptions(TargetOptions, AccuracyOptions, FixedSearchOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class WithoutRecipeOptions(FixedSearchOptions):
-    """The options of commands that measure in this process, write no recipe and record no history."""
+class WithoutRecipeOptions(MeasuringOptions):
+    """The options of commands that measure in this process with TensorRT's defaults, and write no recipe."""
 
+    strategy: Annotated[str, NOT_HERE] = field(default=BRANCH, init=False)
+    curve: Annotated[str, NOT_HERE] = field(default=FULL, init=False)
+    workspace: Annotated[Size | None, NOT_HERE] = field(default=None, init=False)
+    optimization_level: Annotated[int | None, NOT_HERE] = field(default=None, init=False)
+    force_int8: Annotated[bool, NOT_HERE] = field(default=False, init=False)
+    tactic_sources: Annotated[Sequence[str], NOT_HERE] = field(default=(), init=False)
     tensorboard: Annotated[File | None, NOT_HERE] = field(default=None, init=False)
     tensorboard_channels: Annotated[int, NOT_HERE] = field(default=0, init=False)
     holdout: Annotated[Share, NOT_HERE] = field(default=0.0, init=False)
@@ -312,7 +291,6 @@ class LayersOptions(LowOptions, DataOptions):
 
 COMMANDS: dict[str, Any] = {
     "run": RunOptions,
-    "recover": RecoverOptions,
     "sensitivity": SensitivityOptions,
     "worst": WorstOptions,
     "compare": CompareOptions,

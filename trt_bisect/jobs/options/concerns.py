@@ -246,32 +246,41 @@ class AccuracyOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TargetOptions(Options):
-    """The goal of ``recover``.
+class GoalOptions(AccuracyOptions):
+    """The goal of the search: the cheapest recipe that meets the threshold, unless these ask for another one.
 
     Attributes:
-        target: Set the lowest acceptable accuracy.
-        drop: Allow this accuracy loss: 0.01, or 1% of FP32's.
-        budget: Find the most accurate plan that gives up at most this share of INT8's speed-up: 0.05 or 5%.
-        cost: Price a layer that stays high by its multiply-adds (macs), its measured time, the better of the two
-            (auto), or a CSV file with layer, int8, fp16, fp32.
-        together: Move layers one by one, or move layers together that TensorRT fuses or that share an input (fused).
-        plans: Try at most this many plans to make the first recipe cheaper.
-        remedies: Try the scales of other calibrators for single tensors, so that fewer layers stay high.
+        budget: Find the most accurate plan that gives up at most this share of INT8's speed-up: 5%.
+        drop: Find the cheapest plan that loses at most this much of FP32's accuracy: 0.01, or 1% of it. Needs --labels
+            or --accuracy.
+        front: Measure the front of accuracy against cost too, from all layers in INT8 to none.
+        cost: Price a layer in high precision by its multiply-adds (macs), its time on the engine (measured), or the
+            times in a CSV file with the columns layer, int8, fp16, fp32.
     """
 
-    target: Annotated[float | None, GOAL(number())] = None
-    drop: Annotated[Share | None, GOAL(SHARE, without="no loss")] = None
-    budget: Annotated[Share | None, GOAL(SHARE)] = None
-    cost: Annotated[File, GOAL(choice_or_path(AUTO, MACS, MEASURED_TIME))] = AUTO
-    together: Annotated[str, GOAL(choice("layers", "fused"), expert=True)] = "layers"
-    plans: Annotated[
-        int | None,
-        GOAL(
-            whole(least=1), without="32; 400 up to 16 layers; 60 where each takes an engine or an accuracy", expert=True
-        ),
-    ] = None
-    remedies: Annotated[bool, GOAL(SWITCH, "--remedies", negative="--no-remedies", expert=True)] = True
+    budget: Annotated[Share | None, GOAL(number(least=0, most=1, share=True))] = None
+    drop: Annotated[Share | None, GOAL(SHARE)] = None
+    front: Annotated[bool, GOAL(SWITCH)] = False
+    cost: Annotated[File, GOAL(choice_or_path(MACS, MEASURED_TIME), expert=True)] = MACS
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.drop is None:
+            return
+        if self.accuracy is None and self.labels is None:
+            raise BadInput("--drop is a loss of accuracy, and nothing measures it.", "Give --labels or --accuracy.")
+        if getattr(self, "task", None) is not None:
+            raise BadInput("--task and --drop contradict each other.", "Leave out one of the two.")
+
+    @property
+    def most(self) -> float | None:
+        """The largest cost of a recipe, a share of INT8's gain in speed; None without a budget."""
+        return None if self.budget is None else float(self.budget)
+
+    def least_accuracy(self, reference: float) -> float:
+        """Returns the lowest acceptable accuracy; FP32 has the accuracy ``reference``."""
+        text = str(self.drop or 0.0).strip()
+        return reference * (1.0 - float(text[:-1]) / 100.0) if text.endswith("%") else reference - float(text)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -395,7 +404,7 @@ class CalibrationOptions(Options):
 
     Attributes:
         calibrator: Choose scales by this method. auto: a calibrator with which full INT8 passes, else the one with the
-            cheapest recipe (run, recover); entropy (other commands).
+            cheapest recipe (run); entropy (other commands).
         percentile: Clip |x| at this percentile (calibrator percentile).
         keep_mask_ranges: Quantize attention masks too: tensors that reach -1e9 or -3e38.
         trt_version: Write the recipe for this TensorRT: 10.3.0, or rtx. Weak typing needs a version before 11.

@@ -254,20 +254,15 @@ class Options:
         return cls(**taken)
 
 
-def repeated(given: Options, command: type[Options] | None = None) -> dict[str, tuple[str, ...]]:
+def repeated(given: Options) -> dict[str, tuple[str, ...]]:
     """Returns the flags that ask for what was given, each with its values; those at their defaults are left out.
 
     Data that has no name on the command line, such as an array, stands there as a word to be filled in.
-
-    Args:
-        given: the options of a run.
-        command: the options of another command: only those that it has as well.
     """
-    names = {option.name for option in declared(command or type(given))}
     flags = {}
     for option in declared(type(given)):
         value = getattr(given, option.name)
-        if option.name in names and option.option.repeated and not _is_default(value, option.default):
+        if option.option.repeated and not _is_default(value, option.default):
             flags[option.flag] = option.option.kind.words(value)
     return flags
 

@@ -225,8 +225,8 @@ def _mebibytes(given: Any, flag: str) -> int:
 
 
 def _share(given: Any, flag: str) -> Any:
-    if isinstance(given, bool) or not isinstance(given, (str, Real)):
-        raise BadInput(f"{flag} cannot be {shown(given)}.", f"Give {flag} 0.05 or 5%.")
+    """Checks a share, and leaves it as given: ``1%`` may mean something else than ``0.01``."""
+    Bounds(least=0, most=1, share=True).read(given, flag)
     return given
 
 

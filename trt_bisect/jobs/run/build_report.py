@@ -16,6 +16,7 @@ from trt_bisect.driver.suspects.search import Question, Step
 from trt_bisect.evaluator.speed import Latencies
 from trt_bisect.evaluator.trial import MEASURED, PASSING, Trial, TrialKey, of_a_pass
 from trt_bisect.jobs.answer.facts import answer_facts, reason_for, taken_back
+from trt_bisect.jobs.answer.front import moves_of
 from trt_bisect.jobs.answer.result import Answer
 from trt_bisect.jobs.experiment import Experiment, all_trials
 from trt_bisect.jobs.options.commands import RunOptions
@@ -26,6 +27,7 @@ from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.recipe.files import RecipeFiles
+from trt_bisect.report.answer import Accuracies, FrontPoint, Goal, RecipeLayers
 from trt_bisect.report.model import (
     FOLLOWS,
     NOT_JUDGED,
@@ -34,7 +36,6 @@ from trt_bisect.report.model import (
     LayerRow,
     Part,
     RangesFacts,
-    RecipeLayers,
     Report,
     RoundedTensor,
     Seconds,
@@ -85,7 +86,7 @@ class RunTrials:
         )
 
 
-def asked_report(preparation: Preparation, experiment: Experiment, command: str) -> Report:
+def asked_report(preparation: Preparation, experiment: Experiment, command: str, goal: Goal) -> Report:
     """Returns the report of a run that has measured nothing yet: its question."""
     network, builder, rule = experiment.network, experiment.builder, experiment.rule
     high = preparation.options.high_precision
@@ -115,6 +116,7 @@ def asked_report(preparation: Preparation, experiment: Experiment, command: str)
         started=preparation.started,
         network=preparation.digest,
         accept=preparation.options.accept,
+        goal=goal,
         made_of=msgspec.convert(experiment.parts, dict[str, Part]),
     )
 
@@ -155,7 +157,13 @@ def unmeasured_report(
         started=started,
         network="" if network is None else network.digest(),
         accept=options.accept,
+        goal=goal_of(options),
     )
+
+
+def goal_of(options: RunOptions) -> Goal:
+    """Returns what a run searches for, beside the threshold."""
+    return Goal(options.most, "" if options.drop is None else str(options.drop), str(options.cost))
 
 
 def _ranges_facts(experiment: Experiment) -> RangesFacts:
@@ -212,6 +220,8 @@ def build_report(
     stopped: str = "",
     latency: Latencies | None = None,
     overflows: tuple[Overflow, ...] = (),
+    accuracy: Accuracies | None = None,
+    front: tuple[FrontPoint, ...] = (),
     files: RecipeFiles | None = None,
 ) -> Report:
     """Returns the report of a run.
@@ -227,6 +237,8 @@ def build_report(
         stopped: see ``Report.stopped``; ``answer.not_done`` then says what is missing.
         latency: of full INT8, the recipe and others; None without a GPU.
         overflows: see ``Report``.
+        accuracy: see ``Report``.
+        front: see ``Report``.
         files: the files of the recipe, which have notes of their own.
     """
     experiment, rule = answer.experiment, answer.experiment.rule
@@ -257,6 +269,9 @@ def build_report(
         notes=tuple(dict.fromkeys(notes)),
         latency=latency,
         overflows=overflows,
+        accuracy=accuracy,
+        moves=moves_of(answer),
+        front=front,
         stopped=stopped,
         plans=plans[0],
         builds=plans[1],
@@ -283,7 +298,13 @@ def _verdict(report: Report, answer: Answer, found: RunTrials) -> str:
     wholes = [trial for key, trial in found.trials.items() if not TrialKey.from_text(key).in_pieces]
     if all(trial.failed for trial in wholes) or answer.full.outcome in PASSING:
         return UNMEASURED
-    return verdict_of(meets=answer.meets and not answer.high, doubted=bool(report.doubts) and not report.accept)
+    full_meets = answer.meets and not answer.high
+    if answer.most is not None and answer.by_accuracy:
+        accuracy, least = report.figures.int8, report.least
+        full_meets = accuracy is not None and least is not None and accuracy >= least
+    elif answer.most is not None:
+        full_meets = answer.experiment.rule.meets(answer.full)
+    return verdict_of(meets=full_meets, doubted=bool(report.doubts) and not report.accept)
 
 
 def counts(trials: Iterable[Trial]) -> tuple[int, int, int]:

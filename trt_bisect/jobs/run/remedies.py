@@ -103,7 +103,7 @@ class Remedies:
 
     def try_all(self, groups: Sequence[tuple[str, ...]]) -> Iterator[Tried]:
         """Yields the results of all further remedies, for the whole network and for the culprits of each cause."""
-        experiment = self.answer.experiment
+        answer, experiment = self.answer, self.answer.experiment
         why_not = _why_no_calibration(experiment)
         if why_not:
             self.notes.append(f"other calibrators, equalisation and bias correction were not tried: {why_not}")
@@ -114,7 +114,9 @@ class Remedies:
             for culprits in groups:
                 yield from self._by_own_ranges(culprits)
             yield from map(self._by_move, moves)
-        if experiment.builder.arithmetic == EMULATED and experiment.whole.high is Precision.FP32:
+        in_fp32 = experiment.whole.high is Precision.FP32 and not answer.space.others
+        is_known = all(Precision.FP16 in self.plans.costs[k] for k in answer.high)
+        if experiment.builder.arithmetic == EMULATED and in_fp32 and is_known:
             yield from map(self._by_fp16, groups)
 
     def _by_other_calibrators(self) -> Iterator[Tried]:
@@ -157,7 +159,7 @@ class Remedies:
         what = f"FP16 instead of FP32 for {listed(culprits, 3)}"
         tried = Tried(culprits, HIGH[Precision.FP16], what, None, None, False)
         tried = self._result(tried, experiment.rule.loss(trial))
-        cost = with_fp16_costs(answer.space, units, experiment).cost(answer.kept)
+        cost = with_fp16_costs(answer.space, units, self.plans.costs).cost(answer.kept)
         return replace(tried, high=len(answer.high), cost=cost)
 
     def _moves(self) -> Iterator[Move]:
@@ -233,7 +235,7 @@ class Remedies:
         plans, experiment = self.plans, self.answer.experiment
         plans.preparation.progress.step(move.words)
         moved = plans.preparation.with_network(experiment, move.network, move.ranges)
-        own = AnswerPlans(plans.preparation, moved, plans.inputs, list(plans.judged))
+        own = AnswerPlans(plans.preparation, moved, plans.inputs, plans.costs, list(plans.judged))
         loss = max(own.on_all(own.full, move.ranges).values(), default=math.inf)
         before = experiment.rule.loss(self.answer.full)
         tried = self._result(Tried((), move.remedy, move.words, None, None, False), loss)

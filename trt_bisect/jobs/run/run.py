@@ -21,9 +21,11 @@ from trt_bisect.errors import NoRoom, NothingMeasured, lacks_room
 from trt_bisect.evaluator.branch import BranchEvaluator
 from trt_bisect.evaluator.speed import Latencies, measure_latencies
 from trt_bisect.jobs.accuracy import accuracies, asked_accuracy, fp32_accuracy, refuse_accuracy
+from trt_bisect.jobs.answer.accuracy_target import AccuracyTarget
 from trt_bisect.jobs.answer.answer import AnswerSearch, answer_search
 from trt_bisect.jobs.answer.each_alone import priced
 from trt_bisect.jobs.answer.facts import refused_by_default
+from trt_bisect.jobs.answer.front import measure_front
 from trt_bisect.jobs.answer.result import Answer
 from trt_bisect.jobs.experiment import Experiment, all_trials
 from trt_bisect.jobs.options.commands import RunOptions
@@ -34,6 +36,7 @@ from trt_bisect.jobs.recipe_of import recipe_of, setting_of
 from trt_bisect.jobs.run.build_report import (
     asked_report,
     build_report,
+    goal_of,
     question_of,
     seconds_of,
     unmeasured_report,
@@ -47,6 +50,7 @@ from trt_bisect.jobs.run.search import Curve, search
 from trt_bisect.jobs.workspace import working_in
 from trt_bisect.model.network import Network
 from trt_bisect.recipe.files import FOLDER, PLAN
+from trt_bisect.report.answer import Accuracies, FrontPoint
 from trt_bisect.report.explanation import EXPLANATION
 from trt_bisect.report.model import LAYERS, NOT_TRIED, REPORT, SO_FAR, Report
 from trt_bisect.report.network_graph import NETWORK, graph_of
@@ -54,16 +58,15 @@ from trt_bisect.report.next_step import BUILD, RECIPE, next_step
 from trt_bisect.report.older import read_report
 from trt_bisect.report.page.headline import headline
 from trt_bisect.report.summary import (
-    ACCURACY,
     CURVE_IN_PART,
     CURVE_MISSING,
+    FRONT_MISSING,
     INTERRUPTED,
     NO_ROOM,
     STOPPED,
     TIME_LIMIT,
     UNEXPLAINED,
     above_verdict,
-    accuracy_line,
     base_misses,
     stopped_line,
 )
@@ -166,6 +169,8 @@ class _Searched:
         measures: more may be measured for the report; after Ctrl-C, and on a full disk, it may not.
         latency: see ``build_report``.
         overflows: see ``build_report``.
+        accuracy: the accuracies; None without labels or an accuracy function.
+        front: the front; empty if it was not asked for, or not measured yet.
         notes: on what was measured beside the plans.
     """
 
@@ -177,6 +182,8 @@ class _Searched:
     measures: bool = True
     latency: Latencies | None = None
     overflows: tuple[Overflow, ...] = ()
+    accuracy: Accuracies | None = None
+    front: tuple[FrontPoint, ...] = ()
     notes: tuple[Note, ...] = ()
 
 
@@ -247,7 +254,11 @@ class _Run:
         refuse_tensors(options, self.folder, first.builder.engine)
         accuracy = asked_accuracy(self.preparation, first, options)
         fp32 = None if accuracy is None else fp32_accuracy(accuracy, first)
-        answering = self.answering = stack.enter_context(answer_search(self.preparation, first, effort=options.effort))
+        answering = self.answering = stack.enter_context(answer_search(self.preparation, first, options))
+        least = None
+        if accuracy is not None and fp32 is not None and options.drop is not None:
+            least = options.least_accuracy(fp32)
+            answering.target = AccuracyTarget(answering.plans, accuracy, fp32, least)
         layers, inputs = len(first.network.movable), answering.plans.inputs
         explains = options.explain != EXPLAIN_NOTHING
         self.preparation.forecast.left = other_stages(layers, len(inputs.given), len(inputs.first), explains=explains)
@@ -256,13 +267,15 @@ class _Run:
         answer = found.answer
         assert answer is not None
         with lifted(shown):
-            report = self._answered(found)
             if accuracy is not None and fp32 is not None:
                 shown.stage("Measuring the accuracy", None)
-                measured = accuracies(accuracy, fp32, answer)
-                report = report.changed(accuracy=measured, lines=(*report.lines, accuracy_line(measured)))
+                found.accuracy = accuracies(accuracy, fp32, answer, least)
+            report = self._answered(found)
         report = self._told(report, found)
         try:
+            if options.front:
+                found.front = measure_front(answering, answer)
+                report = self._with_more(report, found)
             if not has_curve:
                 report = self._with_curve(answering, found, report)
             if explains:
@@ -337,7 +350,7 @@ class _Run:
         """Returns the seconds of earlier sittings of this run, as the reports in its folder have them."""
         if self.folder is None or not first.store.resumed:
             return 0.0
-        made_of = _without_ranges(asked_report(self.preparation, first, self.command))
+        made_of = _without_ranges(self._asked(first))
         reports = (read_report(self.folder / name) for name in (REPORT, SO_FAR))
         known = [report.seconds.total for report in reports if report and _without_ranges(report) == made_of]
         return max(known, default=0.0)
@@ -349,10 +362,14 @@ class _Run:
         """
         if self.folder is None or (before := read_report(self.folder / SO_FAR)) is None:
             return
-        same = _question(before) == _question(asked_report(self.preparation, first, self.command))
+        same = _question(before) == _question(self._asked(first))
         self.live.earlier = same and before.recipe.meets
         if not self.live.earlier:
             (self.folder / FOLDER / PLAN).unlink(missing_ok=True)
+
+    def _asked(self, experiment: Experiment) -> Report:
+        """Returns the report with nothing measured: the question."""
+        return asked_report(self.preparation, experiment, self.command, goal_of(self.options))
 
     def _announce(self, experiment: Experiment) -> Report:
         """Writes the graph and begins to write the report so far; returns the report with nothing measured.
@@ -363,12 +380,12 @@ class _Run:
         if self.folder is not None:
             write(self.folder / NETWORK, graph_of(experiment.network, experiment.ranges.scales))
         self._watch(experiment)
-        return asked_report(self.preparation, experiment, self.command)
+        return self._asked(experiment)
 
     def _watch(self, experiment: Experiment) -> None:
         """Writes the report so far from now on, with the curve of an experiment."""
         assert self.first is not None
-        report, answer = self.known or (asked_report(self.preparation, experiment, self.command), None)
+        report, answer = self.known or (self._asked(experiment), None)
         curve = self.options.curve_of(experiment.strategy, len(experiment.network.movable))
         question = question_of(self.preparation, experiment)
         self.live.watch(SoFar(self.preparation, report, self.first, experiment, curve, question, answer))
@@ -417,8 +434,10 @@ class _Run:
         """
         rows = () if report is None else report.layers
         part = CURVE_IN_PART if any(row.quantizable and row.outcome != NOT_TRIED for row in rows) else CURVE_MISSING
+        front = [FRONT_MISSING] if self.options.front and not found.front else []
         curve = [] if found.curve.findings.steps else [part]
-        return [*curve, UNEXPLAINED] if self.options.explain != EXPLAIN_NOTHING else curve
+        explanation = [UNEXPLAINED] if self.options.explain != EXPLAIN_NOTHING else []
+        return [*front, *curve, *explanation]
 
     def _with_curve(self, answering: AnswerSearch, found: _Searched, report: Report) -> Report:
         """Measures the curve, which explains the answer, with the ranges of the recipe; returns the report with it.
@@ -438,12 +457,14 @@ class _Run:
         found.gains = answering.alone.gains(answer, found.curve.findings.suspects)
         with lifted(self.preparation.progress):
             self._measure_base(found)
+        return self._with_more(report, found)
+
+    def _with_more(self, report: Report, found: _Searched) -> Report:
+        """Returns a report with all that was measured since its verdict, and keeps it."""
+        with lifted(self.preparation.progress):
             known = self._report(found)
-        lines = (line for line in report.lines if line.kind == ACCURACY)
-        notes = (note for note in report.notes if note.kind == TENSORS)
-        report = self.verdict = known.changed(
-            accuracy=report.accuracy, lines=(*known.lines, *lines), notes=(*known.notes, *notes)
-        )
+        tensors = (note for note in report.notes if note.kind == TENSORS)
+        report = self.verdict = known.changed(notes=(*known.notes, *tensors))
         self.live.keep(report)
         return report
 
@@ -516,7 +537,7 @@ class _Run:
         notes = [*preparation.notes, *found.notes, *_broken_off(found.of_curve)]
         notes += [*self._not_measured(found), *refused_by_default(answer)]
         made = recipe_of(options, answer, answer.plan) if files else None
-        asked = asked_report(preparation, found.of_curve, self.command)
+        asked = self._asked(found.of_curve)
         report = build_report(
             replace(asked, notes=tuple(dict.fromkeys(notes))),
             answer,
@@ -528,6 +549,8 @@ class _Run:
             stopped=found.stopped,
             latency=found.latency,
             overflows=found.overflows,
+            accuracy=found.accuracy,
+            front=found.front,
             files=made,
         )
         return (
@@ -595,7 +618,7 @@ class _Run:
         trials = {**first.store.trials, **found.of_curve.store.trials}
         reported = {network.full(experiment.whole.high): answer.full, answer.plan: answer.restored}
         plans = plans_to_show(
-            found.curve.findings, answer.plan, network, experiment.whole, rule, trials, reported, report.accuracy
+            found.curve.findings, answer.plan, network, experiment.whole, rule, trials, reported, report
         )
         memory, shown = self.options.memory_bytes, self.preparation.progress
         write_run(self.board, network, ranges.scales, experiment.feeds, rule, plans, steps, report, shown, memory)
@@ -723,7 +746,7 @@ def _recipe_cost(report: Report) -> float:
 
 def _question(report: Report) -> dict[str, Any]:
     """Returns the question of a run, without the ranges, which it chooses."""
-    same = {name: getattr(report, name) for name in ("metric", "threshold", "share", "strategy")}
+    same = {name: getattr(report, name) for name in ("metric", "threshold", "share", "strategy", "goal")}
     return {**_without_ranges(report), **same}
 
 

@@ -9,9 +9,10 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from trt_bisect.analyzer.metrics import FRACTIONS
-from trt_bisect.report.model import Holder, Report
-from trt_bisect.report.notebook.curve_plot import axis, curve, graph_objects, height
-from trt_bisect.report.recovery import FrontPoint, Recovery
+from trt_bisect.errors import BadInput
+from trt_bisect.report.answer import FrontPoint
+from trt_bisect.report.model import Report
+from trt_bisect.report.notebook.curve_plot import axis, graph_objects, height
 from trt_bisect.support.figures import percent
 
 if TYPE_CHECKING:
@@ -20,27 +21,21 @@ if TYPE_CHECKING:
 _NAMED = 5
 
 
-def figure_of(result: Holder, *, log: bool) -> Figure:
-    """Returns the front of a recovery, or the curve of a report; see ``front`` and ``curve``."""
-    if isinstance(result, Recovery):
-        return front(result, log=log)
-    assert isinstance(result, Report)
-    return curve(result, log=log)
-
-
-def front(found: Recovery, *, log: bool = True) -> Figure:
+def front(report: Report, *, log: bool = True) -> Figure:
     """Returns the figure over the cost in per cent: a diamond is a plan with a name, the dashed line the target.
 
     Args:
-        found: the recovery.
+        report: a report with a front.
         log: for cosine and top-1, draws 1 - similarity on a logarithmic axis, reversed.
 
     Raises:
-        BadInput: Plotly is not installed.
+        BadInput: the front was not measured, or Plotly is not installed.
     """
     go = graph_objects()
-    log = log and found.figure in FRACTIONS
-    points = [point for point in found.front if point.figure is not None]
+    if not report.front:
+        raise BadInput("The front was not measured.", "Run with front=True, or --front.")
+    log = log and report.figure in FRACTIONS
+    points = [point for point in report.front if point.figure is not None]
     figure = go.Figure(
         go.Scatter(
             x=[100.0 * point.cost for point in points],
@@ -53,21 +48,21 @@ def front(found: Recovery, *, log: bool = True) -> Figure:
             },
             text=[", ".join(point.names) for point in points],
             textposition=["bottom left" if point.cost > 0.5 else "bottom right" for point in points],
-            customdata=[_hover(found, point) for point in points],
+            customdata=[_hover(report, point) for point in points],
             hovertemplate="%{customdata}<extra></extra>",
         )
     )
-    if found.target.least is not None:
-        figure.add_hline(height(found.target.least, log), line={"dash": "dash", "color": "#17703c"})
+    if report.least is not None:
+        figure.add_hline(height(report.least, log), line={"dash": "dash", "color": "#17703c"})
     figure.update_layout(hovermode="closest", margin={"t": 30, "b": 40})
-    figure.update_xaxes(title="cost: the share of INT8's gain in speed that is lost, %")
-    figure.update_yaxes(**axis(found.figure, log))
+    figure.update_xaxes(title="cost: the share of INT8's gain in speed that is given up, %")
+    figure.update_yaxes(**axis(report.figure, log))
     return figure
 
 
-def _hover(found: Recovery, point: FrontPoint) -> str:
+def _hover(report: Report, point: FrontPoint) -> str:
     names = [escape(name) for name in list(point.high)[:_NAMED]]
     more = [f"and {len(point.high) - _NAMED} more"] if len(point.high) > _NAMED else []
     titles = [f"<b>{', '.join(point.names)}</b>"] if point.names else []
-    figures = f"cost {percent(point.cost)}, {escape(found.figure)} {found.text(point.figure)}"
+    figures = f"cost {percent(point.cost)}, {escape(report.figure)} {report.text(point.figure)}"
     return "<br>".join([*titles, figures, f"{len(point.high)} left high", *names, *more])

@@ -12,11 +12,10 @@ from trt_bisect.precision import Precision
 from trt_bisect.recipe.files import BUILD, FOLDER, PLAN, network_file, recipe_commands
 from trt_bisect.recipe.trtexec import Build
 from trt_bisect.report.explanation import Explanation
-from trt_bisect.report.model import RECOVER, LayerRow, Report
+from trt_bisect.report.model import LayerRow, Report
 from trt_bisect.report.network_graph import Graph
-from trt_bisect.report.page.headline import fragile, headline, recovered_headline
+from trt_bisect.report.page.headline import fragile, headline
 from trt_bisect.report.page.tables import PageColumn, columns_by_rank
-from trt_bisect.report.recovery import Recovery
 from trt_bisect.report.verdict import TONES
 
 _LARGEST_TEXT = 1 << 20
@@ -30,7 +29,6 @@ class PageData:
         report: the report of a finished run, or of one under way.
         graph: the network; None if not known.
         explanation: the reasons and the remedies; None without them.
-        recovery: the best recipe, where ``recover`` was run.
         headline: the verdict in a sentence.
         fragile: the reasons why the verdict on the recipe could be another one, a clause each.
         status: ``finished``, ``running`` or ``interrupted``.
@@ -45,7 +43,6 @@ class PageData:
     report: Report
     graph: Graph | None
     explanation: Explanation | None
-    recovery: Recovery | None
     headline: str
     fragile: tuple[str, ...]
     status: str
@@ -63,19 +60,16 @@ def page_data(
     explanation: Explanation | None = None,
     recipe: Mapping[str, Any] | None = None,
     *,
-    recovery: Recovery | None = None,
     status: str = "finished",
     progress: Mapping[str, Any] | None = None,
     folder: str = "",
 ) -> PageData:
     """Returns the data of a page; ``folder`` is the run folder, as the commands on the recipe's files name it."""
-    alone = recovery if report.strategy == RECOVER else None
     return PageData(
         report,
         graph,
         explanation,
-        recovery,
-        headline=recovered_headline(alone) if alone else headline(report, status),
+        headline=headline(report, status),
         fragile=fragile(report),
         status=status,
         tones={
@@ -120,14 +114,6 @@ def _text(path: Path) -> str | dict[str, int]:
         except ValueError:
             pass
     return {"bytes": size}
-
-
-def recovery_for(found: Recovery | None, report: Report) -> Recovery | None:
-    """Returns the recovery if it is of the report's network, else None."""
-    if found is None or Path(found.model).name != Path(report.model).name:
-        return None
-    named = {row.layer for row in found.high}.union(*(point.high for point in found.front))
-    return found if report.strategy == RECOVER or named <= {row.name for row in report.layers} else None
 
 
 def graph_for(graph: Graph | None, report: Report) -> Graph | None:

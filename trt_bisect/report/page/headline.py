@@ -5,11 +5,10 @@ from __future__ import annotations
 from trt_bisect.analyzer.metrics import JUDGING
 from trt_bisect.report.figure_text import figure_text, threshold_text
 from trt_bisect.report.model import Report
-from trt_bisect.report.recovery import Recovery
 from trt_bisect.report.screen.run import setting_text
-from trt_bisect.report.summary import NO_RECIPE
-from trt_bisect.report.verdict import PASSES, UNMEASURED, WITH_DOUBTS, spoken
-from trt_bisect.support.figures import counted, percent
+from trt_bisect.report.summary import NO_RECIPE, layers_high
+from trt_bisect.report.verdict import PASSES, UNMEASURED, WITH_DOUBTS
+from trt_bisect.support.figures import counted
 
 _OF_THE_PART = " of the part that was judged"
 
@@ -29,13 +28,13 @@ def headline(report: Report, status: str = "finished") -> str:
         return f"Stopped before full {report.low.upper()} was measured on all inputs."
     if verdict == UNMEASURED:
         return "Nothing could be measured: no engine could be built and run."
-    threshold = _short(report.metric, report.threshold)
+    threshold = _short(report.figure, report.least)
     full = f"Full {report.low.upper()}{_OF_THE_PART if report.inputs.part else ''}"
     if verdict == PASSES:
         return f"{full} passes: it meets {threshold}, and no layer has to stay in high precision."
     if verdict == WITH_DOUBTS:
         return f"{full} passes, but doubtful: it meets {threshold}, and the doubts speak against it."
-    misses = "gives no figure" if report.similarity.int8 is None else f"misses {threshold}"
+    misses = "gives no figure" if report.figures.int8 is None else f"misses {threshold}"
     return f"{full} {verdict}: it {misses}; {_blame(report)}, {_cure(report)}."
 
 
@@ -52,25 +51,6 @@ def fragile(report: Report) -> tuple[str, ...]:
             figure = figure_text(report.metric, value, report.threshold)
             said.append(f"with {setting_text(name)} the network misses the threshold ({figure})")
     return tuple(said)
-
-
-def recovered_headline(found: Recovery) -> str:
-    """Returns the result of ``recover`` in one sentence."""
-    least = _short(found.figure, found.target.least)
-    of_what = "the part that was judged" if found.part else "the network"
-    if found.meets and not found.high and not found.moves:
-        full = f"Full {found.low.upper()}{_OF_THE_PART if found.part else ''}"
-        none = "no layer has to stay in high precision"
-        return f"{full} {spoken(found.verdict)}: it meets the target of {least}, and {none}."
-    scales, high = len(found.moves), len(found.high)
-    changes = [counted(scales, "other scale")] if scales else []
-    left = f"{counted(high, 'layer')} in {found.precision.upper()}"
-    changes.append(left if high else f"all layers in {found.low.upper()}")
-    ends = "meets" if found.meets else "misses"
-    return (
-        f"With {' and '.join(changes)} {of_what} {spoken(found.verdict)}: it {ends} the target of {least}, for "
-        f"{percent(found.cost)} of {found.low.upper()}'s gain in speed."
-    )
 
 
 def _so_far(report: Report, status: str) -> str:
@@ -96,8 +76,7 @@ def _blame(report: Report) -> str:
 def _cure(report: Report) -> str:
     high = len(report.recipe.high)
     if report.recipe.meets:
-        layers = f"{counted(high, 'layer')} in {report.precision.upper()}"
-        return f"and {layers} {'restores' if high == 1 else 'restore'} it"
+        return f"and {layers_high(report)} {'restores' if high == 1 else 'restore'} it"
     return "and no recipe is known yet" if _is_unfinished(report) else "and no plan tried meets it"
 
 

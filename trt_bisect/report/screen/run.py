@@ -15,25 +15,17 @@ from trt_bisect.analyzer.blame import BOTH
 from trt_bisect.analyzer.metrics import AGREEMENT
 from trt_bisect.data.statistics import FedInput
 from trt_bisect.report.advice import SPREAD_OUT
+from trt_bisect.report.answer import AS_CHEAP, FOLLOWERS, RECIPE, AnswerFacts, CalibratorRow, FrontPoint, Held, Move
 from trt_bisect.report.explanation import Explanation
 from trt_bisect.report.figure_text import figure_text, loss_text, metric_texts
-from trt_bisect.report.model import (
-    AS_CHEAP,
-    FOLLOWERS,
-    FOLLOWS,
-    NOT_TRIED,
-    AnswerFacts,
-    CalibratorRow,
-    Held,
-    LayerRow,
-    Report,
-)
+from trt_bisect.report.model import FOLLOWS, NOT_TRIED, LayerRow, Report
 from trt_bisect.report.screen.advice import causes_in_short
 from trt_bisect.report.screen.layout import Part, fitted, fitting, height, spaced, with_columns_that_fit
 from trt_bisect.report.summary import DOUBTING, FEW_INPUTS
 from trt_bisect.report.verdict import STYLES, WITH_DOUBTS
 from trt_bisect.support.figures import counted, listed, number, percent
 from trt_bisect.support.notes import Line, Note
+from trt_bisect.support.table import DECIDING
 
 NOTES_UP_TO = 5
 LINES = 40
@@ -142,6 +134,11 @@ def _answer_parts(report: Report, answer: AnswerFacts, console: Console) -> Iter
         tables = [_calibrators(report, each, console) for each in rows]
         explained = [spaced(Group(table, Text(why))) for table in tables] if why else []
         yield Part("calibrators", 5, [*explained, *map(spaced, tables)])
+    if report.front:
+        yield Part("front", 0, [spaced(front_table(report, console))])
+    if report.moves:
+        moves = [fitted(Move, report.moves[:most], console) for most in (len(report.moves), _FEW_ROWS)]
+        yield Part("scales of other calibrators", 4, [spaced(table) for table in moves])
     table = _inputs(report, answer, console)
     if table is not None:
         yield Part("inputs", 0, [spaced(table)])
@@ -210,7 +207,7 @@ def _culprits(report: Report, most: int, console: Console) -> Table:
     for place, row in enumerate((*main, *weak)[:most]):
         if place == len(main):
             table.add_row(Text("Weak (for the margin, or within the noise):"), style="dim")
-        measured = figure_text(report.metric, row.taken_back, report.threshold)
+        measured = report.text(row.taken_back)
         cause = [causes.get(row.name, "")] if causes else []
         lost = [loss_text(report.metric, row.drop), loss_text(report.metric, row.gain)]
         style = "red" if place < len(main) else "yellow"
@@ -356,7 +353,19 @@ def layer_table(report: Report, rows: Sequence[LayerRow], console: Console) -> T
         names=report.names,
         without=[report.metric],
         style=_style,
-        texts=metric_texts(report.metric, report.threshold),
+        texts={**metric_texts(report.metric, report.threshold), DECIDING: report.text},
+    )
+
+
+def front_table(report: Report, console: Console) -> Table:
+    """Returns the front of accuracy against cost, a row a plan, the cheapest first."""
+    return fitted(
+        FrontPoint,
+        report.front,
+        console,
+        names=report.names,
+        style=lambda point: "bold" if RECIPE in point.names else "",
+        texts=metric_texts(report.figure, report.least),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -20,9 +20,10 @@ from trt_bisect.evaluator.trial import Trial
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.shapes import groups_within
-from trt_bisect.precision import PrecisionPlan
+from trt_bisect.precision import Precision, PrecisionPlan
+from trt_bisect.report.answer import FrontPoint
 from trt_bisect.report.markdown import bullets, literal, table
-from trt_bisect.report.model import Accuracies, Report
+from trt_bisect.report.model import Report
 from trt_bisect.report.screen.run import next_lines
 from trt_bisect.report.tensorboard.board import Board
 from trt_bisect.report.tensorboard.gather import LoudChannels, TensorHistograms
@@ -50,12 +51,14 @@ class Shown:
         what: a description of the plan.
         score: the similarity measured; None where there is none.
         accuracy: measured; None where there is none.
+        latency: the mean time of an inference, in milliseconds; None where it was not measured.
     """
 
     plan: PrecisionPlan
     what: str
     score: float | None = None
     accuracy: float | None = None
+    latency: float | None = None
 
 
 def plans_to_show(
@@ -66,9 +69,9 @@ def plans_to_show(
     rule: Rule,
     trials: Mapping[str, Trial],
     reported: Mapping[PrecisionPlan, Trial],
-    accuracy: Accuracies | None,
+    report: Report,
 ) -> list[Shown]:
-    """Returns full INT8, the plans with and without each suspect, and the recipe, each plan once.
+    """Returns full INT8, the plans with and without each suspect, the recipe and the front, each plan once.
 
     Args:
         findings: the suspects.
@@ -78,7 +81,7 @@ def plans_to_show(
         rule: the rule for the losses.
         trials: by plan key.
         reported: the trials of full INT8 and of the recipe, on all inputs, as the report has them.
-        accuracy: as the report has it.
+        report: the report.
     """
     full = network.full(whole.high)
     wanted = [(full, "full INT8")]
@@ -88,6 +91,7 @@ def plans_to_show(
             wanted.append((step.plan.keeping(step.layers, whole.high), f"up to {names}, but without it"))
             wanted.append((step.plan, f"up to {names}, with it"))
     wanted.append((recipe, "the recipe"))
+    wanted += [(_plan_of(point, network, recipe), _named(point)) for point in report.front]
     plans: dict[str, PrecisionPlan] = {}
     words: dict[str, list[str]] = {}
     for plan, what in wanted:
@@ -95,13 +99,37 @@ def plans_to_show(
         plans[plan.key()] = plan
         words.setdefault(plan.key(), []).append(what)
     known = {whole.canonical(plan).key(): trial for plan, trial in reported.items()}
-    accuracies: dict[str, float | None] = {}
-    if accuracy is not None:
-        accuracies = {whole.canonical(full).key(): accuracy.int8, whole.canonical(recipe).key(): accuracy.recipe}
+    keys = {whole.canonical(plan).key(): name for plan, name in ((recipe, "recipe"), (full, "int8"))}
+    accuracies = {key: getattr(report.accuracy, name, None) for key, name in keys.items()}
+    figures = {key: rule.similarity(known.get(key) or trials.get(key)) for key in plans}
+    for point in report.front:
+        key = whole.canonical(_plan_of(point, network, recipe)).key()
+        if report.goal.drop:
+            accuracies.setdefault(key, point.figure)
+        elif figures[key] is None:
+            figures[key] = point.figure
     return [
-        Shown(plan, "; ".join(words[key]), rule.similarity(known.get(key) or trials.get(key)), accuracies.get(key))
+        Shown(plan, "; ".join(words[key]), figures[key], accuracies.get(key), _latency(report, keys.get(key, "")))
         for key, plan in plans.items()
     ]
+
+
+def _plan_of(point: FrontPoint, network: Network, recipe: PrecisionPlan) -> PrecisionPlan:
+    """Returns the plan of a point of the front; its other layers are as in the recipe."""
+    plan = recipe.keeping(network.movable, recipe.low)
+    for k in network.movable:
+        if (precision := point.high.get(network.layers[k].name)) is not None:
+            plan = plan.keeping([k], Precision(precision))
+    return plan
+
+
+def _named(point: FrontPoint) -> str:
+    return f"of the front: {', '.join(point.names)}" if point.names else "of the front"
+
+
+def _latency(report: Report, plan: str) -> float | None:
+    timed = (report.latency or {}).get(plan)
+    return timed.mean_ms if timed else None
 
 
 def write_run(
@@ -136,7 +164,7 @@ def write_run(
         BadInput: the logs cannot be written, or ONNX Runtime cannot run the network with its tensors as outputs.
     """
     fp32 = report.accuracy.fp32 if report.accuracy else None
-    shown = [Shown(network.free_plan(), "FP32", accuracy=fp32), *plans]
+    shown = [Shown(network.free_plan(), "FP32", accuracy=fp32, latency=_latency(report, "fp32")), *plans]
     names = [run_name(number, report.metric, each.score, each.accuracy) for number, each in enumerate(shown)]
     progress.stage("Writing TensorBoard's logs", len(shown) * len(feeds))
     board.clear()
@@ -148,7 +176,7 @@ def write_run(
             feeds,
             is_fp32=each is shown[0],
             on_input=partial(progress.step, name),
-            figures=Step(each.plan, each.score, each.accuracy).figures(),
+            figures=Step(each.plan, each.score, each.accuracy, each.latency).figures(),
         )
     with LogRun(board.folder / PLANS) as run:
         write_steps(run, steps)
@@ -187,8 +215,7 @@ class PlanLogs:
         *,
         is_fp32: bool,
         on_input: Callable[[], None],
-        only: Collection[int] | None = None,
-        figures: Mapping[str, float] | None = None,
+        figures: Mapping[str, float],
     ) -> None:
         """Runs a plan on each input and writes its run.
 
@@ -198,15 +225,13 @@ class PlanLogs:
             feeds: the inputs.
             is_fp32: the plan is FP32 itself, not a plan with INT8 layers.
             on_input: is called before each input.
-            only: the layers that get histograms; all of them where it is None.
             figures: the figures of the plan, by name.
 
         Raises:
             BadInput: the run cannot be written, or ONNX Runtime cannot run the plan with its tensors as outputs.
         """
         network, plan = self._network, shown.plan
-        known = activation_origins(network, self._writer, plan.lowered)
-        origins = {name: each for name, each in known.items() if only is None or each.index in only}
+        origins = activation_origins(network, self._writer, plan.lowered)
         tags = output_tags(origins.values(), self._layers)
         histograms = TensorHistograms(FP32 if is_fp32 else INT8, origins, tags, self._channels)
         if origins:
@@ -220,8 +245,8 @@ class PlanLogs:
         with LogRun(self._board.folder / name) as run:
             run.graph(graph_of(network, plan))
             histograms.write(run)
-            self._weights.write(run, None if is_fp32 else plan.lowered if only is None else plan.lowered & set(only))
-            for tag, value in (figures or {}).items():
+            self._weights.write(run, None if is_fp32 else plan.lowered)
+            for tag, value in figures.items():
                 run.scalar(tag, value, 0)
             text = "" if is_fp32 else _plan_text(shown, network)
             run.texts(plan=text, not_finite=bullets(histograms.not_finite()))

@@ -22,15 +22,17 @@ class Step:
     Attributes:
         similarity: by the metric of the run, on the worst input; None where it was not measured or is not finite.
         accuracy: the accuracy on labelled data; None where it was not measured.
+        latency: the mean time of an inference, in milliseconds; None where it was not measured.
     """
 
     plan: PrecisionPlan
     similarity: float | None = None
     accuracy: float | None = None
+    latency: float | None = None
 
     def figures(self) -> dict[str, float]:
         """Returns what is known, by name, with the number of layers in the low precision."""
-        known = {"similarity": self.similarity, "accuracy": self.accuracy}
+        known = {"similarity": self.similarity, "accuracy": self.accuracy, "latency in ms": self.latency}
         return {
             "layers in low precision": float(len(self.plan.lowered)),
             **{name: value for name, value in known.items() if value is not None and math.isfinite(value)},

@@ -1,0 +1,262 @@
+"""The facts of a run's answer in its report: the goal, the recipe, the calibrators, the front."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from trt_bisect.calibration.histogram import Calibrator
+from trt_bisect.support.notes import Line
+from trt_bisect.support.table import FIGURE, PERCENT, Column
+
+OFF, OWN, NUDGED = "optimisations off", "own engine", "scales moved by 2e-5"
+DECIDING = (OFF, OWN, NUDGED)
+"""The settings of the engine in which a recipe must meet the threshold."""
+PLAIN = "ONNX Runtime's INT8 kernels"
+FOLLOWERS = "followers in INT8"
+"""Settings that are reported, and do not decide: another arithmetic than TensorRT's; see ``model.fusions``."""
+
+AS_CHEAP = 0.01
+"""Recipes whose costs differ by less are equally cheap for the choice of a calibrator."""
+
+
+@dataclass(frozen=True)
+class CalibratorRow:
+    """One calibrator's full INT8, and the recipe that its ranges lead to.
+
+    Attributes:
+        calibrator: ``entropy``, ``percentile 99.99`` and so on, or the origin of ranges that were given; for the chosen
+            one the origin of the run's ranges, such as ``mse, 1 tensor by entropy``.
+        similarity: the similarity of full INT8 on the worst of the inputs that were run, all of them for the chosen
+            calibrator; None if it has no figure.
+        inputs: the number of these: a calibrator that misses on the first input is not run on others.
+        meets: full INT8 meets the threshold on all inputs.
+        cost: the cost of the first recipe found with these ranges, a share of INT8's gain in speed; None if none was
+            searched, or if it was given up because another was cheaper.
+        high: the number of layers that this recipe keeps high.
+        chosen: these are the run's ranges.
+        mean_loss: the mean loss of that recipe over the judged inputs: of recipes that cost about the same, that with
+            the smallest is chosen; None if none was searched, and in older reports.
+        by: the calibrator, for commands; None for ranges that were given, and in older reports.
+    """
+
+    calibrator: str
+    similarity: float | None
+    inputs: int
+    meets: bool
+    cost: float | None = None
+    high: int | None = None
+    chosen: bool = False
+    mean_loss: float | None = None
+    by: Calibrator | None = None
+
+
+@dataclass(frozen=True)
+class Held:
+    """The recipe's figures on a set of inputs, each judged by itself.
+
+    Attributes:
+        source: the name of the data.
+        inputs: the number of inputs that count.
+        holds: the number of inputs on which the recipe meets the threshold.
+        worst: the worst figure; None if an output is not finite.
+        worst_input: the input that it belongs to.
+        mean: the mean of the figures.
+        fifth: their 5th percentile.
+        figures: the figures of each input that counts, by its name; None if an output is not finite.
+    """
+
+    source: str
+    inputs: int
+    holds: int
+    worst: float | None
+    worst_input: str
+    mean: float | None
+    fifth: float | None
+    figures: Mapping[str, float | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class PlanFigures:
+    """A plan that is not the recipe.
+
+    Attributes:
+        cost: a share of INT8's gain in speed.
+        high: the names of the layers that it keeps high.
+        similarity: the similarity on the worst of all inputs given; None if it has no figure.
+    """
+
+    cost: float
+    high: tuple[str, ...]
+    similarity: float | None
+
+
+@dataclass(frozen=True)
+class DearLayer:
+    """One of the layers that make most of a recipe's cost.
+
+    Attributes:
+        name: its name.
+        cost: a share of INT8's gain in speed.
+        alone: the similarity on the worst judged input with this layer low and every other layer high; None if there
+            is none.
+    """
+
+    name: str
+    cost: float
+    alone: float | None
+
+
+@dataclass(frozen=True)
+class AnswerFacts:
+    """The answer of a run.
+
+    Attributes:
+        judged: the number of inputs that the search judged each plan on.
+        given: the recipe on all inputs given.
+        unseen: the recipe on inputs that neither calibration nor search saw; None without such inputs.
+        cost: the cost of the recipe, a share of INT8's gain in speed.
+        calibrators: a row for each calibrator that was tried.
+        equals: other sets of layers that cost the same; each meets the threshold too.
+        settings: the recipe's worst figure on all inputs, by the setting of the engine that it was measured in;
+            ``followers in INT8`` is reported, and does not decide.
+        half_gain: a plan that gives up at most half of INT8's gain, if the recipe gives up more; None otherwise.
+        in_fp16: the recipe with its layers in FP16 instead of FP32; None where it was not measured.
+        dear: the one or two layers that make at least 80 % of the recipe's cost, the dearest first; empty if there are
+            none, or if the recipe costs at most 10 %.
+        ranked: the culprits, those first whose step back loses most; empty in older reports.
+        weak: the last of these, the weak culprits: taken back, they miss the threshold by less than the noise, or miss
+            only the margin.
+        doubts: what contradicts the recipe's similarity, or that of full INT8 if it passes; the kinds are words of
+            ``analyzer.doubts``.
+        aim: the loss that the search aimed at; less than the budget where a recipe missed in another setting.
+        margin: the share of the loss allowed that a recipe had to leave unused on the inputs given.
+        spared: the number of inputs that may use the margin.
+        not_done: what was not done because the run was stopped, a clause each; empty if it came to its end.
+        confidence: what the verdict rests on: inputs, arithmetic, noise, layers that only follow.
+        close: noise could reverse the verdict on the recipe.
+    """
+
+    judged: int
+    given: Held | None
+    unseen: Held | None
+    cost: float
+    calibrators: tuple[CalibratorRow, ...] = ()
+    equals: tuple[tuple[str, ...], ...] = ()
+    settings: Mapping[str, float | None] = field(default_factory=dict)
+    aim: float | None = None
+    margin: float = 0.0
+    spared: int = 0
+    half_gain: PlanFigures | None = None
+    in_fp16: PlanFigures | None = None
+    dear: tuple[DearLayer, ...] = ()
+    ranked: tuple[str, ...] = ()
+    weak: tuple[str, ...] = ()
+    doubts: tuple[Line, ...] = ()
+    confidence: tuple[Line, ...] = ()
+    close: bool = False
+    not_done: tuple[str, ...] = ()
+
+    @property
+    def free_ranges(self) -> tuple[CalibratorRow, ...]:
+        """The calibrators that would make full INT8 pass where that of the run does not.
+
+        If full INT8 meets the threshold with the run's own ranges too, and yet a recipe is needed, it misses in another
+        setting: then so do the others, which were tried first.
+        """
+        if any(row.chosen and row.meets for row in self.calibrators):
+            return ()
+        return tuple(row for row in self.calibrators if row.meets and row.similarity is not None)
+
+    @property
+    def rests_on(self) -> str:
+        """The lines of ``confidence``, each in short; empty without any."""
+        return " ".join(line.short or line.text for line in self.confidence)
+
+
+@dataclass(frozen=True)
+class RecipeLayers:
+    """The layers that a recipe leaves high.
+
+    Attributes:
+        high: the layers left high.
+        added: those of them that are no culprits.
+        meets: the recipe meets the threshold.
+        untested: those that were not shown to be needed: steps back are limited in large networks and stopped runs.
+    """
+
+    high: tuple[str, ...] = ()
+    added: tuple[str, ...] = ()
+    meets: bool = False
+    untested: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What the recipe is searched for, beside the threshold.
+
+    Attributes:
+        most: the largest share of INT8's gain in speed that the recipe may give up; None without ``--budget``. With
+            one, the recipe is the most accurate plan found within it.
+        drop: the loss of accuracy allowed, as it was given; empty where the similarity decides.
+        costs: the source of the costs of layers: ``macs``, ``measured`` or a file of times.
+    """
+
+    most: float | None = None
+    drop: str = ""
+    costs: str = "macs"
+
+
+@dataclass(frozen=True)
+class Accuracies:
+    """The accuracy on labelled data; None for a plan that could not be run.
+
+    Attributes:
+        least: the lowest acceptable accuracy; None where the similarity decides.
+        base: with no layer low, where the network's base is FP16 or BF16.
+    """
+
+    fp32: float | None
+    int8: float | None
+    recipe: float | None
+    least: float | None = None
+    base: float | None = None
+
+
+ALL_HIGH, RECIPE, KNEE = "all high", "recipe", "knee"
+"""The names of points of the front, beside ``all INT8``."""
+
+
+@dataclass(frozen=True)
+class FrontPoint:
+    """One plan of the front, measured on all inputs given with the recipe's scales.
+
+    Attributes:
+        cost: the share of the low precision's gain in speed that it gives up.
+        figure: the similarity, or the accuracy where that decides; None if the plan cannot be run.
+        loss: the loss of that figure; None if the plan has none.
+        names: the names of the plan, such as ``recipe`` or ``knee``; empty for others.
+        high: the precision of each layer that is not low, by its name.
+    """
+
+    cost: Annotated[float, Column("Gives up", "Share of {low}'s gain in speed that the plan gives up", PERCENT, rank=0)]
+    figure: Annotated[float | None, Column("{figure}", "Figure on all inputs given", FIGURE, rank=0, key="{figure}")]
+    loss: float | None
+    names: Annotated[tuple[str, ...], Column("Plan", "Name of the plan", rank=0)]
+    high: Annotated[Mapping[str, str], Column("")]
+
+    @property
+    def layers(self) -> Annotated[int, Column("Layers high", "Number of layers that are not low", rank=0)]:
+        """The number of layers that are not low."""
+        return len(self.high)
+
+
+@dataclass(frozen=True)
+class Move:
+    """A tensor whose scale is of another calibrator than that of the other tensors; this costs no speed."""
+
+    tensor: Annotated[str, Column("Scale of another calibrator", "Tensor", rank=0)]
+    calibrator: Annotated[str, Column("by", "Calibrator that gives the scale", rank=0)]
+    scale_before: Annotated[float, Column("scale before", "Scale of the calibrator of the other tensors", rank=1)]
+    scale: Annotated[float, Column("scale", "Scale in the recipe", rank=0)]
