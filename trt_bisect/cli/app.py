@@ -52,6 +52,8 @@ COMMANDS = {
 
 ``name_command`` in the module ``trt_bisect.cli.name`` is the function of a command.
 """
+_GONE = {"recover": "Use 'trt-bisect run' with --front, or with the same --budget or --drop."}
+"""By command that there was once, what to use instead."""
 ABOUT = "Name the layers that lose a network's accuracy under TensorRT INT8, and write the recipe that restores it."
 _TABLES = (*COMMANDS, *map(str.lower, PANELS))
 """The tables that a configuration file may have."""
@@ -129,6 +131,8 @@ def _told(error: CycloptsError, words: Sequence[str]) -> BadInput:
     if isinstance(error, UnknownCommandError) or command not in COMMANDS:
         near = difflib.get_close_matches(command, COMMANDS, 1)
         remedy = f"Did you mean '{near[0]}'?" if near else f"The commands are {', '.join(COMMANDS)}."
+        if command in _GONE:
+            remedy = _GONE[command]
         if command.endswith(".onnx"):
             remedy = f"Write the command first: {shlex.join(['trt-bisect', 'run', *words])}"
         return BadInput(f"There is no command '{command}'.", remedy)

@@ -39,7 +39,7 @@ class Output(Options):
 
     json: Annotated[bool, DISPLAY(SWITCH)] = False
     quiet: Annotated[bool, DISPLAY(SWITCH, "--quiet", "-q")] = False
-    verbose: Annotated[bool, DISPLAY(SWITCH, "--verbose", "-v")] = False
+    verbose: Annotated[bool, DISPLAY(SWITCH, "--verbose", "-v", expert=True)] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()

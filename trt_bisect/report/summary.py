@@ -132,7 +132,7 @@ def _on_plans(
 
 def _asked(report: Report) -> str:
     """What full INT8 and the recipe have to meet."""
-    return "lowest acceptable accuracy" if report.goal.drop else "threshold"
+    return "accuracy target" if report.goal.drop else "threshold"
 
 
 def _least(report: Report) -> str:

@@ -94,8 +94,8 @@ class RunOptions(TensorFileOptions, ExplainOptions, EffortOptions, GoalOptions, 
     """The options of ``run``.
 
     Attributes:
-        precision: Run culprits and the layers of --high in this precision; with mixed, each culprit in FP16 if that is
-            enough, else in FP32.
+        precision: Run culprits and the layers of --high in this precision. mixed: in FP16 where that is enough, else in
+            FP32.
     """
 
     precision: Annotated[str, PRECISION(choice("fp32", "fp16", MIXED), without="that of --base, else fp32")] = ""

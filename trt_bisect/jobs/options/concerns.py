@@ -190,7 +190,7 @@ class JudgeOptions(Options):
     threshold: Annotated[Share | None, JUDGEMENT(number(share=True), without="0.99 for cosine and tasks")] = None
     outputs: Annotated[Sequence[str], JUDGEMENT(TEXTS, without="all")] = ()
     samples: Annotated[int | None, JUDGEMENT(whole(least=1), without="all of --input, else 1")] = None
-    reference: Annotated[Model | None, JUDGEMENT(FILE, without="the network in FP32")] = None
+    reference: Annotated[Model | None, JUDGEMENT(FILE, without="the network in FP32", expert=True)] = None
     load_outputs: Annotated[File | None, JUDGEMENT(FILE, expert=True)] = None
     score_threshold: Annotated[float, JUDGEMENT(number(least=0, most=1, share=True), expert=True)] = 0.3
     iou: Annotated[float, JUDGEMENT(number(above=0, most=1, share=True), expert=True)] = 0.5
@@ -251,9 +251,9 @@ class GoalOptions(AccuracyOptions):
 
     Attributes:
         budget: Find the most accurate plan that gives up at most this share of INT8's speed-up: 5%.
-        drop: Find the cheapest plan that loses at most this much of FP32's accuracy: 0.01, or 1% of it. Needs --labels
-            or --accuracy.
-        front: Measure the front of accuracy against cost too, from all layers in INT8 to none.
+        drop: Find the cheapest plan that loses at most this accuracy: 0.01, or 1% of FP32's. Needs --labels or
+            --accuracy.
+        front: Measure the front of accuracy against cost.
         cost: Price a layer in high precision by its multiply-adds (macs), its time on the engine (measured), or the
             times in a CSV file with the columns layer, int8, fp16, fp32.
     """
@@ -403,8 +403,8 @@ class CalibrationOptions(Options):
     """The ranges of the activations.
 
     Attributes:
-        calibrator: Choose scales by this method. auto: a calibrator with which full INT8 passes, else the one with the
-            cheapest recipe (run); entropy (other commands).
+        calibrator: Choose scales by this method. auto: run takes a calibrator with which full INT8 passes, else that of
+            the cheapest recipe; other commands take entropy.
         percentile: Clip |x| at this percentile (calibrator percentile).
         keep_mask_ranges: Quantize attention masks too: tensors that reach -1e9 or -3e38.
         trt_version: Write the recipe for this TensorRT: 10.3.0, or rtx. Weak typing needs a version before 11.
@@ -531,7 +531,7 @@ class FixedLayerOptions(NetworkOptions):
     """
 
     high: Annotated[Sequence[str], LAYERS(TEXTS)] = ()
-    plan: Annotated[Data, LAYERS(named("FILE", "PLAN.toml"))] = None
+    plan: Annotated[Data, LAYERS(named("FILE", "PLAN.toml"), expert=True)] = None
     keep_low: Annotated[Sequence[str], LAYERS(TEXTS, expert=True)] = ()
     scoped: Annotated[str, LAYERS(TEXT, expert=True)] = ""
     only: Annotated[Sequence[str], LAYERS(TEXTS, without="all that TensorRT can run in INT8", expert=True)] = ()
