@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
@@ -48,6 +48,37 @@ from trt_bisect.runs.progress_file import FINISHED, INTERRUPTED, RUNNING
 from trt_bisect.support.figures import listed
 from trt_bisect.support.machine import peak_bytes
 from trt_bisect.support.notes import NETWORK, OUTPUTS, PIECES, RECIPE, Note, noted
+
+
+@dataclass
+class Searched:
+    """The results of a search, also of one under way.
+
+    Attributes:
+        of_curve: the experiment that the curve is measured on.
+        curve: the curve; an empty one if it was not measured.
+        answer: the answer; None if full INT8 was not measured.
+        gains: by layer index, the loss that full INT8 sheds when the layer alone stays high.
+        stopped: see ``Report``; ``answer.not_done`` then says what is missing.
+        measures: more may be measured for the report; after Ctrl-C, and on a full disk, it may not.
+        latency: of full INT8, the recipe and others; None without a GPU.
+        overflows: see ``Report``.
+        accuracy: the accuracies; None without labels or an accuracy function.
+        front: the front; empty if it was not asked for, or not measured yet.
+        notes: on what was measured beside the plans.
+    """
+
+    of_curve: Experiment
+    curve: Curve = field(default_factory=Curve)
+    answer: Answer | None = None
+    gains: Mapping[int, float] = field(default_factory=dict)
+    stopped: str = ""
+    measures: bool = True
+    latency: Latencies | None = None
+    overflows: tuple[Overflow, ...] = ()
+    accuracy: Accuracies | None = None
+    front: tuple[FrontPoint, ...] = ()
+    notes: tuple[Note, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -209,78 +240,63 @@ def question_of(preparation: Preparation, experiment: Experiment) -> Question:
 
 
 def build_report(
-    asked: Report,
-    answer: Answer,
-    curve: Curve,
-    of_curve: Experiment,
-    first: Experiment,
-    *,
-    gains: Mapping[int, float],
-    seconds: Seconds,
-    stopped: str = "",
-    latency: Latencies | None = None,
-    overflows: tuple[Overflow, ...] = (),
-    accuracy: Accuracies | None = None,
-    front: tuple[FrontPoint, ...] = (),
-    files: RecipeFiles | None = None,
+    asked: Report, found: Searched, first: Experiment, seconds: Seconds, files: RecipeFiles | None = None
 ) -> Report:
     """Returns the report of a run.
 
     Args:
         asked: the report with nothing measured, and the notes that are known.
-        answer: the answer.
-        curve: the curve; an empty one if it was not measured.
-        of_curve: the experiment that the curve was measured on.
+        found: the results, with an answer.
         first: the experiment with the first ranges.
-        gains: by layer, the loss that full INT8 sheds when the layer alone stays high.
         seconds: the times.
-        stopped: see ``Report.stopped``; ``answer.not_done`` then says what is missing.
-        latency: of full INT8, the recipe and others; None without a GPU.
-        overflows: see ``Report``.
-        accuracy: see ``Report``.
-        front: see ``Report``.
         files: the files of the recipe, which have notes of their own.
     """
-    experiment, rule = answer.experiment, answer.experiment.rule
-    network = experiment.network
-    found = RunTrials({**first.store.trials, **of_curve.store.trials}, curve.measured_in, experiment.whole.canonical)
-    reasons = {k: reason_for(answer, k, gains.get(k)) for k in curve.findings.suspects if k not in answer.members}
-    rows = layer_rows(asked.layers, found, curve, rule, reasons)
-    rows = _answered_rows(rows, answer, gains, experiment)
-    names, plans = [layer.name for layer in network.layers], counts(all_trials(first, of_curve, experiment))
-    kernels = float_kernel_notes(network, answer.full, answer.restored, latency)
-    notes = (*asked.notes, *_notes(answer, curve, found), *kernels, *noted(RECIPE, files.notes if files else ()))
+    answer, curve = found.answer, found.curve
+    assert answer is not None
+    experiment, rule, network = answer.experiment, answer.experiment.rule, answer.experiment.network
+    stores = {**first.store.trials, **found.of_curve.store.trials}
+    trials = RunTrials(stores, curve.measured_in, experiment.whole.canonical)
+    reasons = {k: reason_for(answer, k, found.gains.get(k)) for k in curve.findings.suspects if k not in answer.members}
+    rows = layer_rows(asked.layers, trials, curve, rule, reasons)
+    plans, builds, inferences = counts(all_trials(first, found.of_curve, experiment))
+    notes = [*asked.notes, *_notes(answer, curve, trials)]
+    notes += float_kernel_notes(network, answer.full, answer.restored, found.latency)
     report = replace(
         asked,
-        state=FINISHED if stopped in ("", TIME_LIMIT) else INTERRUPTED,
-        layers=rows,
-        culprits=tuple(names[k] for k in answer.members),
+        state=FINISHED if found.stopped in ("", TIME_LIMIT) else INTERRUPTED,
+        layers=_answered_rows(rows, answer, found.gains, experiment),
+        culprits=tuple(network.layers[k].name for k in answer.members),
         similarity=ByPlan(rule.similarity(answer.full), rule.similarity(answer.restored)),
         by_input=ByPlan(rule.by_input(answer.full), rule.by_input(answer.restored)),
         outputs=ByPlan(figures_of(answer.full), figures_of(answer.restored)),
-        recipe=RecipeLayers(
-            tuple(names[k] for k in answer.high),
-            tuple(names[k] for k in answer.high if k not in answer.members),
-            answer.meets,
-            tuple(names[k] for k in answer.untested),
-        ),
+        recipe=_recipe_layers(answer),
         ranges=_ranges_facts(experiment),
         answer=answer_facts(answer),
-        notes=tuple(dict.fromkeys(notes)),
-        latency=latency,
-        overflows=overflows,
-        accuracy=accuracy,
+        notes=tuple(dict.fromkeys([*notes, *noted(RECIPE, files.notes if files else ())])),
+        latency=found.latency,
+        overflows=found.overflows,
+        accuracy=found.accuracy,
         moves=moves_of(answer),
-        front=front,
-        stopped=stopped,
-        plans=plans[0],
-        builds=plans[1],
-        inferences=plans[2],
+        front=found.front,
+        stopped=found.stopped,
+        plans=plans,
+        builds=builds,
+        inferences=inferences,
         peak_bytes=peak_bytes(),
         seconds=seconds,
     )
-    report = replace(report, verdict=_verdict(report, answer, found))
+    report = replace(report, verdict=_verdict(report, answer, trials))
     return replace(report, lines=verdict_lines(report, network, rule, curve.findings, curve.nothing, answer.full))
+
+
+def _recipe_layers(answer: Answer) -> RecipeLayers:
+    names = [layer.name for layer in answer.experiment.network.layers]
+    return RecipeLayers(
+        tuple(names[k] for k in answer.high),
+        tuple(names[k] for k in answer.high if k not in answer.members),
+        answer.meets,
+        tuple(names[k] for k in answer.untested),
+    )
 
 
 def without_recipe(report: Report) -> Report:

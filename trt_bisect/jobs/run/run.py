@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -13,13 +13,13 @@ from typing import Any
 
 from trt_bisect.analyzer.judge import make_rule
 from trt_bisect.analyzer.metrics import find_metric
-from trt_bisect.analyzer.overflow import Overflow, base_overflow_notes, overflow_notes, overflows_of
+from trt_bisect.analyzer.overflow import base_overflow_notes, overflow_notes, overflows_of
 from trt_bisect.builder.base import EMULATED
 from trt_bisect.data.named import content_of
 from trt_bisect.driver.suspects.curves import ADAPTIVE
 from trt_bisect.errors import NoRoom, NothingMeasured, lacks_room
 from trt_bisect.evaluator.branch import BranchEvaluator
-from trt_bisect.evaluator.speed import Latencies, measure_latencies
+from trt_bisect.evaluator.speed import measure_latencies
 from trt_bisect.jobs.accuracy import accuracies, asked_accuracy, fp32_accuracy, refuse_accuracy
 from trt_bisect.jobs.answer.accuracy_target import AccuracyTarget
 from trt_bisect.jobs.answer.answer import AnswerSearch, answer_search
@@ -34,6 +34,7 @@ from trt_bisect.jobs.options.declare import takes
 from trt_bisect.jobs.preparation import Preparation
 from trt_bisect.jobs.recipe_of import recipe_of, setting_of
 from trt_bisect.jobs.run.build_report import (
+    Searched,
     asked_report,
     build_report,
     goal_of,
@@ -50,7 +51,6 @@ from trt_bisect.jobs.run.search import Curve, search
 from trt_bisect.jobs.workspace import working_in
 from trt_bisect.model.network import Network
 from trt_bisect.recipe.files import FOLDER, PLAN
-from trt_bisect.report.answer import Accuracies, FrontPoint
 from trt_bisect.report.explanation import EXPLANATION
 from trt_bisect.report.model import LAYERS, NOT_TRIED, REPORT, SO_FAR, Report
 from trt_bisect.report.network_graph import NETWORK, graph_of
@@ -157,37 +157,6 @@ class StoppedRun(KeyboardInterrupt):
 
 
 @dataclass
-class _Searched:
-    """The results of a search, also of one under way.
-
-    Attributes:
-        of_curve: the experiment that the curve is measured on.
-        curve: the curve; an empty one if it was not measured.
-        answer: the answer; None if full INT8 was not measured.
-        gains: by layer index, the loss that full INT8 sheds when the layer alone stays high.
-        stopped: see ``Report``.
-        measures: more may be measured for the report; after Ctrl-C, and on a full disk, it may not.
-        latency: see ``build_report``.
-        overflows: see ``build_report``.
-        accuracy: the accuracies; None without labels or an accuracy function.
-        front: the front; empty if it was not asked for, or not measured yet.
-        notes: on what was measured beside the plans.
-    """
-
-    of_curve: Experiment
-    curve: Curve = field(default_factory=Curve)
-    answer: Answer | None = None
-    gains: Mapping[int, float] = field(default_factory=dict)
-    stopped: str = ""
-    measures: bool = True
-    latency: Latencies | None = None
-    overflows: tuple[Overflow, ...] = ()
-    accuracy: Accuracies | None = None
-    front: tuple[FrontPoint, ...] = ()
-    notes: tuple[Note, ...] = ()
-
-
-@dataclass
 class _Run:
     """A run: its question, and where its results go.
 
@@ -223,7 +192,7 @@ class _Run:
     known: tuple[Report, Answer] | None = None
     first: Experiment | None = None
     answering: AnswerSearch | None = None
-    found: _Searched | None = None
+    found: Searched | None = None
     verdict: Report | None = None
     is_explained: bool = False
 
@@ -262,7 +231,7 @@ class _Run:
         layers, inputs = len(first.network.movable), answering.plans.inputs
         explains = options.explain != EXPLAIN_NOTHING
         self.preparation.forecast.left = other_stages(layers, len(inputs.given), len(inputs.first), explains=explains)
-        found = self.found = _Searched(answering.experiment)
+        found = self.found = Searched(answering.experiment)
         has_curve = self._search(answering, found, asked)
         answer = found.answer
         assert answer is not None
@@ -390,7 +359,7 @@ class _Run:
         question = question_of(self.preparation, experiment)
         self.live.watch(SoFar(self.preparation, report, self.first, experiment, curve, question, answer))
 
-    def _search(self, answering: AnswerSearch, found: _Searched, asked: Report) -> bool:
+    def _search(self, answering: AnswerSearch, found: Searched, asked: Report) -> bool:
         """Searches the answer into ``found``; returns true if the curve is there too.
 
         It comes first only where the search of the recipe starts from its suspects.
@@ -425,7 +394,7 @@ class _Run:
         if answer.meets:
             self.kept_until = perf_counter() + (perf_counter() - began) / SHARE
 
-    def _rest(self, found: _Searched, report: Report | None = None) -> list[str]:
+    def _rest(self, found: Searched, report: Report | None = None) -> list[str]:
         """Returns what was not done after the answer, a clause each.
 
         Args:
@@ -439,7 +408,7 @@ class _Run:
         explanation = [UNEXPLAINED] if self.options.explain != EXPLAIN_NOTHING else []
         return [*front, *curve, *explanation]
 
-    def _with_curve(self, answering: AnswerSearch, found: _Searched, report: Report) -> Report:
+    def _with_curve(self, answering: AnswerSearch, found: Searched, report: Report) -> Report:
         """Measures the curve, which explains the answer, with the ranges of the recipe; returns the report with it.
 
         Args:
@@ -459,7 +428,7 @@ class _Run:
             self._measure_base(found)
         return self._with_more(report, found)
 
-    def _with_more(self, report: Report, found: _Searched) -> Report:
+    def _with_more(self, report: Report, found: Searched) -> Report:
         """Returns a report with all that was measured since its verdict, and keeps it."""
         with lifted(self.preparation.progress):
             known = self._report(found)
@@ -482,7 +451,7 @@ class _Run:
         self.preparation.forecast.ends(CURVE)
         return curve
 
-    def _stopped_search(self, kind: str, *, measures: bool) -> _Searched | None:
+    def _stopped_search(self, kind: str, *, measures: bool) -> Searched | None:
         """Returns what a stopped search knows; None if full INT8 is not known on all inputs.
 
         Args:
@@ -498,7 +467,7 @@ class _Run:
         rest = self._rest(found)
         return replace(found, answer=replace(answer, not_done=(*answer.not_done, *rest)))
 
-    def _answered(self, found: _Searched) -> Report:
+    def _answered(self, found: Searched) -> Report:
         """Returns the report on an answer; the latencies and the overflows are measured."""
         answer, preparation = found.answer, self.preparation
         assert answer is not None
@@ -513,7 +482,7 @@ class _Run:
             self._measure_base(found)
         return self._report(found)
 
-    def _measure_base(self, found: _Searched) -> None:
+    def _measure_base(self, found: Searched) -> None:
         """Looks for the tensors that overflow in the network's base, if the curve begins with a miss."""
         assert found.answer is not None
         experiment = found.answer.experiment
@@ -522,7 +491,7 @@ class _Run:
             notes = base_overflow_notes(network, experiment.feeds, self.options.memory_bytes, emulated=emulated)
             found.notes = (*found.notes, *notes)
 
-    def _report(self, found: _Searched, *, files: bool = True) -> Report:
+    def _report(self, found: Searched, *, files: bool = True) -> Report:
         """Returns the report on an answer; nothing is measured.
 
         Args:
@@ -537,29 +506,14 @@ class _Run:
         notes = [*preparation.notes, *found.notes, *_broken_off(found.of_curve)]
         notes += [*self._not_measured(found), *refused_by_default(answer)]
         made = recipe_of(options, answer, answer.plan) if files else None
-        asked = self._asked(found.of_curve)
-        report = build_report(
-            replace(asked, notes=tuple(dict.fromkeys(notes))),
-            answer,
-            found.curve,
-            found.of_curve,
-            first,
-            gains=found.gains,
-            seconds=seconds_of(trials, preparation.data.calibrated, perf_counter() - preparation.began),
-            stopped=found.stopped,
-            latency=found.latency,
-            overflows=found.overflows,
-            accuracy=found.accuracy,
-            front=found.front,
-            files=made,
-        )
-        return (
-            report.changed(files=made, graph=graph_of(experiment.network, experiment.ranges.scales))
-            if files
-            else report
-        )
+        seconds = seconds_of(trials, preparation.data.calibrated, perf_counter() - preparation.began)
+        asked = replace(self._asked(found.of_curve), notes=tuple(dict.fromkeys(notes)))
+        report = build_report(asked, found, first, seconds, made)
+        if not files:
+            return report
+        return report.changed(files=made, graph=graph_of(experiment.network, experiment.ranges.scales))
 
-    def _not_measured(self, found: _Searched) -> list[Note]:
+    def _not_measured(self, found: Searched) -> list[Note]:
         """A note on the boundaries that an adaptive curve leaves out."""
         steps, network = found.curve.findings.steps, found.of_curve.network
         measured, layers = len(steps), sum(len(step.layers) for step in steps)
@@ -572,7 +526,7 @@ class _Run:
         )
         return [Note(ADAPTIVE_CURVE, text)]
 
-    def _told(self, report: Report, found: _Searched) -> Report:
+    def _told(self, report: Report, found: Searched) -> Report:
         """Says and keeps the verdict, saves the tensors, and returns the report with what was noted on them."""
         shown, answer = self.preparation.progress, found.answer
         assert answer is not None
@@ -604,7 +558,7 @@ class _Run:
 
         return explained(answering.plans, answer, report, self.repeated)
 
-    def _write_logs(self, found: _Searched, report: Report) -> None:
+    def _write_logs(self, found: Searched, report: Report) -> None:
         """Writes TensorBoard's logs, if they are asked for."""
         from trt_bisect.report.tensorboard.run_logs import plans_to_show, write_run
         from trt_bisect.report.tensorboard.steps import steps_of
