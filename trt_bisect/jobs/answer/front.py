@@ -18,6 +18,8 @@ from trt_bisect.report.answer import ALL_HIGH, KNEE, RECIPE, FrontPoint, Move
 
 _POINTS, _POINTS_DEAR = 12, 8
 """The number of plans between the ends of a front; the second where each takes an engine or an accuracy."""
+_TO_TWO_DECIMALS = 0.01
+"""Layers that cost nothing count a millionth each, which would make 100.0011 % of all layers."""
 
 
 def measure_front(answering: AnswerSearch, answer: Answer) -> tuple[FrontPoint, ...]:
@@ -30,7 +32,8 @@ def measure_front(answering: AnswerSearch, answer: Answer) -> tuple[FrontPoint, 
     plans, target, ranges = answering.plans, answering.target, answer.experiment.ranges
     space = replace(answer.space, others={})
     few = not plans.switches or answer.by_accuracy
-    steps = path(space, answer.kept, answering.sensitivities(), _POINTS_DEAR if few else _POINTS)
+    alone = answering.alone.sensitivities(space, ranges)
+    steps = path(space, answer.kept, alone, _POINTS_DEAR if few else _POINTS)
     plans.preparation.progress.stage("Measuring the front", None)
     all_high = space.plan(space.all)
     ends = {
@@ -72,8 +75,9 @@ def measure_front(answering: AnswerSearch, answer: Answer) -> tuple[FrontPoint, 
 
 
 def plan_cost(plan: PrecisionPlan, costs: Costs) -> float:
-    """Returns the share of the low precision's gain in speed that a plan gives up."""
-    return sum(by.get(plan.precisions[k], 0.0) for k, by in costs.items())
+    """Returns the share of the low precision's gain in speed that a plan gives up, from 1 % on to two decimals."""
+    cost = sum(by.get(plan.precisions[k], 0.0) for k, by in costs.items())
+    return round(cost, 4) if cost > _TO_TWO_DECIMALS else cost
 
 
 def _high(experiment: Experiment, plan: PrecisionPlan) -> Mapping[str, str]:

@@ -135,7 +135,8 @@ def _answer_parts(report: Report, answer: AnswerFacts, console: Console) -> Iter
         explained = [spaced(Group(table, Text(why))) for table in tables] if why else []
         yield Part("calibrators", 5, [*explained, *map(spaced, tables)])
     if report.front:
-        yield Part("front", 0, [spaced(front_table(report, console))])
+        named = [point for point in report.front if point.names]
+        yield Part("front", 1, [spaced(front_table(report, points, console)) for points in (report.front, named)])
     if report.moves:
         moves = [fitted(Move, report.moves[:most], console) for most in (len(report.moves), _FEW_ROWS)]
         yield Part("scales of other calibrators", 4, [spaced(table) for table in moves])
@@ -357,11 +358,11 @@ def layer_table(report: Report, rows: Sequence[LayerRow], console: Console) -> T
     )
 
 
-def front_table(report: Report, console: Console) -> Table:
-    """Returns the front of accuracy against cost, a row a plan, the cheapest first."""
+def front_table(report: Report, points: Sequence[FrontPoint], console: Console) -> Table:
+    """Returns plans of the front of accuracy against cost, a row a plan."""
     return fitted(
         FrontPoint,
-        report.front,
+        points,
         console,
         names=report.names,
         style=lambda point: "bold" if RECIPE in point.names else "",
