@@ -1,12 +1,44 @@
 """Weak typing: a precision plan as constraints on the layers of a parsed TensorRT network.
 
+The idea
+    A plan speaks of the layers of the ONNX network. TensorRT's parser makes its own layers of them: one or more for
+    each, some with names that only the parser knows. ``steps_of`` walks over TensorRT's layers and finds for each the
+    layer that it belongs to, its *owner*; ``set_ranges`` gives their tensors dynamic ranges, and ``constraints`` their
+    precisions.
+
+        ONNX             TensorRT's layers                        owner by
+        fc (Gemm)        fc.weight          CONSTANT              its first reader
+                         (Unnamed Layer* 3) SHUFFLE   constant    its first reader
+                         fc                 MATRIX_MULTIPLY main  its name
+                         fc.bias            CONSTANT              its first reader
+                         fc_1               ELEMENTWISE           its name with a number, or its metadata
+        relu (Relu)      relu               ACTIVATION main       its name
+
+    Forwards, a layer without a name takes the owner of the last of the layers that make its inputs; backwards, one that
+    nothing but constants feeds takes that of its first reader. Metadata, which 8.5 lacks, counts before the name.
+
+    What follows INT8 layers may run in INT8 too. Which tensors are ``fed`` by an INT8 layer is found in one walk
+    forwards, which are ``read`` by one in one walk backwards, both through layers that are not quantizable:
+
+        conv1 (INT8) --> relu --> maxpool --> conv2 (INT8)       relu and maxpool: fed and read, left free
+        conv1 (INT8) --> relu --> softmax --> output             fed, not read: high
+        conv3 (high) --> relu --> conv2 (INT8)                   read, not fed: high
+
+What always holds
+    A high layer computes in its high precision and its outputs have it too: a constraint on the layer alone would let
+    TensorRT round its output. An INT8 layer is left free unless it is forced. An output of the network is FP32. A
+    tensor without a range is computed in floats by TensorRT, so no range is invented: a tensor that the parser made
+    has one only if its values are moved ones, inside a quantizable layer, or constant.
+
+    The network is ``Network.for_parser``: no node has the name of another with a number.
+
+What was tried and dropped
+    To own by name alone: the parser of 8.6 gives the product with Gemm's ``alpha`` no name, and it would have stayed
+    free in a high layer. To take the owner of the first input: that product reads a constant first.
+
 Unproven until tools/gpu_check has run it on a GPU: TensorRT itself cannot be started without one, and TensorRT-RTX has
 no weak typing. Tests check the constraints that are set on objects with the interface of ``INetworkDefinition``, which
 is all that these functions use of TensorRT.
-
-TensorRT's ONNX parser names a node's main layer after the node. Its further layers have the node's name with a number,
-or in their metadata, or are called ``(Unnamed Layer* N)``: so each TensorRT layer is mapped to a layer of the network.
-The network is ``Network.for_parser``: no node has the name of another with a number.
 """
 
 from __future__ import annotations
