@@ -26,7 +26,6 @@ from trt_bisect.report.explanation import Explanation
 from trt_bisect.report.model import Report
 from trt_bisect.report.network_graph import Graph
 from trt_bisect.report.profile import Profile
-from trt_bisect.report.recovery import Recovery
 from trt_bisect.report.regression.result import Regression
 from trt_bisect.report.sensitivity import Sensitivity
 from trt_bisect.report.worst import WorstReport
@@ -69,7 +68,6 @@ class JournalLine:
 
 FILES: Mapping[str, tuple[type, str]] = {
     "report.json": (Report, "Written by `run`. `run.json` is the same of a run under way."),
-    "recovery.json": (Recovery, "Written by `recover`."),
     "sensitivity.json": (Sensitivity, "Written by `sensitivity`."),
     "worst.json": (WorstReport, "Written by `worst`."),
     "compare.json": (Comparison, "Written by `compare`; the channels are in `channels.csv` only."),
@@ -78,7 +76,7 @@ FILES: Mapping[str, tuple[type, str]] = {
     "explanation.json": (Explanation, "Written by `run`: why, and what to do. Floats have 6 significant digits."),
     "regression.json": (Regression, "Written by `regress`."),
     "network.json": (Graph, "Written by `run`, before anything is measured."),
-    "journal.jsonl": (JournalLine, "Written by `run`, `recover` and `sensitivity`. The schema is that of one line."),
+    "journal.jsonl": (JournalLine, "Written by `run` and `sensitivity`. The schema is that of one line."),
 }
 """By file the class that it is written from, and what is said of it."""
 _HEAD = """# JSON files and schemas

@@ -12,13 +12,13 @@ from trt_bisect.analyzer.advisor import Advice
 from trt_bisect.analyzer.compared import ComparedChannel, ComparedTensor
 from trt_bisect.analyzer.structure.findings import Finding
 from trt_bisect.analyzer.structure.roundings import TensorRounding
+from trt_bisect.report.answer import FrontPoint
 from trt_bisect.report.check import CHECK_CSV, TENSORS_CSV
 from trt_bisect.report.comparison import ADVICE, CHANNELS, MATCHED, TENSORS, WEIGHTS, MatchedLayer
+from trt_bisect.report.model import FRONT, LayerRow
 from trt_bisect.report.model import LAYERS as RUN_LAYERS
-from trt_bisect.report.model import LayerRow
 from trt_bisect.report.profile import TENSORS as PROFILED
 from trt_bisect.report.profile import ProfiledTensor
-from trt_bisect.report.recovery import FRONT, FrontPoint
 from trt_bisect.report.sensitivity import LAYERS, SensitiveOp
 from trt_bisect.report.worst import WORST_CSV, JudgedSample
 from trt_bisect.support.table import columns_of
@@ -26,7 +26,7 @@ from trt_bisect.support.table import columns_of
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "tables.md"
 _TABLES: Mapping[str, tuple[str, type]] = {
     RUN_LAYERS: ("run", LayerRow),
-    FRONT: ("recover", FrontPoint),
+    FRONT: ("run --front", FrontPoint),
     f"{TENSORS}, {WEIGHTS}": ("compare", ComparedTensor),
     CHANNELS: ("compare", ComparedChannel),
     ADVICE: ("compare", Advice),
