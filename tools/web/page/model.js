@@ -22,15 +22,24 @@ export function modelOf(data) {
     data,
     report,
     figure: byAccuracy ? metricOf("accuracy", least) : metricOf(report.metric, least),
+    figures: (byAccuracy ? report.accuracy : report.similarity) ?? {},
     least,
     metric: metricOf(report.metric, report.threshold),
     rows,
     byName: new Map(rows.map((row) => [row.name, row])),
     culprits: rows.filter((row) => row.culprit),
     suspects: rows.filter((row) => row.suspect),
+    keptIn: keptIn(rows, report.precision),
     tensors: new Map(Object.entries(data.graph?.tensors ?? {})),
     explainedTensors: new Map(explainedTensors(data.explanation).map((tensor) => [tensor.tensor, tensor])),
   };
+}
+
+// The precisions of the layers that the recipe leaves high: "FP16 and FP32".
+function keptIn(rows, usual = "fp32") {
+  const kept = new Set(rows.filter((row) => row.high).map((row) => row.recipe || usual));
+  const named = [...(kept.size ? kept : [usual])].map((precision) => precision.toUpperCase());
+  return named.sort().join(" and ");
 }
 
 // Activations and the network's inputs, which layers read and INT8 rounds.

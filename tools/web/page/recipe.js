@@ -30,20 +30,21 @@ export function startRecipe(store) {
   render();
 }
 
-function showRecipe({ model: { data, report } }, view) {
+function showRecipe({ model }, view) {
+  const { data, report } = model;
   const files = new Map(Object.entries(data.recipe ?? {}));
   const known = FORMS.filter(([name]) => files.has(name));
   const forms = [
     ...known,
     ...[...files.keys()].filter((name) => !FORMS.some(([own]) => own === name)).map((name) => [name, name, ""]),
   ];
-  byId("recipe-words").textContent = words(data);
+  byId("recipe-words").textContent = words(model);
   byId("recipe-empty").hidden = forms.length > 0;
   if (!forms.length) return show(byId("recipe-body"), []);
   if (!forms.some(([name]) => name === view.chosen)) view.chosen = firstForm(forms, report);
   const choose = (name) => {
     view.chosen = name;
-    showRecipe({ model: { data, report } }, view);
+    showRecipe({ model }, view);
     byId("recipe-body").querySelector('[aria-selected="true"]').focus();
   };
   show(byId("recipe-body"), [
@@ -72,7 +73,7 @@ function firstForm(forms, { engine, typing, versions }) {
   return (forms.find(([name]) => name === wanted) ?? forms[0])[0];
 }
 
-function words({ status, report: { answer, recipe, layers, similarity } }) {
+function words({ data: { status }, report: { answer, recipe, similarity }, keptIn }) {
   if (status !== "finished" && !answer) return "It is decided at the end of the run.";
   const high = recipe?.high ?? [];
   if (!recipe || !isNumber(similarity?.recipe)) return "There is no recipe yet.";
@@ -80,9 +81,7 @@ function words({ status, report: { answer, recipe, layers, similarity } }) {
   const added = recipe.added?.length
     ? `, of which ${plural(recipe.added.length, "is no culprit", "are no culprits")}`
     : "";
-  const kept = new Set(high);
-  const precisions = new Set(layers.filter(({ name }) => kept.has(name)).map((row) => row.recipe.toUpperCase()));
-  return `${plural(high.length, "layer")} in ${[...precisions].sort().join(" and ")}${added}.`;
+  return `${plural(high.length, "layer")} in ${keptIn}${added}.`;
 }
 
 function tab([name, title], place, view, choose) {

@@ -56,35 +56,33 @@ const TITLES = { fp32: "FP32", int8: `Full ${LOW}`, recipe: "Recipe" };
 const UNDECIDED = { ...TITLES, recipe: "Suspects in high precision" };
 
 function card(model, plan) {
-  const { report, metric } = model;
-  const value = report.similarity?.[plan];
-  const reference = plan === "fp32";
-  const figure = metric.text(reference ? (metric.perfect ?? report.accuracy?.fp32) : value);
+  const { report, figure, figures } = model;
+  const value = plan === "fp32" ? (figure.perfect ?? figures.fp32) : figures[plan];
   return h(
     "div",
     { class: `card ${standing(model, plan)}`, "data-plan": plan },
     h("h2", {}, (model.data.status === "finished" || report.answer ? TITLES : UNDECIDED)[plan]),
-    h("p", { class: "figure" }, figure),
+    h("p", { class: "figure" }, figure.text(value)),
     h("p", { class: "under" }, under(model, plan)),
-    accuracy(report, plan),
+    beside(model, plan),
     speed(report, plan),
   );
 }
 
-function standing({ data, report }, plan) {
-  return isNumber(report.similarity?.[plan]) ? (data.tones?.[plan] ?? "") : "";
+function standing({ data, figures }, plan) {
+  return isNumber(figures[plan]) ? (data.tones?.[plan] ?? "") : "";
 }
 
 function under(model, plan) {
-  const { report, metric, rows } = model;
+  const { report, figure, figures, least, rows } = model;
   const quantizable = rows.filter((row) => row.quantizable);
   if (plan === "fp32")
-    return isNumber(report.threshold) ? `reference; threshold ${metric.text(report.threshold)}` : "reference";
+    return isNumber(least) ? `reference; threshold ${figure.text(least)}` : "reference";
   if (plan === "int8") return `${plural(quantizable.length, "layer")} in ${LOW}${measuredOn(model, plan)}`;
   const kept = (report.recipe?.high ?? []).length;
-  if (!isNumber(report.similarity?.recipe)) return "";
+  if (!isNumber(figures.recipe)) return "";
   if (!kept) return `the same: no layer in high precision${measuredOn(model, plan)}`;
-  const left = `${plural(kept, "layer")} in ${(report.precision ?? "fp32").toUpperCase()}`;
+  const left = `${plural(kept, "layer")} in ${model.keptIn}`;
   const shares = quantizable.filter((row) => !row.high).map((row) => row.share);
   const inputs = measuredOn(model, plan);
   if (!shares.length || !shares.every(isNumber)) return left + inputs;
@@ -93,16 +91,21 @@ function under(model, plan) {
 }
 
 // What a figure is, and the inputs that it is of, where it is of several.
-function measuredOn({ report: { by_input: byInput }, metric }, plan) {
+function measuredOn({ report: { by_input: byInput }, figure, metric }, plan) {
+  if (figure.name === ACCURACY) return `; ${figure.label}`;
   const facts = byInput?.[plan];
   if (!facts) return `; ${metric.label}`;
   const inputs = plural(facts.inputs, "input");
   return `; ${metric.label} ${facts.together ? `over ${inputs} together` : `on the worst of ${inputs}`}`;
 }
 
-// On labelled data, where there are such, and its ratio to FP32's.
-function accuracy({ accuracy: measured, metric }, plan) {
-  if (!measured || metric === ACCURACY) return null;
+// The accuracy on labelled data, where there are such, and its ratio to FP32's; where it decides, the similarity.
+function beside({ report: { accuracy: measured, similarity }, figure, metric }, plan) {
+  if (!measured) return null;
+  if (figure.name === ACCURACY) {
+    const value = similarity?.[plan];
+    return isNumber(value) ? h("p", { class: "speed" }, `${metric.label} ${metric.text(value)}`) : null;
+  }
   const value = measured[plan];
   if (!isNumber(value)) return h("p", { class: "speed" }, "accuracy not measured");
   const text = value >= 0 && value <= 1 ? percent(value) : number(value);
