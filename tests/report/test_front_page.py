@@ -1,7 +1,8 @@
-"""The results of ``recover`` on the page: beside a run, without one, in ``view`` and in a notebook."""
+"""The front of a run, ``front=True``: in its files, on the page, in ``view`` and in a notebook."""
 
 from __future__ import annotations
 
+import csv
 import json
 import shutil
 from dataclasses import replace
@@ -11,28 +12,28 @@ from pathlib import Path
 import onnx
 import pytest
 
-import trt_bisect
-from tests.support import networks, pages
+from tests.support import pages
 from tests.support.editions import edition
 from tests.support.pages import Elements, percent
 from tests.support.records import record_of
 from tests.support.view_server import QUERY, serving
-from trt_bisect.report.notebook.front_plot import front
-from trt_bisect.report.page.headline import recovered_headline
+from trt_bisect import BadInput, Report
+from trt_bisect.report.answer import ALL_HIGH, Accuracies, FrontPoint, Goal, Move
+from trt_bisect.report.model import FRONT
+from trt_bisect.report.page.headline import headline
 from trt_bisect.report.page.render import render_page
-from trt_bisect.report.recovery import ALL_HIGH, RECOVERY, FrontPoint, Measured, Move, Recovery, Target
-from trt_bisect.report.verdict import WITH_DOUBTS, spoken
-from trt_bisect.runs.progress_file import FINISHED, PROGRESS, RUNNING
+from trt_bisect.report.verdict import FAILS, spoken
+from trt_bisect.runs.progress_file import FINISHED, RUNNING
 from trt_bisect.support.codec import decode, encode
-from trt_bisect.support.notes import Line
 from trt_bisect.support.progress import Silent
 from trt_bisect.view.index import Runs
-from trt_bisect.view.run_folder import Gone, RunFolder
+from trt_bisect.view.run_folder import RunFolder
 
 THRESHOLD = 0.99999
 ABSENT = "not in the network"
 """The name of a layer that the network lacks."""
-WISHES = {"engine": "onnxruntime", "calibrator": "minmax", "threshold": THRESHOLD}
+STRANGE = pages.STRANGE[1]
+WISHES = {"threshold": THRESHOLD, "effort": "thorough", "explain": "none", "front": True}
 
 
 @pytest.fixture(scope="module")
@@ -41,134 +42,131 @@ def model(strange_model) -> Path:
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory, model) -> Path:
-    """The folder of ``recover`` without a run, in a parent with nothing else."""
-    folder = tmp_path_factory.mktemp("alone") / "recovered"
-    trt_bisect.recover(model, networks.samples(onnx.load(str(model))), output=folder, **WISHES)
+def fronted(tmp_path_factory, model) -> Path:
+    """The folder of a run with a front, in a parent with nothing else."""
+    folder = tmp_path_factory.mktemp("fronted") / "run"
+    pages.run_on(model, folder, history="none", **WISHES)
     return folder
 
 
 @pytest.fixture(scope="module")
-def both(tmp_path_factory, model) -> Path:
-    """The folder of a run, and of ``recover`` after it with a target that needs more layers high."""
-    folder = tmp_path_factory.mktemp("both") / "run"
-    pages.run_on(model, folder)
-    assert data_of(folder)["recovery"] is None
-    trt_bisect.recover(model, networks.samples(onnx.load(str(model))), output=folder, **WISHES)
-    return folder
+def found(fronted) -> Report:
+    return pages.read(fronted)
 
 
-@pytest.fixture(scope="module")
-def found(alone) -> Recovery:
-    return recovery_in(alone)
-
-
-def recovery_in(folder: Path) -> Recovery:
-    return decode(Recovery, (folder / RECOVERY).read_bytes())
+@pytest.fixture
+def by_accuracy(found) -> Report:
+    """A report whose figure is an accuracy, with two high precisions, a moved scale, and figures that are not known."""
+    return replace(
+        found,
+        goal=Goal(drop="5%"),
+        accuracy=Accuracies(0.95, None, 0.92, least=0.9025),
+        layers=tuple(
+            replace(
+                row,
+                taken_back=0.5 if row.culprit else None,
+                recipe="fp16" if row.name == found.recipe.high[0] else row.recipe,
+            )
+            for row in found.layers
+        ),
+        moves=(Move(STRANGE, "minmax", 0.5, 0.25),),
+        front=(
+            FrontPoint(0.0, None, None, ("all INT8",), {}),
+            FrontPoint(0.3, 0.92, 0.03, ("recipe",), {STRANGE: "fp32", ABSENT: "fp16"}),
+            FrontPoint(1.0, 0.95, 0.0, (ALL_HIGH,), {row.name: "fp32" for row in found.layers}),
+        ),
+    )
 
 
 def data_of(folder: Path) -> dict:
     return json.loads(Elements((folder / "report.html").read_text()).scripts["data"])
 
 
-# The data.
+# The files.
 
 
-def test_recovery_json_is_read_as_it_was_written(alone, found):
-    assert record_of(found) == json.loads((alone / RECOVERY).read_text())
+def test_the_front_is_read_as_it_was_written(fronted, found):
+    assert record_of(found) == json.loads((fronted / "report.json").read_text())
+    assert Report.load(fronted).front == found.front != ()
     unmeasured = replace(found, front=(FrontPoint(0.5, None, None, (), {}),))
-    assert decode(Recovery, encode(unmeasured)) == unmeasured
+    assert decode(Report, encode(unmeasured)) == unmeasured
 
 
-def test_the_page_of_a_run_has_the_front_too(both):
-    data = data_of(both)
-    assert data["recovery"] == json.loads((both / RECOVERY).read_text())
-    assert data["report"] == json.loads((both / "report.json").read_text())
+def test_its_csv_file_has_a_row_for_each_plan_and_calls_the_figure_by_its_name(fronted, found, by_accuracy, tmp_path):
+    rows = list(csv.DictReader((fronted / FRONT).open(newline="")))
+    assert [float(row["cost"]) for row in rows] == [point.cost for point in found.front]
+    assert [float(row["cosine"]) for row in rows] == [point.figure for point in found.front]
+    assert [row["names"] for row in rows] == [", ".join(point.names) for point in found.front]
+    assert [int(row["layers"]) for row in rows] == [len(point.high) for point in found.front]
+    by_accuracy.save(tmp_path)
+    rows = list(csv.DictReader((tmp_path / FRONT).open(newline="")))
+    assert [row["accuracy"] for row in rows] == ["", "0.92", "0.95"]
+
+
+def test_the_costs_are_those_of_multiply_adds_and_the_ends_are_there(found, model):
+    """All layers low give up nothing, all high everything; between them dearer plans are better."""
+    first, *_, last = found.front
+    assert (first.names[0], first.cost, dict(first.high)) == ("all INT8", 0.0, {})
+    assert last.names[-1] == ALL_HIGH
+    assert last.cost == pytest.approx(1.0)
+    quantizable = {node.name for node in onnx.load(str(model)).graph.node
+                   if node.op_type in ("Conv", "Gemm", "Add", "GlobalAveragePool")}  # fmt: skip
+    assert set(last.high) == quantizable
+    for one, other in zip(found.front, found.front[1:], strict=False):
+        assert one.cost < other.cost
+        assert one.figure < other.figure
+    [recipe] = [point for point in found.front if "recipe" in point.names]
+    assert set(recipe.high) == set(found.recipe.high) != set()
+    assert recipe.cost == pytest.approx(found.answer.cost)
+    assert recipe.figure == found.similarity.recipe
+    assert first.figure == found.similarity.int8
+
+
+def test_the_page_has_the_report_with_the_front(fronted):
+    data = data_of(fronted)
+    assert data["report"] == json.loads((fronted / "report.json").read_text())
+    assert len(data["report"]["front"]) > 3
     assert data["headline"].startswith("Full INT8 fails")
 
 
-def test_a_run_after_it_keeps_the_front(both, model, tmp_path):
-    folder = shutil.copytree(both, tmp_path / "again")
-    pages.run_on(model, folder, explain="none")
-    assert data_of(folder)["recovery"] == json.loads((folder / RECOVERY).read_text())
+def test_a_run_after_it_without_a_front_takes_it_away(fronted, model, tmp_path):
+    folder = shutil.copytree(fronted, tmp_path / "again")
+    pages.run_on(model, folder, history="none", **{**WISHES, "front": False})
+    assert data_of(folder)["report"]["front"] == []
+    assert not (folder / FRONT).exists()
 
 
-def test_a_recovery_of_another_network_is_left_out(both, tmp_path):
-    folder = shutil.copytree(both, tmp_path / "other")
-    report, found = pages.read(folder), recovery_in(folder)
-    renamed = tuple(replace(row, name=f"{row.name}.") for row in report.layers)
-    pages.written(folder, replace(report, layers=renamed))
-    assert data_of(folder)["recovery"] is None
-    pages.written(folder, replace(report, model="other.onnx"))
-    assert data_of(folder)["recovery"] is None
-    found.save(folder)
-    assert data_of(folder)["recovery"] == record_of(found)
+def test_the_headline_is_of_the_figure_that_decides(found, by_accuracy):
+    high = len(found.recipe.high)
+    assert headline(found).startswith("Full INT8 fails: it misses 99.999%; ")
+    assert headline(found).endswith(f", and {high} layers in FP32 restore it.")
+    assert "it gives no figure; " in headline(by_accuracy)
+    measured = replace(by_accuracy, accuracy=replace(by_accuracy.accuracy, int8=0.5))
+    assert "it misses 90.25%; " in headline(measured)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"schema": 1}', '{"schema": 9}', '{"schema": 1, "high": 3}'])
-def test_a_file_that_is_none_is_passed_over(both, tmp_path, text):
-    folder = shutil.copytree(both, tmp_path / "broken")
-    (folder / RECOVERY).write_text(text)
-    pages.written(folder, pages.read(folder))
-    assert data_of(folder)["recovery"] is None
-    (folder / "report.json").unlink()
-    with pytest.raises(Gone):
-        RunFolder(folder).snapshot()
-
-
-def test_without_a_run_the_page_has_the_networks_layers(alone, found, model):
-    data = data_of(alone)
-    nodes = onnx.load(str(model)).graph.node
-    rows = data["report"]["layers"]
-    assert [row["name"] for row in rows] == [node.name for node in nodes]
-    assert [row["op_type"] for row in rows] == [node.op_type for node in nodes]
-    assert all(row["quantizable"] == (row["op_type"] in ("Conv", "Gemm", "Add", "GlobalAveragePool")) for row in rows)
-    high = {row.layer for row in found.high}
-    assert high
-    assert {row["name"] for row in rows if row["recipe"] == "fp32"} == high == set(data["report"]["recipe"]["high"])
-    assert [layer["name"] for layer in data["graph"]["layers"]] == [node.name for node in nodes]
-    assert not (alone / "report.json").exists()
-    assert not (alone / PROGRESS).exists()
-
-
-def test_its_headline(found):
-    said = recovered_headline(found)
-    high = len(found.high)
-    assert said.startswith(f"With {high} layers in FP32 ")
-    assert "meets the target of 99.999%" in said
-    assert f"{100 * found.cost:.2f}% of INT8's" in said
-    accuracy = replace(found, figure="accuracy", meets=False, measured=Measured(0.5, None, 1.0))
-    assert "misses the target of 99.999%" in recovered_headline(accuracy)
-    fine = recovered_headline(replace(found, high=(), moves=(), cost=0.0, doubts=()))
-    assert fine.startswith("Full INT8 passes: it meets the target of 99.999%")
-    moved = recovered_headline(replace(found, high=(), moves=(Move("x", "minmax", 1.0, 2.0),)))
-    assert moved.startswith("With 1 other scale ")
-
-
-def test_strange_names_stay_text_in_the_file(alone, both):
+def test_strange_names_stay_text_in_the_file(fronted):
     """The elements of a page are the same whatever the layers are called."""
-    for folder in (alone, both):
-        data = RunFolder(folder).state().data
-        plain = replace(data, recovery=None, headline="", report=replace(data.report, model=""))
-        page = (folder / "report.html").read_text()
-        assert Elements(page).names == Elements(render_page(plain)).names
+    data = RunFolder(fronted).state().data
+    plain = replace(data, headline="", report=replace(data.report, model="", front=(), layers=(), lines=()))
+    page = (fronted / "report.html").read_text()
+    assert Elements(page).names == Elements(render_page(plain)).names
 
 
 # The notebook.
 
 
-def test_the_compact_view_escapes_names(found):
+def test_the_compact_view_escapes_names_and_names_the_plot(found):
     shown = found._repr_html_()
     assert "<script" not in shown
-    assert all(row.layer in unescape(shown) for row in found.high)
-    assert recovered_headline(found) in unescape(shown)
-    moved = replace(found, moves=(Move("<b>x</b>", "minmax", 0.5, 0.25),))._repr_html_()
-    assert "&lt;b&gt;x" in moved
-    assert "<b>x" not in moved
+    assert all(name in unescape(shown) for name in found.culprits)
+    assert headline(found) in unescape(shown)
+    assert ".plot_front()" in shown
+    assert ".plot_front()" not in replace(found, front=())._repr_html_()
 
 
 def test_the_plot_has_the_plans_and_the_target(found):
-    figure = front(found)
+    figure = found.plot_front()
     (trace,) = figure.data
     assert list(trace.x) == [pytest.approx(100.0 * point.cost) for point in found.front]
     assert list(trace.y) == [pytest.approx(max(1e-9, 1.0 - point.figure)) for point in found.front]
@@ -176,8 +174,30 @@ def test_the_plot_has_the_plans_and_the_target(found):
     assert not any("<script" in hover for hover in trace.customdata)
     assert figure.layout.shapes[0].y0 == pytest.approx(1.0 - THRESHOLD)
     assert figure.layout.yaxis.type == "log"
-    plain = found.plot(log=False)
+    plain = found.plot_front(log=False)
     assert list(plain.data[0].y) == [point.figure for point in found.front]
+
+
+def test_the_plot_of_accuracies_leaves_out_what_is_not_known(by_accuracy):
+    figure = by_accuracy.plot_front()
+    (trace,) = figure.data
+    assert list(trace.x) == [30.0, 100.0]
+    assert list(trace.y) == [0.92, 0.95]
+    assert figure.layout.shapes[0].y0 == 0.9025
+    assert not any("<img" in hover for hover in trace.customdata)
+    assert "accuracy 92%" in trace.customdata[0]
+
+
+def test_the_table_has_the_plans(found, by_accuracy):
+    table = found.front_table()
+    assert list(table["cosine"]) == [point.figure for point in found.front]
+    assert list(table["layers"]) == [len(point.high) for point in found.front]
+    assert list(by_accuracy.front_table()["accuracy"])[1:] == [0.92, 0.95]
+
+
+def test_without_a_front_there_is_no_plot(found):
+    with pytest.raises(BadInput, match=r"front was not measured"):
+        replace(found, front=()).plot_front()
 
 
 # The browser.
@@ -185,10 +205,10 @@ def test_the_plot_has_the_plans_and_the_target(found):
 
 def click_plan(page, place: int) -> None:
     """Clicks a plan in the plot, where Plotly drew it."""
-    page.locator("#best-plot").scroll_into_view_if_needed()
+    page.locator("#front-plot").scroll_into_view_if_needed()
     at = page.evaluate(
         """place => {
-          const plot = document.querySelector('#best-plot');
+          const plot = document.querySelector('#front-plot');
           const trace = plot._fullData[1];
           const { xaxis, yaxis } = plot._fullLayout;
           const index = [...trace.customdata].indexOf(place);
@@ -202,146 +222,143 @@ def click_plan(page, place: int) -> None:
 
 
 def listed(page) -> list[str]:
-    return page.locator("#best-point [data-layer]").all_inner_texts()
+    return page.locator("#front-point [data-layer]").all_inner_texts()
 
 
-def test_the_section_is_there_and_clicks_select(tab, both):
-    found = recovery_in(both)
-    with tab.shown(both / "report.html") as page:
-        assert page.locator("#best").is_visible()
-        assert page.locator('nav a[href="#best"]').is_visible()
-        assert page.locator("#best-words > p").all_inner_texts() == found.summary.splitlines()
-        cells = page.locator("#best-high tbody tr").first.locator("td").all_inner_texts()
-        first = found.high[0]
-        assert cells[:4] == [first.layer, first.op_type, first.precision, f"{100 * first.cost:.2f}%"]
-        assert cells[4] == percent(first.back, found.target.least)
-        assert listed(page) == [row.layer for row in found.high]
-        labels = page.locator("#best-plot .annotation-text").all_text_contents()
+def test_the_section_is_there_and_clicks_select(tab, fronted, found):
+    with tab.shown(fronted / "report.html") as page:
+        assert page.locator("#front").is_visible()
+        assert page.locator('nav a[href="#front"]').is_visible()
+        assert page.locator("#front-words dd").all_inner_texts() == ["multiply-adds", "onnxruntime (emulated)"]
+        assert listed(page) == list(found.recipe.high), "the recipe is chosen"
+        labels = page.locator("#front-plot .annotation-text").all_text_contents()
         assert {"all INT8", "all high", "target 99.999%"} <= set(labels)
         assert any("recipe" in label for label in labels)
-        assert f"{len(found.high)} layers" in page.locator("#recipe-words").inner_text()
-        assert_a_click_on_a_layer_selects_it_everywhere(page, found.high[-1].layer)
+        assert f"{len(found.recipe.high)} layers in FP32" in page.locator("#recipe-words").inner_text()
+        assert_a_click_on_a_layer_selects_it_everywhere(page, found.recipe.high[-1])
         assert_a_click_on_a_plan_lists_what_it_leaves_high(page, found)
 
 
-def assert_a_click_on_a_plan_lists_what_it_leaves_high(page, found: Recovery) -> None:
+def assert_a_click_on_a_plan_lists_what_it_leaves_high(page, found: Report) -> None:
     place = next(place for place, point in enumerate(found.front) if 0.2 < point.cost < 0.7 and not point.names)
     click_plan(page, place)
     point = found.front[place]
     page.wait_for_function(
-        "text => document.querySelector('#best-point').textContent.includes(text)", arg=f"{100 * point.cost:.2f}%"
+        "text => document.querySelector('#front-point').textContent.includes(text)", arg=f"{100 * point.cost:.2f}%"
     )
     assert listed(page) == list(point.high)
-    page.locator("#best-plans summary").click()
-    pressed = page.locator('#best-plans [aria-pressed="true"]')
+    page.locator("#front-plans summary").click()
+    pressed = page.locator('#front-plans [aria-pressed="true"]')
     assert pressed.get_attribute("data-place") == str(place)
-    page.locator('#best-plans button[data-place="0"]').press("Enter")
+    page.locator('#front-plans button[data-place="0"]').press("Enter")
     assert listed(page) == list(found.front[0].high) == []
-    assert "INT8" in page.locator("#best-point").inner_text()
+    assert "INT8" in page.locator("#front-point").inner_text()
 
 
 def assert_a_click_on_a_layer_selects_it_everywhere(page, name: str) -> None:
-    page.locator("#best-high button", has_text=name).click()
+    page.locator("#front-point button", has_text=name).click()
     assert page.locator("#details-body .layer-name").text_content() == name
     assert page.locator('#table-body [aria-selected="true"] .name').text_content() == name
     page.wait_for_function("name => document.querySelector('#graph .selected')?.dataset.layer === name", arg=name)
-    assert page.locator("#best-high tr.chosen td").first.inner_text() == name
-    assert page.locator("#best-point li.chosen button").inner_text() == name
+    assert page.locator("#front-point li.chosen button").inner_text() == name
 
 
-def test_no_recovery_no_section(opened):
-    assert opened.locator("#best").is_hidden()
-    assert opened.locator('nav a[href="#best"]').is_hidden()
+def test_no_front_no_section(opened):
+    assert opened.locator("#front").is_hidden()
+    assert opened.locator('nav a[href="#front"]').is_hidden()
 
 
-def test_nulls_moves_strange_names_and_accuracy(tab, alone, found, tmp_path):
+def test_scales_of_other_calibrators_are_listed_without_a_front(tab, found, by_accuracy, tmp_path):
+    replace(found, moves=by_accuracy.moves, front=()).save(tmp_path)
+    with tab.shown(tmp_path / "report.html", ready="plots") as page:
+        assert page.locator("#front-moves td").all_inner_texts() == [STRANGE, "minmax", "0.5", "0.25"]
+        assert page.locator("#front-plot").is_hidden()
+        assert page.locator("#front-plans").count() == 0
+
+
+def test_nulls_moves_strange_names_and_accuracy(tab, fronted, by_accuracy, tmp_path):
     """A figure that is not known has no point; a hover has the name as text."""
-    strange = pages.STRANGE[1]
-    odd = replace(
-        found,
-        figure="accuracy",
-        target=Target("accuracy", 0.9, 0.95),
-        measured=Measured(None, 0.92, 0.95),
-        high=tuple(replace(row, back=None) for row in found.high),
-        moves=(Move(strange, "minmax", 0.5, 0.25),),
-        front=(
-            FrontPoint(0.0, None, None, ("all INT8",), {}),
-            FrontPoint(0.3, 0.92, 0.03, ("recipe",), {strange: "fp32", ABSENT: "fp16"}),
-            FrontPoint(
-                1.0, 0.95, 0.0, (ALL_HIGH,), {row["name"]: "fp32" for row in data_of(alone)["report"]["layers"]}
-            ),
-        ),
-    )
-    folder = shutil.copytree(alone, tmp_path / "odd")
-    odd.save(folder)
+    folder = shutil.copytree(fronted, tmp_path / "odd")
+    by_accuracy.save(folder)
     with tab.shown(folder / "report.html") as page:
-        assert page.evaluate("document.querySelector('#best-plot').data[1].x") == [30, 100]
+        assert page.evaluate("document.querySelector('#front-plot').data[1].x") == [30, 100]
+        labels = page.locator("#front-plot .annotation-text").all_text_contents()
+        assert "target 90.25%" in labels
         figures = [page.locator(f'[data-plan="{plan}"] .figure').inner_text() for plan in ("fp32", "recipe")]
         assert figures == ["95%", "92%"]
-        assert page.locator("#best-high td:last-child").all_inner_texts() == ["not measured"] * len(found.high)
-        assert page.locator("#best-moves td").all_inner_texts() == [strange, "minmax", "0.5", "0.25"]
-        hover = page.evaluate("document.querySelector('#best-plot').data[1].text[0]")
+        under = [page.locator(f'[data-plan="{plan}"] .under').inner_text() for plan in ("fp32", "recipe")]
+        assert under[0] == "reference; threshold 90.25%"
+        assert under[1] == "2 layers in FP16 and FP32; accuracy"
+        assert page.locator("#recipe-words").inner_text() == "2 layers in FP16 and FP32."
+        similar = page.locator('[data-plan="recipe"] .speed').inner_text()
+        assert similar == f"cosine similarity {percent(by_accuracy.similarity.recipe, THRESHOLD)}"
+        backs = page.locator("#culprits tbody td:nth-child(2)").all_inner_texts()
+        assert backs == ["50%"] * len(by_accuracy.culprits)
+        assert page.locator("#front-moves td").all_inner_texts() == [STRANGE, "minmax", "0.5", "0.25"]
+        hover = page.evaluate("document.querySelector('#front-plot').data[1].text[0]")
         assert "&lt;img" in hover
         assert "<img" not in hover
-        page.locator("#best-plans summary").click()
-        page.locator('#best-plans button[data-place="1"]').click()
-        assert listed(page) == [strange]
-        assert page.locator("#best-point code").all_inner_texts() == [ABSENT]
-        assert page.locator("#best img").count() == 0
+        page.locator("#front-plans summary").click()
+        page.locator('#front-plans button[data-place="1"]').click()
+        assert listed(page) == [STRANGE]
+        assert page.locator("#front-point code").all_inner_texts() == [ABSENT]
+        assert "accuracy 92%" in page.locator("#front-point").inner_text()
+        assert page.locator("#front img").count() == 0
 
 
 # The server.
 
 
-def test_view_tells_the_same(alone, both):
-    for folder in (alone, both):
-        assert record_of(RunFolder(folder).state().data) == data_of(folder)
+def test_view_tells_the_same(fronted):
+    assert record_of(RunFolder(fronted).state().data) == data_of(fronted)
 
 
-def test_the_list_has_a_folder_without_a_run(alone, found):
-    (entry,) = Runs(alone.parent).rows()
-    assert entry.status == FINISHED
-    assert entry.command == "recover"
-    assert (found.verdict, found.exit_code) == (WITH_DOUBTS, 1), "cosine and SQNR disagree"
-    assert entry.verdict.startswith(f"{spoken(found.verdict)}; with {len(found.high)} layers ")
-    assert entry.tone == "doubted"
-    assert entry.value("recipe") == repr(found.measured.recipe)
+def test_the_list_has_the_run(fronted, found):
+    (entry,) = Runs(fronted.parent).rows()
+    assert (entry.status, entry.command, entry.address) == (FINISHED, "run", "run/run/")
+    assert found.verdict == FAILS
+    assert entry.verdict.startswith(f"{spoken(found.verdict)}; with {len(found.recipe.high)} layers ")
+    assert entry.tone == "bad"
+    assert entry.value("recipe") == repr(found.similarity.recipe)
     assert entry.when > 0
 
 
 @pytest.mark.parametrize(("width", "look"), edition([(390, "dark")], [(390, "light"), (1360, "light"), (1360, "dark")]))
-def test_without_a_run_the_served_page_is_whole(web, alone, found, width, look):
+def test_the_served_page_has_the_front(web, fronted, found, width, look):
     """It is made of the same data as the file."""
-    with serving(alone) as address, web.shown(f"{address}/{QUERY}", width=width, look=look) as page:
+    with serving(fronted) as address, web.shown(f"{address}/{QUERY}", width=width, look=look) as page:
         page.locator("#live.finished").wait_for()
-        assert page.locator("#best-words > p").all_inner_texts() == found.summary.splitlines()
-        assert page.locator("h1").inner_text() == recovered_headline(found)
-        assert page.locator("#curve").is_hidden()
-        assert page.locator("#best-plot .main-svg").first.is_visible()
+        assert page.locator("h1").inner_text() == headline(found)
+        assert page.locator("#curve").is_visible()
+        assert page.locator("#front-plot .main-svg").first.is_visible()
         assert page.locator("#graph .node").count() > 0
-        assert page.locator('[data-plan="recipe"].doubted').count() == 1
+        assert page.locator('[data-plan="recipe"].doubted').count() == 1, "cosine and SQNR disagree"
         assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
 
 
-def test_a_second_recovery_is_told(alone, tmp_path, found):
-    folder = shutil.copytree(alone, tmp_path / "run")
+def test_a_second_front_is_told(fronted, tmp_path, found):
+    folder = shutil.copytree(fronted, tmp_path / "run")
     run = RunFolder(folder)
     before = run.state()
     assert run.state() is before
-    replace(found, lines=(Line("passes", "Another."),)).save(folder)
-    assert run.state().data.recovery.summary == "Another."
+    replace(found, front=found.front[:2]).save(folder)
+    assert run.state().data.report.front == found.front[:2]
 
 
-def test_a_recovery_that_goes_on_is_told(model, tmp_path):
+def test_a_run_that_measures_its_front_goes_on(model, tmp_path):
     folder = tmp_path / "run"
     looks = []
 
     class Looking(Silent):
         def stage(self, title, total):
-            looks.append(RunFolder(folder).snapshot())
+            if folder.is_dir():
+                looks.append((title, RunFolder(folder).snapshot()))
 
-    data = networks.samples(onnx.load(str(model)))
-    trt_bisect.recover(model, data, output=folder, progress=Looking(), **WISHES)
-    assert looks
-    assert {look.status for look in looks} == {RUNNING}
-    assert RunFolder(folder).snapshot().status == FINISHED
+    pages.run_on(model, folder, history="none", progress=Looking(), **WISHES)
+    [measuring] = [look for title, look in looks if title == "Measuring the front"]
+    assert {look.status for _, look in looks} == {RUNNING}
+    finished = RunFolder(folder).snapshot()
+    assert finished.status == FINISHED
+    assert finished.report.front
+    assert measuring.report.front == ()
+    assert measuring.report.figures == finished.report.figures, "the recipe is known before"

@@ -39,7 +39,7 @@ def test_parts_may_be_missing(tab, strange_run, report, tmp_path, missing):
     """Pages without a graph or a recipe alone are among those of the answer."""
     data = page_data(report, read(Graph, strange_run / "network.json"), None, {"a.txt": "x"})
     if missing == "layers":
-        data = replace(data, report=replace(report, layers=()), recovery=None)
+        data = replace(data, report=replace(report, layers=()))
     elif missing == "everything":
         data = page_data(_unread("m"), status="running")
     page_file = tmp_path / "report.html"
@@ -47,8 +47,8 @@ def test_parts_may_be_missing(tab, strange_run, report, tmp_path, missing):
     with tab.shown(page_file, ready="plots") as page:
         idle(page)
         assert page.locator("#graph-box").is_hidden()
-        assert page.locator("#best").is_hidden()
-        assert page.locator("#best-plot").is_hidden()
+        assert page.locator("#front").is_hidden()
+        assert page.locator("#front-plot").is_hidden()
 
 
 OLD = Path(__file__).parents[1] / "files" / "report-1" / "report.json"
