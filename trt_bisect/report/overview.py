@@ -80,7 +80,11 @@ def _text(shown: Overview) -> list[str]:
 
 
 def _wrapped(line: str) -> list[str]:
-    return [line] if line.startswith(" ") else textwrap.wrap(line, _WIDTH, break_long_words=False) or [""]
+    return (
+        [line]
+        if line.startswith(" ")
+        else textwrap.wrap(line, _WIDTH, break_long_words=False, break_on_hyphens=False) or [""]
+    )
 
 
 def _rows(shown: Overview, room: int) -> Iterator[str]:
