@@ -369,7 +369,9 @@ class AnswerSearch:
         return self._answer(found, experiment, checked, target.budget, taken_back)
 
     def so_far(self, *, measures: bool) -> Answer | None:
-        """Returns the answer of a search that was stopped; None if full INT8 is not known on all inputs.
+        """Returns the answer of a search that was stopped; None if full INT8 or its recipe is not known on all inputs.
+
+        A recipe that an accuracy decides need not have been run on them before the search ends.
 
         The recipe is the cheapest plan that holds on all inputs given. Its layers that were not taken back are
         ``untested``.
@@ -393,7 +395,8 @@ class AnswerSearch:
 
         full, restored = trial(plans.full) or plans.known(plans.full, self.experiment), trial(self._plan(found))
         assert full is not None
-        assert restored is not None
+        if restored is None:
+            return None
         taken_back = self._taken_back(found.kept, experiment) if found.meets else {}
         answer = Answer(
             experiment=experiment,
