@@ -15,11 +15,11 @@ import pytest
 import trt_bisect
 from tests.support.networks import chain
 from tests.support.nights import at, night
-from tests.support.records import record_of
+from tests.support.records import OLD_RECOVERY, record_of
 from trt_bisect import BadInput, History
 from trt_bisect.history.queries import HistoryFilter
 from trt_bisect.history.store import HISTORY
-from trt_bisect.report.model import ByPlan
+from trt_bisect.report.answer import Goal
 
 DAY = 86400.0
 
@@ -162,22 +162,34 @@ def test_the_indices_are_used(finished):
         assert "entries_by_run" in plan("SELECT * FROM entries WHERE run = 'x' AND fingerprint = 'y'")
 
 
-def test_recover_is_recorded_and_kept_apart(lenet, tmp_path):
-    found = trt_bisect.recover(
-        lenet / "lenet_planted.onnx", lenet / "calibration.npz", output=tmp_path / "run", remedies=False
-    )
+def test_a_run_with_a_goal_and_a_front_is_recorded_with_them(lenet, tmp_path):
+    found = trt_bisect.run(
+        *(lenet / "lenet_planted.onnx", lenet / "calibration.npz"),
+        output=tmp_path / "run", budget=0.05, front=True, explain="none",
+    )  # fmt: skip
+    (tmp_path / "run" / "recovery.json").write_text(OLD_RECOVERY)
     with History(tmp_path / HISTORY) as kept:
         (row,) = kept.past()
-        report = row.report
-        assert (report.strategy, report.exit_code, row.label) == ("recover", 0, "lenet_planted")
-        assert report.similarity == ByPlan(found.measured.int8, found.measured.recipe)
-        assert tuple(report.recipe.high) == tuple(left.layer for left in found.high)
-        about = json.loads((tmp_path / "run/journal.jsonl").read_text().splitlines()[0])["about"]
+        report = kept.report(row.id)
+        assert (report.strategy, report.exit_code, row.label) == (found.strategy, 1, "lenet_planted")
+        assert report.similarity == row.report.similarity == found.similarity
+        assert report.recipe.high == row.report.recipe.high == found.recipe.high != ()
+        assert (report.goal, report.front) == (Goal(most=0.05), found.front)
+        lines = map(json.loads, (tmp_path / "run/journal.jsonl").read_text().splitlines())
+        [about] = [line["about"] for line in lines if line["run"] == report.fingerprint and "about" in line]
         assert record_of(report)["made_of"] == about
         assert row.started.timestamp() == pytest.approx(found.started, abs=1e-6)
         assert kept.past(HistoryFilter(since=row.started)) == [row]
         kept.record(tmp_path / "run")
         assert len(kept.past()) == 1
+
+
+def test_the_recovery_of_an_older_version_is_no_run(tmp_path):
+    (tmp_path / "recovery.json").write_text(OLD_RECOVERY)
+    with History(tmp_path / HISTORY) as kept:
+        with pytest.raises(BadInput, match="no run"):
+            kept.record(tmp_path)
+        assert kept.past() == []
 
 
 @pytest.mark.parametrize("history", ["none", "file", "beside"])

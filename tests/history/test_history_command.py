@@ -240,11 +240,18 @@ def test_bad_use(command, week, monkeypatch, arguments, said):
     assert "Traceback" not in err
 
 
-def test_run_and_recover_take_the_option(command, lenet, tmp_path):
-    for place, name in enumerate(("run", "recover")):
+def test_run_takes_the_option_with_a_goal_too(command, lenet, tmp_path):
+    for place, goal in enumerate(((), ("--budget", "5%", "--front"))):
         code, _, _ = command(
-            *(name, lenet / "lenet.onnx", "--calibration", lenet / "calibration.npz", "--output", tmp_path / name),
-            *("--history", tmp_path / "all.sqlite", "--calibrator", "minmax"),
+            *(
+                "run",
+                lenet / "lenet.onnx",
+                "--calibration",
+                lenet / "calibration.npz",
+                "--output",
+                tmp_path / str(place),
+            ),
+            *("--history", tmp_path / "all.sqlite", "--calibrator", "minmax", *goal),
         )
         assert code == 0
         with History(tmp_path / "all.sqlite") as kept:
@@ -257,15 +264,13 @@ def test_run_and_recover_take_the_option(command, lenet, tmp_path):
     assert f"'{tmp_path}'" in err
 
 
-def test_recover_is_a_row_of_its_own(command, finished, tmp_path, week):
+def test_another_metric_is_a_row_of_its_own(finished, tmp_path, week):
     with History(week / HISTORY) as kept:
-        kept.record(night(finished, tmp_path / "found", START, strategy="recover"), "[b]net[/b]")
         kept.record(night(finished, tmp_path / "other", START, metric="sqnr", int8=20.0), "[b]net[/b]")
         groups = trends(kept.past())
     assert [(group.engine, group.metric, len(group.entries)) for group in groups] == [
         ("onnxruntime", "cosine", 6),
         ("onnxruntime", "sqnr", 1),
-        ("onnxruntime, recover", "cosine", 1),
     ]
 
 

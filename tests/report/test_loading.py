@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import onnx
 import pytest
 
 import trt_bisect
 from tests.support import networks
-from tests.support.records import record_of
+from tests.support.records import OLD_RECOVERY, record_of
 from trt_bisect.errors import BadInput
 from trt_bisect.support import codec
 from trt_bisect.view.index import RESULTS
@@ -53,9 +54,21 @@ def test_the_loaded_can_be_used(saved):
     assert names == [row.origin.tensor for row in found[trt_bisect.Comparison].sorted_by("mse")]
 
 
-def test_a_report_and_a_recovery_are_loaded_likewise(finished):
+def test_a_report_is_loaded_likewise_beside_the_recovery_of_an_older_version(finished, tmp_path):
     report = trt_bisect.Report.load(finished)
     assert record_of(report) == json.loads((finished / "report.json").read_text())
+    folder = shutil.copytree(finished, tmp_path / "run")
+    (folder / "recovery.json").write_text(OLD_RECOVERY)
+    assert trt_bisect.load(folder) == report
+
+
+def test_the_recovery_of_an_older_version_alone_is_no_result(tmp_path):
+    (tmp_path / "recovery.json").write_text(OLD_RECOVERY)
+    for path in (tmp_path, tmp_path / "recovery.json"):
+        with pytest.raises(BadInput, match="holds no result"):
+            trt_bisect.load(path)
+    with pytest.raises(BadInput, match=r"report\.json"):
+        trt_bisect.Report.load(tmp_path)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"schema": 9}', '{"schema": 2, "model": 3, "ops": 4}'])

@@ -88,7 +88,6 @@ def test_results_of_all_commands_are_loaded_and_shown_in_20_lines(report, lenet,
         trt_bisect.profile(model),
         trt_bisect.worst(model, data, calibration=data),
         trt_bisect.check(model),
-        trt_bisect.recover(model, data, engine="onnxruntime", samples=1, output=tmp_path / "recovery"),
     ]
     for place, result in enumerate(made):
         folder = tmp_path / str(place)
@@ -98,7 +97,7 @@ def test_results_of_all_commands_are_loaded_and_shown_in_20_lines(report, lenet,
         for text in (str(again), repr(result)):
             assert 0 < len(text.splitlines()) <= 20
         assert "<table" in again._repr_html_()
-        name = next(name for name in ("report.json", "recovery.json", f"{getattr(result, 'COMMAND', '')}.json")
+        name = next(name for name in ("report.json", f"{getattr(result, 'COMMAND', '')}.json")
                     if (folder / name).is_file())  # fmt: skip
         assert type(trt_bisect.load(folder / name)) is type(result)
     assert (report.passed, report.verdict) == (False, "fails")

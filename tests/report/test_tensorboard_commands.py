@@ -1,4 +1,4 @@
-"""The logs of ``compare``, ``profile``, ``recover`` and runs in trouble for TensorBoard."""
+"""The logs of ``compare``, ``profile``, runs with a front and runs in trouble for TensorBoard."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ import trt_bisect
 from tests.support import networks
 from tests.support.compared import Alive
 from tests.support.event_files import assert_is_histogram_of, read, run_named, text
+from trt_bisect.builder.timing import Latency
 from trt_bisect.jobs.run import run as api
 from trt_bisect.jobs.run.build_report import build_report
 
@@ -217,25 +218,54 @@ def test_a_full_disk_is_said_in_two_lines(command, lenet, tmp_path, monkeypatch)
     assert (tmp_path / "run/report.json").is_file(), "what was measured is kept"
 
 
-def test_recover_has_a_run_for_each_step(lenet, tmp_path):
-    """The accuracy is the labels', and the similarity is called by its metric; only layers that moved have tensors."""
+@pytest.fixture(params=["accuracy", "similarity"])
+def with_a_front(request, lenet, tmp_path, monkeypatch):
+    """The report of LeNet with its culprit and a front, the name of its figure, and its log folder."""
     with np.load(lenet / "digits.npz") as found:
         feeds = {name: found[name][:20] for name in found.files}
-    options = {"dataset": feeds, "labels": np.load(lenet / "labels.npy")[:20], "drop": 0.5, "plans": 4}
-    recovery = trt_bisect.recover(
-        lenet / "lenet_planted.onnx", lenet / "calibration.npz", engine="onnxruntime", samples=1, holdout=0,
-        tensorboard=tmp_path / "logs", **options,
+    labelled = {"dataset": feeds, "labels": np.load(lenet / "labels.npy")[:20], "drop": 0.5}
+
+    def timed(*given, **named):
+        times = {plan: Latency(ms, ms, ms, 9) for plan, ms in (("fp32", 4.0), ("int8", 2.0), ("recipe", 2.5))}
+        return replace(build_report(*given, **named), latency=times)
+
+    monkeypatch.setattr(api, "build_report", timed)
+    report = trt_bisect.run(
+        lenet / "lenet_planted.onnx", lenet / "calibration.npz", engine="onnxruntime", samples=1, holdout=0, front=True,
+        explain="none", tensorboard=tmp_path / "logs", **(labelled if request.param == "accuracy" else {}),
     )  # fmt: skip
-    runs = read(tmp_path / "logs")
-    assert f"baseline_acc_{recovery.target.reference:#.6g}" in runs
-    steps = {name: run for name, run in runs.items() if name.startswith("tune_")}
-    plans = runs["plans"]
-    assert len(steps) == len(plans.Scalars("layers in low precision"))
-    for name, run in steps.items():
-        tags = run.Tags()["scalars"]
-        if "_acc_" in name:
-            assert f"{run.Scalars('accuracy')[0].value:#.6g}" == name.rpartition("_")[2]
-        else:
-            assert "accuracy" not in tags
-    measured = [event.value for event in plans.Scalars("accuracy")]
-    assert recovery.measured.recipe in [pytest.approx(value) for value in measured]
+    return report, request.param, tmp_path / "logs"
+
+
+def test_each_plan_of_the_front_is_a_run_of_its_own(with_a_front):
+    """Its figure is that which decides, and in the run's name: the labels' accuracy, or the metric."""
+    report, figure, logs = with_a_front
+    runs = read(logs)
+    quantizable = sum(row.quantizable for row in report.layers)
+    shown = {
+        name: run for name, run in runs.items() if name.startswith("tune_") and "of the front" in text(run, "plan")
+    }
+    assert len(shown) == len(report.front) >= 3
+    low = {int(run.Scalars("layers in low precision")[0].value): (name, run) for name, run in shown.items()}
+    for point in report.front:
+        name, run = low[quantizable - len(point.high)]
+        assert run.Scalars(figure)[0].value == np.float32(point.figure)
+        assert name.endswith(f"_{'acc' if figure == 'accuracy' else 'cosine'}_{point.figure:#.6g}")
+        named = text(run, "plan")
+        assert all(each in named for each in point.names)
+        assert ("Not in INT8" in named) == bool(point.high)
+    assert ("accuracy" in runs["plans"].Tags()["scalars"]) == (figure == "accuracy")
+    if figure == "accuracy":
+        assert f"baseline_acc_{report.accuracy.fp32:#.6g}" in runs
+        measured = [event.value for event in runs["plans"].Scalars("accuracy")]
+        assert report.accuracy.recipe in [pytest.approx(value) for value in measured]
+
+
+def test_latencies_are_figures_of_the_plans_that_were_timed(with_a_front):
+    report, _, logs = with_a_front
+    found = {}
+    for name, run in read(logs).items():
+        for event in run.Scalars("latency in ms") if "latency in ms" in run.Tags()["scalars"] else ():
+            found[name.split("_")[0], int(run.Scalars("layers in low precision")[0].value)] = event.value
+    quantizable, high = sum(row.quantizable for row in report.layers), len(report.recipe.high)
+    assert found == {("baseline", 0): 4.0, ("tune", quantizable): 2.0, ("tune", quantizable - high): 2.5}

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 from trt_bisect.report.model import Report
 from trt_bisect.report.older import report_of
 from trt_bisect.support.codec import encode
 
+OLD_RECOVERY = (Path(__file__).parents[1] / "files/recovery-2/recovery.json").read_text()
+"""What ``recover`` of version 0.2.0 wrote, of LeNet with a planted culprit; nothing reads such files any more."""
 EMPTY = Report("net.onnx", "onnxruntime", "strong", "bisect", "emulated", "cosine", 0.99, 0.5, "fp32", {}, "")
 """A report with nothing measured."""
 

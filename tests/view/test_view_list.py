@@ -11,13 +11,14 @@ from dataclasses import replace
 import pytest
 
 import trt_bisect
-from tests.support.records import record_of
+from tests.support.records import OLD_RECOVERY, record_of
 from tests.support.run_states import interrupted, running
 from tests.support.view_server import TOKEN
 from trt_bisect.report.model import REPORT
 from trt_bisect.report.verdict import FAILS, PASSES, UNMEASURED, WITH_DOUBTS
 from trt_bisect.runs.progress_file import INTERRUPTED, RUNNING
 from trt_bisect.view.index import Row, Runs
+from trt_bisect.view.run_folder import Gone, RunFolder
 
 
 def test_the_list_has_every_run_and_escapes_its_names(client, finished, tmp_path):
@@ -103,21 +104,34 @@ def test_the_verdict_has_a_colour(run, under_way, change, tone):
     assert entry.tone == ""
 
 
-def test_a_recovery_beside_a_run_has_its_own_row_and_times_are_told_in_utc(run, lenet):
-    found = trt_bisect.recover(lenet / "lenet_planted.onnx", lenet / "calibration.npz", samples=4, threshold=0.9)
-    record = {**record_of(found), "started": 86400.0 * 365, "seconds": 150.0}
-    (run / "recovery.json").write_text(json.dumps(record))
-    entries = {entry.command: entry for entry in Runs(run.parent).rows()}
-    assert set(entries) == {"run", "recover"}
-    recovered = entries["recover"]
-    assert recovered.name == entries["run"].name == "lenet"
-    assert recovered.address == "run/lenet/#best"
-    assert recovered.value("recipe") == repr(found.measured.recipe)
-    assert recovered.began == "1971-01-01T00:00:00+00:00"
-    assert (recovered.took, entries["run"].took.endswith(" s")) == ("2 min", True)
-    assert entries["run"].history != ()
-    (run / "recovery.json").write_text(json.dumps({**record, "model": "another.onnx"}))
-    assert [entry.command for entry in Runs(run.parent).rows()] == ["run"]
+def test_times_are_told_in_utc(run):
+    [entry] = Runs(run.parent).rows()
+    assert entry.took.endswith(" s")
+    record = json.loads((run / REPORT).read_bytes())
+    record |= {"started": 86400.0 * 365, "seconds": {**record["seconds"], "total": 150.0}}
+    (run / REPORT).write_text(json.dumps(record))
+    [entry] = Runs(run.parent).rows()
+    assert (entry.name, entry.command, entry.address) == ("lenet", "run", "run/lenet/")
+    assert entry.value("recipe") == repr(record["similarity"]["recipe"])
+    assert (entry.began, entry.took) == ("1971-01-01T00:00:00+00:00", "2 min")
+    assert entry.history == (record["similarity"]["int8"],)
+
+
+def test_the_recovery_of_an_older_version_is_passed_over(client, run):
+    """Beside a run it changes nothing; without one its folder is no run."""
+    before, state = Runs(run.parent).rows(), RunFolder(run).state()
+    (run / "recovery.json").write_text(OLD_RECOVERY)
+    assert Runs(run.parent).rows() == before
+    assert record_of(RunFolder(run).state().data) == record_of(state.data)
+    alone = run.parent / "alone"
+    alone.mkdir()
+    (alone / "recovery.json").write_text(OLD_RECOVERY)
+    assert Runs(run.parent).rows() == before
+    with pytest.raises(Gone):
+        RunFolder(alone).snapshot()
+    web = client(run.parent)
+    assert web.get("/run/lenet/", params={"token": TOKEN}).status_code == 200
+    assert web.get("/run/alone/", params={"token": TOKEN}).status_code == 404
 
 
 def test_a_line_of_equal_figures_is_level():
