@@ -194,7 +194,7 @@ class RecipeLayers:
 
 @dataclass(frozen=True)
 class Goal:
-    """What the recipe is searched for, beside the threshold.
+    """The goal of the search for a recipe, beside the threshold.
 
     Attributes:
         most: the largest share of INT8's gain in speed that the recipe may give up; None without ``--budget``. With

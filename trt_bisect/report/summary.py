@@ -131,7 +131,7 @@ def _on_plans(
 
 
 def _asked(report: Report) -> str:
-    """What full INT8 and the recipe have to meet."""
+    """The name of the figure that full INT8 and the recipe have to meet."""
     return "accuracy target" if report.goal.drop else "threshold"
 
 
