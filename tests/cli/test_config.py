@@ -80,7 +80,7 @@ def test_a_bad_file_is_refused_before_anything_is_run(command, folder, text, pro
 
 def test_each_command_knows_its_own_options(command, folder):
     config = written(folder, 'calibration = "data.npz"\nstrategy = "bisect"')
-    code, _, err = command("recover", folder / "net.onnx", "--config", config)
+    code, _, err = command("sensitivity", folder / "net.onnx", "--config", config)
     assert code == 2
     assert "'strategy'" in err
 

@@ -47,7 +47,6 @@ def arguments_of(lenet, run_folder):
     suite += 'calibrator = "minmax"\nrepeats = 1\n'
     return {
         "run": ([*network, *data, "--explain", "none", "--history", "none"], "culprits"),
-        "recover": ([*network, *data, "--history", "none"], "front"),
         "sensitivity": ([*network, *data], "full"),
         "worst": ([*network, "--dataset", data[1], *data], "values"),
         "compare": ([*network, *data], "tensors"),
@@ -63,7 +62,7 @@ def arguments_of(lenet, run_folder):
     }
 
 
-OF_ALL = ("run", "recover", "sensitivity", "worst", "compare", "profile", "calibrate", "check", "layers", "engines",
+OF_ALL = ("run", "sensitivity", "worst", "compare", "profile", "calibrate", "check", "layers", "engines",
           "history", "clean", "demo", "regress")  # fmt: skip
 
 
@@ -94,7 +93,7 @@ def test_errors_are_json_too(trt_bisect, lenet):
     assert error["problem"] in err
 
 
-@pytest.mark.parametrize("name", ["run", "recover", "sensitivity", "worst", "compare"])
+@pytest.mark.parametrize("name", ["run", "sensitivity", "worst", "compare"])
 def test_bad_input_leaves_no_empty_folder_and_takes_no_folder_away(trt_bisect, lenet, tmp_path, name):
     output = tmp_path / "made"
     arguments = [name, lenet / "lenet.onnx", "--calibration", tmp_path / "missing.npz", "-o", output]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
@@ -210,6 +211,22 @@ def test_the_remedy_is_told(mistake, folder, monkeypatch, capsys, tmp_path):
     assert out == ""
 
 
+@pytest.mark.parametrize("rest", [(), ("net.onnx", "--calibration", "x.npz", "--budget", "5%"), ("--help",)])
+def test_recover_which_was_a_command_once_names_run_and_its_goals(command, rest):
+    assert "recover" not in command("--help")[1]
+    code, out, err = command("recover", *rest)
+    problem, remedy = err.splitlines()
+    assert (code, out) == (2, "")
+    assert problem == "trt-bisect: There is no command 'recover'."
+    assert "trt-bisect run" in remedy
+    assert "--front" in remedy
+    code, out, _ = command("recover", *rest, "--json")
+    assert code == 2
+    assert json.loads(out)["error"] == {
+        "exit_code": 2, "problem": problem.removeprefix("trt-bisect: "), "remedy": remedy
+    }  # fmt: skip
+
+
 def test_the_right_command_for_all_of_these(folder, monkeypatch, capsys, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["trt-bisect", *RIGHT.format(f=folder).split(), "--history", "none", "-q"])
@@ -232,20 +249,19 @@ def two_networks(tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize("name", ["run", "recover"])
-def test_a_folder_with_the_run_of_another_network_is_left_as_it_is(command, two_networks, monkeypatch, name):
+@pytest.mark.parametrize("goal", [(), ("--budget", "5%", "--front")], ids=["run", "run with a goal"])
+def test_a_folder_with_the_run_of_another_network_is_left_as_it_is(command, two_networks, monkeypatch, goal):
     monkeypatch.chdir(two_networks)
-    explain = ["--explain", "none"] if name == "run" else []
-    how = ["--calibration", "x.npy", "--engine", "onnxruntime", "--history", "none", *explain]
-    assert command(name, "da/model.onnx", *how)[0] == 0
+    how = ["--calibration", "x.npy", "--engine", "onnxruntime", "--history", "none", "--explain", "none"]
+    assert command("run", "da/model.onnx", *how, *goal)[0] == 0
     folder = two_networks / "trt-bisect-model"
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    for again in ("run", "recover"):
-        code, _, err = command(again, "db/model.onnx", *how[:6])
+    for again in ((), ("--budget", "5%", "--front")):
+        code, _, err = command("run", "db/model.onnx", *how[:6], *again)
         assert (code, "'da/model.onnx'" in err, "--output" in err) == (2, True, True)
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
     shutil.copy("db/model.onnx", "da/model.onnx")
-    assert command(name, two_networks / "da/model.onnx", *how)[0] == 0
+    assert command("run", two_networks / "da/model.onnx", *how, *goal)[0] == 0
 
 
 def test_a_network_that_was_moved_goes_on_in_its_folder(command, two_networks, monkeypatch):

@@ -221,7 +221,7 @@ def test_names_write_nothing_outside_the_run_folder(hostile, here, tmp_path, com
     code, _, err = command("run", path, *sqnr, "--try-remedies", "--tensorboard", run / "logs")
     assert code == 1, err
     for more in (
-        ("recover", path, *sqnr, "--plans", "20"),
+        ("run", path, *sqnr, "--budget", "5%", "--front"),
         ("sensitivity", path, *sqnr),
         ("worst", path, *sqnr),
         ("compare", path, "--calibration", source, "--output", run / "compared", "--tensorboard", run / "logs"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from tests.support import networks
 from tests.support.records import record_of
 from tools import make_schemas
 from tools.make_schemas import FILES
+from trt_bisect.report.answer import Move
 from trt_bisect.support.codec import read
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,8 +42,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         few = {"data": data["data"][:8]}
     np.savez(place / "few.npz", **few)
     run = {"calibration": few, "engine": "onnxruntime", "output": place, "history": "none"}
-    trt_bisect.run(LENET, **run, samples=2, try_remedies=True, explain="full")
-    trt_bisect.recover(LENET, **run)
+    trt_bisect.run(LENET, **run, samples=2, try_remedies=True, explain="full", front=True)
     trt_bisect.sensitivity(LENET, calibration=few, output=place)
     trt_bisect.worst(LENET, few, calibration=few, engine="onnxruntime").save(place)
     trt_bisect.compare(LENET, calibration=few).save(place)
@@ -82,6 +83,21 @@ def test_a_real_file_validates_and_every_key_of_it_is_described(folder: Path, fi
     assert record
     validate(schema, record)
     validate(closed(schema), record)
+
+
+def test_a_report_with_a_goal_and_a_front_validates(tmp_path: Path) -> None:
+    """An accuracy decides; without a scale of another calibrator one is put in."""
+    with np.load(ROOT / "samples/lenet/digits.npz") as data:
+        digits = {name: data[name][:10] for name in data.files}
+    labels = np.load(ROOT / "samples/lenet/labels.npy")[:10]
+    how = {"engine": "onnxruntime", "explain": "none", "front": True, "cost": "macs", "drop": 0.5}
+    report = trt_bisect.run(LENET, CALIBRATION, dataset=digits, labels=labels, **how)
+    assert report.goal.drop == "0.5"
+    assert report.accuracy is not None
+    assert report.accuracy.least is not None
+    assert len(report.front) >= 3
+    moved = replace(report, moves=(Move("x", "minmax", 0.5, 0.25),))
+    validate(closed(make_schemas.schema("report.json")), record_of(moved))
 
 
 def test_every_line_of_a_real_journal_validates(folder: Path) -> None:

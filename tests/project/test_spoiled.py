@@ -31,7 +31,8 @@ from trt_bisect.jobs.workspace import working_in
 from trt_bisect.model import operators
 from trt_bisect.model.network import load_network
 from trt_bisect.model.quantizer import Quantizer
-from trt_bisect.report.recovery import RECOVERY, read_recovery
+from trt_bisect.report.model import REPORT
+from trt_bisect.report.older import read_report
 from trt_bisect.runs.cached_inputs import RANGES, load_inputs, save_inputs
 from trt_bisect.runs.journal import Journal
 from trt_bisect.support import codec
@@ -212,15 +213,23 @@ def test_json_that_is_too_deep_is_no_record(tmp_path):
     assert codec.read(dict, tmp_path / "deep.json") is None
 
 
-@pytest.mark.parametrize(("part", "name"), [("target", "least"), ("measured", "int8"), ("measured", "recipe")])
-def test_a_recovery_without_its_figures_is_none(part, name, lenet, tmp_path):
-    found = record_of(trt_bisect.recover(lenet / "lenet.onnx", lenet / "calibration.npz", remedies=False, plans=1))
-    file = tmp_path / RECOVERY
+def test_a_report_without_its_figures_is_none(lenet, tmp_path):
+    found = record_of(trt_bisect.run(lenet / "lenet.onnx", lenet / "calibration.npz", front=True, explain="none"))
+    file = tmp_path / REPORT
     file.write_text(json.dumps(found))
-    assert record_of(read_recovery(file)) == found
-    for spoiled in ({**found[part], name: [1]}, {}):
+    assert record_of(read_report(file)) == found
+    for part, spoiled in (
+        ("goal", {**found["goal"], "most": [1]}),
+        ("similarity", {**found["similarity"], "int8": [1]}),
+        ("similarity", {**found["similarity"], "recipe": [1]}),
+        ("similarity", {}),
+        ("accuracy", {}),
+        ("front", [{**found["front"][0], "figure": "much"}]),
+        ("front", [{}]),
+        ("moves", [{}]),
+    ):
         file.write_text(json.dumps({**found, part: spoiled}))
-        assert read_recovery(file) is None
+        assert read_report(file) is None
 
 
 def sound(plan):
@@ -260,17 +269,20 @@ def test_a_journal_that_met_a_full_disk_takes_the_next_trial_whole(tmp_path):
 def test_a_run_that_was_stopped_chooses_as_one_that_was_not(lenet, tmp_path):
     """Part of a family is known, or a whole engine's trial that came later: neither changes how a plan is measured."""
 
-    def recovered():
+    def found():
         arguments = (lenet / "lenet_planted.onnx", lenet / "calibration.npz")
-        record = record_of(trt_bisect.recover(*arguments, output=tmp_path / "run"))
-        return {name: value for name, value in record.items() if name not in ("started", "seconds", "builds")}
+        options = {"effort": "thorough", "front": True, "explain": "none", "output": tmp_path / "run"}
+        record = record_of(trt_bisect.run(*arguments, **options))
+        return {
+            name: value for name, value in record.items() if name not in ("started", "seconds", "builds", "peak_bytes")
+        }
 
-    whole = recovered()
+    whole = found()
     journal = tmp_path / "run/journal.jsonl"
     lines = journal.read_bytes().splitlines(keepends=True)
     for kept in (12, 14, 30):
         journal.write_bytes(b"".join(lines[:kept]))
-        assert recovered() == whole
+        assert found() == whole
         assert len(journal.read_bytes().splitlines()) == len(lines)
 
 

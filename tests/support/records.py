@@ -11,7 +11,7 @@ from trt_bisect.report.older import report_of
 from trt_bisect.support.codec import encode
 
 OLD_RECOVERY = (Path(__file__).parents[1] / "files/recovery-2/recovery.json").read_text()
-"""What ``recover`` of version 0.2.0 wrote, of LeNet with a planted culprit; nothing reads such files any more."""
+"""The result of ``recover`` of version 0.2.0, on LeNet with a planted culprit; nothing reads such files any more."""
 EMPTY = Report("net.onnx", "onnxruntime", "strong", "bisect", "emulated", "cosine", 0.99, 0.5, "fp32", {}, "")
 """A report with nothing measured."""
 
