@@ -39,7 +39,7 @@ PAGE = 4
 """KiB: a tmpfs has whole pages."""
 
 _ENOUGH = 64 << 10
-_SUBJECTS = ("LeNet, branch", "LeNet, recover", "MobileNet, exhaustive")
+_SUBJECTS = ("LeNet, branch", "LeNet, front", "MobileNet, exhaustive")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -31,8 +31,10 @@ from trt_bisect.history.store import HISTORY
 
 VIEW = "view"
 _QUICK = ("--strategy", "bisect", "--explain", "none")
+_GOAL = ("--budget", "5%", "--front")
+_RUNS = ((), (), _QUICK, ("--strategy", "exhaustive"), _GOAL)
 _JOURNALED = ("journal.jsonl", "ranges.json", "inputs.json", "inputs.npz", "run.json", "report.json", "network.json")
-_SHOWN = ("report.json", "run.json", "network.json", "explanation.json", "recovery.json", "journal.jsonl")
+_SHOWN = ("report.json", "run.json", "network.json", "explanation.json", "journal.jsonl")
 
 
 @dataclass(frozen=True)
@@ -67,13 +69,12 @@ def _network(seeds: Seeds, random: Random, folder: Path) -> list[str]:
     commands = {
         "check": ([*out] if random.randrange(2) else [], 30),
         "layers": (["--json"] if random.randrange(2) else [], 20),
-        "run": ([*data, *out, *random.choice(((), (), _QUICK, ("--strategy", "exhaustive")))], 30),
+        "run": ([*data, *out, *random.choice(_RUNS)], 32),
         "compare": ([*data, *out], 8),
         "calibrate": ([*data, "-o", str(folder / "c.cache")], 3),
         "worst": ([*data, *out], 3),
         "profile": ([*data, *out], 2),
         "sensitivity": ([*data, *out], 2),
-        "recover": ([*data, *out], 2),
     }
     name = random.choices(list(commands), [weight for _, weight in commands.values()])[0]
     return [name, str(path), *commands[name][0]]
@@ -212,19 +213,19 @@ def _saved_runs(seeds: Seeds, random: Random, folder: Path) -> list[str]:
 
 def _cost(seeds: Seeds, random: Random, folder: Path) -> list[str]:
     path = _spoiled(seeds, random, folder, "cost.csv", spoiled_lines)
-    return _recover(seeds, folder, "--threshold", "0.9999", "--cost", str(path))
+    return _with_goal(seeds, folder, "--threshold", "0.9999", "--cost", str(path))
 
 
 def _labels(seeds: Seeds, random: Random, folder: Path) -> list[str]:
     name = random.choice(("labels.npy", "labels.txt"))
     path = _spoiled(seeds, random, folder, name, spoiled_lines if name.endswith("txt") else spoiled_bytes)
-    return _recover(seeds, folder, "--labels", str(path), "--dataset", str(seeds.plain.data))
+    return _with_goal(seeds, folder, "--drop", "1%", "--labels", str(path), "--dataset", str(seeds.plain.data))
 
 
-def _recover(seeds: Seeds, folder: Path, *more: str) -> list[str]:
+def _with_goal(seeds: Seeds, folder: Path, *more: str) -> list[str]:
     plain = seeds.plain
-    given = ["--calibration", str(plain.data), "--no-remedies", "--plans", "5", "--output", str(folder / "out")]
-    return ["recover", str(plain.network), *given, *more]
+    given = ["--calibration", str(plain.data), "--explain", "none", "--front", "--output", str(folder / "out")]
+    return ["run", str(plain.network), *given, *more]
 
 
 def _resumed(seeds: Seeds, random: Random, folder: Path) -> list[str]:
@@ -235,7 +236,7 @@ def _resumed(seeds: Seeds, random: Random, folder: Path) -> list[str]:
     for file in random.sample(_JOURNALED, random.choice((1, 1, 2))):
         _spoil_run_file(run / file, random)
     given = ["--calibration", str(seed.data), "--threshold", "0.999999", "--output", str(run)]
-    return ["run" if random.randrange(4) else "recover", str(seed.network), *given]
+    return ["run", str(seed.network), *given, *(() if random.randrange(4) else _GOAL)]
 
 
 def _viewed(seeds: Seeds, random: Random, folder: Path) -> list[str]:
@@ -260,7 +261,7 @@ def _history(seeds: Seeds, random: Random, folder: Path) -> list[str]:
     if not random.randrange(4):
         run = folder / "run"
         shutil.copytree(seeds.finished["chain"], run)
-        _spoil_run_file(run / random.choice(("report.json", "run.json", "recovery.json", "journal.jsonl")), random)
+        _spoil_run_file(run / random.choice(("report.json", "run.json", "journal.jsonl")), random)
         return ["history", str(path), "--add", str(run)]
     content = (seeds.finished["chain"].parent / HISTORY).read_bytes()
     path.write_bytes(content if random.randrange(3) else spoiled_bytes(content, random))

@@ -149,12 +149,12 @@ def unnamed(folder: Path) -> list[str]:
     except FileNotFoundError:
         return []
     named = []
-    for name in ("run.json", "report.json", "recovery.json"):
+    for name in ("run.json", "report.json"):
         if (folder / name).exists():
             record = json.loads((folder / name).read_bytes())
             named.append({row["name"]: row["recipe"] for row in record.get("layers", ())})
     is_named = any(layers.items() <= precisions.items() for precisions in named)
-    return [] if is_named or (folder / "recovery.json").exists() else ["no report names the recipe in the folder"]
+    return [] if is_named else ["no report names the recipe in the folder"]
 
 
 def _killed(arguments: list[str], place: Path, kind: str, whole: Undisturbed, random: Random) -> Ended:
