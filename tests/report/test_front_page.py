@@ -104,7 +104,10 @@ def test_its_csv_file_has_a_row_for_each_plan_and_calls_the_figure_by_its_name(f
 
 
 def test_the_costs_are_those_of_multiply_adds_and_the_ends_are_there(found, model):
-    """All layers low give up nothing, all high everything; between them dearer plans are better."""
+    """All layers low give up nothing, all high everything; between them dearer plans are better.
+
+    Costs are told to two decimals of a per cent, and compared as they are.
+    """
     first, *_, last = found.front
     assert (first.names[0], first.cost, dict(first.high)) == ("all INT8", 0.0, {})
     assert last.names[-1] == ALL_HIGH
@@ -113,11 +116,11 @@ def test_the_costs_are_those_of_multiply_adds_and_the_ends_are_there(found, mode
                    if node.op_type in ("Conv", "Gemm", "Add", "GlobalAveragePool")}  # fmt: skip
     assert set(last.high) == quantizable
     for one, other in zip(found.front, found.front[1:], strict=False):
-        assert one.cost < other.cost
+        assert one.cost <= other.cost
         assert one.figure < other.figure
     [recipe] = [point for point in found.front if "recipe" in point.names]
     assert set(recipe.high) == set(found.recipe.high) != set()
-    assert recipe.cost == pytest.approx(found.answer.cost)
+    assert recipe.cost == pytest.approx(found.answer.cost, abs=5e-5)
     assert recipe.figure == found.similarity.recipe
     assert first.figure == found.similarity.int8
 

@@ -19,7 +19,8 @@ from trt_bisect.report.answer import ALL_HIGH, KNEE, RECIPE, FrontPoint, Move
 _POINTS, _POINTS_DEAR = 12, 8
 """The number of plans between the ends of a front; the second where each takes an engine or an accuracy."""
 _TO_TWO_DECIMALS = 0.01
-"""Layers that cost nothing count a millionth each, which would make 100.0011 % of all layers."""
+"""From this cost on two decimals of a per cent are told: layers that cost nothing count a millionth each, which would
+make 100.0011 % of all layers."""
 
 
 def measure_front(answering: AnswerSearch, answer: Answer) -> tuple[FrontPoint, ...]:
@@ -63,7 +64,7 @@ def measure_front(answering: AnswerSearch, answer: Answer) -> tuple[FrontPoint, 
         names.setdefault(plan, []).append(name)
     return tuple(
         FrontPoint(
-            point.cost,
+            round(point.cost, 4) if point.cost > _TO_TWO_DECIMALS else point.cost,
             target.figure(point.plan, point.loss, ranges),
             point.loss,
             tuple(names.get(point.plan, ())),
@@ -75,9 +76,8 @@ def measure_front(answering: AnswerSearch, answer: Answer) -> tuple[FrontPoint, 
 
 
 def plan_cost(plan: PrecisionPlan, costs: Costs) -> float:
-    """Returns the share of the low precision's gain in speed that a plan gives up, from 1 % on to two decimals."""
-    cost = sum(by.get(plan.precisions[k], 0.0) for k, by in costs.items())
-    return round(cost, 4) if cost > _TO_TWO_DECIMALS else cost
+    """Returns the share of the low precision's gain in speed that a plan gives up."""
+    return sum(by.get(plan.precisions[k], 0.0) for k, by in costs.items())
 
 
 def _high(experiment: Experiment, plan: PrecisionPlan) -> Mapping[str, str]:
