@@ -241,7 +241,16 @@ class FrontPoint:
     """
 
     cost: Annotated[float, Column("Gives up", "Share of {low}'s gain in speed that the plan gives up", PERCENT, rank=0)]
-    figure: Annotated[float | None, Column("{figure}", "Figure on all inputs given", FIGURE, rank=0, key="{figure}")]
+    figure: Annotated[
+        float | None,
+        Column(
+            "{figure}",
+            "Figure that decides, on all inputs given; its name, such as accuracy, is that of the column",
+            FIGURE,
+            rank=0,
+            key="{figure}",
+        ),
+    ]
     loss: float | None
     names: Annotated[tuple[str, ...], Column("Plan", "Name of the plan", rank=0)]
     high: Annotated[Mapping[str, str], Column("")]
