@@ -13,9 +13,9 @@ from tests.support.editions import edition
 from tests.support.odd_names import NAMES, odd_network
 from tests.support.page_parts import idle
 from trt_bisect import Report
-from trt_bisect.report.answer import Held
+from trt_bisect.report.answer import Accuracies, Held
 from trt_bisect.report.explanation import Cause, Explanation, Tried
-from trt_bisect.report.model import NextStep
+from trt_bisect.report.model import ByPlan, NextStep
 from trt_bisect.report.page.data import page_data, recipe_texts
 from trt_bisect.report.page.render import render_page
 from trt_bisect.report.summary import doubt_lines
@@ -249,3 +249,23 @@ def test_the_top_names_figures_inputs_and_what_could_reverse_the_verdict(tab, an
         )
     steady = replace(fragile, answer=replace(fragile.answer, close=False, settings={"own engine": 1.0}))
     assert page_data(steady).fragile == ()
+
+
+def test_the_accuracy_stands_under_the_similarity_and_is_no_figure_of_another_metric(tab, report, tmp_path):
+    """SQNR has no perfect value: FP32's card has no large figure."""
+    told = replace(
+        report,
+        metric="sqnr",
+        threshold=20.0,
+        similarity=ByPlan(11.5, 30.25),
+        accuracy=Accuracies(fp32=0.8, int8=0.4, recipe=None),
+    )
+    page_file = tmp_path / "report.html"
+    page_file.write_text(render_page(page_data(told)))
+    with tab.shown(page_file, ready="usable") as page:
+        plans = ("fp32", "int8", "recipe")
+        figures = [page.locator(f'[data-plan="{plan}"] .figure').inner_text() for plan in plans]
+        assert figures == ["–", "11.50 dB", "30.25 dB"]
+        beside = [page.locator(f'[data-plan="{plan}"] .speed').inner_text() for plan in plans]
+        assert beside == ["accuracy 80%", "accuracy 40% · 50% of FP32's", "accuracy not measured"]
+        assert page.locator('[data-plan="fp32"] .under').inner_text() == "reference; threshold 20.00 dB"
