@@ -74,8 +74,9 @@ def trends(entries: Iterable[HistoryEntry]) -> list[Trend]:
 
 
 def engine_text(report: Report) -> str:
-    """Returns the engine of a report as text, with TensorRT's typing."""
-    return f"{report.engine} {report.typing}" if report.engine == "tensorrt" else report.engine
+    """Returns the engine of a report as text, with TensorRT's typing; reports of the former ``recover`` stand apart."""
+    typing = f" {report.typing}" if report.engine == "tensorrt" else ""
+    return f"{report.engine}{typing}{', recover' if report.strategy == 'recover' else ''}"
 
 
 def milliseconds(report: Report, plan: str) -> float | None:
