@@ -1,4 +1,4 @@
-"""The command ``trt-bisect``: one module a command."""
+"""The command ``trt-bisect``."""
 
 from __future__ import annotations
 
@@ -58,7 +58,8 @@ def _run(words: list[str]) -> int | None:
         with _stopped_alike():
             return call()
     except KeyboardInterrupt as stop:
-        raise Interrupted("interrupted.", COMMANDS.get(words[0], "")) from stop
+        _, remedy = COMMANDS.get(words[0], ("", ""))
+        raise Interrupted("interrupted.", remedy) from stop
 
 
 @contextmanager

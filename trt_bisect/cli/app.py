@@ -33,25 +33,25 @@ from trt_bisect.jobs.options.tables import read_config
 GOES_ON = "The same command goes on from what was measured."
 BEGINS_ANEW = "Nothing is kept of it; the same command begins anew."
 COMMANDS = {
-    "demo": BEGINS_ANEW,
-    "run": GOES_ON,
-    "recover": GOES_ON,
-    "sensitivity": GOES_ON,
-    "regress": GOES_ON,
-    "layers": BEGINS_ANEW,
-    "compare": BEGINS_ANEW,
-    "profile": BEGINS_ANEW,
-    "calibrate": BEGINS_ANEW,
-    "check": BEGINS_ANEW,
-    "worst": GOES_ON,
-    "view": GOES_ON,
-    "history": GOES_ON,
-    "engines": BEGINS_ANEW,
-    "clean": BEGINS_ANEW,
+    "demo": ("demo", BEGINS_ANEW),
+    "run": ("run", GOES_ON),
+    "recover": ("recover", GOES_ON),
+    "sensitivity": ("losses", GOES_ON),
+    "regress": ("runs", GOES_ON),
+    "layers": ("network", BEGINS_ANEW),
+    "compare": ("losses", BEGINS_ANEW),
+    "profile": ("losses", BEGINS_ANEW),
+    "calibrate": ("network", BEGINS_ANEW),
+    "check": ("network", BEGINS_ANEW),
+    "worst": ("losses", GOES_ON),
+    "view": ("runs", GOES_ON),
+    "history": ("runs", GOES_ON),
+    "engines": ("network", BEGINS_ANEW),
+    "clean": ("runs", BEGINS_ANEW),
 }
-"""The commands in the order of the help, each with the remedy after Ctrl-C.
+"""The commands in the order of the help, each with its module in ``trt_bisect.cli`` and the remedy after Ctrl-C.
 
-``name_command`` in the module ``trt_bisect.cli.name`` is the function of a command.
+``name_command`` in the module is the function of a command.
 """
 ABOUT = "Name the layers that lose a network's accuracy under TensorRT INT8, and write the recipe that restores it."
 _TABLES = (*COMMANDS, *map(str.lower, PANELS))
@@ -64,7 +64,8 @@ _NAMED = 3
 
 def function_of(command: str) -> Callable[..., int | None]:
     """Returns the function of a command."""
-    function: Callable[..., int | None] = getattr(import_module(f"trt_bisect.cli.{command}"), f"{command}_command")
+    module = import_module(f"trt_bisect.cli.{COMMANDS[command][0]}")
+    function: Callable[..., int | None] = getattr(module, f"{command}_command")
     return function
 
 
@@ -80,8 +81,8 @@ def application() -> App:
         config=_configured,
         result_action="return_value",
     )
-    for name in COMMANDS:
-        app.command(f"trt_bisect.cli.{name}:{name}_command", name=name)
+    for name, (module, _) in COMMANDS.items():
+        app.command(f"trt_bisect.cli.{module}:{name}_command", name=name)
     app.register_install_completion_command()
     return app
 
