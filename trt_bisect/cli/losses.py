@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-from trt_bisect.cli.display import DISPLAY, WIDE, Columns, Configured, Display, Model, Top, console, listed, run_folder
+from trt_bisect.cli.display import DISPLAY, WIDE, Columns, Configured, Display, Model, Top, listed, run_folder
 from trt_bisect.errors import BadInput, Interrupted
 from trt_bisect.jobs.options.commands import CompareOptions, ProfileOptions, SensitivityOptions, WorstOptions
 from trt_bisect.jobs.options.declare import FLAT
@@ -44,12 +45,8 @@ def sensitivity_command(
     found = sensitivity_with(model, options)
     descending = None if order == "worst" else order == "descending"
     rows = found.sorted_by(sort, descending=descending, way=None if way == "all" else way)
-    if display.json:
-        display.print_json(found)
-        return
-    screen = console(140)
-    print_sensitivity(found, rows, screen, sort=sort, top=top)
-    screen.print(f"All rows: {options.output}", markup=False, soft_wrap=True)
+    printed = partial(print_sensitivity, rows=rows, sort=sort, top=top)
+    display.show(found, printed, 140, f"All rows: {options.output}")
 
 
 def compare_command(
@@ -76,10 +73,7 @@ def compare_command(
 
     sort_column(sort)
     found = compare_with(model, replace(options, other=other, progress=display.progress()))
-    if display.json:
-        display.print_json(found)
-    else:
-        print_comparison(found, console(WIDE), sort=sort, top=top, columns=listed(columns))
+    display.show(found, partial(print_comparison, sort=sort, top=top, columns=listed(columns)), WIDE)
 
 
 def profile_command(
@@ -96,10 +90,7 @@ def profile_command(
     from trt_bisect.report.screen.tensors import print_profile
 
     found = profile_with(model, replace(options, progress=display.progress()))
-    if display.json:
-        display.print_json(found)
-    else:
-        print_profile(found, console(WIDE), top=top, columns=listed(columns))
+    display.show(found, partial(print_profile, top=top, columns=listed(columns)), WIDE)
 
 
 def worst_command(
@@ -117,12 +108,6 @@ def worst_command(
     from trt_bisect.report.screen.worst import print_worst
 
     report = worst_with(model, replace(options, progress=display.progress()))
-    if display.json:
-        display.print_json(report)
-    else:
-        screen = console(120)
-        print_worst(report, screen)
-        if options.output is not None:
-            screen.print(f"Report and inputs: {options.output}", markup=False, soft_wrap=True)
+    display.show(report, print_worst, 120, f"Report and inputs: {options.output}" if options.output else "")
     if report.stopped:
         raise Interrupted("interrupted.", "What is said above is of the samples seen until then.")

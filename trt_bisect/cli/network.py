@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from contextlib import closing
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -63,13 +64,8 @@ def check_command(
     from trt_bisect.report.screen.network import print_check
 
     report = check(model, output=output, engine=engine, shapes=shapes)
-    if display.json:
-        display.print_json(report)
-        return report.exit_code
-    screen = console(160)
-    print_check(report, screen, every_layer=all_layers)
-    if output is not None:
-        screen.print(f"Report: {output}", markup=False, soft_wrap=True)
+    printed = partial(print_check, every_layer=all_layers)
+    display.show(report, printed, 160, f"Report: {output}" if output else "")
     return report.exit_code
 
 

@@ -73,7 +73,7 @@ def print_profile(found: Profile, console: Console, *, top: int = 0, columns: Se
 
 
 def print_sensitivity(
-    found: Sensitivity, rows: Sequence[SensitiveOp], console: Console, *, sort: str, top: int = 0
+    found: Sensitivity, console: Console, *, rows: Sequence[SensitiveOp], sort: str, top: int = 0
 ) -> None:
     """Prints rows, of which the column ``sort`` is among the last to be left out; ``top`` rows, all for 0."""
     shown = rows[:top] if top else rows
