@@ -184,10 +184,10 @@ def _too_many(extra: list[str], options: Sequence[Declared], words: Sequence[str
 def overview() -> str:
     """Returns the help of the command line: its commands, each in a sentence."""
     commands = [(name, paragraphs_of(name)[0]) for name in COMMANDS]
-    options = [("--version", "Print the version."), ("--install-completion", "Install completion for the shell.")]
-    usage = "Usage: trt-bisect COMMAND [OPTIONS]"
-    end = "'trt-bisect COMMAND -h' explains a command."
-    return _page([ABOUT, usage], {"Commands": commands, "Options": options}, end, _width())
+    completion = ("--install-completion", "Install completion for the shell in use.")
+    sections = {"Commands": commands, "Options": [("--version", "Print the version."), completion]}
+    texts = [ABOUT, "Usage: trt-bisect COMMAND [OPTIONS]"]
+    return _page(texts, sections, "'trt-bisect COMMAND -h' explains a command.", _width())
 
 
 def paragraphs_of(command: str) -> list[str]:
