@@ -273,8 +273,8 @@ def takes(
     cls: Any = options
     taken = declared(cls)
     names = {flag: option.name for option in taken for flag in option.flags}
-    keywords = [each.replace(annotation=each.empty) for each in inspect.signature(cls).parameters.values()]
-    places = [each for each in keywords if each.kind is each.POSITIONAL_OR_KEYWORD]
+    parameters = [each.replace(annotation=each.empty) for each in inspect.signature(cls).parameters.values()]
+    places = [each for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]
 
     def flat(job: Callable[[_Model, _Given], _Result]) -> Job[_Model, _Keywords, _Result]:
         name = getattr(job, "__name__", "")
@@ -296,7 +296,7 @@ def takes(
                 error.args = (error.problem,)
                 raise
 
-        called.__signature__ = inspect.Signature([model, *keywords])  # type: ignore[attr-defined]
+        called.__signature__ = inspect.Signature([model, *parameters])  # type: ignore[attr-defined]
         called.__doc__ = _documented(job.__doc__ or "", taken)
         return called
 
