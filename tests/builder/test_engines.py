@@ -27,11 +27,17 @@ from trt_bisect.builder.engines import (
 )
 from trt_bisect.builder.gpu import Gpu, find_gpu
 from trt_bisect.builder.tensorrt_module import import_tensorrt, version_of
-from trt_bisect.cli.engines import engines_table
 from trt_bisect.errors import BadInput, EngineUnavailable
 from trt_bisect.model.low import BF16, FP8, FP16
 from trt_bisect.model.network import load_network
 from trt_bisect.precision import prefix
+from trt_bisect.report.screen.layout import fitted
+
+
+def engines_table(*statuses):
+    """The table of the command ``engines``."""
+    return fitted(EngineStatus, statuses, Console(width=200))
+
 
 H200 = Gpu("NVIDIA H200", "9.0", "12.4")
 
@@ -111,7 +117,7 @@ def test_the_numpy_that_goes_with_a_version_is_named(machine, monkeypatch, versi
     status = engine_status("tensorrt")
     assert status.usable
     assert ("numpy<2" in status.note) is told
-    assert ("numpy<2" in engines_table((status,)).columns[4]._cells[0]) is told
+    assert ("numpy<2" in engines_table(status).columns[4]._cells[0].plain) is told
 
 
 def test_the_list_names_every_engine(machine, monkeypatch):
@@ -274,10 +280,8 @@ def test_the_table_shows_the_reason_and_the_remedy():
     console = Console(width=200, record=True)
     console.print(
         engines_table(
-            (
-                EngineStatus("onnxruntime", "1.20.0", ("strong",), "CPU"),
-                EngineStatus("tensorrt", why_not="tensorrt is not installed.\npip install 'trt-bisect[tensorrt]'"),
-            )
+            EngineStatus("onnxruntime", "1.20.0", ("strong",), "CPU"),
+            EngineStatus("tensorrt", why_not="tensorrt is not installed.\npip install 'trt-bisect[tensorrt]'"),
         )
     )
     text = console.export_text()

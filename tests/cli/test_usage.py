@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import json
 import re
@@ -100,6 +101,30 @@ def test_wrong_use_is_one_json_document_with_json(monkeypatch, capsys):
     assert (code, error["exit_code"]) == (2, 2)
     assert error["problem"] in err
     assert error["remedy"] in err
+
+
+@pytest.mark.parametrize(
+    ("raised", "code", "problem", "remedy"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), 2, "No room is left: No space left on device.", "Make room"),
+        (KeyError("x"), 3, "an error of trt-bisect itself, KeyError at test_usage.py:", "Please report it."),
+    ],
+)
+def test_an_unexpected_error_is_told_in_two_lines_and_as_json(raised, code, problem, remedy, monkeypatch, capsys):
+    def fails():
+        raise raised
+
+    monkeypatch.setattr("trt_bisect.builder.engines.list_engines", fails)
+    monkeypatch.delenv("TRT_BISECT_DEBUG", raising=False)
+    ended, out, err = told("engines --json", monkeypatch, capsys)
+    error = json.loads(out)["error"]
+    assert (ended, error["exit_code"]) == (code, code)
+    assert error["problem"].startswith(problem)
+    assert error["remedy"].startswith(remedy)
+    assert err.splitlines() == [f"trt-bisect: {error['problem']}", error["remedy"]]
+    monkeypatch.setenv("TRT_BISECT_DEBUG", "1")
+    with pytest.raises(type(raised)) if code == 3 else pytest.raises(SystemExit):
+        main()
 
 
 @pytest.mark.parametrize("given", ["{f}/suite.toml", "--config {f}/suite.toml"])

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Annotated
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from trt_bisect.errors import BadInput, EngineUnavailable
 from trt_bisect.model.low import BF16, FP8, LowPrecision
 from trt_bisect.model.network import Network
 from trt_bisect.model.quantizer import Scales
+from trt_bisect.support.table import Column
 
 ONNXRUNTIME = "onnxruntime"
 AUTO = "auto"
@@ -47,10 +49,10 @@ class EngineStatus:
         note: a limit of what is installed, with a remedy; empty if there is none.
     """
 
-    name: str
-    version: str = ""
-    typings: tuple[str, ...] = ()
-    device: str = ""
+    name: Annotated[str, Column("engine", rank=0)]
+    version: Annotated[str, Column("version", rank=0, empty="-")] = ""
+    typings: Annotated[tuple[str, ...], Column("typing", rank=0, empty="-")] = ()
+    device: Annotated[str, Column("device", rank=0, empty="-")] = ""
     why_not: str = ""
     note: str = ""
 
@@ -58,6 +60,11 @@ class EngineStatus:
     def usable(self) -> bool:
         """True if a run can use it."""
         return not self.why_not
+
+    @property
+    def answer(self) -> Annotated[str, Column("usable", rank=0)]:
+        """``yes``, or why it cannot be used; then the note."""
+        return "\n".join(filter(None, (f"no: {self.why_not}" if self.why_not else "yes", self.note)))
 
 
 def list_engines() -> tuple[EngineStatus, ...]:

@@ -1,4 +1,4 @@
-"""The command ``trt-bisect``: one module a command."""
+"""The command ``trt-bisect``."""
 
 from __future__ import annotations
 
@@ -9,16 +9,9 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import NoReturn
 
-from trt_bisect.errors import (
-    MAKE_ROOM,
-    Interrupted,
-    NothingMeasured,
-    TrtBisectError,
-    lacks_room,
-    on_screen,
-    own_fault,
-)
+from trt_bisect.errors import Interrupted, NoRoom, NothingMeasured, TrtBisectError, lacks_room, on_screen, own_fault
 
 
 def main() -> None:
@@ -26,28 +19,31 @@ def main() -> None:
     try:
         sys.exit(_run(sys.argv[1:]) or 0)
     except TrtBisectError as error:
-        _say_as_json(error.problem, error.remedy, error.exit_code)
-        print(f"trt-bisect: {on_screen(error)}", file=sys.stderr)
-        sys.exit(error.exit_code)
+        _end(error)
     except KeyboardInterrupt:  # while modules are imported
-        print("trt-bisect: interrupted.", file=sys.stderr)
-        sys.exit(Interrupted.exit_code)
+        _end(Interrupted("interrupted."))
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(0)
     except Exception as error:
         if isinstance(error, OSError) and lacks_room(error):
-            _say_as_json(f"No room is left: {error.strerror}.", MAKE_ROOM, TrtBisectError.exit_code)
-            print(f"trt-bisect: No room is left: {error.strerror}.\n{MAKE_ROOM}", file=sys.stderr)
-            sys.exit(TrtBisectError.exit_code)
+            _end(NoRoom(f"No room is left: {error.strerror}."))
         if os.environ.get("TRT_BISECT_DEBUG"):
             raise
-        _say_as_json(own_fault(error), "", NothingMeasured.exit_code)
-        print(
-            f"trt-bisect: {own_fault(error)} TRT_BISECT_DEBUG=1 shows all of it. What was measured is kept.",
-            file=sys.stderr,
-        )
-        sys.exit(NothingMeasured.exit_code)
+        problem, _, remedy = own_fault(error).partition("\n")
+        _end(NothingMeasured(problem, f"{remedy} TRT_BISECT_DEBUG=1 shows all of it. What was measured is kept."))
+
+
+def _end(error: TrtBisectError) -> NoReturn:
+    """Ends the process with an error on stderr; with ``--json`` it is the one document on stdout too.
+
+    After a stop the result was printed there.
+    """
+    if "--json" in sys.argv[1:] and not isinstance(error, Interrupted):
+        told = {"problem": error.problem, "remedy": error.remedy, "exit_code": error.exit_code}
+        print(json.dumps({"error": told}, indent=1))
+    print(f"trt-bisect: {on_screen(error)}", file=sys.stderr)
+    sys.exit(error.exit_code)
 
 
 def _run(words: list[str]) -> int | None:
@@ -58,7 +54,8 @@ def _run(words: list[str]) -> int | None:
         with _stopped_alike():
             return call()
     except KeyboardInterrupt as stop:
-        raise Interrupted("interrupted.", COMMANDS.get(words[0], "")) from stop
+        _, remedy = COMMANDS.get(words[0], ("", ""))
+        raise Interrupted("interrupted.", remedy) from stop
 
 
 @contextmanager
@@ -72,9 +69,3 @@ def _stopped_alike() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
-
-
-def _say_as_json(problem: str, remedy: str, exit_code: int) -> None:
-    """Prints an error as the one JSON document of ``--json``; without the flag nothing, and after a result nothing."""
-    if "--json" in sys.argv[1:] and exit_code != Interrupted.exit_code:
-        print(json.dumps({"error": {"problem": problem, "remedy": remedy, "exit_code": exit_code}}, indent=1))

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import difflib
 import inspect
-import os
 import re
 import shlex
 import shutil
-import sys
-import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 
@@ -26,31 +23,30 @@ from cyclopts.exceptions import (
 from trt_bisect._version import __version__
 from trt_bisect.errors import BadInput
 from trt_bisect.jobs.options.concerns import PANELS
-from trt_bisect.jobs.options.declare import Declared, Read, declared
-from trt_bisect.jobs.options.kinds import SWITCH
+from trt_bisect.jobs.options.declare import Declared, declared
 from trt_bisect.jobs.options.tables import read_config
 
 GOES_ON = "The same command goes on from what was measured."
 BEGINS_ANEW = "Nothing is kept of it; the same command begins anew."
 COMMANDS = {
-    "demo": BEGINS_ANEW,
-    "run": GOES_ON,
-    "sensitivity": GOES_ON,
-    "regress": GOES_ON,
-    "layers": BEGINS_ANEW,
-    "compare": BEGINS_ANEW,
-    "profile": BEGINS_ANEW,
-    "calibrate": BEGINS_ANEW,
-    "check": BEGINS_ANEW,
-    "worst": GOES_ON,
-    "view": GOES_ON,
-    "history": GOES_ON,
-    "engines": BEGINS_ANEW,
-    "clean": BEGINS_ANEW,
+    "demo": ("demo", BEGINS_ANEW),
+    "run": ("run", GOES_ON),
+    "sensitivity": ("losses", GOES_ON),
+    "regress": ("runs", GOES_ON),
+    "layers": ("network", BEGINS_ANEW),
+    "compare": ("losses", BEGINS_ANEW),
+    "profile": ("losses", BEGINS_ANEW),
+    "calibrate": ("network", BEGINS_ANEW),
+    "check": ("network", BEGINS_ANEW),
+    "worst": ("losses", GOES_ON),
+    "view": ("runs", GOES_ON),
+    "history": ("runs", GOES_ON),
+    "engines": ("network", BEGINS_ANEW),
+    "clean": ("runs", BEGINS_ANEW),
 }
-"""The commands in the order of the help, each with the remedy after Ctrl-C.
+"""The commands in the order of the help, each with its module in ``trt_bisect.cli`` and the remedy after Ctrl-C.
 
-``name_command`` in the module ``trt_bisect.cli.name`` is the function of a command.
+``name_command`` in the module is the function of a command.
 """
 _GONE = {"recover": "Use 'trt-bisect run' with --front, or with the same --budget or --drop."}
 """By command that there was once, what to use instead."""
@@ -58,14 +54,15 @@ ABOUT = "Name the layers that lose a network's accuracy under TensorRT INT8, and
 _TABLES = (*COMMANDS, *map(str.lower, PANELS))
 """The tables that a configuration file may have."""
 _HELP = ("-h", "--help", "--help-all")
-_COLUMN, _WIDEST = 24, 100
+_WIDEST = 100
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)")
 _NAMED = 3
 
 
 def function_of(command: str) -> Callable[..., int | None]:
     """Returns the function of a command."""
-    function: Callable[..., int | None] = getattr(import_module(f"trt_bisect.cli.{command}"), f"{command}_command")
+    module = import_module(f"trt_bisect.cli.{COMMANDS[command][0]}")
+    function: Callable[..., int | None] = getattr(module, f"{command}_command")
     return function
 
 
@@ -81,8 +78,8 @@ def application() -> App:
         config=_configured,
         result_action="return_value",
     )
-    for name in COMMANDS:
-        app.command(f"trt_bisect.cli.{name}:{name}_command", name=name)
+    for name, (module, _) in COMMANDS.items():
+        app.command(f"trt_bisect.cli.{module}:{name}_command", name=name)
     app.register_install_completion_command()
     return app
 
@@ -94,7 +91,7 @@ def parsed(words: Sequence[str]) -> Callable[[], int | None]:
         BadInput: there is no such command, or an option or a value is unknown, missing or too many.
     """
     if not words or words[0] in _HELP:
-        return lambda: print(_overview())
+        return lambda: print(overview())
     if words[0] in COMMANDS and (asked := set(words) & set(_HELP)):
         return lambda: print(help_of(words[0], _width(), everything="--help-all" in asked))
     function, bound = bound_to(words)
@@ -116,13 +113,10 @@ def _configured(_app: App, commands: tuple[str, ...], arguments: ArgumentCollect
     config = by_name.get("config")
     if config is None or not config.tokens:
         return
-    options = {option.name: option for option in declared(function_of(commands[0])) if option.name != "config"}
-    values = read_config(Path(config.tokens[0].value), commands[0], _TABLES, tuple(options.values()))
-    for name, value in values.items():
+    options = [option for option in declared(function_of(commands[0])) if option.name != "config"]
+    for name, value in read_config(Path(config.tokens[0].value), commands[0], _TABLES, options).items():
         if not by_name[name].tokens:
-            is_switch = options[name].option.kind is SWITCH
-            token = Token(implicit_value=value) if is_switch else Token(value=Read.of(value))
-            by_name[name].append(token)
+            by_name[name].append(Token(implicit_value=value))
 
 
 def _told(error: CycloptsError, words: Sequence[str]) -> BadInput:
@@ -148,17 +142,14 @@ def _told(error: CycloptsError, words: Sequence[str]) -> BadInput:
             option.option.kind.read(error.token.value, error.token.keyword or option.flag)
         except BadInput as told:
             return told
+    if option and isinstance(error, MissingArgumentError) and option.is_argument:
+        name = option.name.upper()
+        line = f"{command} {'NETWORK.onnx' if name == 'MODEL' else name}"
+        data = " --calibration DATA" if "calibration" in by_name else ""
+        return BadInput(f"The argument {name} is missing.", f"Write trt-bisect {line}{data}.")
     if option and isinstance(error, MissingArgumentError):
-        if option.is_argument:
-            data = " --calibration DATA" if "calibration" in by_name else ""
-            example = "NETWORK.onnx" if option.name == "model" else option.name.upper()
-            return BadInput(
-                f"The argument {option.name.upper()} is missing.", f"Write trt-bisect {command} {example}{data}."
-            )
-        flag = error.keyword or option.flag
-        return BadInput(
-            f"{flag} needs a value: {option.option.kind.metavar}.", f"'trt-bisect {command} -h' explains {flag}."
-        )
+        flag, value = error.keyword or option.flag, option.option.kind.metavar
+        return BadInput(f"{flag} needs a value: {value}.", f"'trt-bisect {command} -h' explains {flag}.")
     return BadInput(f"{str(error).rstrip('.')}.", f"'trt-bisect {command} -h' lists the options.")
 
 
@@ -193,19 +184,13 @@ def _too_many(extra: list[str], options: Sequence[Declared], words: Sequence[str
     return BadInput(problem, f"Give the folder of the files instead of each: {folder}")
 
 
-def _width() -> int:
-    return min(shutil.get_terminal_size().columns, _WIDEST)
-
-
-def _overview() -> str:
+def overview() -> str:
     """Returns the help of the command line: its commands, each in a sentence."""
-    lines = [*textwrap.wrap(ABOUT, _width()), "", "Usage: trt-bisect COMMAND [OPTIONS]", "", _title("Commands")]
-    for name in COMMANDS:
-        lines += _entry(name, paragraphs_of(name)[0], _width(), 14)
-    lines += ["", _title("Options")]
-    lines += _entry("--version", "Print the version.", _width(), 24)
-    lines += _entry("--install-completion", "Install completion for the shell in use.", _width(), 24)
-    return "\n".join([*lines, "", "'trt-bisect COMMAND -h' explains a command."])
+    commands = [(name, paragraphs_of(name)[0]) for name in COMMANDS]
+    completion = ("--install-completion", "Install completion for the shell in use.")
+    sections = {"Commands": commands, "Options": [("--version", "Print the version."), completion]}
+    texts = [ABOUT, "Usage: trt-bisect COMMAND [OPTIONS]"]
+    return _page(texts, sections, "'trt-bisect COMMAND -h' explains a command.", _width())
 
 
 def paragraphs_of(command: str) -> list[str]:
@@ -223,53 +208,49 @@ def help_of(command: str, width: int, *, everything: bool = False) -> str:
         everything: the expert options as well.
     """
     options = declared(function_of(command))
+    shown = [option for option in options if option.flags and (everything or not option.option.expert)]
     arguments = [option for option in options if option.is_argument]
-    named = " ".join(
-        option.name.upper() if option.default is inspect.Parameter.empty else f"[{option.name.upper()}]"
-        for option in arguments
-    )
-    lines = [f"Usage: trt-bisect {command} {named}{' ' if named else ''}[OPTIONS]"]
-    for paragraph in paragraphs_of(command):
-        lines += ["", *textwrap.wrap(paragraph, width)]
-    if arguments:
-        lines += ["", _title("Arguments")]
+    usage = ["Usage: trt-bisect", command]
     for option in arguments:
-        lines += _entry(option.name.upper(), _help(option), width, _COLUMN)
+        is_needed = option.default is inspect.Parameter.empty
+        usage.append(option.name.upper() if is_needed else f"[{option.name.upper()}]")
+    sections = {"Arguments": list(map(_row, arguments))}
     for panel in PANELS:
-        listed = [option for option in options if option.option.panel == panel and option.flags]
-        shown = [option for option in listed if everything or not option.option.expert]
-        if shown:
-            lines += ["", _title(panel)]
-        for option in shown:
-            lines += _entry(_named(option), _help(option), width, _COLUMN)
-    if not everything and any(option.option.expert and option.flags for option in options):
-        lines += ["", f"'trt-bisect {command} --help-all' lists the expert options too."]
-    return "\n".join(lines)
+        sections[panel] = [_row(option) for option in shown if option.option.panel == panel]
+    is_all = len(shown) == sum(bool(option.flags) for option in options)
+    end = "" if is_all else f"'trt-bisect {command} --help-all' lists the expert options too."
+    return _page([" ".join([*usage, "[OPTIONS]"]), *paragraphs_of(command)], sections, end, width)
 
 
-def _title(text: str) -> str:
-    return f"\033[1m{text}:\033[0m" if sys.stdout.isatty() and "NO_COLOR" not in os.environ else f"{text}:"
-
-
-def _named(option: Declared) -> str:
-    """The flags that the help shows: the short one, the first one, and the word for the value."""
-    short = [flag for flag in option.flags if not flag.startswith("--")]
-    negative = option.option.negative or ()
-    kind = option.option.kind
-    value = "NAME" if kind.choices else kind.metavar
-    return f"{', '.join([*short, option.flag, *negative])} {value}".rstrip()
-
-
-def _help(option: Declared) -> str:
-    """The help of an option, with its choices and what holds without it."""
+def _row(option: Declared) -> tuple[str, str]:
+    """The name of an option in the help, with the word for its value; and its help, with what holds without it."""
     kind, without = option.option.kind, option.without
+    short = [flag for flag in option.flags if not flag.startswith("--")]
+    flags = ", ".join([*short, option.flag, *(option.option.negative or ())])
     choices = f" [{kind.metavar}]" if kind.choices else ""
-    return f"{option.help}{choices}{f' (default: {without})' if without else ''}"
+    text = f"{option.help}{choices}{f' (default: {without})' if without else ''}"
+    return option.name.upper() if option.is_argument else f"{flags} {'NAME' if choices else kind.metavar}", text
 
 
-def _entry(left: str, text: str, width: int, column: int) -> list[str]:
-    """The lines of a row: the name, and its help beside it, or below where the name is long."""
-    folded = textwrap.wrap(text, width - column, break_on_hyphens=False)
-    if len(left) + 4 > column:
-        return [f"  {left}", *(" " * column + line for line in folded)]
-    return [f"  {left:{column - 2}}{folded[0]}", *(" " * column + line for line in folded[1:])]
+def _width() -> int:
+    return min(shutil.get_terminal_size().columns, _WIDEST)
+
+
+def _page(texts: Sequence[str], sections: Mapping[str, Sequence[tuple[str, str]]], end: str, width: int) -> str:
+    """Returns a page of the help: paragraphs, sections with a name and a text in a row, and a line at the end."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(no_wrap=True)
+    for title, rows in sections.items():
+        if rows:
+            grid.add_row(Text(f"\n{title}:", style="bold"))
+        for name, text in rows:
+            grid.add_row(Text(f"  {name}"), Text(text))
+    console = Console(width=width)
+    with console.capture() as page:
+        console.print(Text("\n\n".join(texts)))
+        console.print(grid, Text(f"\n{end}" if end else ""))
+    return "\n".join(map(str.rstrip, page.get().rstrip().splitlines()))

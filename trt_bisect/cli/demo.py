@@ -6,26 +6,27 @@ import shlex
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from trt_bisect.cli.display import Configured, Display
 from trt_bisect.jobs.options.concerns import RESULTS
 from trt_bisect.jobs.options.kinds import PLACE
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
 SAMPLE = Path(__file__).with_name("sample")
 NETWORK, CALIBRATION = "lenet_planted.onnx", "calibration.npz"
-_PAGE_TEXT = "in a browser: the curve falls at ip2, the layer that was planted to lose the accuracy."
-_RECIPE_TEXT = "how TensorRT, trtexec, Polygraphy and ModelOpt take the recipe."
-_ABOUT = (
-    "The network is LeNet, which reads digits. One channel of it was made a thousand times larger on purpose, so that "
-    "INT8 has no steps left for the others. For your own network, with an .npz file or a folder of pictures:"
-)
-_OWN = "  trt-bisect run NETWORK.onnx --calibration DATA"
 _AROUND = 17
 """Lines that the command prints before and after the report."""
+_LOOK = """
+What to look at:
+  {page}
+      in a browser: the curve falls at ip2, the layer that was planted to lose
+      the accuracy.
+  {recipe}
+      how TensorRT, trtexec, Polygraphy and ModelOpt take the recipe.
+The network is LeNet, which reads digits. One channel of it was made a thousand
+times larger on purpose, so that INT8 has no steps left for the others. For your
+own network, with an .npz file or a folder of pictures:
+  trt-bisect run NETWORK.onnx --calibration DATA"""
 
 
 def demo_command(
@@ -60,16 +61,4 @@ def demo_command(
         print_verdict(report, console)
         return
     print_report(report, console, around=_AROUND)
-    _print_look(console, run / PAGE, run / "recipe" / "README.md")
-
-
-def _print_look(console: Console, page: Path, recipe: Path) -> None:
-    """Prints what to look at, and the command for a network of the user's own."""
-    from rich.padding import Padding
-
-    console.print("\nWhat to look at:")
-    for file, text in ((page, _PAGE_TEXT), (recipe, _RECIPE_TEXT)):
-        console.print(f"  {file}", markup=False, soft_wrap=True)
-        console.print(Padding(text, (0, 0, 0, 6)))
-    console.print(_ABOUT)
-    console.print(_OWN, soft_wrap=True)
+    print(_LOOK.format(page=run / PAGE, recipe=run / "recipe" / "README.md"))

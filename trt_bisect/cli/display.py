@@ -10,6 +10,8 @@ from trt_bisect.jobs.options.declare import FLAT, Options, panel
 from trt_bisect.jobs.options.kinds import FILE, SWITCH, whole
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rich.console import Console
 
     from trt_bisect.support.progress import Progress
@@ -59,6 +61,23 @@ class Output(Options):
         from trt_bisect.support.codec import encode
 
         print(msgspec.json.format(encode(record), indent=1).decode(), flush=True)
+
+    def show(self, found: Any, printed: "Callable[[Any, Console], None]", piped: int, where: str = "") -> None:
+        """Prints a result, as JSON with ``--json``.
+
+        Args:
+            found: the result.
+            printed: prints it on a console.
+            piped: the columns of the console, see ``console``.
+            where: a line on the files with all of it; may be empty.
+        """
+        if self.json:
+            self.print_json(found)
+            return
+        screen = console(piped)
+        printed(found, screen)
+        if where:
+            screen.print(where, markup=False, soft_wrap=True)
 
     def say(self, text: str) -> None:
         """Prints a line on stdout; with ``--json`` nothing."""

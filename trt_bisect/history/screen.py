@@ -9,8 +9,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from trt_bisect.history.queries import HistoryEntry
-from trt_bisect.history.trends import Trend, engine_text, milliseconds, spark_text
+from trt_bisect.history.queries import HistoryEntry, HistoryFilter
+from trt_bisect.history.store import History
+from trt_bisect.history.trends import Trend, engine_text, milliseconds, spark_text, trends
 from trt_bisect.report.figure_text import figure_text
 from trt_bisect.report.model import Report
 from trt_bisect.report.screen.layout import with_columns_that_fit
@@ -22,15 +23,28 @@ RUNS_DRAWN = 40
 """The most runs in a sparkline, the last ones."""
 
 
-def trend_table(trends: Sequence[Trend], console: Console) -> Table:
+def print_history(history: History, selection: HistoryFilter, console: Console, *, top: int) -> None:
+    """Prints a row for each trend, or for each run of the network that is selected; at most ``top`` rows, all for 0."""
+    entries = history.past(selection)
+    groups, by_run = trends(entries), selection.label is not None
+    rows = len(entries) if by_run else len(groups)
+    if not rows:
+        console.print(f"Nothing of that kind is recorded in {history.path}.", markup=False, soft_wrap=True)
+        return
+    console.print(run_table(groups, top, console) if by_run else trend_table(groups[: top or None], console))
+    if top and rows > top:
+        console.print(f"{top} of {rows} rows; --top 0 shows all.", markup=False)
+
+
+def trend_table(groups: Sequence[Trend], console: Console) -> Table:
     """Returns one row for each trend: the last figures, and sparklines of full INT8 and its latency.
 
     Columns that do not fit on the console are left out, here and in ``run_table``.
     """
-    timed = any(milliseconds(entry.report, "int8") is not None for trend in trends for entry in trend.entries)
+    timed = any(milliseconds(entry.report, "int8") is not None for trend in groups for entry in trend.entries)
     table = _table("Label", "Engine", "Metric", "Runs>", "Last, UTC", "Verdict", "INT8>", "over runs", "Recipe>")
     _add(table, "Culprits>", *(("INT8 ms>", "over runs") if timed else ()), "Changed last")
-    for trend in trends:
+    for trend in groups:
         finished = [entry.report for entry in trend.finished]
         last, drawn = finished[-1] if finished else None, finished[-RUNS_DRAWN:]
         cells: list[str | Text] = [
@@ -54,9 +68,9 @@ def trend_table(trends: Sequence[Trend], console: Console) -> Table:
     return with_columns_that_fit(table, console, dropped, prose=("Changed last", "Engine"))
 
 
-def run_table(trends: Sequence[Trend], top: int, console: Console) -> Table:
+def run_table(groups: Sequence[Trend], top: int, console: Console) -> Table:
     """Returns one row for each of the last ``top`` runs, all for 0, in the order of recording."""
-    rows = sorted((row for trend in trends for row in trend.compared()), key=lambda row: row[0].id)
+    rows = sorted((row for trend in groups for row in trend.compared()), key=lambda row: row[0].id)
     timed = any(milliseconds(entry.report, "int8") is not None for entry, _ in rows)
     table = _table("Began, UTC", "Engine", "Metric", "Verdict", "INT8>", "Recipe>", "Culprits")
     _add(table, *(("INT8 ms>",) if timed else ()), "s>", "Differs from the one before", "Folder")

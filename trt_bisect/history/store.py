@@ -201,6 +201,14 @@ class History:
         _insert(self._base, replace(entry, id=before.id if before else 0, label=label, recorded=recorded))
 
 
+def history_of(where: Path) -> Path:
+    """Returns the history file that a file, the folder with it, or a run folder beside it stands for."""
+    if not where.is_dir():
+        return where
+    beside = where.absolute().parent / HISTORY
+    return beside if holds_run(where) and not (where / HISTORY).exists() else where / HISTORY
+
+
 def history_file(history: str | Path, folder: Path) -> Path | None:
     """Returns the history's file for a run folder; None if ``history`` is ``none``.
 

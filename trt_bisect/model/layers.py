@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import Annotated
 
 import numpy as np
 import onnx
@@ -16,6 +17,7 @@ from trt_bisect.model.fusions import Shape, Wiring
 from trt_bisect.model.low import EVERY_INPUT, INT8, FloatType, LowPrecision
 from trt_bisect.model.quantizer import Quantizer
 from trt_bisect.precision import Precision
+from trt_bisect.support.table import INDEX, NAME, Column
 
 CARRIES = frozenset(
     "Reshape Flatten Transpose Squeeze Unsqueeze Slice Split Concat Gather GatherElements GatherND Expand Tile "
@@ -135,12 +137,12 @@ class Layer:
         fixed: the precision that the user gave the layer, which no search changes; None for a layer left to the search.
     """
 
-    index: int
-    name: str
-    op_type: str
+    index: Annotated[int, Column("#", kind=INDEX, rank=0)]
+    name: Annotated[str, Column("Layer", kind=NAME, rank=0)]
+    op_type: Annotated[str, Column("Op", rank=0)]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    shape: Shape | None
+    shape: Annotated[Shape | None, Column("Shape", rank=0)]
     dtype: np.dtype[np.generic] | None
     roundings: tuple[Rounding, ...] = ()
     why_not: str = ""
@@ -155,6 +157,11 @@ class Layer:
     def quantizable(self) -> bool:
         """True if the layer can run in the low precision."""
         return bool(self.roundings) and not self.why_not
+
+    @property
+    def answer(self) -> Annotated[str, Column("{low}", rank=0)]:
+        """``yes`` if the layer is quantizable, else the reason."""
+        return "yes" if self.quantizable else f"no: {self.why_not}"
 
     @property
     def has_weight(self) -> bool:

@@ -17,7 +17,7 @@ from functools import cache, partial, wraps
 from pathlib import Path
 from typing import Annotated, Any, ParamSpec, Protocol, TypeVar, get_args, get_origin, get_type_hints
 
-from cyclopts import Parameter
+from cyclopts import UNSET, Parameter
 
 from trt_bisect.errors import TrtBisectError
 from trt_bisect.jobs.options.kinds import SWITCH, TEXT, Kind
@@ -37,19 +37,6 @@ _Model = TypeVar("_Model")
 _Model_contra = TypeVar("_Model_contra", contravariant=True)
 _Result = TypeVar("_Result")
 _Result_co = TypeVar("_Result_co", covariant=True)
-
-
-class Read(str):
-    """A value of a configuration file on its way through Cyclopts, which takes texts."""
-
-    value: Any
-
-    @classmethod
-    def of(cls, value: Any) -> Read:
-        """Returns the text that brings a value."""
-        text = cls(value if isinstance(value, str) else "")
-        text.value = value
-        return text
 
 
 class Option(Parameter):
@@ -92,9 +79,9 @@ class Option(Parameter):
             parse=None if parse else False,
             choices=kind.choices if kind.closed else None,
         )
-        facts = {"panel": panel, "without": without, "expert": expert, "repeated": repeated}
-        for name, value in {**facts, "kind": kind, "flags": flags}.items():
-            object.__setattr__(self, name, value)  # Parameter is frozen
+        vars(self).update(
+            kind=kind, flags=flags, panel=panel, without=without, expert=expert, repeated=repeated
+        )  # not as attributes: Parameter is frozen
 
 
 def panel(title: str, **facts: Any) -> Callable[..., Option]:
@@ -104,10 +91,8 @@ def panel(title: str, **facts: Any) -> Callable[..., Option]:
 
 def _converted(kind: Kind, type_: Any, tokens: Sequence[Any]) -> Any:
     """Returns the value of what stands on the command line, or in a configuration file."""
-    first = tokens[0]
-    if isinstance(first.value, Read):
-        value = first.value.value
-    else:
+    first, value = tokens[0], tokens[0].implicit_value
+    if value is UNSET:  # on the command line; what a file has was read before
         given = [token.value for token in tokens] if kind.several else tokens[-1].value
         value = kind.read(given, first.keyword or kind.metavar)
     return Path(value) if type_ is Path else value
@@ -152,43 +137,30 @@ class Declared:
     @property
     def without(self) -> str:
         """The behaviour without the option, as text; empty if that is nothing."""
-        unsaid = (None, (), "", False, MISSING, inspect.Parameter.empty, Path())
-        if self.option.without or any(self.default is one or self.default == one for one in unsaid):
+        if self.option.without or self.default in (None, (), "", False, MISSING, inspect.Parameter.empty, Path()):
             return self.option.without
-        return (
-            f"{self.default:g}"
-            if isinstance(self.default, float)
-            else "on"
-            if self.default is True
-            else str(self.default)
-        )
+        if self.default is True:
+            return "on"
+        return f"{self.default:g}" if isinstance(self.default, float) else str(self.default)
 
     @property
     def described(self) -> str:
         """Its help with choices, bounds, and what holds without it."""
         kind = self.option.kind
-        facts = [f"one of {', '.join(kind.choices)}" if kind.closed else f"or {', '.join(kind.choices)}"] * bool(
-            kind.choices
-        )
-        facts += [kind.limits] * bool(kind.limits) + [f"default: {self.without}"] * bool(self.without)
+        facts = [f"{'one of' if kind.closed else 'or'} {', '.join(kind.choices)}"] if kind.choices else []
+        facts += filter(None, (kind.limits, self.without and f"default: {self.without}"))
         return f"{self.help} ({'; '.join(facts)})" if facts else self.help
 
 
-def declared(taker: Any) -> tuple[Declared, ...]:
-    """Returns the options of a dataclass, or of a command's function with those of its dataclasses."""
-    return _declared(taker)
-
-
-@cache
 def _declared(taker: Any) -> tuple[Declared, ...]:
-    hints = get_type_hints(taker, include_extras=True)
+    """Returns the options of a dataclass, or of a command's function with those of its dataclasses."""
+    hints, texts = get_type_hints(taker, include_extras=True), _texts(taker)
     if is_dataclass(taker):
         given = [(each.name, each.default, False) for each in fields(taker) if each.init]
     else:
         parameters = inspect.signature(taker).parameters.values()
         given = [(each.name, each.default, each.kind is each.POSITIONAL_ONLY) for each in parameters]
     options: list[Declared] = []
-    texts = _texts(taker)
     for name, default, is_argument in given:
         hint = next((part for part in (hints[name], *get_args(hints[name])) if get_origin(part) is Annotated), None)
         for mark in getattr(hint, "__metadata__", ()):
@@ -197,6 +169,9 @@ def _declared(taker: Any) -> tuple[Declared, ...]:
             elif mark is FLAT:
                 options += declared(get_args(hint)[0])
     return tuple(options)
+
+
+declared: Callable[[Any], tuple[Declared, ...]] = cache(_declared)
 
 
 def _texts(taker: Any) -> dict[str, str]:
@@ -224,12 +199,9 @@ class Options:
 
     def __post_init__(self) -> None:
         for option in declared(type(self)):
-            value = getattr(self, option.name)
-            if (
-                value is not None
-                and value is not option.default
-                and not (isinstance(value, str) and value == option.default)
-            ):
+            value, default = getattr(self, option.name), option.default
+            is_default = value is None or value is default or (isinstance(value, str) and value == default)
+            if not is_default:
                 object.__setattr__(self, option.name, option.option.kind.read(value, option.flag))
 
     @classmethod
@@ -295,55 +267,38 @@ def takes(
     """
     cls: Any = options
     taken = declared(cls)
-    positions = [each.name for each in fields(cls) if each.init and not each.kw_only]
+    names = {flag: option.name for option in taken for flag in option.flags}
+    parameters = [each.replace(annotation=each.empty) for each in inspect.signature(cls).parameters.values()]
+    places = [each for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]
 
     def flat(job: Callable[[_Model, _Given], _Result]) -> Job[_Model, _Keywords, _Result]:
         name = getattr(job, "__name__", "")
         model, *_ = inspect.signature(job).parameters.values()
+        by_place = inspect.Signature([model, *places, inspect.Parameter("named", inspect.Parameter.VAR_KEYWORD)])
 
         @wraps(job)
         def called(*given: Any, **keywords: Any) -> _Result:
-            names = ["model", *positions]
-            if len(given) > len(names):
-                raise TypeError(f"{name}() takes at most {len(names)} positional arguments ({len(given)} given)")
-            for position, value in zip(names, given, strict=False):
-                if position in keywords:
-                    raise TypeError(f"{name}() got multiple values for argument '{position}'")
-                keywords[position] = value
-            if "model" not in keywords and model.default is model.empty:
-                raise TypeError(f"{name}() missing 1 required positional argument: 'model'")
-            network = keywords.pop("model", None)
             try:
-                return job(network, cls.given(name, keywords))
+                values = by_place.bind(*given, **keywords).arguments
+            except TypeError as error:
+                raise TypeError(f"{name}(): {error}") from None
+            network = values.pop("model", None)
+            try:
+                return job(network, cls.given(name, values.pop("named", {}) | values))
             except TrtBisectError as error:
-                _name_keywords(error, taken)
+                for part in ("problem", "remedy"):
+                    setattr(error, part, _FLAG.sub(lambda flag: names.get(flag[0], flag[0]), getattr(error, part)))
+                error.args = (error.problem,)
                 raise
 
-        called.__signature__ = inspect.Signature([model, *_keywords(cls, taken)])  # type: ignore[attr-defined]
+        called.__signature__ = inspect.Signature([model, *parameters])  # type: ignore[attr-defined]
         called.__doc__ = _documented(job.__doc__ or "", taken)
         return called
 
     return flat
 
 
-def _keywords(options: type[Options], taken: Sequence[Declared]) -> list[inspect.Parameter]:
-    signature = inspect.signature(options).parameters
-    plain = (signature[option.name].replace(annotation=inspect.Parameter.empty) for option in taken)
-    return sorted(plain, key=lambda parameter: parameter.kind)
-
-
 def _documented(text: str, taken: Sequence[Declared]) -> str:
     folded = partial(textwrap.fill, width=_WIDTH, initial_indent=" " * 8, subsequent_indent=" " * 12)
     lines = [folded(f"{option.name}: {option.described}", break_on_hyphens=False) for option in taken]
     return "\n".join("\n".join(lines) if line.startswith(_PLACE) else line for line in text.splitlines())
-
-
-def _name_keywords(error: TrtBisectError, taken: Iterable[Declared]) -> None:
-    """Replaces flags by keywords in an error of a Python function."""
-    names = {flag: option.name for option in taken for flag in option.flags}
-
-    def keyword(match: re.Match[str]) -> str:
-        return names.get(match[0], match[0])
-
-    error.problem, error.remedy = _FLAG.sub(keyword, error.problem), _FLAG.sub(keyword, error.remedy)
-    error.args = (error.problem,)

@@ -138,79 +138,61 @@ def choice_or_path(*known: str) -> Kind:
     return Kind("|".join((*known, "FILE")), _path, located=located, choices=known)
 
 
-@dataclass(frozen=True)
-class Bounds:
-    """The numbers that an option takes.
+def number(
+    *,
+    least: float = -math.inf,
+    above: float = -math.inf,
+    most: float = math.inf,
+    unit: str = "",
+    whole: bool = False,
+    share: bool = False,
+    infinite: bool = False,
+) -> Kind:
+    """Returns the kind of numbers within bounds.
 
-    Attributes:
-        least, above, most: not less than, more than, not more than.
+    Args:
+        least: not less than this.
+        above: more than this.
+        most: not more than this.
         unit: the unit of the value.
         whole: only whole numbers.
         share: a percentage is taken as well: 99% is 0.99.
         infinite: infinity is taken as well.
     """
+    ends = {f"{least:g} or more": least, f"more than {above:g}": above, f"at most {most:g}": most}
+    limits = ", ".join(text for text, end in ends.items() if math.isfinite(end))
+    if math.isfinite(least) and math.isfinite(most):
+        limits = f"{least:g} to {most:g}"
 
-    least: float | None = None
-    above: float | None = None
-    most: float | None = None
-    unit: str = ""
-    whole: bool = False
-    share: bool = False
-    infinite: bool = False
-
-    @property
-    def limits(self) -> str:
-        """The bounds as text: ``1 or more``, ``more than 0, at most 100``; empty without any."""
-        if self.least is not None and self.most is not None:
-            return f"{self.least:g} to {self.most:g}"
-        least = "" if self.least is None else f"{self.least:g} or more"
-        above = "" if self.above is None else f"more than {self.above:g}"
-        most = "" if self.most is None else f"at most {self.most:g}"
-        return ", ".join(filter(None, (least, above, most)))
-
-    def read(self, given: Any, flag: str) -> float | int:
-        """Returns the number that was given; raises BadInput if it is none of these."""
-        value = self._number(given)
-        if (math.isfinite(value) or (self.infinite and value == math.inf)) and self._holds(value):
-            return int(value) if self.whole else value
-        limits = self.limits or f"a {'whole ' if self.whole else ''}number"
-        remedy = f"Give {flag} {limits}{f', in {self.unit}' if self.unit else ''}."
-        if self.share and 1 < value <= 100 and self.most is not None:
-            remedy = f"Give {flag} {limits}; {value:g} % is {flag} {value / 100:g}."
-        unit = f" {self.unit}" if self.unit else ""
+    def read(given: Any, flag: str) -> float | int:
+        value = _number(given, share=share)
+        is_number = math.isfinite(value) or (infinite and value == math.inf)
+        if is_number and least <= value <= most and value > above and not (whole and value % 1):
+            return int(value) if whole else value
         text = given if isinstance(given, str) and math.isfinite(value) else shown(given)
-        raise BadInput(f"{flag} cannot be {text}{unit}.", remedy)
+        wanted = limits or f"a {'whole ' if whole else ''}number"
+        if share and 1 < value <= 100 and math.isfinite(most):
+            remedy = f"Give {flag} {wanted}; {value:g} % is {flag} {value / 100:g}."
+        else:
+            remedy = f"Give {flag} {wanted}{f', in {unit}' if unit else ''}."
+        raise BadInput(f"{flag} cannot be {f'{text} {unit}'.rstrip()}.", remedy)
 
-    def _number(self, given: Any) -> float:
-        """The number, or NaN for what is none."""
-        per_cent = _PER_CENT.fullmatch(given.strip()) if self.share and isinstance(given, str) else None
-        if per_cent:
-            return float(per_cent[1]) / 100
-        if isinstance(given, bool) or not isinstance(given, (str, Real)):
-            return math.nan
-        try:
-            return float(given)
-        except (ValueError, OverflowError):
-            return math.nan
-
-    def _holds(self, value: float) -> bool:
-        return (
-            (self.least is None or value >= self.least)
-            and (self.above is None or value > self.above)
-            and (self.most is None or value <= self.most)
-            and (not self.whole or value == int(value))
-        )
+    return Kind(unit.upper() or ("SHARE" if share else "N"), read, limits=limits)
 
 
-def number(**bounds: Any) -> Kind:
-    """Returns the kind of numbers within bounds; see ``Bounds``."""
-    taken = Bounds(**bounds)
-    return Kind(taken.unit.upper() or ("SHARE" if taken.share else "N"), taken.read, limits=taken.limits)
+def _number(given: Any, *, share: bool) -> float:
+    """The number, or NaN for what is none."""
+    per_cent = _PER_CENT.fullmatch(given.strip()) if share and isinstance(given, str) else None
+    if per_cent:
+        return float(per_cent[1]) / 100
+    try:
+        return float(given) if isinstance(given, (str, Real)) and not isinstance(given, bool) else math.nan
+    except (ValueError, OverflowError):
+        return math.nan
 
 
-def whole(**bounds: Any) -> Kind:
-    """Returns the kind of whole numbers within bounds; see ``Bounds``."""
-    return number(whole=True, **bounds)
+whole = partial(number, whole=True)
+"""Returns the kind of whole numbers within bounds; see ``number``."""
 
 
 def _mebibytes(given: Any, flag: str) -> int:
@@ -226,7 +208,7 @@ def _mebibytes(given: Any, flag: str) -> int:
 
 def _share(given: Any, flag: str) -> Any:
     """Checks a share, and leaves it as given: ``1%`` may mean something else than ``0.01``."""
-    Bounds(least=0, most=1, share=True).read(given, flag)
+    number(least=0, most=1, share=True).read(given, flag)
     return given
 
 
@@ -280,24 +262,12 @@ def _shapes(given: Any, flag: str) -> Mapping[str, tuple[int, ...]] | None:
     return parse_shapes(_texts(given, flag))
 
 
-def _shape_words(shapes: Mapping[str, tuple[int, ...]]) -> tuple[str, ...]:
-    return tuple(f"{name}:{'x'.join(map(str, sizes))}" for name, sizes in shapes.items())
-
-
 def _told(read: Callable[[Any], Any], given: Any, flag: str) -> Any:
     """Reads with a function whose errors do not name the option."""
     try:
         return read(given)
     except BadInput as error:
         raise BadInput(f"{flag} cannot be {shown(given)}.", error.remedy) from error
-
-
-def _number_words(value: Any) -> tuple[str, ...]:
-    return (",".join(f"{part:.15g}" for part in numbers(value)),)
-
-
-def _size_words(value: Any) -> tuple[str, ...]:
-    return ("x".join(map(str, size(value))),)
 
 
 def _version(given: Any, flag: str) -> Any:
@@ -315,11 +285,9 @@ def _path(given: Any, flag: str) -> Any:
 
 
 def _place(given: Any, folder: Path) -> Any:
+    if isinstance(given, list):
+        return [_place(path, folder) for path in given]
     return str(folder / given) if isinstance(given, str) else given
-
-
-def _places(given: Any, folder: Path) -> Any:
-    return [_place(path, folder) for path in given] if isinstance(given, list) else _place(given, folder)
 
 
 def _existing(given: Any, folder: Path) -> Any:
@@ -390,11 +358,16 @@ SHARE = Kind("SHARE", _share)
 """A share that the job reads itself: 5% may mean something else than 0.05."""
 DURATION = Kind("TIME", _duration)
 """A duration: 90s, 10m, 1h, or seconds; see ``parse_time``."""
-CHANNELS = Kind("N,N,N", partial(_told, numbers), _number_words)
+CHANNELS = Kind("N,N,N", partial(_told, numbers), lambda given: (",".join(f"{one:.15g}" for one in numbers(given)),))
 """One number, or one for each channel."""
-PICTURE_SIZE = Kind("HxW", partial(_told, size), _size_words)
+PICTURE_SIZE = Kind("HxW", partial(_told, size), lambda given: ("x".join(map(str, size(given))),))
 """Height and width."""
-SHAPES = Kind("NAME:SIZES", _shapes, _shape_words, several=True)
+SHAPES = Kind(
+    "NAME:SIZES",
+    _shapes,
+    lambda shapes: tuple(f"{name}:{'x'.join(map(str, sizes))}" for name, sizes in shapes.items()),
+    several=True,
+)
 """Shapes of inputs by name."""
 METRIC = Kind("METRIC", _any, _function_words, _metric)
 """A metric by its name or as a function."""
@@ -404,7 +377,7 @@ FILE = Kind("FILE", _path, located=_existing)
 """A file or folder that is read."""
 PLACE = Kind("PATH", _path, located=_place)
 """A file or folder that is written."""
-PLACES = Kind("PATH", lambda given, flag: list(map(Path, _texts(given, flag))), _each, _places, several=True)
+PLACES = Kind("PATH", lambda given, flag: list(map(Path, _texts(given, flag))), _each, _place, several=True)
 """Several files or folders."""
 VERSION = Kind("VERSION", _version)
 """A version of TensorRT."""

@@ -1,4 +1,4 @@
-"""The tables of ``compare`` and ``profile`` on the screen. Names are printed as they are."""
+"""The tables of ``compare``, ``profile`` and ``sensitivity`` on the screen. Names are printed as they are."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from trt_bisect.analyzer.compared import ComparedTensor
 from trt_bisect.report.comparison import INDEX, Comparison
 from trt_bisect.report.profile import Profile, ProfiledTensor
 from trt_bisect.report.screen.layout import fitted
+from trt_bisect.report.sensitivity import SensitiveOp, Sensitivity
 from trt_bisect.support.figures import counted
 
 ADVICE_UP_TO = 20
@@ -69,6 +70,17 @@ def print_profile(found: Profile, console: Console, *, top: int = 0, columns: Se
     console.print(fitted(ProfiledTensor, found.tensors[:top] if top else found.tensors, console, only=columns))
     _print_hidden(console, len(found.tensors), top)
     _print_notes(console, found.notes)
+
+
+def print_sensitivity(
+    found: Sensitivity, console: Console, *, rows: Sequence[SensitiveOp], sort: str, top: int = 0
+) -> None:
+    """Prints rows, of which the column ``sort`` is among the last to be left out; ``top`` rows, all for 0."""
+    shown = rows[:top] if top else rows
+    console.print(fitted(SensitiveOp, shown, console, names=found.names, raised=(found.metric, sort)))
+    full = "not measured" if found.full is None else f"{found.full:.6g}"
+    loss = f"Loss of full {found.low.upper()}: {full} ({found.metric}, {found.arithmetic})."
+    console.print(Text(f"\n{len(shown)} of {len(rows)} rows. {loss}"))
 
 
 def _compared(rows: Sequence[ComparedTensor], found: Comparison, columns: Sequence[str], console: Console) -> Table:

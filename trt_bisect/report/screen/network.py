@@ -1,4 +1,4 @@
-"""The structure check on the screen: each kind of finding with its layers, the reason and the remedy."""
+"""A network on the screen: its layers, and the structure check with each kind of finding, its reason and remedy."""
 
 from __future__ import annotations
 
@@ -8,11 +8,34 @@ from rich.text import Text
 
 from trt_bisect.analyzer.structure.findings import ERROR, NOTE, WARNING, Finding
 from trt_bisect.analyzer.structure.roundings import TensorRounding
+from trt_bisect.data.feeds import TensorSpec
+from trt_bisect.model.layers import Layer
+from trt_bisect.model.network import Network
 from trt_bisect.report.check import CheckReport
 from trt_bisect.report.screen.layout import fitted
 
 LAYERS_OF_A_KIND = 5
 _STYLES = {ERROR: "bold red", WARNING: "yellow", NOTE: "dim"}
+
+
+def print_layers(network: Network, console: Console) -> None:
+    """Prints a row for each layer, the inputs and outputs, and the option that gives dynamic inputs their sizes."""
+    names = {"low": network.low.title}
+    console.print(
+        fitted(Layer, network.layers, console, names=names, style=lambda row: "" if row.quantizable else "dim")
+    )
+    pairs = " It holds Q/DQ pairs; their scales are kept." if network.has_pairs else ""
+    lines = [f"{len(network.layers)} layers, {len(network.quantizable)} of them quantizable.{pairs}"]
+    lines.append(f"Inputs: {', '.join(map(str, network.inputs))}. Outputs: {', '.join(map(str, network.outputs))}.")
+    if dynamic := [spec for spec in network.inputs if None in spec.shape]:
+        lines.append(f"'?' is dynamic. Sizes: {' '.join(map(_sized, dynamic))}")
+    console.print(Text("\n".join(lines)), soft_wrap=True)
+
+
+def _sized(spec: TensorSpec) -> str:
+    """The option that gives a dynamic input sizes, 1 for the batch and 224 elsewhere as an example."""
+    sizes = (size or (224 if place else 1) for place, size in enumerate(spec.shape))
+    return f"--shape {spec.name}:{'x'.join(map(str, sizes))}"
 
 
 def print_check(report: CheckReport, console: Console, *, every_layer: bool = False) -> None:

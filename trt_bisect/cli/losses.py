@@ -1,0 +1,113 @@
+"""The commands that list what is lost, and where: ``sensitivity``, ``compare``, ``profile``, ``worst``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+from trt_bisect.cli.display import DISPLAY, WIDE, Columns, Configured, Display, Model, Top, listed, run_folder
+from trt_bisect.errors import BadInput, Interrupted
+from trt_bisect.jobs.options.commands import CompareOptions, ProfileOptions, SensitivityOptions, WorstOptions
+from trt_bisect.jobs.options.declare import FLAT
+from trt_bisect.jobs.options.kinds import FILE, choice
+
+
+def sensitivity_command(
+    model: Model,
+    /,
+    *,
+    options: Annotated[SensitivityOptions, FLAT] = SensitivityOptions(),
+    top: Top = 20,
+    way: Annotated[str, DISPLAY(choice("all", "weight", "activation", "both"))] = "all",
+    sort: Annotated[str, DISPLAY()] = "loss",
+    order: Annotated[str, DISPLAY(choice("worst", "descending", "ascending"))] = "worst",
+    display: Display = Configured(),
+) -> None:
+    """Rank layers by the accuracy each loses when it alone runs in INT8: its weights, its activations, and both.
+
+    loss: with this layer alone in INT8. gain: recovered with this layer alone in high precision. worth: gain per share
+    of the multiply-adds.
+
+    Args:
+        way: Print the rows of this kind only.
+        sort: Sort by loss, gain, worth, macs, or a metric.
+        order: Sort the most sensitive layers first (worst), or by value.
+    """
+    from trt_bisect.jobs.sensitivity import sensitivity_with
+    from trt_bisect.report.screen.tensors import print_sensitivity
+
+    if way in ("weight", "activation") and options.low != "int8":
+        problem = f"Weights and activations are told apart for INT8 only, not for {options.low}."
+        raise BadInput(problem, "Give --way all.")
+    options = replace(options, output=run_folder(options.output, model), progress=display.progress())
+    found = sensitivity_with(model, options)
+    descending = None if order == "worst" else order == "descending"
+    rows = found.sorted_by(sort, descending=descending, way=None if way == "all" else way)
+    printed = partial(print_sensitivity, rows=rows, sort=sort, top=top)
+    display.show(found, printed, 140, f"All rows: {options.output}")
+
+
+def compare_command(
+    model: Annotated[Path | None, DISPLAY(FILE)] = None,
+    other: Annotated[Path | None, DISPLAY(FILE)] = None,
+    /,
+    *,
+    options: Annotated[CompareOptions, FLAT] = CompareOptions(),
+    sort: Annotated[str, DISPLAY()] = "index",
+    top: Top = 50,
+    columns: Columns = "",
+    display: Display = Configured(),
+) -> None:
+    """Compare every tensor and weight of a network in FP32 and low precision, of two networks, or of two saved runs.
+
+    Args:
+        model: The ONNX network; not needed for two saved runs.
+        other: A second network: the same one quantized, or yesterday's.
+        sort: Sort by this column: index, or worst first by cosine, sqnr, mse, l1, kl, max_abs, max_rel or another.
+    """
+    from trt_bisect.jobs.compare import compare_with
+    from trt_bisect.report.comparison import sort_column
+    from trt_bisect.report.screen.tensors import print_comparison
+
+    sort_column(sort)
+    found = compare_with(model, replace(options, other=other, progress=display.progress()))
+    display.show(found, partial(print_comparison, sort=sort, top=top, columns=listed(columns)), WIDE)
+
+
+def profile_command(
+    model: Model,
+    /,
+    *,
+    options: Annotated[ProfileOptions, FLAT] = ProfileOptions(),
+    top: Top = 0,
+    columns: Columns = "",
+    display: Display = Configured(),
+) -> None:
+    """List the inputs, outputs, weights and biases of each layer in FP32: dtype, INT8 scale, shape, moments."""
+    from trt_bisect.jobs.profile import profile_with
+    from trt_bisect.report.screen.tensors import print_profile
+
+    found = profile_with(model, replace(options, progress=display.progress()))
+    display.show(found, partial(print_profile, top=top, columns=listed(columns)), WIDE)
+
+
+def worst_command(
+    model: Model,
+    /,
+    *,
+    options: Annotated[WorstOptions, FLAT] = WorstOptions(),
+    display: Display = Configured(),
+) -> None:
+    """Find the inputs that lose most in low precision, and say whether it is a few inputs or the network.
+
+    Exit codes: 0 searched; 2 bad use or input; 130 interrupted, what was seen until then is printed and saved.
+    """
+    from trt_bisect.jobs.worst import worst_with
+    from trt_bisect.report.screen.worst import print_worst
+
+    report = worst_with(model, replace(options, progress=display.progress()))
+    display.show(report, print_worst, 120, f"Report and inputs: {options.output}" if options.output else "")
+    if report.stopped:
+        raise Interrupted("interrupted.", "What is said above is of the samples seen until then.")

@@ -1,0 +1,117 @@
+"""The commands on a network before anything is measured: ``layers``, ``check``, ``calibrate``; and ``engines``."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import closing
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+from trt_bisect.cli.display import DISPLAY, Configured, Display, Model, console
+from trt_bisect.errors import BadInput
+from trt_bisect.jobs.options.commands import CalibrateOptions, LayersOptions
+from trt_bisect.jobs.options.concerns import DATA, RESULTS, TENSORRT
+from trt_bisect.jobs.options.declare import FLAT
+from trt_bisect.jobs.options.kinds import PLACE, SHAPES, SWITCH, Shapes
+
+_IN_JSON = ("index", "name", "op_type", "shape", "quantizable", "why_not")
+"""The facts on a layer in the JSON of ``layers``."""
+
+
+def layers_command(
+    model: Model,
+    /,
+    *,
+    options: Annotated[LayersOptions, FLAT] = LayersOptions(),
+    display: Display = Configured(),
+) -> None:
+    """List the layers in execution order with operator and output shape, and whether TensorRT can quantize them.
+
+    The inputs and outputs of the network, with dtype and shape, are listed below.
+    """
+    from trt_bisect.report.screen.network import print_layers
+
+    network = options.network(model, options.shapes)
+    if display.json:
+        display.print_json([{name: getattr(layer, name) for name in _IN_JSON} for layer in network.layers])
+    else:
+        print_layers(network, console(160))
+
+
+def check_command(
+    model: Model,
+    /,
+    *,
+    output: Annotated[Path | None, RESULTS(PLACE, "--output", "-o")] = None,
+    engine: Annotated[str, TENSORRT(without="no engine is built", expert=False)] = "",
+    shapes: Annotated[Shapes | None, DATA(SHAPES, *("--shape", "--shapes"), without="1 for each dynamic axis")] = None,
+    all_layers: Annotated[bool, DISPLAY(SWITCH)] = False,
+    display: Display = Configured(),
+) -> int:
+    """Check a network, with or without Q/DQ, for what costs accuracy or speed in INT8, or what TensorRT refuses.
+
+    Exit codes: 0 no errors; 1 at least one error; 2 bad use or input.
+
+    Args:
+        output: Write check.json, check.csv and check.html to this folder.
+        engine: Build a real engine, which needs no GPU, and say what its kernels make of the Q/DQ pairs: tensorrt-rtx.
+        shapes: Set the shape of a dynamic input for --engine: images:1x3x640x640. Repeatable.
+        all_layers: Print every layer of every kind, and the quantization of each layer.
+    """
+    from trt_bisect.jobs.check import check
+    from trt_bisect.report.screen.network import print_check
+
+    report = check(model, output=output, engine=engine, shapes=shapes)
+    printed = partial(print_check, every_layer=all_layers)
+    display.show(report, printed, 160, f"Report: {output}" if output else "")
+    return report.exit_code
+
+
+def calibrate_command(
+    model: Model,
+    /,
+    *,
+    options: Annotated[CalibrateOptions, FLAT] = CalibrateOptions(),
+    display: Display = Configured(),
+) -> None:
+    """Calibrate, and write a TensorRT calibration cache with the scale of every activation."""
+    from trt_bisect.calibration.cache import DEFAULT_VERSION, format_cache, parse_version
+    from trt_bisect.calibration.collect import Calibrating, ranges_from_data
+    from trt_bisect.calibration.ranges import notes_on_unusable
+    from trt_bisect.data.datasets import open_dataset
+    from trt_bisect.support.files import write_whole
+
+    if options.calibration is None:
+        raise BadInput("There is no data to calibrate with.", "Give --calibration.")
+    version = parse_version(options.trt_version) if options.trt_version else DEFAULT_VERSION
+    if not version.weak:
+        remedy = "Give --trt-version 5.0 to 10.x, or leave it out."
+        raise BadInput(f"{version.title} reads no calibration cache.", remedy)
+    network = options.network(model, options.shapes)
+    samples = open_dataset(options.calibration, network.inputs, pictures=options.preprocessing())
+    how = Calibrating(options.calibrator_method, options.percentile, options.keep_mask_ranges, options.memory_bytes)
+    with closing(display.progress()) as progress:
+        ranges = ranges_from_data(network, samples, how, progress)
+    write_whole(Path(options.output), format_cache(ranges.scales, version.header).encode())
+    if display.json:
+        facts = {"output": str(options.output), "origin": ranges.origin, "trt_version": str(version)}
+        scales = {name: float(scale) for name, scale in ranges.scales.items()}
+        display.print_json({**facts, "scales": scales, "unusable": dict(ranges.unusable)})
+    count = f"{len(ranges.scales)} scales ({ranges.origin})"
+    display.say(f"{count} for TensorRT {version} (--trt-version), written to\n{options.output}")
+    for sentence in notes_on_unusable(ranges.unusable.items()):
+        print(f"{sentence}.", file=sys.stderr)
+
+
+def engines_command(*, display: Display = Configured()) -> None:
+    """List the inference engines with version, typing and device, and why one cannot be used."""
+    from trt_bisect.builder.engines import EngineStatus, list_engines
+    from trt_bisect.report.screen.layout import fitted
+
+    engines, screen = list_engines(), console(160)
+    if display.json:
+        display.print_json([{**asdict(engine), "usable": engine.usable} for engine in engines])
+    else:
+        screen.print(fitted(EngineStatus, engines, screen, style=lambda engine: "green" if engine.usable else ""))

@@ -1,0 +1,250 @@
+"""The commands on runs that were made, or are made each night: ``view``, ``history``, ``clean``, ``regress``."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import sys
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from trt_bisect.cli.display import DISPLAY, WIDE, Configured, Display, Output, Top, console
+from trt_bisect.errors import BadInput, install
+from trt_bisect.jobs.options.concerns import RESOURCES, RESULTS
+from trt_bisect.jobs.options.declare import FLAT, panel
+from trt_bisect.jobs.options.kinds import FILE, PLACE, PLACES, SWITCH, whole
+
+if TYPE_CHECKING:
+    from socket import socket
+
+    from trt_bisect.view.certificate import Certificate
+
+SERVER, RUNS, NIGHT = panel("Server"), panel("Runs"), panel("Night")
+SUITE = "trt-bisect.toml"
+"""The suite, where none is given."""
+_TOKEN = "TRT_BISECT_TOKEN"
+_AGO = re.compile(r"(\d+(?:\.\d+)?)([mhdw])")
+_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
+"""Names the file whose Markdown GitHub Actions shows with a job's step."""
+
+
+def view_command(
+    folder: Annotated[Path, SERVER(FILE, without="the current folder")] = Path(),
+    /,
+    *,
+    host: Annotated[str, SERVER()] = "127.0.0.1",
+    port: Annotated[int | None, SERVER(whole(least=0, most=65535), without="8765, or the next free one")] = None,
+    token: Annotated[str | None, SERVER(without="a new one each time")] = None,
+    tls: Annotated[bool, SERVER(SWITCH)] = False,
+    certificate: Annotated[Path | None, SERVER(FILE)] = None,
+    key: Annotated[Path | None, SERVER(FILE)] = None,
+    display: Display = Configured(),
+) -> None:
+    """Serve the page of a run while it goes on, or of several runs with their history, until Ctrl-C.
+
+    Requires the token. Nothing is written into the run folders.
+
+    Args:
+        folder: A run folder, or the folder above several.
+        host: Listen on this address; 0.0.0.0 for every network.
+        port: Listen on this port; 0 for any.
+        token: Require this token; TRT_BISECT_TOKEN sets it too.
+        tls: Encrypt, with a certificate that is made once and kept.
+        certificate: Encrypt with this certificate (PEM).
+        key: Take the certificate's key from this file.
+    """
+    try:
+        from trt_bisect.view.certificate import given_certificate, own_certificate
+        from trt_bisect.view.server import check_folder, listen, lower_priority, make_server
+    except ImportError as error:
+        raise BadInput(f"The package '{error.name}' is not installed.", install("view")) from error
+
+    token = os.environ.get(_TOKEN) if token is None else token
+    if token is not None and not token.strip():
+        raise BadInput("An empty token protects nothing.", "Give --token some text, or leave it out for a new one.")
+    if key is not None and certificate is None:
+        raise BadInput("There is a --key and no --certificate.", "Give both, or --tls alone.")
+    check_folder(folder)
+    shown = token.strip() if token else secrets.token_urlsafe(24)
+    pair = given_certificate(certificate, key) if certificate else own_certificate(host) if tls else None
+    with listen(host, port) as bound:
+        server = make_server(folder, bound, shown, pair)
+        _say_where(display, folder, bound, shown, pair)
+        lower_priority()
+        try:
+            server.run(sockets=[bound])
+        except KeyboardInterrupt:
+            return
+
+
+def _say_where(display: Display, folder: Path, bound: socket, token: str, pair: Certificate | None) -> None:
+    """Tells the address, the certificate's fingerprint, and how to reach the server from elsewhere."""
+    from trt_bisect.view.server import address, is_loopback, tunnel
+
+    where, fingerprint = address(bound, token, tls=pair is not None), None if pair is None else pair.fingerprint
+    if display.json:
+        display.print_json({"folder": str(folder), "address": where, "fingerprint": fingerprint})
+    display.say(f"'{folder}' is shown at\n\n    {where}\n")
+    if fingerprint:
+        display.say(f"SHA-256 fingerprint of the certificate: {fingerprint}")
+    if is_loopback(bound):
+        display.say(f"From elsewhere: ssh -N -L {tunnel(bound)} USER@THIS_MACHINE, then the same address there.")
+    elif pair is None:
+        display.say("Others on the network can read along: --tls encrypts.")
+    display.say("Ctrl-C ends it.")
+
+
+def history_command(
+    where: Annotated[Path | None, RUNS(PLACE, without="the current folder's")] = None,
+    /,
+    *,
+    label: Annotated[str | None, RUNS()] = None,
+    model: Annotated[str | None, RUNS()] = None,
+    since: Annotated[str | None, RUNS()] = None,
+    fingerprint: Annotated[str | None, RUNS()] = None,
+    add: Annotated[list[Path] | None, RUNS(PLACES)] = None,
+    csv: Annotated[Path | None, RESULTS(PLACE)] = None,
+    parquet: Annotated[Path | None, RESULTS(PLACE)] = None,
+    copy: Annotated[Path | None, RESULTS(PLACE)] = None,
+    top: Top = 50,
+    display: Display = Configured(),
+) -> None:
+    """Show the figures of each network over its runs, and what changed; or write them as CSV or Parquet.
+
+    Every run is recorded when it ends. Times are in UTC.
+
+    Args:
+        where: The history file, the folder that contains it, or a run folder beside it.
+        label: Show only this network, run by run; with --add, its name.
+        model: Show only this model: path, file name or stem.
+        since: Show only runs since: 7d, 12h, 2026-11-01, 2026-11-01T02:00Z.
+        fingerprint: Show only runs whose fingerprint begins with these digits.
+        add: Record these run folders, or all run folders below them, first. Repeatable.
+        csv: Write the reports to this CSV file.
+        parquet: Write the reports to this Parquet file.
+        copy: Copy the history to this file; safe while runs go on.
+    """
+    from msgspec import to_builtins
+
+    from trt_bisect.history.queries import HistoryFilter, write_table
+    from trt_bisect.history.run_folders import run_folders
+    from trt_bisect.history.screen import print_history
+    from trt_bisect.history.store import History, history_of
+
+    if fingerprint is not None and not re.fullmatch("[0-9a-f]{1,64}", fingerprint.lower()):
+        raise BadInput(f"'{fingerprint}' is no fingerprint.", "Give hexadecimal digits, as report.json has them.")
+    selection = HistoryFilter(label, model, None if since is None else _since(since), fingerprint)
+    with History(history_of(where or Path()), reading=not add) as history:
+        if add:
+            folders = run_folders(add)
+            for folder in folders:
+                history.record(folder, label or "")
+            display.say(f"{len(folders)} run folder{'s' if len(folders) > 1 else ''} taken in.")
+        if copy is not None:
+            history.copy(copy)
+            display.say(f"Copied to {copy}")
+        for option, path in (("--csv", csv), ("--parquet", parquet)):
+            if path is not None:
+                table = history.reports(selection)
+                write_table(table, path, option)
+                display.say(f"{len(table)} rows written to {path}")
+        if display.json:
+            records = to_builtins(history.past(selection))
+            for record in records:
+                del record["report"]["layers"]
+            display.print_json(records)
+        elif copy is None and csv is None and parquet is None:
+            print_history(history, selection, console(WIDE), top=top)
+
+
+def _since(text: str) -> datetime:
+    """``7d`` ago, or a time; without a zone it is in UTC. Raises BadInput for neither."""
+    ago = _AGO.fullmatch(text.strip())
+    try:
+        if ago:
+            return datetime.now(timezone.utc) - timedelta(**{_UNITS[ago[2]]: float(ago[1])})
+        when = datetime.fromisoformat(re.sub("[zZ]$", "+00:00", text.strip()))
+    except (ValueError, OverflowError) as error:
+        remedy = "Write --since as 90m, 12h, 7d, 2w, 2026-11-01 or 2026-11-01T02:00Z."
+        raise BadInput(f"The time '{text}' cannot be read.", remedy) from error
+    return when if when.tzinfo else when.replace(tzinfo=timezone.utc)
+
+
+def clean_command(
+    folders: Annotated[list[Path], DISPLAY(PLACES)],
+    /,
+    *,
+    yes: Annotated[bool, DISPLAY(SWITCH, "--yes", "-y")] = False,
+    display: Display = Configured(),
+) -> None:
+    """List files in run folders that a rerun would recreate; delete them with --yes.
+
+    Saved tensors, calibration results and TensorRT's timing cache are deleted. Journal, reports, page and recipe stay:
+    the same command calibrates again and goes on from its trials.
+
+    Args:
+        folders: Run folders.
+        yes: Delete the files; without this option they are only listed.
+    """
+    from trt_bisect.jobs.workspace import clean, removable
+
+    found = [each for folder in folders for each in (clean(folder) if yes else removable(folder))]
+    total = sum(each.size for each in found)
+    if display.json:
+        rows = [{"path": str(each.path), "what": each.what, "bytes": each.size} for each in found]
+        display.print_json({"removed": yes, "bytes": total, "found": rows})
+        return
+    for each in found:
+        print(f"{each.size / (1 << 20):10.1f} MiB  {each.path}  ({each.what})")
+    verb = "Freed" if yes else "Can be freed, with --yes:"
+    print(f"{verb} {total / (1 << 20):.1f} MiB." if found else "There is nothing to remove.")
+
+
+def regress_command(
+    suite: Annotated[Path | None, NIGHT(FILE, without=SUITE)] = None,
+    /,
+    *,
+    suite_file: Annotated[Path | None, NIGHT(FILE, "--config")] = None,
+    baseline: Annotated[str, NIGHT()] = "latest",
+    update_baseline: Annotated[bool, NIGHT(SWITCH)] = False,
+    cluster: Annotated[str | None, RESOURCES(without="that of the suite, else in this process", expert=False)] = None,
+    display: Annotated[Output, FLAT] = Output(),
+) -> int:
+    """Measure a suite of networks, and say what is worse than in the baseline and what else changed.
+
+    Exit codes: 0 nothing is worse; 1 something is, or a target is missed; 2 bad use or config, nothing was run; 3 some
+    network could not be measured, and none is worse; 130 interrupted, the same command goes on.
+
+    Args:
+        suite: The suite, a TOML file: networks, their data, engines, targets.
+        suite_file: Take this suite; the same as the argument.
+        baseline: Compare with this folder of --update-baseline, run folder or report.json, or with the newest night
+            that passed or was accepted (latest).
+        update_baseline: Take tonight's figures as the new baseline, good or bad.
+        cluster: Measure the networks side by side on a Ray cluster (auto, HOST:PORT, ray://HOST:PORT), or try each
+            network's plans in N processes here (local:N).
+    """
+    from rich.console import Console
+
+    from trt_bisect.jobs.regress.regress import regress
+    from trt_bisect.report.regression.result import SUMMARY
+    from trt_bisect.report.regression.text import print_regression
+
+    if suite is not None and suite_file is not None:
+        raise BadInput(f"Two suites are given, '{suite}' and --config '{suite_file}'.", "Leave one of them out.")
+    file, progress = suite or suite_file or SUITE, display.progress()
+    regression = regress(file, baseline, update_baseline=update_baseline, cluster=cluster, progress=progress)
+    if display.json:
+        display.print_json(regression)
+    else:
+        print_regression(regression, Console(highlight=False, soft_wrap=True))
+    if summary := os.environ.get(_STEP_SUMMARY):
+        try:
+            with Path(summary).open("ab") as target:
+                target.write((regression.folder / SUMMARY).read_bytes())
+        except OSError as error:
+            print(f"trt-bisect: ${_STEP_SUMMARY} cannot be written: {error}", file=sys.stderr)
+    return regression.exit_code
