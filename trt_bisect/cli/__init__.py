@@ -44,7 +44,8 @@ def main() -> None:
             raise
         _say_as_json(own_fault(error), "", NothingMeasured.exit_code)
         print(
-            f"trt-bisect: {own_fault(error)} TRT_BISECT_DEBUG=1 shows all of it. What was measured is kept.",
+            f"trt-bisect: {own_fault(error)} TRT_BISECT_DEBUG=1 shows the traceback. "
+            "The run folder keeps what was measured.",
             file=sys.stderr,
         )
         sys.exit(NothingMeasured.exit_code)

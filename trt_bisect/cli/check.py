@@ -26,9 +26,9 @@ def check_command(
 
     Args:
         output: Write check.json, check.csv and check.html to this folder.
-        engine: Build a real engine, which needs no GPU, and say what its kernels make of the Q/DQ pairs: tensorrt-rtx.
+        engine: Also build an engine (tensorrt-rtx, without a GPU), and list what its kernels do with the Q/DQ pairs.
         shapes: Set the shape of a dynamic input for --engine: images:1x3x640x640. Repeatable.
-        all_layers: Print every layer of every kind, and the quantization of each layer.
+        all_layers: Print all layers of each finding, and the quantization of each layer.
     """
     from trt_bisect.jobs.check import check
     from trt_bisect.report.screen.check import print_check

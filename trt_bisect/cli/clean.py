@@ -18,12 +18,12 @@ def clean_command(
 ) -> None:
     """List files in run folders that a rerun would recreate; delete them with --yes.
 
-    Saved tensors, calibration results and TensorRT's timing cache are deleted. Journal, reports, page and recipe stay:
-    the same command calibrates again and goes on from its trials.
+    The files are saved tensors, calibration results and TensorRT's timing cache. Journal, reports, page and recipe
+    stay: the command of the run calibrates again and reuses its trials.
 
     Args:
         folders: Run folders.
-        yes: Delete the files; without this option they are only listed.
+        yes: Delete the listed files.
     """
     from trt_bisect.jobs.workspace import clean, removable
 

@@ -27,8 +27,9 @@ def compare_command(
 
     Args:
         model: The ONNX network; not needed for two saved runs.
-        other: A second network: the same one quantized, or yesterday's.
-        sort: Sort by this column: index, or worst first by cosine, sqnr, mse, l1, kl, max_abs, max_rel or another.
+        other: A second network, such as the quantized network or yesterday's export.
+        sort: Sort by this column: index, or, worst first, cosine, sqnr, mse, l1, kl, max_abs, max_rel or another
+            column.
     """
     from trt_bisect.jobs.compare import compare_with
     from trt_bisect.report.comparison import sort_column

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def engines_command(*, display: Display = Configured()) -> None:
-    """List the inference engines with version, typing and device, and why one cannot be used."""
+    """List the inference engines with version, typing and device, and why an engine cannot be used."""
     from trt_bisect.builder.engines import list_engines
 
     engines = list_engines()

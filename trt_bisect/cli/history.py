@@ -39,15 +39,15 @@ def history_command(
 ) -> None:
     """Show the figures of each network over its runs, and what changed; or write them as CSV or Parquet.
 
-    Every run is recorded when it ends. Times are in UTC.
+    Each run adds itself to the history when it ends. Times are in UTC.
 
     Args:
         where: The history file, the folder that contains it, or a run folder beside it.
-        label: Show only this network, run by run; with --add, its name.
+        label: Show only this network, run by run; with --add, record the runs under this name.
         model: Show only this model: path, file name or stem.
-        since: Show only runs since: 7d, 12h, 2026-11-01, 2026-11-01T02:00Z.
+        since: Show only runs since this time: 7d or 12h ago, 2026-11-01, 2026-11-01T02:00Z.
         fingerprint: Show only runs whose fingerprint begins with these digits.
-        add: Record these run folders, or all run folders below them, first. Repeatable.
+        add: First record this run folder, or all run folders below this folder. Repeatable.
         csv: Write the reports to this CSV file.
         parquet: Write the reports to this Parquet file.
         copy: Copy the history to this file; safe while runs go on.
@@ -64,7 +64,7 @@ def history_command(
             folders = run_folders(add)
             for folder in folders:
                 history.record(folder, label or "")
-            display.say(f"{len(folders)} run folder{'s' if len(folders) > 1 else ''} taken in.")
+            display.say(f"{len(folders)} run folder{'s' if len(folders) > 1 else ''} recorded.")
         if copy is not None:
             history.copy(copy)
             display.say(f"Copied to {copy}")
@@ -103,7 +103,7 @@ def _show(history: History, selection: HistoryFilter, *, top: int) -> None:
     by_run = selection.label is not None
     rows = len(entries) if by_run else len(groups)
     if not rows:
-        screen.print(f"Nothing of that kind is recorded in {history.path}.", markup=False, soft_wrap=True)
+        screen.print(f"The history {history.path} has no such run.", markup=False, soft_wrap=True)
         return
     screen.print(run_table(groups, top, screen) if by_run else trend_table(groups[: top or None], screen))
     if top and rows > top:

@@ -21,7 +21,7 @@ def layers_command(
 ) -> None:
     """List the layers in execution order with operator and output shape, and whether TensorRT can quantize them.
 
-    The inputs and outputs of the network, with dtype and shape, are listed below.
+    Below the layers are the inputs and outputs of the network, with dtype and shape.
     """
     from rich.table import Table
     from rich.text import Text
@@ -56,7 +56,7 @@ def layers_command(
         )
     console(160).print(table)
     dynamic = [spec for spec in network.inputs if None in spec.shape]
-    pairs = " It holds Q/DQ pairs; their scales are kept." if network.has_pairs else ""
+    pairs = " The network has Q/DQ pairs: plans keep their scales." if network.has_pairs else ""
     print(f"{len(network.layers)} layers, {len(network.quantizable)} of them quantizable.{pairs}")
     print(f"Inputs: {', '.join(map(str, network.inputs))}. Outputs: {', '.join(map(str, network.outputs))}.")
     if dynamic:

@@ -32,12 +32,12 @@ def regress_command(
 ) -> int:
     """Measure a suite of networks, and say what is worse than in the baseline and what else changed.
 
-    Exit codes: 0 nothing is worse; 1 something is, or a target is missed; 2 bad use or config, nothing was run; 3 some
-    network could not be measured, and none is worse; 130 interrupted, the same command goes on.
+    Exit codes: 0 nothing is worse; 1 a figure is worse, or misses a target; 2 bad use or config, nothing was run; 3 a
+    network could not be measured, and no network is worse; 130 interrupted, the same command goes on.
 
     Args:
         suite: The suite, a TOML file: networks, their data, engines, targets.
-        suite_file: Take this suite; the same as the argument.
+        suite_file: Take this suite, like the argument SUITE.
         baseline: Compare with this folder of --update-baseline, run folder or report.json, or with the newest night
             that passed or was accepted (latest).
         update_baseline: Take tonight's figures as the new baseline, good or bad.
@@ -51,7 +51,7 @@ def regress_command(
     from trt_bisect.report.regression.text import print_regression
 
     if suite is not None and suite_file is not None:
-        raise BadInput(f"Two suites are given, '{suite}' and --config '{suite_file}'.", "Leave one of them out.")
+        raise BadInput(f"Two suites are given, '{suite}' and --config '{suite_file}'.", "Leave out one of the two.")
     regression = regress(
         suite or suite_file or SUITE,
         baseline,

@@ -25,11 +25,11 @@ def sensitivity_command(
 ) -> None:
     """Rank layers by the accuracy each loses when it alone runs in INT8: its weights, its activations, and both.
 
-    loss: with this layer alone in INT8. gain: recovered with this layer alone in high precision. worth: gain per share
-    of the multiply-adds.
+    loss: the loss with this layer alone in INT8. gain: what full INT8 wins back with this layer alone in high
+    precision. worth: the gain per share of the multiply-adds.
 
     Args:
-        way: Print the rows of this kind only.
+        way: Print only the rows with these parts of a layer in INT8.
         sort: Sort by loss, gain, worth, macs, or a metric.
         order: Sort the most sensitive layers first (worst), or by value.
     """
@@ -39,7 +39,7 @@ def sensitivity_command(
 
     if way in ("weight", "activation") and options.low != "int8":
         raise BadInput(
-            f"Weights and activations are told apart for INT8 only, not for {options.low}.", "Give --way all."
+            f"Only INT8 has separate rows for weights and activations, {options.low} has none.", "Give --way all."
         )
     options = replace(options, output=run_folder(options.output, model), progress=display.progress())
     found = sensitivity_with(model, options)

@@ -27,8 +27,8 @@ def view_command(
     /,
     *,
     host: Annotated[str, SERVER()] = "127.0.0.1",
-    port: Annotated[int | None, SERVER(whole(least=0, most=65535), without="8765, or the next free one")] = None,
-    token: Annotated[str | None, SERVER(without="a new one each time")] = None,
+    port: Annotated[int | None, SERVER(whole(least=0, most=65535), without="8765, or the next free port")] = None,
+    token: Annotated[str | None, SERVER(without="a new token each time")] = None,
     tls: Annotated[bool, SERVER(SWITCH)] = False,
     certificate: Annotated[Path | None, SERVER(FILE)] = None,
     key: Annotated[Path | None, SERVER(FILE)] = None,
@@ -36,14 +36,14 @@ def view_command(
 ) -> None:
     """Serve the page of a run while it goes on, or of several runs with their history, until Ctrl-C.
 
-    Requires the token. Nothing is written into the run folders.
+    The page requires the token in the printed address. The command writes nothing into the run folders.
 
     Args:
-        folder: A run folder, or the folder above several.
+        folder: A run folder, or the folder above several run folders.
         host: Listen on this address; 0.0.0.0 for every network.
-        port: Listen on this port; 0 for any.
-        token: Require this token; TRT_BISECT_TOKEN sets it too.
-        tls: Encrypt, with a certificate that is made once and kept.
+        port: Listen on this port; 0 for any free port.
+        token: Require this token. The variable TRT_BISECT_TOKEN sets the token too.
+        tls: Encrypt with a self-signed certificate, which the first use makes and keeps for a year.
         certificate: Encrypt with this certificate (PEM).
         key: Take the certificate's key from this file.
     """
@@ -57,7 +57,7 @@ def view_command(
     if token is not None and not token.strip():
         raise BadInput("An empty token protects nothing.", "Give --token some text, or leave it out for a new one.")
     if key is not None and certificate is None:
-        raise BadInput("There is a --key and no --certificate.", "Give both, or --tls alone.")
+        raise BadInput("--key needs --certificate.", "Give both, or --tls alone.")
     check_folder(folder)
     shown = token.strip() if token else secrets.token_urlsafe(24)
     pair = given_certificate(certificate, key) if certificate else own_certificate(host) if tls else None
@@ -84,7 +84,7 @@ def _say_where(display: Display, folder: Path, bound: socket, token: str, pair: 
     if pair is not None:
         display.say(f"SHA-256 fingerprint of the certificate: {pair.fingerprint}")
     if is_loopback(bound):
-        display.say(f"From elsewhere: ssh -N -L {tunnel(bound)} USER@THIS_MACHINE, then the same address there.")
+        display.say(f"From another machine: ssh -N -L {tunnel(bound)} USER@THIS_MACHINE, then the same address.")
     elif pair is None:
-        display.say("Others on the network can read along: --tls encrypts.")
-    display.say("Ctrl-C ends it.")
+        display.say("Others on the network can read the traffic: --tls encrypts.")
+    display.say("Ctrl-C stops the server.")

@@ -18,9 +18,9 @@ def worst_command(
     options: Annotated[WorstOptions, FLAT] = WorstOptions(),
     display: Display = Configured(),
 ) -> None:
-    """Find the inputs that lose most in low precision, and say whether it is a few inputs or the network.
+    """Find the inputs that lose most in low precision, and say whether a few inputs or the network is bad.
 
-    Exit codes: 0 searched; 2 bad use or input; 130 interrupted, what was seen until then is printed and saved.
+    Exit codes: 0 searched; 2 bad use or input; 130 interrupted, the result covers the samples until then.
     """
     from trt_bisect.jobs.worst import worst_with
     from trt_bisect.report.screen.worst import print_worst
@@ -34,4 +34,4 @@ def worst_command(
     if options.output is not None and not display.json:
         screen.print(f"Report and inputs: {options.output}", markup=False, soft_wrap=True)
     if report.stopped:
-        raise Interrupted("interrupted.", "What is said above is of the samples seen until then.")
+        raise Interrupted("interrupted.", "The result above covers the samples until then.")
