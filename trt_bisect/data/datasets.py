@@ -78,7 +78,7 @@ class Dataset:
         if empty:
             raise BadInput(
                 f"{self.source} holds no samples.",
-                "Give at least one sample; calibration needs a few hundred like those in production.",
+                "Give at least one sample; calibration needs a few hundred, like the data in production.",
             )
 
     def _where(self, place: int) -> str:
