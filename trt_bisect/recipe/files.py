@@ -421,7 +421,7 @@ _ABOUT_A_REAL_ENGINE = """TensorRT-RTX, where it is installed, builds a real eng
 which layers run in INT8, which are only rounded, and where a pair costs a kernel of its own:"""
 
 _ABOUT_ONNX_RUNTIME = f"""To try `{QDQ_NETWORK}` in ONNX Runtime, set
-the session option `session.disable_quant_qdq` to `"1"`. Otherwise ONNX Runtime's INT8 kernels compute other outputs on
+its session option `session.disable_quant_qdq` to `"1"`. Otherwise ONNX Runtime's INT8 kernels compute other outputs on
 x86 processors without VNNI, because their 16-bit sums saturate."""
 
 
