@@ -126,7 +126,7 @@ def test_the_verdict_tells_one_bad_input_from_a_thousand():
     assert spread(300).startswith("A part of the data is bad: 300 of 1000 inputs")
     assert spread(1000).startswith("A bad network, not a bad input: 1000 of 1000 inputs")
     assert "1 of 1000 stands out" in spread(1, allowed=0.9)
-    assert spread(1, count=1).startswith("The one input")
+    assert spread(1, count=1).startswith("The only input")
 
 
 def test_the_verdict_without_a_threshold():

@@ -70,7 +70,7 @@ def told(command: str, monkeypatch, capsys) -> tuple[int, str, str]:
         (f"{RUN} --calibration data.npz --samples many", "--samples cannot be 'many'", "1 or more"),
         (f"{RUN} --calibration", "--calibration needs a value", "'trt-bisect run -h'"),
         ("view two/0.npz", "'two/0.npz'", "trt-bisect view two"),
-        ("regress one.toml --config other.toml", "'one.toml' and --config 'other.toml'", "one of them"),
+        ("regress one.toml --config other.toml", "'one.toml' and --config 'other.toml'", "one of the two"),
         ("regress nightly.toml", "'nightly.toml'", "trt-bisect regress SUITE.toml"),
         ("regress", "'trt-bisect.toml'", "trt-bisect regress SUITE.toml"),
     ],

@@ -166,7 +166,7 @@ def test_csv_into_a_pipe(command, week):
 
 def test_a_table_without_a_row_has_its_columns_and_types(command, week):
     code, out, _ = command("history", week, "--since", "2030-01-01")
-    assert (code, "Nothing" in out) == (0, True)
+    assert (code, "has no such run" in out) == (0, True)
     command("history", week, "--since", "2030-01-01", "--csv", week / "x.csv")
     with History(week / HISTORY) as kept:
         full = kept.reports()

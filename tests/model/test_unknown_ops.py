@@ -87,7 +87,7 @@ def test_what_comes_after_is_judged_from_data_at_the_cut(tmp_path):
     data = {name: random.normal(size=(8, 4, 8, 8)).astype(np.float32) for name in ("wobbled", "relu1_out")}
     report = trt_bisect.run(path, data, unknown_ops="after", explain="none", strategy="bisect", calibrator="minmax")
     assert {row.name for row in report.layers if row.quantizable} == {"conv3", "add"}
-    assert any("after it, 2 nodes" in note and "'wobbled'" in note for note in texts(report.notes))
+    assert any("after the cut, 2 nodes" in note and "'wobbled'" in note for note in texts(report.notes))
 
 
 def test_a_run_judges_what_comes_before(tmp_path):

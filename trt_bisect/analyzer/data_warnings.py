@@ -27,7 +27,7 @@ _GROWS, _MANY = 0.05, 0.1
 """A range grows if the last quarter of the data adds more than the first number, a share, to it. There is a warning if
 more than the second number, a share of all ranges, grow."""
 _LEAST_SAMPLES = 4
-_GIVE_MORE = "Give a few hundred like those in production"
+_GIVE_MORE = "Give a few hundred samples like the data in production"
 
 
 def on_values(network: Network, fed: Sequence[FedInput], samples: Iterable[Feeds], source: str) -> Iterator[str]:

@@ -356,7 +356,7 @@ def verdict(found: MetricDistribution) -> str:
         spread = f" {_standing_out(found)}, and still meets the threshold." if found.standing_out else ""
         return f"No input is bad: {total} {'meets' if found.count == 1 else 'all meet'} the threshold.{spread}"
     if found.count == 1:
-        return "The one input misses the threshold. Give more inputs to see if the input or the network is to blame."
+        return "The only input misses the threshold. Give more inputs to see if the input or the network is to blame."
     misses = f"{found.bad} of {total} {'misses' if found.bad == 1 else 'miss'} the threshold"
     if found.bad <= max(1.0, FEW * found.count):
         return (

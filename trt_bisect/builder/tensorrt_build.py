@@ -146,7 +146,7 @@ def dynamic_shapes(network: Network, shapes: ProfileShapes) -> ProfileShapes:
             if not same_rank or any(want not in (None, d) for want, d in zip(spec.shape, shape, strict=True)):
                 raise BadInput(
                     f"The shape {'x'.join(map(str, shape))} does not fit the input {spec} of '{network.source}'.",
-                    "Only dynamic axes can be given a size; the others must match.",
+                    "Give sizes for dynamic axes only; all other axes must match.",
                 )
     return {spec.name: shapes[spec.name] for spec in dynamic}
 

@@ -214,7 +214,7 @@ class TensorRTEngine:
         outputs = [tensor for tensor in loaded.tensors if not tensor.is_input]
         untold = [tensor.name for tensor in outputs if tensor.name not in shapes]
         if untold:
-            raise self._failed(f"TensorRT ran the engine and told no shape of {', '.join(untold)}.")
+            raise self._failed(f"TensorRT ran the engine, but reported no shape of {', '.join(untold)}.")
         for tensor in outputs:
             if not tensor.on_host:
                 size = _size(shapes[tensor.name], tensor.dtype)

@@ -148,7 +148,9 @@ def _held(network: Network, boundaries: Boundaries, samples: Iterable[Feeds], me
     rest = iter(samples)
     first = next(rest, None)
     if first is None:
-        raise BadInput("There are no samples to correct biases with.", "Give a few dozen like those in production.")
+        raise BadInput(
+            "There are no samples to correct biases with.", "Give a few dozen samples like the data in production."
+        )
     facts = facts_for(network, first)
     fed = sum(array.nbytes for array in first.values())
     largest = fed + 2 * max(sum(facts.size(name) for name in live) for live in boundaries.live)

@@ -139,7 +139,7 @@ def parse_cache(text: str, source: str) -> dict[str, np.float32]:
         if not colon or not name or not _BITS.fullmatch(bits.strip()):
             raise BadInput(
                 f"Line {number} of the calibration cache '{source}' cannot be read: {line[:80]!r}.",
-                "A line is 'tensor: 3c008912', the bits of its scale in hex; write the cache again.",
+                "A line is 'tensor: 3c008912': a tensor and the bits of its scale in hex. Write the cache again.",
             )
         scales[name.strip()] = np.float32(struct.unpack(">f", bytes.fromhex(bits.strip().zfill(8)))[0])
     if not scales:

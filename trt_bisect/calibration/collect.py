@@ -130,7 +130,9 @@ def magnitudes(
     rest = iter(samples)
     first = next(rest, None)
     if first is None:
-        raise BadInput("There are no samples to calibrate with.", "Give a few hundred like those in production.")
+        raise BadInput(
+            "There are no samples to calibrate with.", "Give a few hundred samples like the data in production."
+        )
     groups = _groups(network, tuple(histograms), first, memory)
     done, before_last_quarter = 0, None if total is None else total - max(1, total // 4)
     earlier: dict[str, float] = {}

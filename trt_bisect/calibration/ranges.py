@@ -160,7 +160,7 @@ def refuse_without_low(network: Network) -> None:
             raise BadInput(
                 f"'{network.source}' is in 16-bit floats. {title} is measured against FP32, and its ranges are those "
                 "of float32 layers.",
-                f"Export the network in FP32; --precision fp16 then leaves layers that are not in {title} in FP16."
+                f"Export the network in FP32; --precision fp16 then runs layers that are not in {title} in FP16."
                 f"{as_it_is}",
             )
         if why := non_finite_weight(network):

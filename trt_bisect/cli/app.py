@@ -27,7 +27,7 @@ from trt_bisect.jobs.options.declare import Declared, declared
 from trt_bisect.jobs.options.tables import read_config
 
 GOES_ON = "The same command goes on from what was measured."
-BEGINS_ANEW = "Nothing is kept of it; the same command begins anew."
+BEGINS_ANEW = "The command keeps nothing; the same command begins again."
 COMMANDS = {
     "demo": ("demo", BEGINS_ANEW),
     "run": ("run", GOES_ON),
@@ -174,7 +174,7 @@ def _too_many(extra: list[str], options: Sequence[Declared], words: Sequence[str
             return BadInput(problem, f"Write {flag} {','.join([value, *extra])}.")
     takes_data = any(option.name == "calibration" for option in options)
     if not all(Path(each).exists() for each in extra) or extra[0].endswith(".onnx"):
-        remedy = "An option takes one value. Repeat an option that takes several, and quote names with * or spaces."
+        remedy = "Give one value after an option. Repeat the option for more values, and quote names with * or spaces."
         return BadInput(problem, remedy)
     if len(extra) == 1 and takes_data and "--calibration" not in words:
         others = [word for word in words if word != extra[0]]

@@ -22,7 +22,7 @@ WIDE = 220
 Model = Annotated[Path, DISPLAY(FILE, help="The ONNX network.")]
 Top = Annotated[int, DISPLAY(whole(least=0), help="Print this many rows of a table; 0 prints all.")]
 Columns = Annotated[
-    str, DISPLAY(without="those that fit", help="Print these columns, by their CSV names, with commas between them.")
+    str, DISPLAY(without="those that fit", help="Print these columns: their CSV names, separated by commas.")
 ]
 
 

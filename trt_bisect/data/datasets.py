@@ -78,7 +78,7 @@ class Dataset:
         if empty:
             raise BadInput(
                 f"{self.source} holds no samples.",
-                "Give at least one sample; calibration needs a few hundred like those in production.",
+                "Give at least one sample; calibration needs a few hundred, like the data in production.",
             )
 
     def _where(self, place: int) -> str:
@@ -287,7 +287,7 @@ def _of_inputs(arrays: dict[str, np.ndarray], specs: tuple[TensorSpec, ...]) -> 
 
 def _unreadable(path: Path, error: Exception) -> BadInput:
     if isinstance(error, zipfile.BadZipFile):
-        return BadInput(f"The data set '{path}' is truncated, or is not a .npz.", "Copy it, or write it, again.")
+        return BadInput(f"The data set '{path}' is truncated, or is not a .npz.", "Copy or write the file again.")
     return BadInput(
         f"The data set '{path}' cannot be read: {first_line(error)}",
         "Write it again with numpy.savez (arrays only, no pickled objects).",

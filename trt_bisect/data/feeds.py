@@ -34,4 +34,4 @@ def size_remedy(shapes: Iterable[Sequence[int | None]], otherwise: str) -> str:
         otherwise: the remedy of a network with no such input.
     """
     free = any(len(shape) == 4 and (not any(shape[1:3]) or not any(shape[2:])) for shape in shapes)
-    return "Pictures come in their own sizes: make them one with --resize 320x320 --letterbox." if free else otherwise
+    return "The pictures differ in size: give them one size with --resize 320x320 --letterbox." if free else otherwise

@@ -121,10 +121,12 @@ def image_input(spec: TensorSpec, asked: Preprocessing) -> ImageInput:
         raise BadInput(f"The network's input {spec} takes pixels as they are.", f"Leave out {' and '.join(scaling)}.")
     for word, values in (("mean", asked.mean), ("std", asked.std)):
         if values is not None and len(values) not in (1, 1 if colors == GRAY else 3):
-            raise BadInput(f"--{word} has {len(values)} numbers.", f"Give one, or one for each channel ({colors}).")
+            raise BadInput(
+                f"--{word} has {len(values)} numbers.", f"Give one number, or one for each channel ({colors})."
+            )
     height, width = asked.resize or edges
     if any(edge not in (None, want) for edge, want in zip(edges, (height, width), strict=True)):
-        raise BadInput(f"--resize {height}x{width} does not fit the network's input {spec}.", "Leave it out.")
+        raise BadInput(f"--resize {height}x{width} does not fit the network's input {spec}.", "Leave out --resize.")
     batch = (spec.shape[0] or 1) if len(spec.shape) == 4 else 1
     return ImageInput(spec, asked, layout, colors, (height, width), batch)
 
@@ -167,7 +169,7 @@ class ImageFiles:
             if len({row.shape for row in rows}) > 1:
                 raise BadInput(
                     f"The network takes {self.fed.batch} pictures at a time, and those of a batch differ in size.",
-                    "Make them one size with --resize 320x320 --letterbox.",
+                    "Give the pictures one size with --resize 320x320 --letterbox.",
                 )
             yield {name: np.stack(rows) if len(self.fed.spec.shape) == 4 else rows[0]}
 
@@ -201,13 +203,13 @@ def open_images(place: Path, files: list[Path], specs: tuple[TensorSpec, ...], a
     if len(specs) != 1:
         raise BadInput(
             f"'{place}' holds pictures, and the network has {len(specs)} inputs: " + ", ".join(map(str, specs)) + ".",
-            "Give a function that returns all of them, as module:function.",
+            "Give a function that returns all inputs, as module:function.",
         )
     old = (place if place.is_dir() else place.parent) / _OF_OLD
     if asked == Preprocessing() and old.is_file():
         raise BadInput(
-            f"'{old}' holds options of an earlier version, which are no longer taken from there.",
-            f"Give --config {old} to feed the pictures as it says, or remove it.",
+            f"'{old}' holds picture options of an earlier version, which this version does not apply by itself.",
+            f"Give --config {old} to prepare the pictures with these options, or remove the file.",
         )
     fed = image_input(specs[0], asked)
     if len(files) < fed.batch:

@@ -49,10 +49,10 @@ class Preprocessing:
             std = ",".join(f"{value:g}" for value in self.std)
             raise BadInput(f"--std cannot be {std}.", "Every standard deviation is more than 0.")
         if self.scale is not None and not self.scale > 0:
-            raise BadInput(f"--scale cannot be {self.scale:g}.", "Pixels are divided by it: give 255, or 1.")
+            raise BadInput(f"--scale cannot be {self.scale:g}.", "--scale divides pixels: give 255, or 1.")
         if self.scale is not None and self.scale < 1:
             raise BadInput(
-                f"--scale {self.scale:g} would make pixels larger: they are divided by it.",
+                f"--scale {self.scale:g} would make pixels larger: --scale divides pixels.",
                 f"Give --scale {1 / self.scale:.6g}.",
             )
         for name, known in (("layout", LAYOUTS), ("colors", COLORS)):

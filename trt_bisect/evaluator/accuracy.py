@@ -80,12 +80,12 @@ def accuracy_by_labels(
             wanted = labels[place : place + len(found)]
             if len(wanted) != len(found):
                 raise BadInput(
-                    f"There are {len(labels)} labels, and the data set has more samples.", "Give one label a sample."
+                    f"There are {len(labels)} labels, and the data set has more samples.", "Give one label per sample."
                 )
             right += int((found == wanted).sum())
             place += len(found)
         if place != len(labels):
-            raise BadInput(f"There are {len(labels)} labels for {place} samples.", "Give one label a sample.")
+            raise BadInput(f"There are {len(labels)} labels for {place} samples.", "Give one label per sample.")
         return right / len(labels)
 
     sha = hashlib.sha256(f"{output} {how} {samples.digest()} ".encode() + labels.astype(np.int64).tobytes())
@@ -105,7 +105,8 @@ def read_labels(path: Path) -> np.ndarray:
         found = np.load(path, allow_pickle=False) if path.suffix == ".npy" else np.loadtxt(path, np.int64, ndmin=1)
     except DAMAGED as error:
         raise BadInput(
-            f"The labels '{path}' cannot be read: {first_line(error)}", "Give .npy, or a text file with one a line."
+            f"The labels '{path}' cannot be read: {first_line(error)}",
+            "Give .npy, or a text file with one label per line.",
         ) from error
     labels = np.asarray(found).reshape(-1)
     if labels.dtype.kind not in "iu" or not labels.size:

@@ -35,7 +35,9 @@ def run_folders(places: Iterable[Path]) -> list[Path]:
         folders = [Path(folder) for folder, _, _ in os.walk(place) if holds_run(Path(folder))]
         entries = [entry for folder in folders for entry in _reports_in(folder)]
         if not entries:
-            raise BadInput(f"There is no run in '{place}'.", "Give a run folder, or one above several.")
+            raise BadInput(
+                f"There is no run in '{place}'.", "Give a run folder, or the folder above several run folders."
+            )
         for entry in entries:
             began[Path(entry.folder)] = min(began.get(Path(entry.folder), entry.started), entry.started)
     return sorted(began, key=lambda folder: (began[folder], folder))

@@ -73,7 +73,7 @@ def run_table(groups: Sequence[Trend], top: int, console: Console) -> Table:
     rows = sorted((row for trend in groups for row in trend.compared()), key=lambda row: row[0].id)
     timed = any(milliseconds(entry.report, "int8") is not None for entry, _ in rows)
     table = _table("Began, UTC", "Engine", "Metric", "Verdict", "INT8>", "Recipe>", "Culprits")
-    _add(table, *(("INT8 ms>",) if timed else ()), "s>", "Differs from the one before", "Folder")
+    _add(table, *(("INT8 ms>",) if timed else ()), "s>", "Differs from the run before", "Folder")
     for entry, differences in rows[-top:]:
         report, finished = entry.report, entry.report.state == FINISHED
         figures = [figure_text(report.metric, getattr(report.similarity, plan)) for plan in ("int8", "recipe")]
@@ -91,7 +91,7 @@ def run_table(groups: Sequence[Trend], top: int, console: Console) -> Table:
         cells += [", ".join(differences) if finished else report.state, Path(entry.folder).name]
         table.add_row(*map(_cell, cells), style="" if finished else "dim")
     dropped = ("s", "Metric", "Folder", "Engine", "INT8 ms")
-    return with_columns_that_fit(table, console, dropped, prose=("Differs from the one before", "Culprits"))
+    return with_columns_that_fit(table, console, dropped, prose=("Differs from the run before", "Culprits"))
 
 
 def _table(*titles: str) -> Table:

@@ -389,8 +389,8 @@ def pair_notes(layers: tuple[Layer, ...], pairs: ExistingPairs, low: LowPrecisio
     if pairs.unproven:
         yield (
             f"the range of a pair begins at zero after {len(pairs.unproven)} layers ('{pairs.unproven[0]}' the first), "
-            "but this does not prove that a Relu was removed there, and none is restored. If there was one, quantize "
-            "again with QDQKeepRemovableActivations in ONNX Runtime's extra_options"
+            "but this does not prove that a Relu was removed there, and none is restored. If a Relu was removed, "
+            "quantize again with QDQKeepRemovableActivations in ONNX Runtime's extra_options"
         )
     if any(quantizer.dtype == np.float16 for rounding in roundings for quantizer in rounding.fixed):
         yield (

@@ -50,7 +50,8 @@ def take_out_types(graph: gs.Graph, low: LowPrecision, source: str) -> frozenset
             )
     if any(_in_type(body, kind) for body in bodies_of(graph)):
         raise BadInput(
-            f"'{source}' has {low.title} tensors inside If, Loop or Scan.", "Give the network in FP32, or without them."
+            f"'{source}' has {low.title} tensors inside If, Loop or Scan.",
+            "Give the network in FP32, or without such tensors.",
         )
     if not _in_type(graph, kind):
         return None

@@ -227,7 +227,7 @@ def _after(model: onnx.ModelProto, split: _Split, source: str) -> onnx.ModelProt
     for name in begins:
         if not types.get(name, onnx.ValueInfoProto()).type.tensor_type.HasField("shape"):
             raise BadInput(
-                f"'{source}' does not say of which type and shape '{name}' is, at which it is cut.",
+                f"The network is cut at '{name}', and '{source}' does not give the type and shape of this tensor.",
                 "Add its value_info to the file, or judge the part before with '--unknown-ops before'.",
             )
     return _with(model, [*constants, *split.after], [types[name] for name in begins], outputs)
@@ -260,7 +260,7 @@ def _with(
 def _nothing_left(split: _Split, source: str, part: str) -> BadInput:
     other = AFTER if part == BEFORE else BEFORE
     return BadInput(
-        f"ONNX Runtime cannot run {_named(split.unknown)} of '{source}', and nothing can be judged {part} it.",
+        f"ONNX Runtime cannot run {_named(split.unknown)} of '{source}', and there is nothing to judge {part} it.",
         f"Give a library with the operator by '--ort-ops', or try '--unknown-ops {other}'.",
     )
 
@@ -276,8 +276,8 @@ def _cut(split: _Split, kept: onnx.ModelProto, part: str) -> Cut:
     of_all = f"{len(judged)} of {len(judged) + len(split.unknown) + len(left)} nodes"
     return Cut(
         f"Only the part {part} {names} was judged, {of_all}. This is no verdict on the whole network.",
-        f"ONNX Runtime cannot run {_named(split.unknown)}: the network is cut there. Judged is the part {part} it, "
-        f"{count}, {where}{without}. The recipe holds for the part that is judged. '--ort-ops' gives ONNX Runtime the "
+        f"ONNX Runtime cannot run {_named(split.unknown)}: the network is cut there. The run judges the part {part} "
+        f"the cut, {count}, {where}{without}. The recipe holds for this part only. '--ort-ops' gives ONNX Runtime the "
         f"operator; '--unknown-ops {other}' judges the other part",
     )
 

@@ -465,7 +465,7 @@ def refuse_integer_layers(graph: gs.Graph, source: str) -> None:
     if found:
         raise BadInput(
             f"'{source}' is quantized already, into {len(found)} integer layers ({', '.join(sorted(set(found)))}): "
-            "none of them can be put back into high precision.",
+            "no such layer can be put back into high precision.",
             "Give the FP32 network, or quantize it in Q/DQ format (QuantFormat.QDQ in ONNX Runtime).",
         )
 

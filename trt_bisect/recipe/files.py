@@ -333,7 +333,7 @@ def readme(network: Network, weak: WeakPlan, refused: list[str], build: Build) -
     alone = network.has_pairs or low is FP8
     rows = [f"| `{name}` | the network with {pairs}: its graph says what is rounded |"]
     if not alone:
-        made = f"what was measured, in floats, made of `{_in_table(network.source)}`"
+        made = f"the network that was measured, in floats, made from `{_in_table(network.source)}`"
         rows.append(f"| `{FLOAT_NETWORK}` | {made}{': the next files are for it' if build.weak else ''} |")
     if build.weak:
         rows.append(f"| `{TRTEXEC}` | weak typing: trtexec's flags |")
@@ -344,8 +344,8 @@ def readme(network: Network, weak: WeakPlan, refused: list[str], build: Build) -
     rows.append(f"| `{PLAN}` | the precision of every layer that {title} would round |")
     rows.append(_row_of_annotated(QDQ_NETWORK if alone else FLOAT_NETWORK))
     parts = [
-        f"# Recipe\n\nFor {build.target.title} ({build.target.why}); `--trt-version` names another one. The commands "
-        "are for this folder.",
+        f"# Recipe\n\nFor {build.target.title} ({build.target.why}); `--trt-version` names another version. Run "
+        "the commands in this folder.",
         "\n".join(["| file | use |", "| --- | --- |", *rows]),
         f"## {'Strong typing' if build.target.strong else f'The network with {pairs}'}",
         _about_building(commands[name], build),
@@ -353,8 +353,8 @@ def readme(network: Network, weak: WeakPlan, refused: list[str], build: Build) -
     if network.has_pairs or low is FP8:
         came = f"`{_in_table(network.source)}` came with Q/DQ pairs" if network.has_pairs else "The network is in FP8"
         parts.append(
-            f"{came}: TensorRT takes precisions and scales from pairs alone. So there are\n"
-            "no scales apart, and no constraints on layers."
+            f"{came}: TensorRT takes precisions and scales from pairs alone. So the recipe\n"
+            "has no separate scales, and no constraints on layers."
         )
     if low.precision not in FLOAT_TYPES:
         parts.append(f"{_ABOUT_A_REAL_ENGINE}\n\n{_fenced(shlex.join(_checking(name, build)))}")
@@ -376,18 +376,20 @@ def _about_building(command: str, build: Build) -> str:
     unsaid = missing(build)
     text = _fenced(command)
     if build.dynamic:
-        text += "\n\nThe shapes are those of the data that the recipe was measured on. Give your own for other ones."
+        text += (
+            "\n\nThe shapes are those of the data that the recipe was measured on. Give your own shapes for other data."
+        )
     if unsaid:
-        text += f"\n\nThe command cannot say all that the engine was measured with. It lacks {'; '.join(unsaid)}."
+        text += f"\n\nThe command cannot express all settings of the measured engine. It lacks {'; '.join(unsaid)}."
     return text
 
 
 def _about_weak(weak: WeakPlan, refused: list[str], build: Build, commands: Mapping[str, str], *, cached: bool) -> str:
     """Returns the section on the files for weak typing."""
     names = (
-        f"They name the layers of {weak.parser}'s parser, with all constraints of the measured engine."
+        f"Both name the layers of {weak.parser}'s parser, with all constraints of the measured engine."
         if weak.parser
-        else "They name the nodes of the network. Layers that TensorRT's parser adds to a node are left to TensorRT: "
+        else "Both name the nodes of the network. Layers that TensorRT's parser adds to a node are left to TensorRT: "
         "no TensorRT with weak typing was in use here to name them."
     )
     flags = (
@@ -415,12 +417,12 @@ def _fenced(command: str) -> str:
 
 
 _ABOUT_CACHES = """TensorRT 10 skips a calibration cache of another version, and then fails with "bound to nullptr"."""
-_ABOUT_A_REAL_ENGINE = """TensorRT-RTX, where it is installed, builds a real engine without a GPU. Its layers tell which
-layers become INT8 kernels, which only round, and where a pair costs a kernel of its own:"""
+_ABOUT_A_REAL_ENGINE = """TensorRT-RTX, where it is installed, builds a real engine without a GPU. Its kernels show
+which layers run in INT8, which are only rounded, and where a pair costs a kernel of its own:"""
 
 _ABOUT_ONNX_RUNTIME = f"""To try `{QDQ_NETWORK}` in ONNX Runtime, set
-its session option `session.disable_quant_qdq` to `"1"`. Without it, its INT8 kernels compute other outputs on x86
-processors without VNNI: their 16-bit sums saturate."""
+its session option `session.disable_quant_qdq` to `"1"`. Otherwise ONNX Runtime's INT8 kernels compute other outputs on
+x86 processors without VNNI, because their 16-bit sums saturate."""
 
 
 def _modelopt(low: Precision) -> str:

@@ -314,7 +314,7 @@ def _why_not(constraint: Constraint, weak: WeakPlan, known: Mapping[str, str]) -
     if any(other != name and _matches(name, other) for other in weak.layers):
         yield "its name holds '*' and stands for other layers too"
     if Counter(weak.layers)[name] != weak.constraints.count(constraint):
-        yield "other layers have its name"
+        yield "other layers have the same name"
     if _types_outputs(constraint):
         unknown = sorted({str(kind).lower() for kind in constraint.outputs if kind and str(kind) not in known})
         if unknown:

@@ -78,7 +78,7 @@ class CheckReport(Result):
             Finding,
             self.rows,
             filters=("severity", "kind"),
-            plots=(Bars("How many findings of which kind", "kind"),),
+            plots=(Bars("Distribution of the findings", "kind"),),
             red=("severity", ERROR),
         )
         tensors = section_of(
@@ -88,7 +88,7 @@ class CheckReport(Result):
             TensorRounding,
             self.tensors,
             filters=("role", "op_type", "quantized", "origin"),
-            plots=(Bars("How many tensors are rounded to what", "quantized"),),
+            plots=(Bars("Distribution of the tensors", "quantized"),),
         )
         return TablePage(
             command=self.COMMAND,

@@ -112,7 +112,7 @@ class Comparison(Result):
             "plots": (
                 Panels(f"All metrics, {names['low']} against {names['high']}", _METRICS, log=_LOGARITHMIC),
                 Ranges(f"Ranges: {names['high']}, {names['low']}, and their difference"),
-                Bars("How many have which value", "sqnr"),
+                Bars("Distribution of the tensors", "sqnr"),
             ),
         }
         return TablePage(
@@ -146,7 +146,7 @@ class Comparison(Result):
                     channels[:_MOST_CHANNELS],
                     names,
                     filters=("op_type",),
-                    plots=(Bars("How many have which value", "scale"),),
+                    plots=(Bars("Distribution of the channels", "scale"),),
                     words=f"The {_MOST_CHANNELS} with the lowest SQNR; {cut} more are in {CHANNELS}."
                     if cut > 0
                     else "",

@@ -17,7 +17,10 @@ from trt_bisect.support.notes import DLA, FLOAT_KERNELS, OBEDIENCE, Note, noted
 
 NAMED = 5
 _NOT_TOLD = ""
-_QDQ = "With explicit Q/DQ the graph settles it: build recipe/network.qdq.onnx, or use '--typing strong' (from 10 on)."
+_QDQ = (
+    "With explicit Q/DQ the graph settles the precision: build recipe/network.qdq.onnx, or use '--typing strong' "
+    "(TensorRT 10 and later)."
+)
 _PRODUCTS = frozenset({"MatMul", "Gemm"})
 _WHY_UNPROVEN = {
     IN_REGION: "the engine compiled them with others into one region, in which TensorRT may ignore what was asked for",

@@ -84,7 +84,7 @@ class Profile(Result):
         plots = (
             Ranges("Range of each tensor"),
             Panels("Moments", ("mean", "std", "scale"), log=("scale",), split="role"),
-            Bars("How many tensors have which value", "std"),
+            Bars("Distribution of the tensors", "std"),
         )
         filters = ("role", "op_type", "quantized_dtype")
         layers = len({row.index for row in self.tensors})

@@ -113,7 +113,7 @@ class Sensitivity(Result):
         full = "not measured" if self.full is None else loss_text(self.metric, self.full)
         plots = (
             Panels("Loss, fixed alone and worth over the layers", OWN[:3], log=("loss",), split="sensitive_type"),
-            Bars("How many rows have which value", "loss"),
+            Bars("Distribution of the rows", "loss"),
         )
         return TablePage(
             command=self.COMMAND,

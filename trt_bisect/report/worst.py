@@ -39,11 +39,13 @@ class JudgedSample:
     """
 
     rank: Annotated[int | None, Column("Rank", "1 is the worst input", rank=0)]
-    sample: Annotated[int, Column("Sample", "Its index in the data set", NAME, rank=0)]
+    sample: Annotated[int, Column("Sample", "Index of the sample in the data set", NAME, rank=0)]
     value: Annotated[float | None, Column("{metric}", "{low} against FP32", FIGURE, rank=0)]
     loss: Annotated[float | None, Column("Loss", kind=LOSS, rank=1)]
     misses: Annotated[bool | None, Column("Misses", "The threshold", rank=0)]
-    faint: Annotated[bool, Column("Faint", "FP32's output on it is almost zero: it does not count", rank=1)]
+    faint: Annotated[
+        bool, Column("Faint", "FP32's output on this sample is almost zero: the sample does not count", rank=1)
+    ]
 
 
 @dataclass(frozen=True, repr=False)
@@ -145,7 +147,7 @@ class WorstReport(Result):
         least = "" if self.threshold is None else threshold_text(self.metric, self.threshold)
         quantiles = {f"{title[:1].upper()}{title[1:]}": text for title, text in self.quantiles.items()}
         plots = (
-            Bars("How many samples have which value", "value"),
+            Bars("Distribution of the samples", "value"),
             Panels("The samples in their order", ("value", "loss"), log=("loss",)),
         )
         return TablePage(

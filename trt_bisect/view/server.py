@@ -34,7 +34,8 @@ def check_folder(folder: Path) -> None:
         raise BadInput(f"'{folder}' is a file.", f"Give its folder: trt-bisect view {shlex.quote(str(folder.parent))}")
     if not folder.is_dir():
         raise BadInput(
-            f"There is no folder '{folder}'.", "Give a run folder (--output of a run), or the one above several."
+            f"There is no folder '{folder}'.",
+            "Give a run folder (--output of a run), or the folder above several run folders.",
         )
     try:
         inside = [path for path in folder.iterdir() if path.is_dir() and not path.is_symlink()]
@@ -44,8 +45,8 @@ def check_folder(folder: Path) -> None:
         ) from error
     if not is_run_folder(folder) and not any(map(is_run_folder, inside)):
         raise BadInput(
-            f"'{folder}' is no run folder, and there is none directly under it.",
-            "Give the --output of a 'trt-bisect run' that has started, or the folder above it.",
+            f"'{folder}' is no run folder, and no run folder is directly below.",
+            "Give the --output of a 'trt-bisect run' that has started, or the folder above such folders.",
         )
 
 
@@ -77,7 +78,7 @@ def listen(host: str, port: int | None) -> socket.socket:
                 ) from error
     raise BadInput(
         f"Port {port if port is not None else f'{PORT} and the next {_NEXT_PORTS}'} of '{host}' is taken.",
-        "Give another --port, 0 for any that is free.",
+        "Give another --port, or 0 for any free port.",
     )
 
 

@@ -77,7 +77,7 @@ KINDS: dict[str, Kind] = {
     ),
     "operator refused": Kind(
         ERROR,
-        "TensorRT's parser has no importer for it: the network cannot be built.",
+        "TensorRT's parser has no importer for this operator: TensorRT cannot build the network.",
         "Replace the operator with supported ones, cut it out of the network, or write a plugin with its name.",
     ),
     "integer operator": Kind(
@@ -88,11 +88,11 @@ KINDS: dict[str, Kind] = {
     "operator restricted": Kind(
         ERROR,
         "TensorRT's parser takes this operator, but not in this form.",
-        "Change the named attribute or output, or compute it after the network.",
+        "Change the named attribute or output, or do this computation after the network.",
     ),
     "plugin needed": Kind(
         ERROR,
-        "It is not an ONNX operator: TensorRT looks for a plugin with its name, and fails if there is none.",
+        "ONNX has no such operator: TensorRT looks for a plugin with its name, and fails without this plugin.",
         "Register the plugin before the network is parsed, or replace the node.",
     ),
     "plugin of TensorRT": Kind(
@@ -103,7 +103,7 @@ KINDS: dict[str, Kind] = {
     "type refused": Kind(
         ERROR,
         "TensorRT has no tensors of this type.",
-        "Convert it before the network.",
+        "Convert the tensor before the network.",
     ),
     "float64": Kind(
         WARNING,
@@ -159,7 +159,7 @@ KINDS: dict[str, Kind] = {
     ),
     "unsigned": Kind(
         WARNING,
-        "TensorRT takes an unsigned pair as INT8: values above 127 steps, half of the range, are clipped.",
+        "TensorRT reads an unsigned pair as INT8, and clips values above 127 steps, half of the range.",
         "Quantize again to INT8 (QuantType.QInt8 in ONNX Runtime).",
         loses_accuracy=True,
     ),
@@ -278,7 +278,7 @@ KINDS: dict[str, Kind] = {
     ),
     "not float32": Kind(
         NOTE,
-        "Without Q/DQ pairs trt-bisect quantizes layers that read float32 only; this one stays as it is in every plan.",
+        "Without Q/DQ pairs, trt-bisect quantizes only layers that read float32: no plan changes this layer.",
         "Export in float32, or with pairs; TensorRT chooses FP16 itself.",
     ),
 }
