@@ -31,7 +31,11 @@ def main() -> None:
         if os.environ.get("TRT_BISECT_DEBUG"):
             raise
         problem, _, remedy = own_fault(error).partition("\n")
-        _end(NothingMeasured(problem, f"{remedy} TRT_BISECT_DEBUG=1 shows all of it. What was measured is kept."))
+        _end(
+            NothingMeasured(
+                problem, f"{remedy} TRT_BISECT_DEBUG=1 shows the traceback. The run folder keeps what was measured."
+            )
+        )
 
 
 def _end(error: TrtBisectError) -> NoReturn:

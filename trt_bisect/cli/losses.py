@@ -27,11 +27,11 @@ def sensitivity_command(
 ) -> None:
     """Rank layers by the accuracy each loses when it alone runs in INT8: its weights, its activations, and both.
 
-    loss: with this layer alone in INT8. gain: recovered with this layer alone in high precision. worth: gain per share
-    of the multiply-adds.
+    loss: the loss with this layer alone in INT8. gain: what full INT8 wins back with this layer alone in high
+    precision. worth: the gain per share of the multiply-adds.
 
     Args:
-        way: Print the rows of this kind only.
+        way: Print only the rows with these parts of a layer in INT8.
         sort: Sort by loss, gain, worth, macs, or a metric.
         order: Sort the most sensitive layers first (worst), or by value.
     """
@@ -39,7 +39,7 @@ def sensitivity_command(
     from trt_bisect.report.screen.tensors import print_sensitivity
 
     if way in ("weight", "activation") and options.low != "int8":
-        problem = f"Weights and activations are told apart for INT8 only, not for {options.low}."
+        problem = f"Only INT8 has separate rows for weights and activations, {options.low} has none."
         raise BadInput(problem, "Give --way all.")
     options = replace(options, output=run_folder(options.output, model), progress=display.progress())
     found = sensitivity_with(model, options)
@@ -64,8 +64,9 @@ def compare_command(
 
     Args:
         model: The ONNX network; not needed for two saved runs.
-        other: A second network: the same one quantized, or yesterday's.
-        sort: Sort by this column: index, or worst first by cosine, sqnr, mse, l1, kl, max_abs, max_rel or another.
+        other: A second network, such as the quantized network or yesterday's export.
+        sort: Sort by this column: index, or, worst first, cosine, sqnr, mse, l1, kl, max_abs, max_rel or another
+            column.
     """
     from trt_bisect.jobs.compare import compare_with
     from trt_bisect.report.comparison import sort_column
@@ -100,9 +101,9 @@ def worst_command(
     options: Annotated[WorstOptions, FLAT] = WorstOptions(),
     display: Display = Configured(),
 ) -> None:
-    """Find the inputs that lose most in low precision, and say whether it is a few inputs or the network.
+    """Find the inputs that lose most in low precision, and say whether a few inputs or the network is bad.
 
-    Exit codes: 0 searched; 2 bad use or input; 130 interrupted, what was seen until then is printed and saved.
+    Exit codes: 0 searched; 2 bad use or input; 130 interrupted, the result covers the samples until then.
     """
     from trt_bisect.jobs.worst import worst_with
     from trt_bisect.report.screen.worst import print_worst
@@ -110,4 +111,4 @@ def worst_command(
     report = worst_with(model, replace(options, progress=display.progress()))
     display.show(report, print_worst, 120, f"Report and inputs: {options.output}" if options.output else "")
     if report.stopped:
-        raise Interrupted("interrupted.", "What is said above is of the samples seen until then.")
+        raise Interrupted("interrupted.", "The result above covers the samples until then.")

@@ -29,7 +29,7 @@ def layers_command(
 ) -> None:
     """List the layers in execution order with operator and output shape, and whether TensorRT can quantize them.
 
-    The inputs and outputs of the network, with dtype and shape, are listed below.
+    Below the layers are the inputs and outputs of the network, with dtype and shape.
     """
     from trt_bisect.report.screen.network import print_layers
 
@@ -56,9 +56,9 @@ def check_command(
 
     Args:
         output: Write check.json, check.csv and check.html to this folder.
-        engine: Build a real engine, which needs no GPU, and say what its kernels make of the Q/DQ pairs: tensorrt-rtx.
+        engine: Also build an engine (tensorrt-rtx, without a GPU), and list what its kernels do with the Q/DQ pairs.
         shapes: Set the shape of a dynamic input for --engine: images:1x3x640x640. Repeatable.
-        all_layers: Print every layer of every kind, and the quantization of each layer.
+        all_layers: Print all layers of each finding, and the quantization of each layer.
     """
     from trt_bisect.jobs.check import check
     from trt_bisect.report.screen.network import print_check
@@ -106,7 +106,7 @@ def calibrate_command(
 
 
 def engines_command(*, display: Display = Configured()) -> None:
-    """List the inference engines with version, typing and device, and why one cannot be used."""
+    """List the inference engines with version, typing and device, and why an engine cannot be used."""
     from trt_bisect.builder.engines import EngineStatus, list_engines
     from trt_bisect.report.screen.layout import fitted
 

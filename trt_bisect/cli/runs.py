@@ -36,8 +36,8 @@ def view_command(
     /,
     *,
     host: Annotated[str, SERVER()] = "127.0.0.1",
-    port: Annotated[int | None, SERVER(whole(least=0, most=65535), without="8765, or the next free one")] = None,
-    token: Annotated[str | None, SERVER(without="a new one each time")] = None,
+    port: Annotated[int | None, SERVER(whole(least=0, most=65535), without="8765, or the next free port")] = None,
+    token: Annotated[str | None, SERVER(without="a new token each time")] = None,
     tls: Annotated[bool, SERVER(SWITCH)] = False,
     certificate: Annotated[Path | None, SERVER(FILE)] = None,
     key: Annotated[Path | None, SERVER(FILE)] = None,
@@ -45,14 +45,14 @@ def view_command(
 ) -> None:
     """Serve the page of a run while it goes on, or of several runs with their history, until Ctrl-C.
 
-    Requires the token. Nothing is written into the run folders.
+    The page requires the token in the printed address. The command writes nothing into the run folders.
 
     Args:
-        folder: A run folder, or the folder above several.
+        folder: A run folder, or the folder above several run folders.
         host: Listen on this address; 0.0.0.0 for every network.
-        port: Listen on this port; 0 for any.
-        token: Require this token; TRT_BISECT_TOKEN sets it too.
-        tls: Encrypt, with a certificate that is made once and kept.
+        port: Listen on this port; 0 for any free port.
+        token: Require this token. The variable TRT_BISECT_TOKEN sets the token too.
+        tls: Encrypt with a self-signed certificate, which the first use makes and keeps for a year.
         certificate: Encrypt with this certificate (PEM).
         key: Take the certificate's key from this file.
     """
@@ -66,7 +66,7 @@ def view_command(
     if token is not None and not token.strip():
         raise BadInput("An empty token protects nothing.", "Give --token some text, or leave it out for a new one.")
     if key is not None and certificate is None:
-        raise BadInput("There is a --key and no --certificate.", "Give both, or --tls alone.")
+        raise BadInput("--key needs --certificate.", "Give both, or --tls alone.")
     check_folder(folder)
     shown = token.strip() if token else secrets.token_urlsafe(24)
     pair = given_certificate(certificate, key) if certificate else own_certificate(host) if tls else None
@@ -91,10 +91,10 @@ def _say_where(display: Display, folder: Path, bound: socket, token: str, pair: 
     if fingerprint:
         display.say(f"SHA-256 fingerprint of the certificate: {fingerprint}")
     if is_loopback(bound):
-        display.say(f"From elsewhere: ssh -N -L {tunnel(bound)} USER@THIS_MACHINE, then the same address there.")
+        display.say(f"From another machine: ssh -N -L {tunnel(bound)} USER@THIS_MACHINE, then the same address.")
     elif pair is None:
-        display.say("Others on the network can read along: --tls encrypts.")
-    display.say("Ctrl-C ends it.")
+        display.say("Others on the network can read the traffic: --tls encrypts.")
+    display.say("Ctrl-C stops the server.")
 
 
 def history_command(
@@ -114,15 +114,15 @@ def history_command(
 ) -> None:
     """Show the figures of each network over its runs, and what changed; or write them as CSV or Parquet.
 
-    Every run is recorded when it ends. Times are in UTC.
+    Each run adds itself to the history when it ends. Times are in UTC.
 
     Args:
         where: The history file, the folder that contains it, or a run folder beside it.
-        label: Show only this network, run by run; with --add, its name.
+        label: Show only this network, run by run; with --add, record the runs under this name.
         model: Show only this model: path, file name or stem.
-        since: Show only runs since: 7d, 12h, 2026-11-01, 2026-11-01T02:00Z.
+        since: Show only runs since this time: 7d or 12h ago, 2026-11-01, 2026-11-01T02:00Z.
         fingerprint: Show only runs whose fingerprint begins with these digits.
-        add: Record these run folders, or all run folders below them, first. Repeatable.
+        add: First record this run folder, or all run folders below this folder. Repeatable.
         csv: Write the reports to this CSV file.
         parquet: Write the reports to this Parquet file.
         copy: Copy the history to this file; safe while runs go on.
@@ -142,7 +142,7 @@ def history_command(
             folders = run_folders(add)
             for folder in folders:
                 history.record(folder, label or "")
-            display.say(f"{len(folders)} run folder{'s' if len(folders) > 1 else ''} taken in.")
+            display.say(f"{len(folders)} run folder{'s' if len(folders) > 1 else ''} recorded.")
         if copy is not None:
             history.copy(copy)
             display.say(f"Copied to {copy}")
@@ -182,12 +182,12 @@ def clean_command(
 ) -> None:
     """List files in run folders that a rerun would recreate; delete them with --yes.
 
-    Saved tensors, calibration results and TensorRT's timing cache are deleted. Journal, reports, page and recipe stay:
-    the same command calibrates again and goes on from its trials.
+    The files are saved tensors, calibration results and TensorRT's timing cache. Journal, reports, page and recipe
+    stay: the command of the run calibrates again and reuses its trials.
 
     Args:
         folders: Run folders.
-        yes: Delete the files; without this option they are only listed.
+        yes: Delete the listed files.
     """
     from trt_bisect.jobs.workspace import clean, removable
 
@@ -215,12 +215,12 @@ def regress_command(
 ) -> int:
     """Measure a suite of networks, and say what is worse than in the baseline and what else changed.
 
-    Exit codes: 0 nothing is worse; 1 something is, or a target is missed; 2 bad use or config, nothing was run; 3 some
-    network could not be measured, and none is worse; 130 interrupted, the same command goes on.
+    Exit codes: 0 nothing is worse; 1 a figure is worse, or misses a target; 2 bad use or config, nothing was run; 3 a
+    network could not be measured, and no network is worse; 130 interrupted, the same command goes on.
 
     Args:
         suite: The suite, a TOML file: networks, their data, engines, targets.
-        suite_file: Take this suite; the same as the argument.
+        suite_file: Take this suite, like the argument SUITE.
         baseline: Compare with this folder of --update-baseline, run folder or report.json, or with the newest night
             that passed or was accepted (latest).
         update_baseline: Take tonight's figures as the new baseline, good or bad.
@@ -234,7 +234,7 @@ def regress_command(
     from trt_bisect.report.regression.text import print_regression
 
     if suite is not None and suite_file is not None:
-        raise BadInput(f"Two suites are given, '{suite}' and --config '{suite_file}'.", "Leave one of them out.")
+        raise BadInput(f"Two suites are given, '{suite}' and --config '{suite_file}'.", "Leave out one of the two.")
     file, progress = suite or suite_file or SUITE, display.progress()
     regression = regress(file, baseline, update_baseline=update_baseline, cluster=cluster, progress=progress)
     if display.json:

@@ -29,7 +29,7 @@ def print_history(history: History, selection: HistoryFilter, console: Console, 
     groups, by_run = trends(entries), selection.label is not None
     rows = len(entries) if by_run else len(groups)
     if not rows:
-        console.print(f"Nothing of that kind is recorded in {history.path}.", markup=False, soft_wrap=True)
+        console.print(f"The history {history.path} has no such run.", markup=False, soft_wrap=True)
         return
     console.print(run_table(groups, top, console) if by_run else trend_table(groups[: top or None], console))
     if top and rows > top:

@@ -24,7 +24,7 @@ def print_layers(network: Network, console: Console) -> None:
     console.print(
         fitted(Layer, network.layers, console, names=names, style=lambda row: "" if row.quantizable else "dim")
     )
-    pairs = " It holds Q/DQ pairs; their scales are kept." if network.has_pairs else ""
+    pairs = " The network has Q/DQ pairs: plans keep their scales." if network.has_pairs else ""
     lines = [f"{len(network.layers)} layers, {len(network.quantizable)} of them quantizable.{pairs}"]
     lines.append(f"Inputs: {', '.join(map(str, network.inputs))}. Outputs: {', '.join(map(str, network.outputs))}.")
     if dynamic := [spec for spec in network.inputs if None in spec.shape]:
