@@ -32,7 +32,7 @@ class Output(Options):
 
     Attributes:
         json: Print the result as one JSON document on stdout.
-        quiet: Show no progress; run prints its verdict only.
+        quiet: Show no progress; run and demo print only the verdict and the next command.
         verbose: Show every step with its time, on stderr.
 
     Raises:
@@ -90,7 +90,7 @@ class Configured(Output):
     """The output of a command whose options may stand in a file.
 
     Attributes:
-        config: Take options from this TOML file; those on the command line override it.
+        config: Take options from this TOML file; the command line overrides the file.
     """
 
     config: Annotated[Path | None, DISPLAY(FILE)] = None

@@ -250,7 +250,7 @@ def _other_ranges(answer: AnswerFacts, text: Callable[[float], str], low: str) -
         figure = "no figure" if first.similarity is None else text(first.similarity)
         said = (
             f"SCALES: with calibrator {first.calibrator} full {low} misses the threshold ({figure}): use the recipe's "
-            "calibration cache."
+            "scales."
         )
         yield Line(RANGES, said)
 

@@ -133,9 +133,10 @@ def _on_unseen(rule: Rule, answer: Answer, held: Held | None) -> Iterator[Doubt]
         return
     worst = "no figure" if held.worst is None else rule.text(held.worst)
     stricter = "--margin" if answer.margin.share else "--threshold"
+    missing = held.inputs - held.holds
     text = (
-        f"{held.inputs - held.holds} of {held.inputs} held-out inputs miss the threshold (worst {worst}), and your "
-        f"inputs pass: give more inputs, of other kinds, or a larger {stricter}."
+        f"{missing} of {held.inputs} held-out inputs {'misses' if missing == 1 else 'miss'} the threshold (worst "
+        f"{worst}), which your inputs meet: give more inputs, of other kinds, or a larger {stricter}."
     )
     yield Doubt("", UNSEEN, text)
 

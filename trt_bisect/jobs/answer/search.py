@@ -61,6 +61,8 @@ CLOSER, CLOSEST = 0.98, 0.8
 a rounding that flips can make one loss many times as large, which says nothing about the others."""
 FOR_MARGIN = 2.0
 """A recipe with a margin may cost so many times as much as one without: see the figures in ``docs/benchmarks.md``."""
+_SHORT = 5.0
+"""A search of fewer seconds is not forecast."""
 _SAME_SCALE = 1e-3
 """Scales that are no further apart, relatively, are the same."""
 
@@ -236,13 +238,15 @@ def _finer(plans: AnswerPlans, ranges: Ranges) -> tuple[float, float]:
 
 
 def _say_how_long(plans: AnswerPlans, space: Space, seconds: float, inferences: int) -> None:
-    """Says the time that the search will take, from that of the first inferences; nothing where a run goes on."""
+    """Says the time that a long search will take, from that of the first inferences; nothing where a run goes on."""
     if space.has_many or plans.experiment.store.resumed:
         return
     counting = len(plans.inputs.counting)
     each = seconds / max(inferences, 1)
     least, most = (times * len(space.units) * min(counting, _MOST_JUDGED) for times in _SWEEPS)
     bounded = min(plans.allowed, most)
+    if most * each < _SHORT:
+        return
     range_text = duration(bounded * each) if bounded < most else f"{duration(least * each)} to {duration(most * each)}"
     plans.preparation.progress.say(
         f"The search will take {'up to' if bounded < most else 'about'} {range_text}: {len(space.units)} layers, "

@@ -98,7 +98,7 @@ class RunOptions(TensorFileOptions, ExplainOptions, EffortOptions, GoalOptions, 
             FP32.
     """
 
-    precision: Annotated[str, PRECISION(choice("fp32", "fp16", MIXED), without="that of --base, else fp32")] = ""
+    precision: Annotated[str, PRECISION(choice("fp32", "fp16", MIXED), without="as --base, else fp32")] = ""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -154,7 +154,7 @@ class WorstOptions(WithoutRecipeOptions):
     Attributes:
         calibration: Calibrate with this data, or with a TensorRT calibration cache.
         dataset: Search this data for the worst inputs.
-        steps: Search the first samples only.
+        steps: Search only this many samples, from the first on.
         keep: Keep this many of the worst inputs.
         direction: Required with your own metric: say whether higher or lower values are better.
         output: Write worst.json, worst.csv, worst.html and worst.npz, which 'run' takes as --input, to this folder.
@@ -209,9 +209,9 @@ class CompareOptions(LowOptions, TensorOptions):
         other: Compare with this second network, such as a quantized export of the first: each runs as its file says. On
             the command line, the second argument.
         recipe: Compare with this run's recipe: a run folder, or its recipe folder.
-        fp32: Compare this saved FP32 run instead of running anything: .npz, Polygraphy's --save-outputs JSON, or a
-            folder of them.
-        int8: Compare with this saved run in low precision of the same inputs.
+        fp32: Compare this saved FP32 run instead of running a network: .npz, Polygraphy's --save-outputs JSON, or a
+            folder of such files.
+        int8: Compare with this saved low-precision run of the same inputs.
         engine: Run on this engine. ONNX Runtime emulates INT8; TensorRT's engines give final outputs only.
         threshold: Call a tensor's similarity low below this cosine.
     """

@@ -136,9 +136,8 @@ class PictureOptions(Options):
         scale: Divide pixel values (0 to 255) by this number.
         mean: Subtract this mean after scaling: one number, or one per channel: 0.485,0.456,0.406.
         std: Divide by this standard deviation after subtracting the mean: one number, or one per channel.
-        colors: Set the order of the channels. --mean and --std follow it.
-        layout: Set the layout of the input. Picture options are saved in preprocessing.toml in the picture folder and
-            reused.
+        colors: Set the order of the channels, also for --mean and --std.
+        layout: Set the layout of the input.
     """
 
     resize: Annotated[PictureSize | None, PICTURES(PICTURE_SIZE, without="the input's size")] = None
@@ -175,7 +174,7 @@ class JudgeOptions(Options):
         samples: Judge this many of the worst inputs; the worst decides.
         reference: Compare with this network, such as the float network that a QAT network was trained from.
         load_outputs: Compare with these saved outputs for the samples of --input: Polygraphy's --save-outputs JSON,
-            .npz, or a folder of them.
+            .npz, or a folder of such files.
         score_threshold: Ignore detections below this score (task detect).
         iou: Match boxes from this intersection over union on (task detect).
         class_axis: Take the classes from this axis of the outputs (kl, top1 and tasks); negative counts from the end.
@@ -289,8 +288,8 @@ class NetworkOptions(Options):
 
     Attributes:
         ort_ops: Load this library of your own operators for ONNX Runtime (RegisterCustomOps). Repeatable.
-        unknown_ops: If ONNX Runtime cannot run a node, judge the part before it, or the part after it, from data that
-            contain its outputs.
+        unknown_ops: If ONNX Runtime cannot run a node, judge the part before the node, or the part after the node,
+            from data that contain the node's outputs.
     """
 
     ort_ops: Annotated[Sequence[str], LAYERS(TEXTS, expert=True)] = ()
@@ -363,15 +362,14 @@ class LowOptions(NetworkOptions):
 
     Attributes:
         low: Search in this low precision. fp16 and bf16 need no calibration.
-        base: With int8 and fp8, run the layers that cannot be quantized in this precision, and keep float tensors in
-            it.
+        base: With int8 and fp8, run unquantized layers and keep float tensors in this precision.
         activations: Emulate 16-bit activations with INT8 weights, as an experiment: TensorRT cannot build such an
             engine.
     """
 
     low: Annotated[str, PRECISION(choice(*LOWS))] = INT8
     base: Annotated[
-        str, PRECISION(choice("fp32", "fp16", "bf16"), without="that of --precision, else fp32", expert=True)
+        str, PRECISION(choice("fp32", "fp16", "bf16"), without="the precision of --precision, else fp32", expert=True)
     ] = ""
     activations: Annotated[str, PRECISION(choice(INT8, INT16), expert=True)] = INT8
 
@@ -433,12 +431,12 @@ class EngineOptions(LowOptions):
     """The inference engine, and how its engines are built.
 
     Attributes:
-        engine: Build and run the networks with this engine; see 'trt-bisect engines'.
+        engine: Build and run networks with this engine ('trt-bisect engines' lists them).
         precision: Run culprits and the layers of --high in this precision.
         followers: On ONNX Runtime, run layers that cannot be quantized on their own (Relu, Softmax) in high precision,
             or in INT8 between INT8 layers, as weak typing may.
-        weight_scales: Use a scale per output channel of a weight, or per weight tensor, as the DLA does. Weak typing
-            chooses by itself.
+        weight_scales: Use a scale per output channel of a weight, or per weight tensor, as the DLA does. With weak
+            typing TensorRT chooses.
         typing: Use weak or strong typing.
         workspace: Limit TensorRT's workspace: MiB, or 512MB, 2GB.
         optimization_level: Set the builder's optimization level.
@@ -450,7 +448,7 @@ class EngineOptions(LowOptions):
     """
 
     engine: Annotated[str, PRECISION(choice(*ENGINE_CHOICES))] = AUTO
-    precision: Annotated[str, PRECISION(choice("fp32", "fp16"), without="that of --base, else fp32")] = ""
+    precision: Annotated[str, PRECISION(choice("fp32", "fp16"), without="as --base, else fp32")] = ""
     followers: Annotated[str, PRECISION(choice(FOLLOWERS_HIGH, FOLLOWERS_INT8), expert=True)] = FOLLOWERS_HIGH
     weight_scales: Annotated[str, PRECISION(choice(PER_CHANNEL, PER_TENSOR), expert=True)] = PER_CHANNEL
     typing: Annotated[str, TENSORRT(choice(*TYPING_CHOICES))] = AUTO
@@ -520,12 +518,12 @@ class FixedLayerOptions(NetworkOptions):
     """The layers whose precision the user fixes; no search changes it.
 
     Attributes:
-        high: Keep this layer high: a name, a pattern with * and ?, re:PATTERN, op:Softmax, or recipe:RUN for the high
-            layers of a run. Repeatable.
+        high: Keep this layer in high precision: a name, a pattern with * and ?, re:PATTERN, op:Softmax, or recipe:RUN
+            for the high-precision layers of a run. Repeatable.
         plan: Fix precisions and scales as in this TOML or JSON file, or as in a run folder's recipe.
         keep_low: Keep these layers in INT8, named as for --high. Repeatable.
-        scoped: Measure one plan instead of searching: layers up to this one (name or number) in INT8, the rest high.
-            --high, --keep-low and --plan override it.
+        scoped: Measure one plan instead of searching: layers up to this layer (name or number) in INT8, the rest in
+            high precision. --high, --keep-low and --plan override --scoped.
         only: Allow INT8 in these layers only, named as for --high: op:Conv. Repeatable.
         one_scale: Use one scale for the whole weight of these layers, named as for --high: op:MatMul. Repeatable.
     """
@@ -632,7 +630,7 @@ class EffortOptions(Options):
     Attributes:
         effort: Spend at most one inference per layer and input on the search (quick), at most two (default), or search
             until no recipe is cheaper (thorough).
-        time_limit: End the search after this time: 90s, 10m, 1h. The same command goes on.
+        time_limit: End the search after this time: 90s, 10m, 1h. The same command continues the search.
     """
 
     effort: Annotated[str, SEARCH(choice(QUICK, DEFAULT, THOROUGH))] = DEFAULT
@@ -664,8 +662,8 @@ class ExplainOptions(Options):
     """The explanation of culprits.
 
     Attributes:
-        explain: Compare every tensor and measure each culprit's sides (tensors), measure each layer alone too (full),
-            or nothing (none).
+        explain: Compare every tensor, and weights and activations of each culprit apart (tensors), or each layer alone too
+            (full), or nothing (none).
         try_remedies: Measure remedies on all inputs: other calibrators, other ranges for the culprits' tensors,
             equalised channels, corrected biases, FP16 for the culprits.
     """
@@ -701,7 +699,7 @@ class OutputOptions(Options):
     """The files that are written.
 
     Attributes:
-        output: Write the run to this folder; the same command goes on from there.
+        output: Write the run to this folder; the same command continues the run.
         history: Record the run in the history beside the run folder, not at all (none), or in this file.
         tensorboard: Write TensorBoard logs to this folder.
         tensorboard_channels: Log histograms of this many channels of a tensor, largest first.

@@ -36,7 +36,7 @@ def read_toml(file: Path, kind: str, remedy: str) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError) as error:
         raise BadInput(
             f"The {kind} '{file}' cannot be read: {first_line(error)}",
-            'Write TOML: threshold = 0.98, calibration = "data.npz", an option a line, texts in quotes.',
+            'Write TOML: threshold = 0.98, calibration = "data.npz", one option per line, texts in quotes.',
         ) from error
     return table
 
@@ -84,7 +84,7 @@ def read_table(file: Path, where: str, table: Mapping[str, Any], known: Mapping[
     for key, value in table.items():
         name = known[key].name
         if name in keys:
-            raise BadInput(f"{file}: '{keys[name]}' and '{key}' are the same.", "Leave one of them out.")
+            raise BadInput(f"{file}: '{keys[name]}' and '{key}' are the same.", "Leave out one of the two.")
         keys[name] = key
         values[name] = read_value(file, where, key, value, known[key].option.kind)
     return values

@@ -167,7 +167,7 @@ def _task(file: Path, place: int, entry: Mapping[str, Any], defaults: Mapping[st
     unnamed = f"[[network]] number {place}"
     refuse_unknown(file, unnamed, entry, NETWORK_KEYS)
     if "model" not in entry:
-        raise BadInput(f"{file}: {unnamed} has no 'model'.", "Give it the path of an ONNX network.")
+        raise BadInput(f"{file}: {unnamed} has no 'model'.", "Give 'model' the path of an ONNX network.")
     model = read_value(file, unnamed, "model", entry["model"], TEXT)
     name = read_value(file, unnamed, "name", entry.get("name", Path(model).stem or model), TEXT)
     where = f"[[network]] {name!r}"
