@@ -32,7 +32,7 @@ class Output(Options):
 
     Attributes:
         json: Print the result as one JSON document on stdout.
-        quiet: Show no progress; run and demo print only the verdict and the next command.
+        quiet: Show no progress; run and demo print the verdict only.
         verbose: Show every step with its time, on stderr.
 
     Raises:

@@ -662,8 +662,8 @@ class ExplainOptions(Options):
     """The explanation of culprits.
 
     Attributes:
-        explain: Compare every tensor, and weights and activations of each culprit apart (tensors), or each layer alone too
-            (full), or nothing (none).
+        explain: Compare every tensor, and weights and activations of each culprit apart (tensors), or each layer alone
+            too (full), or nothing (none).
         try_remedies: Measure remedies on all inputs: other calibrators, other ranges for the culprits' tensors,
             equalised channels, corrected biases, FP16 for the culprits.
     """
