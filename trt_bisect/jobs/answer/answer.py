@@ -202,8 +202,14 @@ class AnswerSearch:
 
     def _go_on_from(self, recipe: Recipe) -> None:
         """Takes a recipe, which a stopped search has too."""
+        self._know(self.space.plan(recipe.kept), recipe.experiment)
         self.recipe = recipe
         self._tell()
+
+    def _know(self, plan: PrecisionPlan, experiment: Experiment) -> None:
+        """Measures the similarity of a plan that an accuracy chose: the answer of a stopped search has both."""
+        if not self._by_similarity:
+            self.plans.whole(plan, experiment, self.plans.inputs.given, "all inputs")
 
     def _tell(self) -> None:
         """Passes on the answer so far; the search goes on as it was."""
@@ -499,7 +505,9 @@ class AnswerSearch:
         """Puts units of the recipe into FP16 if that is allowed and good enough; returns the check of the recipe."""
         if not self.mixed or not found.kept:
             return checked
-        self.space, lowered = in_fp16(self.plans, self.target, self.space, found.kept, experiment)
+        space, lowered = in_fp16(self.plans, self.target, self.space, found.kept, experiment)
+        self._know(space.plan(found.kept), experiment)
+        self.space = space
         return lowered or checked
 
     def _with_margin(self, suspects: Collection[int]) -> Searched:
