@@ -49,6 +49,14 @@ class AccuracyTarget:
         (loss,) = self.losses([plan], experiment.ranges)
         return Checked({OWN: inf if loss is None else loss})
 
+    def known(self, experiment: Experiment, plan: PrecisionPlan) -> Checked | None:
+        """Returns the check of a plan that was measured; None if its accuracy or its similarity is not known."""
+        trial = self._evaluator(experiment.ranges).known(plan)
+        if trial is None or self._plans.known(plan, experiment) is None:
+            return None
+        figure = accuracy_in(trial)
+        return Checked({OWN: inf if figure is None else self._reference - figure})
+
     def worse(self, *_: object) -> tuple[int, ...]:
         """Returns no input: all of the data set count together."""
         return ()
@@ -58,8 +66,11 @@ class AccuracyTarget:
         return None if loss is None or loss == inf else self._measured(plan, ranges)
 
     def _measured(self, plan: PrecisionPlan, ranges: Ranges) -> float | None:
+        return accuracy_in(self._evaluator(ranges).measure(plan))
+
+    def _evaluator(self, ranges: Ranges) -> AccuracyEvaluator:
         key = ranges.digest()
         if key not in self._by_ranges:
             experiment = self._plans.with_ranges(ranges)
             self._by_ranges[key] = AccuracyEvaluator(self._accuracy, experiment.whole, experiment.store)
-        return accuracy_in(self._by_ranges[key].measure(plan))
+        return self._by_ranges[key]
