@@ -14,7 +14,7 @@ from trt_bisect.jobs.experiment import Experiment
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.report.answer import OWN
 
-_TIE = 1e-6
+TIE = 1e-6
 """The weight of the similarity beside an accuracy: it decides between plans of the same accuracy."""
 
 
@@ -33,7 +33,7 @@ class AccuracyTarget:
         self._accuracy = accuracy
         self._reference = reference
         self._by_ranges: dict[str, AccuracyEvaluator] = {}
-        self.budget = reference - least + _TIE
+        self.budget = reference - least + TIE
 
     def losses(self, asked: Sequence[PrecisionPlan], ranges: Ranges, *, to_the_end: bool = False) -> list[Loss]:
         """Returns the losses of plans: the part of FP32's accuracy that is lost."""
@@ -41,7 +41,7 @@ class AccuracyTarget:
         losses: list[Loss] = []
         for plan, tie in zip(asked, similar, strict=True):
             figure = self._measured(plan, ranges)
-            losses.append(None if figure is None or tie is None else self._reference - figure + _TIE * min(tie, 1.0))
+            losses.append(None if figure is None or tie is None else self._reference - figure + TIE * min(tie, 1.0))
         return losses
 
     def check(self, experiment: Experiment, plan: PrecisionPlan, **_: object) -> Checked:
