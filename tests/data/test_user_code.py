@@ -159,17 +159,19 @@ def test_an_accuracy_over_another_constant_is_measured_anew(planted, tmp_path):
     def constant(value):
         return lambda infer: value
 
-    def recovered(value):
-        found = trt_bisect.recover(
+    def of_full_int8(value):
+        report = trt_bisect.run(
             *planted,
             planted[1],
             samples=1,
             accuracy=constant(value),
+            drop="1%",
+            explain="none",
             engine="onnxruntime",
             calibrator="minmax",
             output=tmp_path / "run",
             history="none",
         )
-        return found.measured.int8
+        return report.figures.int8
 
-    assert [recovered(0.5), recovered(0.75)] == [0.5, 0.75]
+    assert [of_full_int8(0.5), of_full_int8(0.75)] == [0.5, 0.75]

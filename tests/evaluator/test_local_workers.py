@@ -276,9 +276,10 @@ def test_branch_says_what_a_cluster_does_for_it(command, lenet, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_best_recipe_is_the_same(lenet):
+def test_a_thorough_recipe_and_its_front_are_the_same(lenet):
     arguments = (lenet / "lenet_planted.onnx", lenet / "calibration.npz")
-    here, elsewhere = (record_of(trt_bisect.recover(*arguments, cluster=cluster)) for cluster in ("", "local:2"))
+    how = {"effort": "thorough", "front": True, "explain": "none"}
+    here, elsewhere = (record_of(trt_bisect.run(*arguments, cluster=cluster, **how)) for cluster in ("", "local:2"))
     for record in (here, elsewhere):
         for counted in ("started", "seconds", "peak_bytes", "plans", "builds", "inferences"):
             record.pop(counted, None)

@@ -35,6 +35,7 @@ SURE = {
     "given": 26, "judged": 8, "unseen": 6, "arithmetic": "emulated", "meets": True, "unmoved": {},
     "culprits": {"conv3": 0.02, "conv5": 0.0105}, "losses": {"one": 0.0040, "two": 0.0041}, "followers": None,
     "parts": {}, "margin": NO_MARGIN,
+    "by_accuracy": False, "members": (),
 }  # fmt: skip
 
 
@@ -61,6 +62,8 @@ def invented(metric="cosine", threshold=0.99, **changed) -> SimpleNamespace:
         checked=SimpleNamespace(losses=facts.losses),
         margin=facts.margin,
         refused=None,
+        by_accuracy=facts.by_accuracy,
+        members=tuple(names.index(name) for name in facts.members or names),
     )
 
 
@@ -140,6 +143,16 @@ def test_weak_culprits_are_counted_and_the_first_ones_are_named_with_their_figur
 def test_culprits_are_ranked_and_those_that_noise_or_the_margin_make_come_last(changed, main, weak):
     names = list(changed["culprits"])
     assert [[names[unit] for unit in units] for units in ranked(invented(**changed))] == [main, weak]
+
+
+def test_layers_that_a_budget_adds_are_not_ranked_among_the_culprits():
+    assert ranked(invented(members=("conv3",)))[0] == [0]
+
+
+def test_an_accuracy_says_its_arithmetic_alone():
+    """Inputs, noise and margins are of the similarity."""
+    (line,) = lines(by_accuracy=True)
+    assert line == by_kind()[ARITHMETIC]
 
 
 def test_flips_are_counted_for_the_cosine_alone():

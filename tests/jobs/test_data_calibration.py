@@ -14,7 +14,7 @@ from trt_bisect.calibration.collect import CANDIDATES, Magnitudes
 from trt_bisect.calibration.histogram import Calibrator
 from trt_bisect.errors import BadInput
 from trt_bisect.jobs import given_data
-from trt_bisect.jobs.options.commands import RecoverOptions, RunOptions
+from trt_bisect.jobs.options.commands import RunOptions
 from trt_bisect.jobs.preparation import Preparation
 from trt_bisect.model.network import load_network
 from trt_bisect.precision import int8_set
@@ -147,7 +147,7 @@ def test_histograms_that_were_cut_off_are_made_again(network, tmp_path, passes):
     assert len(passes) == 2
 
 
-def test_remedies_and_recover_use_the_same_pass(tmp_path, passes):
+def test_remedies_and_goals_use_the_same_pass(tmp_path, passes):
     model = networks.chain(3)
     networks.plant_between(model, "conv0", "conv1")
     path = networks.save(model, tmp_path, "planted.onnx")
@@ -158,7 +158,7 @@ def test_remedies_and_recover_use_the_same_pass(tmp_path, passes):
     others = {str(each.calibrator) for each in report.explanation.tried if each.calibrator and not each.culprits}
     assert chosen | others >= {str(each) for each in CANDIDATES}
     assert len(passes) == 1
-    assert trt_bisect.recover(path, **asked).meets
+    assert trt_bisect.run(path, effort="thorough", front=True, explain="none", **asked).recipe.meets
     assert len(passes) == 2
 
 
@@ -197,14 +197,14 @@ def test_what_is_held_out_is_neither_calibrated_with_nor_judged(network, again):
         assert np.array_equal(experiment.feeds[0]["x"][0], many()["x"][place])  # numbered as the user's data
 
 
-def test_without_holdout_and_for_recover_with_other_data(network):
+def test_without_holdout_and_with_other_data(network):
     with prepared(network, many(), calibrator="minmax", holdout=0.0) as (preparation, experiment):
         assert preparation.data.unseen is None
         assert experiment.ranges.scales["x"] == np.float32(largest(many())) / np.float32(127)
     with prepared(network, many(), calibrator="minmax", dataset=data(30)) as (preparation, experiment):
         assert preparation.data.unseen.length == 5
         assert experiment.about.searched == 30
-    assert RecoverOptions().holdout == RunOptions().holdout == 0.2
+    assert RunOptions().holdout == 0.2
 
 
 def test_validation_data_is_what_stays_unseen(network):
@@ -223,9 +223,9 @@ def test_labels_follow_their_samples(lenet):
     session = onnxruntime.InferenceSession(lenet / "lenet.onnx")
     outputs = [session.run(None, {"data": image[np.newaxis]})[0] for image in images]
     right = np.array([output.argmax() for output in outputs]) == labels
-    asked = {"engine": "onnxruntime", "labels": labels, "drop": 1.0}
-    found = trt_bisect.recover(lenet / "lenet.onnx", images, dataset=images, **asked)
-    assert found.target.reference == right[~held].mean() > 0.9
+    asked = {"engine": "onnxruntime", "labels": labels, "drop": 1.0, "explain": "none"}
+    report = trt_bisect.run(lenet / "lenet.onnx", images, dataset=images, **asked)
+    assert report.accuracy.fp32 == right[~held].mean() > 0.9
 
 
 def test_ranges_kept_by_an_older_rule_for_thresholds_are_computed_anew(tmp_path, network, monkeypatch):

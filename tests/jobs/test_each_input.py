@@ -190,12 +190,13 @@ def test_a_threshold_that_fp32_itself_misses_on_one_input_is_refused(planted):
         trt_bisect.run(path, data, data, metric=common, threshold=max(loud), engine="onnxruntime", explain="none")
 
 
-def test_a_recovery_says_it_too(planted, tmp_path):
+def test_a_front_is_of_the_worst_input_too(planted):
     path, data = planted
-    options = {"engine": "onnxruntime", "calibrator": "minmax", "threshold": 0.999, "remedies": False}
-    found = trt_bisect.recover(path, data, data, **options)
-    assert found.measured.recipe == pytest.approx(min(found.by_input.recipe.values), rel=1e-9)
-    assert found.measured.int8 == pytest.approx(min(found.by_input.int8.values), rel=1e-9)
+    options = {"engine": "onnxruntime", "calibrator": "minmax", "threshold": 0.999, "explain": "none"}
+    found = trt_bisect.run(path, data, data, effort="thorough", front=True, **options)
+    named = {name: point.figure for point in found.front for name in point.names}
+    assert named["recipe"] == pytest.approx(min(found.by_input.recipe.values), rel=1e-9)
+    assert named["all INT8"] == pytest.approx(min(found.by_input.int8.values), rel=1e-9)
     assert "worst of 6 inputs" in found.summary
 
 

@@ -200,17 +200,24 @@ def test_sensitivity_compare_profile_and_worst_obey(planted):
     assert max(worst["high"].losses) < min(worst["all"].losses)
 
 
-def test_recover_leaves_fixed_layers_alone_and_counts_their_cost(planted, tmp_path):
+def test_a_thorough_search_leaves_fixed_layers_alone_and_counts_their_cost(planted, tmp_path):
     model, samples, _ = planted
-    options = {name: value for name, value in OPTIONS.items() if name != "explain"}
-    free = trt_bisect.recover(model, samples, **options)
-    fixed = trt_bisect.recover(model, samples, **options, high=[FIRST], output=tmp_path)
-    assert {row.layer for row in free.high} == {FIRST, SECOND}
-    assert {row.layer for row in fixed.high} == {SECOND}
-    assert fixed.cost == pytest.approx(free.cost)
+    free = trt_bisect.run(model, samples, **OPTIONS, effort="thorough")
+    fixed = trt_bisect.run(model, samples, **OPTIONS, effort="thorough", high=[FIRST], output=tmp_path)
+    assert set(free.recipe.high) == {FIRST, SECOND}
+    assert fixed.recipe.high == (SECOND,)
+    assert fixed.answer.cost == pytest.approx(free.answer.cost)
     assert precisions(tmp_path, FIRST) == {"fp32"}
+
+
+def test_fixed_layers_count_towards_a_budget(planted):
+    model, samples, _ = planted
+    cost = trt_bisect.run(model, samples, **OPTIONS).answer.cost
+    within = trt_bisect.run(model, samples, **OPTIONS, high=[FIRST], budget=cost + 1e-9)
+    assert (within.recipe.high, within.recipe.meets) == ((SECOND,), True)
+    assert within.answer.cost == pytest.approx(cost)
     with pytest.raises(BadInput, match=r"budget of 1%"):
-        trt_bisect.recover(model, samples, **options, high=["conv0"], budget=0.01)
+        trt_bisect.run(model, samples, **OPTIONS, high=["conv0"], budget=0.01)
 
 
 def test_the_plan_of_a_run_is_read(tmp_path):

@@ -1,4 +1,4 @@
-"""The other commands in FP16, BF16 and FP8: recover, sensitivity, worst, compare and regress."""
+"""Goals of runs and the other commands in FP16, BF16 and FP8: sensitivity, worst, compare and regress."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from onnx import numpy_helper
 
 import trt_bisect
 from tests.jobs.test_low_runs import drawn, power, small_epsilon
+from tests.support.goal_cases import kept_high, named_points
 from trt_bisect.errors import BadInput
 
 OPTIONS = {"engine": "onnxruntime", "history": "none"}
@@ -43,19 +44,19 @@ def tensors_in_fp16(network, x):
     return known
 
 
-def test_recover_finds_the_layers_that_overflow_and_counts_from_all_fp16(tmp_path):
+def test_the_front_finds_the_layers_that_overflow_and_counts_from_all_fp16(tmp_path):
     network, data = drawn(power, tmp_path)
-    found = trt_bisect.recover(network, inputs=str(data), low="fp16", **OPTIONS)
-    assert {row.layer for row in found.high} == {"square", "quiet_mul"}
-    assert {row.precision for row in found.high} == {"fp32"}
-    assert found.meets
-    assert found.minimal
-    named = {name: point for point in found.front for name in point.names}
+    given = {"low": "fp16", "effort": "thorough", "front": True, "explain": "none"}
+    found = trt_bisect.run(network, inputs=str(data), **given, **OPTIONS)
+    assert kept_high(found) == {"square": "fp32", "quiet_mul": "fp32"}
+    assert found.recipe.meets
+    assert found.recipe.added == found.recipe.untested == ()
+    named = named_points(found)
     assert named["all FP16"].cost == 0.0
     assert named["all high"].cost == pytest.approx(1.0)
     assert len(named["all high"].high) == 7
     # by multiply-adds: two products of 4x8x8, and five layers of 4x8 values
-    assert found.cost == pytest.approx(2 * 32 / (2 * 256 + 5 * 32))
+    assert found.answer.cost == pytest.approx(2 * 32 / (2 * 256 + 5 * 32))
     assert found.low == "fp16"
     assert "FP16's gain" in found.summary
     assert "INT8" not in found.summary
@@ -144,8 +145,9 @@ def test_compare_finds_the_epsilon_that_becomes_zero(tmp_path):
 def test_fp8_is_measured_by_all_of_them(tmp_path):
     network, data = drawn(power, tmp_path)
     given = {"calibration": str(data), "low": "fp8"}
-    recovered = trt_bisect.recover(network, inputs=str(data), precision="mixed", threshold=0.99999, **given, **OPTIONS)
-    assert {row.layer for row in recovered.high} <= {"fc", "out"}
+    mixed = {"precision": "mixed", "threshold": 0.99999, "explain": "none"}
+    report = trt_bisect.run(network, inputs=str(data), **mixed, **given, **OPTIONS)
+    assert set(report.recipe.high) <= {"fc", "out"}
     found = trt_bisect.sensitivity(network, inputs=str(data), engine="onnxruntime", **given)
     assert {op.op_name for op in found.ops} == {"fc", "out"}
     worst = trt_bisect.worst(network, dataset=str(data), engine="onnxruntime", **given)

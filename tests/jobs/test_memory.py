@@ -13,7 +13,7 @@ import pytest
 import trt_bisect
 from tests.support.networks import Sketch
 from trt_bisect.builder.switch import SwitchSession
-from trt_bisect.report.recovery import Recovery
+from trt_bisect.report.model import Report
 
 DEPTH, CHANNELS, SIZE = 12, 8, 512
 TENSOR = CHANNELS * SIZE * SIZE * 4
@@ -112,7 +112,7 @@ def test_the_session_of_all_plans_is_closed_while_other_engines_of_a_large_netwo
     assert kept - closed > WEIGHTS
 
 
-def test_recover_closes_the_session_of_all_plans_of_a_large_network_before_it_writes(tmp_path, monkeypatch):
+def test_the_session_of_all_plans_of_a_large_network_is_closed_before_the_report_is_written(tmp_path, monkeypatch):
     """It writes all weights, which it reads for that."""
     width, sketch, random = 512, Sketch(7), np.random.default_rng(2)
     x = "x"
@@ -123,19 +123,20 @@ def test_recover_closes_the_session_of_all_plans_of_a_large_network_before_it_wr
     onnx.save(sketch.model({"x": [1, width]}, {"y": [1, width]}), tmp_path / "net.onnx")
     data = {"x": random.normal(size=(4, width)).astype(np.float32)}
     made, open_when_written = [], []
-    begin, save = SwitchSession.__init__, Recovery.save
+    begin, save = SwitchSession.__init__, Report.save
 
     def begun(session, *given):
         made.append(session)
         begin(session, *given)
 
-    def saved(found, folder):
+    def saved(report, folder, **how):
         open_when_written.append(any(session._pieces for session in made))
-        return save(found, folder)
+        return save(report, folder, **how)
 
     monkeypatch.setattr(SwitchSession, "__init__", begun)
-    monkeypatch.setattr(Recovery, "save", saved)
+    monkeypatch.setattr(Report, "save", saved)
     how = {"calibrator": "minmax", "threshold": 0.9999, "engine": "onnxruntime", "history": "none"}
-    trt_bisect.recover(tmp_path / "net.onnx", data, output=tmp_path / "out", memory=1, **how)
+    how |= {"effort": "thorough", "front": True, "explain": "none"}
+    trt_bisect.run(tmp_path / "net.onnx", data, output=tmp_path / "out", memory=1, **how)
     assert made
     assert open_when_written == [False]

@@ -23,7 +23,7 @@ from trt_bisect.cli import app
 from trt_bisect.errors import BadInput
 from trt_bisect.history import store
 from trt_bisect.jobs.options import concerns
-from trt_bisect.jobs.options.commands import COMMANDS, RecoverOptions, RunOptions
+from trt_bisect.jobs.options.commands import COMMANDS, RunOptions, SensitivityOptions
 from trt_bisect.jobs.options.declare import declared, repeated
 from trt_bisect.precision import Precision
 
@@ -42,8 +42,7 @@ def test_names_and_defaults_are_those_of_the_modules_that_obey_them():
     assert ("auto", *METHODS) == concerns.CALIBRATORS
     assert (concerns.BESIDE, concerns.NONE) == (store.BESIDE, store.NONE)
     assert RunOptions().build_timeout == DEFAULT_TIMEOUT
-    options = {option.name: option for option in declared(RecoverOptions)}
-    assert options["together"].option.kind.choices == ("layers", "fused")
+    options = {option.name: option for option in declared(RunOptions)}
     assert all(f"{name}," in options["metric"].help for name in BUILT_IN)
 
 
@@ -151,7 +150,7 @@ import trt_bisect
 reveal_type(trt_bisect.run("net.onnx", "data.npz", input, threshold="99%", high=["conv1"]))
 trt_bisect.run("net.onnx", thresold=0.9)
 trt_bisect.run("net.onnx", samples="two")
-trt_bisect.recover("net.onnx", strategy="bisect")
+trt_bisect.run("net.onnx", budget="5%", front="yes")
 """
 
 
@@ -170,16 +169,16 @@ def test_a_type_checker_knows_the_keywords(tmp_path):
     assert "Report" in lines[3]
     assert "thresold" in lines[4]
     assert "samples" in lines[5]
-    assert "strategy" in lines[6]
+    assert "front" in lines[6]
 
 
 def test_a_command_fixes_options_that_it_does_not_have():
-    assert RecoverOptions().strategy == "branch"
+    assert SensitivityOptions().strategy == "branch"
     with pytest.raises(TypeError):
-        RecoverOptions(strategy="bisect")
-    assert RecoverOptions(precision="mixed").highs == (Precision.FP32, Precision.FP16)
+        SensitivityOptions(strategy="bisect")
+    assert RunOptions(precision="mixed").high_precision is Precision.FP32
     with pytest.raises(BadInput, match="'mixed'"):
-        RunOptions(precision="mixed")
+        SensitivityOptions(precision="mixed")
 
 
 def test_suggested_commands_repeat_all_options_but_where_it_writes():
@@ -198,4 +197,8 @@ def test_what_has_no_name_on_the_command_line_is_left_to_fill_in():
         "--calibration": ("mine:feeds",), "--metric": ("tests.support.networks:samples",), "--memory": ("3",),
         "--shape": ("x:1x3",),
     }  # fmt: skip
-    assert repeated(RunOptions(strategy="bisect", samples=4), RecoverOptions) == {"--samples": ("4",)}
+    goal = {"budget": "5%", "drop": "1%", "labels": "l.npy", "dataset": "d.npz", "front": True, "cost": "measured"}
+    assert repeated(RunOptions(**goal)) == {
+        "--dataset": ("d.npz",), "--labels": ("l.npy",), "--budget": ("0.05",), "--drop": ("1%",), "--front": (),
+        "--cost": ("measured",),
+    }  # fmt: skip

@@ -48,9 +48,11 @@ def test_the_trials_that_decide_a_culprit_say_what_ran(report, tmp_path):
     assert all("region" in line for line in decided)
 
 
-def test_recover_says_which_layers_are_unproven(regional, lenet, tmp_path):
+def test_a_front_and_a_budget_leave_said_which_layers_are_unproven(regional, lenet, tmp_path):
     data = lenet / "calibration.npz", lenet / "digits.npz"
-    found = trt_bisect.recover(lenet / "lenet_planted.onnx", *data, cost="macs", output=tmp_path / "recovered")
-    (about,) = [note for note in texts(found.notes) if "unproven" in note]
-    assert "'ip1' and 'ip2'" in about
+    found = trt_bisect.run(
+        lenet / "lenet_planted.onnx", *data, budget=0.5, front=True, explain="none", output=tmp_path / "within"
+    )
+    about = [note for note in texts(found.notes) if "unproven" in note]
+    assert "'ip1' and 'ip2'" in about[0]
     assert not any("did not obey" in note for note in texts(found.notes))

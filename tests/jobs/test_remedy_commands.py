@@ -89,7 +89,8 @@ def test_trt_bisect_parses_its_own_commands():
         assert given.arguments["model"].suffix == ".onnx"
         options = given.arguments["options"]
         assert options.calibration or options.inputs or options.dataset
-    assert {words[1] for words in found} == {"run", "recover"}
+    assert {words[1] for words in found} == {"run"}
+    assert any("--front" in words for words in found)
     assert any("fp16" in words for words in found)
 
 
@@ -216,12 +217,12 @@ def test_suggested_commands_repeat_the_runs_options_and_run(command, tmp_path, m
         for each in remedy["commands"]
         if each["tool"] == "trt-bisect"
     }
-    assert {text.split()[1] for text in suggested} == {"run", "recover"}
+    assert {text.split()[1] for text in suggested} == {"run"}
     assert {"another calibrator", "FP16", "FP32"} <= set(suggested.values())
     for text, remedy in suggested.items():
         words = shlex.split(text)
         changed = {"another calibrator": {"--calibrator", "--percentile", "--calibration"}, "FP16": {"--precision"}}
-        recovers = words[1] == "recover"
+        measures_front = "--front" in words
         for option, value in asked.items():
             if option in changed.get(remedy, ()):
                 continue
@@ -229,10 +230,12 @@ def test_suggested_commands_repeat_the_runs_options_and_run(command, tmp_path, m
         assert words[words.index("--dataset") + 1] == "other.npz"
         assert command(*words[1:])[0] in (0, 1)
         folder = tmp_path / words[words.index("--output") + 1]
-        assert (folder == tmp_path / "first run") == recovers, "only recover goes on in the run's own folder"
-        found = json.loads((folder / ("recovery.json" if recovers else "report.json")).read_text())
-        if recovers:
-            assert found["target"]["least"] == 27.5
+        assert (folder == tmp_path / "first run") == measures_front, "only the front goes on in the run's own folder"
+        found = json.loads((folder / "report.json").read_text())
+        if measures_front:
+            assert found["threshold"] == 27.5
+            assert {name for point in found["front"] for name in point["names"]} >= {"all INT8", "recipe", "all high"}
+            assert found["recipe"] == first["recipe"]
             continue
         differs = {key for key in PLAIN_THINGS if found[key] != first[key]}
         assert differs == ({"precision"} if remedy == "FP16" else set())

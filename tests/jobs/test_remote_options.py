@@ -32,8 +32,9 @@ def test_suggested_commands_of_a_remote_run_repeat_what_the_user_fixed(tmp_path)
     fixed = {row.name: row.fixed for row in report.layers if row.fixed}
     assert fixed == {"conv2": "fp32", "pool": "fp32"}
     words = shlex.split(report.next.command)
-    assert words[:2] == ["trt-bisect", "recover"]
+    assert words[:2] == ["trt-bisect", "run"]
     given = dict(pairwise(words))
+    assert given["--budget"] == "50%"
     assert given["--high"] == "conv2"
     assert given["--plan"] == str(tmp_path / "plan.toml")
     assert given["--one-scale"] == "op:Gemm"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from dataclasses import replace
 
 import pytest
 
@@ -12,12 +13,11 @@ import trt_bisect
 from tests.support.editions import edition
 from tests.support.records import record_of
 from tests.support.waiting import wait_until
-from trt_bisect import Recovery
-from trt_bisect.support.codec import decode
+from trt_bisect.report.summary import FRONT_MISSING
 
 START = "import sys\n{before}\nfrom trt_bisect.cli import main; main()"
 pytestmark = pytest.mark.subprocess
-COMMANDS = ("run", "recover", "sensitivity", "compare", "worst")
+COMMANDS = ("run", "sensitivity", "compare", "worst")
 
 WAITING = """
 import time
@@ -162,49 +162,53 @@ def test_a_stop_while_a_worker_builds(begin, lenet, tmp_path, to):
 
 LAST_STAGE = """
 import waiting
-from trt_bisect.jobs.recover import build_report
+from trt_bisect.jobs.run import run
 
-def latencies(*arguments):
+def measure_front(*arguments):
     waiting.wait()
 
-build_report.measure_latencies = latencies
+run.measure_front = measure_front
 """
 
 
-ASKED = {"remedies": False, "calibrator": "minmax"}
+ASKED = {"front": True, "calibrator": "minmax", "effort": "thorough", "explain": "none"}
 
 
 @pytest.fixture(scope="module")
 def whole(lenet, tmp_path_factory):
-    """A recovery that nobody stopped, and its folder."""
+    """A run with its front that nobody stopped, and its folder."""
     folder = tmp_path_factory.mktemp("whole")
     asked = (lenet / "lenet_planted.onnx", lenet / "calibration.npz")
-    return trt_bisect.recover(*asked, output=folder, **ASKED, history="none"), folder
+    return trt_bisect.run(*asked, output=folder, **ASKED, history="none"), folder
 
 
-def facts(found):
-    """All of a recovery but what it took."""
-    apart = ("seconds", "started", "builds", "inferences")
-    return {name: value for name, value in record_of(found).items() if name not in apart}
+def facts(report):
+    """All of a report but what it took, and the folder that its commands name."""
+    apart = ("seconds", "started", "builds", "inferences", "peak_bytes", "command", "next")
+    return {name: value for name, value in record_of(report).items() if name not in apart}
 
 
 @pytest.mark.parametrize("stop", [signal.SIGTERM, *edition((), (signal.SIGINT,))])
-def test_a_recovery_stopped_in_its_last_stage_has_its_recipe(begin, stop, lenet, whole, tmp_path):
+def test_a_run_stopped_while_its_front_is_measured_has_its_recipe(begin, stop, lenet, whole, tmp_path):
     whole, whole_folder = whole
     asked = (lenet / "lenet_planted.onnx", lenet / "calibration.npz")
-    command = ("recover", asked[0], "--calibration", asked[1], "-o", tmp_path / "out", "--no-remedies")
-    command += ("--calibrator", "minmax")
+    command = ("run", asked[0], "--calibration", asked[1], "-o", tmp_path / "out", "--front")
+    command += ("--calibrator", "minmax", "--effort", "thorough", "--explain", "none")
     before = f"sys.path.insert(0, {str(tmp_path)!r})\n{LAST_STAGE}"
     ended(begin(*command, before=before), stop)
-    kept = decode(Recovery, (tmp_path / "out/recovery.json").read_bytes())
-    assert kept.stopped
-    assert (kept.high, kept.meets, kept.minimal, kept.cost) == (whole.high, whole.meets, whole.minimal, whole.cost)
+    kept = trt_bisect.Report.load(tmp_path / "out")
+    assert (kept.state, kept.stopped, kept.verdict) == ("interrupted", "interrupted", whole.verdict)
+    assert FRONT_MISSING in kept.answer.not_done
+    assert (kept.culprits, kept.recipe, kept.front) == (whole.culprits, whole.recipe, ())
+    assert replace(kept.answer, not_done=()) == whole.answer
+    assert not (tmp_path / "out/front.csv").exists()
     recipe = sorted(path.name for path in (whole_folder / "recipe").iterdir())
     assert recipe == sorted(path.name for path in (tmp_path / "out/recipe").iterdir())
-    for name in recipe:
+    for name in set(recipe) - {"annotated.onnx"}:  # has the curve, which comes after the front
         assert (tmp_path / "out/recipe" / name).read_bytes() == (whole_folder / "recipe" / name).read_bytes()
-    again = trt_bisect.recover(*asked, output=tmp_path / "out", **ASKED)
+    again = trt_bisect.run(*asked, output=tmp_path / "out", **ASKED)
     assert facts(again) == facts(whole)
     assert not again.stopped
+    assert (tmp_path / "out/front.csv").read_bytes() == (whole_folder / "front.csv").read_bytes()
     with trt_bisect.History(tmp_path / "trt-bisect-history.sqlite") as history:
         assert list(history.reports()["state"]) == ["finished"]

@@ -46,8 +46,9 @@ def test_a_used_folder_gives_the_same_as_a_fresh_one(two_headed, tmp_path, befor
     after = {"threshold": 0.99, **after}
     trt_bisect.run(two_headed, output=tmp_path / "used", explain="none", **given, **before)
     folders = tmp_path / "used", tmp_path / "fresh"
-    recovered = [trt_bisect.recover(two_headed, output=folder, **given, **after) for folder in folders]
-    assert len({(one.high, one.cost, str(one.measured)) for one in recovered}) == 1
+    thorough = {"effort": "thorough", "front": True, "explain": "none"}
+    found = [trt_bisect.run(two_headed, output=folder, **thorough, **given, **after) for folder in folders]
+    assert len({(one.recipe, one.answer.cost, str(one.figures), str(one.front)) for one in found}) == 1
     used, fresh = (trt_bisect.run(two_headed, output=folder, explain="none", **given, **after) for folder in folders)
     assert used.layers == fresh.layers
     assert used.similarity == fresh.similarity

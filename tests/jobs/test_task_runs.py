@@ -92,13 +92,13 @@ def test_the_numbers_pass_and_the_detections_are_gone(given, tmp_path):
     assert found.fingerprint != plain.fingerprint
 
 
-def test_recover_finds_the_one_layer(given):
+def test_a_thorough_search_finds_the_one_layer_and_measures_the_front_by_the_task(given):
     model, data = given
-    found = trt_bisect.recover(
-        model, data, inputs=data, task="detect", engine="onnxruntime", calibrator="minmax", remedies=False
-    )
-    assert [each.layer for each in found.high] == ["second"]
-    assert found.measured.recipe == 1.0
+    found = trt_bisect.run(model, data, inputs=data, task="detect", effort="thorough", front=True, **JUDGED)
+    assert found.recipe.high == ("second",)
+    assert found.similarity.recipe == 1.0
+    named = {name: point.figure for point in found.front for name in point.names}
+    assert (named["all INT8"], named["recipe"], named["all high"]) == (found.similarity.int8, 1.0, 1.0)
 
 
 def test_images_on_which_both_find_nothing_count_neither_as_held_nor_as_missed(given, random):
@@ -138,10 +138,10 @@ def test_what_cannot_be_judged_is_refused(given, wishes, words):
         trt_bisect.run(model, data, inputs=data, **{"task": "detect", **JUDGED, **wishes})
 
 
-def test_labels_and_a_task_exclude_each_other(given):
+def test_an_accuracy_and_a_task_cannot_decide_both(given):
     model, data = given
-    with pytest.raises(BadInput, match="accuracy"):
-        trt_bisect.recover(model, data, dataset=data, task="detect", labels=[0])
+    with pytest.raises(BadInput, match="task and drop"):
+        trt_bisect.run(model, data, dataset=data, task="detect", labels=[0], drop="1%")
 
 
 def test_the_command_line_says_how_the_outputs_are_read(given, tmp_path, command):

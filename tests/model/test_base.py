@@ -15,7 +15,7 @@ from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.builder.tensorrt_walk import weak_plan
 from trt_bisect.calibration.cache import parse_version
 from trt_bisect.errors import BadInput
-from trt_bisect.jobs.options.commands import RecoverOptions, RunOptions
+from trt_bisect.jobs.options.commands import RunOptions
 from trt_bisect.model.cost import shares
 from trt_bisect.model.low import FP8, INT8
 from trt_bisect.model.network import load_network
@@ -198,9 +198,8 @@ def test_costs_are_shares_of_the_gain_over_the_base():
     ({"low": "fp8", "base": "bf16", "precision": "fp32"}, "bf16", "fp32"), ({"low": "fp16"}, "fp32", "fp32"),
 ])  # fmt: skip
 def test_base_and_precision_stand_for_each_other(given, base, high):
-    for kind in (RunOptions, RecoverOptions):
-        options = kind(**given)
-        assert (str(options.base_precision), str(options.high_precision)) == (base, high)
+    options = RunOptions(**given)
+    assert (str(options.base_precision), str(options.high_precision)) == (base, high)
 
 
 @pytest.mark.parametrize(
@@ -213,6 +212,6 @@ def test_what_leaves_no_sense_is_refused(given):
 
 
 def test_mixed_culprits_stand_on_the_base():
-    options = RecoverOptions(base="fp16", precision="mixed")
-    assert (options.base_precision, options.highs) == (Precision.FP16, (Precision.FP32, Precision.FP16))
-    assert RecoverOptions(precision="mixed").base_precision is Precision.FP32
+    options = RunOptions(base="fp16", precision="mixed")
+    assert (options.base_precision, options.high_precision) == (Precision.FP16, Precision.FP32)
+    assert RunOptions(precision="mixed").base_precision is Precision.FP32

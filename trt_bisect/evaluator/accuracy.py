@@ -138,19 +138,25 @@ class AccuracyEvaluator:
             self._store.keep(known)
         return accuracy_in(known) or 0.0
 
+    def known(self, plan: PrecisionPlan) -> Trial | None:
+        """Returns the trial of a plan; None if it was not measured yet."""
+        return self._store.find(self._key(self._whole.canonical(plan)))
+
     def measure(self, plan: PrecisionPlan) -> Trial:
         """Returns the trial of a plan; its output ``accuracy`` holds the figure."""
         plan = self._whole.canonical(plan)
-        key = TrialKey(plan.key(), self._measured_in).text
-        known = self._store.find(key)
+        known = self.known(plan)
         if known is None:
-            known = self._tried(key, lambda: self._whole.builder.build(plan))
+            known = self._tried(self._key(plan), lambda: self._whole.builder.build(plan))
             self._store.keep(known)
         return known
 
     def measure_all(self, plans: Sequence[PrecisionPlan]) -> list[Trial]:
         """Returns the trial of each plan."""
         return [self.measure(plan) for plan in plans]
+
+    def _key(self, plan: PrecisionPlan) -> str:
+        return TrialKey(plan.key(), self._measured_in).text
 
     def _tried(self, key: str, build: Callable[[], Engine]) -> Trial:
         began = perf_counter()

@@ -84,21 +84,25 @@ def fp32_accuracy(accuracy: Accuracy, experiment: Experiment) -> float:
         ) from failure
 
 
-def accuracies(accuracy: Accuracy, fp32: float, answer: Answer, least: float | None) -> Accuracies:
+def accuracies(
+    accuracy: Accuracy, fp32: float, least: float | None, answer: Answer, *, measures: bool = True
+) -> Accuracies:
     """Returns the accuracy of FP32, full INT8 and the recipe, and of the base where the accuracy decides.
 
     Args:
         accuracy: the user's.
         fp32: FP32's.
-        answer: the answer.
         least: the lowest acceptable accuracy; None where the similarity decides.
+        answer: the answer.
+        measures: false tells only the accuracies that were measured.
     """
     experiment = answer.experiment
     network, high = experiment.network, experiment.whole.high
     evaluator = AccuracyEvaluator(accuracy, experiment.whole, experiment.store)
 
     def measured(plan: PrecisionPlan) -> float | None:
-        return accuracy_in(evaluator.measure(plan))
+        trial = evaluator.measure(plan) if measures else evaluator.known(plan)
+        return None if trial is None else accuracy_in(trial)
 
     has_base = least is not None and network.base_type is not None
     base = measured(network.plan((), network.base or high)) if has_base else None

@@ -58,12 +58,15 @@ def next_step(report: Report, setting: Setting, *, accept: bool) -> NextStep | N
 
 
 def _search_further(report: Report, setting: Setting) -> NextStep:
-    """The search to make where no plan tried meets what is asked: without a budget, else longer, else within one."""
+    """The search to make where no plan tried meets what is asked: without a budget, else longer, else within one.
+
+    Where an accuracy decides, the search was thorough.
+    """
     if report.goal.most is not None:
         free = {name: values for name, values in setting.options.items() if name != "--budget"}
         command = running(replace(setting, options=free)).text
         return NextStep(SEARCH, "search for the cheapest plan that meets the threshold, whatever it gives up", command)
-    if setting.options.get("--effort") != ("thorough",):
+    if not report.goal.drop and setting.options.get("--effort") != ("thorough",):
         command = running(setting, {"--effort": ("thorough",)}).text
         return NextStep(SEARCH, "search further: no plan tried meets the threshold", command)
     return _within_budget(report, setting)

@@ -49,7 +49,7 @@ from trt_bisect.jobs.options.concerns import DEFAULT, MIXED, QUICK, THOROUGH
 from trt_bisect.jobs.preparation import Preparation
 from trt_bisect.jobs.run.forecast import CHECKS
 from trt_bisect.precision import PrecisionPlan
-from trt_bisect.report.answer import AS_CHEAP, DECIDING, OFF, OWN
+from trt_bisect.report.answer import AS_CHEAP, DECIDING, OWN
 from trt_bisect.report.summary import TOO_DEAR, over_inputs
 from trt_bisect.support.figures import counted, percent
 from trt_bisect.support.notes import DATA, Note
@@ -202,8 +202,14 @@ class AnswerSearch:
 
     def _go_on_from(self, recipe: Recipe) -> None:
         """Takes a recipe, which a stopped search has too."""
+        self._know(self.space.plan(recipe.kept), recipe.experiment)
         self.recipe = recipe
         self._tell()
+
+    def _know(self, plan: PrecisionPlan, experiment: Experiment) -> None:
+        """Measures the similarity of a plan that an accuracy chose: the answer of a stopped search has both."""
+        if not self._by_similarity:
+            self.plans.whole(plan, experiment, self.plans.inputs.given, "all inputs")
 
     def _tell(self) -> None:
         """Passes on the answer so far; the search goes on as it was."""
@@ -383,10 +389,11 @@ class AnswerSearch:
         plans, given = self.plans, self.plans.inputs.given
         if measures:
             plans.whole(plans.full, self.experiment, given, "all inputs")
-        if plans.known(plans.full, self.experiment) is None:
+            self.target.figure(plans.full, 0.0, self.experiment.ranges)
+        if self.target.known(self.experiment, plans.full) is None:
             return None
         plans.leave(NO_MARGIN)
-        self.space = replace(self.space, budget=plans.experiment.rule.budget)
+        self.space = replace(self.space, budget=self.target.budget)
         found, experiment, checked = self._holding(measures=measures)
 
         def trial(plan: PrecisionPlan) -> Trial | None:
@@ -434,6 +441,8 @@ class AnswerSearch:
             for ranges in by_digest.values()
             for plan in plans.meeting(ranges, counting if not measures else plans.judged or counting)
         ]
+        if not self._by_similarity:
+            sets.append((frozenset[int](), self.experiment.ranges))
         if self.most is not None:
             sets = [one for one in sets if self.space.cost(one[0]) <= self.most]
         if recipe is not None:
@@ -441,32 +450,24 @@ class AnswerSearch:
         sets.sort(key=lambda one: self.space.price(one[0]))
         for kept, ranges in sets[:_CHECKED_AT_END] if measures else sets:
             experiment, plan = plans.with_ranges(ranges), self.space.plan(kept)
-            checked = self.target.check(experiment, plan) if measures else self._as_known(plan, experiment)
-            if checked.meets(self.space.budget):
+            checked = self.target.check(experiment, plan) if measures else self.target.known(experiment, plan)
+            if checked is not None and checked.meets(self.space.budget):
                 return Cheapest(kept, True, {}), experiment, checked
         if recipe is not None:
             return Cheapest(recipe.kept, True, {}), recipe.experiment, recipe.checked
         kept, ranges = sets[0] if sets else (frozenset[int](), self.experiment.ranges)
         experiment = plans.with_ranges(ranges)
         if not measures:
-            checked = self._as_known(plans.full, self.experiment)
-            least = plans.each(self.experiment.ranges).least_loss(plans.full, counting)
+            checked = self.target.known(self.experiment, plans.full) or _NOT_CHECKED
+            least = plans.each(self.experiment.ranges).least_loss(plans.full, counting) if self._by_similarity else None
             meets = checked.meets(self.space.budget) and (least is None or least <= self.space.budget)
-            return Cheapest(frozenset(), meets and self._by_similarity, {}), self.experiment, checked
+            return Cheapest(frozenset(), meets, {}), self.experiment, checked
         dearest = math.inf if self.most is None else self.most
         found, checked = with_more_high(self.target, self.space, Cheapest(kept, True, {}), experiment, dearest)
         return replace(found, meets=checked.meets(self.space.budget)), experiment, checked
 
     def _kept_high(self, plan: PrecisionPlan) -> Kept:
         return frozenset(unit for unit, layers in enumerate(self.space.units) if plan.lowered.isdisjoint(layers))
-
-    def _as_known(self, plan: PrecisionPlan, experiment: Experiment) -> Checked:
-        """Returns the check of a plan in the settings in which it is known on all inputs; nothing is measured."""
-        plans, rule = self.plans, experiment.rule
-        trial = plans.known(plan, experiment)
-        loss = math.inf if trial is None else rule.loss(trial)
-        of_engine = trial is not None and trial.builds > 0
-        return Checked({OWN if of_engine else OFF: math.inf if loss is None else loss})
 
     def _taken_back(self, kept: Kept, experiment: Experiment) -> dict[int, Loss]:
         """Returns by unit of a set the loss without it, where it is known to miss."""
@@ -485,7 +486,7 @@ class AnswerSearch:
         if answer.untested:
             yield f"{len(answer.untested)} of its {len(answer.high)} layers were not tested by putting them back"
         missing = [name for name in DECIDING if name not in answer.checked.losses] if answer.meets else []
-        if missing and self.plans.switches:
+        if missing and self.plans.switches and self._by_similarity:
             yield f"the recipe was not checked with {' and '.join(missing)}"
         if self.plans.preparation.data.unseen is not None:
             yield "held-out inputs were not measured"
@@ -499,7 +500,9 @@ class AnswerSearch:
         """Puts units of the recipe into FP16 if that is allowed and good enough; returns the check of the recipe."""
         if not self.mixed or not found.kept:
             return checked
-        self.space, lowered = in_fp16(self.plans, self.target, self.space, found.kept, experiment)
+        space, lowered = in_fp16(self.plans, self.target, self.space, found.kept, experiment)
+        self._know(space.plan(found.kept), experiment)
+        self.space = space
         return lowered or checked
 
     def _with_margin(self, suspects: Collection[int]) -> Searched:

@@ -132,6 +132,10 @@ class Target(Protocol):
         """Measures a plan in the form in which it will be used; ``own_engine`` false may leave out its own engine."""
         ...
 
+    def known(self, experiment: Experiment, plan: PrecisionPlan) -> Checked | None:
+        """Returns the check of a plan in the settings in which it was measured on all inputs; None without any."""
+        ...
+
     def worse(self, plan: PrecisionPlan, ranges: Ranges) -> tuple[int, ...]:
         """Returns the places of inputs not judged on which a plan is worse than on the judged ones, the worst first."""
         ...
@@ -159,6 +163,14 @@ class SimilarityTarget:
     def check(self, experiment: Experiment, plan: PrecisionPlan, *, own_engine: bool = True) -> Checked:
         """Measures a plan on all inputs and in all settings."""
         return check(self._plans, experiment, plan, own_engine=own_engine)
+
+    def known(self, experiment: Experiment, plan: PrecisionPlan) -> Checked | None:
+        """Returns the check of a plan in the settings in which it was measured on all inputs; None without any."""
+        trial = self._plans.known(plan, experiment)
+        if trial is None:
+            return None
+        loss = experiment.rule.loss(trial)
+        return Checked({OWN if trial.builds else OFF: math.inf if loss is None else loss})
 
     def worse(self, plan: PrecisionPlan, ranges: Ranges) -> tuple[int, ...]:
         """Returns the places of inputs not judged on which a plan is worse than on the judged ones, the worst first."""

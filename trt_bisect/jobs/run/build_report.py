@@ -15,6 +15,7 @@ from trt_bisect.builder.base import UNPROVEN
 from trt_bisect.driver.suspects.search import Question, Step
 from trt_bisect.evaluator.speed import Latencies
 from trt_bisect.evaluator.trial import MEASURED, PASSING, Trial, TrialKey, of_a_pass
+from trt_bisect.jobs.answer.accuracy_target import TIE
 from trt_bisect.jobs.answer.facts import answer_facts, reason_for, taken_back
 from trt_bisect.jobs.answer.front import moves_of
 from trt_bisect.jobs.answer.result import Answer
@@ -317,7 +318,7 @@ def _verdict(report: Report, answer: Answer, found: RunTrials) -> str:
     full_meets = answer.meets and not answer.high
     if answer.most is not None and answer.by_accuracy:
         accuracy, least = report.figures.int8, report.least
-        full_meets = accuracy is not None and least is not None and accuracy >= least
+        full_meets = accuracy is not None and least is not None and accuracy >= least - TIE
     elif answer.most is not None:
         full_meets = answer.experiment.rule.meets(answer.full)
     return verdict_of(meets=full_meets, doubted=bool(report.doubts) and not report.accept)

@@ -51,6 +51,7 @@ from trt_bisect.jobs.run.search import Curve, search
 from trt_bisect.jobs.workspace import working_in
 from trt_bisect.model.network import Network
 from trt_bisect.recipe.files import FOLDER, PLAN
+from trt_bisect.report.answer import Accuracies
 from trt_bisect.report.explanation import EXPLANATION
 from trt_bisect.report.model import LAYERS, NOT_TRIED, REPORT, SO_FAR, Report
 from trt_bisect.report.network_graph import NETWORK, graph_of
@@ -174,6 +175,7 @@ class _Run:
         known: the report so far and the answer that it has; None before full INT8 is known on all inputs.
         first: the experiment with the first ranges; None until it is ready.
         answering: the search of the answer; None until all inputs are ready.
+        accuracies: returns the accuracies of an answer; None without labels or an accuracy function.
         found: the results of the search so far.
         verdict: the report with its verdict; None until it is known.
         is_explained: nothing is missing in ``verdict``.
@@ -192,6 +194,7 @@ class _Run:
     known: tuple[Report, Answer] | None = None
     first: Experiment | None = None
     answering: AnswerSearch | None = None
+    accuracies: Callable[..., Accuracies] | None = None
     found: Searched | None = None
     verdict: Report | None = None
     is_explained: bool = False
@@ -224,10 +227,11 @@ class _Run:
         accuracy = asked_accuracy(self.preparation, first, options)
         fp32 = None if accuracy is None else fp32_accuracy(accuracy, first)
         answering = self.answering = stack.enter_context(answer_search(self.preparation, first, options))
-        least = None
-        if accuracy is not None and fp32 is not None and options.drop is not None:
-            least = options.least_accuracy(fp32)
-            answering.target = AccuracyTarget(answering.plans, accuracy, fp32, least)
+        if accuracy is not None and fp32 is not None:
+            least = None if options.drop is None else options.least_accuracy(fp32)
+            self.accuracies = partial(accuracies, accuracy, fp32, least)
+            if least is not None:
+                answering.target = AccuracyTarget(answering.plans, accuracy, fp32, least)
         layers, inputs = len(first.network.movable), answering.plans.inputs
         explains = options.explain != EXPLAIN_NOTHING
         self.preparation.forecast.left = other_stages(layers, len(inputs.given), len(inputs.first), explains=explains)
@@ -236,9 +240,9 @@ class _Run:
         answer = found.answer
         assert answer is not None
         with lifted(shown):
-            if accuracy is not None and fp32 is not None:
+            if self.accuracies is not None:
                 shown.stage("Measuring the accuracy", None)
-                found.accuracy = accuracies(accuracy, fp32, answer, least)
+                found.accuracy = self.accuracies(answer)
             report = self._answered(found)
         report = self._told(report, found)
         try:
@@ -386,7 +390,8 @@ class _Run:
         if self.folder is None or found is None or began < self.kept_until:
             return
         so_far = replace(answer, not_done=(*answer.not_done, *self._rest(found)))
-        report = self._report(replace(found, answer=so_far), files=answer.meets)
+        accuracy = self.accuracies(answer, measures=False) if self.accuracies and answer.by_accuracy else None
+        report = self._report(replace(found, answer=so_far, accuracy=accuracy), files=answer.meets)
         if not answer.meets:
             report = without_recipe(report)
         self.known = report, so_far
@@ -464,6 +469,8 @@ class _Run:
         answer = found.answer or self.answering.so_far(measures=measures)
         if answer is None:
             return None
+        if self.accuracies is not None and answer.by_accuracy:
+            found.accuracy = self.accuracies(answer, measures=measures)
         rest = self._rest(found)
         return replace(found, answer=replace(answer, not_done=(*answer.not_done, *rest)))
 

@@ -1,9 +1,10 @@
-"""``recover``: the least set that is planted, or found by trying every plan; the front, moves and exports."""
+"""Thorough runs: the least set that is planted, or found by trying every plan; the front, moves and exports."""
 
 from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from itertools import combinations
 from types import SimpleNamespace
 
@@ -15,27 +16,35 @@ import pytest
 import trt_bisect
 from tests.support import networks
 from tests.support.editions import edition
+from tests.support.goal_cases import (
+    CASES,
+    SMALL,
+    WISHES,
+    costs_of,
+    engines_of,
+    figures_on,
+    kept_high,
+    named_points,
+    planted,
+)
 from tests.support.networks import Sketch, plant_between
 from tests.support.records import record_of
-from tests.support.recover_cases import CASES, SMALL, WISHES, engines_of, figures_on, planted
+from trt_bisect.builder.base import BuildOptions
 from trt_bisect.calibration.ranges import Ranges
-from trt_bisect.jobs.recover.build_report import _moves
-from trt_bisect.model.cost import shares, times_by_macs
+from trt_bisect.jobs.answer.front import moves_of
 from trt_bisect.model.network import load_network
-from trt_bisect.model.shapes import facts_for
-from trt_bisect.precision import Precision
-from trt_bisect.report.recovery import Move
+from trt_bisect.report.answer import Move
 
 
 @pytest.mark.parametrize("case", edition(("residual-4", "depthwise-3", "transformer-2"), tuple(CASES)))
 def test_the_planted_layers_are_left_high_and_no_other(case, tmp_path):
     path, data, bad = planted(case, tmp_path)
-    found = trt_bisect.recover(path, data, plans=50, **WISHES)
-    assert {row.layer for row in found.high} == bad
-    assert found.meets
-    assert found.minimal
-    assert found.measured.int8 < 20.0 <= found.measured.recipe
-    assert all(row.back < 20.0 for row in found.high)
+    report = trt_bisect.run(path, data, **WISHES)
+    assert set(report.recipe.high) == set(report.culprits) == bad
+    assert report.recipe.meets
+    assert report.recipe.added == report.recipe.untested == ()
+    assert report.similarity.int8 < 20.0 <= report.similarity.recipe
+    assert all(row.taken_back < 20.0 for row in report.layers if row.culprit)
 
 
 def test_two_results_that_are_bad_alike_need_a_layer_each(tmp_path):
@@ -49,8 +58,8 @@ def test_two_results_that_are_bad_alike_need_a_layer_each(tmp_path):
     model = sketch.model({"x": ["n", 3, 16, 16]}, {side: ["n", 4, 16, 16] for side in ("left", "right")})
     for side in ("left", "right"):
         plant_between(model, f"{side}1", f"{side}2")
-    found = trt_bisect.recover(networks.save(model, tmp_path), networks.samples(model), **WISHES)
-    assert {row.layer for row in found.high} == {"left2", "right2"}
+    report = trt_bisect.run(networks.save(model, tmp_path), networks.samples(model), **WISHES)
+    assert set(report.recipe.high) == {"left2", "right2"}
 
 
 def test_a_layer_that_looks_bad_but_does_not_matter_stays_in_int8(tmp_path):
@@ -68,7 +77,7 @@ def test_a_layer_that_looks_bad_but_does_not_matter_stays_in_int8(tmp_path):
     path, data = networks.save(model, tmp_path), networks.samples(model)
     inside = {row.origin.layer: row.figures.sqnr for row in trt_bisect.compare(path, data, calibrator="minmax").tensors}
     assert inside["side2"] < 10.0
-    assert {row.layer for row in trt_bisect.recover(path, data, **WISHES).high} == {"main2"}
+    assert trt_bisect.run(path, data, **WISHES).recipe.high == ("main2",)
 
 
 @pytest.mark.parametrize("factor", [40.0, 1.0])
@@ -84,67 +93,82 @@ def test_no_plan_of_all_that_there_are_is_cheaper(case, factor, tmp_path):
     network = load_network(networks.save(model, tmp_path))
     ranges, feeds, sqnr = engines_of(network, networks.samples(model))
     threshold = sqnr(()) + 8.0
-    found = trt_bisect.recover(
-        network, ranges, feeds, engine="onnxruntime", metric="sqnr", threshold=threshold, remedies=False
-    )
-    costs = {k: by[Precision.FP32] for k, by in shares(times_by_macs(network, facts_for(network, feeds))).items()}
+    report = trt_bisect.run(network, ranges, feeds, **{**WISHES, "threshold": threshold, "calibrator": "auto"})
+    costs = costs_of(network, feeds)
     sets = [high for n in range(len(costs) + 1) for high in combinations(costs, n)]
-    cheaper = [high for high in sets if sum(costs[k] for k in high) < found.cost - 1e-4]
-    assert found.meets
-    names = [layer.name for layer in network.layers]
-    assert sqnr([names.index(row.layer) for row in found.high]) >= threshold
+    cheaper = [high for high in sets if sum(costs[k] for k in high) < report.answer.cost - 1e-4]
+    assert report.recipe.meets
+    assert sqnr([network.layer_named(name).index for name in report.recipe.high]) >= threshold
     assert len(cheaper) > 2
     assert not any(sqnr(high) >= threshold for high in cheaper)
 
 
 @pytest.fixture(scope="module")
-def recovered(tmp_path_factory):
-    """A recovery with three planted layers, its network and data, and its folder, which is not to be changed."""
-    folder = tmp_path_factory.mktemp("recovered")
+def measured(tmp_path_factory):
+    """A run with three planted layers and its front, its network and data; its folder is not to be changed."""
+    folder = tmp_path_factory.mktemp("measured")
     path, data, bad = planted("chain-3", folder)
-    found = trt_bisect.recover(path, data, output=folder / "run", **WISHES)
-    assert {row.layer for row in found.high} == bad
-    return SimpleNamespace(path=path, data=data, found=found, folder=folder / "run")
+    report = trt_bisect.run(path, data, front=True, output=folder / "run", **WISHES)
+    assert set(report.recipe.high) == bad
+    return SimpleNamespace(path=path, data=data, report=report, folder=folder / "run")
 
 
-def test_the_front_goes_from_int8_to_high_and_gets_better(recovered):
-    found = recovered.found
+def test_the_front_goes_from_int8_to_high_and_gets_better(measured):
+    report = measured.report
     unbeaten = [
         point
-        for point in found.front
-        if not any(other.cost <= point.cost and other.loss < point.loss for other in found.front)
+        for point in report.front
+        if not any(other.cost <= point.cost and other.loss < point.loss for other in report.front)
     ]
     assert [point.cost for point in unbeaten] == sorted({point.cost for point in unbeaten})
-    named = {name: point for point in found.front for name in point.names}
+    named = named_points(report)
     assert named["all INT8"].cost == 0.0
     assert named["all high"].cost == pytest.approx(1.0, abs=1e-9)
-    assert set(named["recipe"].high) == {row.layer for row in found.high}
+    assert named["recipe"].cost == pytest.approx(report.answer.cost, abs=1e-4)
+    assert named["recipe"].high == kept_high(report)
     assert "knee" in named
-    told = {"int8": "all INT8", "recipe": "recipe", "high": "all high"}
-    assert {plan: named[name].figure for plan, name in told.items()} == pytest.approx(vars(found.measured))
-    assert found.text(named["all INT8"].figure) in found.summary, "the summary tells another figure than the front"
-    lines = (recovered.folder / "front.csv").read_text().splitlines()
+    told = {"int8": "all INT8", "recipe": "recipe"}
+    assert {plan: named[name].figure for plan, name in told.items()} == pytest.approx(dict(report.figures.items()))
+    assert named["all high"].figure > named["recipe"].figure
+    assert report.text(named["all INT8"].figure) in report.summary, "the summary tells another figure than the front"
+    lines = (measured.folder / "front.csv").read_text().splitlines()
     assert lines[0] == "cost,sqnr,loss,names,high,layers"
-    assert len(lines) == 1 + len(found.front)
-    again = json.loads((recovered.folder / "recovery.json").read_text())
-    assert again == record_of(found)
+    assert len(lines) == 1 + len(report.front)
+    again = json.loads((measured.folder / "report.json").read_text())
+    assert again == record_of(report)
+
+
+def test_points_of_the_front_on_engines_of_their_own(measured):
+    """On the worst of the samples, with the recipe's scales."""
+    network = load_network(measured.path)
+    ranges = trt_bisect.calibrate(network, [{"x": sample[None]} for sample in measured.data["x"]], "minmax")
+    builder = trt_bisect.make_builder("onnxruntime", "strong", network, ranges.scales, BuildOptions())
+    for point in measured.report.front:
+        high = {network.layer_named(name).index for name in point.high}
+        plan = trt_bisect.all_but(len(network.layers), high)
+        with builder.reference() as exact, builder.build(plan) as engine:
+            pairs = [(exact.infer({"x": x[None]})["y"], engine.infer({"x": x[None]})["y"]) for x in measured.data["x"]]
+        worst = min(trt_bisect.similarity(one, other, "sqnr") for one, other in pairs)
+        assert point.figure == pytest.approx(worst, abs=0.05), point.names
 
 
 def test_a_scale_is_told_as_another_one_only_if_it_is():
-    before = Ranges({"same": np.float32(1.0), "moved": np.float32(2.0)}, {}, "entropy")
+    entropy = Ranges({"same": np.float32(1.0), "moved": np.float32(2.0)}, {}, "entropy")
     minmax = Ranges({"same": np.float32(1.0), "moved": np.float32(3.0)}, {}, "minmax")
-    answer = SimpleNamespace(experiment=SimpleNamespace(ranges=minmax), tried=[SimpleNamespace(ranges=minmax)])
-    found = SimpleNamespace(chosen=SimpleNamespace(ranges=before), answer=answer)
-    assert _moves(found) == (Move("moved", "minmax", 2.0, 3.0),)
+    mixed = replace(entropy, scales={"same": np.float32(1.0), "moved": np.float32(3.0)})
+    tried = [SimpleNamespace(ranges=entropy), SimpleNamespace(ranges=minmax)]
+    answer = SimpleNamespace(experiment=SimpleNamespace(ranges=mixed), tried=tried)
+    assert moves_of(answer) == (Move("moved", "minmax", 2.0, 3.0),)
 
 
-def test_it_goes_on_from_what_was_measured(recovered, tmp_path):
-    shutil.copytree(recovered.folder, tmp_path / "run")
+def test_it_goes_on_from_what_was_measured(measured, tmp_path):
+    shutil.copytree(measured.folder, tmp_path / "run")
     lines = (tmp_path / "run/journal.jsonl").read_text().count("\n")
-    second = trt_bisect.recover(recovered.path, recovered.data, output=tmp_path / "run", **WISHES)
+    second = trt_bisect.run(measured.path, measured.data, front=True, output=tmp_path / "run", **WISHES)
     assert (tmp_path / "run/journal.jsonl").read_text().count("\n") == lines
-    assert second.high == recovered.found.high
-    assert second.front == recovered.found.front
+    assert second.recipe == measured.report.recipe
+    assert second.layers == measured.report.layers
+    assert second.front == measured.report.front
 
 
 def test_recipes_of_three_precisions(tmp_path):
@@ -153,25 +177,26 @@ def test_recipes_of_three_precisions(tmp_path):
     plant_between(model, "conv0", "conv1")
     plant_between(model, "conv4", "conv5", factor=3e6)
     path, data = networks.save(model, tmp_path), networks.samples(model, 4)
-    found = trt_bisect.recover(path, data, precision="mixed", trt_version="10.3.0", output=tmp_path / "run", **WISHES)
-    assert {row.layer: row.precision for row in found.high} == {"conv1": "fp16", "conv5": "fp32"}
+    found = trt_bisect.run(path, data, precision="mixed", trt_version="10.3.0", output=tmp_path / "run", **WISHES)
+    assert kept_high(found) == {"conv1": "fp16", "conv5": "fp32"}
+    assert found.recipe.meets
     flags = (tmp_path / "run/recipe/trtexec.flags").read_text()
     (precisions,) = [line.partition("=")[2] for line in flags.splitlines() if line.startswith("--layerPrecisions=")]
     assert {"conv1:fp16", "conv5:fp32"} <= set(precisions.split(","))
     assert not [entry for entry in precisions.split(",") if entry.startswith(("conv0:", "conv4:"))]
     assert "--fp16" in flags
-    alone = trt_bisect.recover(path, data, precision="fp32", **WISHES)
-    assert found.cost < alone.cost
+    alone = trt_bisect.run(path, data, precision="fp32", **WISHES)
+    assert found.answer.cost < alone.answer.cost
 
 
 def test_the_exported_network_gives_the_similarity_and_builds_in_tensorrt_rtx(tmp_path):
     path, data, _ = planted("chain-1", tmp_path)
-    found = trt_bisect.recover(path, data, output=tmp_path / "run", **WISHES)
+    report = trt_bisect.run(path, data, output=tmp_path / "run", **WISHES)
     exported = tmp_path / "run/recipe/network.qdq.onnx"
     onnx.checker.check_model(str(exported), full_check=True)
     figures = figures_on(tmp_path / "run/recipe", path, data["x"])
-    assert min(figures) == pytest.approx(found.measured.recipe, abs=0.05)
-    assert (found.answer.given.inputs, found.answer.given.holds) == (len(figures), sum(f >= 20.0 for f in figures))
+    assert min(figures) == pytest.approx(report.similarity.recipe, abs=0.05)
+    assert (report.answer.given.inputs, report.answer.given.holds) == (len(figures), sum(f >= 20.0 for f in figures))
     trt = pytest.importorskip("tensorrt_rtx_bindings")
     logger = trt.Logger(trt.Logger.ERROR)
     builder = trt.Builder(logger)
@@ -191,7 +216,7 @@ def test_a_recipe_with_dead_channels_passes_the_check(tmp_path, dead):
     values[[1, 4]] = dead
     weight.CopyFrom(onnx.numpy_helper.from_array(values, weight.name))
     path, data = networks.save(model, tmp_path), networks.samples(model, 3)
-    trt_bisect.recover(path, data, engine="onnxruntime", calibrator="minmax", remedies=False, output=tmp_path / "run")
+    trt_bisect.run(path, data, engine="onnxruntime", calibrator="minmax", explain="none", output=tmp_path / "run")
     file = tmp_path / "run/recipe/network.qdq.onnx"
     assert trt_bisect.check(file).findings == ()
     session = ort.InferenceSession(file, providers=["CPUExecutionProvider"])

@@ -1,4 +1,4 @@
-"""Planted networks for ``recover``, and figures of its recipes that ONNX Runtime gives."""
+"""Planted networks for thorough runs and runs with a goal, and figures of their recipes that ONNX Runtime gives."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ import trt_bisect
 from tests.support import networks
 from tests.support.networks import plant_between
 from trt_bisect.builder.base import BuildOptions
+from trt_bisect.model.cost import shares, times_by_macs
 from trt_bisect.model.session import NO_QDQ_FUSION
+from trt_bisect.model.shapes import facts_for
+from trt_bisect.precision import Precision
 
 CASES = {
     "chain-1": (networks.chain, [("conv2", "conv3")]),
@@ -31,7 +34,8 @@ CASES = {
 }
 
 
-WISHES = {"calibrator": "minmax", "engine": "onnxruntime", "metric": "sqnr", "threshold": 20.0, "remedies": False}
+JUDGED = {"calibrator": "minmax", "engine": "onnxruntime", "metric": "sqnr", "threshold": 20.0, "explain": "none"}
+WISHES = {**JUDGED, "effort": "thorough"}
 
 
 def planted(case, tmp_path):
@@ -62,6 +66,21 @@ def engines_of(network, data):
             return trt_bisect.similarity(reference, engine.infer(feeds)["y"], "sqnr")
 
     return ranges, feeds, sqnr
+
+
+def costs_of(network, feeds):
+    """The cost of each quantizable layer in FP32 by its multiply-adds, by index."""
+    return {k: by[Precision.FP32] for k, by in shares(times_by_macs(network, facts_for(network, feeds))).items()}
+
+
+def kept_high(report):
+    """The layers of the recipe with their precisions."""
+    return {row.name: row.recipe for row in report.layers if row.name in report.recipe.high}
+
+
+def named_points(report):
+    """The points of the front by their names."""
+    return {name: point for point in report.front for name in point.names}
 
 
 def figures_on(recipe, path, samples):

@@ -1,0 +1,162 @@
+"""``--budget``: the most accurate plan within a cost, found by trying every plan too; full INT8 keeps its verdict."""
+
+from __future__ import annotations
+
+import shlex
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+import trt_bisect
+from tests.support import networks
+from tests.support.goal_cases import JUDGED, WISHES, costs_of, engines_of, kept_high, planted
+from tests.support.networks import plant_between
+from tests.support.records import kinds
+from trt_bisect.builder.base import BuildOptions
+from trt_bisect.model.network import load_network
+from trt_bisect.report.answer import Goal
+from trt_bisect.report.next_step import RECIPE, SEARCH
+from trt_bisect.report.summary import BUDGET, CULPRITS, NO_RECIPE
+from trt_bisect.report.verdict import FAILS, PASSES
+
+
+def test_the_most_accurate_plan_within_a_budget(tmp_path):
+    """Of two culprits only one can be paid for: the one that gains more, each measured on an engine of its own."""
+    model = networks.chain(6)
+    plant_between(model, "conv1", "conv2")
+    plant_between(model, "conv3", "conv4", factor=200.0)
+    network = load_network(networks.save(model, tmp_path))
+    ranges, feeds, sqnr = engines_of(network, networks.samples(model))
+    figures = {name: sqnr({network.layer_named(name).index}) for name in ("conv2", "conv4")}
+    whole = trt_bisect.run(network, ranges, feeds, **WISHES)
+    assert set(whole.recipe.high) == set(figures)
+    costs = costs_of(network, feeds)
+    most = max(costs[network.layer_named(name).index] for name in figures)
+    report = trt_bisect.run(network, ranges, feeds, budget=most, **JUDGED)
+    assert report.goal == Goal(most=most)
+    assert report.answer.cost == pytest.approx(most)
+    assert (report.verdict, report.recipe.meets) == (FAILS, False)
+    assert report.recipe.high == (max(figures, key=figures.get),)
+    assert report.similarity.recipe == pytest.approx(max(figures.values()))
+
+
+def test_the_most_accurate_plan_within_a_budget_is_judged_on_all_inputs(tmp_path):
+    """One convolution can be paid for: no other one alone is better on the worst of the inputs."""
+    model = networks.chain(5)
+    for pair, factor in ((("conv0", "conv1"), 60.0), (("conv2", "conv3"), 90.0)):
+        plant_between(model, *pair, factor=factor)
+    network = load_network(networks.save(model, tmp_path))
+    samples = networks.samples(model, 9)["x"]
+    ranges = trt_bisect.calibrate(network, [{"x": sample[None]} for sample in samples], "minmax")
+    builder = trt_bisect.make_builder("onnxruntime", "strong", network, ranges.scales, BuildOptions())
+    costs = costs_of(network, {"x": samples[:1]})
+    most = max(costs.values())
+
+    def worst(high):
+        with builder.reference() as exact, builder.build(trt_bisect.all_but(len(network.layers), high)) as engine:
+            pairs = [(exact.infer({"x": x[None]})["y"], engine.infer({"x": x[None]})["y"]) for x in samples]
+        return min(trt_bisect.similarity(one, other, "sqnr") for one, other in pairs)
+
+    report = trt_bisect.run(network, ranges, {"x": samples}, budget=most, **JUDGED)
+    payable = [high for n in range(3) for high in combinations(costs, n) if sum(costs[k] for k in high) <= most]
+    assert report.answer.cost <= most + 1e-9
+    assert report.similarity.recipe >= max(map(worst, payable)) - 0.2
+
+
+def test_full_int8_that_passes_keeps_its_verdict_within_a_budget(tmp_path):
+    """The plan is the most accurate one of all that can be paid for, and no layer of it is to blame for anything."""
+    network = load_network(networks.save(networks.chain(5), tmp_path))
+    ranges, feeds, sqnr = engines_of(network, networks.samples(networks.chain(5)))
+    costs, most = costs_of(network, feeds), 0.5
+    threshold = sqnr(()) - 3.0
+    wishes = {**JUDGED, "calibrator": "auto", "threshold": threshold}
+    report = trt_bisect.run(network, ranges, feeds, budget=most, output=tmp_path / "run", **wishes)
+    payable = [
+        high for n in range(len(costs)) for high in combinations(costs, n) if sum(costs[k] for k in high) <= most
+    ]
+    assert len(payable) > 20
+    assert (report.verdict, report.exit_code, report.recipe.meets) == (PASSES, 0, True)
+    assert report.similarity.int8 == pytest.approx(sqnr(()))
+    assert report.similarity.recipe == pytest.approx(max(map(sqnr, payable)), abs=0.2)
+    assert report.answer.cost <= most + 1e-9
+    assert BUDGET in kinds(report.lines)
+    assert not {CULPRITS, NO_RECIPE} & kinds(report.lines)
+    assert report.culprits == ()
+    assert report.recipe.added == report.recipe.high != ()
+    high = {network.layer_named(name).index for name in report.recipe.high}
+    for row in report.layers:
+        if row.index in high:
+            assert row.taken_back == pytest.approx(sqnr(high - {row.index}), abs=0.05)
+    assert report.next.kind == RECIPE
+    assert trt_bisect.Report.load(tmp_path / "run") == report
+
+
+def test_what_the_budget_leaves_over_makes_the_plan_more_accurate(tmp_path):
+    """The culprit is one; the other layers that stay high are not needed for the threshold, and are not blamed."""
+    path, data, (bad,) = planted("chain-1", tmp_path)
+    cheapest = trt_bisect.run(path, data, **WISHES)
+    report = trt_bisect.run(path, data, budget="80%", **JUDGED)
+    assert (report.goal.most, report.verdict, report.recipe.meets) == (0.8, FAILS, True)
+    assert cheapest.recipe.high == report.culprits == (bad,)
+    assert set(report.recipe.added) == set(report.recipe.high) - {bad} != set()
+    assert cheapest.answer.cost < report.answer.cost <= 0.8
+    assert report.similarity.recipe > cheapest.similarity.recipe
+    back = {row.name: row.taken_back for row in report.layers if row.name in report.recipe.high}
+    assert [name for name, figure in back.items() if figure < 20.0] == [bad]
+    assert {BUDGET, CULPRITS} <= kinds(report.lines)
+
+
+def test_a_budget_of_nothing_is_full_int8(tmp_path):
+    path, data, _ = planted("chain-1", tmp_path)
+    report = trt_bisect.run(path, data, budget=0, **JUDGED)
+    assert (report.recipe.high, report.answer.cost, report.recipe.meets) == ((), 0.0, False)
+    assert report.similarity.recipe == report.similarity.int8
+
+
+def test_layers_within_a_budget_are_in_fp16_where_that_is_enough(tmp_path):
+    path, data, _ = planted("chain-1", tmp_path)
+    report = trt_bisect.run(path, data, budget="80%", precision="mixed", **JUDGED)
+    assert set(kept_high(report).values()) == {"fp16"}
+    assert report.recipe.meets
+    assert report.similarity.recipe >= 20.0
+
+
+def test_a_budget_that_is_too_small_leads_to_the_recipe(command, tmp_path, monkeypatch):
+    """The command that is named next finds what the culprits cost, and the one after it says what they cost."""
+    monkeypatch.chdir(tmp_path)
+    path, data, bad = planted("chain-3", tmp_path)
+    np.savez("data.npz", **data)
+    how = ["--calibration", "data.npz", "--engine", "onnxruntime", "--calibrator", "minmax", "--metric", "sqnr"]
+    how += ["--threshold", "20", "--explain", "none", "--history", "none", "-o", "run"]
+    code, out, _ = command("run", path, *how, "--budget", "5%")
+    report = trt_bisect.Report.load("run")
+    assert (code, report.recipe.meets, report.next.kind) == (1, False, SEARCH)
+    assert NO_RECIPE in kinds(report.lines)
+    assert report.next.command in out
+    words = shlex.split(report.next.command)
+    assert "--budget" not in words
+    assert command(*words[1:])[0] == 1
+    free = trt_bisect.Report.load("run")
+    assert (set(free.recipe.high), free.recipe.meets, free.goal.most) == (bad, True, None)
+    assert free.next.kind == (SEARCH if free.answer.cost > 0.5 else RECIPE)
+
+
+def test_a_recipe_that_is_too_dear_leads_to_a_budget(command, tmp_path, monkeypatch):
+    """By multiply-adds, conv1 is 8 of 11 parts of two convolutions."""
+    monkeypatch.chdir(tmp_path)
+    model = networks.chain(2)
+    plant_between(model, "conv0", "conv1", factor=3000)
+    np.savez("data.npz", **networks.samples(model, 4))
+    how = ["--calibration", "data.npz", "--engine", "onnxruntime", "--calibrator", "minmax", "--threshold", "0.99"]
+    path = networks.save(model, tmp_path)
+    assert command("run", path, *how, "--explain", "none", "--history", "none", "-o", "run")[0] == 1
+    dear = trt_bisect.Report.load("run")
+    assert (dear.recipe.high, dear.recipe.meets, dear.next.kind) == (("conv1",), True, SEARCH)
+    words = shlex.split(dear.next.command)
+    assert words[words.index("--budget") + 1] == "50%"
+    assert command(*words[1:])[0] == 1
+    within = trt_bisect.Report.load("run")
+    assert within.goal.most == 0.5
+    assert within.answer.cost <= 0.5 < dear.answer.cost
+    assert not within.recipe.meets
