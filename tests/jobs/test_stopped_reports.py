@@ -21,6 +21,7 @@ import trt_bisect
 from tests.support import networks
 from tests.support.progress_doubles import Said
 from trt_bisect import BadInput, NothingMeasured, Report
+from trt_bisect.jobs.answer import search
 from trt_bisect.jobs.options.commands import RunOptions
 from trt_bisect.jobs.options.kinds import parse_time
 from trt_bisect.jobs.run.run import StoppedRun
@@ -364,13 +365,16 @@ def test_a_recipe_that_holds_on_all_inputs_is_known_before_the_search(given, tmp
     assert worst_cosine(path, tmp_path / "recipe" / "network.qdq.onnx", feeds) >= THRESHOLD
 
 
-def test_the_time_of_the_search_is_said_before_it_begins(given):
+@pytest.mark.parametrize("short", [0.0, 1e6])
+def test_the_time_of_a_long_search_is_said_before_it_begins(given, short, monkeypatch):
     """From the time of the first inferences: 2 to 15 for each layer and each input, as the docs have it."""
+    monkeypatch.setattr(search, "_SHORT", short)
     path, feeds, *_ = given
     shown = Said()
     report = trt_bisect.run(path, feeds, inputs=feeds, progress=shown, effort="thorough", **ASKED)
-    (said,) = [line for line in shown.lines if "--time-limit" in line]
-    assert f"{sum(row.quantizable for row in report.layers)} layers, 6 inputs" in said
+    said = [line for line in shown.lines if "--time-limit" in line]
+    assert len(said) == (short == 0.0)
+    assert all(f"{sum(row.quantizable for row in report.layers)} layers, 6 inputs" in line for line in said)
     assert 2 <= report.inferences / sum(row.quantizable for row in report.layers) / 6 <= 15
 
 
