@@ -95,7 +95,7 @@ def test_python_and_command_line_have_the_same_options():
 
 def test_help_lists_the_options_and_the_signature_is_flat():
     text = pydoc.render_doc(trt_bisect.run, renderer=pydoc.plaintext)
-    assert "high: Keep this layer high" in text
+    assert "high: Keep this layer in high precision" in text
     assert "(0 to 0.9; default: 0.2)" in " ".join(text.split())
     assert list(inspect.signature(trt_bisect.run).parameters)[:3] == ["model", "calibration", "inputs"]
     assert "command" not in inspect.signature(trt_bisect.run).parameters
