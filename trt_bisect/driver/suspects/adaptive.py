@@ -30,7 +30,7 @@ SAMPLED = 16
 SHARE = 0.25
 """Losses differ, and a rise is not small, from this share of the smallest rise of a suspect on.
 
-`python -m benchmarks.adaptive --study` tries strides and shares on measured curves. With these no suspect is missed.
+On measured curves no suspect is missed with these ("Studies" in ``docs/benchmarks.md``).
 """
 MANY = 500
 """With more quantizable layers only a hidden rise of a suspect's size makes the search measure every boundary."""
