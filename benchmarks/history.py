@@ -11,7 +11,6 @@ with a report and figures that move a little.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import tempfile
 import time
@@ -31,7 +30,6 @@ def main() -> None:
     parser.add_argument("--networks", type=int, default=20)
     parser.add_argument("--layers", type=int, default=100)
     parser.add_argument("--repeat", type=int, default=5, help="how often each is measured; the median counts")
-    parser.add_argument("--json", type=Path, default=None, help="also write every figure there")
     asked = parser.parse_args()
     figures: dict[str, float] = {"repeat": asked.repeat}
     with tempfile.TemporaryDirectory() as name:
@@ -46,8 +44,6 @@ def main() -> None:
         figures |= _asking(year, asked.repeat)
     for title, value in figures.items():
         print(f"{title}: {value:.4g}")
-    if asked.json:
-        asked.json.write_text(json.dumps(figures, indent=1) + "\n")
 
 
 def _run(folder: Path) -> float:

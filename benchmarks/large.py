@@ -1,7 +1,7 @@
 """A network of 1.3 GB in the shape of BERT-large, random weights beside the graph: seconds and memory of a whole run.
 
     python -m benchmarks.large
-    python -m benchmarks.large --blocks 6 --memory 300 --stages [--job recover]
+    python -m benchmarks.large --blocks 6 --memory 300 --stages
 
 It has 24 blocks of width 1,024, an embedding of 30,522 words, and one planted culprit. The run is a process of its own.
 Seconds on the clock, the processor's seconds of all threads, and the peak memory of the process are the kernel's. With
@@ -36,7 +36,6 @@ def main() -> None:
     parser.add_argument("--explain", default="none", help="as of trt-bisect run")
     parser.add_argument("--blocks", type=int, default=BLOCKS)
     parser.add_argument("--memory", default="512", help="as of trt-bisect run")
-    parser.add_argument("--job", choices=("run", "recover"), default="run")
     parser.add_argument("--stages", action="store_true")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
@@ -48,16 +47,15 @@ def main() -> None:
             f"one inference of a plain session: {plain_seconds:.2f} s of the processor, {plain_peak:.2f} GiB",
             flush=True,
         )
-        program = "benchmarks.search" if asked.stages else "trt_bisect"
-        command = [sys.executable, "-m", program, asked.job, str(network), "--calibration", str(data)]
+        program = "benchmarks.stages" if asked.stages else "trt_bisect"
+        command = [sys.executable, "-m", program, "run", str(network), "--calibration", str(data)]
         command += ["--input", str(data), "--calibrator", "minmax", "--metric", "sqnr", "--threshold", "20"]
-        command += ["--explain", asked.explain] if asked.job == "run" else []
-        command += ["--memory", asked.memory, "--engine", "onnxruntime", "-o", str(Path(name) / "run")]
+        command += ["--explain", asked.explain, "--memory", asked.memory, "--engine", "onnxruntime"]
+        command += ["-o", str(Path(name) / "run")]
         seconds, used = _used_by(command)
         if asked.stages:
             return
-        if asked.job == "run":
-            _tell_report(Path(name) / "run")
+        _tell_report(Path(name) / "run")
         print(f"{seconds:.0f} s on the clock, {used.ru_utime + used.ru_stime:.0f} s of the processor")
         peak = used.ru_maxrss / 2**20
         print(f"peak memory: {peak:.2f} GiB, {peak / plain_peak:.2f} plain inferences")

@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
 
+from benchmarks.networks import Sketch
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.model.network import Network
 from trt_bisect.support.machine import peak_bytes
@@ -95,88 +95,76 @@ def made(folder: Path) -> list[tuple[str, str]]:
     return [_save(folder, *each) for each in (_descriptor(), _skips(), _attention(), _large_weights())]
 
 
-def _save(folder: Path, name: str, graph: onnx.GraphProto, shape: tuple[int, ...]) -> tuple[str, str]:
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    onnx.save(model, folder / f"{name}.onnx")
+Drawn = tuple[str, Sketch, str, tuple[int, ...], tuple[int, ...]]
+"""A name, the graph, its last tensor, and the shapes of a sample and of its output."""
+
+
+def _save(
+    folder: Path, name: str, sketch: Sketch, last: str, shape: tuple[int, ...], out: tuple[int, ...]
+) -> tuple[str, str]:
+    assert sketch.nodes[-1].output[0] == last
+    sketch.nodes[-1].output[0] = "y"
+    onnx.save(sketch.model([1, *shape], [1, *out]), folder / f"{name}.onnx")
     np.savez(folder / f"{name}.npz", x=np.random.default_rng(0).normal(size=(3, *shape)).astype(np.float32))
     return str(folder / f"{name}.onnx"), str(folder / f"{name}.npz")
 
 
-class _Graph:
-    """A graph while it is made; weights are seeded."""
+class _Numbered(Sketch):
+    """A sketch whose nodes are named by their operator and number."""
 
-    def __init__(self) -> None:
-        self.nodes: list[onnx.NodeProto] = []
-        self.weights: list[onnx.TensorProto] = []
-        self.random = np.random.default_rng(1)
-
-    def node(self, op: str, *inputs: str, **attributes: Any) -> str:
-        name = f"{op.lower()}{len(self.nodes)}"
-        self.nodes.append(helper.make_node(op, inputs, [f"{name}_out"], name=name, **attributes))
-        return f"{name}_out"
+    def op(self, op: str, *inputs: str, **attributes: Any) -> str:
+        return self.node(op, list(inputs), f"{op.lower()}{len(self.nodes)}", **attributes)
 
     def weight(self, *shape: int) -> str:
         fan_in = int(np.prod(shape[1:])) if len(shape) > 2 else shape[0]
-        values = self.random.normal(0, (2.0 / fan_in) ** 0.5, shape).astype(np.float32)
-        self.weights.append(numpy_helper.from_array(values, f"w{len(self.weights)}"))
-        return self.weights[-1].name
+        return self.constant(f"w{len(self.constants)}", self.random.normal(0, (2.0 / fan_in) ** 0.5, shape))
 
-    def conv(self, x: str, inside: int, outside: int, **attributes: Any) -> str:
-        return self.node("Relu", self.node("Conv", x, self.weight(outside, inside, 3, 3), pads=[1] * 4, **attributes))
-
-    def done(self, x: str, shape: tuple[int, ...], output: tuple[int, ...]) -> onnx.GraphProto:
-        assert self.nodes[-1].output[0] == x
-        self.nodes[-1].output[0] = "y"
-        values = [
-            helper.make_tensor_value_info(name, TensorProto.FLOAT, (1, *sizes))
-            for name, sizes in (("x", shape), ("y", output))
-        ]
-        return helper.make_graph(self.nodes, "g", values[:1], values[1:], self.weights)
+    def block(self, x: str, inside: int, outside: int, **attributes: Any) -> str:
+        return self.op("Relu", self.op("Conv", x, self.weight(outside, inside, 3, 3), pads=[1] * 4, **attributes))
 
 
-def _descriptor() -> tuple[str, onnx.GraphProto, tuple[int, ...]]:
-    graph, shape = _Graph(), (3, 512, 512)
-    x = graph.conv("x", 3, 32)
+def _descriptor() -> Drawn:
+    graph = _Numbered(1)
+    x = graph.block("x", 3, 32)
     for _ in range(11):
-        x = graph.conv(x, 32, 32)
-    return "dense descriptor", graph.done(graph.conv(x, 32, 16), shape, (16, 512, 512)), shape
+        x = graph.block(x, 32, 32)
+    return "dense descriptor", graph, graph.block(x, 32, 16), (3, 512, 512), (16, 512, 512)
 
 
-def _skips() -> tuple[str, onnx.GraphProto, tuple[int, ...]]:
-    graph, shape = _Graph(), (3, 512, 512)
-    down, x, width = [], graph.conv("x", 3, 16), 16
+def _skips() -> Drawn:
+    graph = _Numbered(1)
+    down, x, width = [], graph.block("x", 3, 16), 16
     for _ in range(4):
         down.append((x, width))
-        x, width = graph.conv(graph.conv(x, width, 2 * width, strides=[2, 2]), 2 * width, 2 * width), 2 * width
+        x, width = graph.block(graph.block(x, width, 2 * width, strides=[2, 2]), 2 * width, 2 * width), 2 * width
     for skip, outside in reversed(down):
-        up = graph.node("ConvTranspose", x, graph.weight(width, outside, 2, 2), strides=[2, 2])
-        x, width = graph.conv(graph.node("Concat", up, skip, axis=1), 2 * outside, outside), outside
-    return "long skips", graph.done(graph.conv(x, 16, 4), shape, (4, 512, 512)), shape
+        up = graph.op("ConvTranspose", x, graph.weight(width, outside, 2, 2), strides=[2, 2])
+        x, width = graph.block(graph.op("Concat", up, skip, axis=1), 2 * outside, outside), outside
+    return "long skips", graph, graph.block(x, 16, 4), (3, 512, 512), (4, 512, 512)
 
 
-def _attention() -> tuple[str, onnx.GraphProto, tuple[int, ...]]:
-    graph, tokens, width = _Graph(), 1024, 64
+def _attention() -> Drawn:
+    graph, tokens, width = _Numbered(1), 1024, 64
     x = "x"
     for _ in range(6):
-        q, k, v = (graph.node("MatMul", x, graph.weight(width, width)) for _ in range(3))
-        scores = graph.node("MatMul", q, graph.node("Transpose", k, perm=[0, 2, 1]))
-        mixed = graph.node("MatMul", graph.node("Softmax", scores, axis=-1), v)
-        x = graph.node("Add", graph.node("MatMul", mixed, graph.weight(width, width)), x)
-    head = graph.node("MatMul", x, graph.weight(width, 16))
-    return "attention", graph.done(head, (tokens, width), (tokens, 16)), (tokens, width)
+        q, k, v = (graph.op("MatMul", x, graph.weight(width, width)) for _ in range(3))
+        scores = graph.op("MatMul", q, graph.op("Transpose", k, perm=[0, 2, 1]))
+        mixed = graph.op("MatMul", graph.op("Softmax", scores, axis=-1), v)
+        x = graph.op("Add", graph.op("MatMul", mixed, graph.weight(width, width)), x)
+    return "attention", graph, graph.op("MatMul", x, graph.weight(width, 16)), (tokens, width), (tokens, 16)
 
 
-def _large_weights() -> tuple[str, onnx.GraphProto, tuple[int, ...]]:
+def _large_weights() -> Drawn:
     """After VGG (Simonyan and Zisserman, 2014), whose first matrix has more bytes than all convolutions."""
-    graph, shape, x, inside = _Graph(), (3, 96, 96), "x", 3
+    graph, x, inside = _Numbered(1), "x", 3
     for convolutions, outside in ((1, 64), (1, 128), (2, 256), (2, 512), (2, 512)):
         for _ in range(convolutions):
-            x, inside = graph.conv(x, inside, outside), outside
-        x = graph.node("MaxPool", x, kernel_shape=[2, 2], strides=[2, 2])
-    x = graph.node("Flatten", x)
+            x, inside = graph.block(x, inside, outside), outside
+        x = graph.op("MaxPool", x, kernel_shape=[2, 2], strides=[2, 2])
+    x = graph.op("Flatten", x)
     for rows, columns in ((512 * 3 * 3, 4096), (4096, 4096)):
-        x = graph.node("Relu", graph.node("Gemm", x, graph.weight(rows, columns)))
-    return "large weights", graph.done(graph.node("Gemm", x, graph.weight(4096, 100)), shape, (100,)), shape
+        x = graph.op("Relu", graph.op("Gemm", x, graph.weight(rows, columns)))
+    return "large weights", graph, graph.op("Gemm", x, graph.weight(4096, 100)), (3, 96, 96), (100,)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """Times the curve: one command makes the networks, measures everything on this machine and prints the tables.
 
     python -m benchmarks.run                # the tables of docs/benchmarks.md
-    python -m benchmarks.run --peers        # and the peers, each in an environment of its own
     python -m benchmarks.run --only ResNet-50 --repeat 1
 
 Every figure is the median of ``--repeat`` runs, each in a process of its own; ratios are within one run of this script.
@@ -20,25 +19,22 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import onnx
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks.networks import CASES, Case, chain, samples, write
-from benchmarks.peers.run import PEERS, run_peer
 
 HERE = Path(__file__).resolve().parent
 WORK = HERE.parent / ".bench"
-SLOW_PEERS = {"onnxruntime": 12, "inc": 6}
-"""Peers that take minutes a network, and how many layers they are given on the larger ones."""
-SMALL_NETWORKS = ("MobileNetV2",)
 GROWTH = (50, 100, 200, 400, 800)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="*", default=[case.name for case in CASES])
+    parser.add_argument("--only", nargs="*", default=[case.name for case in CASES], help="none: the growth alone")
     parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--peers", action="store_true")
     parser.add_argument("--no-growth", action="store_true")
     parser.add_argument("--json", type=Path, default=None, help="also write every figure there")
     asked = parser.parse_args()
@@ -51,14 +47,12 @@ def main() -> None:
     figures["networks"] = {
         case.name: _network(case, asked.repeat, console) for case in CASES if case.name in asked.only
     }
-    console.print(_curve_table(figures["networks"]))
+    if asked.only:
+        console.print(_curve_table(figures["networks"]))
     console.print(f"import {figures['start']['import']:.2f} s, run --help {figures['start']['help']:.2f} s")
     if not asked.no_growth:
         figures["growth"] = [_growth(layers, asked.repeat) for layers in GROWTH]
         console.print(_growth_table(figures["growth"]))
-    if asked.peers:
-        figures["peers"] = [found for name in asked.only for found in _peers(name)]
-        console.print(_peer_table(figures["peers"], figures["networks"]))
     if asked.json:
         asked.json.write_text(json.dumps(figures, indent=1) + "\n")
 
@@ -67,15 +61,13 @@ def _network(case: Case, repeat: int, console: Console) -> dict[str, Any]:
     network, data = write(case, WORK / "networks")
     planted, _ = write(case, WORK / "networks", planted=True)
     sample = WORK / "networks" / f"{case.name}-input.npz"
-    _first_sample(data, sample)
+    np.savez(sample, x=np.load(data)["x"][:1])
     console.print(f"{case.name} ...")
     found: dict[str, Any] = {
-        "floor": _measure("floor", [network, data], 1),
         "inference": _measure("inference", [network, data], repeat),
         "loop": _measure("loop", [network, data], 1),
         "pass": _measure("one_pass", [network, data], repeat),
         "one core": _measure("one_pass", [network, data], repeat, cores=1),
-        "calibration": _measure("calibration", [network, data], repeat),
     }
     for label, path, options in (
         ("exhaustive", network, ["--strategy", "exhaustive"]),
@@ -88,12 +80,6 @@ def _network(case: Case, repeat: int, console: Console) -> dict[str, Any]:
         found[label] = _run(path, data, sample, options, times)
     found["culprit"] = case.culprit[1]
     return found
-
-
-def _first_sample(data: Path, sample: Path) -> None:
-    import numpy as np
-
-    np.savez(sample, x=np.load(data)["x"][:1])
 
 
 def _command() -> str:
@@ -137,11 +123,8 @@ def _measure(what: str, paths: Sequence[Path], repeat: int, cores: int | None = 
     for _ in range(repeat):
         done = subprocess.run(
             [*pinned, sys.executable, "-m", "benchmarks.measure", what, *map(str, paths)],
-            check=True,
-            capture_output=True,
-            text=True,
-            cwd=HERE.parent,
-        )
+            check=True, capture_output=True, text=True, cwd=HERE.parent,
+        )  # fmt: skip
         runs.append(json.loads(done.stdout.splitlines()[-1]))
     return {name: statistics.median(run[name] for run in runs) for name in runs[0]}
 
@@ -156,9 +139,6 @@ def _seconds(command: Sequence[str], repeat: int) -> float:
 
 
 def _growth(layers: int, repeat: int) -> dict[str, float]:
-    import numpy as np
-    import onnx
-
     model = chain(layers)
     network, data = WORK / "networks" / f"chain-{layers}.onnx", WORK / "networks" / f"chain-{layers}.npz"
     onnx.save(model, str(network))
@@ -169,16 +149,10 @@ def _growth(layers: int, repeat: int) -> dict[str, float]:
     )
 
 
-def _peers(name: str) -> list[dict[str, Any]]:
-    network, data = WORK / "networks" / f"{name}-planted.onnx", WORK / "networks" / f"{name}.npz"
-    limits = {} if name in SMALL_NETWORKS else SLOW_PEERS
-    return [dict(run_peer(peer, network, data, 1200, limit=limits.get(peer))) for peer in PEERS]
-
-
 def _curve_table(networks: dict[str, Any]) -> Table:
     table = Table("seconds", *networks, title="The curve of prefix(k), one input; calibration not counted")
     rows = {
-        "quantizable layers": lambda n: f"{n['floor']['layers']:.0f}",
+        "quantizable layers": lambda n: f"{n['loop']['layers']:.0f}",
         "one FP32 inference, ms": lambda n: f"{1e3 * n['inference']['seconds']:.1f}",
         "rebuild loop, as written by a user": lambda n: f"{n['loop']['seconds']:.1f}",
         "run --strategy exhaustive, whole command": lambda n: f"{n['exhaustive']['seconds']:.1f}",
@@ -186,28 +160,18 @@ def _curve_table(networks: dict[str, Any]) -> Table:
         "  of that, measuring": lambda n: f"{n['branch']['measuring']:.2f}",
         "the pass alone": lambda n: f"{n['pass']['seconds']:.2f}",
         "  on one core": lambda n: f"{n['one core']['seconds']:.2f}",
-        "floor: FP32 suffixes at the GEMM rate": lambda n: f"{n['floor']['seconds']:.2f}",
-        "floor: at that or at the rate of copying": lambda n: f"{n['floor']['roofline_seconds']:.2f}",
         "one culprit: run (branch)": lambda n: f"{n['branch, planted']['seconds']:.2f}",
         "one culprit: run --curve culprits": lambda n: f"{n['culprits, planted']['seconds']:.2f}",
         "  of that, measuring the culprits": lambda n: f"{n['culprits, planted']['measuring']:.2f}",
         "one culprit: run --strategy exhaustive": lambda n: f"{n['exhaustive, planted']['seconds']:.1f}",
-        "pass / the second floor": lambda n: f"{n['pass']['seconds'] / n['floor']['roofline_seconds']:.2f}",
         "pass on one core / on all": lambda n: f"{n['one core']['seconds'] / n['pass']['seconds']:.2f}",
         "user's loop / pass": lambda n: f"{n['loop']['seconds'] / n['pass']['seconds']:.1f}",
         "exhaustive / branch, measuring": lambda n: f"{n['exhaustive']['measuring'] / n['branch']['measuring']:.1f}",
         "exhaustive / branch, whole commands": lambda n: f"{n['exhaustive']['seconds'] / n['branch']['seconds']:.1f}",
-        "user's loop / culprits, measuring": lambda n: (
-            f"{n['loop']['seconds'] / n['culprits, planted']['measuring']:.1f}"
-        ),
         "engines built, exhaustive and branch": lambda n: f"{n['exhaustive']['engines']}, {n['branch']['engines']}",
         "peak memory, MiB, one plain inference": lambda n: f"{n['inference']['peak_mb']:.0f}",
         "  the pass": lambda n: f"{n['pass']['peak_mb']:.0f}",
         "  run (branch)": lambda n: f"{n['branch']['peak_mb']:.0f}",
-        "calibration / its FP32 inferences: minmax": lambda n: (
-            f"{n['calibration']['minmax'] / n['calibration']['fp32']:.1f}"
-        ),
-        "  entropy": lambda n: f"{n['calibration']['entropy'] / n['calibration']['fp32']:.1f}",
         "planted culprit named by branch, culprits, exhaustive": lambda n: ", ".join(
             "yes" if n[way]["culprits"] == [n["culprit"]] else str(n[way]["culprits"])
             for way in ("branch, planted", "culprits, planted", "exhaustive, planted")
@@ -222,37 +186,10 @@ def _growth_table(growth: Sequence[dict[str, float]]) -> Table:
     heads = ("layers", "one inference, ms", "the pass, s", "a layer, ms", "engines", "plain, MiB", "pass, MiB")
     table = Table(*heads, title="Growth with the number of layers")
     for found in growth:
-        table.add_row(
-            f"{found['layers']:.0f}",
-            f"{1e3 * found['inference']:.1f}",
-            f"{found['seconds']:.2f}",
-            f"{1e3 * found['seconds'] / found['layers']:.1f}",
-            f"{found['engines']:.0f}",
-            f"{found['plain_mb']:.0f}",
-            f"{found['peak_mb']:.0f}",
-        )
-    return table
-
-
-def _peer_table(peers: Sequence[dict[str, Any]], networks: dict[str, Any]) -> Table:
-    heads = ("peer", "network", "layers", "seconds", "ms a layer", "times the pass", "worst two", "planted")
-    table = Table(*heads, title="Peers, calibration not counted")
-    for found in peers:
-        if "skipped" in found:
-            table.add_row(found["peer"], found["network"], "skipped:", str(found["skipped"]))
-            continue
-        ours = networks[found["network"].removesuffix("-planted")]
-        per_layer = ours["pass"]["seconds"] / ours["floor"]["layers"]
-        table.add_row(
-            f"{found['peer']} {found['version']}",
-            found["network"],
-            str(found["layers"]),
-            f"{found['seconds']:.1f}",
-            f"{1e3 * found['seconds_per_layer']:.0f}",
-            f"{found['seconds_per_layer'] / per_layer:.0f}",
-            ", ".join(map(str, found["named"][:2])) if found["layers"] > max(SLOW_PEERS.values()) else "not all tried",
-            ours["culprit"],
-        )
+        shown = {"inference": 1e3 * found["inference"], "a layer": 1e3 * found["seconds"] / found["layers"]}
+        keys = {"layers": ".0f", "inference": ".1f", "seconds": ".2f", "a layer": ".1f"}
+        keys |= dict.fromkeys(("engines", "plain_mb", "peak_mb"), ".0f")
+        table.add_row(*(format((found | shown)[key], form) for key, form in keys.items()))
     return table
 
 

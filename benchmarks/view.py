@@ -23,6 +23,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -41,41 +42,32 @@ class Sweep:
     server: float = 0.0
     viewers: float = 0.0
     answers: int = 0
-    news: int = 0
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--viewers", type=int, default=10)
     parser.add_argument("--repeat", type=int, default=5, help="sweeps of each kind")
-    parser.add_argument("--model", type=Path, default=SAMPLES / "network.onnx")
-    parser.add_argument("--calibration", type=Path, default=SAMPLES / "calibration.npz")
-    parser.add_argument("--input", type=Path, default=SAMPLES / "inputs.npz")
-    parser.add_argument("--json", type=Path, default=None, help="also write every figure there")
     parser.add_argument("--watch", nargs=2, metavar=("ADDRESS", "COUNT"), help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.watch:
         watch(asked.watch[0], int(asked.watch[1]))
         return
-    arguments = [asked.model, "--calibration", asked.calibration, "--input", asked.input, "--samples", "1"]
     alone, watched = list[Sweep](), list[Sweep]()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        sweep(arguments, folder, 0)  # files into memory, and a run to be listed
+        sweep(folder, 0)  # files into memory, and a run to be listed
         (folder / "sweep").rename(folder / "before")
         for turn in range(asked.repeat):
             kinds = [(alone, 0), (watched, asked.viewers)]
             for found, viewers in kinds if turn % 2 else kinds[::-1]:
-                found.append(sweep(arguments, folder, viewers))
+                found.append(sweep(folder, viewers))
                 print(f"{viewers or 'no':>3} viewers: {found[-1].seconds:6.2f} s", flush=True)
-    figures = summary(alone, watched, asked.viewers)
-    for name, value in figures.items():
+    for name, value in summary(alone, watched).items():
         print(f"{name}: {value:.4g}")
-    if asked.json:
-        asked.json.write_text(json.dumps(figures, indent=1) + "\n")
 
 
-def summary(alone: list[Sweep], watched: list[Sweep], viewers: int) -> dict[str, float]:
+def summary(alone: list[Sweep], watched: list[Sweep]) -> dict[str, float]:
     """Medians, and the ratio of the sweep's own time; processor time as a share of one core."""
 
     def median(sweeps: list[Sweep], field: str) -> float:
@@ -83,8 +75,6 @@ def summary(alone: list[Sweep], watched: list[Sweep], viewers: int) -> dict[str,
 
     seconds = median(watched, "seconds")
     return {
-        "cores": float(len(os.sched_getaffinity(0))),
-        "viewers": float(viewers),
         "sweep alone, s": median(alone, "seconds"),
         "sweep watched, s": seconds,
         "watched / alone": seconds / median(alone, "seconds"),
@@ -92,15 +82,26 @@ def summary(alone: list[Sweep], watched: list[Sweep], viewers: int) -> dict[str,
         "server, share of one core": median(watched, "server") / seconds,
         "viewers, share of one core": median(watched, "viewers") / seconds,
         "answers a sweep": median(watched, "answers"),
-        "answers with news": median(watched, "news"),
     }
 
 
-def sweep(arguments: list[object], folder: Path, viewers: int) -> Sweep:
+def sweep(folder: Path, viewers: int) -> Sweep:
     """A sweep in a new folder under ``folder``; ``viewers`` are there before it begins."""
     run = folder / "sweep"
     shutil.rmtree(run, ignore_errors=True)
-    command = [COMMAND, "run", *map(str, arguments), "--strategy", "exhaustive", "--explain", "none", "-o", str(run)]
+    data = ["--calibration", SAMPLES / "calibration.npz", "--input", SAMPLES / "inputs.npz", "--samples", "1"]
+    command = [
+        COMMAND,
+        "run",
+        SAMPLES / "network.onnx",
+        *data,
+        "--strategy",
+        "exhaustive",
+        "--explain",
+        "none",
+        "-o",
+        run,
+    ]
     if not viewers:
         return Sweep(_seconds(command))
     server, address = _serve(folder)
@@ -118,12 +119,12 @@ def sweep(arguments: list[object], folder: Path, viewers: int) -> Sweep:
     told = json.loads(viewer.communicate()[0])
     server.send_signal(signal.SIGINT)
     server.wait()
-    return Sweep(seconds, of_server, of_viewers, told["answers"], told["news"])
+    return Sweep(seconds, of_server, of_viewers, told["answers"])
 
 
-def _seconds(command: list[str]) -> float:
+def _seconds(command: Sequence[object]) -> float:
     began = time.perf_counter()
-    subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+    subprocess.run([*map(str, command)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
     return time.perf_counter() - began
 
 
@@ -157,7 +158,7 @@ def watch(address: str, count: int) -> None:
     stopped.wait()
     for viewer in viewers:
         viewer.join()
-    print(json.dumps({"processor": time.process_time(), "answers": len(told), "news": told.count(200)}))
+    print(json.dumps({"answers": len(told)}))
 
 
 def _view(address: str, late: float, stopped: threading.Event, told: list[int]) -> None:

@@ -5,8 +5,7 @@
 The four networks of ``benchmarks.networks`` with the ranges of one cache and one input, the OCR sample with its
 calibration data, once with one input judged and once with all of ``inputs.npz``, and the other samples. The two trees
 run by turns, one process at a time; the ratio is that of the medians, of the seconds that passed and of the
-processor's. On a busy machine only the second means anything. A run that has no answer in ``--timeout`` seconds is
-ended.
+processor's. On a busy machine only the second means anything.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from __future__ import annotations
 import argparse
 import io
 import json
-import math
 import os
 import resource
 import shutil
@@ -24,7 +22,6 @@ import sys
 import tarfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,29 +29,30 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.networks import CASES, write
+from benchmarks.networks import CASES, Case, write
 
 ROOT = Path(__file__).resolve().parents[2]
 WORK = ROOT / ".bench"
 SAMPLES = ROOT / "samples"
-OCR = SAMPLES / "ocr"
-OTHER_SAMPLES = {
-    "sample lenet": ("lenet/lenet_planted.onnx", "lenet/calibration.npz", "--metric", "cosine"),
-    "sample detector": ("detector/detector.onnx", "detector/calibration.npz", "--calibrator", "entropy"),
-    "sample transformer": ("transformer/encoder.onnx", "transformer/calibration.npz", "--threshold", "0.99"),
+
+
+def _sample(network: str, *options: str) -> list[str]:
+    path = SAMPLES / network
+    return [str(path), "--calibration", str(path.with_name("calibration.npz")), *options]
+
+
+OCR = _sample("ocr/network.onnx", "--input", str(SAMPLES / "ocr/inputs.npz"), "--threshold", "0.95")
+SAMPLE_RUNS = {
+    "ocr, 1 input": [*OCR, "--samples", "1"],
+    "ocr, all inputs": OCR,
+    "sample lenet": _sample("lenet/lenet_planted.onnx", "--metric", "cosine"),
+    "sample detector": _sample("detector/detector.onnx", "--calibrator", "entropy"),
+    "sample transformer": _sample("transformer/encoder.onnx", "--threshold", "0.99"),
 }
-"""By name the network, its data, and the options after them."""
+"""The arguments of ``run`` by name."""
 GOAL = 3.0
 TREES = ("before", "now")
 COMMAND = (sys.executable, "-c", "import sys; from trt_bisect.cli import main; sys.exit(main())")
-
-
-@dataclass(frozen=True)
-class Job:
-    """A run to be timed: the network and the options after it."""
-
-    name: str
-    arguments: tuple[str, ...]
 
 
 class Took(NamedTuple):
@@ -69,23 +67,22 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--before", default="43c004f", help="the commit to compare with")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--only", nargs="+", help="names of networks, or their beginnings")
-    parser.add_argument("--timeout", type=float, default=1800.0, help="seconds for one run")
 
 
 def measure(asked: argparse.Namespace, console: Console) -> list[dict[str, Any]]:
     """A row for each network: the seconds of every run of both trees, and the ratio of their medians."""
     trees = {"before": tree_of(asked.before), "now": ROOT}
     rows = []
-    for job in jobs(asked.only):
+    for name, arguments in jobs(asked.only).items():
         runs: dict[str, list[Took]] = {tree: [] for tree in TREES}
         for turn in range(asked.repeat):
             for tree in TREES if turn % 2 == 0 else TREES[::-1]:
-                runs[tree].append(timed(trees[tree], job, asked.timeout))
+                runs[tree].append(timed(trees[tree], arguments))
         medians = {tree: Took(*map(statistics.median, zip(*runs[tree], strict=True))) for tree in TREES}
         ratios = [now / before for now, before in zip(medians["now"], medians["before"], strict=True)]
-        rows.append({"network": job.name, "runs": runs, "ratio": ratios[0], "processor ratio": ratios[1]})
+        rows.append({"network": name, "runs": runs, "ratio": ratios[0], "processor ratio": ratios[1]})
         console.print(
-            f"{job.name}: {ratios[0]:.2f} times, of the processor {ratios[1]:.2f} times, "
+            f"{name}: {ratios[0]:.2f} times, of the processor {ratios[1]:.2f} times, "
             f"plans {medians['before'].plans:.0f} and {medians['now'].plans:.0f}"
         )
     console.print(table(rows, asked.before))
@@ -102,54 +99,34 @@ def tree_of(commit: str) -> Path:
     return folder
 
 
-def jobs(only: Sequence[str] | None) -> list[Job]:
-    """The networks with their data; calibration caches are made where they are missing."""
-    found = []
-    for name in [case.name for case in CASES] + ["ocr, 1 input", "ocr, all inputs", *OTHER_SAMPLES]:
-        if not only or name.startswith(tuple(only)):
-            made = _sample if name in OTHER_SAMPLES else _ocr if name.startswith("ocr") else _generated
-            found.append(made(name))
-    return found
+def jobs(only: Sequence[str] | None) -> dict[str, list[str]]:
+    """The arguments of ``run`` by the network's name; calibration caches are made where they are missing."""
+    cases = {case.name: case for case in CASES}
+    names = [name for name in (*cases, *SAMPLE_RUNS) if not only or name.startswith(tuple(only))]
+    return {name: _generated(cases[name]) if name in cases else SAMPLE_RUNS[name] for name in names}
 
 
-def _ocr(name: str) -> Job:
-    options = ["--samples", "1"] if "1 input" in name else []
-    data = ("--calibration", str(OCR / "calibration.npz"), "--input", str(OCR / "inputs.npz"), "--threshold", "0.95")
-    return Job(name, (str(OCR / "network.onnx"), *data, *options))
-
-
-def _sample(name: str) -> Job:
-    network, data, *options = OTHER_SAMPLES[name]
-    return Job(name, (str(SAMPLES / network), "--calibration", str(SAMPLES / data), *options))
-
-
-def _generated(name: str) -> Job:
-    case = next(case for case in CASES if case.name == name)
+def _generated(case: Case) -> list[str]:
     network, data = write(case, WORK / "networks")
-    sample, cache = network.with_name(f"{name}-input.npz"), network.with_suffix(".cache")
+    sample, cache = network.with_name(f"{case.name}-input.npz"), network.with_suffix(".cache")
     np.savez(sample, x=np.load(data)["x"][:1])
     if not cache.exists():
         calibrate = ["calibrate", str(network), "--calibration", str(data), "--calibrator", "minmax", "-o", str(cache)]
         subprocess.run([*COMMAND, *calibrate], check=True, capture_output=True, cwd=ROOT)
-    return Job(name, (str(network), "--calibration", str(cache), "--input", str(sample)))
+    return [str(network), "--calibration", str(cache), "--input", str(sample)]
 
 
-def timed(tree: Path, job: Job, timeout_s: float) -> Took:
-    """The time of one run of the whole command in a process of its own, infinite where it did not end in time."""
+def timed(tree: Path, arguments: Sequence[str]) -> Took:
+    """The time of one run of the whole command in a process of its own."""
     folder = WORK / "cost-run"
     shutil.rmtree(folder, ignore_errors=True)
-    command = [*COMMAND, "run", *job.arguments, "--engine", "onnxruntime", "--explain", "none", "-o", str(folder)]
+    command = [*COMMAND, "run", *arguments, "--engine", "onnxruntime", "--explain", "none", "-o", str(folder)]
     environment = {**os.environ, "PYTHONPATH": str(tree)}
     began, used = time.perf_counter(), _processor()
-    try:
-        done = subprocess.run(
-            command, check=False, capture_output=True, cwd=tree, env=environment, timeout=timeout_s, text=True
-        )
-    except subprocess.TimeoutExpired:
-        return Took(math.inf, math.inf, math.nan)
+    done = subprocess.run(command, check=False, capture_output=True, cwd=tree, env=environment, text=True)
     seconds, processor = time.perf_counter() - began, _processor() - used
     if done.returncode not in (0, 1):
-        raise SystemExit(f"trt-bisect run failed on {job.name} in {tree}: {done.stderr}")
+        raise SystemExit(f"trt-bisect run failed on {arguments[0]} in {tree}: {done.stderr}")
     return Took(seconds, processor, json.loads((folder / "report.json").read_text())["plans"])
 
 

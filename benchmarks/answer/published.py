@@ -12,8 +12,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
+import subprocess
 import time
+import venv
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,7 +27,6 @@ from rich.table import Table
 
 import trt_bisect
 from benchmarks.answer.judge import Cuts, judged, read_samples, session
-from benchmarks.peers.run import install, run_command
 from trt_bisect.errors import TrtBisectError
 from trt_bisect.model.cost import shares, times_by_macs
 from trt_bisect.model.shapes import facts_for
@@ -35,7 +37,6 @@ HERE = Path(__file__).resolve().parent
 WORK = HERE.parent.parent / ".bench"
 OCR = HERE.parent.parent / "samples" / "ocr"
 NETWORKS = WORK / "published-networks"
-TIMEOUT = 1800.0
 
 
 @dataclass(frozen=True)
@@ -59,18 +60,11 @@ class Case:
     cuts: Cuts = field(default_factory=dict)
 
 
+PLAIN = """recogniser recogniser-60 photo-classifier silero-vad akiki-vad speech-encoder line-classifier
+    page-classifier layout-detector""".split()
 CASES = (
     Case("detector", NETWORKS / "detector", cuts={"output0": [4]}),
-    Case("recogniser", NETWORKS / "recogniser"),
-    Case("recogniser-60", NETWORKS / "recogniser-60"),
-    Case("sentence-encoder", NETWORKS / "sentence-encoder"),
-    Case("photo-classifier", NETWORKS / "photo-classifier"),
-    Case("silero-vad", NETWORKS / "silero-vad"),
-    Case("akiki-vad", NETWORKS / "akiki-vad"),
-    Case("speech-encoder", NETWORKS / "speech-encoder"),
-    Case("line-classifier", NETWORKS / "line-classifier"),
-    Case("page-classifier", NETWORKS / "page-classifier"),
-    Case("layout-detector", NETWORKS / "layout-detector"),
+    *(Case(name, NETWORKS / name) for name in PLAIN),
     Case("ocr-sample", NETWORKS / "ocr-sample", unseen="", threshold=0.95),
 )
 
@@ -89,7 +83,7 @@ def measure(asked: argparse.Namespace, console: Console) -> list[dict[str, Any]]
         if asked.only and case.name not in asked.only:
             continue
         console.print(f"{case.name} ...")
-        rows.append(row(case, asked.threshold or case.threshold, effort=asked.effort))
+        rows.append(row(case, asked.threshold or case.threshold, asked.effort))
         if asked.json:
             asked.json.write_text(json.dumps(rows, indent=1) + "\n")
         console.print(table(rows))
@@ -98,13 +92,28 @@ def measure(asked: argparse.Namespace, console: Console) -> list[dict[str, Any]]
 
 def make_networks() -> None:
     """Installs the packages and writes the networks and inputs, where that is not done or their makers changed."""
-    makers = [HERE / name for name in ("make_published.py", "data.py", "sentences.py", "sentence_encoder.py")]
+    makers = [HERE / name for name in ("make_published.py", "data.py", "texts.txt")]
     stamp, wanted = NETWORKS / "made.txt", "\n".join(path.read_text() for path in makers)
-    python = install("published", WORK, HERE)
+    python = _python()
     if not stamp.exists() or stamp.read_text() != wanted:
-        run_command([str(python), str(makers[0]), str(NETWORKS)], TIMEOUT, "making the networks")
+        without_ours = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        subprocess.run([python, makers[0], NETWORKS], check=True, env=without_ours)
         stamp.write_text(wanted)
     _ocr_sample(NETWORKS / "ocr-sample")
+
+
+def _python() -> Path:
+    """Returns the Python of the packages' environment; makes it where it is missing or the packages changed."""
+    folder, files = WORK / "published", [HERE / "published.txt", HERE / "published-nodeps.txt"]
+    python, stamp = folder / "bin/python", folder / "installed.txt"
+    wanted = "\n".join(file.read_text() for file in files)
+    if not stamp.exists() or stamp.read_text() != wanted:
+        venv.create(folder, clear=True, with_pip=True)
+        for file, options in zip(files, ([], ["--no-deps"]), strict=True):
+            pip = [str(python), "-m", "pip", "install", "--quiet", "--only-binary=:all:", *options, "-r", str(file)]
+            subprocess.run(pip, check=True)
+        stamp.write_text(wanted)
+    return python
 
 
 def _ocr_sample(folder: Path) -> None:
@@ -126,13 +135,11 @@ class FirstRecipe(Silent):
             self.seconds = time.process_time()
 
 
-def row(case: Case, threshold: float, margin: float | None = None, effort: str = "default") -> dict[str, Any]:
-    """The figures of one network, or the message of the error that ended its run; ``margin`` other than the default."""
+def row(case: Case, threshold: float, effort: str) -> dict[str, Any]:
+    """The figures of one network, or the message of the error that ended its run."""
     folder = WORK / "published-runs" / case.name
     shutil.rmtree(folder, ignore_errors=True)
     wishes: dict[str, Any] = {"threshold": threshold, "explain": "none", "engine": "onnxruntime", "effort": effort}
-    if margin is not None:
-        wishes["margin"] = margin
     calibration = str(OCR / "calibration.npz") if not case.unseen else str(case.folder / case.given)
     if case.unseen:
         wishes["validation"] = str(case.folder / case.unseen)

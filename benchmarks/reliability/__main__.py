@@ -8,7 +8,7 @@ import json
 import sys
 from pathlib import Path
 
-WHAT = ("kill", "stop", "disk", "locks", "fuzz", "workers", "week")
+WHAT = ("kill", "stop", "disk", "fuzz")
 
 
 def main() -> None:

@@ -14,22 +14,9 @@ from typing import Any
 ODD_INTS = (0, 1, -1, 2, 7, 127, 255, 256, 65536, 1 << 20, (1 << 31) - 1, 1 << 31, -(1 << 31), 1 << 40, (1 << 63) - 1)
 ODD_FLOATS = (0.0, -0.0, 1.0, -1.0, 1e-45, 3.4e38, 1e308, float("inf"), float("-inf"), float("nan"))
 ODD_TEXTS = (
-    "",
-    " ",
-    "x",
-    "../../../etc/passwd",
-    "/dev/zero",
-    "[red]bold[/red]",
-    "<script>alert(1)</script>",
-    "a\nb",
-    "a\0b",
-    "ü\u202e\ud7ff",
-    "x" * 300,
-    "x" * 70000,
-    "%s%n{0}{x}",
-    ".",
-    "NUL",
-)
+    "", " ", "x", "../../../etc/passwd", "/dev/zero", "[red]bold[/red]", "<script>alert(1)</script>", "a\nb", "a\0b",
+    "ü\u202e\ud7ff", "x" * 300, "x" * 70000, "%s%n{0}{x}", ".", "NUL",
+)  # fmt: skip
 
 
 def spoiled_bytes(content: bytes, random: Random) -> bytes:
@@ -94,31 +81,11 @@ def _odd_text(random: Random) -> bytes:
 
 def spoiled_toml(content: bytes, random: Random) -> bytes:
     """A config with a key's value replaced by one of another type, or with a key, or a table, of its own."""
-    odd: tuple[str, ...] = (
-        "1979-05-27",
-        "07:32:00",
-        "[]",
-        "[[1], 2]",
-        "{}",
-        "{a = {b = 1}}",
-        "nan",
-        "-inf",
-        "0x10",
-        "true",
-        '""',
-        "1e400",
-    )
-    odd += (
-        '"../../x"',
-        '"\\u0000"',
-        '"a\\nb"',
-        "9" * 40,
-        "-1",
-        "0",
-        '"""' + "x" * 5000 + '"""',
-        "[" * 3000,
+    odd = (
+        "1979-05-27", "07:32:00", "[]", "[[1], 2]", "{}", "{a = {b = 1}}", "nan", "-inf", "0x10", "true", '""', "1e400",
+        '"../../x"', '"\\u0000"', '"a\\nb"', "9" * 40, "-1", "0", '"""' + "x" * 5000 + '"""', "[" * 3000,
         '"nothing.onnx"',
-    )
+    )  # fmt: skip
     lines = content.decode().splitlines()
     for _ in range(random.choice((1, 1, 2, 3))):
         at = random.randrange(len(lines))
@@ -187,23 +154,11 @@ def _places(value: Any) -> list[tuple[Any, Any]]:
 
 def odd_value(random: Random) -> Any:
     """A value of any of JSON's types."""
-    return random.choice(
-        (
-            None,
-            True,
-            False,
-            [],
-            {},
-            [None],
-            [[[]]],
-            {"": None},
-            [1, "2", None],
-            random.choice(ODD_INTS),
-            10**30,
-            random.choice(ODD_FLOATS),
-            random.choice(ODD_TEXTS),
-        )
-    )
+    odd: tuple[Any, ...] = (
+        None, True, False, [], {}, [None], [[[]]], {"": None}, [1, "2", None], random.choice(ODD_INTS), 10**30,
+        random.choice(ODD_FLOATS), random.choice(ODD_TEXTS),
+    )  # fmt: skip
+    return random.choice(odd)
 
 
 def spoil_database(path: Path, random: Random) -> None:

@@ -221,17 +221,9 @@ def _pointing_out(model: onnx.ModelProto, random: Random) -> None:
     tensor.data_location = TensorProto.EXTERNAL
     del tensor.external_data[:]
     places = (
-        "../secret.bin",
-        "/etc/passwd",
-        "/dev/zero",
-        "w.bin",
-        "link.bin",
-        "",
-        ".",
-        "a/../../b",
-        "weights.bin",
+        "../secret.bin", "/etc/passwd", "/dev/zero", "w.bin", "link.bin", "", ".", "a/../../b", "weights.bin",
         "/proc/self/mem",
-    )
+    )  # fmt: skip
     sizes = ("0", "-1", "4", "1e3", "x", str(1 << 40), str((1 << 63) - 1), str(1 << 70))
     for key, value in (
         ("location", random.choice(places)),
@@ -294,13 +286,9 @@ def _domain(model: onnx.ModelProto, random: Random) -> None:
 
 def _operator(model: onnx.ModelProto, random: Random) -> None:
     """Another operator with the same inputs."""
-    known = (
-        "Conv ConvTranspose Gemm MatMul MaxPool AveragePool Add Concat Relu Reshape Softmax Identity Cast Shape Loop"
-    )
-    known += " If Scan BatchNormalization Dropout Constant ConstantOfShape Expand Tile Range Resize Split SequenceEmpty"
-    known += (
-        " Transpose QuantizeLinear DequantizeLinear DynamicQuantizeLinear NonZero Pad OneHot Einsum StringNormalizer"
-    )
+    known = """Conv ConvTranspose Gemm MatMul MaxPool AveragePool Add Concat Relu Reshape Softmax Identity Cast Shape
+        Loop If Scan BatchNormalization Dropout Constant ConstantOfShape Expand Tile Range Resize Split SequenceEmpty
+        Transpose QuantizeLinear DequantizeLinear DynamicQuantizeLinear NonZero Pad OneHot Einsum StringNormalizer"""
     node = _node(model, random)
     node.op_type = random.choice(known.split())
     if random.randrange(2):
@@ -314,18 +302,10 @@ def _attribute(model: onnx.ModelProto, random: Random) -> None:
     names = "axis perm pads strides dilations group kernel_shape to transB epsilon auto_pad value then_branch body"
     name = random.choice(known) if known and random.randrange(2) else random.choice(names.split())
     odd: tuple[Any, ...] = (
-        *ODD_INTS,
-        *(odd for odd in ODD_FLOATS if abs(odd) < 1e308),
-        "text",
-        [1, 2, 3],
-        [-1, -1],
-        [0, 0],
-        [1 << 40, 1 << 40],
-        [0.5],
-        ["a", "b"],
-        helper.make_tensor("t", 1, [2], [1.0, 2.0]),
+        *ODD_INTS, *(odd for odd in ODD_FLOATS if abs(odd) < 1e308), "text", [1, 2, 3], [-1, -1], [0, 0],
+        [1 << 40, 1 << 40], [0.5], ["a", "b"], helper.make_tensor("t", 1, [2], [1.0, 2.0]),
         helper.make_graph([], "empty", [], []),
-    )
+    )  # fmt: skip
     kept = [a for a in node.attribute if a.name != name]
     copies = [onnx.AttributeProto.FromString(a.SerializeToString()) for a in kept]
     del node.attribute[:]
@@ -363,22 +343,7 @@ def _recursive_function(model: onnx.ModelProto, random: Random) -> None:
 
 
 _PLANTED: tuple[Spoil, ...] = (
-    _attribute,
-    _claimed_dims,
-    _cycle,
-    _deep,
-    _domain,
-    _large_constant,
-    _missing_initializer,
-    _odd_pair,
-    _operator,
-    _opset,
-    _other_input,
-    _other_type,
-    _other_values,
-    _pointing_out,
-    _recursive_function,
-    _same_names,
-    _shuffled,
+    _attribute, _claimed_dims, _cycle, _deep, _domain, _large_constant, _missing_initializer, _odd_pair, _operator,
+    _opset, _other_input, _other_type, _other_values, _pointing_out, _recursive_function, _same_names, _shuffled,
     _turned_dims,
-)
+)  # fmt: skip

@@ -211,6 +211,8 @@ def test_two_runs_in_one_folder_are_refused(command, lenet, tmp_path):
     os.close(held)
     assert code == 2
     assert "Another run" in err
+    assert str(tmp_path / "run") in err
+    assert list((tmp_path / "run").iterdir()) == []
 
 
 def lines_in(file):

@@ -1,4 +1,7 @@
-"""Files of quantizers are read as ONNX Runtime runs them; they are from ``benchmarks.quantizers --keep``."""
+"""Files of quantizers are read as ONNX Runtime runs them.
+
+The files are from ``benchmarks.quantizers --keep`` at the tag ``studies-2026-11``.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,10 @@ import pytest
 from onnxruntime.quantization import QuantType
 
 import trt_bisect
-from benchmarks.quantizers.compare import EQUAL, EQUAL_IN_FP16, compare, plain_session
 from tests.support import networks
 from tests.support.editions import edition
 from tests.support.quantized import quantized_by_onnxruntime
+from tests.support.quantizer_files import EQUAL, EQUAL_IN_FP16, compare, plain_session
 from trt_bisect.model.quantizer import Quantizer
 
 FILES = Path(__file__).parents[1] / "files" / "quantized"

@@ -1,4 +1,4 @@
-"""The benchmark of the answer: its judge outside the package, its targets, its comparison with every plan."""
+"""The judge of the benchmark of the answer, which is outside the package."""
 
 from __future__ import annotations
 
@@ -7,10 +7,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from benchmarks.answer.every_plan import as_recover, compared, targets
 from benchmarks.answer.judge import judged, worst
-from trt_bisect.driver.recipes.search_space import Space
-from trt_bisect.precision import int8_set
 
 
 def scaled(path, factors):
@@ -47,16 +44,3 @@ def test_the_worst_output_decides_and_no_number_is_no_pass():
 def test_one_number_has_no_direction(reference, found, right):
     one, other = (np.full((1, 1), value, np.float64) for value in (reference, found))
     assert worst({"p": one}, {"p": other}, {}) == pytest.approx(right)
-
-
-def test_every_plan_tells_the_cheapest_from_others():
-    """Three units that lose 4, 2 and 1 on one input, and 0.5, 3 and 0 on the other; they add up."""
-    alone = np.array([[4.0, 0.5], [2.0, 3.0], [1.0, 0.0]])
-    losses = np.array([sum((alone[u] for u in range(3) if not n >> u & 1), np.zeros(2)) for n in range(8)])
-    space = Space(int8_set(3, ()), ((0,), (1,), (2,)), (0.5, 0.3, 0.2), 0.0)
-    assert targets(losses) == pytest.approx({"1 high": (7 * 3) ** 0.5, "2 high": (3 * 1) ** 0.5, "0.99": 0.01})
-    right = compared(space, losses, 3.6, as_recover)
-    assert (right["found"], right["cheapest"], right["high in cheapest"]) == (True, 0.5, 1)
-    wrong = compared(space, losses, 3.6, lambda *_: frozenset({0, 1}))
-    assert (wrong["meets"], wrong["found"], wrong["minimal"]) == (True, False, False)
-    assert not compared(space, losses, 3.6, lambda *_: frozenset({2}))["meets"]

@@ -11,7 +11,6 @@ from benchmarks.reliability import disk
 from benchmarks.reliability.forked import Ended
 from benchmarks.reliability.fuzz import fault_of
 from benchmarks.reliability.subjects import twice, whole_lines
-from tests.support.editions import edition
 
 ROOT = Path(__file__).parents[2]
 
@@ -60,32 +59,6 @@ def test_a_disk_that_is_full_is_told_and_the_run_goes_on_when_there_is_room(figu
     assert not {"report.html", "explanation.json"} & set(found["without a report"])
     last = {"explanation.json", "layers.csv", "report.json", "report.html"}
     assert last & set(found["full at"]), "a file of the report, at the end"
-
-
-@pytest.mark.slow
-@pytest.mark.subprocess
-def test_a_second_run_is_refused_and_a_dead_one_is_seen_through(figures):
-    found = figures("locks", "--small", "--times", "1", "--seed", "3")
-    assert found["second runs refused"] == found["killed runs seen through"] == found["runs"] == 1
-
-
-@pytest.mark.slow
-@pytest.mark.subprocess
-def test_a_death_of_a_worker_costs_one_trial(figures):
-    found = figures("workers", "--plans", "10", "--deaths", "1", "--seed", "3")
-    assert found["trials lost"] == {
-        "segfault": 1, "hang": 1, "memory exhausted": 1, "killed by the system": 1,
-    }  # fmt: skip
-    assert found["other trials equal"] == 6
-
-
-@pytest.mark.slow
-@pytest.mark.subprocess
-def test_the_history_of_a_week_is_what_happened(figures):
-    found = figures("week", *edition(["--small"], []))
-    bad = edition(1, 2)
-    assert found["exit codes"] == [0, 0, 0, 0, *[1] * bad, 0]
-    assert found["reports"] == 2 * (5 + bad) + 2 * 2 + bad, "a night each, the baseline's repeats, the confirmations"
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""A builder that fails on purpose at some plans, for tests, ``tools/gpu_check`` and ``benchmarks/reliability``.
+"""A builder that fails on purpose at some plans, for tests and ``tools/gpu_check``.
 
 It lives in the worker process, which has to be able to import it.
 """

@@ -93,24 +93,54 @@ def first_outputs(network: Network, layer: FirstLayer, samples: Iterable[Feeds])
     outputs = [_biased(network, node) for node in layer.convolutions]
     made = [name for name in dict.fromkeys((layer.reads, *outputs)) if name in network.producers]
     segments = Segments(Written(network.skeleton, dict(network.weights)), [made])
-    seen: list[dict[str, np.ndarray]] = []
+    channels = {
+        name: len(network.constant(node.input[1])) for name, node in zip(outputs, layer.convolutions, strict=True)
+    }
+    moments: dict[str, _Moments] = {}
+    reach = 0.0
     try:
         for feeds in islice(samples, _SAMPLES):
-            seen += [{**feeds, **tensors} for tensors in segments.run(feeds)]
+            for tensors in segments.run(feeds):
+                seen = {**feeds, **tensors}
+                reach = max(reach, float(np.abs(seen[layer.reads]).max(initial=0.0)))
+                for name in outputs:
+                    if (found := _by_channel(seen[name], channels[name])) is not None and found.size:
+                        moments[name] = _Moments.of(found).joined(moments.get(name))
     except Exception:
         return None
-    ratios = []
-    for name, node in zip(outputs, layer.convolutions, strict=True):
-        channels = len(network.constant(node.input[1]))
-        by_channel = [found for each in seen if (found := _by_channel(each[name], channels)) is not None]
-        if not by_channel:
-            continue
-        values = np.concatenate(by_channel, axis=1)
-        mean, std = np.abs(values.mean(axis=1)), values.std(axis=1)
-        alive = mean + std > 0
-        ratios += list(std[alive] / np.maximum(mean[alive], np.finfo(np.float64).tiny))
-    reach = max(float(np.abs(each[layer.reads]).max(initial=0.0)) for each in seen)
+    ratios = [ratio for name in outputs if name in moments for ratio in moments[name].ratios()]
     return FirstOutputs(reach, float(np.median(ratios))) if ratios else None
+
+
+@dataclass(frozen=True)
+class _Moments:
+    """Count, mean and sum of squared distances from the mean, of each channel; samples join without being kept.
+
+    They join as in Chan, Golub and LeVeque, Updating Formulae and a Pairwise Algorithm (1979).
+    """
+
+    count: int
+    mean: np.ndarray
+    squares: np.ndarray
+
+    @classmethod
+    def of(cls, values: np.ndarray) -> _Moments:
+        """Returns the moments of ``[channels, places]``."""
+        return cls(values.shape[1], values.mean(axis=1), values.var(axis=1) * values.shape[1])
+
+    def joined(self, other: _Moments | None) -> _Moments:
+        """Returns the moments of both."""
+        if other is None:
+            return self
+        count, apart = self.count + other.count, other.mean - self.mean
+        mean = self.mean + apart * (other.count / count)
+        return _Moments(count, mean, self.squares + other.squares + apart**2 * (self.count * other.count / count))
+
+    def ratios(self) -> np.ndarray:
+        """Returns standard deviation / |mean| of the channels that are not 0 everywhere."""
+        mean, std = np.abs(self.mean), np.sqrt(self.squares / self.count)
+        alive = mean + std > 0
+        return np.asarray(std[alive] / np.maximum(mean[alive], np.finfo(np.float64).tiny))
 
 
 def feeds_state(network: Network, name: str) -> bool:

@@ -47,7 +47,10 @@ STRIDE = 16
 SAMPLED = 16
 """Of so many strides one is measured at every boundary in any case."""
 SHARE = 0.25
-"""Losses differ, and a rise is not small, from this share of the smallest rise of a suspect on."""
+"""Losses differ, and a rise is not small, from this share of the smallest rise of a suspect on.
+
+On measured curves no suspect is missed with these ("Studies" in ``docs/benchmarks.md``).
+"""
 MANY = 500
 """With more quantizable layers only a hidden rise of a suspect's size makes the search measure every boundary."""
 _AFTER_A_SUSPECT = 96

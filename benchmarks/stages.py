@@ -1,16 +1,16 @@
-"""Measures the stages of a search for a recipe: seconds, of the processor too, inferences, and peak memory of each.
+"""Measures the stages of a command: seconds, of the processor too, inferences, and peak memory of each.
 
-    python -m benchmarks.search run samples/ocr/network.onnx --calibration samples/ocr/calibration.npz \\
+    python -m benchmarks.stages run samples/ocr/network.onnx --calibration samples/ocr/calibration.npz \\
         --input samples/ocr/inputs.npz --samples 1 --threshold 0.95 --explain none -o /tmp/ocr
-    python -m benchmarks.search recover samples/ocr/network.onnx --calibration samples/ocr/calibration.npz \\
-        --input samples/ocr/inputs.npz --samples 1 --threshold 0.95 -o /tmp/ocr-recover
 
-The peak of each stage is the kernel's; it is reset after each, so that the report of the run has that of its last one.
-A sweep is the curve of ``run`` on the inputs that it judges: its stages "Measuring ... plans" before the search.
+A stage is one that the command's progress display names; the first one here is all before that, from the start of the
+process: imports and reading. The peak of each stage is the kernel's; it is reset after each, so that the report of the
+run has that of its last one.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections import Counter, defaultdict
@@ -36,7 +36,7 @@ class Stages:
         self.seconds: defaultdict[str, float] = defaultdict(float)
         self.inferences: Counter[str] = Counter()
         self.peaks: defaultdict[str, int] = defaultdict(int)
-        self._stage, self._began = "before the first stage", (time.perf_counter(), time.process_time())
+        self._stage, self._began = "start: imports, reading", (time.perf_counter() - _running(), 0.0)
 
     def begin(self, stage: str) -> None:
         """Ends the stage before and begins another."""
@@ -80,6 +80,12 @@ class Stages:
     @staticmethod
     def _row(name: str, clock: float, seconds: float, inferences: int, peak: int) -> str:
         return f"| {name} | {clock:.2f} | {seconds:.2f} | {inferences} | {peak >> 20} |"
+
+
+def _running() -> float:
+    """Returns the seconds since this process began: field 22 of ``/proc/self/stat`` in proc(5)."""
+    ticks = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - int(ticks) / os.sysconf("SC_CLK_TCK")
 
 
 def main() -> None:

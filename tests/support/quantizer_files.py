@@ -38,8 +38,6 @@ class Compared:
         fp32: FP32 off the truth.
         truth: of FP32: ``original``, the original network with the weights rounded as in the file; or ``file``, the
             quantized file with its pairs passed by, where the tool changed the weights otherwise than by rounding.
-        symmetric: full INT8 as it is measured off ONNX Runtime on the file; more than ``int8`` where asymmetric pairs
-            were made symmetric.
         pairs: how many layers are quantizable.
         fp16: the file is in FP16.
         noted: what trt-bisect says of a difference that is float noise.
@@ -49,7 +47,6 @@ class Compared:
     int8: float = 0.0
     fp32: float = 0.0
     truth: str = "original"
-    symmetric: float = 0.0
     pairs: int = 0
     fp16: bool = False
     noted: str = ""
@@ -81,12 +78,10 @@ def compare(original: Path, quantized: Path, samples: Samples) -> Compared:
     rounded = with_rounded_weights(onnx.load(original), network)
     float_file = rounded or without_pairs(file, {layer.name for layer in network.layers})
     own = OnnxRuntimeBuilder(network.as_in_file(), {}, BuildOptions())
-    measured = OnnxRuntimeBuilder(network, {}, BuildOptions())
     return Compared(
         int8=_apart(own.build(plan), file, samples),
         fp32=_apart(own.reference(), float_file, samples),
         truth="original" if rounded else "file",
-        symmetric=_apart(measured.build(plan), file, samples),
         pairs=len(network.quantizable),
         fp16=any(tensor.data_type == onnx.TensorProto.FLOAT16 for tensor in file.graph.initializer),
         noted=notes[0] if notes else "",

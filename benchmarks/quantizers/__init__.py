@@ -1,1 +1,0 @@
-"""A matrix of quantizers by networks: does trt-bisect read what each of them writes?"""

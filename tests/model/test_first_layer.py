@@ -1,0 +1,48 @@
+"""The effect of samples on the layer that reads an input, against ONNX Runtime and NumPy on all samples at once."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+
+from tests.support import networks
+from trt_bisect import load_network
+from trt_bisect.model.first_layer import first_layer, first_outputs
+
+
+def conv_outputs(path, samples):
+    """The outputs of the first convolution on all samples, [channels, samples * inner places]."""
+    model = onnx.load(path)
+    conv = next(node for node in model.graph.node if node.op_type == "Conv")
+    model.graph.output.append(onnx.helper.make_empty_tensor_value_info(conv.output[0]))
+    session = ort.InferenceSession(model.SerializeToString())
+    found = np.concatenate([session.run([conv.output[0]], {"x": x[None]})[0] for x in samples])
+    return np.moveaxis(found[:, :, 3:-3, 3:-3].astype(np.float64), 1, 0).reshape(found.shape[1], -1)
+
+
+@pytest.mark.parametrize("shift", [0.0, 300.0])
+def test_reach_and_spread_are_those_of_all_samples_together(shift, tmp_path):
+    path = networks.save(networks.chain(2), tmp_path)
+    samples = np.random.default_rng(3).normal(shift, 1.0, (4, 3, 16, 16)).astype(np.float32)
+    samples *= np.array([1, 2, 3, 4], np.float32)[:, None, None, None]
+    network = load_network(path)
+    found = first_outputs(network, first_layer(network, "x"), [{"x": x[None]} for x in samples])
+    together = conv_outputs(path, samples)
+    assert found.reach == np.abs(samples).max()
+    assert found.spread == pytest.approx(np.median(together.std(axis=1) / np.abs(together.mean(axis=1))), rel=1e-6)
+
+
+def test_a_sample_is_not_kept_when_the_next_one_runs(tmp_path):
+    network = load_network(networks.save(networks.chain(1, size=256), tmp_path))
+    feeds = {"x": np.ones((1, 3, 256, 256), np.float32)}
+    layer, peaks = first_layer(network, "x"), []
+    for count in (1, 4):
+        tracemalloc.start()
+        first_outputs(network, layer, [feeds] * count)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 1.5 * peaks[0]
