@@ -201,11 +201,13 @@ class Goal:
             one, the recipe is the most accurate plan found within it.
         drop: the loss of accuracy allowed, as it was given; empty where the similarity decides.
         costs: the source of the costs of layers: ``macs``, ``measured`` or a file of times.
+        mixed: layers in high precision may be in FP16 where that is enough.
     """
 
     most: float | None = None
     drop: str = ""
     costs: str = "macs"
+    mixed: bool = False
 
 
 @dataclass(frozen=True)

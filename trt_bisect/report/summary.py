@@ -140,13 +140,14 @@ def _least(report: Report) -> str:
 
 
 def _best_within(report: Report, restored: str, low: str) -> Line:
-    """Returns the line on the most accurate plan within a budget."""
+    """Returns the line on the most accurate plan within a budget; a stopped run has some plan within it."""
     cost = report.answer.cost if report.answer is not None else 0.0
+    best = "a plan" if report.stopped else "the most accurate plan found"
     extra = [row.name for row in report.layers if row.name in report.recipe.added and row.taken_back is not None]
     more = f" Without {listed(extra, _NAMED)} in high precision it meets the {_asked(report)} too." if extra else ""
     return Line(
         BUDGET,
-        f"BUDGET: the most accurate plan found that gives up at most {percent(report.goal.most or 0.0)} of {low}'s "
+        f"BUDGET: {best} that gives up at most {percent(report.goal.most or 0.0)} of {low}'s "
         f"gain in speed keeps {layers_high(report)}, measures {restored} and gives up {percent(cost)}.{more}",
         report.recipe.high,
     )

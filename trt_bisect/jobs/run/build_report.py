@@ -21,6 +21,7 @@ from trt_bisect.jobs.answer.front import moves_of
 from trt_bisect.jobs.answer.result import Answer
 from trt_bisect.jobs.experiment import Experiment, all_trials
 from trt_bisect.jobs.options.commands import RunOptions
+from trt_bisect.jobs.options.concerns import MIXED
 from trt_bisect.jobs.preparation import Preparation
 from trt_bisect.jobs.run.search import Curve
 from trt_bisect.model.layers import Layer, Rounding
@@ -195,7 +196,8 @@ def unmeasured_report(
 
 def goal_of(options: RunOptions) -> Goal:
     """Returns what a run searches for, beside the threshold."""
-    return Goal(options.most, "" if options.drop is None else str(options.drop), str(options.cost))
+    drop, mixed = "" if options.drop is None else str(options.drop), options.precision == MIXED
+    return Goal(options.most, drop, str(options.cost), mixed)
 
 
 def _ranges_facts(experiment: Experiment) -> RangesFacts:
