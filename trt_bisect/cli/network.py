@@ -31,9 +31,10 @@ def layers_command(
 
     Below the layers are the inputs and outputs of the network, with dtype and shape.
     """
+    from trt_bisect.jobs.asked_network import asked_network
     from trt_bisect.report.screen.network import print_layers
 
-    network = options.network(model, options.shapes)
+    network = asked_network(options, model, options.shapes)
     if display.json:
         display.print_json([{name: getattr(layer, name) for name in _IN_JSON} for layer in network.layers])
     else:
@@ -81,6 +82,7 @@ def calibrate_command(
     from trt_bisect.calibration.collect import Calibrating, ranges_from_data
     from trt_bisect.calibration.ranges import notes_on_unusable
     from trt_bisect.data.datasets import open_dataset
+    from trt_bisect.jobs.asked_network import asked_network
     from trt_bisect.support.files import write_whole
 
     if options.calibration is None:
@@ -89,7 +91,7 @@ def calibrate_command(
     if not version.weak:
         remedy = "Give --trt-version 5.0 to 10.x, or leave it out."
         raise BadInput(f"{version.title} reads no calibration cache.", remedy)
-    network = options.network(model, options.shapes)
+    network = asked_network(options, model, options.shapes)
     samples = open_dataset(options.calibration, network.inputs, pictures=options.preprocessing())
     how = Calibrating(options.calibrator_method, options.percentile, options.keep_mask_ranges, options.memory_bytes)
     with closing(display.progress()) as progress:

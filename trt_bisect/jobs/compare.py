@@ -21,6 +21,7 @@ from trt_bisect.data.datasets import Dataset, open_dataset
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.data.named import content_of
 from trt_bisect.errors import BadInput
+from trt_bisect.jobs.asked_network import asked_network
 from trt_bisect.jobs.fixed_layers import fixed_notes
 from trt_bisect.jobs.options.commands import CompareOptions
 from trt_bisect.jobs.options.concerns import FIXING
@@ -30,7 +31,7 @@ from trt_bisect.model.low import LowPrecision
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.shapes import groups_within
-from trt_bisect.precision import PrecisionPlan
+from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.report.comparison import Comparison
 from trt_bisect.report.tensorboard.board import Board, open_board
 from trt_bisect.report.tensorboard.comparison_logs import ComparisonLogs
@@ -67,7 +68,7 @@ def compare_with(model: str | Path | Network | None, options: CompareOptions) ->
     board = open_board(options.tensorboard, options.tensorboard_channels)
     fp32, int8 = options.fp32, options.int8
     with output_folder(folder), closing(options.progress or default_progress()) as shown:
-        network = None if model is None else options.network(model, options.shapes)
+        network = None if model is None else asked_network(options, model, options.shapes)
         saved = fp32 is not None or int8 is not None
         if network is None and not saved:
             raise BadInput("There is no network.", "Give MODEL, or two saved runs with --fp32 and --int8.")
@@ -116,7 +117,7 @@ def _planned(network: Network, options: CompareOptions, progress: Progress) -> _
     ranges, data = _ranges_and_data(network, options, progress)
     network, kept_high = keeping_unusable_high(network, ranges)
     writer = PlanWriter(network, ranges.scales, GraphTarget.ONNXRUNTIME)
-    plan = network.full(options.high_precision)
+    plan = network.full(network.base or Precision.FP32)
     return _Planned(network, writer, plan, data, (*fixed_notes(network), *network.notes, *kept_high))
 
 
@@ -190,7 +191,7 @@ def _two_networks(
             f"Two networks run as their files say, and --{(refused or ['other'])[0].replace('_', '-')} cannot be used.",
             "Leave this option out, or compare one network.",
         )
-    other = options.network(options.other, None)
+    other = asked_network(options, options.other, None)
     given = options.calibration if options.inputs is None else options.inputs
     if given is None:
         raise BadInput("No data was given to run.", "Give --input with one or more samples.")

@@ -14,6 +14,7 @@ from trt_bisect.data.array_files import inferences, match_names
 from trt_bisect.data.datasets import Dataset, digest_of_feeds, open_dataset
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import BadInput
+from trt_bisect.jobs.asked_network import read_network
 from trt_bisect.jobs.options.commands import MeasuringOptions
 from trt_bisect.jobs.two_networks import AsInFile, renamed_feeds
 from trt_bisect.model.matching import match_inputs, match_layers
@@ -107,7 +108,7 @@ def other_reference(
         return SavedOutputs(network, samples, Path(options.load_outputs))
     if options.reference is None:
         return None
-    return ReferenceNetwork(network, options.read(options.reference, None), on_notes)
+    return ReferenceNetwork(network, read_network(options, options.reference, None), on_notes)
 
 
 class ReferenceNetwork(Reference):

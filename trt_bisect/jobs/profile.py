@@ -18,6 +18,7 @@ from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.data.datasets import Dataset, open_dataset
 from trt_bisect.data.named import content_of
 from trt_bisect.errors import BadInput
+from trt_bisect.jobs.asked_network import asked_network
 from trt_bisect.jobs.fixed_layers import fixed_notes
 from trt_bisect.jobs.options.commands import ProfileOptions
 from trt_bisect.jobs.options.declare import takes
@@ -62,7 +63,7 @@ def profile_with(model: str | Path | Network, options: ProfileOptions) -> Profil
     how = options.calibrating()
     folder = None if options.output is None else Path(content_of(options.output))
     board = open_board(options.tensorboard, options.tensorboard_channels)
-    network = as_in_file(options.network(model, options.shapes))
+    network = as_in_file(asked_network(options, model, options.shapes))
     layers = _chosen(network, options.prefix, options.op_types)
     with output_folder(folder), closing(options.progress or default_progress()) as shown:
         gives_scales = options.calibration is not None or network.has_pairs

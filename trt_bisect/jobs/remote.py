@@ -30,6 +30,7 @@ from trt_bisect.data.preprocessing import Preprocessing, preprocessing
 from trt_bisect.errors import BadInput, TrtBisectError, first_line
 from trt_bisect.evaluator.accuracy import read_labels
 from trt_bisect.history.store import BESIDE, NONE, recorded
+from trt_bisect.jobs.asked_network import asked_network
 from trt_bisect.jobs.options.commands import RunOptions
 from trt_bisect.jobs.options.concerns import FIXING, PICTURE_OPTIONS
 from trt_bisect.jobs.regress.suite import NetworkTask
@@ -165,7 +166,7 @@ def pickled(job: WantedRun) -> bytes:
     model, shapes = asked.pop("model"), asked.pop("shapes", None)
     fixing = {name: asked.pop(name) for name in FIXING if name in asked}
     kept = {name: asked[name] for name in _OF_NETWORK if name in asked}
-    network = RunOptions(**kept, **fixing).network(model, shapes)
+    network = asked_network(RunOptions(**kept, **fixing), model, shapes)
     refuse_another_network(job.folder, network)
     if isinstance(asked.get("labels"), (str, Path)):
         asked["labels"] = read_labels(Path(asked["labels"]))

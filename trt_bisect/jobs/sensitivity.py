@@ -13,6 +13,7 @@ from trt_bisect.builder.base import EMULATED
 from trt_bisect.data.named import content_of
 from trt_bisect.evaluator.branch import BranchEvaluator
 from trt_bisect.evaluator.trial import Trial
+from trt_bisect.jobs.asked_network import asked_network
 from trt_bisect.jobs.experiment import Experiment
 from trt_bisect.jobs.judgement import Judgement
 from trt_bisect.jobs.options.commands import SensitivityOptions
@@ -53,7 +54,7 @@ def sensitivity_with(model: str | Path | Network, options: SensitivityOptions) -
     """Does what ``sensitivity`` does."""
     folder = None if options.output is None else Path(content_of(options.output))
     with working_in(folder, options.progress or default_progress()) as shown:
-        network = options.network(model, options.shapes)
+        network = asked_network(options, model, options.shapes)
         preparation = Preparation(options, network, folder, shown, judgement=_AnythingGoes)
         with preparation.opened(options.calibration, options.inputs, options.dataset) as experiment:
             found = measure_alone(experiment, shown)

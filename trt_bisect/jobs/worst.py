@@ -18,6 +18,7 @@ from trt_bisect.calibration.ranges import Ranges, keeping_unusable_high
 from trt_bisect.data.datasets import Dataset, open_dataset
 from trt_bisect.data.named import content_of
 from trt_bisect.errors import BadInput
+from trt_bisect.jobs.asked_network import asked_network
 from trt_bisect.jobs.fixed_layers import fixed_notes, refuse_emulated_only
 from trt_bisect.jobs.judgement import Judgement
 from trt_bisect.jobs.options.commands import WorstOptions
@@ -64,7 +65,7 @@ def worst_with(model: str | Path | Network, options: WorstOptions) -> WorstRepor
     options = replace(options, metric=metric, direction=direction)
     folder = None if options.output is None else Path(content_of(options.output))
     with output_folder(folder), closing(options.progress or default_progress()) as shown:
-        network = options.network(model, options.shapes)
+        network = asked_network(options, model, options.shapes)
         report = WorstSearch(options, network, None, shown, _WorstJudgement).search(options)
         if folder is not None:
             report.save(folder)

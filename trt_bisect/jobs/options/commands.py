@@ -15,7 +15,6 @@ from trt_bisect.jobs.options.concerns import (
     LAYERS,
     MIXED,
     NONE,
-    PER_TENSOR,
     PRECISION,
     RESULTS,
     CalibrationOptions,
@@ -58,8 +57,6 @@ from trt_bisect.precision import Precision
 if TYPE_CHECKING:
     from trt_bisect.builder.base import BuildOptions
     from trt_bisect.calibration.collect import Calibrating
-    from trt_bisect.jobs.plan_file import FilePlan
-    from trt_bisect.model.network import Network
 
 COMPARISON = panel("Comparison")
 
@@ -78,11 +75,6 @@ class MeasuringOptions(
     DataOptions,
 ):
     """The options that plans are prepared and measured with."""
-
-    def adapted(self, network: "Network") -> "Network":
-        """Returns a network with the precisions that the user fixes, and the scales of weights asked for."""
-        network = super().adapted(network)
-        return network.with_one_scale_a_weight() if self.weight_scales == PER_TENSOR else network
 
     def build_options(self) -> "BuildOptions":
         """The options as builders take them."""
@@ -224,31 +216,6 @@ class CompareOptions(LowOptions, TensorOptions):
     threshold: Annotated[
         Share | None, COMPARISON(number(least=0, most=1, share=True), without="0.99; 0.9999 for fp16, 0.999 for bf16")
     ] = None
-
-    @property
-    def high_precision(self) -> Precision:
-        """The precision of the layers of ``--high``."""
-        return self.base_precision
-
-    @property
-    def base_precision(self) -> Precision:
-        """The precision of what is neither low nor kept out of the low one: that of the recipe, or FP32."""
-        recipe = None if self.base or self.recipe is None else self.file_plan()
-        return (recipe and recipe.high) or super().base_precision
-
-    def file_plan(self) -> "FilePlan | None":
-        """Returns the plan of ``--recipe`` or of ``--plan``; None without either.
-
-        Raises:
-            BadInput: it cannot be read, or both were given.
-        """
-        if self.recipe is None:
-            return super().file_plan()
-        if self.plan is not None:
-            raise BadInput("--recipe and --plan both give a plan.", "Leave out one of the two.")
-        from trt_bisect.jobs.plan_file import read_plan
-
-        return read_plan(self.recipe)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,7 @@
 The names of engines, calibrators, tasks and so on stand here again: their modules load slowly.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -53,7 +53,6 @@ from trt_bisect.support.machine import MEMORY
 if TYPE_CHECKING:
     from trt_bisect.analyzer.tasks.task import AskedTask
     from trt_bisect.builder.base import BuildOptions
-    from trt_bisect.jobs.plan_file import FilePlan
     from trt_bisect.model.low import LowPrecision
     from trt_bisect.model.network import Network
 
@@ -284,7 +283,7 @@ class GoalOptions(AccuracyOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkOptions(Options):
-    """The reading of a network. Subclasses change it by ``adapted``.
+    """The reading of a network.
 
     Attributes:
         ort_ops: Load this library of your own operators for ONNX Runtime (RegisterCustomOps). Repeatable.
@@ -306,54 +305,6 @@ class NetworkOptions(Options):
     def base_precision(self) -> Precision | None:
         """The precision of what is neither low nor kept out of the low one; None for that of each plan."""
         return None
-
-    def adapted(self, network: "Network") -> "Network":
-        """Returns a network with what the options ask of it. An override adapts what ``super().adapted`` returns.
-
-        Raises:
-            BadInput: an option does not fit the network.
-        """
-        return network
-
-    def network(self, model: Model, shapes: Mapping[str, tuple[int, ...]] | None) -> "Network":
-        """Returns a network with what the options ask of it.
-
-        Args:
-            model: its file, or one that is read already, which keeps its own low precision where INT8 is asked for.
-            shapes: the shapes of dynamic inputs, for a file.
-
-        Raises:
-            BadInput: a library or the file cannot be used, or an option does not fit the network.
-        """
-        return self.adapted(self.read(model, shapes, self.low_precision, self.base_precision))
-
-    def read(
-        self,
-        model: Model,
-        shapes: Mapping[str, tuple[int, ...]] | None,
-        low: "LowPrecision | None" = None,
-        base: Precision | None = None,
-    ) -> "Network":
-        """Returns a network with these operators and nothing else that the options ask for.
-
-        Args:
-            model: its file, or one that is read already.
-            shapes: the shapes of dynamic inputs, for a file.
-            low: the low precision; None for INT8, or that of a network that is read already.
-            base: see ``Network``; None for that of each plan.
-
-        Raises:
-            BadInput: a library or the file cannot be used.
-        """
-        from trt_bisect.model.low import INT8
-        from trt_bisect.model.network import Network, load_network
-        from trt_bisect.model.operators import use_libraries
-
-        use_libraries(self.ort_ops)
-        if isinstance(model, Network):
-            network = model if low in (None, INT8, model.low) else model.with_low(low or INT8)
-            return network if base is None else network.with_base(base)
-        return load_network(model, shapes, self.unknown_ops, low or INT8, base)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -539,40 +490,6 @@ class FixedLayerOptions(NetworkOptions):
     def high_precision(self) -> Precision:
         """The precision of layers that are not in INT8."""
         return Precision.FP32
-
-    def adapted(self, network: "Network") -> "Network":
-        """Returns a network with the precisions that the user fixes.
-
-        Raises:
-            BadInput: the plan or a pattern cannot be used.
-        """
-        network, plan = super().adapted(network), self.file_plan()
-        if plan is None and not any(getattr(self, name) for name in FIXING):
-            return network
-        from trt_bisect.jobs.fixed_layers import fixed_network, leaving_out, scoped, with_one_scale
-
-        following = self.base_precision or self.high_precision
-        if plan is not None and plan.high not in (None, following):
-            raise BadInput(
-                f"In '{plan.source}' layers that can never be low are in {plan.high}, here they are in {following}.",
-                f"Add --base {plan.high}, or take 'high' out of a copy of the plan.",
-            )
-        network = leaving_out(with_one_scale(network, self.one_scale), self.only, self.high_precision)
-        if self.scoped:
-            network = scoped(network, self.scoped, self.high_precision)
-        return fixed_network(network, self.high, self.keep_low, plan, self.high_precision)
-
-    def file_plan(self) -> "FilePlan | None":
-        """Returns the plan that the user gave in a file; None without one.
-
-        Raises:
-            BadInput: it cannot be read.
-        """
-        if self.plan is None:
-            return None
-        from trt_bisect.jobs.plan_file import read_plan
-
-        return read_plan(self.plan)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,6 +27,7 @@ from trt_bisect.jobs.answer.each_alone import priced
 from trt_bisect.jobs.answer.facts import refused_by_default
 from trt_bisect.jobs.answer.front import measure_front
 from trt_bisect.jobs.answer.result import Answer
+from trt_bisect.jobs.asked_network import asked_network
 from trt_bisect.jobs.experiment import Experiment, all_trials
 from trt_bisect.jobs.options.commands import RunOptions
 from trt_bisect.jobs.options.concerns import EXPLAIN_NOTHING
@@ -125,7 +126,7 @@ def run_with(
         shown = display if limit is None else TimeLimited(display, limit)
         blank, started = partial(unmeasured_report, options, rule, command=command), time()
         try:
-            network = options.network(model, options.shapes)
+            network = asked_network(options, model, options.shapes)
             preparation = Preparation(options, network, folder, shown)
         except KeyboardInterrupt as stop:
             source = model.source if isinstance(model, Network) else str(model)
