@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     from trt_bisect.builder.engines import list_engines, make_builder
     from trt_bisect.calibration.cache import format_cache, read_cache
     from trt_bisect.calibration.collect import calibrate
+    from trt_bisect.commands.check import check
+    from trt_bisect.commands.compare import compare
+    from trt_bisect.commands.profile import profile
+    from trt_bisect.commands.regress.regress import regress
+    from trt_bisect.commands.run.run import run
+    from trt_bisect.commands.sensitivity import sensitivity
+    from trt_bisect.commands.worst import worst
     from trt_bisect.data.datasets import open_dataset
     from trt_bisect.driver.suspects.curves import bisect, exhaustive
     from trt_bisect.driver.suspects.search import Question, drive
     from trt_bisect.errors import BadInput, EngineUnavailable, NothingMeasured, TrtBisectError
     from trt_bisect.history.store import History
-    from trt_bisect.jobs.check import check
-    from trt_bisect.jobs.compare import compare
-    from trt_bisect.jobs.profile import profile
-    from trt_bisect.jobs.regress.regress import regress
-    from trt_bisect.jobs.run.run import run
-    from trt_bisect.jobs.sensitivity import sensitivity
-    from trt_bisect.jobs.worst import worst
     from trt_bisect.model.network import Network, load_network
     from trt_bisect.precision import Precision, PrecisionPlan, all_but, only, prefix
     from trt_bisect.report.check import CheckReport
@@ -62,8 +62,8 @@ _HOME = {
     "all_but": "precision",
     "bisect": "driver.suspects.curves",
     "calibrate": "calibration.collect",
-    "check": "jobs.check",
-    "compare": "jobs.compare",
+    "check": "commands.check",
+    "compare": "commands.compare",
     "compare_arrays": "analyzer.judge",
     "drive": "driver.suspects.search",
     "exhaustive": "driver.suspects.curves",
@@ -77,14 +77,14 @@ _HOME = {
     "only": "precision",
     "open_dataset": "data.datasets",
     "prefix": "precision",
-    "profile": "jobs.profile",
+    "profile": "commands.profile",
     "read_cache": "calibration.cache",
-    "regress": "jobs.regress.regress",
-    "run": "jobs.run.run",
+    "regress": "commands.regress.regress",
+    "run": "commands.run.run",
     "Sensitivity": "report.sensitivity",
-    "sensitivity": "jobs.sensitivity",
+    "sensitivity": "commands.sensitivity",
     "similarity": "analyzer.compare_output",
-    "worst": "jobs.worst",
+    "worst": "commands.worst",
 }
 """The module of each public name; it is imported at its first use, so that ``import trt_bisect`` costs nothing."""
 

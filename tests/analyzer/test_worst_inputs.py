@@ -369,16 +369,16 @@ def test_worst_inputs_are_kept_for_one_typing_version_and_precision(monkeypatch,
         def opened(engine, _typing, network, scales, options, shapes, workshop=None):
             return OnePlace(OnnxRuntimeBuilder(network, scales, options), typing, version)
 
-        monkeypatch.setattr("trt_bisect.jobs.preparation.open_builder", opened)
+        monkeypatch.setattr("trt_bisect.preparation.preparation.open_builder", opened)
         arguments = (lenet / "lenet.onnx", lenet / "calibration.npz")
         before = len(calls)
         less = {"strategy": "bisect", "calibrator": "minmax", "explain": "none"}
         report = trt_bisect.run(*arguments, **less, output=tmp_path / "run", **options)
         return len(calls) - before, report.inputs.similarities
 
-    monkeypatch.setattr("trt_bisect.jobs.preparation.choose_engine", lambda _: "foreign")
-    monkeypatch.setattr("trt_bisect.jobs.preparation.choose_typing", lambda *_: "weak")
-    monkeypatch.setattr("trt_bisect.jobs.preparation.worst_inputs", counted)
+    monkeypatch.setattr("trt_bisect.preparation.preparation.choose_engine", lambda _: "foreign")
+    monkeypatch.setattr("trt_bisect.preparation.preparation.choose_typing", lambda *_: "weak")
+    monkeypatch.setattr("trt_bisect.preparation.preparation.worst_inputs", counted)
     count, found = run()
     assert count == 1
     assert run() == (0, found)

@@ -88,10 +88,10 @@ def foreign(monkeypatch):
     """Runs on a foreign engine; ``spoil`` is called with every plan before it is built."""
 
     def call(model, folder, spoil=None, **options):
-        monkeypatch.setattr("trt_bisect.jobs.preparation.choose_engine", lambda _: "foreign")
-        monkeypatch.setattr("trt_bisect.jobs.preparation.choose_typing", lambda *_: "strong")
+        monkeypatch.setattr("trt_bisect.preparation.preparation.choose_engine", lambda _: "foreign")
+        monkeypatch.setattr("trt_bisect.preparation.preparation.choose_typing", lambda *_: "strong")
         monkeypatch.setattr(
-            "trt_bisect.jobs.preparation.open_builder",
+            "trt_bisect.preparation.preparation.open_builder",
             lambda engine, typing, network, scales, options, shapes, _=None: Foreign(
                 network, scales, options, shapes, spoil
             ),

@@ -10,13 +10,13 @@ import onnx
 import pytest
 
 from tests.support.fake_tensorrt import FLOAT, DataType, FakeLayer, make_network, parsed
+from trt_bisect.answer.recipe_of import target_version
 from trt_bisect.builder import tensorrt_strong, tensorrt_weak
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.tensorrt_build import TensorRT, timings_of
 from trt_bisect.builder.tensorrt_strong import TensorRTStrongBuilder
 from trt_bisect.builder.tensorrt_weak import TensorRTWeakBuilder, cache_calibrator, obey_flag
 from trt_bisect.errors import BadInput, EngineUnavailable, TrialFailed
-from trt_bisect.jobs.recipe_of import target_version
 from trt_bisect.model.network import load_network
 from trt_bisect.precision import Precision, int8_set, prefix
 

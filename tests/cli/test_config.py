@@ -112,7 +112,7 @@ def test_a_file_has_a_table_for_each_command_and_each_panel(command, folder):
 
 def test_picture_options_are_the_same_in_a_file_and_on_the_command_line(folder):
     from trt_bisect.cli.app import bound_to
-    from trt_bisect.jobs.options.declare import repeated
+    from trt_bisect.options.declare import repeated
 
     file = written(folder, 'mean = [0.5, 0.25, 0]\nstd = 2\nresize = [480, 640]\nletterbox = true\ncolors = "bgr"\n')
     _, bound = bound_to(["run", "net.onnx", "--config", str(file)])

@@ -17,8 +17,8 @@ import pytest
 
 from trt_bisect.cli import main
 from trt_bisect.cli.app import COMMANDS, application, function_of, help_of
-from trt_bisect.jobs.options.concerns import PANELS
-from trt_bisect.jobs.options.declare import declared
+from trt_bisect.options.concerns import PANELS
+from trt_bisect.options.declare import declared
 
 RUN = "run {f}/lenet.onnx"
 

@@ -275,5 +275,5 @@ def test_without_ray_it_says_what_to_install(monkeypatch):
 
 
 def test_ray_is_not_imported_without_being_asked_for():
-    code = "import sys, trt_bisect.jobs.run.run, trt_bisect.cluster.ray_cluster; sys.exit('ray' in sys.modules)"
+    code = "import sys, trt_bisect.commands.run.run, trt_bisect.cluster.ray_cluster; sys.exit('ray' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -18,7 +18,7 @@ from tests.support.fake_builders import Waiting
 from tests.support.waiting import LIMIT, is_running, wait_until
 from tests.support.worker_runs import journaled, without_times
 from trt_bisect.cluster.address import GOES_ON
-from trt_bisect.jobs import preparation
+from trt_bisect.preparation import preparation
 
 ROOT = Path(__file__).parents[2]
 RUN = """
@@ -27,8 +27,8 @@ sys.path.insert(0, {root!r})
 sys.argv = ["trt-bisect", "run", {model!r}, "--calibration", {data!r}, "--strategy", "exhaustive", "--explain", "none",
             "--output", {folder!r}, "--cluster", {address!r}]
 from tests.support.fake_builders import Waiting
-import trt_bisect.jobs.preparation
-trt_bisect.jobs.preparation.make_builder = Waiting(trt_bisect.jobs.preparation.make_builder, {begun!r}, {go_on!r})
+from trt_bisect.preparation import preparation
+preparation.make_builder = Waiting(preparation.make_builder, {begun!r}, {go_on!r})
 from trt_bisect.cli import main
 main()
 """

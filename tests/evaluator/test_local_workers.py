@@ -32,9 +32,9 @@ from trt_bisect.evaluator import workers as local
 from trt_bisect.evaluator.rebuild import RebuildEvaluator
 from trt_bisect.evaluator.trial import LOST, Cost, OutputFigures
 from trt_bisect.evaluator.workers import Answers, FailedAttempt, LocalCluster, TrialSpec
-from trt_bisect.jobs.preparation import STAYS_HERE
 from trt_bisect.model.network import load_network
 from trt_bisect.precision import int8_set, prefix
+from trt_bisect.preparation.preparation import STAYS_HERE
 from trt_bisect.runs.journal import Journal, MemoryStore
 from trt_bisect.support import machine
 

@@ -15,8 +15,8 @@ from onnx import TensorProto, helper, numpy_helper
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.calibration.ranges import refuse_without_low
+from trt_bisect.commands.run.run import run
 from trt_bisect.errors import BadInput
-from trt_bisect.jobs.run.run import run
 from trt_bisect.model.low import BF16, FP8, FP16, LOWS
 from trt_bisect.model.network import load_network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter

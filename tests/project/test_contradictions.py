@@ -15,8 +15,8 @@ from tests.support.planted_answers import MISLEADING
 from tests.support.records import kinds
 from trt_bisect.analyzer.doubts import CONSTANT, UNSEEN
 from trt_bisect.analyzer.metrics import JUDGING
+from trt_bisect.answer.confidence import CLOSE, MARGIN, ONE_SETTING
 from trt_bisect.history.store import History
-from trt_bisect.jobs.answer.confidence import CLOSE, MARGIN, ONE_SETTING
 from trt_bisect.report import next_step
 from trt_bisect.report.answer import DECIDING
 from trt_bisect.report.page.data import page_data

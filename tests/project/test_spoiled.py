@@ -27,10 +27,10 @@ from trt_bisect.data.feeds import TensorSpec
 from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.accuracy import read_labels
 from trt_bisect.evaluator.trial import OutputFigures, Trial
-from trt_bisect.jobs.workspace import working_in
 from trt_bisect.model import operators
 from trt_bisect.model.network import load_network
 from trt_bisect.model.quantizer import Quantizer
+from trt_bisect.preparation.workspace import working_in
 from trt_bisect.report.model import REPORT
 from trt_bisect.report.older import read_report
 from trt_bisect.runs.cached_inputs import RANGES, load_inputs, save_inputs

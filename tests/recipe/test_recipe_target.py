@@ -20,8 +20,8 @@ from tests.support.trtexec_rules import by_rules, read
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.tensorrt_walk import weak_plan
 from trt_bisect.calibration.cache import parse_version
-from trt_bisect.jobs.options.kinds import parse_shapes
 from trt_bisect.model.network import load_network
+from trt_bisect.options.kinds import parse_shapes
 from trt_bisect.precision import Precision, int8_set
 from trt_bisect.recipe.files import recipe_commands, recipe_files
 from trt_bisect.recipe.trtexec import Build, missing

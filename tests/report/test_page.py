@@ -18,7 +18,7 @@ from tests.support import pages
 from tests.support.pages import Elements
 from tests.support.records import record_of
 from trt_bisect import BadInput, Report
-from trt_bisect.jobs.run import run as api
+from trt_bisect.commands.run import run as api
 from trt_bisect.report.answer import RecipeLayers
 from trt_bisect.report.model import ByPlan
 from trt_bisect.report.network_graph import graph_of

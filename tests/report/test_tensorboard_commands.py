@@ -21,8 +21,8 @@ from tests.support import networks
 from tests.support.compared import Alive
 from tests.support.event_files import assert_is_histogram_of, read, run_named, text
 from trt_bisect.builder.timing import Latency
-from trt_bisect.jobs.run import run as api
-from trt_bisect.jobs.run.build_report import build_report
+from trt_bisect.commands.run import run as api
+from trt_bisect.commands.run.build_report import build_report
 
 
 def test_compare_writes_both_runs(tmp_path):

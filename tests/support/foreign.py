@@ -6,7 +6,7 @@ import pytest
 
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.builder.timing import latency_of
-from trt_bisect.jobs import preparation
+from trt_bisect.preparation import preparation
 
 
 class Foreign:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from trt_bisect import Report
-from trt_bisect.jobs.run.live import Live, SoFar
+from trt_bisect.commands.run.live import Live, SoFar
 from trt_bisect.report.model import REPORT, SO_FAR
 from trt_bisect.runs import progress_file
 from trt_bisect.runs.progress_file import PROGRESS

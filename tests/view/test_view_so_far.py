@@ -16,10 +16,10 @@ from tests.support import networks
 from tests.support.run_states import looked_at
 from tests.support.waiting import wait_until
 from trt_bisect import Report
+from trt_bisect.commands.run import live
+from trt_bisect.commands.run.live import Live, SoFar
 from trt_bisect.driver.suspects.curves import bisect, exhaustive
 from trt_bisect.driver.suspects.search import Findings, Question, drive
-from trt_bisect.jobs.run import live
-from trt_bisect.jobs.run.live import Live, SoFar
 from trt_bisect.report.model import NOT_TRIED, REPORT, SO_FAR, ByPlan
 from trt_bisect.report.older import read_report
 from trt_bisect.report.verdict import FAILS

@@ -22,9 +22,9 @@ from cyclopts.exceptions import (
 
 from trt_bisect._version import __version__
 from trt_bisect.errors import BadInput
-from trt_bisect.jobs.options.concerns import PANELS
-from trt_bisect.jobs.options.declare import Declared, declared
-from trt_bisect.jobs.options.tables import read_config
+from trt_bisect.options.concerns import PANELS
+from trt_bisect.options.declare import Declared, declared
+from trt_bisect.options.tables import read_config
 
 GOES_ON = "The same command goes on from what was measured."
 BEGINS_ANEW = "The command keeps nothing; the same command begins again."

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Annotated
 
 from trt_bisect.cli.display import Configured, Display
-from trt_bisect.jobs.options.concerns import RESULTS
-from trt_bisect.jobs.options.kinds import PLACE
+from trt_bisect.options.concerns import RESULTS
+from trt_bisect.options.kinds import PLACE
 
 SAMPLE = Path(__file__).with_name("sample")
 NETWORK, CALIBRATION = "lenet_planted.onnx", "calibration.npz"
@@ -39,8 +39,8 @@ def demo_command(
     Args:
         output: Write the sample and its run to this folder.
     """
-    from trt_bisect.jobs.options.commands import RunOptions
-    from trt_bisect.jobs.run.run import run_with
+    from trt_bisect.commands.run.run import run_with
+    from trt_bisect.options.commands import RunOptions
     from trt_bisect.report.page.render import PAGE
     from trt_bisect.report.screen.run import console_for_reports, print_report, print_verdict
     from trt_bisect.support.files import make_folder

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from trt_bisect.errors import BadInput
-from trt_bisect.jobs.options.declare import FLAT, Options, panel
-from trt_bisect.jobs.options.kinds import FILE, SWITCH, whole
+from trt_bisect.options.declare import FLAT, Options, panel
+from trt_bisect.options.kinds import FILE, SWITCH, whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable

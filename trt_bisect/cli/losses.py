@@ -9,9 +9,9 @@ from typing import Annotated
 
 from trt_bisect.cli.display import DISPLAY, WIDE, Columns, Configured, Display, Model, Top, listed, run_folder
 from trt_bisect.errors import BadInput, Interrupted
-from trt_bisect.jobs.options.commands import CompareOptions, ProfileOptions, SensitivityOptions, WorstOptions
-from trt_bisect.jobs.options.declare import FLAT
-from trt_bisect.jobs.options.kinds import FILE, choice
+from trt_bisect.options.commands import CompareOptions, ProfileOptions, SensitivityOptions, WorstOptions
+from trt_bisect.options.declare import FLAT
+from trt_bisect.options.kinds import FILE, choice
 
 
 def sensitivity_command(
@@ -35,7 +35,7 @@ def sensitivity_command(
         sort: Sort by loss, gain, worth, macs, or a metric.
         order: Sort the most sensitive layers first (worst), or by value.
     """
-    from trt_bisect.jobs.sensitivity import sensitivity_with
+    from trt_bisect.commands.sensitivity import sensitivity_with
     from trt_bisect.report.screen.tensors import print_sensitivity
 
     if way in ("weight", "activation") and options.low != "int8":
@@ -68,7 +68,7 @@ def compare_command(
         sort: Sort by this column: index, or, worst first, cosine, sqnr, mse, l1, kl, max_abs, max_rel or another
             column.
     """
-    from trt_bisect.jobs.compare import compare_with
+    from trt_bisect.commands.compare import compare_with
     from trt_bisect.report.comparison import sort_column
     from trt_bisect.report.screen.tensors import print_comparison
 
@@ -87,7 +87,7 @@ def profile_command(
     display: Display = Configured(),
 ) -> None:
     """List the inputs, outputs, weights and biases of each layer in FP32: dtype, INT8 scale, shape, moments."""
-    from trt_bisect.jobs.profile import profile_with
+    from trt_bisect.commands.profile import profile_with
     from trt_bisect.report.screen.tensors import print_profile
 
     found = profile_with(model, replace(options, progress=display.progress()))
@@ -105,7 +105,7 @@ def worst_command(
 
     Exit codes: 0 searched; 2 bad use or input; 130 interrupted, the result covers the samples until then.
     """
-    from trt_bisect.jobs.worst import worst_with
+    from trt_bisect.commands.worst import worst_with
     from trt_bisect.report.screen.worst import print_worst
 
     report = worst_with(model, replace(options, progress=display.progress()))

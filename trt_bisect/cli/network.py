@@ -11,10 +11,10 @@ from typing import Annotated
 
 from trt_bisect.cli.display import DISPLAY, Configured, Display, Model, console
 from trt_bisect.errors import BadInput
-from trt_bisect.jobs.options.commands import CalibrateOptions, LayersOptions
-from trt_bisect.jobs.options.concerns import DATA, RESULTS, TENSORRT
-from trt_bisect.jobs.options.declare import FLAT
-from trt_bisect.jobs.options.kinds import PLACE, SHAPES, SWITCH, Shapes
+from trt_bisect.options.commands import CalibrateOptions, LayersOptions
+from trt_bisect.options.concerns import DATA, RESULTS, TENSORRT
+from trt_bisect.options.declare import FLAT
+from trt_bisect.options.kinds import PLACE, SHAPES, SWITCH, Shapes
 
 _IN_JSON = ("index", "name", "op_type", "shape", "quantizable", "why_not")
 """The facts on a layer in the JSON of ``layers``."""
@@ -31,7 +31,7 @@ def layers_command(
 
     Below the layers are the inputs and outputs of the network, with dtype and shape.
     """
-    from trt_bisect.jobs.asked_network import asked_network
+    from trt_bisect.preparation.asked_network import asked_network
     from trt_bisect.report.screen.network import print_layers
 
     network = asked_network(options, model, options.shapes)
@@ -61,7 +61,7 @@ def check_command(
         shapes: Set the shape of a dynamic input for --engine: images:1x3x640x640. Repeatable.
         all_layers: Print all layers of each finding, and the quantization of each layer.
     """
-    from trt_bisect.jobs.check import check
+    from trt_bisect.commands.check import check
     from trt_bisect.report.screen.network import print_check
 
     report = check(model, output=output, engine=engine, shapes=shapes)
@@ -82,7 +82,7 @@ def calibrate_command(
     from trt_bisect.calibration.collect import Calibrating, ranges_from_data
     from trt_bisect.calibration.ranges import notes_on_unusable
     from trt_bisect.data.datasets import open_dataset
-    from trt_bisect.jobs.asked_network import asked_network
+    from trt_bisect.preparation.asked_network import asked_network
     from trt_bisect.support.files import write_whole
 
     if options.calibration is None:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Annotated
 
 from trt_bisect.cli.display import DISPLAY, Configured, Display, Model, run_folder
-from trt_bisect.jobs.options.commands import RunOptions
-from trt_bisect.jobs.options.declare import FLAT
-from trt_bisect.jobs.options.kinds import SWITCH
+from trt_bisect.options.commands import RunOptions
+from trt_bisect.options.declare import FLAT
+from trt_bisect.options.kinds import SWITCH
 
 
 def run_command(
@@ -30,7 +30,7 @@ def run_command(
     Args:
         all_layers: Print the curve with a row per layer, and the advice in full.
     """
-    from trt_bisect.jobs.run.run import StoppedRun, run_with
+    from trt_bisect.commands.run.run import StoppedRun, run_with
     from trt_bisect.report.page.render import PAGE
     from trt_bisect.report.screen.advice import print_advice
     from trt_bisect.report.screen.run import console_for_reports, print_report, print_verdict

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from trt_bisect.cli.display import DISPLAY, WIDE, Configured, Display, Output, Top, console
 from trt_bisect.errors import BadInput, install
-from trt_bisect.jobs.options.concerns import RESOURCES, RESULTS
-from trt_bisect.jobs.options.declare import FLAT, panel
-from trt_bisect.jobs.options.kinds import FILE, PLACE, PLACES, SWITCH, whole
+from trt_bisect.options.concerns import RESOURCES, RESULTS
+from trt_bisect.options.declare import FLAT, panel
+from trt_bisect.options.kinds import FILE, PLACE, PLACES, SWITCH, whole
 
 if TYPE_CHECKING:
     from socket import socket
@@ -189,7 +189,7 @@ def clean_command(
         folders: Run folders.
         yes: Delete the listed files.
     """
-    from trt_bisect.jobs.workspace import clean, removable
+    from trt_bisect.preparation.workspace import clean, removable
 
     found = [each for folder in folders for each in (clean(folder) if yes else removable(folder))]
     total = sum(each.size for each in found)
@@ -229,7 +229,7 @@ def regress_command(
     """
     from rich.console import Console
 
-    from trt_bisect.jobs.regress.regress import regress
+    from trt_bisect.commands.regress.regress import regress
     from trt_bisect.report.regression.result import SUMMARY
     from trt_bisect.report.regression.text import print_regression
 

@@ -95,7 +95,7 @@ def _refuse_others(facts: Mapping[str, str], own: Mapping[str, str]) -> None:
 
 
 def _do_run(content: Any, mailbox: Any, ticket: int) -> tuple[Report, Mapping[str, bytes]]:
-    """Does the run in ``content``, a ``jobs.remote.RunElsewhere``.
+    """Does the run in ``content``, a ``commands.regress.remote.RunElsewhere``.
 
     Args:
         content: see above.

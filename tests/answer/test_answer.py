@@ -1,0 +1,493 @@
+"""The answer of a run: it is decided on the deployed plan, on all data given."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+from functools import cache
+from itertools import product
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+
+import trt_bisect
+from tests.support import networks
+from tests.support.editions import edition
+from tests.support.planted_answers import MISLEADING, THRESHOLD, every_plan
+from tests.support.records import kinds, record_of, report_from, texts
+from trt_bisect.answer import answer as answer_module
+from trt_bisect.answer import plans as plans_module
+from trt_bisect.answer import steps_back
+from trt_bisect.builder import onnxruntime as onnxruntime_builder
+from trt_bisect.calibration.collect import CANDIDATES, calibrate
+from trt_bisect.data.datasets import open_dataset, split
+from trt_bisect.driver.recipes import search_space
+from trt_bisect.model.network import load_network
+from trt_bisect.model.qdq import GraphTarget, PlanWriter
+from trt_bisect.model.session import CPU, integer_sums_are_exact, make_session
+from trt_bisect.precision import Precision
+from trt_bisect.report.answer import DECIDING, NUDGED, OWN, PLAIN
+from trt_bisect.report.answer import OFF as OPTIMISATIONS_OFF
+from trt_bisect.report.summary import CULPRITS, NO_RECIPE, TOO_EXPENSIVE, UNTESTED
+
+OFF = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+HOW = {"engine": "onnxruntime", "explain": "none"}
+
+
+def unoptimised():
+    options = ort.SessionOptions()
+    options.graph_optimization_level = OFF
+    return options
+
+
+WAYS = {"branch": {"strategy": "branch"}, "culprits": {"curve": "culprits"}, "bisect": {"strategy": "bisect"}}
+FEW = [
+    *((name, "branch") for name in MISLEADING),
+    ("masked_culprit", "culprits"),
+    ("absorbed_drop", "culprits"),
+    ("cancelling_pair", "bisect"),
+    ("decoys", "bisect"),
+]
+"""The usual way on all, and each other way on a network whose curve and whose sums of errors mislead."""
+
+
+@pytest.fixture(scope="module")
+def plans_of(tmp_path_factory):
+    """Returns the losses of all plans of a misleading network."""
+    return cache(lambda name: every_plan(MISLEADING[name](), tmp_path_factory.mktemp(name)))
+
+
+@pytest.mark.parametrize(("name", "strategy"), edition(FEW, list(product(MISLEADING, WAYS))), ids=str)
+def test_culprits_are_those_of_the_smallest_set_of_all_plans(name, strategy, plans_of, tmp_path):
+    """Every plan of the network was tried in plain ONNX Runtime to find that set."""
+    planted = MISLEADING[name]()
+    right = min(plans_of(name).minimal, key=len)
+    data = networks.samples(planted.model)
+    path = networks.save(planted.model, tmp_path)
+    found = trt_bisect.run(path, data, calibrator="minmax", threshold=THRESHOLD, **WAYS[strategy], **HOW)
+    assert set(found.culprits) == set(found.recipe.high) == set(right)
+    assert found.recipe.meets
+    for row in found.layers:
+        assert (row.taken_back is not None) == row.culprit
+        assert not row.culprit or row.taken_back < THRESHOLD
+
+
+def test_a_suspect_of_the_curve_that_is_innocent_has_a_reason(tmp_path):
+    planted = MISLEADING["absorbed_drop"]()
+    data, path = networks.samples(planted.model), networks.save(planted.model, tmp_path)
+    found = trt_bisect.run(path, data, calibrator="minmax", threshold=THRESHOLD, **HOW)
+    (suspect,) = (row for row in found.layers if row.suspect)
+    assert suspect.name == "conv1"
+    assert suspect.drop > 1.0 - THRESHOLD
+    assert not suspect.culprit
+
+
+@pytest.fixture(scope="module")
+def long_chain(tmp_path_factory):
+    """A chain of 25 quantizable layers with a culprit of 4 % of the cost, and one input."""
+    model = networks.chain(depth=24, width=6, size=6)
+    networks.plant_between(model, "conv6", "conv7")
+    return networks.save(model, tmp_path_factory.mktemp("long")), networks.samples(model, 1)
+
+
+def test_layers_are_measured_alone_only_where_a_cheaper_recipe_is_possible(long_chain):
+    """``sensitivity`` measures the gains another way: in passes through the pieces."""
+    alone = trt_bisect.sensitivity(*long_chain, engine="onnxruntime", calibrator="minmax")
+    gains = {op.op_name: op.gain for op in alone.ops if op.sensitive_type == "both"}
+    for threshold, all_measured in ((0.99, False), (0.999, True)):
+        found = trt_bisect.run(*long_chain, threshold=threshold, calibrator="minmax", effort="thorough", **HOW)
+        measured = {row.name: row.gain for row in found.layers if row.gain is not None}
+        assert found.recipe.meets
+        assert "conv7" in found.culprits
+        assert set(measured) == (
+            set(gains) if all_measured else {row.name for row in found.layers if row.culprit or row.suspect}
+        )
+        assert measured == pytest.approx({name: gains[name] for name in measured}, rel=1e-3, abs=1e-6)
+
+
+@pytest.fixture(scope="module")
+def two_kinds(tmp_path_factory):
+    """A chain with a culprit that one sample in four hardly shows, since its planted channel is quiet there."""
+    model = networks.chain(depth=4)
+    networks.plant_between(model, "conv1", "conv2")
+    data = networks.samples(model, 24)
+    return networks.save(model, tmp_path_factory.mktemp("two")), data
+
+
+@pytest.fixture(scope="module")
+def answered(two_kinds, tmp_path_factory):
+    """The report of a run with the default calibrators on ``two_kinds``, and its folder, which is not to be changed."""
+    path, data = two_kinds
+    folder = tmp_path_factory.mktemp("answered") / "run"
+    return trt_bisect.run(path, data, threshold=0.999, output=folder, **HOW), folder
+
+
+def cosines(model, recipe, samples, level, integers=False):
+    options = ort.SessionOptions()
+    options.graph_optimization_level = level
+    if not integers:
+        options.add_session_config_entry("session.disable_quant_qdq", "1")
+    sessions = [
+        ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"]) for path in (model, recipe)
+    ]
+    found = []
+    for sample in samples:
+        one, other = (session.run(None, {"x": sample[None]})[0].astype(np.float64).ravel() for session in sessions)
+        found.append(float(one @ other / np.sqrt((one @ one) * (other @ other))))
+    return found
+
+
+def test_the_recipe_holds_on_all_data_in_plain_onnxruntime(two_kinds, tmp_path):
+    path, data = two_kinds
+    report = trt_bisect.run(path, data, threshold=0.999, calibrator="minmax", output=tmp_path / "run", **HOW)
+    assert report.culprits == ("conv2",)
+    held, unseen = report.answer.given, report.answer.unseen
+    whole = open_dataset(data, load_network(path).inputs)
+    _, kept_apart = split(whole, 0.2)
+    held_out = {kept_apart.place(place) for place in range(kept_apart.length)}
+    assert (held.inputs, held.holds, unseen.inputs) == (20, 20, 4)
+    recipe = tmp_path / "run/recipe/network.qdq.onnx"
+    for level in (ort.GraphOptimizationLevel.ORT_DISABLE_ALL, ort.GraphOptimizationLevel.ORT_ENABLE_ALL):
+        each = cosines(path, recipe, data["x"], level)
+        assert min(each[place] for place in range(24) if place not in held_out) >= 0.999
+    assert report.by_input.recipe.inputs == 20
+    assert unseen.worst == pytest.approx(min(each[place] for place in held_out), abs=2e-4)
+
+
+@pytest.mark.skipif(not integer_sums_are_exact(), reason="this processor's INT8 kernels saturate")
+def test_the_figure_in_a_session_with_default_options_is_told(two_kinds, tmp_path):
+    path, data = two_kinds
+    given = {"x": data["x"][:12]}
+    report = trt_bisect.run(path, given, threshold=0.9999, calibrator="minmax", output=tmp_path / "run", **HOW)
+    recipe = tmp_path / "run/recipe/network.qdq.onnx"
+    each = cosines(path, recipe, given["x"], ort.GraphOptimizationLevel.ORT_ENABLE_ALL, integers=True)
+    assert report.answer.settings[PLAIN] == pytest.approx(min(each), abs=1e-6)
+
+
+def pooled(folder):
+    """A convolution and a MaxPool in INT8, whose output no INT8 layer reads, with opset 21."""
+    sketch = networks.Sketch(1)
+    x = sketch.node("MaxPool", [sketch.conv("x", "conv0", 3, 8)], "pool", kernel_shape=[2, 2], strides=[2, 2])
+    return networks.save(sketch.model({"x": ["n", 3, 16, 16]}, {x: ["n", 8, 8, 8]}, opset=21), folder)
+
+
+def test_ranges_without_a_doubt_come_before_those_in_use(tmp_path):
+    """Entropy's range ends at 70 % of the largest value: cosine does not see it, the largest values do."""
+    path = pooled(tmp_path)
+    data = networks.samples(onnx.load(path))
+    in_use = trt_bisect.run(path, data, calibrator="entropy", **HOW)
+    assert in_use.similarity.int8 >= 0.992
+    assert (in_use.exit_code, bool(in_use.answer.doubts)) == (1, True)
+    found = trt_bisect.run(path, data, output=tmp_path / "run", **HOW)
+    assert (found.exit_code, texts(found.answer.doubts), found.answer.cost) == (0, [], 0.0)
+    session = ort.InferenceSession(tmp_path / "run/recipe/network.qdq.onnx", unoptimised(), providers=[CPU])
+    exact = ort.InferenceSession(path, providers=[CPU])
+    reached, largest = (max(np.abs(s.run(None, {"x": x[None]})[0]).max() for x in data["x"]) for s in (session, exact))
+    assert reached >= 0.95 * largest
+
+
+def test_of_calibrators_with_the_same_top1_the_outputs_decide(tmp_path):
+    model = networks.chain(depth=3)
+    data = networks.samples(model, 12)
+    path = networks.save(model, tmp_path)
+    exact, decibels = ort.InferenceSession(path, providers=[CPU]), {}
+    network = load_network(path)
+    for calibrator in CANDIDATES:
+        feeds = ({"x": x[None]} for x in data["x"])
+        ranges = calibrate(network, feeds, calibrator.method, calibrator.percentile)
+        writer = PlanWriter(network, ranges.scales, GraphTarget.TENSORRT)
+        session = make_session(writer.write(network.full(Precision.FP32)), level=OFF)
+        pairs = [[s.run(None, {"x": x[None]})[0].astype(np.float64) for s in (exact, session)] for x in data["x"]]
+        assert all(r.argmax() == o.argmax() for r, o in pairs)
+        decibels[str(calibrator)] = min(10 * np.log10(np.sum(r**2) / np.sum((r - o) ** 2)) for r, o in pairs)
+    chosen = trt_bisect.run(path, data, metric="top1", curve="culprits", **HOW)
+    (row,) = [row for row in chosen.answer.calibrators if row.chosen]
+    assert row.calibrator == max(decibels, key=decibels.get)
+
+
+def test_a_recipe_that_the_default_session_refuses_ends_no_run(tmp_path, monkeypatch):
+    """Opset 21, a MaxPool whose output no INT8 layer reads: ONNX Runtime refuses it before it chooses kernels."""
+    monkeypatch.setattr(onnxruntime_builder, "integer_sums_are_exact", lambda: True)
+    sketch = networks.Sketch(1)
+    x = sketch.node("MaxPool", [sketch.conv("x", "conv0", 3, 8)], "pool", kernel_shape=[2, 2], strides=[2, 2])
+    path = networks.save(sketch.model({"x": ["n", 3, 16, 16]}, {x: ["n", 8, 8, 8]}, opset=21), tmp_path)
+    report = trt_bisect.run(
+        path, networks.samples(onnx.load(path)), calibrator="minmax", output=tmp_path / "run", **HOW
+    )
+    recipe = tmp_path / "run/recipe/network.qdq.onnx"
+    with pytest.raises(Exception, match="output_dtype") as refused:
+        ort.InferenceSession(recipe, providers=[CPU])
+    assert report.exit_code == 0
+    assert PLAIN not in report.answer.settings
+    assert any(str(refused.value).rstrip(".") in note for note in texts(report.notes))
+    basic = ort.SessionOptions()
+    basic.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    assert ort.InferenceSession(recipe, basic, providers=[CPU])
+
+
+def test_inputs_on_which_a_recipe_misses_join_the_judged_ones(two_kinds, tmp_path, monkeypatch):
+    """The search begins with two inputs; what it finds is checked on all, and the others decide too."""
+    path, data = two_kinds
+    monkeypatch.setattr(answer_module, "_JUDGED_AT_FIRST", 1)
+    monkeypatch.setattr(plans_module, "_JOIN", 1)
+    monkeypatch.setattr(answer_module, "JUDGED", 1)
+    few = trt_bisect.run(path, data, threshold=0.9999, calibrator="minmax", **HOW)
+    assert few.recipe.meets
+    assert few.answer.given.holds == few.answer.given.inputs
+    monkeypatch.setattr(answer_module, "_JUDGED_AT_FIRST", 100)
+    monkeypatch.setattr(answer_module, "JUDGED", 100)
+    all_judged = trt_bisect.run(path, data, threshold=0.9999, calibrator="minmax", **HOW)
+    assert set(few.culprits) == set(all_judged.culprits)
+    assert few.answer.judged <= all_judged.answer.judged == 20
+
+
+def test_calibrators_are_compared_and_one_that_suffices_is_the_recipe(tmp_path):
+    """One value in ten thousand is large: min-max wastes its levels on it, a percentile does not."""
+    model = networks.chain(depth=3)
+    data = networks.samples(model, 5)
+    data["x"][:, 0, 0, 0] = 300.0
+    path = networks.save(model, tmp_path)
+    report = trt_bisect.run(path, data, threshold=0.99, output=tmp_path / "run", **HOW)
+    rows = {row.calibrator: row for row in report.answer.calibrators}
+    assert set(rows) == {"entropy", "minmax", "mse", "percentile 99.9", "percentile 99.99", "percentile 99.999"}
+    (chosen,) = (name for name, row in rows.items() if row.chosen)
+    assert report.ranges.origin == chosen
+    for name, row in rows.items():
+        named = trt_bisect.run(path, data, threshold=0.99, **_named(name), **HOW)
+        assert named.ranges.origin == name
+        assert (named.exit_code == 0) == row.meets
+    assert report.exit_code == (0 if any(row.meets for row in rows.values()) else 1)
+
+
+def test_a_calibrators_name_stands_for_its_own_scales_alone(tmp_path, monkeypatch):
+    """A tensor of the recipe has another calibrator's scale: then the row, the verdict and the ranges all say so."""
+    model, random = networks.chain(depth=4), np.random.default_rng(0)
+    data = networks.samples(model, 5)
+    data["x"][:, :, random.integers(0, 4), random.integers(0, 4)] *= random.uniform(5, 60)
+    path = networks.save(model, tmp_path)
+    monkeypatch.setattr(answer_module.AnswerSearch, "_estimated", lambda _: None)
+    report = trt_bisect.run(path, data, threshold=0.99995, output=tmp_path / "run", effort="thorough", **HOW)
+    assert ", 1 tensor by " in report.ranges.origin
+    (row,) = [row for row in report.answer.calibrators if row.chosen]
+    assert (row.calibrator, row.similarity) == (report.ranges.origin, report.similarity.int8)
+    assert f"calibrator {report.ranges.origin}" in report.summary
+    assert not row.meets
+    by = row.by
+    own = trt_bisect.run(path, data, calibrator=by.method, percentile=by.percentile, output=tmp_path / "own", **HOW)
+    assert own.ranges.origin == str(by)
+    written = tmp_path / "own/recipe/network.qdq.onnx"
+    assert min(cosines(path, written, data["x"], OFF)) != pytest.approx(row.similarity, abs=1e-6)
+
+
+@pytest.mark.parametrize(("threshold", "chosen"), [(0.9, "entropy"), (1.0 - 1e-4, "percentile 99.99")])
+def test_of_calibrators_that_suffice_the_best_replaces_one_without_a_margin(threshold, chosen, tmp_path):
+    """Alone, full INT8 loses 9.1e-5 with entropy and 8.8e-5, the least, with percentile 99.99."""
+    model = networks.chain(depth=4)
+    path, data = networks.save(model, tmp_path), networks.samples(model, 24)
+    report = trt_bisect.run(path, data, threshold=threshold, output=tmp_path / "run", **HOW)
+    rows = {row.calibrator: row for row in report.answer.calibrators}
+    assert rows["entropy"].meets
+    assert report.ranges.origin == chosen
+    assert max(rows, key=lambda name: rows[name].similarity) == "percentile 99.99"
+    each = cosines(path, tmp_path / "run/recipe/network.qdq.onnx", data["x"], OFF)
+    assert min(abs(cosine - rows[chosen].similarity) for cosine in each) < 1e-8
+
+
+def _named(calibrator):
+    method, _, percentile = calibrator.partition(" ")
+    return {"calibrator": method, **({"percentile": float(percentile)} if percentile else {})}
+
+
+def test_a_second_run_on_the_folder_measures_nothing_and_says_the_same(two_kinds, answered, tmp_path):
+    path, data = two_kinds
+    first, folder = answered
+    shutil.copytree(folder, tmp_path / "run")
+    journal = (tmp_path / "run/journal.jsonl").read_bytes()
+    again = trt_bisect.run(path, data, threshold=0.999, output=tmp_path / "run", **HOW)
+    assert (tmp_path / "run/journal.jsonl").read_bytes() == journal
+    assert again.answer == first.answer
+    assert again.culprits == first.culprits
+
+
+def test_the_report_is_read_again(answered):
+    report, folder = answered
+    record = json.loads((folder / "report.json").read_text())
+    assert record["schema"] == 3
+    read = report_from(record)
+    assert read.answer == report.answer
+    assert [row.gain for row in read.layers] == [row.gain for row in report.layers]
+
+
+def test_a_metric_of_the_users_is_called_by_one_thread(two_kinds):
+    model, data = two_kinds
+    threads = set()
+
+    def metric(reference, output):
+        threads.add(threading.get_ident())
+        return 1.0 - float(np.abs(reference - output).max() / np.abs(reference).max())
+
+    few = {"x": data["x"][:4]}
+    trt_bisect.run(model, few, metric=metric, threshold=0.99, calibrator="minmax", **HOW)
+    assert threads == {threading.get_ident()}
+
+
+def test_a_pass_that_misses_on_unseen_inputs_is_doubted(tmp_path):
+    """The unseen inputs are a thousand times as large: full INT8 clips them, as ONNX Runtime shows on its own file."""
+    model = networks.chain(depth=2)
+    data = networks.samples(model, 4)
+    path = networks.save(model, tmp_path)
+    loud = {name: 1000 * values[:2] for name, values in data.items()}
+    options = {"validation": loud, "threshold": 0.995, "calibrator": "minmax", **HOW}
+    found = trt_bisect.run(path, data, output=tmp_path / "run", **options)
+    recipe = tmp_path / "run/recipe/network.qdq.onnx"
+    assert min(cosines(path, recipe, data["x"], OFF)) >= 0.995
+    assert max(cosines(path, recipe, loud["x"], OFF)) < 0.995
+    assert (found.answer.given.holds, found.answer.unseen.holds) == (4, 0)
+    assert any("2 of 2" in doubt for doubt in texts(found.answer.doubts))
+    assert found.exit_code == 1
+    assert trt_bisect.run(path, data, accept=True, **options).exit_code == 0
+
+
+def test_unseen_inputs_that_are_given_too_do_not_count(tmp_path):
+    """Of 25 samples numbers 4, 9, 14, 19 and 24 are held out; the first ten are named as inputs as well."""
+    model = networks.chain(depth=2)
+    data = networks.samples(model, 25)
+    path = networks.save(model, tmp_path)
+    found = trt_bisect.run(path, data, inputs={"x": data["x"][:10]}, calibrator="minmax", **HOW)
+    assert (found.answer.given.inputs, found.answer.unseen.inputs) == (22, 3)
+    assert any("2 held-out samples" in note for note in texts(found.notes))
+    all_given = trt_bisect.run(path, data, inputs={"x": data["x"][::-1]}, calibrator="minmax", **HOW)
+    assert (all_given.answer.given.inputs, all_given.answer.unseen) == (25, None)
+
+
+def test_without_a_recipe_the_setting_that_misses_is_named(two_kinds, monkeypatch):
+    """Every plan is made to miss where its scales are moved; in the other settings a recipe would hold."""
+    path, data = two_kinds
+
+    def missed(plans, plan, ranges):
+        return 0.5, dict.fromkeys(plans.inputs.counting, 0.5)
+
+    monkeypatch.setattr(plans_module.AnswerPlans, "nudged", missed)
+    found = trt_bisect.run(path, data, threshold=0.999, calibrator="minmax", **HOW)
+    assert not found.recipe.meets
+    assert found.answer.settings[OPTIMISATIONS_OFF] >= 0.999
+    (line,) = [line for line in found.lines if line.kind == NO_RECIPE]
+    assert f"50% with {NUDGED}" in line.text
+    assert OWN not in line.text
+    assert not any("margin" in sentence for sentence in texts(found.answer.confidence))
+
+
+def test_a_set_that_misses_in_another_setting_is_replaced_by_one_that_was_measured(long_chain, monkeypatch):
+    """The first set to get so far is made to miss where its scales are moved. Four others are checked at most."""
+    monkeypatch.setattr(answer_module, "one_or_two", lambda *_: None)
+    monkeypatch.setattr(answer_module.AnswerSearch, "_estimated", lambda _: None)
+    options = {"threshold": 0.999, "calibrator": "minmax", "effort": "thorough", **HOW}
+    usual = trt_bisect.run(*long_chain, **options)
+    nudged, first = plans_module.AnswerPlans.nudged, []
+
+    def missed_at_first(plans, plan, ranges):
+        first.append(plan)
+        loss, losses = nudged(plans, plan, ranges)
+        return (0.5, dict.fromkeys(losses, 0.5)) if plan == first[0] else (loss, losses)
+
+    monkeypatch.setattr(plans_module.AnswerPlans, "nudged", missed_at_first)
+    other = trt_bisect.run(*long_chain, **options)
+    assert other.recipe.meets
+    assert other.recipe.high != usual.recipe.high
+    assert other.answer.settings["scales moved by 2e-5"] >= 0.999
+    assert other.plans <= usual.plans + 4, "there is no second search, which takes tens of plans"
+
+
+@pytest.fixture(scope="module")
+def narrow(tmp_path_factory):
+    """A network with many layers that lose a little each, and 24 inputs."""
+    model = networks.transformer(blocks=1)
+    return networks.save(model, tmp_path_factory.mktemp("narrow")), networks.samples(model, 24)
+
+
+@pytest.mark.parametrize("margin", [0.0, 0.4])
+def test_a_margin_is_left_on_all_inputs_given_but_one_in_twenty(narrow, margin, tmp_path):
+    path, data = narrow
+    budget = 4e-4
+    wanted = {"threshold": 1.0 - budget, "margin": margin, "holdout": 0.0, "calibrator": "minmax"}
+    report = trt_bisect.run(path, data, output=tmp_path / "run", **wanted, **HOW)
+    assert (report.answer.margin, report.answer.spared) == (margin, 1 if margin else 0)
+    each = cosines(path, tmp_path / "run/recipe/network.qdq.onnx", data["x"], OFF)
+    worst, second = (1.0 - cosine for cosine in sorted(each)[:2])
+    assert worst <= budget
+    assert second <= (1.0 - margin) * budget
+    for row in report.layers:
+        assert not row.culprit or row.taken_back < 1.0 - (1.0 - margin) * budget
+    if not margin:
+        assert second > 0.8 * budget
+    only_its_margin = any(row.culprit and row.taken_back >= 1.0 - budget for row in report.layers)
+    (line,) = [line for line in report.lines if line.kind == CULPRITS]
+    assert ("margin" in line.text) == only_its_margin
+    assert only_its_margin == (margin > 0.0)
+
+
+def test_of_few_inputs_all_of_the_loss_may_be_used(narrow):
+    path, data = narrow
+    few = {"x": data["x"][:19]}
+    report = trt_bisect.run(path, few, threshold=0.9998, calibrator="minmax", **HOW)
+    assert (report.answer.margin, report.answer.spared) == (0.0, 0)
+
+
+def test_a_recipe_that_is_too_dear_comes_with_a_plan_of_half_the_gain(plans_of, tmp_path):
+    planted = MISLEADING["absorbed_drop"]()
+    losses = plans_of("absorbed_drop").losses
+    data, path = networks.samples(planted.model), networks.save(planted.model, tmp_path)
+    found = trt_bisect.run(path, data, calibrator="minmax", threshold=0.99999, **HOW)
+    half = found.answer.half_gain
+    assert found.answer.cost > 0.5 >= half.cost > 0.0
+    assert half.similarity == pytest.approx(1.0 - losses[frozenset(half.high)], abs=1e-6)
+    assert half.similarity < 0.99999
+    (line,) = [line for line in found.lines if line.kind == TOO_EXPENSIVE]
+    assert f"{100 * half.similarity:.2f}"[:4] in line.text
+    assert report_from(record_of(found)).answer == found.answer
+
+
+def test_no_plan_of_half_the_gain_is_named_if_the_fixed_layers_cost_more(plans_of, tmp_path):
+    planted = MISLEADING["absorbed_drop"]()
+    names = plans_of("absorbed_drop").names
+    data, path = networks.samples(planted.model), networks.save(planted.model, tmp_path)
+    found = trt_bisect.run(path, data, calibrator="minmax", threshold=0.99999, high=list(names[:-1]), **HOW)
+    assert found.answer.cost > 0.5
+    assert found.answer.half_gain is None
+
+
+@pytest.fixture
+def many(monkeypatch):
+    """Networks of more than four layers are large."""
+    monkeypatch.setattr(search_space, "MANY_UNITS", 4)
+
+
+def test_small_errors_of_many_layers_lead_to_a_recipe_that_holds_in_all_settings(many, narrow, tmp_path):
+    path, data = narrow
+    budget = 4e-4
+    wanted = {"threshold": 1.0 - budget, "margin": 0.0, "holdout": 0.0, "calibrator": "minmax"}
+    report = trt_bisect.run(path, data, output=tmp_path / "run", **wanted, **HOW)
+    assert all(report.answer.settings[setting] >= 1.0 - budget for setting in DECIDING)
+    each = cosines(path, tmp_path / "run/recipe/network.qdq.onnx", data["x"], OFF)
+    assert min(each) >= 1.0 - budget
+    culprits = [row for row in report.layers if row.culprit]
+    assert {row.name for row in culprits} == {
+        row.name for row in report.layers if row.quantizable and row.recipe == "fp32"
+    }
+    assert all(row.taken_back < 1.0 - budget for row in culprits)
+    assert UNTESTED not in kinds(report.lines)
+
+
+def test_layers_that_were_not_shown_to_be_needed_are_no_culprits_and_the_verdict_names_them(many, narrow, monkeypatch):
+    path, data = narrow
+    monkeypatch.setattr(steps_back, "_STEPS", 1)
+    wanted = {"threshold": 0.9996, "margin": 0.0, "holdout": 0.0, "calibrator": "minmax"}
+    report = trt_bisect.run(path, data, **wanted, **HOW)
+    culprits = {row.name for row in report.layers if row.culprit}
+    high = {row.name for row in report.layers if row.quantizable and row.recipe == "fp32"}
+    assert len(culprits) <= 1 < len(high)
+    (line,) = [line for line in report.lines if line.kind == UNTESTED]
+    assert set(line.layers) == set(report.recipe.untested) == high - culprits

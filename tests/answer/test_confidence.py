@@ -1,0 +1,215 @@
+"""The facts that a verdict rests on: sentences from invented facts, and those of real runs."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import trt_bisect
+from tests.model.test_followers import swish
+from tests.support import networks
+from trt_bisect.analyzer.judge import make_rule
+from trt_bisect.analyzer.metrics import find_metric
+from trt_bisect.answer.confidence import (
+    ARITHMETIC,
+    CLEAR,
+    CLOSE,
+    FEW_INPUTS,
+    FOLLOWERS,
+    FOLLOWERS_ROUND,
+    INPUTS,
+    ONE_SETTING,
+    WEAK_CULPRIT,
+    confidence,
+    ranked,
+)
+from trt_bisect.errors import BadInput
+from trt_bisect.evaluator.each_input import NO_MARGIN, Margin
+from trt_bisect.report.answer import NUDGED
+from trt_bisect.support.notes import Line
+
+SURE = {
+    "given": 26, "judged": 8, "unseen": 6, "arithmetic": "emulated", "meets": True, "unmoved": {},
+    "culprits": {"conv3": 0.02, "conv5": 0.0105}, "losses": {"one": 0.0040, "two": 0.0041}, "followers": None,
+    "parts": {}, "margin": NO_MARGIN,
+    "by_accuracy": False, "members": (),
+}  # fmt: skip
+
+
+def invented(metric="cosine", threshold=0.99, **changed) -> SimpleNamespace:
+    """An invented answer; units are layers of one's own."""
+    facts = SimpleNamespace(**{**SURE, **changed})
+    names = list(facts.culprits)
+    network = SimpleNamespace(
+        layers=[SimpleNamespace(name=name) for name in names], low=SimpleNamespace(title="INT8"), has_pairs=False
+    )
+    builder = SimpleNamespace(
+        engine="onnxruntime", versions={"onnxruntime": "1.2.3"}, arithmetic=facts.arithmetic, typing="strong"
+    )
+    rule = make_rule(find_metric(metric, "higher"), threshold, 0.5)
+    return SimpleNamespace(
+        experiment=SimpleNamespace(network=network, builder=builder, rule=rule, parts=facts.parts),
+        space=SimpleNamespace(units=[(k,) for k in range(len(names))], budget=rule.budget),
+        counting=range(facts.given),
+        judged=facts.judged,
+        unseen_inputs=range(facts.unseen),
+        meets=facts.meets,
+        taken_back={names.index(name): loss for name, loss in facts.culprits.items()},
+        unmoved={names.index(name): loss for name, loss in facts.unmoved.items()},
+        checked=SimpleNamespace(losses=facts.losses),
+        margin=facts.margin,
+        refused=None,
+        by_accuracy=facts.by_accuracy,
+        members=tuple(names.index(name) for name in facts.members or names),
+    )
+
+
+def lines(**changed) -> list[Line]:
+    """The lines on an invented answer."""
+    return list(confidence(invented(**changed), changed.get("followers")))
+
+
+def by_kind(**changed) -> dict[str, Line]:
+    return {line.kind: line for line in lines(**changed)}
+
+
+def test_inputs_arithmetic_and_what_no_engine_has_confirmed():
+    said = by_kind()
+    assert all(part in said[INPUTS].text for part in ("26 inputs", "6 held-out", " 8 of "))
+    assert FEW_INPUTS not in said
+    assert FEW_INPUTS in by_kind(given=19)
+    assert "onnxruntime 1.2.3" in said[ARITHMETIC].text
+    assert "confirmed" in said[ARITHMETIC].short
+    assert by_kind(arithmetic="measured")[ARITHMETIC].short == "The outputs were measured on onnxruntime 1.2.3."
+
+
+@pytest.mark.parametrize(
+    ("losses", "meets", "could"),
+    [
+        ({"one": 0.0040, "two": 0.0041}, True, False),
+        ({"one": 0.0095}, True, True),  # 5 % below the budget; flips move 10 %
+        ({"one": 0.0105}, False, True),
+        ({"one": 0.0200}, False, False),
+        ({"one": 0.0040, "two": 0.0080}, True, True),  # the settings are 50 % apart: 0.008 could be 0.012
+    ],
+)
+def test_the_margin_against_the_noise(losses, meets, could):
+    said = by_kind(losses=losses, meets=meets)
+    assert ((CLOSE in said), (CLEAR in said)) == (could, not could)
+    assert could or ("passes" if meets else "misses") in said[CLEAR].short
+
+
+def test_a_culprit_that_only_moved_scales_make_is_weak_with_both_figures():
+    assert [line.layers for line in lines() if line.kind == WEAK_CULPRIT] == [("conv5",)]
+    (weak,) = (line for line in lines(unmoved={"conv3": 0.0091}) if line.kind == WEAK_CULPRIT)
+    assert weak.layers == ("conv3", "conv5")
+    assert "0.91%" in weak.text
+    assert f"(2% with {NUDGED}) with 'conv3'" in weak.text
+
+
+def test_each_line_is_said_in_short_with_its_first_words():
+    for line in lines(followers=0.05, given=5, parts={"followers": "int8"}):
+        assert line.text.startswith(line.short.removesuffix("."))
+        assert len(line.short) < len(line.text)
+
+
+def test_weak_culprits_are_counted_and_the_first_ones_are_named_with_their_figures():
+    (weak,) = (line for line in lines() if line.kind == WEAK_CULPRIT)
+    assert (weak.layers, "1.05%" in weak.text) == (("conv5",), True)
+    many = lines(culprits={f"c{k}": 0.0101 for k in range(5)} | {"far": 1.0, "failed": None})
+    (weak,) = (line for line in many if line.kind == WEAK_CULPRIT)
+    assert weak.layers == ("c0", "c1", "c2", "c3", "c4")
+    assert "5 of 6" in weak.short
+    assert "2 more" in weak.text
+
+
+@pytest.mark.parametrize(
+    ("changed", "main", "weak"),
+    [
+        # Of 0.01 allowed, 10 % of a loss is noise: 0.0112 misses by 0.0012 and moves by 0.00112, 0.0111 by 0.00111.
+        ({"culprits": {"a": 0.0112, "b": 0.5, "c": 0.0111}}, ["b", "a"], ["c"]),
+        ({"culprits": {"nan": float("inf"), "a": 0.9, "not run": None}}, ["nan", "a"], []),
+        ({"culprits": {"a": 0.0085, "b": 0.009, "c": 0.02}, "margin": Margin(0.2, 0)}, ["c"], ["b", "a"]),
+        ({"culprits": {"a": 0.3, "b": 0.2}, "unmoved": {"a": 0.009}}, ["b"], ["a"]),
+        # Settings that are 40 % apart: 0.016 could be 0.0096, and 0.017 is 0.0102 at least.
+        ({"culprits": {"a": 0.016, "b": 0.017}, "losses": {"one": 0.003, "two": 0.005}}, ["b"], ["a"]),
+        # The last digits of a float say nothing of a loss of 0.5.
+        ({"culprits": {"a": 0.5}, "losses": {"one": 0.0, "two": 1e-16}}, ["a"], []),
+    ],
+)
+def test_culprits_are_ranked_and_those_that_noise_or_the_margin_make_come_last(changed, main, weak):
+    names = list(changed["culprits"])
+    assert [[names[unit] for unit in units] for units in ranked(invented(**changed))] == [main, weak]
+
+
+def test_layers_that_a_budget_adds_are_not_ranked_among_the_culprits():
+    assert ranked(invented(members=("conv3",)))[0] == [0]
+
+
+def test_an_accuracy_says_its_arithmetic_alone():
+    """Inputs, noise and margins are of the similarity."""
+    (line,) = lines(by_accuracy=True)
+    assert line == by_kind()[ARITHMETIC]
+
+
+def test_flips_are_counted_for_the_cosine_alone():
+    """-10 log10 of a loss of 0.00955 is 20.2 dB: nothing is known of its noise from one setting."""
+    assert ONE_SETTING in by_kind(metric="sqnr", threshold=20.0, losses={"one": 10**-2.02})
+    assert CLOSE in by_kind(metric="sqnr", threshold=20.0, losses={"one": 10**-2.02, "two": 10**-2.2})
+
+
+def test_followers_that_miss_do_not_decide_and_are_told():
+    assert FOLLOWERS not in by_kind()
+    misses = by_kind(followers=0.05)[FOLLOWERS].text
+    assert "95%" in misses
+    assert "--followers int8" in misses
+    assert "--followers" not in by_kind(followers=0.001)[FOLLOWERS].text
+    assert FOLLOWERS_ROUND in by_kind(parts={"followers": "int8"})
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """A network with swish, judged with followers high and with followers in INT8, in one folder after the other."""
+    folder = tmp_path_factory.mktemp("followers")
+    model, feeds = networks.save(swish(), folder), networks.samples(swish(), 6)
+    asked = {"engine": "onnxruntime", "calibrator": "minmax", "threshold": 0.9995, "explain": "none"}
+    return folder, {
+        followers: trt_bisect.run(model, feeds, feeds, followers=followers, output=folder / "run", **asked)
+        for followers in ("high", "int8")
+    }
+
+
+def test_a_real_run_says_what_it_rests_on(runs):
+    _, reports = runs
+    answer = reports["high"].answer
+    assert "followers in INT8" in answer.settings
+    said = {line.kind: line for line in answer.confidence}
+    assert {INPUTS, FEW_INPUTS, ARITHMETIC, FOLLOWERS} <= said.keys()
+    assert "6 inputs" in said[INPUTS].text
+
+
+def test_followers_are_a_part_of_the_fingerprint_and_decide_on_request(runs):
+    folder, reports = runs
+    high, int8 = reports["high"], reports["int8"]
+    assert high.fingerprint != int8.fingerprint
+    assert int8.made_of["followers"] == "int8"
+    assert "followers in INT8" not in int8.answer.settings
+    assert int8.similarity.int8 < high.similarity.int8
+    journaled = {json.loads(line)["run"] for line in (folder / "run/journal.jsonl").read_text().splitlines()}
+    assert len(journaled) >= 2
+    assert int8.answer.given.holds == 6
+    assert set(high.recipe.high) <= set(int8.recipe.high)
+    asked = {"engine": "onnxruntime", "calibrator": "minmax", "threshold": 0.9995, "explain": "none"}
+    feeds = networks.samples(swish(), 6)
+    found = trt_bisect.run(folder / "network.onnx", feeds, feeds, followers="high", **asked)
+    assert found.answer.settings["followers in INT8"] == pytest.approx(high.answer.settings["followers in INT8"])
+
+
+def test_followers_need_the_emulation_and_whole_sessions(tmp_path):
+    model, feeds = networks.save(swish(), tmp_path), networks.samples(swish(), 2)
+    with pytest.raises(BadInput, match="pieces"):
+        trt_bisect.run(model, feeds, followers="int8", engine="onnxruntime", strategy="branch")
+    assert np.isfinite(trt_bisect.run(model, feeds, followers="int8", engine="onnxruntime").similarity.int8)

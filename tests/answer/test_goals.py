@@ -1,0 +1,160 @@
+"""The goals of ``run``: refusals, the inputs that a recipe holds on, another goal's folder, moved scales."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import onnx
+import pytest
+
+import trt_bisect
+from tests.support import networks
+from tests.support.goal_cases import WISHES, figures_on, planted
+from tests.support.networks import plant_between
+from tests.support.progress_doubles import Said
+from tests.support.records import kinds
+from trt_bisect.answer.answer import AnswerSearch
+from trt_bisect.calibration.collect import CANDIDATES
+from trt_bisect.commands.run.run import StoppedRun
+from trt_bisect.model.network import load_network
+from trt_bisect.report.model import SO_FAR
+from trt_bisect.report.summary import NO_RECIPE, RECIPE
+from trt_bisect.runs.progress_file import RUNNING
+from trt_bisect.support.codec import write
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--budget", "half"], "--budget cannot be 'half'"),
+        (["--budget", "150%"], "--budget cannot be 150%"),
+        (["--precision", "int4"], "--precision cannot be 'int4'"),
+        (["--labels", "none.npy"], "--dataset"),
+        (["--cost", "none.csv"], "none.csv"),
+        (["--accuracy", "nowhere:nothing"], "nowhere"),
+    ],
+)
+def test_bad_use_is_said_in_a_line(arguments, says, lenet, tmp_path, command):
+    code, _, err = command(
+        "run", lenet / "lenet.onnx", "--calibration", lenet / "calibration.npz", "-o", tmp_path, *arguments
+    )
+    assert code == 2
+    assert says in err
+    assert "Traceback" not in err
+
+
+def test_a_threshold_that_nothing_meets_is_exit_code_1(tmp_path, command):
+    """In FP16 the planted range overflows in every plan."""
+    model = networks.chain(4)
+    plant_between(model, "conv1", "conv2", factor=3e6)
+    path = networks.save(model, tmp_path)
+    np.savez(tmp_path / "data.npz", **networks.samples(model))
+    code, _, _ = command(
+        "run", path, "--calibration", tmp_path / "data.npz", "--precision", "fp16", "-o", tmp_path / "run",
+        "--engine", "onnxruntime", "--calibrator", "minmax", "--explain", "none",
+    )  # fmt: skip
+    assert code == 1
+    report = trt_bisect.Report.load(tmp_path / "run")
+    assert not report.recipe.meets
+    assert NO_RECIPE in kinds(report.lines)
+
+
+def test_the_recipe_holds_on_all_inputs_given_and_says_so_of_unseen_ones(tmp_path):
+    model = networks.chain(6)
+    plant_between(model, "conv1", "conv2")
+    plant_between(model, "conv3", "conv4")
+    path, data, unseen = networks.save(model, tmp_path), networks.samples(model, 12), networks.samples(model, 5, 7)
+    wishes = {**WISHES, "calibrator": "auto", "threshold": 25.0, "output": tmp_path / "run"}
+    report = trt_bisect.run(path, data, validation=unseen, **wishes)
+    given, elsewhere = (figures_on(tmp_path / "run/recipe", path, one["x"]) for one in (data, unseen))
+    assert report.recipe.meets
+    assert min(given) >= 25.0
+    assert report.answer.given.inputs == report.answer.given.holds == 12
+    assert report.answer.given.worst == pytest.approx(min(given), abs=0.05)
+    assert (report.answer.unseen.inputs, report.answer.unseen.holds) == (5, sum(figure >= 25.0 for figure in elsewhere))
+    assert report.answer.unseen.worst == pytest.approx(min(elsewhere), abs=0.05)
+    assert "12 of 12 of your inputs" in report.summary
+    assert len(report.answer.calibrators) > 1
+    assert trt_bisect.Report.load(tmp_path / "run").answer == report.answer
+
+
+def test_a_calibrator_that_suffices_is_the_recipe_and_one_that_is_named_is_kept(tmp_path):
+    """Calibration by a percentile of 60 clips most values away; with another calibrator nothing has to be high."""
+    model = networks.chain(6)
+    path, data = networks.save(model, tmp_path), networks.samples(model, 12)
+    wishes = {"engine": "onnxruntime", "threshold": 0.98, "effort": "thorough", "explain": "none"}
+    named = trt_bisect.run(path, data, calibrator="percentile", percentile=60.0, **wishes)
+    free = trt_bisect.run(path, data, **wishes)
+    assert named.recipe.high
+    assert free.recipe.high == ()
+    assert named.similarity.int8 < 0.98 <= free.similarity.int8
+
+
+class AtTheStage(Said):
+    """Notes if the folder has a plan when each stage begins, and presses Ctrl-C at one of them."""
+
+    def __init__(self, title, folder):
+        super().__init__()
+        self.title, self.folder, self.plans = title, folder, []
+
+    def stage(self, title, total):
+        self.plans.append((self.folder / "recipe" / "plan.json").exists())
+        if title == self.title:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("goal", "is_kept"),
+    [({}, True), ({"front": True}, True), ({"budget": 0.9}, False), ({"cost": "times.csv"}, False)],
+    ids=lambda value: next(iter(value), "none") if isinstance(value, dict) else None,
+)
+def test_a_recipe_of_another_goal_does_not_keep_the_report_so_far(tmp_path, monkeypatch, goal, is_kept):
+    """The report so far of a run that was killed: the same question keeps its recipe, another goal does not."""
+    monkeypatch.chdir(tmp_path)
+    path, data, bad = planted("chain-1", tmp_path)
+    report, folder = trt_bisect.run(path, data, output="run", **WISHES), tmp_path / "run"
+    layers = [row.name for row in report.layers if row.quantizable]
+    (tmp_path / "times.csv").write_text("\n".join(["layer,int8,fp32", *(f"{name},1,3" for name in layers)]))
+    write(folder / SO_FAR, replace(report, state=RUNNING))
+    (folder / "report.json").unlink()
+    shown = AtTheStage("Full INT8 with each calibrator", folder)
+    with pytest.raises(StoppedRun) as stop:
+        trt_bisect.run(path, data, output="run", progress=shown, **WISHES, **goal)
+    assert shown.plans[-1] is is_kept
+    assert (set(stop.value.report.recipe.high) == bad) is is_kept
+
+
+def test_scales_of_single_tensors_are_told_as_moves(tmp_path, monkeypatch):
+    """Each is the scale of the calibrator that it names, by a calibration of its own, and that of the recipe's file."""
+    model, random = networks.chain(depth=4), np.random.default_rng(0)
+    data = networks.samples(model, 5)
+    data["x"][:, :, random.integers(0, 4), random.integers(0, 4)] *= random.uniform(5, 60)
+    path = networks.save(model, tmp_path)
+    monkeypatch.setattr(AnswerSearch, "_estimated", lambda _: None)
+    how = {"engine": "onnxruntime", "effort": "thorough", "explain": "none", "output": tmp_path / "run"}
+    report = trt_bisect.run(path, data, threshold=0.99995, **how)
+    (move,) = report.moves
+    own, network = report.ranges.origin.split(",")[0], load_network(path)
+    feeds = [{"x": sample[None]} for sample in data["x"]]
+    scales = {
+        str(each): trt_bisect.calibrate(network, feeds, each.method, percentile=each.percentile).scales[move.tensor]
+        for each in CANDIDATES
+    }
+    assert (move.scale_before, move.scale) == pytest.approx((scales[own], scales[move.calibrator]), rel=1e-6)
+    assert move.scale != move.scale_before
+    written = onnx.load(tmp_path / "run/recipe/network.qdq.onnx").graph
+    values = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in written.initializer}
+    (used,) = {
+        float(values[node.input[1]])
+        for node in written.node
+        if node.op_type == "QuantizeLinear" and node.input[0] == move.tensor
+    }
+    assert used == pytest.approx(move.scale, rel=1e-6)
+    assert f"'{move.tensor}'" in next(line.text for line in report.lines if line.kind == RECIPE)
+    assert trt_bisect.Report.load(tmp_path / "run").moves == report.moves
+
+
+def test_ranges_of_one_calibrator_have_no_moves(tmp_path):
+    path, data, _ = planted("chain-1", tmp_path)
+    assert trt_bisect.run(path, data, **WISHES).moves == ()

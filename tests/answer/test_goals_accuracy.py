@@ -1,0 +1,304 @@
+"""``--drop``: the cheapest plan that keeps the user's accuracy, which ONNX Runtime alone counts again."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+
+import trt_bisect
+from tests.support import networks
+from tests.support.goal_cases import named_points
+from tests.support.networks import plant_between
+from tests.support.progress_doubles import Said
+from tests.support.quantized import plain_session
+from trt_bisect.commands.run.run import StoppedRun
+from trt_bisect.errors import BadInput, NothingMeasured
+from trt_bisect.report.answer import Goal
+from trt_bisect.report.model import ByPlan
+from trt_bisect.report.next_step import SEARCH
+from trt_bisect.report.summary import BASE, CULPRITS
+from trt_bisect.report.verdict import FAILS, PASSES, UNMEASURED
+from trt_bisect.support import progress
+
+SAMPLES = Path(__file__).parents[2] / "samples"
+STOPPED = {"calibrator": "minmax", "drop": "1%", "history": "none"}
+BASED = {"engine": "onnxruntime", "calibrator": "minmax", "base": "fp16", "precision": "fp32", "explain": "none"}
+
+
+def share_right(session, lenet):
+    """The share of digits that a session of ONNX Runtime gets right."""
+    digits, labels = np.load(lenet / "digits.npz")["data"], np.load(lenet / "labels.npy")
+    right = [
+        session.run(None, {"data": digit[None]})[0].argmax() == label
+        for digit, label in zip(digits, labels, strict=True)
+    ]
+    return float(np.mean(right))
+
+
+def labelled(lenet):
+    return {"dataset": lenet / "digits.npz", "labels": lenet / "labels.npy", "engine": "onnxruntime", "explain": "none"}
+
+
+def test_an_accuracy_is_reached_with_the_planted_layer_high(lenet, tmp_path):
+    path = lenet / "lenet_planted.onnx"
+    how = {"calibrator": "entropy", "output": tmp_path / "run", **labelled(lenet)}
+    report = trt_bisect.run(path, lenet / "calibration.npz", drop="1%", front=True, **how)
+    assert report.goal == Goal(drop="1%")
+    assert report.accuracy.fp32 == pytest.approx(share_right(plain_session(path), lenet))
+    assert report.accuracy.least == report.least == pytest.approx(0.99 * report.accuracy.fp32)
+    assert (report.recipe.high, report.recipe.meets, report.verdict) == (("ip2",), True, FAILS)
+    assert report.figures == ByPlan(report.accuracy.int8, report.accuracy.recipe)
+    assert report.accuracy.int8 < 0.5
+    assert report.accuracy.recipe >= report.accuracy.least
+    exported = share_right(plain_session(tmp_path / "run/recipe/network.qdq.onnx"), lenet)
+    assert report.accuracy.recipe == pytest.approx(exported, abs=1e-9)
+    told = {name: point.figure for name, point in named_points(report).items()}
+    assert told["all INT8"] == report.accuracy.int8
+    assert told["recipe"] == report.accuracy.recipe
+    assert told["all high"] == pytest.approx(report.accuracy.fp32)
+    assert (tmp_path / "run/front.csv").read_text().startswith("cost,accuracy,")
+    assert report.answer.given is None, "no input is judged by itself"
+
+
+def test_ranges_that_reach_the_accuracy_are_the_recipe(lenet, tmp_path):
+    """Another calibrator gives full INT8 the accuracy that entropy loses; counted again on the exported network."""
+    data = SAMPLES / "lenet/calibration.npz"
+    report = trt_bisect.run(lenet / "lenet_planted.onnx", data, drop="1%", output=tmp_path, **labelled(lenet))
+    assert report.recipe.high == ()
+    assert (report.verdict, report.exit_code) == (PASSES, 0)
+    assert report.accuracy.int8 == report.accuracy.recipe >= report.accuracy.least
+    (chosen,) = [row.calibrator for row in report.answer.calibrators if row.chosen]
+    assert chosen != "entropy"
+    said = re.search(r'its session option `(\S+)` to `"(\d)"`', (tmp_path / "recipe/README.md").read_text())
+    options = ort.SessionOptions()
+    options.add_session_config_entry(*said.groups())
+    session = ort.InferenceSession(tmp_path / "recipe/network.qdq.onnx", options, providers=["CPUExecutionProvider"])
+    count = len(np.load(lenet / "labels.npy"))
+    assert share_right(session, lenet) == pytest.approx(report.accuracy.recipe, abs=2.5 / count)
+
+
+def test_a_culprit_of_an_accuracy_is_told_with_the_accuracy_without_it(lenet, tmp_path):
+    """Two planted layers; each culprit is put back alone in a network that is written with the others in FP32."""
+    model = onnx.load(lenet / "lenet_planted.onnx")
+    plant_between(model, "conv1", "conv2", factor=300.0)
+    path = networks.save(model, tmp_path)
+    how = {"calibrator": "minmax", **labelled(lenet)}
+    report = trt_bisect.run(path, lenet / "calibration.npz", drop="5%", output=tmp_path / "run", **how)
+    assert set(report.culprits) == set(report.recipe.high) >= {"conv2", "ip2"}
+    names = [row.name for row in report.layers if row.quantizable]
+    for row in report.layers:
+        if not row.culprit:
+            assert row.taken_back is None
+            continue
+        high = [name for name in report.culprits if name != row.name]
+        low = [name for name in names if name not in high]
+        fixed = {"high": high, "keep_low": low, "output": tmp_path / f"without {row.name}"}
+        trt_bisect.run(path, lenet / "calibration.npz", **fixed, **how)
+        alone = share_right(plain_session(tmp_path / f"without {row.name}/recipe/network.qdq.onnx"), lenet)
+        assert row.taken_back == pytest.approx(alone, abs=1e-9)
+        assert row.taken_back < report.accuracy.least
+        assert report.text(row.taken_back) in next(line.text for line in report.lines if line.kind == CULPRITS)
+
+
+def test_without_a_drop_an_accuracy_is_told_and_does_not_decide(lenet):
+    """Ten classes of which nine are wrong: the similarity decides."""
+    how = {**labelled(lenet), "labels": np.load(lenet / "labels.npy")[::-1], "calibrator": "minmax"}
+    report = trt_bisect.run(lenet / "lenet.onnx", lenet / "calibration.npz", **how)
+    assert (report.goal, report.figure, report.least) == (Goal(), "cosine", report.threshold)
+    assert report.accuracy.fp32 < 0.5
+    assert report.accuracy.least is None
+    assert report.figures == report.similarity
+    assert report.verdict == PASSES
+
+
+def test_the_most_accurate_plan_by_labels_within_a_budget(lenet):
+    """With the planted layer high the accuracy is that of FP32; a budget below its cost leaves full INT8's."""
+    path, data = lenet / "lenet_planted.onnx", lenet / "calibration.npz"
+    how = {"calibrator": "entropy", "drop": "1%", **labelled(lenet)}
+    cheapest = trt_bisect.run(path, data, **how)
+    assert cheapest.culprits == ("ip2",)
+    enough = trt_bisect.run(path, data, budget=cheapest.answer.cost + 1e-9, **how)
+    assert "ip2" in enough.recipe.high
+    assert enough.recipe.meets
+    assert enough.accuracy.recipe >= cheapest.accuracy.recipe
+    spare = trt_bisect.run(path, data, budget=0.9 * cheapest.answer.cost, **how)
+    assert "ip2" not in spare.recipe.high
+    assert not spare.recipe.meets
+    assert spare.accuracy.recipe < spare.accuracy.least
+
+
+def test_an_accuracy_function_of_the_user(lenet):
+    digits, labels = np.load(lenet / "digits.npz")["data"], np.load(lenet / "labels.npy")
+
+    def accuracy(infer):
+        return np.mean([infer({"data": d[None]})["prob"].argmax() == t for d, t in zip(digits, labels, strict=True)])
+
+    path, data = lenet / "lenet_planted.onnx", lenet / "calibration.npz"
+    drop = share_right(plain_session(path), lenet) - 0.9
+    how = {"engine": "onnxruntime", "calibrator": "entropy", "drop": drop, "explain": "none"}
+    report = trt_bisect.run(path, data, accuracy=accuracy, **how)
+    assert report.recipe.high == ("ip2",)
+    assert report.least == pytest.approx(0.9)
+    with pytest.raises(BadInput, match="fails: KeyError"):
+        trt_bisect.run(path, data, accuracy=lambda infer: infer({"data": digits[:1]})["x"], **how)
+
+
+class Steps(Said):
+    """Counts steps and stages, and presses Ctrl-C at one of them."""
+
+    def __init__(self, at=0):
+        super().__init__()
+        self.count, self.at = 0, at
+
+    def stage(self, title, total):
+        self.step(title)
+
+    def step(self, what, size=1):
+        self.count += 1
+        if self.count == self.at:
+            raise KeyboardInterrupt
+
+
+@pytest.fixture(scope="module", params=["lenet_planted.onnx", "lenet.onnx"], ids=["fails", "passes"])
+def whole(request, lenet):
+    """A network, its run with a drop that nobody stopped, and the steps that this took."""
+    path, shown = lenet / request.param, Steps()
+    report = trt_bisect.run(path, lenet / "calibration.npz", progress=shown, **STOPPED, **labelled(lenet))
+    return path, report, shown.count
+
+
+@pytest.mark.parametrize("way", ["interrupted", "time limit"])
+@pytest.mark.parametrize("share", [0.3, 0.6, 0.8, 0.95])
+def test_a_stopped_run_judges_by_the_accuracy_or_not_at_all(lenet, whole, tmp_path, monkeypatch, way, share):
+    """Its recipe, too, keeps the accuracy by ONNX Runtime alone; the same command comes to the end."""
+    path, finished, steps = whole
+    at = int(share * steps)
+    asked = {"output": tmp_path / "run", **STOPPED, **labelled(lenet)}
+    try:
+        with monkeypatch.context() as clock:
+            if way == "interrupted":
+                asked["progress"] = Steps(at)
+            else:
+                times = iter(range(1 << 20))
+                clock.setattr(progress, "perf_counter", lambda: next(times))
+                asked["time_limit"] = at
+            found = trt_bisect.run(path, lenet / "calibration.npz", **asked)
+    except (StoppedRun, NothingMeasured):
+        found = trt_bisect.Report.load(tmp_path / "run")
+    assert found.stopped == way
+    assert found.verdict in (finished.verdict, UNMEASURED)
+    if found.verdict == UNMEASURED:
+        assert share < 0.9
+    else:
+        assert found.least == finished.least
+        assert found.accuracy.int8 == finished.accuracy.int8
+        assert found.recipe.meets or way == "interrupted"
+    if found.recipe.meets:
+        exported = share_right(plain_session(tmp_path / "run/recipe/network.qdq.onnx"), lenet)
+        assert found.accuracy.recipe == pytest.approx(exported, abs=1e-9)
+        assert exported >= found.least
+    again = {"output": tmp_path / "run", **STOPPED, **labelled(lenet)}
+    ended = trt_bisect.run(path, lenet / "calibration.npz", **again)
+    assert (ended.stopped, ended.recipe, ended.accuracy) == ("", finished.recipe, finished.accuracy)
+
+
+@pytest.mark.parametrize("budget", [None, 0.1])
+def test_an_accuracy_that_is_just_the_lowest_acceptable_one_passes(lenet, budget):
+    """0.8 - 0.1 is more than 0.7 in floating point."""
+    assert 0.8 - 0.1 > 0.7
+    figures = [0.8]
+
+    def accuracy(infer):
+        return figures.pop() if figures else 0.7
+
+    how = {"accuracy": accuracy, "drop": 0.1, "engine": "onnxruntime", "calibrator": "minmax", "explain": "none"}
+    report = trt_bisect.run(lenet / "lenet.onnx", lenet / "calibration.npz", budget=budget, **how)
+    assert (report.accuracy.fp32, report.accuracy.int8) == (0.8, 0.7)
+    assert report.verdict == PASSES
+
+
+def test_what_no_plan_reaches_leads_to_the_most_accurate_one(command, lenet, tmp_path, monkeypatch):
+    """In FP16 a planted range overflows in every plan, and all digits become one; each command named next is run."""
+    monkeypatch.chdir(tmp_path)
+    model = onnx.load(lenet / "lenet.onnx")
+    plant_between(model, "conv1", "conv2", factor=3e7)
+    path = networks.save(model, tmp_path)
+    how = ["--calibration", lenet / "calibration.npz", "--dataset", lenet / "digits.npz", "--engine", "onnxruntime"]
+    how += ["--labels", lenet / "labels.npy", "--drop", "1%", "--precision", "fp16", "--calibrator", "minmax"]
+    code, _, _ = command("run", path, *how, "--explain", "none", "--history", "none", "-o", "run")
+    first = trt_bisect.Report.load("run")
+    assert (code, first.recipe.meets, first.next.kind) == (1, False, SEARCH)
+    words = shlex.split(first.next.command)
+    assert words[words.index("--budget") + 1] == "50%", "the search was thorough: to repeat it finds nothing more"
+    assert command(*words[1:])[0] == 1
+    second = trt_bisect.Report.load("run")
+    assert second.goal == Goal(most=0.5, drop="1%")
+    assert second.accuracy.recipe >= second.accuracy.int8
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--drop", "1%"], "--labels or --accuracy"),
+        (["--drop", "much", "--labels", "labels.npy"], "--drop cannot be 'much'"),
+        (["--drop", "-0.1", "--labels", "labels.npy"], "--drop cannot be -0.1"),
+        (["--drop", "150%", "--labels", "labels.npy"], "--drop cannot be 150%"),
+        (["--drop", "1%", "--labels", "none.npy"], "--dataset"),
+        (["--drop", "1%", "--accuracy", "nowhere:nothing", "--task", "detect"], "--task and --drop"),
+        (["--drop", "1%", "--accuracy", "nowhere:nothing"], "nowhere"),
+    ],
+)
+def test_a_drop_that_means_nothing_is_refused_in_a_line(arguments, says, lenet, tmp_path, command):
+    code, _, err = command(
+        "run", lenet / "lenet.onnx", "--calibration", lenet / "calibration.npz", "-o", tmp_path / "run", *arguments
+    )
+    assert code == 2
+    assert says in err
+    assert "Traceback" not in err
+    assert not (tmp_path / "run" / "journal.jsonl").exists(), "nothing was measured"
+
+
+@pytest.fixture(scope="module")
+def overflowing(tmp_path_factory):
+    """A layer that only follows makes values of 1e5 and more, beyond FP16; and the same one with small values."""
+    place, random = tmp_path_factory.mktemp("overflow"), np.random.default_rng(0)
+    data = [{"x": each} for each in random.normal(0, 1, (3, 4, 8)).astype(np.float32)]
+    paths = []
+    for name, loud in (("loud", 1e5), ("small", 10.0)):
+        sketch = networks.Sketch(1)
+        x = sketch.node("Mul", [sketch.dense("x", "fc", 8, 8), sketch.constant("up", np.float32(loud))], "loud_mul")
+        x = sketch.node("Mul", [x, sketch.constant("down", np.float32(1 / loud))], "quiet_mul")
+        model = sketch.model({"x": [4, 8]}, {sketch.dense(x, "out", 8, 8): [4, 8]})
+        paths.append(networks.save(model, place, f"{name}.onnx"))
+    return *paths, data
+
+
+def lines(report):
+    return [line.text for line in report.lines if line.kind == BASE]
+
+
+def test_a_base_that_misses_the_accuracy_alone_is_told(overflowing):
+    loud, small, data = overflowing
+
+    def share_of_close(infer):
+        """The share of FP32's values within 1 %; ``infer`` is called with FP32 first."""
+        found = np.concatenate([next(iter(infer(each).values())) for each in data])
+        wanted.setdefault("fp32", found)
+        return float(np.isclose(found, wanted["fp32"], rtol=0.01).mean())
+
+    wanted = {}
+    given = {"dataset": data, "accuracy": share_of_close, "drop": 0.1, **BASED}
+    missed = trt_bisect.run(loud, data, **given)
+    (line,) = lines(missed)
+    assert " 0%" in line
+    assert missed.accuracy.base == 0.0
+    kept = trt_bisect.run(small, data, **given)
+    assert lines(kept) == []
+    assert kept.accuracy.base >= 0.9
+    assert not lines(trt_bisect.run(loud, data, high=["*_mul"], **given)), "the loud layers are in FP32"

@@ -1,0 +1,228 @@
+"""Thorough runs: the least set that is planted, or found by trying every plan; the front, moves and exports."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from itertools import combinations
+from types import SimpleNamespace
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+
+import trt_bisect
+from tests.support import networks
+from tests.support.editions import edition
+from tests.support.goal_cases import (
+    CASES,
+    SMALL,
+    WISHES,
+    costs_of,
+    engines_of,
+    figures_on,
+    kept_high,
+    named_points,
+    planted,
+)
+from tests.support.networks import Sketch, plant_between
+from tests.support.records import record_of
+from trt_bisect.answer.front import moves_of
+from trt_bisect.builder.base import BuildOptions
+from trt_bisect.calibration.ranges import Ranges
+from trt_bisect.model.network import load_network
+from trt_bisect.report.answer import Move
+
+
+@pytest.mark.parametrize("case", edition(("residual-4", "depthwise-3", "transformer-2"), tuple(CASES)))
+def test_the_planted_layers_are_left_high_and_no_other(case, tmp_path):
+    path, data, bad = planted(case, tmp_path)
+    report = trt_bisect.run(path, data, **WISHES)
+    assert set(report.recipe.high) == set(report.culprits) == bad
+    assert report.recipe.meets
+    assert report.recipe.added == report.recipe.untested == ()
+    assert report.similarity.int8 < 20.0 <= report.similarity.recipe
+    assert all(row.taken_back < 20.0 for row in report.layers if row.culprit)
+
+
+def test_two_results_that_are_bad_alike_need_a_layer_each(tmp_path):
+    """The worse result decides, so that leaving one culprit high gains nothing."""
+    sketch = Sketch(7)
+    trunk = sketch.node("Relu", [sketch.conv("x", "stem", 3, 8)], "stem_relu")
+    for side in ("left", "right"):
+        inner = sketch.node("Relu", [sketch.conv(trunk, f"{side}1", 8, 8)], f"{side}_relu")
+        last = sketch.conv(inner, f"{side}2", 8, 4)
+        sketch.nodes.append(onnx.helper.make_node("Identity", [last], [side], name=f"{side}_result"))
+    model = sketch.model({"x": ["n", 3, 16, 16]}, {side: ["n", 4, 16, 16] for side in ("left", "right")})
+    for side in ("left", "right"):
+        plant_between(model, f"{side}1", f"{side}2")
+    report = trt_bisect.run(networks.save(model, tmp_path), networks.samples(model), **WISHES)
+    assert set(report.recipe.high) == {"left2", "right2"}
+
+
+def test_a_layer_that_looks_bad_but_does_not_matter_stays_in_int8(tmp_path):
+    """A starved convolution whose result is all but taken out again before it is added."""
+    sketch = Sketch(8)
+    x = sketch.node("Relu", [sketch.conv("x", "stem", 3, 8)], "stem_relu")
+    inner = sketch.node("Relu", [sketch.conv(x, "side1", 8, 8)], "side_relu")
+    faint = sketch.node("Mul", [sketch.conv(inner, "side2", 8, 8), sketch.constant("faint", 1e-4)], "fade")
+    bad = sketch.node("Relu", [sketch.conv(x, "main1", 8, 8)], "main_relu")
+    last = sketch.node("Add", [sketch.conv(bad, "main2", 8, 8), faint], "sum")
+    sketch.nodes.append(onnx.helper.make_node("Identity", [last], ["y"], name="result"))
+    model = sketch.model({"x": ["n", 3, 16, 16]}, {"y": ["n", 8, 16, 16]})
+    plant_between(model, "side1", "side2")
+    plant_between(model, "main1", "main2")
+    path, data = networks.save(model, tmp_path), networks.samples(model)
+    inside = {row.origin.layer: row.figures.sqnr for row in trt_bisect.compare(path, data, calibrator="minmax").tensors}
+    assert inside["side2"] < 10.0
+    assert trt_bisect.run(path, data, **WISHES).recipe.high == ("main2",)
+
+
+@pytest.mark.parametrize("factor", [40.0, 1.0])
+@pytest.mark.parametrize("case", SMALL)
+def test_no_plan_of_all_that_there_are_is_cheaper(case, factor, tmp_path):
+    """Every plan of a network of 7 to 9 layers as an engine of its own; the threshold lies where some layers have to
+    stay high. A layer that multiplies nothing may be high as well: the recipe holds in other settings of the engine
+    too, and such a layer costs 1e-5."""
+    make, pairs = SMALL[case]
+    model = make()
+    for maker, reader in pairs:
+        plant_between(model, maker, reader, factor=factor)
+    network = load_network(networks.save(model, tmp_path))
+    ranges, feeds, sqnr = engines_of(network, networks.samples(model))
+    threshold = sqnr(()) + 8.0
+    report = trt_bisect.run(network, ranges, feeds, **{**WISHES, "threshold": threshold, "calibrator": "auto"})
+    costs = costs_of(network, feeds)
+    sets = [high for n in range(len(costs) + 1) for high in combinations(costs, n)]
+    cheaper = [high for high in sets if sum(costs[k] for k in high) < report.answer.cost - 1e-4]
+    assert report.recipe.meets
+    assert sqnr([network.layer_named(name).index for name in report.recipe.high]) >= threshold
+    assert len(cheaper) > 2
+    assert not any(sqnr(high) >= threshold for high in cheaper)
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    """A run with three planted layers and its front, its network and data; its folder is not to be changed."""
+    folder = tmp_path_factory.mktemp("measured")
+    path, data, bad = planted("chain-3", folder)
+    report = trt_bisect.run(path, data, front=True, output=folder / "run", **WISHES)
+    assert set(report.recipe.high) == bad
+    return SimpleNamespace(path=path, data=data, report=report, folder=folder / "run")
+
+
+def test_the_front_goes_from_int8_to_high_and_gets_better(measured):
+    report = measured.report
+    unbeaten = [
+        point
+        for point in report.front
+        if not any(other.cost <= point.cost and other.loss < point.loss for other in report.front)
+    ]
+    assert [point.cost for point in unbeaten] == sorted({point.cost for point in unbeaten})
+    named = named_points(report)
+    assert named["all INT8"].cost == 0.0
+    assert named["all high"].cost == pytest.approx(1.0, abs=1e-9)
+    assert named["recipe"].cost == pytest.approx(report.answer.cost, abs=1e-4)
+    assert named["recipe"].high == kept_high(report)
+    assert "knee" in named
+    told = {"int8": "all INT8", "recipe": "recipe"}
+    assert {plan: named[name].figure for plan, name in told.items()} == pytest.approx(dict(report.figures.items()))
+    assert named["all high"].figure > named["recipe"].figure
+    assert report.text(named["all INT8"].figure) in report.summary, "the summary tells another figure than the front"
+    lines = (measured.folder / "front.csv").read_text().splitlines()
+    assert lines[0] == "cost,sqnr,loss,names,high,layers"
+    assert len(lines) == 1 + len(report.front)
+    again = json.loads((measured.folder / "report.json").read_text())
+    assert again == record_of(report)
+
+
+def test_points_of_the_front_on_engines_of_their_own(measured):
+    """On the worst of the samples, with the recipe's scales."""
+    network = load_network(measured.path)
+    ranges = trt_bisect.calibrate(network, [{"x": sample[None]} for sample in measured.data["x"]], "minmax")
+    builder = trt_bisect.make_builder("onnxruntime", "strong", network, ranges.scales, BuildOptions())
+    for point in measured.report.front:
+        high = {network.layer_named(name).index for name in point.high}
+        plan = trt_bisect.all_but(len(network.layers), high)
+        with builder.reference() as exact, builder.build(plan) as engine:
+            pairs = [(exact.infer({"x": x[None]})["y"], engine.infer({"x": x[None]})["y"]) for x in measured.data["x"]]
+        worst = min(trt_bisect.similarity(one, other, "sqnr") for one, other in pairs)
+        assert point.figure == pytest.approx(worst, abs=0.05), point.names
+
+
+def test_a_scale_is_told_as_another_one_only_if_it_is():
+    entropy = Ranges({"same": np.float32(1.0), "moved": np.float32(2.0)}, {}, "entropy")
+    minmax = Ranges({"same": np.float32(1.0), "moved": np.float32(3.0)}, {}, "minmax")
+    mixed = replace(entropy, scales={"same": np.float32(1.0), "moved": np.float32(3.0)})
+    tried = [SimpleNamespace(ranges=entropy), SimpleNamespace(ranges=minmax)]
+    answer = SimpleNamespace(experiment=SimpleNamespace(ranges=mixed), tried=tried)
+    assert moves_of(answer) == (Move("moved", "minmax", 2.0, 3.0),)
+
+
+def test_it_goes_on_from_what_was_measured(measured, tmp_path):
+    shutil.copytree(measured.folder, tmp_path / "run")
+    lines = (tmp_path / "run/journal.jsonl").read_text().count("\n")
+    second = trt_bisect.run(measured.path, measured.data, front=True, output=tmp_path / "run", **WISHES)
+    assert (tmp_path / "run/journal.jsonl").read_text().count("\n") == lines
+    assert second.recipe == measured.report.recipe
+    assert second.layers == measured.report.layers
+    assert second.front == measured.report.front
+
+
+def test_recipes_of_three_precisions(tmp_path):
+    """A range that FP16 cannot hold has to be FP32; the other culprit can be FP16."""
+    model = networks.chain(6)
+    plant_between(model, "conv0", "conv1")
+    plant_between(model, "conv4", "conv5", factor=3e6)
+    path, data = networks.save(model, tmp_path), networks.samples(model, 4)
+    found = trt_bisect.run(path, data, precision="mixed", trt_version="10.3.0", output=tmp_path / "run", **WISHES)
+    assert kept_high(found) == {"conv1": "fp16", "conv5": "fp32"}
+    assert found.recipe.meets
+    flags = (tmp_path / "run/recipe/trtexec.flags").read_text()
+    (precisions,) = [line.partition("=")[2] for line in flags.splitlines() if line.startswith("--layerPrecisions=")]
+    assert {"conv1:fp16", "conv5:fp32"} <= set(precisions.split(","))
+    assert not [entry for entry in precisions.split(",") if entry.startswith(("conv0:", "conv4:"))]
+    assert "--fp16" in flags
+    alone = trt_bisect.run(path, data, precision="fp32", **WISHES)
+    assert found.answer.cost < alone.answer.cost
+
+
+def test_the_exported_network_gives_the_similarity_and_builds_in_tensorrt_rtx(tmp_path):
+    path, data, _ = planted("chain-1", tmp_path)
+    report = trt_bisect.run(path, data, output=tmp_path / "run", **WISHES)
+    exported = tmp_path / "run/recipe/network.qdq.onnx"
+    onnx.checker.check_model(str(exported), full_check=True)
+    figures = figures_on(tmp_path / "run/recipe", path, data["x"])
+    assert min(figures) == pytest.approx(report.similarity.recipe, abs=0.05)
+    assert (report.answer.given.inputs, report.answer.given.holds) == (len(figures), sum(f >= 20.0 for f in figures))
+    trt = pytest.importorskip("tensorrt_rtx_bindings")
+    logger = trt.Logger(trt.Logger.ERROR)
+    builder = trt.Builder(logger)
+    network = builder.create_network(1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED))
+    assert trt.OnnxParser(network, logger).parse(exported.read_bytes())
+    config, profile = builder.create_builder_config(), builder.create_optimization_profile()
+    profile.set_shape("x", *[(1, 3, 16, 16)] * 3)
+    config.add_optimization_profile(profile)
+    assert builder.build_serialized_network(network, config).nbytes > 0
+
+
+@pytest.mark.parametrize("dead", [0.0, 1e-39])
+def test_a_recipe_with_dead_channels_passes_the_check(tmp_path, dead):
+    model = networks.chain(4)
+    weight = next(tensor for tensor in model.graph.initializer if tensor.name == "conv1.weight")
+    values = onnx.numpy_helper.to_array(weight).copy()
+    values[[1, 4]] = dead
+    weight.CopyFrom(onnx.numpy_helper.from_array(values, weight.name))
+    path, data = networks.save(model, tmp_path), networks.samples(model, 3)
+    trt_bisect.run(path, data, engine="onnxruntime", calibrator="minmax", explain="none", output=tmp_path / "run")
+    file = tmp_path / "run/recipe/network.qdq.onnx"
+    assert trt_bisect.check(file).findings == ()
+    session = ort.InferenceSession(file, providers=["CPUExecutionProvider"])
+    written = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in onnx.load(file).graph.initializer}
+    scale = next(array for name, array in written.items() if "conv1.weight" in name and array.shape == (8,))
+    assert scale[1] == scale[4] == np.delete(scale, [1, 4]).max()
+    others = np.abs(np.delete(values, [1, 4], axis=0)).max(axis=(1, 2, 3)) / 127
+    np.testing.assert_allclose(np.delete(scale, [1, 4]), others, rtol=1e-6)
+    assert np.isfinite(session.run(None, {"x": data["x"][:1]})[0]).all()

@@ -1,0 +1,184 @@
+"""The price of a recipe: in FP32 and in FP16, and the layers that make most of it; the order of its culprits."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from onnx import TensorProto, helper
+
+import trt_bisect
+from tests.support import networks
+from tests.support.planted_answers import MISLEADING, PlantedAnswer, every_plan
+from tests.support.records import kinds, record_of, report_from
+from trt_bisect.answer.plans import AnswerPlans
+from trt_bisect.report.page.headline import headline
+from trt_bisect.report.summary import CULPRITS, PRICE, RECIPE
+from trt_bisect.report.verdict import FAILS
+
+HOW = {"engine": "onnxruntime", "explain": "none", "calibrator": "minmax"}
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    """Returns the report on a planted network at a threshold, the losses of all its plans, and the files."""
+
+    @cache
+    def searched(name, threshold):
+        folder, planted = tmp_path_factory.mktemp(name), MISLEADING[name]()
+        path, data = networks.save(planted.model, folder), networks.samples(planted.model)
+        report = trt_bisect.run(path, data, threshold=threshold, output=folder / "run", **HOW)
+        return report, every_plan(planted, folder), path, data["x"]
+
+    return searched
+
+
+def line(report, kind):
+    (one,) = (each for each in report.lines if each.kind == kind)
+    return one.text
+
+
+def in_fp16(recipe, high):
+    """A recipe's file in which what some layers read and what they make is rounded to FP16 by Casts."""
+    model, nodes = onnx.load(recipe), []
+
+    def rounded(tensor, result):
+        for source, target, kind in ((tensor, f"{result}.half", TensorProto.FLOAT16), (f"{result}.half", result, 1)):
+            nodes.append(helper.make_node("Cast", [source], [target], to=kind))
+
+    for node in model.graph.node:
+        if node.name in high:
+            for place, tensor in enumerate(node.input):
+                node.input[place] = f"{node.name}.in{place}"
+                rounded(tensor, node.input[place])
+            made, node.output[0] = node.output[0], f"{node.name}.made"
+            nodes.append(node)
+            rounded(node.output[0], made)
+        else:
+            nodes.append(node)
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    return model.SerializeToString()
+
+
+def worst_cosine(one, other, samples):
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    sessions = [ort.InferenceSession(each, options, providers=["CPUExecutionProvider"]) for each in (one, other)]
+    cosines = []
+    for sample in samples:
+        a, b = (session.run(None, {"x": sample[None]})[0].ravel().astype(float) for session in sessions)
+        cosines.append(a @ b / np.sqrt((a @ a) * (b @ b)))
+    return min(cosines)
+
+
+@pytest.mark.parametrize(("name", "meets"), [("decoys", True), ("masked_culprit", False)])
+def test_the_recipe_is_measured_with_its_layers_in_fp16_at_a_third_of_the_price(name, meets, found, tmp_path):
+    """A multiply-add in FP32 takes 4 units, in FP16 2, in INT8 1: FP16 gives up a third of what FP32 does."""
+    report, _, path, samples = found(name, 0.9999 if meets else 0.99)
+    half = report.answer.in_fp16
+    recipe = path.parent / "run/recipe/network.qdq.onnx"
+    assert half.high == report.recipe.high
+    assert half.cost == pytest.approx(report.answer.cost / 3)
+    by_hand = worst_cosine(path.read_bytes(), in_fp16(recipe, half.high), samples)
+    assert half.similarity == pytest.approx(by_hand, abs=1e-6)
+    assert (by_hand >= report.threshold) == meets
+    text = line(report, RECIPE)
+    assert all(f"{100 * price:.2f}%" in text for price in (report.answer.cost, half.cost))
+    assert ("misses the threshold" in text) != meets
+    assert report_from(record_of(report)).answer == report.answer
+
+
+def test_a_remedy_in_fp16_has_the_same_price_and_figure(found):
+    report, _, path, samples = found("decoys", 0.99)
+    explained = trt_bisect.run(path, {"x": samples}, threshold=0.99, try_remedies=True, **{**HOW, "explain": "full"})
+    (tried,) = (each for each in explained.explanation.tried if each.remedy == "FP16")
+    assert tried.cost == pytest.approx(report.answer.cost / 3)
+    assert tried.similarity == pytest.approx(report.answer.in_fp16.similarity)
+
+
+def test_where_one_layer_makes_the_price_the_plan_with_it_alone_low_tells_that_no_other_set_helps(found):
+    report, every, _, _ = found("absorbed_drop", 0.99)
+    (dear,) = report.answer.dear
+    alone = 1.0 - every.losses[frozenset(every.names) - {dear.name}]
+    assert (dear.name,) == report.recipe.high
+    assert dear.cost == pytest.approx(report.answer.cost)
+    assert dear.alone == pytest.approx(alone, abs=1e-5)
+    assert f"{100 * alone:.2f}"[:-1] in line(report, PRICE)
+    assert "must keep it" in line(report, PRICE)
+
+
+def test_two_layers_that_make_the_price_are_each_measured_alone_low(found):
+    report, every, _, _ = found("masked_culprit", 0.99)
+    alone = {one.name: one.alone for one in report.answer.dear}
+    assert alone == {
+        name: pytest.approx(1.0 - every.losses[frozenset(every.names) - {name}], abs=1e-5)
+        for name in report.recipe.high
+    }
+    assert all(figure < 0.99 for figure in alone.values())
+
+
+def test_no_layer_makes_most_of_the_price_of_many_equal_ones(found):
+    report, _, _, _ = found("decoys", 0.9999)
+    assert report.answer.cost > 0.1
+    assert report.answer.dear == ()
+    assert PRICE not in kinds(report.lines)
+
+
+def test_nothing_is_said_of_other_sets_where_the_plan_without_the_dear_layer_holds(tmp_path):
+    """Full INT8 loses 2e-4, with ``block0.project`` alone in INT8 3.5e-5."""
+    model, budget = networks.depthwise(blocks=1), 1e-4
+    every = every_plan(PlantedAnswer(model), tmp_path)
+    report = trt_bisect.run(networks.save(model, tmp_path), networks.samples(model), threshold=1.0 - budget, **HOW)
+    (dear,) = report.answer.dear
+    assert dear.name in report.recipe.high
+    alone = every.losses[frozenset(every.names) - {dear.name}]  # on the first four inputs
+    assert alone - 1e-7 <= 1.0 - dear.alone < budget
+    assert "no set" not in line(report, PRICE)
+    assert f"{100 * report.answer.cost:.2f}%" in line(report, PRICE)
+
+
+def test_culprits_are_ranked_by_the_loss_without_them_and_the_weak_ones_are_counted_apart(found):
+    """Noise moves a cosine's loss by a tenth: a weak culprit misses the budget of 1e-4 by less."""
+    report, every, _, _ = found("decoys", 0.9999)
+    high = frozenset(report.recipe.high)
+    losses = {name: every.losses[high - {name}] for name in high}
+    by_loss = sorted(high, key=lambda name: -losses[name])
+    weak = tuple(name for name in by_loss if losses[name] < 1e-4 / 0.9)
+    assert report.answer.ranked == tuple(by_loss)
+    assert report.answer.weak == weak
+    assert 0 < len(weak) < len(high)
+    assert set(report.culprits) == high
+    text = line(report, CULPRITS)
+    places = [text.index(f"'{name}'") for name in by_loss]
+    assert places == sorted(places)
+    assert "Weak culprit" in text
+    assert f"{len(weak)} weak" in headline(report)
+
+
+def test_the_recipe_of_few_inputs_was_not_tested_on_others(found, tmp_path):
+    report, _, path, samples = found("decoys", 0.99)
+    assert "held out" in line(report, RECIPE)
+    thorough = trt_bisect.run(path, {"x": samples}, threshold=0.99, effort="thorough", **HOW)
+    assert "held out" in line(thorough, RECIPE)
+    many = networks.samples(MISLEADING["decoys"]().model, 20)
+    assert "held out" not in line(trt_bisect.run(path, many, threshold=0.99, **HOW), RECIPE)
+
+
+def test_full_int8_that_misses_in_another_setting_alone_is_told_so(tmp_path, monkeypatch):
+    """Full INT8 of the chain loses 2.1e-5; moved scales are made to lose more."""
+    nudged = AnswerPlans.nudged
+
+    def missed(plans, plan, ranges):
+        loss, by_place = nudged(plans, plan, ranges)
+        return (1e-3, by_place) if plan.lowered == plans.full.lowered else (loss, by_place)
+
+    monkeypatch.setattr(AnswerPlans, "nudged", missed)
+    model = networks.chain(depth=2)
+    report = trt_bisect.run(networks.save(model, tmp_path), networks.samples(model), threshold=0.9999, **HOW)
+    assert report.similarity.int8 > 0.9999
+    assert report.verdict == FAILS
+    assert "another setting" in line(report, FAILS)

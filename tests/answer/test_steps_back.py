@@ -1,0 +1,185 @@
+"""The last steps to a recipe, with an invented target that misses where the search cannot see it."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+
+import pytest
+
+from trt_bisect.answer import steps_back
+from trt_bisect.answer.steps_back import another_that_holds, minimal, with_more_high
+from trt_bisect.answer.validation import Checked
+from trt_bisect.driver.recipes import search_space
+from trt_bisect.driver.recipes.cheapest import Cheapest
+from trt_bisect.driver.recipes.search_space import Space
+from trt_bisect.evaluator.each_input import NO_MARGIN
+from trt_bisect.precision import int8_set
+from trt_bisect.report.answer import NUDGED, OFF, OWN
+
+UNITS = 12
+SPACE = Space(int8_set(UNITS, ()), tuple((k,) for k in range(UNITS)), tuple(range(1, UNITS + 1)), 0.1)
+EXPERIMENT = SimpleNamespace(ranges=None)
+
+
+class Target:
+    """In the search every plan loses nothing; on its engine a plan misses if one of some layers is low."""
+
+    budget = SPACE.budget
+
+    def __init__(self, needed):
+        self.needed = set(needed)
+        self.checks = 0
+
+    def losses(self, asked, ranges, *, to_the_end=False):
+        return [0.0 for _ in asked]
+
+    def check(self, experiment, plan, *, own_engine=True):
+        self.checks += 1
+        return Checked({"own engine": 0.5 if self.needed & plan.lowered else 0.0})
+
+
+@pytest.mark.parametrize("needed", [(), (0,), (5, 2), (11,)])
+def test_units_are_added_until_the_recipe_holds_and_those_in_vain_go_back(needed):
+    target = Target(needed)
+    found, checked = with_more_high(target, SPACE, Cheapest(frozenset(), True, {}), EXPERIMENT)
+    assert checked.meets(target.budget)
+    assert set(needed) <= found.kept
+    assert target.checks <= 6, "twice as many units each time"
+    plans = SimpleNamespace(margin=NO_MARGIN, affords=lambda *_, **__: True)
+    found, checked, taken_back = minimal(plans, target, SPACE, found, EXPERIMENT, checked)
+    assert found.kept == set(needed)
+    assert checked.meets(target.budget)
+    assert taken_back == dict.fromkeys(needed, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("needed", "aim", "dearest", "expected", "checks"),
+    [
+        ({3}, 0.1, math.inf, {3}, 2),
+        ({3, 5}, 0.1, math.inf, None, 4),
+        ({3, 5}, 0.1, 6.0, None, 3),
+        ({3, 5}, 0.03, math.inf, {3, 5}, 2),
+        ({7}, 0.1, math.inf, {7}, 4),
+        ({7}, 0.05, math.inf, {7}, 3),
+    ],
+)
+def test_of_other_sets_the_first_that_holds_is_taken(needed, aim, dearest, expected, checks):
+    """The costs are 2, 4, 5, 10 and 8. The cheapest sets that reach the aim come first, then the smallest losses; four
+    are checked."""
+    near = {frozenset({1}): 0.02, frozenset({3}): 0.1, frozenset({2, 1}): 0.05, frozenset({3, 5}): 0.01}
+    near[frozenset({7})] = 0.05
+    target = Target(needed)
+    found = another_that_holds(target, SPACE, Cheapest(frozenset(), True, {}, near=near), EXPERIMENT, aim, dearest)
+    assert target.checks == checks
+    assert (None if found is None else found[0].kept) == expected
+    assert found is None or found[1].meets(target.budget)
+
+
+def test_only_the_steps_back_that_remain_are_run_to_the_end():
+    """Layer 3 shows in the search, on one input more than on others; layer 5 on the engine; 7 is not needed."""
+
+    class Inputs(Target):
+        to_the_end = 0
+
+        def losses(self, asked, ranges, *, to_the_end=False):
+            self.to_the_end += len(asked) * to_the_end
+            return [(0.4 if to_the_end else 0.2) if 3 in plan.lowered else 0.0 for plan in asked]
+
+    target, found = Inputs({5}), Cheapest(frozenset({3, 5, 7}), True, {})
+    plans = SimpleNamespace(margin=NO_MARGIN, affords=lambda *_, **__: True)
+    found, _, taken_back = minimal(plans, target, SPACE, found, EXPERIMENT, Checked({"own engine": 0.0}))
+    assert (found.kept, taken_back) == ({3, 5}, {3: 0.4, 5: 0.5})
+    assert target.to_the_end == 1
+
+
+def test_a_step_back_that_only_moved_scales_make_miss_has_both_figures():
+    """The budget is 0.1. Layer 2 misses with moved scales alone, layer 5 on the engine already."""
+
+    class Moved(Target):
+        def check(self, experiment, plan, *, own_engine=True):
+            settings = {OFF: 0.05, OWN: 0.5 if 5 in plan.lowered else 0.06}
+            if settings[OWN] <= self.budget:
+                settings[NUDGED] = 0.2 if 2 in plan.lowered else 0.07
+            return Checked(settings)
+
+    found, plans = (
+        Cheapest(frozenset({2, 5, 8}), True, {}),
+        SimpleNamespace(margin=NO_MARGIN, affords=lambda *_, **__: True),
+    )
+    found, _, taken_back = minimal(plans, Moved(()), SPACE, found, EXPERIMENT, Checked({OWN: 0.06}))
+    assert (found.kept, taken_back, found.unmoved) == ({2, 5}, {5: 0.5, 2: 0.2}, {2: 0.06})
+
+
+class Counted(Target):
+    """Notes the layers that are high in each plan that misses."""
+
+    def __init__(self, needed):
+        super().__init__(needed)
+        self.missed = set()
+        self.engines = 0
+
+    def check(self, experiment, plan, *, own_engine=True):
+        self.engines += own_engine
+        found = super().check(experiment, plan)
+        if not found.meets(self.budget):
+            self.missed.add(frozenset(range(UNITS)) - plan.lowered)
+        return found
+
+
+@pytest.fixture
+def many(monkeypatch):
+    """Twelve units are many; sets of more than four are taken back in groups."""
+    monkeypatch.setattr(search_space, "MANY_UNITS", 4)
+    monkeypatch.setattr(steps_back, "_GROUPS", 4)
+    monkeypatch.setattr(steps_back, "_ENGINE", 0)
+
+
+def stepped_back(target, kept):
+    """The set that ``minimal`` leaves of a set that holds, and its steps."""
+    whole = target.check(EXPERIMENT, SPACE.plan(frozenset(kept)))
+    plans = SimpleNamespace(margin=NO_MARGIN, affords=lambda *_, **__: True)
+    found = Cheapest(frozenset(kept), True, {})
+    found, checked, taken_back = minimal(plans, target, SPACE, found, EXPERIMENT, whole)
+    assert checked.meets(target.budget)
+    return found.kept, taken_back
+
+
+@pytest.mark.parametrize("needed", [(0,), (5, 2), (11, 3, 7)])
+def test_many_units_are_taken_back_in_groups_and_then_one_by_one(many, needed):
+    target = Counted(needed)
+    kept, taken_back = stepped_back(target, range(UNITS))
+    assert kept == taken_back.keys() == set(needed)
+    assert all(kept - {unit} in target.missed for unit in taken_back)
+
+
+@pytest.mark.parametrize("steps", [0, 1, 3, 5, 8, 20])
+def test_of_many_units_each_culprit_was_measured_beside_the_others_however_few_the_steps(many, monkeypatch, steps):
+    """Six units are kept, three of them needed; the groups of two hide one that is not."""
+    monkeypatch.setattr(steps_back, "_STEPS", steps)
+    target = Counted((0, 3, 4))
+    kept, taken_back = stepped_back(target, range(6))
+    assert {0, 3, 4} <= kept
+    assert taken_back.keys() <= {0, 3, 4}
+    assert all(kept - {unit} in target.missed for unit in taken_back)
+    assert len(taken_back) >= min(steps, 2)
+    if steps >= 8:
+        assert kept == taken_back.keys()
+
+
+def test_of_many_units_few_engines_are_built(many, monkeypatch):
+    """A step with an engine counts as five, and one is left for the last unit: 20 steps give three engines."""
+    monkeypatch.setattr(steps_back, "_ENGINE", 4)
+    monkeypatch.setattr(steps_back, "_STEPS", 20)
+    target = Counted(())
+    kept, taken_back = stepped_back(target, range(4))
+    assert target.engines == 1 + 3
+    assert (len(kept), taken_back) == (1, {})
+
+
+def test_a_recipe_that_would_be_too_dear_is_not_searched_further():
+    target = Target({11})
+    found, checked = with_more_high(target, SPACE, Cheapest(frozenset(), True, {}), EXPERIMENT, dearest=5.0)
+    assert not checked.meets(target.budget)
+    assert SPACE.cost(found.kept) > 5.0
+    assert found.kept != SPACE.all

@@ -1,0 +1,326 @@
+"""``compare``: figures equal NumPy's on the same tensors, planted causes named with their reasons, memory flat."""
+
+from __future__ import annotations
+
+import csv
+import json
+import tracemalloc
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import trt_bisect
+from tests.support import networks
+from tests.support.compared import Alive, tensors_of
+from tests.support.editions import edition
+from tests.support.records import texts
+from trt_bisect.analyzer import advisor, metrics
+from trt_bisect.calibration.ranges import Ranges
+from trt_bisect.model.qdq import GraphTarget, PlanWriter
+from trt_bisect.options.commands import CompareOptions
+from trt_bisect.precision import int8_set
+
+COLUMNS = (
+    "index layer tensor kind op_type int8_op_type shape dtype quantized_dtype scale "
+    "cosine mse l1 kl sqnr max_abs max_rel "
+    "fp32_count fp32_nonfinite fp32_min fp32_max fp32_mean fp32_std fp32_variance "
+    "int8_count int8_nonfinite int8_min int8_max int8_mean int8_std int8_variance"
+).split()
+
+
+def reasons(found, reason=None):
+    """Tensor and layers of the findings with a reason."""
+    return [(advice.tensor, advice.layers) for advice in found.advice if reason in (None, advice.reason)]
+
+
+def words(found, reason, tensor):
+    return next(a.words for a in found.advice if (a.reason, a.tensor) == (reason, tensor))
+
+
+@pytest.mark.parametrize("make", [networks.chain, networks.residual, networks.depthwise, networks.transformer])
+def test_every_figure_is_numpys_on_the_same_tensors_and_no_healthy_layer_is_abnormal(make, tmp_path):
+    model = make()
+    path, feeds = networks.save(model, tmp_path), networks.samples(model)
+    network = trt_bisect.load_network(path)
+    ranges = trt_bisect.calibrate(network, trt_bisect.open_dataset(feeds, network.inputs), "minmax")
+    found = trt_bisect.compare(path, ranges, feeds, threshold=0.95)
+    assert found.advice == ()
+    writer = PlanWriter(network, ranges.scales, GraphTarget.ONNXRUNTIME)
+    layers = len(network.layers)
+    fp32 = tensors_of(writer.write(int8_set(layers, ())), network, feeds)
+    int8 = tensors_of(writer.write(int8_set(layers, network.quantizable)), network, feeds)
+    assert {row.origin.tensor for row in found.tensors} == {"x", *network.producers}
+    assert found.samples == 8
+    for row in found.tensors:
+        if row.origin.kind == "input":
+            assert row.figures.cosine == 1.0
+            continue
+        r, o = (run[row.origin.tensor].astype(np.float64) for run in (fp32, int8))
+        flat = r.reshape(1, -1), o.reshape(1, -1)
+        assert row.shape == r.shape[1:]
+        assert row.figures.cosine == pytest.approx(metrics.BUILT_IN["cosine"].function(*flat), abs=1e-9)
+        assert row.figures.mse == pytest.approx(np.mean((r - o) ** 2), rel=1e-6, abs=1e-15)
+        assert row.figures.l1 == pytest.approx(np.mean(np.abs(r - o)), rel=1e-6, abs=1e-12)
+        alone = [metrics.BUILT_IN["cosine"].function(*pair) for pair in zip(r, o, strict=True)]
+        assert row.worst_cosine == pytest.approx(min(alone), abs=1e-9)
+        assert alone[row.worst_sample] == min(alone)
+        assert row.figures.sqnr == pytest.approx(metrics.BUILT_IN["sqnr"].function(*flat), abs=1e-4)
+        assert row.figures.max_abs == pytest.approx(np.abs(r - o).max(), rel=1e-6)
+        for spread, run in ((row.fp32, r), (row.int8, o)):
+            seen = (spread.min, spread.max, spread.mean, spread.std, spread.variance)
+            assert seen == pytest.approx((run.min(), run.max(), run.mean(), run.std(), run.var()), rel=1e-6, abs=1e-9)
+        if row.scale is not None:
+            assert row.scale == pytest.approx(np.abs(r).max() / 127, rel=1e-6)
+            assert row.rounding.clipped == 0.0
+    result = found.tensors[-1]
+    assert (result.origin.kind, result.origin.tensor) == ("output", "y")
+    rows = [run["y"].reshape(-1, 10).astype(np.float64) for run in (fp32, int8)]
+    p, q = (np.exp(row) / np.exp(row).sum(axis=-1, keepdims=True) for row in rows)
+    expected = np.mean(np.sum(p * np.log(p / q), axis=-1))
+    assert result.figures.kl == pytest.approx(expected, rel=1e-6, abs=1e-12)
+
+
+def test_weights_by_tensor_and_channel(tmp_path):
+    path = networks.save(networks.chain(), tmp_path)
+    found = trt_bisect.compare(path, networks.samples(networks.chain()), output=tmp_path / "out")
+    weight = numpy_helper.to_array(next(t for t in networks.chain().graph.initializer if t.name == "conv1.weight"))
+    scales = np.abs(weight).max(axis=(1, 2, 3), keepdims=True) / np.float32(127)
+    rounded = np.rint(weight / scales) * scales
+    row = next(row for row in found.weights if row.origin.tensor == "conv1.weight")
+    assert row.figures.mse == pytest.approx(np.mean((weight.astype(np.float64) - rounded) ** 2), rel=1e-4)
+    assert row.scale == scales.max()
+    channels = [row for row in found.channels if row.origin.tensor == "conv1.weight"]
+    assert [row.channel for row in channels] == list(range(8))
+    for place, channel in enumerate(channels):
+        assert channel.scale == scales[place, 0, 0, 0]
+        noise = np.sum((weight[place].astype(np.float64) - rounded[place]) ** 2)
+        signal = np.sum(weight[place].astype(np.float64) ** 2)
+        assert channel.figures.sqnr == pytest.approx(10 * np.log10(signal / noise), abs=0.01)
+        assert channel.fp32.variance == pytest.approx(weight[place].var(), rel=1e-5)
+    with (tmp_path / "out/channels.csv").open() as file:
+        assert len(list(csv.DictReader(file))) == len(found.channels)
+
+
+@pytest.mark.parametrize(
+    "make",
+    edition([networks.residual], [networks.chain, networks.residual, networks.depthwise, networks.transformer]),
+)
+def test_no_layer_of_a_healthy_network_is_abnormal_with_the_default_calibrator(make, tmp_path):
+    found = trt_bisect.compare(networks.save(make(), tmp_path), networks.samples(make()), threshold=0.95)
+    assert found.advice == ()
+
+
+def test_a_starved_range_and_its_channel(tmp_path):
+    model = networks.chain()
+    networks.plant_between(model, "conv2", "conv3")
+    found = trt_bisect.compare(networks.save(model, tmp_path), networks.samples(model), calibrator="minmax")
+    assert reasons(found, advisor.STARVED) == [("relu3_out", ("conv3",))]
+    assert "255 levels" in words(found, advisor.STARVED, "relu3_out")
+    assert ("relu3_out", ("conv3",)) in reasons(found, advisor.ONE_CHANNEL)
+    assert words(found, advisor.ONE_CHANNEL, "relu3_out").startswith("channel 1 reaches")
+    row = next(row for row in found.tensors if row.origin.tensor == "relu3_out")
+    assert row.loud.channel == 1
+    assert row.rounding.near_zero > 0.5
+    first_low = reasons(found, advisor.LOW_SIMILARITY)[0]
+    assert first_low[1] == ("conv3",)
+    assert not reasons(found, advisor.SATURATION)
+
+
+def test_one_loud_weight_channel(tmp_path):
+    def louder(values):
+        values[:, 2] *= 300
+        return values
+
+    model = networks.chain()
+    networks.scale_constant(model, "conv3.weight", louder)
+    found = trt_bisect.compare(networks.save(model, tmp_path), networks.samples(model))
+    assert ("conv3.weight", ("conv3",)) in reasons(found, advisor.ONE_CHANNEL)
+    assert words(found, advisor.ONE_CHANNEL, "conv3.weight").startswith("input channel 2 reaches")
+    assert ("conv3.weight", ("conv3",)) in reasons(found, advisor.STARVED)
+    assert {tensor for tensor, _ in reasons(found, advisor.ONE_CHANNEL)} == {"conv3.weight"}
+
+
+def test_a_clipped_calibration(tmp_path):
+    model = networks.chain()
+    path, feeds = networks.save(model, tmp_path), networks.samples(model)
+    network = trt_bisect.load_network(path)
+    ranges = trt_bisect.calibrate(network, trt_bisect.open_dataset(feeds, network.inputs), "minmax")
+    scales = {**ranges.scales, "relu4_out": ranges.scales["relu4_out"] / np.float32(8)}
+    found = trt_bisect.compare(path, Ranges(scales), feeds)
+    assert reasons(found, advisor.SATURATION) == [("relu4_out", ("conv4",))]
+    fp32 = tensors_of(
+        PlanWriter(network, {}, GraphTarget.ONNXRUNTIME).write(int8_set(len(network.layers), ())), network, feeds
+    )
+    share = np.mean(np.rint(fp32["relu4_out"] / scales["relu4_out"]) > 127)
+    row = next(row for row in found.tensors if row.origin.tensor == "relu4_out")
+    assert row.rounding.clipped == pytest.approx(share, abs=1e-6)
+    assert f"clips {100 * share:.2f}%" in words(found, advisor.SATURATION, "relu4_out")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda x: 127 + 60 * x, "pixels from 0 to 255"),
+        (lambda x: 5 + x, "from zero"),
+        (lambda x: x / 255, "divided twice"),
+    ],
+)
+def test_an_input_that_is_not_normalised(change, said, tmp_path):
+    model = networks.chain()
+    feeds = {"x": change(networks.samples(model)["x"]).astype(np.float32)}
+    found = trt_bisect.compare(networks.save(model, tmp_path), feeds)
+    assert reasons(found, advisor.NOT_NORMALISED) == [("x", ("conv0",))]
+    assert said in words(found, advisor.NOT_NORMALISED, "x")
+
+
+def quantized_result(tmp_path):
+    """A convolution with pairs on its input, its weight, and the network's output."""
+    weight = np.random.default_rng(0).normal(0, 0.3, (4, 3, 3, 3)).astype(np.float32)
+    scale = numpy_helper.from_array(np.float32(0.05), "s")
+    zero = numpy_helper.from_array(np.int8(0), "z")
+    nodes = []
+    for name, made in (("x", "xd"), ("w", "wd")):
+        nodes.append(helper.make_node("QuantizeLinear", [name, "s", "z"], [f"{made}q"], f"q_{name}"))
+        nodes.append(helper.make_node("DequantizeLinear", [f"{made}q", "s", "z"], [made], f"dq_{name}"))
+    nodes.append(helper.make_node("Conv", ["xd", "wd"], ["c"], "conv"))
+    nodes.append(helper.make_node("QuantizeLinear", ["c", "s", "z"], ["cq"], "q_c"))
+    nodes.append(helper.make_node("DequantizeLinear", ["cq", "s", "z"], ["y"], "dq_c"))
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3, 8, 8])]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 4, 6, 6])]
+    graph = helper.make_graph(nodes, "g", inputs, outputs, [numpy_helper.from_array(weight, "w"), scale, zero])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return networks.save(model, tmp_path), networks.samples(model)
+
+
+def test_a_result_that_is_quantized(tmp_path):
+    path, feeds = quantized_result(tmp_path)
+    found = trt_bisect.compare(path, inputs=feeds)
+    assert reasons(found, advisor.RESULT_QUANTIZED) == [("y", ("conv",))]
+    row = found.tensors[-1]
+    assert (row.origin.kind, row.quantized_dtype) == ("output", "int8")
+    session = ort.InferenceSession(str(path))
+    final = np.stack([session.run(["y"], {"x": sample[None]})[0] for sample in feeds["x"]])
+    assert np.unique(final).size < 256
+    assert row.int8.std == pytest.approx(final.std(), rel=0.05)
+    assert row.int8.min != final.min(), "the tensor as it was made, not as it was rounded"
+
+
+def test_the_planted_lenet(command, lenet, tmp_path):
+    code, out, _ = command(
+        "compare", lenet / "lenet_planted.onnx", "--calibration", lenet / "calibration.npz", "-o", tmp_path / "out",
+        "--sort", "mse", "--top", "3",
+    )  # fmt: skip
+    assert code == 0
+    assert "'ip2': starved range" in out
+    assert "channel 477 reaches" in out
+    record = json.loads((tmp_path / "out/compare.json").read_text())
+    with (tmp_path / "out/tensors.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0])[: len(COLUMNS)] == COLUMNS
+    assert {"loud_channel_times", "loud_input_channel_times", "worst_cosine", "rounding_clipped"} < set(rows[0])
+    assert [row["tensor"] for row in rows] == [row["origin"]["tensor"] for row in record["tensors"]]
+    assert rows[0]["shape"] == "1x1x28x28"
+    found = trt_bisect.Comparison.load(tmp_path / "out")
+    assert {layers for _, layers in reasons(found, advisor.STARVED)} == {("ip2",)}
+    by_mse = [row.figures.mse for row in found.sorted_by("mse")]
+    assert by_mse == sorted(by_mse, reverse=True)
+    assert found.sorted_by("atol") == found.sorted_by("max_abs"), "its earlier name"
+    assert list(found.table()["tensor"]) == [row.origin.tensor for row in found.tensors]
+
+
+def test_the_healthy_lenet(lenet):
+    found = trt_bisect.compare(lenet / "lenet.onnx", lenet / "calibration.npz")
+    assert not reasons(found, advisor.STARVED)
+    assert not reasons(found, advisor.NOT_NORMALISED)
+    assert found.tensors[-1].figures.cosine > 0.999
+
+
+def test_layers_left_high(lenet):
+    digits = {"data": np.load(lenet / "calibration.npz")["data"][:20]}
+    given = (lenet / "lenet_planted.onnx", lenet / "calibration.npz", digits)
+    high = trt_bisect.compare(*given, high=["ip2"])
+    assert high.tensors[-1].figures.cosine > 0.999
+    assert "ip2" not in {layer for _, layers in reasons(high) for layer in layers}
+    ip2 = next(row for row in high.weights if row.origin.layer == "ip2")
+    assert (ip2.quantized_dtype, ip2.origin.int8_op_type, ip2.figures.cosine) == ("", ip2.origin.op_type, 1.0)
+
+
+def test_memory_does_not_grow_with_the_samples(tmp_path, monkeypatch):
+    model = networks.chain(depth=2, width=4, size=64)
+    path = networks.save(model, tmp_path)
+    network = trt_bisect.load_network(path)
+    ranges = trt_bisect.calibrate(network, trt_bisect.open_dataset(networks.samples(model), network.inputs))
+
+    alive = Alive(monkeypatch)
+
+    def peak(count):
+        tracemalloc.start()
+        found = trt_bisect.compare(network, ranges, networks.streamed(count, size=64))
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert found.samples == count
+        return most, alive.take()
+
+    peak(2)
+    (few, few_arrays), (many, many_arrays) = peak(2), peak(10)
+    assert many < few + 2_000_000, "the tensors of eight samples more are 3.6 MB"
+    assert 0 < many_arrays < 2 * few_arrays, "those of ten samples are five times as many as those of two"
+
+
+def test_little_memory_gives_the_same_in_parts(tmp_path, monkeypatch, segmented):
+    """But for float noise: ONNX Runtime fuses what is no output."""
+    model = networks.chain(depth=5)
+    path, feeds = networks.save(model, tmp_path), networks.samples(model)
+    whole = trt_bisect.compare(path, feeds, calibrator="minmax")
+    assert not segmented
+    monkeypatch.setattr(CompareOptions, "memory_bytes", 40_000)
+    parts = trt_bisect.compare(path, feeds, calibrator="minmax", tensorboard=tmp_path / "logs")
+    assert min(segmented) > 1
+    assert parts.samples == whole.samples == 8
+    assert [each.origin.tensor for each in parts.tensors] == [each.origin.tensor for each in whole.tensors]
+    for one, other in zip(parts.tensors, whole.tensors, strict=True):
+        assert one.figures.sqnr == pytest.approx(other.figures.sqnr, abs=0.1)
+        assert (one.fp32.count, one.int8.count) == (other.fp32.count, other.int8.count)
+
+
+def test_an_engine_that_gives_final_outputs_only_is_said(tmp_path):
+    model = networks.chain(depth=2)
+    found = trt_bisect.compare(networks.save(model, tmp_path), networks.samples(model, 2), engine="tensorrt")
+    assert any("final outputs" in note for note in texts(found.notes))
+    assert found.arithmetic == "emulated"
+
+
+BAD = {
+    "nothing": ([], "no network"),
+    "no ranges": (["{lenet}"], "no ranges"),
+    "unknown layer": (["{lenet}", "--calibration", "{data}", "--high", "ip3"], "'ip2'"),
+    "unknown column": (["{lenet}", "--calibration", "{data}", "--sort", "beauty"], "beauty"),
+    "no recipe": (["{lenet}", "--calibration", "{data}", "--recipe", "none"], "no recipe"),
+    "recipe of another kind": (["{lenet}", "--calibration", "{data}", "--recipe", "{data}"], "cannot be read"),
+    "unknown engine": (["{lenet}", "--calibration", "{data}", "--engine", "tpu"], "tpu"),
+    "no cosine": (["{lenet}", "--calibration", "{data}", "--threshold", "2"], "--threshold cannot be 2"),
+    "one run": (["--fp32", "{data}"], "cannot be compared"),
+    "no such run": (["--fp32", "{data}", "--int8", "none.npz"], "none.npz"),
+    "a run of no known kind": (["--fp32", "{lenet}", "--int8", "{lenet}"], "of an unknown kind"),
+    "no name in both": (["--fp32", "{data}", "--int8", "{other}"], "No tensor"),
+    "not Polygraphy's": (["--fp32", "{json}", "--int8", "{json}"], "Polygraphy"),
+    "folder is a file": (["{lenet}", "--calibration", "{data}", "-o", "{data}"], "calibration.npz"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_use_gives_exit_2_and_two_lines(command, case, lenet, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.savez(tmp_path / "other.npz", another=np.ones(3, np.float32))
+    (tmp_path / "list.json").write_text("[1, 2]")
+    arguments, said = BAD[case]
+    known = {"lenet": lenet / "lenet.onnx", "data": lenet / "calibration.npz"}
+    known |= {"other": tmp_path / "other.npz", "json": tmp_path / "list.json"}
+    code, _, err = command("compare", *[argument.format(**known) for argument in arguments])
+    assert code == 2
+    message = err[err.index("trt-bisect:") :]
+    assert said in message
+    assert len(message.strip().splitlines()) == 2
+    assert "Traceback" not in err

@@ -1,0 +1,386 @@
+"""``run``'s explanation: figures equal NumPy's, the contract, one journal, nothing lost when it fails."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import tracemalloc
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import onnx
+import onnx.utils
+import pytest
+from onnx import numpy_helper
+
+import trt_bisect
+from tests.support import networks
+from tests.support.compared import Alive, tensors_of
+from tests.support.progress_doubles import Said
+from tests.support.records import texts
+from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
+from trt_bisect.commands.run import explain as explaining
+from trt_bisect.model.qdq import GraphTarget, PlanWriter
+from trt_bisect.options.concerns import SearchOptions
+from trt_bisect.precision import Precision, int8_set
+from trt_bisect.report.explanation import Explanation
+from trt_bisect.report.older import report_of
+from trt_bisect.support.codec import read
+from trt_bisect.support.notes import EXPLANATION
+from trt_bisect.support.progress import Silent
+
+TENSOR = (
+    "tensor kind shape dtype quantized_dtype scale scales axis cosine mse l1 kl sqnr max_abs max_rel fp32 int8 clipped "
+    "histogram channels map"
+).split()
+
+
+def run(model, folder, count=3, **options):
+    """A run on planted data, all of it judged, by min-max unless told otherwise."""
+    folder.mkdir(exist_ok=True)
+    feeds = networks.samples(model, count)
+    options = {"engine": "onnxruntime", "calibrator": "minmax", **options}
+    return trt_bisect.run(networks.save(model, folder), feeds, feeds, output=folder / "run", **options), feeds
+
+
+def planted():
+    model = networks.residual(blocks=2)
+    networks.plant_between(model, "block1.conv1", "block1.conv2")
+    return model
+
+
+def one_tensor(explanation, name):
+    """The record of an activation or input in ``explanation.json``."""
+    made = [tensor for layer in explanation["layers"].values() for tensor in layer["outputs"]]
+    return next(tensor for tensor in (*explanation["inputs"], *made) if tensor["tensor"] == name)
+
+
+@pytest.fixture(scope="module")
+def explained(tmp_path_factory):
+    """The report and the inputs of a run on ``planted()``, and its folder, which is not to be changed."""
+    folder = tmp_path_factory.mktemp("explained")
+    report, feeds = run(planted(), folder)
+    return SimpleNamespace(report=report, feeds=feeds, folder=folder)
+
+
+@pytest.fixture
+def copied(explained, tmp_path):
+    """A folder with a copy of that run, to be changed."""
+    shutil.copytree(explained.folder, tmp_path, dirs_exist_ok=True)
+    return tmp_path
+
+
+def counts_of(values, low, high, bins):
+    """The number of values in each of equal bins; all values are inside."""
+    places = np.floor((values.astype(float).ravel() - low) / ((high - low) / bins)).astype(int)
+    return np.bincount(places, minlength=bins).tolist()
+
+
+def six(value):
+    return float(f"{value:.6g}")
+
+
+def test_activations_are_numpys_on_the_same_tensors(explained):
+    feeds = explained.feeds
+    explanation = json.loads((explained.folder / "run/explanation.json").read_text())
+    assert explanation["samples"] == 3
+    network = trt_bisect.load_network(explained.folder / "network.onnx")
+    scales = trt_bisect.calibrate(network, trt_bisect.open_dataset(feeds, network.inputs), "minmax").scales
+    writer, layers = PlanWriter(network, scales, GraphTarget.ONNXRUNTIME), len(network.layers)
+    fp32 = tensors_of(writer.write(int8_set(layers, ())), network, feeds)
+    int8 = tensors_of(writer.write(int8_set(layers, network.quantizable)), network, feeds)
+    for name in ("block0.relu1_out", "block1.relu1_out", "block1.add_out", "y"):
+        found, r, o = one_tensor(explanation, name), fp32[name], int8[name]
+        assert found["mse"] == pytest.approx(np.mean((r.astype(float) - o) ** 2), rel=1e-5)
+        for run_name, values in (("fp32", r), ("int8", o)):
+            values = values.astype(float)
+            seen = [found[run_name][figure] for figure in ("min", "max", "mean", "std")]
+            expected = [values.min(), values.max(), values.mean(), values.std()]
+            assert seen == pytest.approx(expected, rel=1e-5, abs=1e-8)
+        read = o
+        if found["scale"] is not None:
+            scale = np.float32(scales[name])
+            assert found["scale"] == six(scale)
+            read = np.clip(np.rint(o / scale), -128, 127) * scale
+            assert found["clipped"] == 0.0
+        low, high = found["histogram"]["low"], found["histogram"]["high"]
+        assert low <= min(r.min(), read.min()) <= max(r.max(), read.max()) <= high
+        for run_name, values in (("fp32", r), ("int8", read)):
+            bins = len(found["histogram"][run_name])
+            assert 32 < bins <= 64
+            assert found["histogram"][run_name] == counts_of(values, low, high, bins)
+    assert one_tensor(explanation, "x")["cosine"] == 1.0
+    assert explained.report.explanation.layers["block1.conv2"].outputs[0].cosine < 0.999
+
+
+def test_weights_and_their_channels_are_numpys(tmp_path):
+    def louder(values):
+        values[:, 2] *= 300
+        return values
+
+    model = networks.chain(depth=4)
+    networks.scale_constant(model, "conv3.weight", louder)
+    run(model, tmp_path, count=1)
+    layers = json.loads((tmp_path / "run/explanation.json").read_text())["layers"]
+    weights = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    for layer in ("conv1", "conv3"):
+        (found,) = layers[layer]["weights"]
+        weight = weights[f"{layer}.weight"]
+        scales = np.abs(weight).max(axis=(1, 2, 3)) / np.float32(127)
+        rounded = np.rint(weight / scales[:, None, None, None]) * scales[:, None, None, None]
+        assert found["scales"] == [six(scale) for scale in scales]
+        assert (found["axis"], found["scale"], found["kind"]) == (0, six(scales.max()), "weight")
+        assert found["mse"] == pytest.approx(np.mean((weight.astype(float) - rounded) ** 2), rel=1e-4)
+        histogram = found["histogram"]
+        edges = histogram["low"], histogram["high"], len(histogram["int8"])
+        assert histogram["int8"] == counts_of(rounded, *edges)
+        channels = found["channels"]
+        axis = channels["axis"]
+        others = tuple(place for place in range(4) if place != axis)
+        assert channels["min"] == pytest.approx(weight.min(axis=others), rel=1e-5)
+        assert channels["max"] == pytest.approx(weight.max(axis=others), rel=1e-5)
+        assert channels["std"] == pytest.approx(weight.std(axis=others), rel=1e-4)
+    assert layers["conv1"]["weights"][0]["channels"]["outlier"] is None
+    peaks = np.abs(weights["conv3.weight"]).max(axis=(0, 2, 3))
+    outlier = layers["conv3"]["weights"][0]["channels"]
+    assert (outlier["axis"], outlier["outlier"]) == (1, 2)
+    assert outlier["times"] == pytest.approx(peaks[2] / np.median(np.delete(peaks, 2)), rel=1e-5)
+
+
+def floats_of(value):
+    if isinstance(value, dict):
+        return [number for inner in value.values() for number in floats_of(inner)]
+    if isinstance(value, list):
+        return [number for inner in value for number in floats_of(inner)]
+    return [value] if isinstance(value, float) else []
+
+
+def test_the_contract(explained):
+    report, folder = explained.report, explained.folder / "run"
+    explanation = json.loads((folder / "explanation.json").read_text())
+    assert set(explanation) == {"schema", "samples", "layers", "inputs", "findings", "advice", "tried", "causes"}
+    layers, row = explanation["layers"], {row.name: row for row in report.layers}
+    assert set(layers) == set(row)
+    assert sum(layer["share"] for layer in layers.values()) == pytest.approx(1.0, rel=1e-5)
+    tensors = [t for layer in layers.values() for t in (*layer["outputs"], *layer["weights"])] + explanation["inputs"]
+    assert all(list(tensor) == TENSOR for tensor in tensors)
+    assert {tensor["kind"] for tensor in tensors} == {"input", "activation", "weight"}
+    assert all(len(tensor["histogram"]["fp32"]) == len(tensor["histogram"]["int8"]) <= 64 for tensor in tensors)
+    assert all(math.isfinite(number) for number in floats_of(explanation))
+    assert all(number == six(number) for number in floats_of([[tensor["fp32"], tensor["mse"]] for tensor in tensors]))
+    assert read(Explanation, folder / "explanation.json") == report.explanation
+    assert all(
+        {"index", "layers", "tensor", "kind", "reason", "words", "figure"} == set(found)
+        for found in explanation["findings"]
+    )
+    (advice,) = explanation["advice"]
+    assert set(advice) == {"culprit", "evidence", "reasons", "blame", "remedies"}
+    assert advice["culprit"] == "block1.conv2"
+    for remedy in advice["remedies"]:
+        assert set(remedy) == {"remedy", "why", "speed", "commands", "tried"}
+        assert all(set(command) == {"tool", "text"} for command in remedy["commands"])
+    assert report.advice == report.explanation.advice
+    assert "explanation" not in json.loads((folder / "report.json").read_text())
+
+
+def test_losses_alone_are_those_of_sensitivity(explained, copied):
+    report, feeds = explained.report, explained.feeds
+    found = trt_bisect.sensitivity(copied / "network.onnx", feeds, feeds, engine="onnxruntime", calibrator="minmax")
+    known = {(op.op_name, op.sensitive_type): op.loss for op in found.ops}
+    layers = report.explanation.layers
+    alone = layers["block1.conv2"].sensitivity
+    for way in ("both", "weight", "activation"):
+        assert getattr(alone, way) == pytest.approx(known["block1.conv2", way], rel=1e-4)  # rows of other passes
+    assert alone.gain is None
+    assert [name for name, layer in layers.items() if layer.sensitivity] == ["block1.conv2"]
+    full, _ = run(planted(), copied, explain="full")
+    gains = {op.op_name: op.gain for op in found.ops if op.sensitive_type == "both"}
+    measured = {n: layer.sensitivity for n, layer in full.explanation.layers.items() if layer.sensitivity}
+    assert set(measured) == set(gains)
+    for name, alone in measured.items():
+        assert alone.gain == pytest.approx(gains[name], rel=1e-5, abs=1e-12)
+
+
+@pytest.mark.parametrize("strategy", ["exhaustive", "bisect"])
+def test_whole_engines_explain_alike(strategy, explained, tmp_path):
+    report, _ = run(planted(), tmp_path, strategy=strategy)
+    (one,), (other,) = report.advice, explained.report.advice
+    assert (one.culprit, one.reasons, one.blame) == (other.culprit, other.reasons, other.blame)
+
+
+def test_a_report_saved_where_it_was_read_keeps_its_explanation(copied):
+    folder = copied / "run"
+    explanation = (folder / "explanation.json").read_bytes()
+    read = report_of((folder / "report.json").read_text())
+    read.save(folder)
+    assert (folder / "explanation.json").read_bytes() == explanation
+    replace(read, threshold=0.5).save(folder)
+    assert not (folder / "explanation.json").exists()
+
+
+def test_a_report_counts_the_plans_of_every_calibrator(tmp_path):
+    """Those measured before another calibrator was chosen, those of the curve, and those of the explanation."""
+    explained, bare = (run(planted(), tmp_path / way, calibrator="auto", explain=way)[0] for way in ("tensors", "none"))
+    assert explained.ranges.origin != "entropy", "the first calibrator"
+    assert explained.plans == bare.plans + 3, "the culprit by weight, activation and both"
+    records = [json.loads(line) for line in (tmp_path / "tensors/run/journal.jsonl").read_text().splitlines()]
+    trials = [record["trial"] for record in records if "trial" in record]
+    own = {(record["run"], record["trial"]["plan"]) for record in records if "trial" in record}
+    assert explained.plans == len(own)
+    assert explained.builds == sum(trial.get("builds", 0) for trial in trials)
+
+
+def test_trials_are_in_the_runs_journal_and_are_not_done_twice(explained, copied):
+    again, _ = run(planted(), copied)
+    for name in ("journal.jsonl", "explanation.json"):
+        written = (copied / "run" / name).read_text().replace(str(copied), str(explained.folder))
+        assert written == (explained.folder / "run" / name).read_text()
+    assert again.plans == explained.report.plans
+    without, _ = run(planted(), copied / "none", explain="none")
+    assert without.plans == again.plans - 3, "the culprit by weight, activation and both"
+    assert without.explanation is None
+    assert without.advice == ()
+    assert not (copied / "none/run/explanation.json").exists()
+
+
+def test_a_network_that_is_fine_is_explained_without_advice(lenet, tmp_path):
+    report = trt_bisect.run(
+        lenet / "lenet.onnx", lenet / "calibration.npz", engine="onnxruntime", output=tmp_path, try_remedies=True,
+        calibrator="minmax",
+    )  # fmt: skip
+    assert report.exit_code == 0
+    assert report.advice == ()
+    assert report.explanation.tried == ()
+    assert len(report.explanation.layers) == len(report.layers)
+
+
+def test_what_goes_wrong_in_explaining_is_a_note(tmp_path, monkeypatch):
+    def broken(*_, **__):
+        raise RuntimeError("no luck\nand more")
+
+    monkeypatch.setattr(explaining, "advise", broken)
+    report, _ = run(planted(), tmp_path)
+    assert report.culprits == ("block1.conv2",)
+    assert report.notes[-1].kind == EXPLANATION
+    assert report.notes[-1].text.endswith("RuntimeError: no luck")
+    assert json.loads((tmp_path / "run/report.json").read_text())["notes"][-1]["text"] == texts(report.notes)[-1]
+
+
+def test_ctrl_c_in_explaining_leaves_the_verdict_and_the_report_and_goes_on(tmp_path, monkeypatch):
+    def stopped(*_, **__):
+        raise KeyboardInterrupt
+
+    said = Said()
+    with monkeypatch.context() as patched:
+        patched.setattr(explaining, "advise", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            run(planted(), tmp_path, progress=said)
+    assert "'block1.conv2'" in said.lines[-1]
+    assert json.loads((tmp_path / "run/report.json").read_text())["culprits"] == ["block1.conv2"]
+    assert run(planted(), tmp_path)[0].advice[0].culprit == "block1.conv2"
+
+
+def test_memory_does_not_grow_with_the_inputs(tmp_path, monkeypatch):
+    model = networks.chain(depth=2, width=4, size=64)
+    network = trt_bisect.load_network(networks.save(model, tmp_path))
+    feed = {"x": networks.samples(model, 1)["x"]}
+    scales = trt_bisect.calibrate(network, trt_bisect.open_dataset(feed, network.inputs), "minmax").scales
+
+    alive = Alive(monkeypatch)
+
+    def peak(count):
+        feeds = [feed] * count
+        bench = SimpleNamespace(
+            network=network,
+            feeds=feeds,
+            ranges=SimpleNamespace(scales=scales),
+            whole=SimpleNamespace(high=Precision.FP32),
+        )
+        tracemalloc.start()
+        tensors, _ = explaining._compared(bench, Silent(), 512 << 20)
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert tensors[0][0].fp32.count == count * 3 * 64 * 64
+        return most, alive.take()
+
+    peak(2)
+    (few, few_arrays), (many, many_arrays) = peak(2), peak(10)
+    assert many < few + 2_000_000, "the tensors of eight samples more are 3.6 MB"
+    assert 0 < many_arrays < 3 * few_arrays, "those of ten samples are five times as many as those of two"
+
+
+def test_little_memory_gives_the_same_in_parts(explained, tmp_path, monkeypatch):
+    """But for float noise: ONNX Runtime fuses what is no output."""
+    whole = explained.report
+    monkeypatch.setattr(SearchOptions, "memory_bytes", 40_000)
+    parts, _ = run(planted(), tmp_path)
+    both = [report.explanation.layers for report in (parts, whole)]
+    assert list(both[0]) == list(both[1])
+    for one, other in zip(*(layers.values() for layers in both), strict=True):
+        for tensor, same in zip(one.outputs, other.outputs, strict=True):
+            assert tensor.tensor == same.tensor
+            assert tensor.sqnr == pytest.approx(same.sqnr, abs=0.1)
+            assert sum(tensor.histogram.fp32) == sum(same.histogram.fp32)
+    assert parts.advice[0].reasons == whole.advice[0].reasons
+
+
+def test_an_explanation_of_another_run_is_taken_away(copied):
+    assert (copied / "run/explanation.json").exists()
+    run(planted(), copied, explain="none")
+    assert not (copied / "run/explanation.json").exists()
+
+
+def test_the_beginning_of_a_real_network(ocr, tmp_path):
+    """The explanation has the figures of ``compare`` on the same engine; the run measured the same output."""
+    path, output = tmp_path / "beginning.onnx", "conv2d_454.tmp_0"
+    onnx.utils.extract_model(ocr / "network.onnx", path, ["x"], [output])
+    network = trt_bisect.load_network(path)
+    crops = {name: np.load(ocr / name)["x"][:8, :, 32:96, 32:96] for name in ("calibration.npz", "inputs.npz")}
+    ranges = trt_bisect.calibrate(network, trt_bisect.open_dataset({"x": crops["calibration.npz"]}, network.inputs))
+    report = trt_bisect.run(
+        path, ranges, {"x": crops["inputs.npz"]}, samples=1, engine="onnxruntime", threshold=0.999, curve="culprits",
+        output=tmp_path / "run",
+    )  # fmt: skip
+    assert len(report.advice) == len(report.culprits) > 1
+    taken_back = {row.name: row.taken_back for row in report.layers}
+    worst = min(report.advice, key=lambda each: taken_back[each.culprit])
+    assert (worst.blame, worst.reasons[0]) == ("activation", "saturation")
+    compared = trt_bisect.compare(path, ranges, tmp_path / "run/inputs.npz")
+    assert len(compared.tensors) == 1 + len(network.layers)
+    figures = {row.origin.tensor: row.figures for row in compared.tensors if row.origin.kind != "input"}
+    made = {tensor.tensor: tensor for layer in report.explanation.layers.values() for tensor in layer.outputs}
+    assert set(made) == set(figures)
+    for name, tensor in made.items():
+        for figure, value in vars(figures[name]).items():
+            assert getattr(tensor, figure) == (pytest.approx(value, rel=1e-5) if math.isfinite(value) else None)
+    for name in ("cosine", "mse", "l1", "sqnr"):
+        assert getattr(figures[output], name) == pytest.approx(report.outputs.int8[output][name], rel=1e-2)
+
+
+def test_of_an_nvidia_engine_the_tensors_are_the_emulations(tmp_path, monkeypatch):
+    monkeypatch.setattr(OnnxRuntimeBuilder, "arithmetic", "measured")
+    report, _ = run(planted(), tmp_path, try_remedies=True)
+    assert any("emulation" in note.text for note in report.notes if note.kind == EXPLANATION)
+    (advice,) = report.advice
+    assert advice.blame is None, "an engine rounds a layer as a whole"
+    assert advice.reasons[0] == "starved range"
+    assert "Alone" not in advice.evidence
+    assert report.explanation.layers["block1.conv2"].sensitivity is None
+    alone = [each for each in report.explanation.tried if each.culprits and not each.own]
+    assert alone
+    assert all(each.calibrator for each in alone), "of a single layer, only the scales can be changed"
+
+
+def test_bad_use(command, lenet, tmp_path):
+    asked = ["run", lenet / "lenet.onnx", "--calibration", lenet / "calibration.npz", "-o", tmp_path / "run"]
+    for options, said in (
+        (["--explain", "nicely"], "--explain cannot be 'nicely'"),
+        (["--explain", "none", "--try-remedies"], "--explain none"),
+    ):
+        code, _, err = command(*asked, *options)
+        assert code == 2
+        assert said in err
+        assert "Traceback" not in err
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,236 @@
+"""Runs in FP16, BF16 and FP8: planted overflows and underflows are found by name, with nothing innocent."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from onnx import numpy_helper
+
+from tests.support.networks import Sketch, save
+from tests.support.records import report_from
+from trt_bisect.commands.run.run import run
+from trt_bisect.errors import BadInput
+from trt_bisect.model.low import FP16
+from trt_bisect.model.network import load_network
+from trt_bisect.report.model import Report
+
+WIDE = 8
+
+
+def scalar(sketch, name, value):
+    return sketch.constant(name, np.float32(value))
+
+
+def power(sketch, x):
+    """Squares of values up to 600, at once scaled down again."""
+    x = sketch.node("Mul", [sketch.dense(x, "fc", WIDE, WIDE), scalar(sketch, "loud", 100.0)], "loud_mul")
+    x = sketch.node("Pow", [x, scalar(sketch, "two", 2.0)], "square")
+    x = sketch.node("Mul", [x, scalar(sketch, "quiet", 1e-4)], "quiet_mul")
+    return sketch.dense(x, "out", WIDE, WIDE)
+
+
+def total(sketch, x):
+    """A sum of values of 20,000 each."""
+    x = sketch.node("Exp", [sketch.dense(x, "fc", WIDE, WIDE)], "exp")
+    x = sketch.node("Add", [x, scalar(sketch, "offset", 20000.0)], "offset_add")
+    x = sketch.node("ReduceSum", [x, sketch.constant("axes", [-1], np.int64)], "total", keepdims=1)
+    x = sketch.node("Mul", [x, scalar(sketch, "quiet", 1e-5)], "quiet_mul")
+    return sketch.dense(sketch.node("Mul", ["x", x], "use"), "out", WIDE, WIDE)
+
+
+def softmax_by_hand(sketch, x):
+    """A softmax of scores up to 30 without their maximum taken off."""
+    x = sketch.node("Mul", [sketch.dense(x, "fc", WIDE, WIDE), scalar(sketch, "sharp", 6.0)], "sharp_mul")
+    x = sketch.node("Exp", [x], "exp")
+    sums = sketch.node("ReduceSum", [x, sketch.constant("axes", [-1], np.int64)], "sums", keepdims=1)
+    return sketch.dense(sketch.node("Div", [x, sums], "shares"), "out", WIDE, WIDE)
+
+
+def large_weight(sketch, x):
+    """A weight of 1e5 in one matrix product, with an input that makes it small again."""
+    x = sketch.node("Mul", [sketch.dense(x, "fc", WIDE, WIDE), scalar(sketch, "quiet", 1e-3)], "quiet_mul")
+    weight = sketch.random.normal(0, 1, (WIDE, WIDE))
+    weight[2, 3] = 1e5
+    x = sketch.node("MatMul", [x, sketch.constant("heavy.weight", weight)], "heavy")
+    return sketch.dense(x, "out", WIDE, WIDE)
+
+
+def residual_stream(sketch, x):
+    """A stream that grows at each of its sums, beyond the range at the third."""
+    for step in range(3):
+        branch = sketch.node("Tanh", [sketch.dense(x, f"fc{step}", WIDE, WIDE)], f"tanh{step}")
+        branch = sketch.node("Mul", [branch, scalar(sketch, f"loud{step}", 30000.0)], f"loud{step}_mul")
+        x = sketch.node("Add", [x, branch], f"sum{step}")
+    x = sketch.node("Mul", [x, scalar(sketch, "quiet", 1e-5)], "quiet_mul")
+    return sketch.dense(x, "out", WIDE, WIDE)
+
+
+def small_epsilon(sketch, x):
+    """A variance of about 1e-9 with an epsilon of 1e-8, which is zero in FP16."""
+    x = sketch.dense(x, "fc", WIDE, WIDE)
+    faint = sketch.node("Mul", [x, scalar(sketch, "faint", 3e-5)], "faint_mul")
+    var = sketch.node("Mul", [faint, faint], "var")
+    var = sketch.node("Add", [var, scalar(sketch, "epsilon", 1e-8)], "var_add")
+    deviation = sketch.node("Sqrt", [var], "deviation")
+    return sketch.dense(sketch.node("Div", [faint, deviation], "norm"), "out", WIDE, WIDE)
+
+
+PLANTED = {
+    power: {"square", "quiet_mul"},
+    total: {"total", "quiet_mul"},
+    softmax_by_hand: {"exp", "sums", "shares"},
+    large_weight: {"heavy"},
+    small_epsilon: {"var", "var_add", "deviation"},
+}
+"""By network the layers that make a value beyond the range, or that read it: rounded for them it is lost too."""
+
+
+def drawn(draw, folder):
+    """The network's file, and a file of inputs, a sample a row."""
+    sketch = Sketch(4)
+    network = save(sketch.model({"x": [4, WIDE]}, {draw(sketch, "x"): [4, WIDE]}, opset=17), folder)
+    data = folder / "inputs.npz"
+    np.savez(data, x=np.random.default_rng(7).normal(0, 1, (3, 4, WIDE)).astype(np.float32))
+    return network, data
+
+
+def ran(network, data, low="fp16", **options) -> Report:
+    options = {"engine": "onnxruntime", "history": "none", "explain": "none", **options}
+    return run(network, inputs=str(data), low=low, **options)
+
+
+@pytest.mark.parametrize("draw", PLANTED, ids=lambda draw: draw.__name__)
+def test_what_leaves_the_range_is_found_by_name_with_nothing_innocent(draw, tmp_path):
+    report = ran(*drawn(draw, tmp_path))
+    assert set(report.culprits) == PLANTED[draw]
+    assert report.similarity.recipe > 0.9999 > (report.similarity.int8 or 0.0)
+    assert report.exit_code == 1
+    assert report.low == "fp16"
+    assert "FP16" in report.summary
+    assert "INT8" not in report.summary
+
+
+def test_a_growing_stream_is_followed_from_its_first_overflow_on(tmp_path):
+    report = ran(*drawn(residual_stream, tmp_path))
+    assert {"quiet_mul", "sum2"} <= set(report.culprits) <= {"sum1", "sum2", "quiet_mul", "fc2"}
+    assert report.overflows[0].layer in ("sum1", "fc2", "sum2")
+
+
+def fp32_values(network, feeds, tensor):
+    model = onnx.load(network)
+    model.graph.output.append(onnx.ValueInfoProto(name=tensor))
+    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    return session.run([tensor], feeds)[0]
+
+
+def test_an_overflow_is_told_by_layer_element_and_value(tmp_path):
+    network, data = drawn(power, tmp_path)
+    report = ran(network, data, output=str(tmp_path / "run"), samples=3)
+    found = report.overflows[0]
+    assert (found.layer, found.tensor, found.role, found.kind) == ("square", "square_out", "output", "overflow")
+    samples = np.load(data)["x"]
+    values = [fp32_values(network, {"x": sample}, "square_out") for sample in samples]
+    beyond = next(each for each in values if (np.abs(each) >= 65520).any())
+    assert found.element == tuple(int(k[0]) for k in np.nonzero(np.abs(beyond) >= 65520))
+    assert found.value == pytest.approx(float(beyond[found.element]), rel=5e-3)
+    assert found.times == pytest.approx(found.value / 65504)
+    saved = json.loads((tmp_path / "run" / "report.json").read_text())
+    assert saved["low"] == "fp16"
+    assert saved["overflows"][0]["layer"] == "square"
+    assert report_from(saved).overflows == report.overflows
+
+
+def test_an_epsilon_that_becomes_zero_is_told(tmp_path):
+    report = ran(*drawn(small_epsilon, tmp_path))
+    told = {(each.layer, each.tensor): each.kind for each in report.overflows}
+    assert told["var_add", "epsilon"] == "underflow"
+    assert next(each.value for each in report.overflows if each.tensor == "epsilon") == np.float32(1e-8)
+
+
+@pytest.mark.parametrize("draw", [power, total, softmax_by_hand, residual_stream], ids=lambda draw: draw.__name__)
+def test_bf16_has_the_range_of_fp32(draw, tmp_path):
+    report = ran(*drawn(draw, tmp_path), low="bf16")
+    assert not report.overflows
+    assert report.similarity.int8 > 0.99, "only precision is lost"
+
+
+def test_the_curve_is_the_same_on_whole_engines_and_in_pieces(tmp_path):
+    network, data = drawn(power, tmp_path)
+    branch, whole = (ran(network, data, strategy=way) for way in ("branch", "exhaustive"))
+    assert branch.culprits == whole.culprits
+    curves = [[row.similarity for row in report.layers] for report in (branch, whole)]
+    np.testing.assert_allclose(*(np.array(curve, float) for curve in curves), atol=1e-6)
+
+
+def test_fp8_is_calibrated_and_its_recipe_has_pairs_of_fp8(tmp_path):
+    network, data = drawn(power, tmp_path)
+    report = ran(network, data, "fp8", calibration=str(data), output=str(tmp_path / "run"))
+    assert report.low == "fp8"
+    assert report.ranges.tensors > 0
+    assert sum(row.quantizable for row in report.layers) == 2, "the two matrix products"
+    files = {path.name for path in (tmp_path / "run" / "recipe").iterdir()}
+    named = {"network.qdq.onnx", "plan.json", "modelopt_nodes_to_exclude.json", "README.md"}
+    assert files == {*named, "annotated.onnx"}
+    model = onnx.load(tmp_path / "run/recipe/network.qdq.onnx")
+    kinds = {t.data_type for t in model.graph.initializer if t.name.endswith("_zero_point")}
+    assert kinds <= {onnx.TensorProto.FLOAT8E4M3FN}
+    plan = json.loads((tmp_path / "run/recipe/plan.json").read_text())
+    stored = {
+        float(numpy_helper.to_array(t)) for t in model.graph.initializer if t.name.endswith("_scale") and not t.dims
+    }
+    assert plan["scales"]
+    assert set(plan["scales"].values()) <= stored, "those of the pairs in use"
+    again = ran(network, data, "fp8", calibration=str(data), plan=str(tmp_path / "run"), output=str(tmp_path / "again"))
+    assert json.loads((tmp_path / "again/recipe/plan.json").read_text())["scales"] == plan["scales"]
+    assert again.similarity.int8 == report.similarity.recipe
+
+
+def test_the_recipe_of_fp16_has_casts_and_no_cache(tmp_path):
+    network, data = drawn(power, tmp_path)
+    ran(network, data, output=str(tmp_path / "run"), trt_version="10.3.0")
+    recipe = tmp_path / "run" / "recipe"
+    assert {path.name for path in recipe.iterdir()} == {
+        "network.fp16.onnx", "network.onnx", "plan.json", "modelopt_nodes_to_exclude.json", "README.md",
+        "polygraphy_postprocess.py", "trtexec.flags", "annotated.onnx",
+    }  # fmt: skip
+    plan = json.loads((recipe / "plan.json").read_text())
+    assert plan["low"] == "fp16"
+    assert {n for n, p in plan["layers"].items() if p == "fp32"} == PLANTED[power]
+    flags = (recipe / "trtexec.flags").read_text()
+    assert "--fp16" in flags
+    assert "--int8" not in flags
+    assert "square:fp32" in flags
+    assert "fc:fp16" in flags
+    assert json.loads((recipe / "modelopt_nodes_to_exclude.json").read_text())["nodes_to_exclude"] == [
+        "^square$", "^quiet_mul$",
+    ]  # fmt: skip
+    feeds = {"x": np.load(data)["x"][0]}
+    outputs = [
+        ort.InferenceSession(str(path), providers=["CPUExecutionProvider"]).run(None, feeds)[0]
+        for path in (network, recipe / "network.fp16.onnx")
+    ]
+    np.testing.assert_allclose(outputs[1], outputs[0], rtol=0.02, atol=0.05 * np.abs(outputs[0]).max())
+
+
+def test_an_explanation_names_the_overflow(tmp_path):
+    report = ran(*drawn(power, tmp_path), explain="tensors")
+    reasons = {advice.culprit: advice.reasons for advice in report.advice}
+    assert reasons["square"][0] == "overflow"
+    assert reasons["quiet_mul"][0] == "overflow"
+    assert {remedy.remedy for advice in report.advice for remedy in advice.remedies} == {"FP32"}
+
+
+def test_a_loaded_network_and_wrong_options(tmp_path):
+    network, data = drawn(power, tmp_path)
+    loaded = ran(load_network(network), data)
+    assert set(loaded.culprits) == PLANTED[power]
+    assert ran(load_network(network, low=FP16), data, low="int8").low == "fp16"
+    for options in ({"precision": "fp16"}, {"followers": "int8"}, {"try_remedies": True, "explain": "tensors"}):
+        with pytest.raises(BadInput, match=r"(fp|FP)16"):
+            ran(network, data, **options)
+    with pytest.raises(BadInput, match="input"):
+        run(network, low="fp16", engine="onnxruntime", history="none")

@@ -1,0 +1,142 @@
+"""The memory of a run, with ``--memory`` and without a bound."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+import trt_bisect
+from tests.support.networks import Sketch
+from trt_bisect.builder.switch import SwitchSession
+from trt_bisect.report.model import Report
+
+DEPTH, CHANNELS, SIZE = 12, 8, 512
+TENSOR = CHANNELS * SIZE * SIZE * 4
+MEMORY = 32
+ALLOWED_TENSORS = 16
+"""Beyond ``MEMORY``: a layer runs in two sessions side by side (the trunk and the rows, or the explanation's two runs),
+each with its input and its output before and after rounding (8) and two temporary arrays of their size (4); the modules
+that only a run needs take about as much as four more."""
+TWO_CORES = "import os; os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:2])"
+PEAK = "print(next(line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM')))"
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/status").is_file(), reason="the peak is read from proc(5)")
+
+
+@pytest.fixture
+def large(tmp_path):
+    """A folder with a network of twelve activations of 8 MiB each, and a sample."""
+    sketch = Sketch(5)
+    x = "x"
+    for number in range(DEPTH):
+        x = sketch.conv(x, f"conv{number}", CHANNELS if number else 3, CHANNELS, 1)
+    sketch.nodes.append(onnx.helper.make_node("Flatten", [sketch.node("GlobalAveragePool", [x], "pool")], ["y"]))
+    onnx.save(sketch.model({"x": [1, 3, SIZE, SIZE]}, {"y": [1, CHANNELS]}), tmp_path / "large.onnx")
+    np.savez(tmp_path / "data.npz", x=np.random.default_rng(0).normal(size=(1, 3, SIZE, SIZE)).astype(np.float32))
+    return tmp_path
+
+
+def peaks_of(folder, *lines):
+    """Runs Python lines in a process of its own, in ``folder`` and on two cores. Returns the peaks that it printed and
+    that at its end, in bytes."""
+    code = "\n".join([TWO_CORES, *lines, PEAK])
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True)
+    return [int(line) * 1024 for line in done.stdout.split() if line.isdigit()]
+
+
+def whole_run(memory, explain, calibrator="auto"):
+    """The lines of a whole run with its calibration, into ``out``."""
+    how = f"'large.onnx', 'data.npz', output='out', memory={memory}, calibrator={calibrator!r}"
+    how += ", engine='onnxruntime', history='none'"
+    return "import trt_bisect", f"trt_bisect.run({how}, explain={explain!r})"
+
+
+@pytest.mark.slow
+@pytest.mark.subprocess
+def test_memory_bounds_a_whole_run(large):
+    """Without a bound it takes more."""
+    plain, unbounded = peaks_of(
+        large,
+        "import numpy, onnxruntime, trt_bisect.commands.run.run",
+        "onnxruntime.InferenceSession('large.onnx').run(None, {'x': numpy.load('data.npz')['x']})",
+        PEAK,
+        *whole_run(4096, "tensors"),
+    )
+    bound = plain + (MEMORY << 20) + ALLOWED_TENSORS * TENSOR
+    assert bound < plain + 2 * DEPTH * TENSOR, "all tensors of both runs together would not exceed the bound"
+    assert unbounded > bound
+    shutil.rmtree(large / "out")
+    (bounded,) = peaks_of(large, *whole_run(MEMORY, "tensors"))
+    told = json.loads((large / "out" / "report.json").read_text())["peak_bytes"]
+    assert bounded < bound
+    assert 0 <= bounded - told < TENSOR, "the report tells another peak than that of its process"
+
+
+WIDTH, GEMMS = 1024, 12
+WEIGHTS = GEMMS * WIDTH * WIDTH * 4
+
+
+@pytest.fixture
+def heavy(tmp_path):
+    """A folder with a network of twelve weights of 4 MiB each, one of them a planted culprit, and eight samples."""
+    sketch, random = Sketch(6), np.random.default_rng(1)
+    x = "x"
+    for number in range(GEMMS):
+        weight = random.normal(0.0, WIDTH**-0.5, (WIDTH, WIDTH)).astype(np.float32)
+        if number == 6:
+            weight[0] *= 300.0
+        x = sketch.node("MatMul", [x, sketch.constant(f"w{number}", weight)], f"layer{number}")
+    sketch.nodes[-1].output[0] = "y"
+    onnx.save(sketch.model({"x": [1, WIDTH]}, {"y": [1, WIDTH]}), tmp_path / "large.onnx")
+    np.savez(tmp_path / "data.npz", x=random.normal(size=(8, WIDTH)).astype(np.float32))
+    return tmp_path
+
+
+@pytest.mark.slow
+@pytest.mark.subprocess
+def test_the_session_of_all_plans_is_closed_while_other_engines_of_a_large_network_run(heavy):
+    """With more weights than ``--memory``; the answer is the same."""
+    found = {}
+    for memory in (4096, MEMORY):
+        (peak,) = peaks_of(heavy, *whole_run(memory, "none", "minmax"))
+        report = json.loads((heavy / "out" / "report.json").read_text())
+        found[memory] = peak, report["culprits"]
+        shutil.rmtree(heavy / "out")
+    (kept, before), (closed, after) = found[4096], found[MEMORY]
+    assert before == after != []
+    assert kept - closed > WEIGHTS
+
+
+def test_the_session_of_all_plans_of_a_large_network_is_closed_before_the_report_is_written(tmp_path, monkeypatch):
+    """It writes all weights, which it reads for that."""
+    width, sketch, random = 512, Sketch(7), np.random.default_rng(2)
+    x = "x"
+    for number in range(8):
+        weight = random.normal(0.0, width**-0.5, (width, width)).astype(np.float32)
+        x = sketch.node("MatMul", [x, sketch.constant(f"w{number}", weight)], f"layer{number}")
+    sketch.nodes[-1].output[0] = "y"
+    onnx.save(sketch.model({"x": [1, width]}, {"y": [1, width]}), tmp_path / "net.onnx")
+    data = {"x": random.normal(size=(4, width)).astype(np.float32)}
+    made, open_when_written = [], []
+    begin, save = SwitchSession.__init__, Report.save
+
+    def begun(session, *given):
+        made.append(session)
+        begin(session, *given)
+
+    def saved(report, folder, **how):
+        open_when_written.append(any(session._pieces for session in made))
+        return save(report, folder, **how)
+
+    monkeypatch.setattr(SwitchSession, "__init__", begun)
+    monkeypatch.setattr(Report, "save", saved)
+    how = {"calibrator": "minmax", "threshold": 0.9999, "engine": "onnxruntime", "history": "none"}
+    how |= {"effort": "thorough", "front": True, "explain": "none"}
+    trt_bisect.run(tmp_path / "net.onnx", data, output=tmp_path / "out", memory=1, **how)
+    assert made
+    assert open_when_written == [False]

@@ -1,0 +1,53 @@
+"""Trouble with FP16 as published, rebuilt small: the layers to blame are found by name, with nothing innocent."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+
+from tests.support.fp16_networks import NETWORKS, encoder, faint, restorer, written
+from trt_bisect.commands.run.run import run
+
+OPTIONS = {"engine": "onnxruntime", "history": "none", "explain": "none"}
+CULPRITS = {
+    encoder: {"ln1_pow", "ln1_var"},
+    restorer: {"norm_pow", "norm_var", "norm_add", "norm_sqrt"},
+    faint: {"tinier", "larger"},
+}
+
+
+def lost_in_fp16(network, data):
+    """The layers that make or read a tensor that FP16 makes infinite, or all zero, of the FP32 values on the inputs."""
+    model = onnx.load(network)
+    names = [node.output[0] for node in model.graph.node if node.op_type != "Split"]
+    del model.graph.output[:]
+    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    lost = set()
+    for x in np.load(data)["x"]:
+        for name, values in zip(names, session.run(names, {"x": x}), strict=True):
+            with np.errstate(over="ignore"):
+                half = values.astype(np.float16)
+            if np.isinf(half).any() or not half.any():
+                lost.add(name)
+    return {node.name for node in model.graph.node if lost & {*node.input, *node.output}}
+
+
+@pytest.mark.parametrize("draw", NETWORKS, ids=lambda draw: draw.__name__)
+def test_the_layers_to_blame_are_found(draw, tmp_path):
+    network, data = written(draw, tmp_path)
+    assert lost_in_fp16(network, data) == CULPRITS[draw]
+    report = run(network, inputs=str(data), low="fp16", **OPTIONS)
+    assert set(report.culprits) == CULPRITS[draw]
+    assert report.similarity.recipe > 0.9999 > (report.similarity.int8 or 0.0)
+    assert report.overflows[0].layer in CULPRITS[draw]
+
+
+def test_an_epsilon_that_underflows_is_told_and_blames_nobody_where_the_variance_is_large(tmp_path):
+    """NAFNet's epsilon of 1e-6 is a subnormal value of FP16; beside variances of thousands it does not matter."""
+    network, data = written(restorer, tmp_path)
+    report = run(network, inputs=str(data), low="bf16", **OPTIONS)
+    assert not report.culprits or report.similarity.int8 > 0.99
+    assert not report.overflows

@@ -1,0 +1,261 @@
+"""Nights of ``regress`` on real networks with real regressions planted."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+
+import numpy as np
+import pytest
+
+import trt_bisect
+from tests.support import networks
+from tests.support.suites import ONCE, SUITE, differing, failing, only, save_suite
+from trt_bisect.commands.regress.regress import regress, run_network
+from trt_bisect.commands.regress.suite import read_suite
+from trt_bisect.errors import BadInput
+
+
+@pytest.fixture(scope="module")
+def first_night(tmp_path_factory):
+    """The first night of a suite, whose folder is not to be changed."""
+    return regress(save_suite(tmp_path_factory.mktemp("first")))
+
+
+@pytest.fixture
+def a_night_before(first_night, suite):
+    shutil.copytree(first_night.folder.parent, suite.parent / "nightly")
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """The folder of a run on the suite's network and data, which is not to be changed."""
+    folder = save_suite(tmp_path_factory.mktemp("alone")).parent
+    data = (folder / "calibration.npz", folder / "inputs.npz")
+    trt_bisect.run(folder / "chain.onnx", *data, output=folder / "run", calibrator="minmax")
+    return folder / "run"
+
+
+def test_the_same_suite_twice_is_unchanged(suite, first_night, a_night_before):
+    first = first_night
+    assert (first.exit_code, first.accepted, first.baseline) == (0, True, "")
+    assert sorted(path.name for path in (first.folder / "repeats/chain").iterdir()) == ["2"]
+    second = regress(suite)
+    result = only(second)
+    assert (second.exit_code, result.changes, result.noise, result.differs) == (0, (), (), ())
+    assert second.baseline.startswith("nightly run 1 ")
+    assert not (second.folder / "repeats").exists()
+    assert (second.folder / "runs/chain/report.html").is_file()
+    one, other = (night.folder / "baseline/chain.json" for night in (first, second))
+    assert one.read_bytes() == other.read_bytes()
+    record = json.loads(one.read_text())
+    assert (record["repeats"], len(record["runs"])) == (2, 1)
+
+
+def test_a_planted_culprit_is_found_and_told(suite, a_night_before):
+    model = networks.chain(3)
+    networks.plant_between(model, "conv0", "conv1")
+    networks.save(model, suite.parent, "chain.onnx")
+    night = regress(suite)
+    assert night.exit_code == 1
+    assert ("culprit", "conv1") in failing(night)
+    assert ("similarity", "int8") in failing(night)
+    assert {"model", "ranges"} <= differing(night)
+    assert "data (the judged inputs)" not in differing(night)
+    assert (night.folder / "repeats/chain/2/report.json").is_file()
+    summary = (night.folder / "summary.md").read_text()
+    assert "new culprit 'conv1'" in summary
+    assert "--update-baseline" in summary
+    record = json.loads((night.folder / "regression.json").read_text())
+    assert record["networks"][0]["tonight"]["culprits"] == ["conv1"]
+    assert record["exit_code"] == 1
+
+
+def test_scaled_calibration_data(suite, a_night_before):
+    data = networks.samples(networks.chain(3), 8)
+    np.savez(suite.parent / "calibration.npz", **{name: 40 * array for name, array in data.items()})
+    night = regress(suite)
+    assert night.exit_code == 1
+    assert ("similarity", "int8") in failing(night)
+    assert differing(night) == {"ranges"}
+
+
+def test_another_sample_set(suite, a_night_before):
+    data = networks.samples(networks.chain(3), 2, seed=6)
+    np.savez(suite.parent / "inputs.npz", **data)
+    assert differing(regress(suite)) == {"data (the judged inputs)"}
+
+
+def test_another_option(suite, a_night_before):
+    suite.write_text(SUITE + 'precision = "fp16"\nthreshold = 0.98\n')
+    night = regress(suite)
+    options = {"option precision", "option base", "option threshold"}
+    converted = {"model"}  # from opset 17 to 19: Q/DQ pairs on tensors in FP16 need it
+    assert differing(night) == options | converted | {"how layers in FP16 and BF16 are written"}
+    assert only(night).changes == ()
+
+
+def test_another_metric_cannot_be_compared_and_is_accepted(suite, a_night_before):
+    suite.write_text(ONCE + 'metric = "sqnr"\n')
+    night = regress(suite)
+    assert night.exit_code == 3
+    assert "'sqnr'" in only(night).message
+    assert "'cosine'" in only(night).message
+    assert regress(suite, update_baseline=True).exit_code == 0
+    assert regress(suite).exit_code == 0
+
+
+def test_a_metric_of_the_users_own_of_which_less_is_better(suite):
+    (suite.parent / "mine.py").write_text(
+        "import numpy as np\n\n\ndef error(r, o):\n    return float(np.abs(r - o).max())\n"
+    )
+    suite.write_text(ONCE + 'metric = "mine.py:error"\ndirection = "lower"\nthreshold = 0.5\n')
+    assert regress(suite).exit_code == 0
+    assert only(regress(suite)).changes == ()
+    data = networks.samples(networks.chain(3), 8)
+    np.savez(suite.parent / "calibration.npz", **{name: 40 * array for name, array in data.items()})
+    night = regress(suite)
+    assert ("similarity", "int8") in failing(night)
+    before, now = only(night).changes[0].before, only(night).changes[0].now
+    assert now > max(before) + 0.05  # a tenth of what the threshold allows
+
+
+def test_a_target_holds_whatever_the_baseline_says(suite):
+    suite.write_text(ONCE + "target = 0.999999\n")
+    first = regress(suite)
+    assert (first.exit_code, first.accepted) == (1, False)
+    assert failing(first) == [("target", "int8")]
+    assert not (first.folder / "baseline").exists()
+    second = regress(suite, update_baseline=True)
+    assert (second.exit_code, second.accepted, second.baseline) == (1, True, "")
+    third = regress(suite)
+    assert third.exit_code == 1
+    assert third.baseline.startswith("nightly run 2 ")
+    assert not (third.folder / "baseline").exists()
+    assert "--update-baseline" not in (third.folder / "summary.md").read_text()
+
+
+def test_update_baseline_keeps_a_folder_for_git(suite, tmp_path):
+    kept = tmp_path / "baseline"
+    with pytest.raises(BadInput, match=re.escape(f"'{kept}'")):
+        regress(suite, kept)
+    assert not kept.exists()
+    made = regress(suite, kept, update_baseline=True)
+    assert (made.exit_code, made.accepted) == (0, True)
+    text = (kept / "chain.json").read_text()
+    assert next(line for line in text.splitlines() if '"conv1"' in line).count(",") >= 5
+    night = regress(suite, kept)
+    assert (night.exit_code, night.baseline, night.accepted) == (0, str(kept), False)
+    assert not (night.folder / "baseline").exists()
+    suite.write_text(SUITE.replace('name = "chain"', 'name = "other"'))
+    renamed = regress(suite, kept, update_baseline=True)
+    assert renamed.gone == ("chain",)
+    assert [path.name for path in kept.iterdir()] == ["other.json"]
+
+
+def test_a_run_a_report_and_a_night_as_baseline(suite, alone, first_night, tmp_path):
+    for baseline in (alone, alone / "report.json"):
+        night = regress(suite, baseline)
+        assert (night.exit_code, only(night).differs) == (0, ())
+        with pytest.raises(BadInput, match="nightly run"):
+            regress(suite, baseline, update_baseline=True)
+    assert only(regress(suite, first_night.folder)).changes == ()
+    older = json.loads((alone / "report.json").read_text())
+    del older["made_of"], older["budget"]
+    (tmp_path / "older.json").write_text(json.dumps(older))
+    night = regress(suite, tmp_path / "older.json")
+    assert only(night).differs is None
+    assert "not known" in (night.folder / "junit.xml").read_text()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "{",
+        "[]",
+        '{"schema": 99}',
+        '{"schema": 1, "layers": [], "culprits": [], "notes": [], "recipe": 3}',
+        "[" * 100_000,
+    ],
+)
+def test_a_file_that_is_no_report(suite, tmp_path, content):
+    (tmp_path / "report.json").write_text(content)
+    with pytest.raises(BadInput, match=r"report\.json"):
+        regress(suite, tmp_path / "report.json")
+    assert not list((tmp_path / "nightly").glob("*/night.json"))
+
+
+@pytest.mark.parametrize("change", [None, {"runs": []}, {"runs": [{}]}, {"kind": "x"}, {"runs": 3}, "text"])
+def test_a_folder_of_other_json_is_no_baseline_and_left_alone(suite, first_night, tmp_path, change):
+    kept = tmp_path / "kept"
+    shutil.copytree(first_night.folder / "baseline", kept)
+    path = kept / "chain.json"
+    record = json.loads(path.read_text())
+    if change == "text":
+        change = {"runs": [{**record["runs"][0], "similarity": {"int8": "high"}}]}
+    path.write_text("{" if change is None else json.dumps({**record, **change}))
+    before = path.read_bytes()
+    for update in (False, True):
+        with pytest.raises(BadInput, match=r"chain\.json'"):
+            regress(suite, kept, update_baseline=update)
+    assert path.read_bytes() == before
+
+
+def test_a_baseline_of_an_older_version_is_refused_until_it_is_replaced(suite, tmp_path):
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    older = {"kind": "trt-bisect baseline", "schema": 1, "name": "chain", "repeats": 1, "origin": {}, "runs": [{}]}
+    for name in ("chain", "gone"):
+        (kept / f"{name}.json").write_text(json.dumps(older))
+    with pytest.raises(BadInput, match=r"chain\.json.* baseline of an") as refused:
+        regress(suite, kept)
+    assert "--update-baseline" in refused.value.remedy
+    assert regress(suite, kept, update_baseline=True).exit_code == 0
+    assert [path.name for path in kept.iterdir()] == ["chain.json"]
+    assert only(regress(suite, kept)).changes == ()
+
+
+def test_of_several_networks_the_runs_own_is_compared(suite, alone, tmp_path):
+    networks.save(networks.chain(4), tmp_path, "other.onnx")
+    suite.write_text(ONCE + SUITE[SUITE.index("[[network]]") :].replace("chain", "other"))
+    night = regress(suite, alone)
+    assert [result.baseline is not None for result in night.networks] == [True, False]
+    suite.write_text(suite.read_text().replace('"chain.onnx"', '"other.onnx"'))
+    with pytest.raises(BadInput, match="none of the suite"):
+        regress(suite, alone)
+
+
+def test_a_network_that_fails_does_not_cost_the_others(suite):
+    (suite.parent / "broken.onnx").write_bytes(b"no network")
+    suite.write_text(ONCE.replace("[[network]]", '[[network]]\nname = "bad"\nmodel = "broken.onnx"\n\n[[network]]'))
+    night = regress(suite)
+    assert [result.status for result in night.networks] == ["error", "passed"]
+    assert night.exit_code == 3
+    assert "broken.onnx" in night.networks[0].message
+    assert [path.name for path in (night.folder / "baseline").iterdir()] == ["chain.json"]
+    again = regress(suite)
+    assert again.exit_code == 3
+    assert again.baseline.startswith("nightly run 1 ")
+    assert not (again.folder / "baseline").exists()
+
+
+def test_a_bug_in_one_network_does_not_cost_the_others(suite):
+    suite.write_text(ONCE + SUITE[SUITE.index("[[network]]") :].replace('"chain"', '"second"'))
+
+    def buggy(task, folder, progress):
+        if task.name == "chain":
+            raise KeyError("a bug")
+        return run_network(task, folder, progress)
+
+    night = regress(suite, runner=buggy)
+    assert [result.status for result in night.networks] == ["error", "passed"]
+    assert "KeyError at test_regress.py" in night.networks[0].message
+
+
+def test_the_suite_says_where_its_networks_are_measured(suite):
+    suite.write_text('cluster = "local:2"\n' + SUITE)
+    assert read_suite(suite).cluster == "local:2"
+    suite.write_text('cluster = "nowhere"\n' + SUITE)
+    with pytest.raises(BadInput, match=r"trt-bisect\.toml.* 'nowhere'"):
+        regress(suite)

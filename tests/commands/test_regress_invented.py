@@ -1,0 +1,305 @@
+"""Nights of ``regress`` on invented reports: baselines, noise, slides and what no CPU can show."""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+import time_machine
+
+from tests.support.suites import SUITE, differing, failing, only
+from trt_bisect.builder.timing import latency_of
+from trt_bisect.commands.regress.regress import regress
+from trt_bisect.errors import BadInput
+from trt_bisect.report.model import ByPlan
+from trt_bisect.report.older import report_of
+from trt_bisect.report.verdict import UNMEASURED
+from trt_bisect.support.notes import Note
+
+OLD_REPORT = Path(__file__).parents[1] / "files" / "report-1" / "report.json"
+"""Of the planted LeNet, written by version 0.1.0."""
+
+
+def test_a_report_of_schema_1_as_baseline_and_what_differs_is_said(suite, report):
+    stored = json.loads(OLD_REPORT.read_text())
+    regress(suite, runner=Invented(report))
+    night = regress(suite, OLD_REPORT, runner=Invented(report))
+    result = only(night)
+    assert result.baseline.runs[0].culprits == tuple(stored["culprits"])
+    assert result.baseline.runs[0].similarity == ByPlan(**stored["similarity"])
+    [culprits] = [each for each in result.differs if "culprits" in each.what]
+    assert "suspects" in culprits.before
+    assert culprits.what in (night.folder / "summary.md").read_text()
+
+
+@pytest.fixture(scope="module")
+def report(finished):
+    """A real report with latencies, and precisions that an engine says it obeyed."""
+    found = report_of((finished / "report.json").read_text())
+    layers = tuple(replace(row, obeyed=True) if row.quantizable else row for row in found.layers)
+    return replace(found, layers=layers, latency=timed(fp32=4.0, fp16=2.0, int8=1.0, recipe=1.2))
+
+
+def timed(**milliseconds):
+    return {plan: latency_of([value] * 9) for plan, value in milliseconds.items()}
+
+
+def with_layer(report, name, **changed):
+    layers = tuple(replace(row, **changed) if row.name == name else row for row in report.layers)
+    return replace(report, layers=layers, culprits=tuple(row.name for row in layers if row.culprit))
+
+
+class Invented:
+    """A runner whose runs give these reports, one after another; the last one again and again."""
+
+    def __init__(self, *reports):
+        self.reports = list(reports)
+        self.folders = []
+
+    def __call__(self, task, folder, progress):
+        self.folders.append(folder)
+        return self.reports.pop(0) if len(self.reports) > 1 else self.reports[0]
+
+
+def test_every_run_of_a_night_has_a_folder_of_its_own(suite, report):
+    runner = Invented(report)
+    first = regress(suite, runner=runner)
+    night = first.folder
+    assert runner.folders == [night / "runs/chain", night / "repeats/chain/2"]
+
+
+def test_a_latency_beyond_the_spread_of_the_baseline(suite, report):
+    spread = replace(report, latency=timed(fp32=4.0, fp16=2.0, int8=1.1, recipe=1.2))
+    regress(suite, runner=Invented(report, spread))
+    inside = replace(report, latency=timed(fp32=4.1, fp16=2.0, int8=1.19, recipe=1.2))
+    assert regress(suite, runner=Invented(inside)).exit_code == 0
+    outside = replace(report, latency=timed(fp32=4.0, fp16=2.0, int8=1.21, recipe=1.2))
+    night = regress(suite, runner=Invented(outside))
+    assert failing(night) == [("latency", "int8")]
+    assert "1.210 ms, was 1.000 ms to 1.100 ms" in (night.folder / "junit.xml").read_text()
+
+
+def test_what_a_repeat_does_not_show_again_is_noise(suite, report):
+    regress(suite, runner=Invented(report))
+    slow = replace(report, latency=timed(fp32=9.0, fp16=2.0, int8=1.0, recipe=1.2))
+    runner = Invented(slow, report)
+    night = regress(suite, runner=runner)
+    assert (night.exit_code, only(night).changes) == (0, ())
+    assert [change.key for change in only(night).noise] == [("latency", "worse", "fp32")]
+    assert len(runner.folders) == 2
+    assert "noise" in (night.folder / "summary.md").read_text()
+    slow_twice = Invented(slow, slow)
+    assert failing(regress(suite, runner=slow_twice)) == [("latency", "fp32")]
+
+
+@pytest.mark.parametrize(
+    ("changed", "failure"),
+    [
+        ({"obeyed": False, "ran": "fp32"}, ("obeyed", "conv2")),
+        ({"outcome": "build failed", "similarity": None, "drop": None}, ("outcome", "conv2")),
+        ({"culprit": True, "drop": 0.5}, ("culprit", "conv2")),
+    ],
+)
+def test_a_layer_that_gets_worse(suite, report, changed, failure):
+    regress(suite, runner=Invented(report))
+    night = regress(suite, runner=Invented(with_layer(report, "conv2", **changed)))
+    assert failing(night) == [failure]
+    assert night.exit_code == 1
+
+
+def test_a_culprit_that_is_gone_passes_and_is_handed_on(suite, report):
+    regress(suite, runner=Invented(report))
+    better = replace(with_layer(report, "ip2", culprit=False, drop=0.0), similarity=ByPlan(0.9999, 0.9999))
+    runner = Invented(better)
+    night = regress(suite, runner=runner)
+    assert night.exit_code == 0
+    assert ("culprit", "better", "ip2") in [change.key for change in only(night).changes]
+    assert len(runner.folders) == 2
+    back = regress(suite, runner=Invented(report))
+    assert ("culprit", "ip2") in failing(back)
+    assert back.baseline.startswith("nightly run 2 ")
+
+
+def test_a_failed_night_is_no_baseline_for_the_next(suite, report):
+    regress(suite, runner=Invented(report))
+    slow = replace(report, latency=timed(fp32=4.0, fp16=2.0, int8=2.0, recipe=1.2))
+    for _ in range(3):
+        night = regress(suite, runner=Invented(slow))
+        assert (night.exit_code, night.baseline[:14]) == (1, "nightly run 1 ")
+    accepted = regress(suite, update_baseline=True, runner=Invented(slow))
+    assert (accepted.exit_code, only(accepted).status) == (0, "passed")
+    assert [change.key for change in only(accepted).changes] == [("latency", "worse", "int8")]
+    after = regress(suite, runner=Invented(slow))
+    assert (after.exit_code, after.baseline[:14]) == (0, "nightly run 5 ")
+
+
+def test_a_slide_in_small_steps_is_seen_when_it_leaves_the_noise(suite, report):
+    """Each night is 2 % slower than the one before, which passes alone."""
+    regress(suite, runner=Invented(report))
+    codes = []
+    for step in range(1, 5):
+        slower = replace(report, latency=timed(fp32=4.0, fp16=2.0, int8=1.02**step, recipe=1.2))
+        codes.append(regress(suite, runner=Invented(slower)).exit_code)
+    assert codes == [0, 0, 1, 1]
+
+
+def test_the_origin_is_the_last_passed_nights_though_the_figures_stay(suite, report):
+    def on(version):
+        made_of = {**report.made_of, "versions": {**report.made_of["versions"], "onnxruntime": version}}
+        return replace(report, made_of=made_of)
+
+    regress(suite, runner=Invented(on("1.0")))
+    looser = Invented(replace(on("2.0"), threshold=0.98))
+    assert differing(regress(suite, runner=looser)) == {"ONNX Runtime", "option threshold"}
+    assert differing(regress(suite, runner=looser)) == set()
+
+
+def test_the_latest_baseline_of_another_version_is_refused_until_it_is_replaced(suite, report):
+    baseline = regress(suite, runner=Invented(report)).folder / "baseline/chain.json"
+    baseline.write_text('{"kind": "trt-bisect baseline", "schema": 1}')
+    with pytest.raises(BadInput, match=r"chain\.json.* baseline of an"):
+        regress(suite, runner=Invented(report))
+    accepted = regress(suite, update_baseline=True, runner=Invented(report))
+    assert (accepted.exit_code, accepted.baseline, only(accepted).baseline) == (0, "", None)
+    assert regress(suite, runner=Invented(report)).baseline.startswith("nightly run 2 ")
+
+
+def test_a_figure_that_is_not_finite_is_not_measured(suite, report):
+    regress(suite, runner=Invented(report))
+    lost = with_layer(report, "conv2", drop=math.inf, similarity=math.nan)
+    night = regress(suite, runner=Invented(replace(lost, similarity=ByPlan(math.nan, 0.9999))))
+    assert failing(night) == [("similarity", "int8")]
+    assert only(night).failures[0].now is None
+
+
+def test_a_network_that_is_new_joins_the_baseline(suite, report):
+    regress(suite, runner=Invented(report))
+    suite.write_text(SUITE + SUITE[SUITE.index("[[network]]") :].replace('"chain"', '"second"'))
+    runner = Invented(report)
+    night = regress(suite, runner=runner)
+    assert night.exit_code == 0
+    assert [result.baseline is None for result in night.networks] == [False, True]
+    assert len(runner.folders) == 3
+    assert all(result.baseline for result in regress(suite, runner=Invented(report)).networks)
+
+
+def test_the_newest_nights_files_stand_beside_the_nights(suite, report):
+    """A CI job finds them there; one that was broken off must not show yesterday's."""
+    files = [suite.parent / "nightly" / name for name in ("junit.xml", "regression.json", "summary.md")]
+    night = regress(suite, runner=Invented(report)).folder
+    assert [path.read_bytes() for path in files] == [(night / path.name).read_bytes() for path in files]
+
+    def stopped(*_):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        regress(suite, runner=stopped)
+    assert not any(path.exists() for path in files)
+
+
+def test_a_smaller_suite_in_the_same_folder_does_not_forget_the_others(suite, report):
+    other = SUITE[SUITE.index("[[network]]") :].replace('"chain"', '"second"')
+    suite.write_text(SUITE + other)
+    regress(suite, runner=Invented(report))
+    suite.write_text(SUITE)
+    night = regress(suite, runner=Invented(report))
+    assert (night.exit_code, night.gone) == (0, ("second",))
+    assert "'second'" in (night.folder / "summary.md").read_text()
+    suite.write_text(SUITE + other)
+    slow = replace(report, latency=timed(fp32=4.0, fp16=2.0, int8=2.0, recipe=1.2))
+    both = regress(suite, runner=Invented(slow))
+    assert [result.status for result in both.networks] == ["failed", "failed"]
+    regress(suite, update_baseline=True, runner=Invented(report))
+    assert regress(suite, runner=Invented(report)).gone == ()
+
+
+def test_what_accepts_a_night_is_the_command_that_it_prints(suite, report, tmp_path):
+    kept = tmp_path / "kept here"
+    regress(suite, kept, update_baseline=True, runner=Invented(report))
+    slow = replace(report, latency=timed(fp32=4.0, fp16=2.0, int8=2.0, recipe=1.2))
+    said = (regress(suite, kept, runner=Invented(slow)).folder / "summary.md").read_text().splitlines()[-2]
+    assert shlex.split(said)[2:] == ["--config", str(suite), "--baseline", str(kept), "--update-baseline"]
+    regress(suite, kept, update_baseline=True, runner=Invented(slow))
+    assert regress(suite, kept, runner=Invented(slow)).exit_code == 0
+    night = regress(suite, runner=Invented(report)).folder
+    against_night = regress(suite, night, runner=Invented(slow))
+    assert against_night.exit_code == 1
+    assert against_night.baseline_folder is None
+
+
+def test_a_second_one_at_once_is_refused(suite, report):
+    def second(task, folder, progress):
+        with pytest.raises(BadInput, match="'output'"):
+            regress(suite, runner=Invented(report))
+        return report
+
+    assert regress(suite, runner=second).number == 1
+    assert regress(suite, runner=Invented(report)).number == 2
+
+
+def test_a_report_with_nothing_measured_is_an_error(suite, report):
+    empty = replace(report, verdict=UNMEASURED, notes=(Note("engine", "the engine is gone"),))
+    night = regress(suite, runner=Invented(empty))
+    assert (night.exit_code, only(night).status) == (3, "error")
+    assert empty.notes[0].text in only(night).message
+    assert only(regress(suite, runner=Invented(report))).baseline is None
+
+
+def test_a_first_night_whose_recipe_misses_is_no_baseline_until_it_is_accepted(suite, report):
+    misses = Invented(replace(report, recipe=replace(report.recipe, meets=False)))
+    for number in (1, 2):
+        night = regress(suite, runner=misses)
+        assert (night.number, night.exit_code, night.accepted, night.baseline) == (number, 1, False, "")
+        assert failing(night) == [("threshold", "recipe")]
+        assert "--update-baseline" in (night.folder / "summary.md").read_text()
+    accepted = regress(suite, update_baseline=True, runner=misses)
+    assert (accepted.exit_code, accepted.accepted) == (0, True)
+    after = regress(suite, runner=misses)
+    assert (after.exit_code, after.baseline[:14]) == (0, "nightly run 3 ")
+
+
+def test_a_first_night_that_only_full_int8_misses_says_so_and_is_the_baseline(suite, report):
+    night = regress(suite, runner=Invented(replace(report, similarity=ByPlan(0.5, 0.999))))
+    assert (night.exit_code, night.accepted) == (0, True)
+    assert [(change.kind, change.what, change.now) for change in only(night).changes] == [("threshold", "int8", 0.5)]
+    summary = (night.folder / "summary.md").read_text().replace("\\", "")
+    assert "full INT8 measures 50%" in summary
+
+
+def test_a_night_says_what_it_is_compared_with_and_why(suite, report):
+    """Night 2 changes nothing, so that night 3 is compared with night 2, whose figures are those of night 1."""
+    slow = replace(report, latency=timed(fp32=4.0, fp16=2.0, int8=2.0, recipe=1.2))
+    first, *_, after = [regress(suite, runner=Invented(found)) for found in (report, report, slow, report)]
+    assert after.baseline.startswith("nightly run 2 (")
+
+    assert after.baseline.endswith("run 3 (failed)")
+    assert only(after).baseline.measured == f"nightly run 1 ({first.began})"
+
+
+def test_a_week_of_nights(suite, report):
+    """The clock goes back an hour on Wednesday, to 1970 on Thursday; the network is worse on Friday and Saturday."""
+    monday = datetime(2026, 10, 19, 1, 30, tzinfo=timezone.utc)
+    slow = replace(report, latency=timed(fp32=4.0, fp16=2.0, int8=2.0, recipe=1.2))
+    clocks = [monday + timedelta(days=day) for day in range(7)]
+    clocks[2] -= timedelta(hours=1)
+    clocks[3] = datetime(1970, 1, 1, tzinfo=timezone.utc)
+    seen = []
+    for clock, found in zip(clocks, [report] * 4 + [slow, slow, report], strict=True):
+        with time_machine.travel(clock, tick=False):
+            night = regress(suite, runner=Invented(found))
+            seen.append((night.number, night.exit_code, night.baseline.split(" (")[0]))
+    assert seen == [
+        (1, 0, ""),
+        (2, 0, "nightly run 1"),
+        (3, 0, "nightly run 2"),
+        (4, 0, "nightly run 3"),
+        (5, 1, "nightly run 4"),
+        (6, 1, "nightly run 4"),
+        (7, 0, "nightly run 4"),
+    ]
+    assert len(list((suite.parent / "nightly").glob("*/night.json"))) == 7

@@ -1,0 +1,149 @@
+"""Tensors that a run saves: beside ONNX Runtime on the files themselves, and read back by ``compare``."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import onnxruntime
+import pytest
+from polygraphy.backend.onnxrt import OnnxrtRunner, SessionFromOnnx
+from polygraphy.comparator import Comparator, CompareFunc, RunResults
+from polygraphy.json import load_json
+
+import trt_bisect
+from tests.support import networks
+from trt_bisect.errors import BadInput
+from trt_bisect.support.notes import TENSORS
+
+OPTIONS = {"calibrator": "minmax", "engine": "onnxruntime", "metric": "sqnr", "threshold": 20.0, "explain": "none"}
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory):
+    model = networks.chain(3)
+    networks.plant_between(model, "conv0", "conv1")
+    return networks.save(model, tmp_path_factory.mktemp("planted")), networks.samples(model, 4)
+
+
+def arrays(folder):
+    found = {}
+    for path in sorted(folder.glob("*.npz")):
+        with np.load(path) as archive:
+            found[path.name] = {name: archive[name] for name in archive.files}
+    return found
+
+
+def test_outputs_of_three_plans_beside_onnx_runtime(planted, tmp_path):
+    model, samples = planted
+    trt_bisect.run(model, samples, **OPTIONS, output=tmp_path, save_tensors="outputs")
+    for plan, file in (("fp32", model), ("recipe", tmp_path / "recipe" / "network.qdq.onnx")):
+        options = onnxruntime.SessionOptions()
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        session = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
+        saved = arrays(tmp_path / "tensors" / plan)
+        assert list(saved) == [f"{k:06}.npz" for k in range(4)]
+        for k, each in enumerate(saved.values()):
+            (wanted,) = session.run(None, {"x": samples["x"][k : k + 1]})
+            np.testing.assert_allclose(each["y"], wanted, rtol=1e-3, atol=1e-3)
+    index = json.loads((tmp_path / "tensors" / "index.json").read_text())
+    assert index["layers"] == {"y": {"layer": "fc", "op_type": "Gemm"}}
+    assert len(index["samples"]) == index["given"] == 4
+
+
+def test_tensors_of_layers_are_read_back_by_compare(planted, tmp_path):
+    model, samples = planted
+    trt_bisect.run(model, samples, **OPTIONS, output=tmp_path, save_tensors="layers")
+    tensors = tmp_path / "tensors"
+    read = trt_bisect.compare(model, fp32=tensors / "fp32", int8=tensors / "int8")
+    direct = trt_bisect.compare(model, samples, calibrator="minmax")
+    wanted = {row.origin.tensor: row.figures.cosine for row in direct.tensors if row.figures}
+    found = {row.origin.tensor: row.figures.cosine for row in read.tensors if row.figures}
+    assert set(found) == set(wanted)
+    assert len(found) > 5
+    for name, cosine in wanted.items():
+        assert found[name] == pytest.approx(cosine, abs=1e-6), name
+    assert {row.origin.layer for row in read.tensors} >= {"conv0", "conv1", "fc"}
+
+
+def test_a_second_run_takes_up_what_is_there_and_another_fingerprint_does_not(planted, tmp_path):
+    model, samples = planted
+    trt_bisect.run(model, samples, **OPTIONS, output=tmp_path, save_tensors="outputs")
+    first, gone = tmp_path / "tensors/int8/000000.npz", tmp_path / "tensors/int8/000001.npz"
+    before, content = first.stat().st_mtime_ns, gone.read_bytes()
+    gone.unlink()
+    trt_bisect.run(model, samples, **OPTIONS, output=tmp_path, save_tensors="outputs")
+    assert first.stat().st_mtime_ns == before
+    assert arrays(gone.parent)["000001.npz"]["y"].tobytes() in content
+    trt_bisect.run(model, samples, **{**OPTIONS, "calibrator": "entropy"}, output=tmp_path, save_tensors="outputs")
+    assert first.stat().st_mtime_ns != before
+
+
+def test_the_size_is_bounded(planted, tmp_path, monkeypatch):
+    """An output of 10 floats is 40 bytes, of three plans 120: two of the four samples fit into 250 bytes."""
+    model, samples = planted
+    monkeypatch.setattr("trt_bisect.commands.run.save_tensors.MOST", 250)
+    report = trt_bisect.run(model, samples, **OPTIONS, output=tmp_path, save_tensors="outputs")
+    assert [len(list((tmp_path / "tensors" / plan).iterdir())) for plan in ("fp32", "int8", "recipe")] == [2, 2, 2]
+    assert any(note.kind == TENSORS and "2 of 4 inputs" in note.text for note in report.notes)
+
+
+def test_without_a_folder_nothing_can_be_saved(planted):
+    with pytest.raises(BadInput, match="output"):
+        trt_bisect.run(*planted, **OPTIONS, save_tensors="outputs")
+
+
+def test_polygraphy_reads_the_runs_and_compares_them_itself(planted, tmp_path):
+    """Polygraphy's comparator, with its own runner of the FP32 file and its own tolerances, judges what was saved."""
+    model, samples = planted
+    trt_bisect.run(
+        model, samples, samples, **OPTIONS, output=tmp_path, save_tensors="outputs", polygraphy_json=True, holdout=0.0
+    )
+    place = tmp_path / "tensors" / "polygraphy"
+    inputs = load_json(str(place / "inputs.json"))
+    own = Comparator.run([OnnxrtRunner(SessionFromOnnx(str(model)))], data_loader=inputs)
+    passed = {}
+    for plan in ("fp32", "int8", "recipe"):
+        results = RunResults.load(str(place / f"{plan}.json"))
+        assert [name for name, _ in results] == [f"trt-bisect-{plan}"]
+        own_and_saved = RunResults([*own, *results])
+        compared = Comparator.compare_accuracy(own_and_saved, compare_func=CompareFunc.simple(atol=1e-3, rtol=1e-3))
+        passed[plan] = bool(compared)
+    assert passed == {"fp32": True, "int8": False, "recipe": False}
+    assert len(inputs) == 4
+
+
+def test_outputs_saved_by_polygraphy_are_the_reference(planted, tmp_path):
+    model, samples = planted
+    loader = [{"x": samples["x"][k : k + 1]} for k in range(4)]
+    Comparator.run([OnnxrtRunner(SessionFromOnnx(str(model)))], data_loader=loader).save(str(tmp_path / "out.json"))
+    given = {"calibration": loader, "inputs": loader, "holdout": 0.0, **OPTIONS}
+    judged = trt_bisect.run(model, **given, load_outputs=tmp_path / "out.json")
+    own = trt_bisect.run(model, **given)
+    assert judged.culprits == own.culprits == ("conv1",)
+    assert judged.similarity.int8 == pytest.approx(own.similarity.int8, abs=1e-3)
+    # Outputs twice as large have the cosine of equal ones and the relative error of one half: an SQNR of 6.02 dB.
+    doubled = RunResults.load(str(tmp_path / "out.json"))
+    for _, iterations in doubled:
+        for iteration in iterations:
+            iteration["y"] = iteration["y"] * 2
+    doubled.save(str(tmp_path / "doubled.json"))
+    other = trt_bisect.run(model, **given, load_outputs=tmp_path / "doubled.json")
+    assert other.similarity.recipe == pytest.approx(20 * np.log10(2), abs=0.3)
+
+
+def test_saved_outputs_that_do_not_fit_are_refused(planted, tmp_path):
+    model, samples = planted
+    loader = [{"x": samples["x"][k : k + 1]} for k in range(4)]
+    np.savez(tmp_path / "one.npz", y=np.zeros((1, 10), np.float32))
+    with pytest.raises(BadInput, match=r"one\.npz"):
+        trt_bisect.run(model, loader, loader, **OPTIONS, load_outputs=tmp_path / "one.npz")
+    np.savez(tmp_path / "z.npz", z=np.zeros((1, 10), np.float32))
+    with pytest.raises(BadInput, match=r"\('y'\).*'z'"):
+        trt_bisect.run(model, loader, loader[:1], **OPTIONS, load_outputs=tmp_path / "z.npz")
+    with pytest.raises(BadInput, match=r"one\.npz' has outputs"):
+        trt_bisect.run(model, loader, loader[:1], **OPTIONS, load_outputs=tmp_path / "one.npz")
+    with pytest.raises(BadInput, match="load_outputs"):
+        trt_bisect.run(model, loader, reference=model, **OPTIONS, load_outputs=tmp_path / "one.npz")
+    with pytest.raises(BadInput, match="save_tensors outputs"):
+        trt_bisect.run(model, loader, **OPTIONS, polygraphy_json=True)

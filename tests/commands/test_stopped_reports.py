@@ -1,0 +1,419 @@
+"""The report of a run that is interrupted, or ended by ``--time-limit``: its recipe holds in plain ONNX Runtime."""
+
+from __future__ import annotations
+
+import errno
+import io
+import json
+import os
+import re
+import signal
+from dataclasses import replace
+from time import perf_counter
+
+import numpy as np
+import onnxruntime
+import pytest
+import rich.console
+from rich.console import Console
+
+import trt_bisect
+from tests.support import networks
+from tests.support.progress_doubles import Said
+from trt_bisect import BadInput, NothingMeasured, Report
+from trt_bisect.answer import search
+from trt_bisect.commands.run.run import StoppedRun
+from trt_bisect.options.commands import RunOptions
+from trt_bisect.options.kinds import parse_time
+from trt_bisect.report.model import SO_FAR
+from trt_bisect.report.older import read_report
+from trt_bisect.report.page.headline import headline
+from trt_bisect.report.verdict import FAILS, PASSES, UNMEASURED
+from trt_bisect.support import progress
+from trt_bisect.view.run_folder import RunFolder
+
+THRESHOLD = 0.9999
+ASKED = {"engine": "onnxruntime", "explain": "none", "history": "none", "threshold": THRESHOLD}
+WAYS = ("interrupted", "time limit")
+
+
+@pytest.fixture(scope="module")
+def given(tmp_path_factory):
+    """A network, six inputs on which it misses in INT8, and the run that nobody stopped."""
+    folder = tmp_path_factory.mktemp("given")
+    model = networks.transformer()
+    path, data = networks.save(model, folder), networks.samples(model, 6)
+    feeds = [{name: values[k : k + 1] for name, values in data.items()} for k in range(6)]
+    counted = Steps()
+    whole = trt_bisect.run(path, feeds, inputs=feeds, output=folder / "whole", progress=counted, **ASKED)
+    assert whole.culprits
+    return path, feeds, whole, counted.count
+
+
+def whole_folder(given):
+    """The folder of the run that nobody stopped."""
+    return given[0].parent / "whole"
+
+
+class Steps(Said):
+    """Counts steps and stages, and presses Ctrl-C at one of them."""
+
+    def __init__(self, at=0):
+        super().__init__()
+        self.count, self.at = 0, at
+
+    def stage(self, title, total):
+        self.step(title)
+
+    def step(self, what, size=1):
+        self.count += 1
+        if self.count == self.at:
+            raise KeyboardInterrupt
+
+
+def stopped(way, at, given, folder, monkeypatch):
+    """Runs until a step; returns the report."""
+    path, feeds, *_ = given
+    try:
+        if way == "interrupted":
+            return trt_bisect.run(path, feeds, inputs=feeds, output=folder, progress=Steps(at), **ASKED)
+        with monkeypatch.context() as clock:
+            steps = iter(range(1 << 20))
+            clock.setattr(progress, "perf_counter", lambda: next(steps))
+            return trt_bisect.run(path, feeds, inputs=feeds, output=folder, time_limit=at, **ASKED)
+    except StoppedRun as stop:
+        return stop.report
+    except NothingMeasured:
+        return Report.load(folder)
+
+
+def worst_cosine(model, other, feeds):
+    """The worst cosine of any output on any input, of two files in ONNX Runtime without optimisations."""
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    one, two = (onnxruntime.InferenceSession(path, options) for path in (model, other))
+    cosines = []
+    for sample in feeds:
+        for a, b in zip(one.run(None, sample), two.run(None, sample), strict=True):
+            a, b = a.astype(np.float64).ravel(), b.astype(np.float64).ravel()
+            cosines.append(a @ b / np.linalg.norm(a) / np.linalg.norm(b))
+    return min(cosines)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("share", [0.02, 0.3, 0.6, 0.9])
+def test_a_stopped_run_leaves_a_verdict_and_a_recipe_that_holds_and_goes_on(given, tmp_path, monkeypatch, way, share):
+    path, feeds, whole, steps = given
+    began = perf_counter()
+    found = stopped(way, max(int(share * steps), 1), given, tmp_path, monkeypatch)
+    assert found.stopped == way
+    assert Report.load(tmp_path) == found
+    if found.verdict == UNMEASURED:
+        assert share < 0.1
+        assert found.state == "interrupted"
+        assert found.exit_code == 3
+        assert [layer.name for layer in found.layers] == [layer.name for layer in whole.layers]
+    else:
+        assert found.answer.not_done
+        assert found.similarity.int8 < THRESHOLD
+        assert found.exit_code == 1
+        assert len(found.by_input.int8.values) == len(feeds)
+        assert "no single layer is to blame" not in headline(found), "no layer was taken back yet"
+        if found.recipe.meets:
+            assert found.answer.cost < 1
+            assert worst_cosine(path, tmp_path / "recipe" / "network.qdq.onnx", feeds) >= THRESHOLD
+        else:
+            assert way == "interrupted"
+            assert share < 0.5, "later, plans that hold on all six inputs were measured"
+    if share == 0.6:
+        goes_on = perf_counter()
+        again = trt_bisect.run(path, feeds, inputs=feeds, output=tmp_path, **ASKED)
+        ended = perf_counter()
+        assert ended - goes_on < again.seconds.total < ended - began, "the time of both sittings"
+        assert not again.stopped
+        assert (again.culprits, again.recipe, again.answer) == (whole.culprits, whole.recipe, whole.answer)
+
+
+class AtTheSearch(Said):
+    """Presses Ctrl-C when the search begins, after the choice of the ranges."""
+
+    def stage(self, title, total):
+        if title.startswith("Searching for the cheapest"):
+            raise KeyboardInterrupt
+
+
+class AtTheStage(Said):
+    """Presses Ctrl-C when a stage begins."""
+
+    def __init__(self, title):
+        super().__init__()
+        self.title = title
+
+    def stage(self, title, total):
+        if title == self.title:
+            raise KeyboardInterrupt
+
+
+class InTheCurve(Said):
+    """Presses Ctrl-C, or ends the time, in the first boundaries of the curve."""
+
+    def __init__(self, error):
+        super().__init__()
+        self.error, self.begun = error, False
+
+    def stage(self, title, total):
+        self.begun = title.startswith("Measuring plans")
+
+    def step(self, what, size=1):
+        if self.begun and what.startswith("block0"):
+            raise self.error
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_run_stopped_in_its_curve_has_its_answer_and_a_part_of_the_curve(given, tmp_path, way):
+    path, feeds, whole, _ = given
+    asked = {**ASKED, "strategy": "exhaustive", "output": tmp_path, "inputs": feeds}
+    if way == "interrupted":
+        with pytest.raises(StoppedRun) as stop:
+            trt_bisect.run(path, feeds, progress=InTheCurve(KeyboardInterrupt), **asked)
+        found = stop.value.report
+    else:
+        found = trt_bisect.run(path, feeds, progress=InTheCurve(progress.TimeUp), **asked)
+    assert (found.stopped, found.state) == (way, "interrupted" if way == "interrupted" else "finished")
+    assert found.answer.not_done == ("the curve was measured in part",)
+    assert (found.culprits, found.recipe) == (whole.culprits, whole.recipe)
+    assert replace(found.answer, not_done=()) == whole.answer
+    known = [row.outcome == "measured" for row in found.layers if row.quantizable]
+    assert any(known)
+    assert not all(known)
+    assert Report.load(tmp_path) == found
+    again = trt_bisect.run(path, feeds, **asked)
+    assert (again.answer, again.culprits, again.stopped) == (whole.answer, whole.culprits, "")
+    assert all(row.outcome == "measured" for row in again.layers if row.quantizable)
+
+
+@pytest.mark.parametrize("threshold", [0.5, 0.9999999])
+def test_full_int8_is_judged_as_soon_as_it_is_known_on_all_inputs(given, tmp_path, threshold):
+    path, feeds, *_ = given
+    asked = {**ASKED, "threshold": threshold, "inputs": feeds, "output": tmp_path}
+    with pytest.raises(StoppedRun) as stop:
+        trt_bisect.run(path, feeds, progress=AtTheStage("Full INT8 with each calibrator"), **asked)
+    found = stop.value.report
+    assert found.similarity.int8 == pytest.approx(worst_of_full_int8(path, feeds, tmp_path), abs=1e-6)
+    assert found.verdict == (PASSES if found.similarity.int8 >= threshold else FAILS)
+    assert found.recipe.meets == (found.verdict == PASSES)
+    assert "the curve was not measured" in found.answer.not_done
+
+
+def worst_of_full_int8(path, feeds, folder):
+    """Of the recipe's file of a run that had none yet: it has every layer in INT8."""
+    assert set(json.loads((folder / "recipe" / "plan.json").read_text())["layers"].values()) == {"int8"}
+    return worst_cosine(path, folder / "recipe" / "network.qdq.onnx", feeds)
+
+
+KILLED = """
+import os, signal
+from trt_bisect.runs.progress_file import Heartbeat
+
+shown = Heartbeat.stage
+
+def stage(self, title, total):
+    shown(self, title, total)
+    if title.startswith("Searching for the cheapest"):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+Heartbeat.stage = stage
+from trt_bisect.cli import main; main()
+"""
+
+
+@pytest.fixture
+def killed(given, forks, tmp_path):
+    """The question and the report so far of a run that was killed after its first recipe."""
+    path, feeds, *_ = given
+    data, folder = tmp_path / "data.npz", tmp_path / "run"
+    np.savez(data, **{name: np.concatenate([sample[name] for sample in feeds]) for name in feeds[0]})
+    asked = ("--engine", "onnxruntime", "--threshold", THRESHOLD, "--explain", "none", "--history", "none")
+    done = forks.run("run", path, "--calibration", data, "--input", data, *asked, "--output", folder, code=KILLED)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    return {"model": path, "calibration": data, "inputs": data, "output": folder}, read_report(folder / SO_FAR)
+
+
+@pytest.mark.subprocess
+def test_a_run_that_goes_on_after_a_kill_keeps_what_was_known_until_it_knows_more(given, killed):
+    asked, before = killed
+    assert before.recipe.meets
+    folder, seen = asked["output"], []
+    plan = (folder / "recipe" / "plan.json").read_bytes()
+
+    class Watching(AtTheStage):
+        def stage(self, title, total):
+            seen.append(read_report(folder / SO_FAR))
+            super().stage(title, total)
+
+    with pytest.raises(StoppedRun) as stop:
+        trt_bisect.run(**asked, progress=Watching("Full INT8 with each calibrator"), **ASKED)
+    assert {report.started for report in seen} == {before.started}, "this run has no recipe yet"
+    assert stop.value.report.recipe == before.recipe == Report.load(folder).recipe
+    assert (folder / "recipe" / "plan.json").read_bytes() == plan
+    assert worst_cosine(asked["model"], folder / "recipe" / "network.qdq.onnx", given[1]) >= THRESHOLD
+    again = trt_bisect.run(**asked, **ASKED)
+    assert (again.culprits, again.recipe, again.state) == (given[2].culprits, given[2].recipe, "finished")
+
+
+@pytest.mark.subprocess
+def test_a_run_with_another_question_does_not_name_the_recipe_of_a_killed_one(killed):
+    asked, before = killed
+    assert before.recipe.meets
+    plans = []
+
+    class Watching(AtTheStage):
+        def stage(self, title, total):
+            plans.append((asked["output"] / "recipe" / "plan.json").exists())
+            super().stage(title, total)
+
+    with pytest.raises(StoppedRun):
+        trt_bisect.run(**asked, progress=Watching("Full INT8 with each calibrator"), **{**ASKED, "threshold": 0.99999})
+    assert plans[-1] is False
+
+
+@pytest.mark.parametrize("title", ["Calibrating", "Searching for the worst inputs", "FP32 reference"])
+def test_a_run_stopped_before_full_int8_leaves_a_report_that_every_command_reads(given, tmp_path, title):
+    path, feeds, whole, _ = given
+    folder, asked = tmp_path / "run", {**ASKED, "history": "beside"}
+    asked |= {"inputs": None} if title.startswith("Searching") else {"inputs": feeds}
+    with pytest.raises(StoppedRun) as stop:
+        trt_bisect.run(path, feeds, output=folder, progress=AtTheStage(title), **asked)
+    found = Report.load(folder)
+    assert found == stop.value.report
+    assert (found.state, found.stopped, found.verdict) == ("interrupted", "interrupted", UNMEASURED)
+    assert (found.metric, found.threshold, found.lines[-1].kind) == ("cosine", THRESHOLD, "stopped")
+    assert [row.name for row in found.layers] == [row.name for row in whole.layers]
+    assert RunFolder(folder).snapshot().status == "interrupted"
+    with trt_bisect.History(tmp_path / "trt-bisect-history.sqlite") as history:
+        assert list(history.reports()["state"]) == ["interrupted"]
+    again = trt_bisect.run(path, feeds, output=folder, **asked)
+    assert (again.state, again.stopped) == ("finished", "")
+    with trt_bisect.History(tmp_path / "trt-bisect-history.sqlite") as history:
+        assert list(history.reports()["state"]) == ["finished"]
+
+
+def test_a_run_stopped_while_its_network_is_read_leaves_a_report(given, tmp_path, monkeypatch):
+    path, feeds, *_ = given
+
+    def pressed(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(RunOptions, "network", pressed)
+    with pytest.raises(StoppedRun):
+        trt_bisect.run(path, feeds, inputs=feeds, output=tmp_path, **ASKED)
+    found = Report.load(tmp_path)
+    assert (found.model, found.state, found.layers) == (str(path), "interrupted", ())
+
+
+@pytest.mark.parametrize("share", [0.05, 0.6])
+def test_a_full_disk_leaves_the_best_so_far(given, tmp_path, monkeypatch, share):
+    """The journal finds no room from one of its lines on."""
+    path, feeds, whole, _ = given
+    journal = (whole_folder(given) / "journal.jsonl").read_bytes()
+    left = [int(share * journal.count(b"\n"))]
+
+    def synced(descriptor):
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "fsync", synced)
+        with pytest.raises(BadInput, match=r"journal.*No space left"):
+            trt_bisect.run(path, feeds, inputs=feeds, output=tmp_path, **ASKED)
+    found = Report.load(tmp_path)
+    assert (found.state, found.stopped) == ("interrupted", "no room")
+    assert found.recipe.meets or share < 0.5
+    if found.recipe.meets:
+        assert worst_cosine(path, tmp_path / "recipe" / "network.qdq.onnx", feeds) >= THRESHOLD
+    again = trt_bisect.run(path, feeds, inputs=feeds, output=tmp_path, **ASKED)
+    assert (again.state, again.answer) == ("finished", whole.answer)
+
+
+def test_ctrl_c_pressed_again_while_the_report_is_written_leaves_it(given, tmp_path, monkeypatch):
+    path, feeds, *_ = given
+    save, calls = Report.save, []
+
+    def pressed(self, *arguments, **options):
+        calls.append(self)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        return save(self, *arguments, **options)
+
+    monkeypatch.setattr(Report, "save", pressed)
+    with pytest.raises(StoppedRun):
+        trt_bisect.run(path, feeds, inputs=feeds, output=tmp_path, **ASKED)
+    found = Report.load(tmp_path)
+    assert found.recipe.meets
+    assert worst_cosine(path, tmp_path / "recipe" / "network.qdq.onnx", feeds) >= THRESHOLD
+
+
+def test_a_recipe_that_holds_on_all_inputs_is_known_before_the_search(given, tmp_path):
+    """Of 20 inputs the search judges on few, so that none of its own plans is known on all."""
+    path, *_ = given
+    (name, values), *_ = networks.samples(networks.transformer(), 20).items()
+    feeds = [{name: values[k : k + 1]} for k in range(20)]
+    with pytest.raises(StoppedRun) as stop:
+        trt_bisect.run(path, feeds, inputs=feeds[:1], output=tmp_path, holdout=0, progress=AtTheSearch(), **ASKED)
+    assert stop.value.report.recipe.meets
+    assert worst_cosine(path, tmp_path / "recipe" / "network.qdq.onnx", feeds) >= THRESHOLD
+
+
+@pytest.mark.parametrize("short", [0.0, 1e6])
+def test_the_time_of_a_long_search_is_said_before_it_begins(given, short, monkeypatch):
+    """From the time of the first inferences: 2 to 15 for each layer and each input, as the docs have it."""
+    monkeypatch.setattr(search, "_SHORT", short)
+    path, feeds, *_ = given
+    shown = Said()
+    report = trt_bisect.run(path, feeds, inputs=feeds, progress=shown, effort="thorough", **ASKED)
+    said = [line for line in shown.lines if "--time-limit" in line]
+    assert len(said) == (short == 0.0)
+    assert all(f"{sum(row.quantizable for row in report.layers)} layers, 6 inputs" in line for line in said)
+    assert 2 <= report.inferences / sum(row.quantizable for row in report.layers) / 6 <= 15
+
+
+def test_a_bar_is_full_only_at_the_end(monkeypatch):
+    """On a terminal: a stage of unknown length, and one that takes more steps than expected."""
+    screen = io.StringIO()
+    terminal = {"file": screen, "force_terminal": True, "width": 120, "color_system": "standard"}
+    monkeypatch.setattr(rich.console, "Console", lambda **_: Console(**terminal))
+    for total in (None, 4):
+        shown = progress.RichProgress()
+        shown.stage("Searching", total)
+        for _ in range(9):
+            shown.step("a plan")
+        shown.close()
+        last = [line for line in screen.getvalue().splitlines() if "a plan" in line][-1]
+        assert "?" not in last
+        shown_count = re.search(r"8(/\d+)?", re.sub("\x1b[^m]*m", "", last))[0]
+        assert shown_count == ("8" if total is None else "8/11"), "a quarter more than the nine steps begun"
+        assert re.search("\x1b\\[90m[\u2501\u257a]", last), "a part of the bar is grey"
+
+
+def test_a_finished_report_is_not_replaced_by_one_that_knows_less(given, tmp_path, monkeypatch):
+    path, feeds, whole, steps = given
+    trt_bisect.run(path, feeds, inputs=feeds, output=tmp_path, **ASKED)
+    before = (tmp_path / "report.json").read_bytes()
+    found = stopped("interrupted", steps // 4, given, tmp_path, monkeypatch)
+    assert (tmp_path / "report.json").read_bytes() == before
+    assert (found.culprits, found.stopped) == (whole.culprits, "")
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90s", 90), ("10m", 600), ("1h", 3600), ("1.5m", 90), ("45", 45), (0.5, 0.5)]
+)
+def test_times(text, seconds):
+    assert parse_time(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["0", "10 minutes", "-5s", "1h30m", ""])
+def test_what_is_no_time_is_refused(text, given):
+    path, feeds, *_ = given
+    with pytest.raises(BadInput, match=r"90s, 10m or 1h"):
+        trt_bisect.run(path, feeds, time_limit=text)

@@ -1,0 +1,210 @@
+"""The suite of networks: what it may hold, and that everything wrong in it is said before anything is run."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import re
+import shutil
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from trt_bisect.commands.regress.suite import read_suite
+from trt_bisect.errors import BadInput
+
+
+@pytest.fixture
+def folder(tmp_path, lenet):
+    """A folder with a network and data in it."""
+    shutil.copy(lenet / "lenet.onnx", tmp_path / "net.onnx")
+    shutil.copy(lenet / "calibration.npz", tmp_path / "data.npz")
+    (tmp_path / "mine.py").write_text("def score(r, o):\n    return 1.0\n\n\ndef data():\n    return []\n")
+    return tmp_path
+
+
+def suite_of(folder, text):
+    path = folder / "trt-bisect.toml"
+    path.write_text(text)
+    return read_suite(path)
+
+
+def test_all_keys(folder):
+    suite = suite_of(
+        folder,
+        """
+        output = "nights"
+
+        [defaults]
+        engine = "onnxruntime"
+        repeats = 5
+        threshold = 0.98
+
+        [[network]]
+        name = "first"
+        model = "net.onnx"
+        calibration = "data.npz"
+        input = "mine.py:data"
+        threshold = 0.9
+        memory = 3
+        shapes = { data = [1, 1, 28, 28] }
+        outputs = ["prob"]
+        build_timeout = 60
+        target = 0.95
+        target_recipe = 0.99
+        latency_tolerance = 0.2
+
+        [[network]]
+        model = "net.onnx"
+        metric = "mine.py:score"
+        explain = "full"
+        """,
+    )
+    assert suite.output == folder / "nights"
+    first, second = suite.networks
+    assert first.keywords == {
+        "engine": "onnxruntime",
+        "threshold": 0.9,
+        "model": str(folder / "net.onnx"),
+        "calibration": str(folder / "data.npz"),
+        "inputs": f"{folder / 'mine.py'}:data",
+        "memory": 3,
+        "shapes": {"data": (1, 1, 28, 28)},
+        "outputs": ("prob",),
+        "build_timeout": 60.0,
+        "explain": "none",
+    }
+    assert first.targets == {"int8": 0.95, "recipe": 0.99}
+    assert (first.tolerances.similarity, first.tolerances.latency, first.repeats) == (0.1, 0.2, 5)
+    assert (second.name, second.stem, second.keywords["explain"]) == ("net", "net", "full")
+    assert second.keywords["metric"] == f"{folder / 'mine.py'}:score"
+    assert second.keywords["threshold"] == 0.98
+    assert pickle.loads(pickle.dumps(first)) == first
+
+
+def test_every_keyword_is_one_of_run(folder):
+    import inspect
+
+    from trt_bisect.commands.regress.suite import NETWORK_KEYS, NIGHT_KINDS
+    from trt_bisect.commands.run.run import run
+
+    taken = {option.name for key, option in NETWORK_KEYS.items() if key not in (*NIGHT_KINDS, "name")}
+    others = {
+        "output",
+        "history",
+        "progress",
+        "tensorboard",
+        "tensorboard_channels",
+        "try_remedies",
+        "save_tensors",
+    }
+    assert taken | others | {"cluster"} == set(inspect.signature(run).parameters)
+
+
+NET = '[[network]]\nmodel = "net.onnx"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "it has no network"),
+        ("network = 3", "it has no network"),
+        ("[[network]]", "[[network]] number 1 has no 'model'"),
+        ('[[network]]\nmodel = "missing.onnx"', "[[network]] 'missing': 'model' names"),
+        (
+            NET + 'calibraton = "data.npz"',
+            "number 1 has no key 'calibraton'.\nDid you mean 'calibration'",
+        ),
+        (NET + "zzz = 1", "no key 'zzz'.\nThe keys are name, model"),
+        ("outptu = 1\n" + NET, "no key 'outptu'.\nDid you mean 'output'"),
+        ("output = 1\n" + NET, "'output' cannot be 1."),
+        ("defaults = 1\n" + NET, "'defaults' is not a table"),
+        ('[defaults]\nmodel = "net.onnx"\n' + NET, "[defaults] has no key 'model'"),
+        ("[defaults]\nthreshold = 'x'\n" + NET, "[defaults]: 'threshold' cannot be 'x'"),
+        (NET + 'threshold = "high"', "[[network]] 'net': 'threshold' cannot be 'high'.\n"),
+        (NET + "threshold = nan", "'threshold' cannot be nan"),
+        (NET + "threshold = 1.5", "[[network]] 'net': Threshold 1.5 of 'cosine'"),
+        (NET + f"threshold = {'9' * 400}", "'threshold' cannot be 999"),
+        (NET + "threshold = true", "'threshold' cannot be True"),
+        (NET + 'metric = "mse"', "[[network]] 'net': Metric 'mse'"),
+        (NET + 'metric = "fine"', "metric 'fine'"),
+        (NET + 'metric = "mine.py:gone"', "'metric'"),
+        (NET + 'engine = "onnx"', "'engine' cannot be 'onnx'.\n"),
+        (NET + 'strategy = ["branch"]', "'strategy' cannot be ['branch']"),
+        (NET + "samples = 0", "'samples' cannot be 0.\n"),
+        (NET + "samples = 1.5", "'samples' cannot be 1.5"),
+        (NET + "repeats = 1000", "'repeats' cannot be 1000"),
+        (NET + "percentile = 101", "'percentile' cannot be 101"),
+        (NET + "force_int8 = 1", "'force_int8' cannot be 1.\n"),
+        (NET + "outputs = 3", "'outputs' cannot be 3."),
+        (NET + "shapes = { x = [0] }", "'shapes' cannot be {'x': [0]}"),
+        (NET + "shapes = [1]", "'shapes' cannot be 1."),
+        (NET + 'calibration = "gone.npz"', "'calibration' names"),
+        (NET + 'input = "gone.py:data"', "'input'"),
+        (NET + 'input = "a\\u0000b"', "'input' names"),
+        (NET + f'input = "{"x" * 5000}"', "does not exist"),
+        (NET + 'name = "a\\u001b[31mb"', "'name' cannot be 'a\\x1b[31mb'"),
+        (NET + 'name = ""', "'name' cannot be ''."),
+        (NET + NET, "two networks are called 'net'"),
+        (NET + 'name = "A"\n' + NET + 'name = "a"', "two networks are called 'a'"),
+        ("[[network]\n", "cannot be read"),
+        ("a = " + "[" * 100_000, "cannot be read"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_table_and_key(folder, text, said):
+    with pytest.raises(BadInput) as wrong:
+        suite_of(folder, text)
+    assert said in str(wrong.value)
+    assert str(folder / "trt-bisect.toml") in str(wrong.value)
+    assert wrong.value.remedy
+    assert len(str(wrong.value).splitlines()) == 2
+
+
+def test_a_suite_that_is_not_there_or_no_text(folder):
+    (folder / "bytes.toml").write_bytes(b"\xff\xfe\x00")
+    for path in (folder / "gone.toml", folder, folder / "bytes.toml"):
+        with pytest.raises(BadInput, match=re.escape(f"'{path}'")):
+            read_suite(path)
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["C", "Zl", "Zp", "Zs"]), min_size=1), max_size=6))
+@example(["../x", "..", "/etc/passwd", "a/b", "a-b", "...", "x" * 300, "repeats", "ä"])
+def test_names_stay_in_the_night_and_apart(tmp_path_factory, names):
+    from trt_bisect.commands.regress.suite import stem_of
+
+    different = dict.fromkeys(names)
+    stems = [stem_of(name) for name in different]
+    for stem in stems:
+        assert os.path.basename(stem) == stem  # noqa: PTH119
+        assert stem.isascii()
+        assert not stem.startswith((".", "-"))
+        assert len(stem) <= 100
+    assert len(set(stems)) == len(different)
+
+
+def test_a_plain_name_is_its_own_folder(folder):
+    suite = suite_of(folder, NET + 'name = "resnet-50_v1.5"\n' + NET + 'name = "../../up"')
+    assert suite.networks[0].stem == "resnet-50_v1.5"
+    assert suite.networks[1].stem.startswith("up-")
+
+
+def test_the_digest_is_of_the_files_too(folder):
+    text = NET + 'calibration = "data.npz"'
+    digests = {suite_of(folder, text).digest()}
+    assert {suite_of(folder, text).digest()} == digests
+    (folder / "net.onnx.data").write_bytes(b"weights")
+    digests.add(suite_of(folder, text).digest())
+    os.utime(folder / "data.npz", (1, 1))
+    digests.add(suite_of(folder, text).digest())
+    (folder / "other.txt").touch()
+    digests.add(suite_of(folder, text).digest())
+    assert len(digests) == 3
+
+
+def test_the_digest_is_of_what_is_asked_for(folder):
+    one = suite_of(folder, NET + "threshold = 0.9")
+    same = suite_of(folder, "# a comment\n" + NET + "threshold = 0.90")
+    assert one.digest() == same.digest()
+    assert one.digest() != suite_of(folder, NET + "threshold = 0.91").digest()
+    assert one.digest() != suite_of(folder, NET + "threshold = 0.9\ntarget = 0.5").digest()

@@ -1,0 +1,204 @@
+"""Options declared once: their bounds, their old names and units, and what follows from the declarations."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import pydoc
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import trt_bisect
+from tests.support import networks
+from tools import make_options
+from trt_bisect.analyzer.metrics import BUILT_IN
+from trt_bisect.builder.base import DEFAULT_TIMEOUT, BuildOptions
+from trt_bisect.builder.engines import ENGINES, TYPINGS
+from trt_bisect.calibration.histogram import METHODS
+from trt_bisect.cli import app
+from trt_bisect.errors import BadInput
+from trt_bisect.history import store
+from trt_bisect.options import concerns
+from trt_bisect.options.commands import COMMANDS, RunOptions, SensitivityOptions
+from trt_bisect.options.declare import declared, repeated
+from trt_bisect.precision import Precision
+
+
+def test_what_is_made_of_the_options_is_up_to_date():
+    """python tools/make_options.py"""
+    pages = make_options.pages()
+    assert {page.stem for page in pages} == set(app.COMMANDS)
+    for page, text in pages.items():
+        assert page.read_text(encoding="utf-8") == text, page
+
+
+def test_names_and_defaults_are_those_of_the_modules_that_obey_them():
+    assert ("auto", *ENGINES) == concerns.ENGINE_CHOICES
+    assert ("auto", *TYPINGS) == concerns.TYPING_CHOICES
+    assert ("auto", *METHODS) == concerns.CALIBRATORS
+    assert (concerns.BESIDE, concerns.NONE) == (store.BESIDE, store.NONE)
+    assert RunOptions().build_timeout == DEFAULT_TIMEOUT
+    options = {option.name: option for option in declared(RunOptions)}
+    assert all(f"{name}," in options["metric"].help for name in BUILT_IN)
+
+
+@pytest.mark.parametrize(
+    ("given", "problem", "remedy"),
+    [
+        (
+            {"engine": "tpu"},
+            "--engine cannot be 'tpu'",
+            "auto, onnxruntime, tensorrt, tensorrt-rtx",
+        ),
+        ({"samples": 0}, "--samples cannot be 0", "Give --samples 1 or more."),
+        ({"memory": 0}, "--memory cannot be 0", "Give --memory 1 MiB or more"),
+        ({"memory": "much"}, "--memory cannot be 'much'", "2GB"),
+        ({"memory": 1 << 30}, "MiB", "Give --memory 1024 "),
+        ({"threshold": "high"}, "--threshold cannot be 'high'", "Give --threshold a number."),
+        ({"threshold": True}, "--threshold cannot be True", ""),
+        ({"samples": 1.5}, "--samples cannot be 1.5", "1 or more"),
+        ({"letterbox": 1}, "--letterbox cannot be 1", "true or false"),
+        ({"high": 3}, "--high cannot be 3", ""),
+        ({"build_timeout": float("inf")}, "--build-timeout cannot be inf seconds", ""),
+        ({"percentile": float("nan")}, "--percentile cannot be nan", ""),
+        (
+            {"optimization_level": 6},
+            "--optimization-level cannot be 6",
+            "Give --optimization-level 0 to 5.",
+        ),
+        ({"iou": 0}, "--iou cannot be 0", "Give --iou more than 0"),
+        ({"cluster": "local:0"}, "'local:0'", ""),
+        ({"trt_version": "new"}, "'new'", ""),
+        ({"try_remedies": True, "explain": "none"}, "--explain none", "one of the two"),
+    ],
+)
+def test_bad_values_are_refused_with_flag_and_remedy(given, problem, remedy):
+    with pytest.raises(BadInput) as refused:
+        RunOptions(**given)
+    assert problem in refused.value.problem
+    assert remedy in refused.value.remedy
+
+
+def test_python_and_command_line_have_the_same_options():
+    """Every option of a function but its progress is one of the command, with the same default."""
+    for name, options in COMMANDS.items():
+        keywords = inspect.signature(getattr(trt_bisect, name)).parameters
+        command = {option.name: option for option in declared(app.function_of(name))}
+        for option in declared(options):
+            assert keywords[option.name].default == option.default == command[option.name].default
+        assert set(keywords) == {"model", *(option.name for option in declared(options))}
+
+
+def test_help_lists_the_options_and_the_signature_is_flat():
+    text = pydoc.render_doc(trt_bisect.run, renderer=pydoc.plaintext)
+    assert "high: Keep this layer in high precision" in text
+    assert "(0 to 0.9; default: 0.2)" in " ".join(text.split())
+    assert list(inspect.signature(trt_bisect.run).parameters)[:3] == ["model", "calibration", "inputs"]
+    assert "command" not in inspect.signature(trt_bisect.run).parameters
+    for wrong in ("nonsense", "command"):
+        with pytest.raises(TypeError, match=f"unexpected keyword argument '{wrong}'"):
+            trt_bisect.run("net.onnx", **{wrong: 1})
+    for given in ({"model": "net.onnx", "inputs": 2, "input": 3}, {"calibration": 1}):
+        with pytest.raises(TypeError):
+            trt_bisect.run(**given)
+    with pytest.raises(TypeError):
+        trt_bisect.run("net.onnx", calibration=1, inputs=2, model="other.onnx")
+
+
+def test_a_misspelt_keyword_is_answered_with_the_right_one():
+    for wrong, right in (("calibratoin", "calibration"), ("thresold", "threshold"), ("pluginss", "plugins")):
+        with pytest.raises(TypeError, match=f"'{wrong}'. Did you mean '{right}'"):
+            trt_bisect.run("net.onnx", **{wrong: 1})
+
+
+def test_the_flags_names_are_keywords_too():
+    given = {"input": "x.npz", "shape": {"x": (1, 3)}, "tactic_source": "CUBLAS"}
+    asked = RunOptions(inputs="x.npz", shapes={"x": (1, 3)}, tactic_sources=["CUBLAS"])
+    assert RunOptions.given("run", given) == asked
+
+
+def test_errors_in_python_name_the_keywords(lenet):
+    for given, named in (
+        ({"threshold": 99}, "threshold 0.99"),
+        ({"holdout": 20}, "holdout 0.2"),
+        ({"reference": "a.onnx", "load_outputs": "b.json"}, "load_outputs"),
+        ({"calibration": None}, "calibration"),
+    ):
+        with pytest.raises(BadInput) as refused:
+            trt_bisect.run(lenet / "lenet.onnx", **{"calibration": lenet / "calibration.npz", **given})
+        assert named in str(refused.value)
+        assert "--" not in str(refused.value)
+
+
+def test_percentages_and_sizes_are_read():
+    """A percentage is its hundredth. K, M and G are powers of 1024, as in trtexec's --memPoolSize."""
+    options = RunOptions(threshold="99.5%", holdout="20%", margin="10 %", memory="2GB", workspace="512 MiB")
+    assert (options.threshold, options.holdout, options.margin) == (0.995, 0.2, 0.1)
+    assert (options.memory_bytes, options.build_options().workspace_bytes) == (2 << 30, 512 << 20)
+    assert RunOptions(memory="1048576 kB").memory_bytes == RunOptions(memory="1g").memory_bytes == 1 << 30
+    assert RunOptions(memory=3, workspace=7).build_options() == BuildOptions(
+        high=Precision.FP32, workspace_bytes=7_340_032, timeout=1800.0, tactic_sources=None
+    )
+
+
+TYPED = """
+import trt_bisect
+reveal_type(trt_bisect.run("net.onnx", "data.npz", input, threshold="99%", high=["conv1"]))
+trt_bisect.run("net.onnx", thresold=0.9)
+trt_bisect.run("net.onnx", samples="two")
+trt_bisect.run("net.onnx", budget="5%", front="yes")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.subprocess
+def test_a_type_checker_knows_the_keywords(tmp_path):
+    (tmp_path / "user.py").write_text(TYPED)
+    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), "user.py"]
+    environment = {**os.environ, "MYPYPATH": str(Path(trt_bisect.__file__).parents[1])}
+    shown = subprocess.run(
+        [*command, "--follow-imports=silent"], cwd=tmp_path, env=environment, capture_output=True, text=True
+    ).stdout
+    told = [line for line in shown.splitlines() if line.startswith("user.py:") and "defined in" not in line]
+    lines = {int(line.split(":")[1]): line for line in told}
+    assert set(lines) == {3, 4, 5, 6}
+    assert "Report" in lines[3]
+    assert "thresold" in lines[4]
+    assert "samples" in lines[5]
+    assert "front" in lines[6]
+
+
+def test_a_command_fixes_options_that_it_does_not_have():
+    assert SensitivityOptions().strategy == "branch"
+    with pytest.raises(TypeError):
+        SensitivityOptions(strategy="bisect")
+    assert RunOptions(precision="mixed").high_precision is Precision.FP32
+    with pytest.raises(BadInput, match="'mixed'"):
+        SensitivityOptions(precision="mixed")
+
+
+def test_suggested_commands_repeat_all_options_but_where_it_writes():
+    tensors = {"save_tensors", "polygraphy_json"}
+    apart = {"output", "tensorboard", "tensorboard_channels", "progress", "time_limit"} | tensors
+    assert {option.name for option in declared(RunOptions) if not option.option.repeated} == apart
+
+
+def test_what_has_no_name_on_the_command_line_is_left_to_fill_in():
+    given = {"calibration": {"x": np.zeros(3)}, "metric": lambda a, b: 0.0, "outputs": ["a", "b"], "force_int8": True}
+    assert repeated(RunOptions(**given)) == {
+        "--calibration": ("DATA.npz",), "--metric": ("MODULE:FUNCTION",), "--outputs": ("a", "b"), "--force-int8": (),
+    }  # fmt: skip
+    options = RunOptions(calibration="mine:feeds", metric=networks.samples, memory=3, shapes={"x": (1, 3)})
+    assert repeated(options) == {
+        "--calibration": ("mine:feeds",), "--metric": ("tests.support.networks:samples",), "--memory": ("3",),
+        "--shape": ("x:1x3",),
+    }  # fmt: skip
+    goal = {"budget": "5%", "drop": "1%", "labels": "l.npy", "dataset": "d.npz", "front": True, "cost": "measured"}
+    assert repeated(RunOptions(**goal)) == {
+        "--dataset": ("d.npz",), "--labels": ("l.npy",), "--budget": ("0.05",), "--drop": ("1%",), "--front": (),
+        "--cost": ("measured",),
+    }  # fmt: skip

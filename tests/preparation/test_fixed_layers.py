@@ -1,0 +1,243 @@
+"""Layers whose precision the user fixes, by name, pattern or plan: no search changes it."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import numpy_helper
+
+import trt_bisect
+from tests.support import networks
+from trt_bisect.errors import BadInput
+from trt_bisect.evaluator.trial import TrialKey
+from trt_bisect.precision import PrecisionPlan
+from trt_bisect.preparation.fixed_layers import matching
+from trt_bisect.preparation.plan_file import read_plan
+from trt_bisect.report.summary import FIXED
+
+FIRST, SECOND = "conv1", "conv3"
+LAYERS = ["conv0", "relu1", "conv1", "relu2", "conv2", "relu3", "conv3", "pool", "flatten", "fc"]
+OPTIONS = {"calibrator": "minmax", "engine": "onnxruntime", "metric": "sqnr", "threshold": 20.0, "explain": "none"}
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory):
+    """A chain of four convolutions and a Gemm with culprits conv1 and conv3, its samples, and a folder."""
+    model = networks.chain(4)
+    networks.plant_between(model, "conv0", FIRST)
+    networks.plant_between(model, "conv2", SECOND)
+    folder = tmp_path_factory.mktemp("planted")
+    return networks.save(model, folder), networks.samples(model, 4), folder
+
+
+def precisions(folder, layer):
+    """The precisions that a layer had in all trials in a journal, those of the FP32 plan left out."""
+    lines = [json.loads(line) for line in (folder / "journal.jsonl").read_text().splitlines()]
+    keys = {TrialKey.from_text(line["trial"]["plan"]).plan for line in lines if "trial" in line}
+    assert len(keys) > 2
+    return {str(PrecisionPlan.from_key(key).precisions[LAYERS.index(layer)]) for key in keys}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "names"),
+    [
+        ("conv2", ["conv2"]),
+        ("conv*", ["conv0", "conv1", "conv2", "conv3"]),
+        ("conv[02]", ["conv0", "conv2"]),
+        ("re:^conv[^1]|c$", ["conv0", "conv2", "conv3", "fc"]),
+        ("op:gemm", ["fc"]),
+        ("?elu2", ["relu2"]),
+    ],
+)
+def test_layers_by_pattern(planted, pattern, names):
+    network = trt_bisect.load_network(planted[0])
+    assert [layer.name for layer in network.layers] == LAYERS
+    assert [layer.name for layer in matching(network, pattern)] == names
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"high": ["conv9"]}, "no layer 'conv9'"),
+        ({"high": "op:Cnov"}, "operator 'Cnov'"),
+        ({"high": ["re:(conv"]}, "regular expression"),
+        ({"high": ["*"]}, "no layer is in INT8"),
+        ({"keep_low": ["op:Relu"]}, "Relu follows"),
+        ({"high": ["conv1"], "keep_low": ["conv*"]}, "'conv1' is in both"),
+        ({"scoped": "10"}, "number 10"),
+        ({"scoped": "conv9"}, "no layer 'conv9'"),
+        ({"high": ["recipe:nowhere"]}, "'nowhere'"),
+        ({"plan": {"layers": {"conv1": "int4"}}}, "int8, fp8, bf16, fp16, fp32"),
+        ({"plan": {"layers": {"conv1": {"weight": "int8"}}}}, "of activation and weight"),
+        ({"plan": {"scales": {"y": 0.5}}}, "activation 'y'"),
+        ({"plan": {"scales": {"x": 0.0}}}, "above 0"),
+        ({"plan": {"layer": {}}}, "no key 'layer'"),
+        ({"plan": {"high": "fp16", "layers": {"conv1": "fp16"}}}, "Add base fp16"),
+    ],
+)
+def test_what_cannot_be_fixed_is_refused_before_anything_runs(planted, options, said):
+    model, samples, _ = planted
+    with pytest.raises(BadInput) as refused:
+        trt_bisect.run(model, samples, **OPTIONS, **options)
+    assert said in str(refused.value)
+
+
+@pytest.mark.parametrize("strategy", ["branch", "exhaustive", "bisect"])
+def test_a_layer_fixed_high_is_never_lowered(planted, strategy, tmp_path):
+    model, samples, _ = planted
+    report = trt_bisect.run(model, samples, **OPTIONS, strategy=strategy, high=[FIRST], output=tmp_path)
+    assert report.culprits == (SECOND,)
+    assert report.recipe.high == (SECOND,)
+    assert report.similarity.int8 < 20.0 <= report.similarity.recipe
+    assert precisions(tmp_path, FIRST) == {"fp32"}
+    rows = {row.name: row for row in report.layers}
+    assert (rows[FIRST].fixed, rows[FIRST].outcome, rows[FIRST].recipe) == ("fp32", "follows", "fp32")
+    plan = json.loads((tmp_path / "recipe" / "plan.json").read_text())["layers"]
+    assert {name for name, precision in plan.items() if precision == "fp32"} == {FIRST, SECOND}
+
+
+@pytest.mark.parametrize("strategy", ["branch", "bisect"])
+def test_a_layer_fixed_in_int8_is_never_raised(planted, strategy, tmp_path):
+    model, samples, _ = planted
+    report = trt_bisect.run(model, samples, **OPTIONS, strategy=strategy, keep_low=[SECOND], output=tmp_path)
+    assert precisions(tmp_path, SECOND) == {"int8"}
+    assert not report.recipe.meets
+    assert report.exit_code == 1
+    assert SECOND not in report.culprits
+    assert [line.layers for line in report.lines if line.kind == FIXED] == [(SECOND,)]
+
+
+def test_scoped_measures_one_plan(planted, tmp_path):
+    """Layer 4 is conv2: its plan is the point of the exhaustive curve, where conv1 is a culprit and stays high."""
+    model, samples, _ = planted
+    given = {"inputs": {"x": samples["x"][:1]}, "output": tmp_path, **OPTIONS}
+    curve = trt_bisect.run(model, {"x": samples["x"][:1]}, strategy="exhaustive", **given)
+    point = {row.name: row.similarity for row in curve.layers}["conv2"]
+    expected = dict.fromkeys(("conv1", "conv3", "pool", "fc"), "fp32") | {"conv0": "int8", "conv2": "int8"}
+    for last in ("conv2", "4"):
+        given["output"] = tmp_path / last
+        report = trt_bisect.run(model, {"x": samples["x"][:1]}, scoped=last, high=["conv1"], **given)
+        assert report.similarity.int8 == pytest.approx(point, abs=1e-4)
+        assert json.loads((tmp_path / last / "recipe" / "plan.json").read_text())["layers"] == expected
+
+
+def test_what_is_fixed_high_takes_up_the_trials_of_the_run_before(planted, tmp_path):
+    """The precision of a layer is in each plan, so that the fingerprint stays the same."""
+    model, samples, _ = planted
+    given = {"calibration": samples, "inputs": {"x": samples["x"][:2]}, "strategy": "exhaustive", **OPTIONS}
+    first = trt_bisect.run(model, **given, output=tmp_path)
+    assert first.culprits == (FIRST, SECOND)
+    second = trt_bisect.run(model, **given, output=tmp_path, high=[f"recipe:{tmp_path}"])
+    assert second.fingerprint == first.fingerprint
+    assert second.exit_code == 0
+    assert second.similarity.int8 == first.similarity.recipe
+    again = trt_bisect.run(model, **given, plan=tmp_path)
+    assert (again.exit_code, again.similarity.int8) == (0, first.similarity.recipe)
+    assert {row.fixed for row in again.layers if row.quantizable} == {"int8", "fp32"}
+
+
+def test_a_plan_that_rounds_a_weight_alone(planted, tmp_path):
+    """Beside ONNX Runtime on the user's file with that weight rounded by NumPy: per output channel, half to even."""
+    model, samples, _ = planted
+    one = {name: values[:1] for name, values in samples.items()}
+    (tmp_path / "plan.toml").write_text(
+        "[layers]\n'*' = 'fp32'\nconv2 = { activation = 'fp32', weight = 'int8' }\n", encoding="utf-8"
+    )
+    report = trt_bisect.run(
+        model, samples, one, **{**OPTIONS, "metric": "max_abs", "threshold": 1.0}, plan=tmp_path / "plan.toml"
+    )
+    changed = onnx.load(model)
+    for tensor in changed.graph.initializer:
+        if tensor.name == "conv2.weight":
+            weight = numpy_helper.to_array(tensor)
+            scale = np.abs(weight).max(axis=(1, 2, 3), keepdims=True) / np.float32(127)
+            rounded = np.clip(np.rint(weight / scale), -127, 127) * scale
+            tensor.CopyFrom(numpy_helper.from_array(rounded.astype(np.float32), tensor.name))
+    outputs = []
+    for each in (onnx.load(model), changed):
+        session = onnxruntime.InferenceSession(each.SerializeToString(), providers=["CPUExecutionProvider"])
+        outputs.append([session.run(None, {"x": samples["x"][k : k + 1]})[0] for k in range(4)])
+    apart = max(float(np.abs(a - b).max()) for a, b in zip(*outputs, strict=True))
+    assert apart > 0
+    assert report.similarity.int8 == pytest.approx(apart, rel=1e-3)
+
+
+def test_a_scale_that_the_user_gives_stays_with_every_calibrator(planted, tmp_path):
+    model, samples, _ = planted
+    options = {**OPTIONS, "calibrator": "auto"}
+    plan = {"scales": {"x": 0.25}}
+    report = trt_bisect.run(model, samples, **options, plan=plan, output=tmp_path)
+    assert len(report.answer.calibrators) > 1
+    written = onnx.load(tmp_path / "recipe" / "network.qdq.onnx")
+    constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in written.graph.initializer}
+    scales = [
+        constants[node.input[1]]
+        for node in written.graph.node
+        if node.op_type == "QuantizeLinear" and node.input[0] == "x"
+    ]
+    assert [float(scale) for scale in scales] == [0.25]
+    assert report.fingerprint != trt_bisect.run(model, samples, **options).fingerprint
+
+
+def test_sensitivity_compare_profile_and_worst_obey(planted):
+    model, samples, _ = planted
+    found = trt_bisect.sensitivity(model, samples, engine="onnxruntime", high=["conv[01]"])
+    assert {op.op_name for op in found.ops} == {"conv2", "conv3", "pool", "fc"}
+    compared = trt_bisect.compare(model, samples, high=["op:Conv"])
+    in_int8 = {row.origin.layer for row in compared.tensors if row.origin.int8_op_type.startswith("QDQ-")}
+    assert in_int8 == {"pool", "fc"}
+    profiled = trt_bisect.profile(model, samples, high=["conv1"])
+    assert {row.layer for row in profiled.tensors if row.role == "weight" and row.scale is None} == {"conv1"}
+    worst = {
+        name: trt_bisect.worst(model, samples, calibration=samples, engine="onnxruntime", **given)
+        for name, given in {"all": {}, "high": {"high": [FIRST, SECOND]}}.items()
+    }
+    assert worst["high"].high == (FIRST, SECOND)
+    assert max(worst["high"].losses) < min(worst["all"].losses)
+
+
+def test_a_thorough_search_leaves_fixed_layers_alone_and_counts_their_cost(planted, tmp_path):
+    model, samples, _ = planted
+    free = trt_bisect.run(model, samples, **OPTIONS, effort="thorough")
+    fixed = trt_bisect.run(model, samples, **OPTIONS, effort="thorough", high=[FIRST], output=tmp_path)
+    assert set(free.recipe.high) == {FIRST, SECOND}
+    assert fixed.recipe.high == (SECOND,)
+    assert fixed.answer.cost == pytest.approx(free.answer.cost)
+    assert precisions(tmp_path, FIRST) == {"fp32"}
+
+
+def test_fixed_layers_count_towards_a_budget(planted):
+    model, samples, _ = planted
+    cost = trt_bisect.run(model, samples, **OPTIONS).answer.cost
+    within = trt_bisect.run(model, samples, **OPTIONS, high=[FIRST], budget=cost + 1e-9)
+    assert (within.recipe.high, within.recipe.meets) == ((SECOND,), True)
+    assert within.answer.cost == pytest.approx(cost)
+    with pytest.raises(BadInput, match=r"budget of 1%"):
+        trt_bisect.run(model, samples, **OPTIONS, high=["conv0"], budget=0.01)
+
+
+def test_the_plan_of_a_run_is_read(tmp_path):
+    (tmp_path / "plan.json").write_text(
+        json.dumps({"model": "m", "high": "fp16", "layers": {"a": "int8", "b": "fp16"}})
+    )
+    plan = read_plan(tmp_path)
+    assert (plan.left_high, str(plan.high)) == (["b"], "fp16")
+
+
+def test_a_recipe_taken_up_again_has_its_own_scales(planted, tmp_path):
+    """Its figure is the recipe's, to the bit, although another calibrator and other data would give other scales."""
+    model, samples, _ = planted
+    given = {"inputs": samples, "engine": "onnxruntime", "metric": "sqnr", "threshold": 20.0, "explain": "none"}
+    first = trt_bisect.run(model, samples, **given, calibrator="minmax", output=tmp_path / "first")
+    assert first.recipe.high
+    doubled = {"x": 2 * samples["x"]}
+    trt_bisect.run(model, doubled, plan=tmp_path / "first", **given, calibrator="entropy", output=tmp_path / "b")
+    saved = [json.loads((tmp_path / name / "recipe" / "plan.json").read_text())["scales"] for name in ("first", "b")]
+    assert saved[0] == saved[1]
+    assert len(saved[0]) > 3
+    own = trt_bisect.run(model, samples, plan=tmp_path / "first", **given, calibrator="entropy")
+    assert own.similarity.int8 == first.similarity.recipe

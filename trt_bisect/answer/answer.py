@@ -1,0 +1,742 @@
+"""The answer: from an experiment to a recipe that holds on all inputs given, every member of it measured."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from trt_bisect.analyzer.doubts import is_destroyed
+from trt_bisect.answer.each_alone import EachAlone, half_gain
+from trt_bisect.answer.estimated import JUDGED, EstimatedRecipes, Recipe, allowed
+from trt_bisect.answer.inputs import answer_inputs, unseen_inputs
+from trt_bisect.answer.plans import AnswerPlans, Spent
+from trt_bisect.answer.result import Answer
+from trt_bisect.answer.search import (
+    AUTO,
+    CHEAP_RECIPE,
+    CLOSER,
+    CLOSEST,
+    DEAR_RECIPE,
+    FOR_MARGIN,
+    IMPROVEMENTS,
+    IMPROVEMENTS_OF_FEW,
+    PROMISING,
+    SAFETY,
+    CalibratorTried,
+    Measure,
+    choose_ranges,
+    find_set,
+    layer_costs,
+    make_space,
+    retuned,
+)
+from trt_bisect.answer.steps_back import another_that_holds, in_fp16, minimal, one_or_two, with_more_high
+from trt_bisect.answer.validation import Checked, SimilarityTarget, Target, with_rounded_followers
+from trt_bisect.calibration.ranges import Ranges
+from trt_bisect.driver.recipes.cheapest import FEW_NEEDED, Cheapest, surely_cheapest
+from trt_bisect.driver.recipes.local_search import FEW_UNITS, within
+from trt_bisect.driver.recipes.search_space import Kept, Sensitivities, Space
+from trt_bisect.driver.suspects.search import Loss, drive
+from trt_bisect.errors import BadInput
+from trt_bisect.evaluator.each_input import NO_MARGIN, Margin
+from trt_bisect.evaluator.trial import Trial
+from trt_bisect.options.commands import RunOptions
+from trt_bisect.options.concerns import DEFAULT, MIXED, QUICK, THOROUGH
+from trt_bisect.precision import PrecisionPlan
+from trt_bisect.preparation.experiment import Experiment
+from trt_bisect.preparation.forecast import CHECKS
+from trt_bisect.preparation.preparation import Preparation
+from trt_bisect.report.answer import AS_CHEAP, DECIDING, OWN
+from trt_bisect.report.summary import TOO_DEAR, over_inputs
+from trt_bisect.support.figures import counted, percent
+from trt_bisect.support.notes import DATA, Note
+
+_SEARCHING = "Searching for the cheapest recipe"
+_JUDGED_AT_FIRST = 8
+"""The number of inputs that the search judges on at first: the worst ones in full INT8. Figures for this number and the
+next one: ``docs/benchmarks.md``."""
+_JUDGED_FOR_RANGES = 4
+"""The same for the choice of a calibrator, to which the worst input of each promising one is added."""
+_PLANS_OF_SEARCH = 3
+"""The number of plans that a search is expected to take for each unit; the bar grows if it takes more."""
+_ROUNDS = 5
+_MENDING = 5
+"""The number of further rounds that repair the sets found, after ``_ROUNDS`` searches whose recipes missed."""
+_LOWERING = 0.35
+"""The share of the inferences allowed that lowering one unit after another may take, where a first recipe is cheap."""
+_CHECKED_AT_END = 4
+"""When the time is over, so many sets that hold on the judged inputs are checked on all."""
+
+
+Searched = tuple[Cheapest, Experiment, Checked, float]
+"""A set of units, the experiment with its ranges, its check on all inputs, and the loss that the search aimed at."""
+_NOT_CHECKED = Checked({OWN: math.inf})
+"""The check of a recipe that costs too much to be checked."""
+
+
+@dataclass
+class AnswerSearch:
+    """The search of the answer, a stage at a time: ``choose_ranges``, then the curve, then ``finish``.
+
+    Attributes:
+        plans: measures plans on the inputs given.
+        experiment: the experiment with the chosen ranges.
+        effort: how far a recipe is made cheaper where one session runs all plans: see ``answer.estimated``. With
+            few units the default is thorough, and so it is where an accuracy or a budget is the goal.
+        most: the largest cost of a recipe; None without a budget. With one, the most accurate plan is searched.
+        mixed: layers that stay high may be in FP16 where that is enough.
+        alone: measures units alone.
+        target: judges plans; by the similarity if nothing else is set.
+        on_answer: called when full INT8 is known on all inputs, and with each cheaper recipe; then the search goes on.
+        tried: the calibrators that were tried.
+        recipe: the cheapest recipe so far by estimated losses; None without one.
+        refused: the largest cost allowed for a recipe with the margin, if none was found; None otherwise.
+    """
+
+    plans: AnswerPlans
+    experiment: Experiment
+    effort: str = THOROUGH
+    most: float | None = None
+    mixed: bool = False
+    alone: EachAlone = field(init=False)
+    target: Target = field(init=False)
+    on_answer: Callable[[Answer], None] | None = field(default=None, init=False)
+    tried: tuple[CalibratorTried, ...] = field(default=(), init=False)
+    recipe: Recipe | None = field(default=None, init=False)
+    _estimated_alone: Sensitivities | None = field(default=None, init=False)
+    space: Space = field(init=False)
+    refused: float | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self.alone = EachAlone(self.plans)
+        self.target = SimilarityTarget(self.plans)
+
+    def choose_ranges(self) -> Experiment:
+        """Chooses the ranges by the similarity; returns the experiment with them.
+
+        Where an accuracy is the goal, ranges with which full INT8 reaches it come first.
+
+        Raises:
+            BadInput: the layers that the user fixed in high precision cost more than the budget.
+        """
+        plans, own = self.plans, self.experiment.ranges
+        self.space = make_space(plans)
+        self._refuse_spent()
+        if plans.switches:
+            self._say_full()
+        plans.judged = self._worst_inputs(_JUDGED_FOR_RANGES)
+        candidates = plans.preparation.data.candidates if self.space.units else ()
+        others = [ranges for ranges in candidates if ranges.calibrator != own.calibrator]
+        aimed = replace(self.space, budget=self.space.budget * SAFETY)
+        estimates = plans.switches and not self.space.has_many
+        is_usual = self._by_similarity and self.most is None
+        if not is_usual or (self.effort == DEFAULT and len(self.space.units) <= FEW_UNITS):
+            self.effort = THOROUGH
+        if estimates:
+            plans.allowed = allowed(self.effort, len(self.space.units), len(plans.inputs.counting))
+        ranges, self.tried = choose_ranges(
+            plans,
+            SimilarityTarget(plans),
+            aimed,
+            [own, *others],
+            self.named,
+            dearest=CHEAP_RECIPE if estimates and self.effort != THOROUGH else math.inf,
+        )
+        self.take_ranges(ranges)
+        first = next((one.kept for one in self.tried if one.ranges.digest() == ranges.digest()), None)
+        if first is not None and is_usual:
+            self._hold_first(first)
+        if not self._by_similarity:
+            self._take_accurate_ranges()
+        return self.experiment
+
+    def _refuse_spent(self) -> None:
+        """Raises BadInput if the layers that the user fixed cost more than the budget."""
+        if self.most is not None and self.space.spent > self.most:
+            raise BadInput(
+                f"The layers fixed in high precision give up {percent(self.space.spent)} of INT8's gain in speed, more "
+                f"than the budget of {percent(self.most)}.",
+                "Fix fewer layers, or give a larger --budget.",
+            )
+
+    def _take_accurate_ranges(self) -> None:
+        """Goes on with ranges with which full INT8 reaches the accuracy, if there are such."""
+        candidates = [] if self.named else [one.ranges for one in self.tried]
+        for ranges in (self.experiment.ranges, *candidates):
+            if self.target.check(self.plans.with_ranges(ranges), self.plans.full).meets(self.target.budget):
+                self.take_ranges(ranges)
+                break
+
+    def _estimated(self) -> Recipe | None:
+        """Searches a recipe by estimated losses; None if there is none, or plans cannot be measured so."""
+        plans, space = self.plans, self.space
+        if not (plans.switches and self._by_similarity) or space.has_many:
+            return None
+        plans.judged = self._worst_inputs(JUDGED)
+        in_use = self.experiment.ranges.digest()
+        tried = sorted(self.tried, key=lambda one: one.ranges.digest() != in_use)
+        recipes = EstimatedRecipes(plans, self.target, space, self._found_recipe)
+        rows = recipes.search(tried, named=self.named, first_only=self.effort != DEFAULT)
+        by_ranges = {id(one.ranges): one for one in rows}
+        if self.effort != THOROUGH:
+            self.tried = tuple(by_ranges[id(one.ranges)] for one in self.tried)
+        self.recipe = recipes.best or self.recipe
+        self._estimated_alone = recipes.sensitivities()
+        return recipes.best
+
+    def _found_recipe(self, recipe: Recipe) -> None:
+        """Says a recipe that is cheaper than the one before, and passes it on."""
+        layers, cost = len(self.space.layers(recipe.kept)), self.space.cost(recipe.kept)
+        if self.recipe is not None and cost >= self.space.cost(self.recipe.kept):
+            return
+        low, count = recipe.experiment.network.low.title, len(self.plans.inputs.counting)
+        passes = f"passes on all {count} inputs" if self._by_similarity else "keeps the accuracy"
+        self.plans.preparation.progress.say(
+            f"A recipe {passes}: {counted(layers, 'layer')} in high precision, which gives up {percent(cost)} of "
+            f"{low}'s gain in speed"
+        )
+        self._go_on_from(recipe)
+
+    def _go_on_from(self, recipe: Recipe) -> None:
+        """Takes a recipe, which a stopped search has too."""
+        self._know(self.space.plan(recipe.kept), recipe.experiment)
+        self.recipe = recipe
+        self._tell()
+
+    def _know(self, plan: PrecisionPlan, experiment: Experiment) -> None:
+        """Measures the similarity of a plan that an accuracy chose: the answer of a stopped search has both."""
+        if not self._by_similarity:
+            self.plans.whole(plan, experiment, self.plans.inputs.given, "all inputs")
+
+    def _tell(self) -> None:
+        """Passes on the answer so far; the search goes on as it was."""
+        if self.on_answer is None:
+            return
+        margin, space = self.plans.margin, self.space
+        answer = self.so_far(measures=False)
+        self.plans.leave(margin)
+        self.space = space
+        if answer is not None:
+            self.on_answer(replace(answer, margin=margin))
+
+    def _hold_first(self, kept: Kept) -> None:
+        """Adds units to a first recipe, the cheapest first, until a plan holds on all inputs.
+
+        It takes few plans. A plan that holds in all settings is a recipe, for a search that is stopped from then on.
+        """
+        plans, space = self.plans, self.space
+        others = sorted(space.all - kept, key=lambda unit: (space.costs[unit], unit))
+        counts = [0, *(2**power for power in range(len(others).bit_length())), len(others)]
+        for count in counts:
+            enough = kept.union(others[:count])
+            (loss,) = plans.losses([space.plan(enough)], self.experiment.ranges, plans.inputs.counting)
+            if loss is not None and loss <= space.budget:
+                if plans.switches and not space.has_many and self._by_similarity:
+                    checked = self.target.check(self.experiment, space.plan(enough))
+                    if checked.meets(space.budget):
+                        self._found_recipe(Recipe(enough, self.experiment, checked, space.budget))
+                else:
+                    self._tell()
+                break
+
+    def _say_full(self) -> None:
+        """Measures full INT8 on all inputs with the first ranges, so that it is known whatever happens, and says it."""
+        plans, experiment, rule = self.plans, self.experiment, self.experiment.rule
+        trial = plans.whole(plans.full, experiment, plans.inputs.given, "all inputs")
+        value, by_input = rule.similarity(trial), rule.by_input(trial)
+        figure = "no figure" if value is None else rule.text(value)
+        over = over_inputs(by_input, rule.text)
+        low, origin = experiment.network.low, experiment.ranges.origin
+        ranges = f" with calibrator {origin}" if low.needs_ranges else ""
+        plans.preparation.progress.say(f"Full {low.title}{ranges}: {figure}{over}")
+        if is_destroyed(rule, trial):
+            text = (
+                f"full {low.title} is wrong in every output on all {len(plans.inputs.counting)} inputs: check the data "
+                "and its preprocessing first"
+            )
+            plans.preparation.notes.append(Note(DATA, text))
+            plans.preparation.progress.say(f"{text[0].upper()}{text[1:]}")
+        self._tell()
+
+    def take_ranges(self, ranges: Ranges) -> None:
+        """Goes on with other ranges."""
+        if ranges.digest() != self.experiment.ranges.digest():
+            changed = self.plans.preparation.with_ranges(self.experiment, ranges)
+            self._go_on_with(self.plans.preparation.in_pieces(changed))
+
+    def _go_on_with(self, experiment: Experiment) -> None:
+        """Takes an experiment with other ranges; full INT8 is known with them too, wherever the search is stopped."""
+        if self.plans.switches:
+            self.plans.whole(self.plans.full, experiment, self.plans.inputs.given, "all inputs")
+        self.experiment = experiment
+
+    def _worst_inputs(self, count: int) -> list[int]:
+        counting = self.plans.inputs.counting
+        if len(counting) <= count:
+            return list(counting)
+        return sorted(self.plans.worst(self.plans.full, self.experiment.ranges)[:count])
+
+    def finish(self, suspects: Collection[int] = ()) -> Answer:
+        """Finds the set of layers that stay high, checks it on all inputs, and measures each step back from it.
+
+        Args:
+            suspects: the suspects of the curve, as layer indices.
+        """
+        if self.most is not None:
+            return self._within(self.most)
+        budget = self.target.budget
+        self.space = replace(self.space, budget=budget)
+        checked = self.target.check(self.experiment, self.plans.full)
+        if checked.meets(budget) or not self.space.units:
+            meets = checked.meets(budget)
+            return self._answer(Cheapest(frozenset(), meets, {}), self.experiment, checked, budget, {})
+        self.plans.leave(self._margin)
+        self.plans.judged = sorted({*self.plans.judged, *self._worst_inputs(_JUDGED_AT_FIRST)})
+        self.plans.join(checked.missed)
+        found, experiment, checked, aim = self._recipe(suspects)
+        if experiment is not self.experiment:
+            self._go_on_with(experiment)
+        recipe = Recipe(found.kept, experiment, checked, aim, self.plans.margin, self.refused)
+        is_new = self.on_answer is not None and (self.recipe is None or recipe.is_other(self.recipe))
+        if is_new and found.meets and found.kept and checked.meets(budget):
+            self._found_recipe(recipe)
+        if not found.meets or (self.space.has_many and not checked.meets(budget)):
+            return self._answer(found, experiment, checked, aim, {})
+        if found.kept and self._by_similarity and self.alone.can_measure(self.space) and self.effort != QUICK:
+            self.plans.preparation.progress.stage(_SEARCHING, None)
+            alone = self.alone.known or self._estimated_alone
+            few = one_or_two(self.target, self.space, found, experiment, alone)
+            found, checked = few or (found, checked)
+        checked = self._in_fp16(found, experiment, checked)
+
+        def cheaper(kept: Kept, checked: Checked) -> None:
+            self._go_on_from(replace(recipe, kept=kept, checked=checked))
+
+        low = experiment.network.low.title
+        self.plans.preparation.progress.stage(f"Each layer of the recipe put back in {low}", len(found.kept))
+        found, checked, taken_back = minimal(self.plans, self.target, self.space, found, experiment, checked, cheaper)
+        return self._answer(found, experiment, checked, aim, taken_back)
+
+    def _recipe(self, suspects: Collection[int]) -> Searched:
+        """Returns the recipe: by estimated losses, and with all effort, or where there is none, of the whole search.
+
+        Args:
+            suspects: the suspects of the curve, as layer indices.
+        """
+        plans, bounded = self.plans, self.plans.allowed < math.inf
+        plans.leave(self._margin)
+        may_be_cheap = any(one.cost is not None and one.cost <= CHEAP_RECIPE for one in self.tried)
+        if may_be_cheap and bounded and self._by_similarity:
+            try:
+                with plans.ending(_LOWERING * plans.allowed):
+                    held = self._held(suspects, DEAR_RECIPE)
+                if self._costs(held) <= DEAR_RECIPE:
+                    return held
+            except Spent:
+                plans.preparation.progress.say("Lowering one layer after another takes long: losses are estimated")
+        recipe = None if may_be_cheap and not bounded else self._estimated()
+        if recipe is not None and bounded:
+            self.refused = recipe.refused
+            return Cheapest(recipe.kept, True, {}), recipe.experiment, recipe.checked, recipe.aim
+        plans.allowed = math.inf
+        plans.leave(self._margin)
+        held = self._with_margin(suspects) if plans.margin.share else self._held(suspects)
+        if recipe is not None and self._costs(held) > self.space.cost(recipe.kept) + AS_CHEAP:
+            plans.leave(recipe.margin)
+            return Cheapest(recipe.kept, True, {}), recipe.experiment, recipe.checked, recipe.aim
+        return held
+
+    def _within(self, most: float) -> Answer:
+        """Finds the most accurate plan within a cost, and measures each step back from it.
+
+        Args:
+            most: the largest cost, a share of INT8's gain in speed.
+        """
+        plans, target, experiment = self.plans, self.target, self.experiment
+        self.space = space = replace(self.space, budget=target.budget)
+        measure = partial(target.losses, ranges=experiment.ranges, to_the_end=True)
+        for _ in range(_ROUNDS):
+            plans.preparation.progress.stage("Searching within the cost", _PLANS_OF_SEARCH * len(space.units))
+            kept = drive(within(space, most, self._improvements), measure).kept
+            new = target.worse(space.plan(kept), experiment.ranges)
+            if not new:
+                break
+            plans.join(new)
+        checked = target.check(experiment, space.plan(kept))
+        found = Cheapest(kept, checked.meets(target.budget), {})
+        if found.meets:
+            checked = self._in_fp16(found, experiment, checked)
+        units = sorted(kept)
+        back = measure([self.space.plan(kept - {unit}) for unit in units])
+        taken_back = dict(zip(units, back, strict=True))
+        return self._answer(found, experiment, checked, target.budget, taken_back)
+
+    def so_far(self, *, measures: bool) -> Answer | None:
+        """Returns the answer of a search that was stopped; None if full INT8 or its recipe is not known on all inputs.
+
+        A recipe that an accuracy decides need not have been run on them before the search ends.
+
+        The recipe is the cheapest plan that holds on all inputs given. Its layers that were not taken back are
+        ``untested``.
+
+        Args:
+            measures: plans that hold on the inputs judged so far are checked, and layers are added to them until a plan
+                holds. Otherwise nothing is measured: the recipe has to be known to hold, in one setting at least.
+        """
+        plans, given = self.plans, self.plans.inputs.given
+        if measures:
+            plans.whole(plans.full, self.experiment, given, "all inputs")
+            self.target.figure(plans.full, 0.0, self.experiment.ranges)
+        if self.target.known(self.experiment, plans.full) is None:
+            return None
+        plans.leave(NO_MARGIN)
+        self.space = replace(self.space, budget=self.target.budget)
+        found, experiment, checked = self._holding(measures=measures)
+
+        def trial(plan: PrecisionPlan) -> Trial | None:
+            known = plans.known(plan, experiment)
+            return plans.whole(plan, experiment, given, "all inputs") if measures else known
+
+        full, restored = trial(plans.full) or plans.known(plans.full, self.experiment), trial(self._plan(found))
+        assert full is not None
+        if restored is None:
+            return None
+        taken_back = self._taken_back(found.kept, experiment) if found.meets else {}
+        answer = Answer(
+            experiment=experiment,
+            space=self.space,
+            kept=found.kept,
+            meets=found.meets,
+            full=full,
+            restored=restored,
+            taken_back=taken_back,
+            put_back=self._put_back(found.kept, taken_back, experiment.ranges),
+            tried=self.tried,
+            given=given,
+            counting=plans.inputs.counting,
+            judged=len(plans.judged),
+            checked=checked,
+            aim=self.space.budget,
+            most=self.most,
+            by_accuracy=not self._by_similarity,
+        )
+        return replace(answer, not_done=tuple(self._not_done(answer)))
+
+    def _plan(self, found: Cheapest) -> PrecisionPlan:
+        return self.space.plan(found.kept)
+
+    def _holding(self, *, measures: bool) -> tuple[Cheapest, Experiment, Checked]:
+        """Returns the cheapest set that holds on all inputs given, as far as it is known; see ``so_far``.
+
+        Without one it is the empty set, which does not hold.
+        """
+        plans, counting, recipe = self.plans, self.plans.inputs.counting, self.recipe
+        tried = (self.experiment.ranges, *(one.ranges for one in self.tried), *plans.preparation.data.candidates)
+        by_digest = {ranges.digest(): ranges for ranges in tried if self._by_similarity}
+        sets = [
+            (self._kept_high(plan), ranges)
+            for ranges in by_digest.values()
+            for plan in plans.meeting(ranges, counting if not measures else plans.judged or counting)
+        ]
+        if not self._by_similarity:
+            sets.append((frozenset[int](), self.experiment.ranges))
+        if self.most is not None:
+            sets = [one for one in sets if self.space.cost(one[0]) <= self.most]
+        if recipe is not None:
+            sets = [one for one in sets if self.space.price(one[0]) < self.space.price(recipe.kept)]
+        sets.sort(key=lambda one: self.space.price(one[0]))
+        for kept, ranges in sets[:_CHECKED_AT_END] if measures else sets:
+            experiment, plan = plans.with_ranges(ranges), self.space.plan(kept)
+            checked = self.target.check(experiment, plan) if measures else self.target.known(experiment, plan)
+            if checked is not None and checked.meets(self.space.budget):
+                return Cheapest(kept, True, {}), experiment, checked
+        if recipe is not None:
+            return Cheapest(recipe.kept, True, {}), recipe.experiment, recipe.checked
+        kept, ranges = sets[0] if sets else (frozenset[int](), self.experiment.ranges)
+        experiment = plans.with_ranges(ranges)
+        if not measures:
+            checked = self.target.known(self.experiment, plans.full) or _NOT_CHECKED
+            least = plans.each(self.experiment.ranges).least_loss(plans.full, counting) if self._by_similarity else None
+            meets = checked.meets(self.space.budget) and (least is None or least <= self.space.budget)
+            return Cheapest(frozenset(), meets, {}), self.experiment, checked
+        dearest = math.inf if self.most is None else self.most
+        found, checked = with_more_high(self.target, self.space, Cheapest(kept, True, {}), experiment, dearest)
+        return replace(found, meets=checked.meets(self.space.budget)), experiment, checked
+
+    def _kept_high(self, plan: PrecisionPlan) -> Kept:
+        return frozenset(unit for unit, layers in enumerate(self.space.units) if plan.lowered.isdisjoint(layers))
+
+    def _taken_back(self, kept: Kept, experiment: Experiment) -> dict[int, Loss]:
+        """Returns by unit of a set the loss without it, where it is known to miss."""
+        if not self._by_similarity:
+            return {}
+        evaluator, counting = self.plans.each(experiment.ranges), self.plans.inputs.counting
+        losses = {unit: evaluator.least_loss(self.space.plan(kept - {unit}), counting) for unit in sorted(kept)}
+        return {unit: loss for unit, loss in losses.items() if loss is not None and loss > self.space.budget}
+
+    def _not_done(self, answer: Answer) -> Iterator[str]:
+        """Yields what a stopped search did not do."""
+        if not answer.meets:
+            yield "no recipe was found yet"
+        elif answer.kept:
+            yield "the recipe was not shown to be the cheapest"
+        if answer.untested:
+            yield f"{len(answer.untested)} of its {len(answer.high)} layers were not tested by putting them back"
+        missing = [name for name in DECIDING if name not in answer.checked.losses] if answer.meets else []
+        if missing and self.plans.switches and self._by_similarity:
+            yield f"the recipe was not checked with {' and '.join(missing)}"
+        if self.plans.preparation.data.unseen is not None:
+            yield "held-out inputs were not measured"
+
+    def sensitivities(self) -> Sensitivities | None:
+        """Returns the loss and the gain of each unit; None where they cannot be measured, or take too long."""
+        is_bounded = self.plans.allowed < math.inf and not self.plans.ends
+        return None if is_bounded else self.alone.sensitivities(self.space, self.experiment.ranges)
+
+    def _in_fp16(self, found: Cheapest, experiment: Experiment, checked: Checked) -> Checked:
+        """Puts units of the recipe into FP16 if that is allowed and good enough; returns the check of the recipe."""
+        if not self.mixed or not found.kept:
+            return checked
+        space, lowered = in_fp16(self.plans, self.target, self.space, found.kept, experiment)
+        self._know(space.plan(found.kept), experiment)
+        self.space = space
+        return lowered or checked
+
+    def _with_margin(self, suspects: Collection[int]) -> Searched:
+        """Searches a recipe with the margin; returns one without it if the margin costs too much.
+
+        A cheap recipe with the margin is taken at once. Otherwise the recipe without it limits the cost of one with it.
+        Where the first recipes of all calibrators are dear, that one is searched first.
+
+        Args:
+            suspects: the suspects of the curve, as layer indices.
+        """
+        margin, first = self.plans.margin, [one.cost for one in self.tried if one.cost is not None]
+        may_be_cheap = min(first, default=0.0) <= DEAR_RECIPE
+        if may_be_cheap:
+            held = self._held(suspects, DEAR_RECIPE)
+            if self._costs(held) <= DEAR_RECIPE:
+                return held
+        self.plans.leave(NO_MARGIN)
+        without = self._held(suspects)
+        if self._costs(without) == math.inf:
+            return without
+        most = max(min(FOR_MARGIN * self._costs(without), TOO_DEAR), DEAR_RECIPE)
+        if most > DEAR_RECIPE or not may_be_cheap:
+            self.plans.leave(margin)
+            held = self._held(suspects, most)
+            if self._costs(held) <= most:
+                return held
+            self.plans.leave(NO_MARGIN)
+        self.refused = most
+        return without
+
+    def _costs(self, held: Searched) -> float:
+        """The cost of a recipe; infinite if it does not hold."""
+        found, _, checked, _ = held
+        return self.space.cost(found.kept) if checked.meets(self.target.budget) else math.inf
+
+    def _held(self, suspects: Collection[int], dearest: float = math.inf) -> Searched:
+        """Searches until a recipe holds on all inputs in all settings.
+
+        Inputs on which it misses join the judged ones. If there are no such inputs, a few other sets that the search
+        measured are checked, and if none holds, the next search aims higher. With many units there is one search; a set
+        that misses grows at once.
+
+        Args:
+            suspects: the suspects of the curve, as layer indices.
+            dearest: the search ends as soon as a recipe would cost more; what it returns then costs more.
+        """
+        plans, target, budget = self.plans, self.target, self.target.budget
+        aim, before = budget * (SAFETY if self._by_similarity else 1.0), frozenset[int]()
+        new = True
+        for number in range(_ROUNDS + _MENDING):
+            space = replace(self.space, budget=aim)
+            mended = before if number >= _ROUNDS else frozenset()
+            search = partial(self._found, space, suspects=suspects, mended=mended)
+            found = search(partial(target.losses, ranges=self.experiment.ranges), dearest=dearest)
+            if new and found.meets and space.cost(found.kept) > DEAR_RECIPE and self._retunes:
+                found = self._by_other_ranges(search, space, found, dearest)
+            before |= found.kept
+            if space.cost(found.kept) > dearest:
+                return found, self.experiment, _NOT_CHECKED, aim
+            checked = target.check(self.experiment, space.plan(found.kept))
+            if checked.meets(budget) or not found.meets:
+                break
+            new = plans.join(checked.missed)
+            if self.space.has_many:
+                break
+            if not new:
+                closer = aim * max(min(budget / checked.worst, 1.0) * CLOSER, CLOSEST)
+                other = another_that_holds(target, self.space, found, self.experiment, closer, dearest)
+                if other is not None:
+                    found, checked = other
+                    break
+                aim = closer
+                if plans.switches and self._by_similarity:
+                    plans.join(plans.missed(space.plan(found.kept), self.experiment.ranges, aim))
+        if found.meets and not checked.meets(budget):
+            found, checked = with_more_high(target, self.space, found, self.experiment, dearest)
+        return self._with_single_scales(found, checked, aim)
+
+    def _found(
+        self, space: Space, measure: Measure, suspects: Collection[int], mended: Kept, dearest: float
+    ) -> Cheapest:
+        """Searches once; for a cheap set of which each unit is shown to be needed, no sensitivities are measured."""
+        shown = self.plans.preparation.progress
+        shown.stage(_SEARCHING, _PLANS_OF_SEARCH * len(space.units))
+        if self._may_be_sure and not mended:
+            sure = drive(surely_cheapest(space, min(dearest, CHEAP_RECIPE)), measure)
+            if sure is not None:
+                return sure
+        alone = self.sensitivities()
+        shown.stage(_SEARCHING, _PLANS_OF_SEARCH * len(space.units))
+        return find_set(space, measure, suspects, alone, self._improvements, mended, dearest)
+
+    @property
+    def _improvements(self) -> int:
+        """The number of plans by which a recipe may be made cheaper, or more accurate within a budget."""
+        return IMPROVEMENTS_OF_FEW if len(self.space.units) <= FEW_UNITS and self._by_similarity else IMPROVEMENTS
+
+    @property
+    def _may_be_sure(self) -> bool:
+        """True if a search without sensitivities may do: they take long, and the first recipe has few units."""
+        if len(self.space.units) <= FEW_UNITS or self.alone.known is not None:
+            return False
+        in_use = self.experiment.ranges.digest()
+        first = next((one.kept for one in self.tried if one.ranges.digest() == in_use), None) or ()
+        return self.alone.can_measure(self.space) and len(first) <= FEW_NEEDED
+
+    def _by_other_ranges(
+        self, search: Callable[..., Cheapest], space: Space, found: Cheapest, dearest: float
+    ) -> Cheapest:
+        """Searches with each other promising calibrator too, and goes on with that of the cheapest recipe.
+
+        The first search, in one order, does not tell the best calibrator, and on more inputs it may be another one.
+
+        Args:
+            search: takes the function that measures plans, and ``dearest``.
+            space: the plans.
+            found: the set found with the ranges in use.
+            dearest: recipes that cost more are given up, and so are those that cost more than ``found``.
+        """
+        in_use = self.experiment.ranges.digest()
+        for one in self.tried:
+            if one.ranges.calibrator in PROMISING and one.ranges.digest() != in_use:
+                bound = min(dearest, space.cost(found.kept))
+                other = search(partial(self.target.losses, ranges=one.ranges), dearest=bound)
+                if other.meets and space.price(other.kept) < space.price(found.kept):
+                    found = other
+                    self._go_on_with(self.plans.with_ranges(one.ranges))
+        return found
+
+    def _with_single_scales(self, found: Cheapest, checked: Checked, aim: float) -> Searched:
+        """Gives single tensors the scales of other calibrators where units of a recipe can then go to INT8."""
+        plans, experiment, space = self.plans, self.experiment, replace(self.space, budget=aim)
+        if not (found.meets and found.kept and checked.meets(self.target.budget) and self._retunes):
+            return found, experiment, checked, aim
+        kept, ranges = retuned(plans, space, found, experiment.ranges, [one.ranges for one in self.tried])
+        if kept != found.kept:
+            changed = plans.preparation.with_ranges(experiment, ranges)
+            again = self.target.check(changed, space.plan(kept))
+            if again.meets(self.target.budget):
+                return replace(found, kept=kept, equals=()), changed, again, aim
+        return found, experiment, checked, aim
+
+    @property
+    def _retunes(self) -> bool:
+        """True if single tensors may get the scales of other calibrators."""
+        candidates = self.plans.switches and len(self.tried) > 1 and not self.named
+        return candidates and self._by_similarity
+
+    @property
+    def _by_similarity(self) -> bool:
+        return isinstance(self.target, SimilarityTarget)
+
+    @property
+    def _margin(self) -> Margin:
+        """The margin for a recipe; 0 where an accuracy decides, which is of all inputs together."""
+        return self.plans.usual_margin if self._by_similarity else NO_MARGIN
+
+    def _put_back(self, kept: Kept, taken_back: Mapping[int, Loss], ranges: Ranges) -> dict[int, float | None]:
+        """Returns by unit of a set the figure of the plan without it, where that has a loss."""
+        return {
+            unit: self.target.figure(self.space.plan(kept - {unit}), loss, ranges)
+            for unit, loss in taken_back.items()
+            if loss is not None
+        }
+
+    @property
+    def named(self) -> bool:
+        """True if the user named the ranges; then they are not changed."""
+        preparation = self.plans.preparation
+        return preparation.options.calibrator != AUTO or not preparation.data.candidates
+
+    def _answer(
+        self,
+        found: Cheapest,
+        experiment: Experiment,
+        checked: Checked,
+        aim: float,
+        taken_back: Mapping[int, Loss],
+    ) -> Answer:
+        plans = self.plans
+        plans.preparation.forecast.begins(CHECKS)
+        given, plan = plans.inputs.given, self.space.plan(found.kept)
+        full = plans.whole(plans.full, experiment, given, "all inputs")
+        restored = plans.whole(plan, experiment, given, "all inputs")
+        unseen_given, unseen, half, rounding = None, None, None, None
+        if self._by_similarity:
+            unseen_given = unseen_inputs(plans.preparation, experiment, plans.inputs)
+            unseen = None if unseen_given is None else plans.whole(plan, experiment, unseen_given, "unseen inputs")
+            rounding = with_rounded_followers(plans.preparation.options, experiment, plan)
+        if self._by_similarity and self.most is None:
+            half = half_gain(plans, self.space, taken_back, self.sensitivities, experiment)
+        return Answer(
+            experiment=experiment,
+            space=self.space,
+            kept=found.kept,
+            meets=found.meets and checked.meets(self.space.budget),
+            full=full,
+            restored=restored,
+            taken_back=taken_back,
+            put_back=self._put_back(found.kept, taken_back, experiment.ranges),
+            tried=self.tried,
+            given=given,
+            counting=plans.inputs.counting,
+            judged=len(plans.judged),
+            checked=checked,
+            aim=aim,
+            equals=found.equals,
+            unmoved=found.unmoved,
+            unseen=unseen,
+            unseen_inputs=unseen_given,
+            plain=plans.plain(plan, experiment) if plans.switches else None,
+            margin=plans.margin,
+            refused=self.refused,
+            half_gain=half,
+            followers=None if rounding is None else plans.whole(plan, experiment, given, "all inputs", rounding),
+            most=self.most,
+            by_accuracy=not self._by_similarity,
+        )
+
+
+@contextmanager
+def answer_search(preparation: Preparation, experiment: Experiment, options: RunOptions) -> Iterator[AnswerSearch]:
+    """Prepares the search of the answer: FP32's outputs for all inputs given, and the costs of the layers.
+
+    Args:
+        preparation: the preparation of ``experiment``.
+        experiment: the experiment with the first ranges.
+        options: the options of the run.
+
+    Raises:
+        BadInput: the costs of the layers cannot be known as the options ask.
+    """
+    costs = layer_costs(options, experiment, preparation.progress)
+    with answer_inputs(preparation, experiment) as inputs:
+        plans = AnswerPlans(preparation, experiment, inputs, costs)
+        yield AnswerSearch(plans, experiment, options.effort, options.most, options.precision == MIXED)

@@ -1,0 +1,192 @@
+"""The losses of units alone in low precision, their gains alone high, and what makes the price of a recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from trt_bisect.answer.facts import similarity_of
+from trt_bisect.answer.plans import AnswerPlans
+from trt_bisect.answer.result import Answer
+from trt_bisect.answer.search import DEAR_RECIPE
+from trt_bisect.calibration.ranges import Ranges
+from trt_bisect.driver.recipes.search_space import (
+    Batches,
+    Kept,
+    MeasuredSets,
+    Sensitivities,
+    Space,
+    saved,
+    sensitivities,
+)
+from trt_bisect.driver.suspects.search import Loss, Result, drive
+from trt_bisect.model.cost import Costs
+from trt_bisect.precision import Precision
+from trt_bisect.preparation.experiment import Experiment
+from trt_bisect.report.answer import DearLayer, PlanFigures
+from trt_bisect.report.summary import TOO_DEAR
+
+_ALONE_ON = 1
+"""The number of inputs on which each unit is measured alone."""
+_MOST_OF_PRICE, _FEW = 0.8, 2
+"""The share of a recipe's cost that counts as most of it, and the largest number of layers named for it."""
+
+
+@dataclass
+class EachAlone:
+    """Measures units alone.
+
+    Attributes:
+        plans: measures plans on the inputs given.
+        known: the losses and the gains of all units; None until they are measured.
+    """
+
+    plans: AnswerPlans
+    known: Sensitivities | None = field(default=None, init=False)
+
+    def can_measure(self, space: Space) -> bool:
+        """Returns true unless an engine would have to be built for each unit, or there are too many units."""
+        return self.plans.switches and not space.has_many
+
+    def sensitivities(self, space: Space, ranges: Ranges) -> Sensitivities | None:
+        """Measures all units once; returns None if that cannot be done."""
+        if self.known is None and self.can_measure(space):
+            self.plans.preparation.progress.stage("Each layer alone", 2 * len(space.units))
+            self.known = self._measured(sensitivities(MeasuredSets(space)), ranges)
+        return self.known
+
+    def gains(self, answer: Answer, suspects: Collection[int]) -> dict[int, float]:
+        """Returns the gains of layers by index: of all, if the search needed them, else of the recipe's and suspects.
+
+        Args:
+            answer: the answer; each of its units is one layer.
+            suspects: the suspects of the curve, as layer indices.
+        """
+        space = answer.space
+        layers = [layer for (layer,) in space.units]
+        if self.known is not None:
+            return dict(zip(layers, self.known.gains, strict=True))
+        units = [unit for unit, layer in enumerate(layers) if unit in answer.kept or layer in suspects]
+        if not units or not self.can_measure(space):
+            return {}
+        found = self._measured(_gains(MeasuredSets(space), units), answer.experiment.ranges)
+        return {layers[unit]: gain for unit, gain in zip(units, found, strict=True)}
+
+    def _measured(self, search: Batches[Result], ranges: Ranges) -> Result:
+        worst = self.plans.worst(self.plans.full, ranges)[:_ALONE_ON]
+        return drive(search, lambda asked: self.plans.to_the_end(asked, ranges, worst))
+
+
+def _gains(known: MeasuredSets, units: Sequence[int]) -> Batches[list[float]]:
+    full, *without = yield from known.ask([frozenset(), *(frozenset({unit}) for unit in units)])
+    return [saved(full, loss) for loss in without]
+
+
+def half_gain(
+    plans: AnswerPlans,
+    space: Space,
+    taken_back: Mapping[int, Loss],
+    sensitivities: Callable[[], Sensitivities | None],
+    experiment: Experiment,
+) -> PlanFigures | None:
+    """Measures a few plans that keep high the units with the most effect for their cost; returns the best one.
+
+    Args:
+        plans: measures plans on the inputs given.
+        space: the units to choose from.
+        taken_back: by unit of the recipe, the loss with that unit low.
+        sensitivities: returns the loss and the gain of each unit; None where they are not measured.
+        experiment: the experiment with the ranges of the recipe.
+
+    Returns:
+        None if the recipe itself keeps half of the gain, if no unit can be paid for beside the layers that the user
+        fixed, or if an engine would have to be built for each plan.
+    """
+    if not plans.switches or space.cost(taken_back) <= TOO_DEAR:
+        return None
+    rankings = [{unit: loss for unit, loss in taken_back.items() if loss is not None}]
+    alone = sensitivities()
+    if alone is not None:
+        rankings += [dict(enumerate(alone.gains)), dict(enumerate(alone.losses))]
+    sets = list(dict.fromkeys(kept for ranking in rankings if (kept := _payable(space, ranking))))
+    losses = plans.to_the_end([space.plan(kept) for kept in sets], experiment.ranges, plans.judged)
+    measured = [(loss, kept) for loss, kept in zip(losses, sets, strict=True) if loss is not None]
+    if not measured:
+        return None
+    _, best = min(measured, key=lambda one: one[0])
+    trial = plans.whole(space.plan(best), experiment, plans.inputs.given, "all inputs")
+    high = tuple(experiment.network.layers[k].name for k in sorted(space.layers(best)))
+    return PlanFigures(space.cost(best), high, experiment.rule.similarity(trial))
+
+
+def _payable(space: Space, ranking: Mapping[int, float]) -> Kept:
+    """The units with the largest figures for their cost, as many as half of the gain pays for."""
+    kept: Kept = frozenset()
+    for unit in sorted(ranking, key=lambda unit: (-ranking[unit] / space.costs[unit], unit)):
+        if space.cost(kept | {unit}) <= TOO_DEAR:
+            kept |= {unit}
+    return kept
+
+
+def priced(plans: AnswerPlans, answer: Answer) -> Answer:
+    """Returns the answer of a run with ``in_fp16`` and ``dear``, which are measured.
+
+    Args:
+        plans: measures plans on the inputs given.
+        answer: the answer; each of its units is one layer.
+    """
+    if not (answer.meets and answer.kept) or answer.by_accuracy:
+        return answer
+    return replace(answer, in_fp16=_in_fp16(plans, answer), dear=_dear(plans, answer))
+
+
+def with_fp16_costs(space: Space, units: Collection[int], costs: Costs) -> Space:
+    """Returns ``space`` with the costs that some units have in FP16."""
+    lower = {unit: sum(costs[k][Precision.FP16] for k in space.units[unit]) for unit in units}
+    in_fp16 = (lower.get(unit, cost) for unit, cost in enumerate(space.costs))
+    return replace(space, costs=tuple(in_fp16))
+
+
+def _in_fp16(plans: AnswerPlans, answer: Answer) -> PlanFigures | None:
+    """Measures the recipe with its layers in FP16 on all inputs.
+
+    Returns:
+        None if some are in FP16 already, if the low precision or the base is another one, if the cost of a layer in
+        FP16 is not known, or if no engine runs it.
+    """
+    experiment, space, network = answer.experiment, answer.space, answer.experiment.network
+    layers = space.layers(answer.kept)
+    usual = (space.low, space.high, network.base_type) == (Precision.INT8, Precision.FP32, None)
+    is_known = all(Precision.FP16 in plans.costs[k] for k in layers)
+    if not usual or space.others or not is_known or all(network.layers[k].dtype == "float16" for k in layers):
+        return None
+    plan = answer.plan.keeping(layers, Precision.FP16)
+    trial = plans.whole(plan, experiment, answer.given, "all inputs, its layers in FP16")
+    if trial.failed:
+        return None
+    high = tuple(network.layers[k].name for k in sorted(layers))
+    return PlanFigures(
+        with_fp16_costs(space, answer.kept, plans.costs).cost(answer.kept), high, experiment.rule.similarity(trial)
+    )
+
+
+def _dear(plans: AnswerPlans, answer: Answer) -> tuple[DearLayer, ...]:
+    """Measures the layers that make most of the cost, each alone low, on the judged inputs."""
+    space, experiment = answer.space, answer.experiment
+    cost, ranked = space.cost(answer.kept), sorted(answer.kept, key=lambda unit: (-space.costs[unit], unit))
+    firsts = (ranked[:count] for count in range(1, _FEW + 1))
+    few = next((units for units in firsts if sum(space.costs[unit] for unit in units) >= _MOST_OF_PRICE * cost), [])
+    if cost <= DEAR_RECIPE or not few:
+        return ()
+    alone = [space.plan(space.all - {unit}) for unit in few]
+    losses = plans.to_the_end(alone, experiment.ranges, plans.judged or plans.inputs.counting)
+    return tuple(
+        DearLayer(
+            experiment.network.layers[space.units[unit][0]].name,
+            space.costs[unit],
+            None
+            if loss is None
+            else similarity_of(experiment.rule, plans.each(experiment.ranges).without_margin(plan)),
+        )
+        for unit, plan, loss in zip(few, alone, losses, strict=True)
+    )

@@ -1,0 +1,352 @@
+"""The recipes of a run by estimated losses: a first one that holds on all inputs given, then cheaper ones.
+
+The number of single inferences is bounded, see ``SWEEPS``. Part of them is reserved for the steps back.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from statistics import fmean
+
+import numpy as np
+
+from trt_bisect.answer.plans import AnswerPlans
+from trt_bisect.answer.search import (
+    CLOSER,
+    CLOSEST,
+    DEAR_RECIPE,
+    FOR_MARGIN,
+    PROMISING,
+    SAFETY,
+    CalibratorTried,
+)
+from trt_bisect.answer.steps_back import with_more_high
+from trt_bisect.answer.validation import Checked, Target
+from trt_bisect.calibration.ranges import Ranges
+from trt_bisect.driver.recipes.cheapest import Cheapest
+from trt_bisect.driver.recipes.estimated import EstimatedSearch, Estimates, Measured
+from trt_bisect.driver.recipes.search_space import Kept, Sensitivities, Space
+from trt_bisect.evaluator.each_input import NO_MARGIN, EachInput, Margin
+from trt_bisect.options.concerns import DEFAULT, QUICK, THOROUGH
+from trt_bisect.precision import PrecisionPlan
+from trt_bisect.preparation.experiment import Experiment
+from trt_bisect.report.summary import TOO_DEAR
+
+SWEEPS = {QUICK: 1.0, DEFAULT: 2.0, THOROUGH: math.inf}
+"""By effort, the single inferences that a search may take, as a multiple of the layers that can be low and the inputs
+given."""
+_LEAST_ALLOWED = 400
+"""A search may always take so many."""
+_RESERVED = 0.3
+"""The share of these that is left for the check of the recipe and the steps back."""
+_USUAL = 0.7
+"""The share of the inferences allowed that a search takes as a rule."""
+_LONG = 2.0
+"""A search without a bound takes so many times the inferences allowed by default, as a rule."""
+_ALONE = 2
+"""The number of inputs on which each unit is measured alone."""
+_ALONE_SHARE = 0.1
+"""The share of the inferences allowed that this may take for each calibrator."""
+JUDGED = 32
+"""The number of inputs that plans are judged on at first: the worst ones in full INT8."""
+_PATIENCE, _MORE_PATIENCE = 16, 24
+"""The number of plans that may miss one after another, for the first recipes and for cheaper ones."""
+_REFINED = 2
+"""The number of calibrators whose recipes are refined: those with the cheapest ones."""
+_CHECKS = 5
+"""The number of sets of one search that are checked, until one holds."""
+_LITTLE_MORE, _LITTLE = 1.1, 0.01
+"""With few inputs, such a recipe may cost so many times as much, and this share of INT8's gain more."""
+_JUMPS = 4.0
+"""If figures jump, the limit of the estimates is the noise of full INT8 over this number; the boldness is learned."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A set of units that was checked on all inputs in all settings, and holds.
+
+    Attributes:
+        kept: the units that stay high.
+        experiment: the experiment with its ranges.
+        checked: the check.
+        aim: the loss that the search aimed at.
+        margin: the margin that it leaves.
+        refused: see ``Answer``.
+    """
+
+    kept: Kept
+    experiment: Experiment
+    checked: Checked
+    aim: float
+    margin: Margin = NO_MARGIN
+    refused: float | None = None
+
+    def is_other(self, recipe: Recipe) -> bool:
+        """Returns true unless a recipe has the same units high, and the same ranges."""
+        ranges = [one.experiment.ranges.digest() for one in (self, recipe)]
+        return self.kept != recipe.kept or ranges[0] != ranges[1]
+
+
+@dataclass
+class _Calibrated:
+    """A search with the ranges of a calibrator.
+
+    Attributes:
+        aim: the loss that plans may have.
+    """
+
+    ranges: Ranges
+    search: EstimatedSearch
+    aim: float
+
+
+class EstimatedRecipes:
+    """Searches recipes with the promising calibrators.
+
+    Args:
+        plans: measures plans on the inputs given.
+        target: judges plans.
+        space: the units to choose from, with the budget of the threshold.
+        on_recipe: called with each recipe that is cheaper than the one before.
+
+    Attributes:
+        best: the cheapest recipe so far; None without one.
+    """
+
+    def __init__(self, plans: AnswerPlans, target: Target, space: Space, on_recipe: Callable[[Recipe], None]) -> None:
+        self.best: Recipe | None = None
+        self._plans = plans
+        self._target = target
+        self._space = space
+        self._on_recipe = on_recipe
+        self._searches: list[_Calibrated] = []
+        self._sets: dict[str, Kept] = {}
+        self._jumps = plans.experiment.rule.metric.jumps
+
+    def search(self, tried: Sequence[CalibratorTried], *, named: bool, first_only: bool) -> list[CalibratorTried]:
+        """Searches with each promising calibrator; returns the calibrators with the costs of their sets.
+
+        Args:
+            tried: full INT8 with each calibrator; the first is the one in use.
+            named: the user named the calibrator in use: no other one is searched.
+            first_only: only the first recipe is searched, with the calibrator that full INT8 loses least with.
+        """
+        rows, plans = list(tried), self._plans
+        forecast = plans.preparation.forecast
+        usual = allowed(DEFAULT, len(self._space.units), len(plans.inputs.counting))
+        forecast.search(_USUAL * min(plans.left(), usual))
+        promising = [k for k, one in enumerate(rows) if k == 0 or one.ranges.calibrator in PROMISING]
+        losses = [math.inf if one.loss is None else one.loss for one in rows]
+        order = [0] if named else sorted(promising, key=losses.__getitem__)
+        candidates = [*{(ranges := rows[place].ranges).digest(): ranges for place in order}.values()]
+        plans.leave(plans.usual_margin)
+        for one in self._by_expected_cost(candidates):
+            plans.preparation.progress.stage(self._sought(one.ranges), None)
+            self._improve(one, _PATIENCE)
+            if one.search.best is not None:
+                self._sets.setdefault(one.ranges.digest(), one.search.best)
+            if first_only and self.best is not None:
+                break
+        if self.best is not None and not first_only:
+            self._refine()
+            self._decide_margin()
+            self._take_likeliest(candidates)
+        forecast.search(min(plans.left(), _RESERVED * plans.allowed) if plans.allowed < math.inf else _LONG * usual)
+        return [self._with_cost(one) for one in rows]
+
+    def _sought(self, ranges: Ranges) -> str:
+        """The name of a stage."""
+        return f"A cheaper recipe with ranges of {ranges.origin}" if self.best else "A first recipe"
+
+    def _with_cost(self, tried: CalibratorTried) -> CalibratorTried:
+        """Returns a calibrator with the cost of its cheapest set, if it has one."""
+        space, digest = self._space, tried.ranges.digest()
+        if digest not in self._sets:
+            return tried
+        kept = self._sets[digest]
+        mean = fmean(self._plans.on_judged(space.plan(kept), tried.ranges))
+        return replace(tried, cost=space.cost(kept), high=len(space.layers(kept)), kept=kept, mean=mean)
+
+    def _take_likeliest(self, candidates: Sequence[Ranges]) -> None:
+        """Goes on with the ranges with which the best set has the smallest mean loss: it is the likeliest to hold on
+        other inputs."""
+        assert self.best is not None
+        plan, used, means = self._space.plan(self.best.kept), self.best.experiment.ranges.digest(), []
+        for ranges in candidates:
+            (loss,) = self._target.losses([plan], ranges)
+            if ranges.digest() == used or (loss is not None and loss <= self._space.budget * SAFETY):
+                means.append((fmean(self._plans.on_judged(plan, ranges)), ranges))
+        for _, ranges in sorted(means, key=lambda one: one[0]):
+            if ranges.digest() == used or self._take_if_it_holds(self.best.kept, ranges):
+                break
+
+    def _take_if_it_holds(self, kept: Kept, ranges: Ranges) -> bool:
+        """Checks a set and takes it if it holds; inputs on which it misses join the judged ones."""
+        experiment = self._plans.with_ranges(ranges)
+        checked = self._target.check(experiment, self._space.plan(kept))
+        if not checked.meets(self._space.budget):
+            self._plans.join(checked.missed)
+            return False
+        aim = self._space.budget * SAFETY
+        return self._take(Recipe(kept, experiment, checked, aim, self._plans.margin))
+
+    def _by_expected_cost(self, candidates: Sequence[Ranges]) -> list[_Calibrated]:
+        """Begins a search with each calibrator, as long as that can be paid for; the cheapest estimate comes first."""
+        plans, units = self._plans, len(self._space.units)
+        payable = int(_ALONE_SHARE * min(plans.allowed, 1e12) / max(units, 1))
+        alone_on = max(1, min(_ALONE, payable, len(plans.judged)))
+        for ranges in candidates:
+            if not self._searches or plans.left(_RESERVED) > 2.0 * alone_on * units:
+                self._searches.append(self._begun(ranges, alone_on))
+        return sorted(self._searches, key=lambda one: one.search.expected())
+
+    def sensitivities(self) -> Sensitivities | None:
+        """Returns the losses of units alone as they were measured, for their gains too, with the best ranges."""
+        best = None if self.best is None else self.best.experiment.ranges.digest()
+        for one in self._searches:
+            if one.ranges.digest() == best:
+                return one.search.sensitivities()
+        return None
+
+    @property
+    def _bound(self) -> float:
+        return math.inf if self.best is None else self._space.cost(self.best.kept)
+
+    def _begun(self, ranges: Ranges, alone_on: int) -> _Calibrated:
+        """Measures each unit alone on the worst inputs; returns the search that begins with it."""
+        plans, space = self._plans, self._space
+        places = plans.judged[:alone_on]
+        plans.preparation.progress.stage(f"Each layer alone with ranges of {ranges.origin}", len(space.units))
+        evaluator = plans.noise(ranges) if self._jumps else plans.each(ranges)
+        alone = [space.plan(space.all - {unit}) for unit in sorted(space.all)]
+        evaluator.losses(
+            [plans.full, *alone], places, lambda _: plans.preparation.progress.step("", alone_on), to_the_end=True
+        )
+        figures = np.array([[_loss(evaluator, plan, place) for place in places] for plan in alone])
+        full = evaluator.by_place(plans.full)
+        aim = space.budget * SAFETY
+        limit = max(full.values(), default=1.0) / _JUMPS if self._jumps else space.budget
+        search = EstimatedSearch(
+            space,
+            Estimates(places, figures, full, limit),
+            partial(self._measured, ranges),
+            plans.judged,
+            limit if self._jumps else self._limit(aim),
+            learns=not self._jumps,
+            goes_on=lambda: plans.left(_RESERVED) > 0,
+        )
+        return _Calibrated(ranges, search, aim)
+
+    def _limit(self, aim: float) -> float:
+        return aim * (1.0 - self._plans.margin.share)
+
+    def _measured(self, ranges: Ranges, kept: Kept) -> Measured:
+        one = next(one for one in self._searches if one.ranges is ranges)
+        plan, plans = self._space.plan(kept), self._plans
+        (loss,) = self._target.losses([plan], one.ranges)
+        return Measured(loss is not None and loss <= one.aim, plans.each(one.ranges).by_place(plan))
+
+    def _improve(self, one: _Calibrated, patience: int, bound: float = math.inf) -> bool:
+        """Searches cheaper sets with a calibrator and checks the cheapest; returns true if it is a better recipe."""
+        bound = min(bound, self._bound)
+        if self.best is None:
+            one.search.improved(bound, patience, once=True)
+            self._check(one, patience, bound)
+        better = False
+        while one.search.improved(min(bound, self._bound), patience):
+            better = self._check(one, patience, min(bound, self._bound))
+            if not better:
+                break
+        return better
+
+    def _check(self, one: _Calibrated, patience: int, bound: float) -> bool:
+        """Checks the best set of a search; after a miss the search goes on with what that tells."""
+        plans, space = self._plans, self._space
+        experiment = plans.with_ranges(one.ranges)
+        last: Kept | None = None
+        for _ in range(_CHECKS):
+            kept = one.search.best
+            if kept is None:
+                break
+            last = kept
+            if space.cost(kept) >= bound:
+                return False
+            checked = self._target.check(experiment, space.plan(kept))
+            if checked.meets(space.budget):
+                return self._take(Recipe(kept, experiment, checked, one.aim, plans.margin))
+            judged = frozenset(plans.judged)
+            if not plans.join(checked.missed):
+                one.aim *= max(min(space.budget / checked.worst, 1.0) * CLOSER, CLOSEST)
+                if not self._jumps:
+                    one.search.limit = self._limit(one.aim)
+            losses = plans.each(one.ranges).by_place(space.plan(kept))
+            one.search.corrected({place: loss for place, loss in losses.items() if place not in judged})
+            one.search.improved(bound, patience, once=True)
+        start = Cheapest(last or frozenset(), True, {})
+        found, checked = with_more_high(self._target, space, start, experiment, bound)
+        if not checked.meets(space.budget) or space.cost(found.kept) >= bound:
+            return False
+        one.search.best = found.kept
+        return self._take(Recipe(found.kept, experiment, checked, one.aim, plans.margin))
+
+    def _take(self, recipe: Recipe) -> bool:
+        self.best = recipe
+        self._sets[recipe.experiment.ranges.digest()] = recipe.kept
+        self._on_recipe(recipe)
+        return True
+
+    def _refine(self) -> None:
+        """Makes the sets of the calibrators with the cheapest ones cheaper."""
+        plans, space = self._plans, self._space
+        known = [one for one in self._searches if one.search.best is not None]
+        known.sort(key=lambda one: space.price(one.search.best or frozenset()))
+        for one in known[:_REFINED]:
+            plans.preparation.progress.stage(f"A cheaper recipe with ranges of {one.ranges.origin}", None)
+            if one.search.refined(_MORE_PATIENCE):
+                self._check(one, _PATIENCE, self._bound)
+
+    def _decide_margin(self) -> None:
+        """Takes a recipe without the margin where one with it costs too much; with few inputs, one with it where it
+        costs little more."""
+        plans, space, best = self._plans, self._space, self.best
+        assert best is not None
+        digest = best.experiment.ranges.digest()
+        one = next((one for one in self._searches if one.ranges.digest() == digest), None)
+        if one is None:
+            return
+        with_margin, small = plans.margin.share > 0.0, plans.small_margin
+        if with_margin and space.cost(best.kept) > DEAR_RECIPE:
+            plans.leave(NO_MARGIN)
+            plans.preparation.progress.stage("A recipe without a margin", None)
+            one.search.limit = self._limit(one.aim)
+            self._improve(one, _PATIENCE)
+            without = self.best
+            assert without is not None
+            most = max(min(FOR_MARGIN * space.cost(without.kept), TOO_DEAR), DEAR_RECIPE)
+            if space.cost(best.kept) <= most:
+                plans.leave(best.margin)
+                self.best = best
+            else:
+                self.best = replace(without, refused=most)
+        elif small.share and best.kept:
+            bound = _LITTLE_MORE * space.cost(best.kept) + _LITTLE
+            plans.leave(small)
+            plans.preparation.progress.stage("A recipe with a margin", None)
+            one.search.limit, one.search.best, self.best = self._limit(one.aim), None, None
+            kept = one.search.best if one.search.improved(bound, _PATIENCE) else None
+            if kept is None or space.cost(kept) > bound or not self._take_if_it_holds(kept, one.ranges):
+                plans.leave(NO_MARGIN)
+                self.best = best
+                self._sets[digest] = best.kept
+
+
+def allowed(effort: str, units: int, inputs: int) -> float:
+    """Returns the number of single inferences that a search may take; each unit's gain takes one more after it."""
+    return max((SWEEPS[effort] * inputs - 1.0) * units, _LEAST_ALLOWED)
+
+
+def _loss(evaluator: EachInput, plan: PrecisionPlan, place: int) -> float:
+    return evaluator.by_place(plan).get(place, math.inf)

@@ -1,0 +1,478 @@
+"""Measures plans on all inputs, with any ranges, for the search of the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from math import inf, nan
+
+import numpy as np
+
+from trt_bisect.analyzer.judge import Comparer, comparison
+from trt_bisect.analyzer.metrics import AGREEMENT, BUILT_IN
+from trt_bisect.analyzer.slices import output_of
+from trt_bisect.analyzer.tasks.task import ITEMS, NEARBY
+from trt_bisect.answer.inputs import AnswerInputs
+from trt_bisect.builder.base import Builder, Engine, Outputs
+from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
+from trt_bisect.builder.switch import SwitchSession
+from trt_bisect.calibration.ranges import Ranges
+from trt_bisect.data.datasets import FEWEST
+from trt_bisect.data.feeds import Feeds
+from trt_bisect.driver.recipes.search_space import are_many
+from trt_bisect.driver.suspects.search import Loss
+from trt_bisect.errors import TrialFailed
+from trt_bisect.evaluator.each_input import NO_MARGIN, EachInput, GivenInputs, Margin
+from trt_bisect.evaluator.inferences import InputLoss, Judged, Runner, SwitchRunner, WholeRunner, switch_session
+from trt_bisect.evaluator.trial import MEASURED, Cost, OutputFigures, Trial, TrialKey
+from trt_bisect.model.cost import Costs
+from trt_bisect.model.layers import TensorFacts
+from trt_bisect.model.pieces import Boundaries
+from trt_bisect.model.session import give_back_arena
+from trt_bisect.model.shapes import facts_for
+from trt_bisect.precision import PrecisionPlan
+from trt_bisect.preparation.experiment import Experiment
+from trt_bisect.preparation.preparation import Preparation
+from trt_bisect.support.figures import counted
+from trt_bisect.support.machine import cores
+from trt_bisect.support.memory import give_back_memory
+
+_JOIN = 8
+"""The number of inputs that join the judged ones at a time."""
+_HELD = 2
+"""An inference that switches precisions holds a tensor and its rounded copy."""
+_SHARE_KEPT = 4
+"""The tensors between pieces of the network that are kept for other plans may take one such part of the memory."""
+_NUDGES = (1.0 + 2e-5, 1.0 - 2e-5)
+"""Factors of the scales that change nothing but the side of a level on which single values fall."""
+_SPARED = 0.05
+"""The share of the inputs that may use the margin: without it one odd input could make a recipe expensive."""
+_NEAR = 0.5
+"""Kernels of another optimisation level moved the loss of an input by 53 % at most in the runs behind issue 16."""
+
+
+SQNR = BUILT_IN["sqnr"]
+
+
+class Spent(Exception):
+    """The inferences that a part of a search may take are taken."""
+
+
+@dataclass
+class AnswerPlans:
+    """Measures plans on the inputs of the answer.
+
+    Attributes:
+        preparation: the preparation of the experiment.
+        experiment: the experiment of the run; its ranges may be changed.
+        inputs: all inputs.
+        costs: what each layer costs in each higher precision.
+        judged: the places of the inputs that the search judges on; inputs on which a recipe misses join them.
+        margin: the margin that plans must leave.
+        switches: true if one session runs all plans; else each is built.
+        allowed: the number of single inferences that the search may take on that session.
+        ends: ``losses`` raises ``Spent`` when these are taken.
+    """
+
+    preparation: Preparation
+    experiment: Experiment
+    inputs: AnswerInputs
+    costs: Costs
+    judged: list[int] = field(default_factory=list)
+    margin: Margin = field(default=NO_MARGIN, init=False)
+    allowed: float = field(default=inf, init=False)
+    ends: bool = field(default=False, init=False)
+    _session: SwitchSession | None = None
+    _by_ranges: dict[str, EachInput] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._session = switch_session(self.experiment.builder, self._facts, self._memory // _SHARE_KEPT)
+        self._compare = self.experiment.comparison_with(self.inputs.given.references, deciding=True)
+
+    @property
+    def switches(self) -> bool:
+        """True if one session runs all plans."""
+        return self._session is not None
+
+    def left(self, reserved: float = 0.0) -> float:
+        """Returns the number of inferences that are left, without a share of those allowed that is reserved."""
+        taken = sum(evaluator.taken for evaluator in self._by_ranges.values())
+        return self.allowed if self.allowed == inf else self.allowed * (1.0 - reserved) - taken
+
+    @contextmanager
+    def ending(self, most: float) -> Iterator[None]:
+        """Ends a part of a search after so many inferences: ``losses`` raises ``Spent`` then."""
+        allowed, self.ends = self.allowed, True
+        self.allowed = min(allowed, sum(evaluator.taken for evaluator in self._by_ranges.values()) + most)
+        try:
+            yield
+        finally:
+            self.allowed, self.ends = allowed, False
+
+    def affords(self, single: int = 0, judged: int = 0, given: int = 0) -> bool:
+        """Returns true if more inferences are left than some single ones, plans on judged and on given inputs take."""
+        return self.left() > single + judged * len(self.judged) + given * len(self.inputs.counting)
+
+    @property
+    def full(self) -> PrecisionPlan:
+        """The plan with every quantizable layer low, except those that the user fixed in another precision."""
+        return self.experiment.network.full(self.experiment.whole.high)
+
+    def give_back(self) -> None:
+        """Frees memory for other engines: the tensors kept for other plans and, where the weights take more than the
+        memory allowed, the session that runs all plans. It has the weights in two precisions, and is made again."""
+        if self._session is None:
+            return
+        self._session.forget()
+        if sum(array.nbytes for array in self.experiment.network.weights.values()) > self._memory:
+            self._session.close()
+        give_back_memory()
+
+    def each(self, ranges: Ranges) -> EachInput:
+        """Returns the evaluator for some ranges."""
+        key = ranges.digest()
+        if key not in self._by_ranges:
+            experiment, given = self.experiment, self.inputs.given
+            runner, canonical = self._runner(ranges), experiment.whole.canonical
+            self._by_ranges[key] = EachInput(
+                given,
+                self._judged_at,
+                experiment.rule.budget,
+                runner,
+                experiment.store,
+                key,
+                experiment.rule.metric.name,
+                canonical,
+                together=self._compared_by_fp32,
+                ran=self.preparation.forecast.ran,
+            )
+            self._by_ranges[key].margin = self.margin
+        return self._by_ranges[key]
+
+    def noise(self, ranges: Ranges) -> EachInput:
+        """Returns the evaluator of the noise to signal ratio of the outputs, which grows before figures jump."""
+        key = f"{ranges.digest()} noise"
+        if key not in self._by_ranges:
+            experiment, given = self.experiment, self.inputs.given
+            self._by_ranges[key] = EachInput(
+                given,
+                self._noise_at,
+                inf,
+                self._runner(ranges),
+                experiment.store,
+                ranges.digest(),
+                SQNR.name,
+                experiment.whole.canonical,
+            )
+        return self._by_ranges[key]
+
+    def _noise_at(self, place: int, outputs: Outputs) -> Judged:
+        """The figures of outputs for one input, and the ratio of the worst output that is judged, or the task reads."""
+        experiment = self.experiment
+        figures = self._compare_noise.at(place, outputs)
+        task = experiment.task
+        if task is not None:
+            judged = [one for name, one in figures.items() if output_of(name) in task.reads]
+        else:
+            judged = [*experiment.rule.judged_of(figures).values()]
+        losses = [SQNR.loss(one.values.get(SQNR.name, nan)) for one in judged]
+        return figures, InputLoss(max(losses, default=0.0))
+
+    @cached_property
+    def _compare_noise(self) -> Comparer:
+        experiment = self.experiment
+        references = self.inputs.given.references
+        return comparison(references, None, experiment.classes, experiment.slices, only=SQNR, with_facts=False)
+
+    @property
+    def usual_margin(self) -> Margin:
+        """The margin for a recipe, as inputs that were not given lose more; one input in twenty may use it.
+
+        It is 0 with few inputs, which may be all that exist (see ``small_margin``), and for figures that jump.
+        """
+        return NO_MARGIN if self.has_few_inputs else self._wanted_margin
+
+    @property
+    def small_margin(self) -> Margin:
+        """The margin with few inputs, which a recipe leaves where it costs little; 0 with more."""
+        return self._wanted_margin if self.has_few_inputs else NO_MARGIN
+
+    @property
+    def has_few_inputs(self) -> bool:
+        """True if so few inputs are known that none is held out."""
+        unseen = self.preparation.data.unseen
+        return len(self.inputs.counting) + (0 if unseen is None else unseen.length or 0) < FEWEST
+
+    @property
+    def _wanted_margin(self) -> Margin:
+        margin = float(self.preparation.options.margin)
+        if self.experiment.rule.metric.of_sums is None or not margin:
+            return NO_MARGIN
+        return Margin(margin, int(_SPARED * len(self.inputs.counting)))
+
+    def leave(self, margin: Margin) -> None:
+        """Judges plans with another margin from now on."""
+        self.margin = margin
+        for evaluator in self._by_ranges.values():
+            evaluator.margin = margin
+
+    def with_ranges(self, ranges: Ranges) -> Experiment:
+        """Returns the experiment on whole engines with some ranges."""
+        if ranges.digest() == self.experiment.ranges.digest():
+            return self.experiment
+        return self.preparation.with_ranges(self.experiment, ranges)
+
+    def losses(
+        self,
+        plans: Sequence[PrecisionPlan],
+        ranges: Ranges,
+        among: Sequence[int] | None = None,
+        *,
+        to_the_end: bool = False,
+    ) -> list[Loss]:
+        """Returns the largest loss of each plan on the judged inputs; after the first miss no more inputs are run.
+
+        Args:
+            plans: the plans to measure.
+            ranges: the ranges of the activations.
+            among: the places of other inputs than the judged ones.
+            to_the_end: inputs after a miss are run too.
+        """
+        if self.left() <= 0 and self.ends:
+            raise Spent
+        places = self.judged if among is None else among
+        return self.each(ranges).losses(plans, places, self.tell, to_the_end=to_the_end)
+
+    def join(self, missed: Iterable[int]) -> bool:
+        """Adds inputs on which a recipe misses to the judged ones.
+
+        Args:
+            missed: the places of these inputs, the worst first; only the first few join.
+
+        Returns:
+            True if there was one that was not judged yet.
+        """
+        new = [place for place in missed if place not in self.judged][:_JOIN]
+        self.judged += new
+        return bool(new)
+
+    def on_judged(self, plan: PrecisionPlan, ranges: Ranges) -> list[float]:
+        """Returns the losses of a plan on the judged inputs that it was run on; infinite if it cannot be run."""
+        (loss,) = self.losses([plan], ranges)
+        known = self.each(ranges).by_place(plan)
+        found = [known[place] for place in self.judged if place in known]
+        return [inf] if loss is None or not found else found
+
+    def to_the_end(self, plans: Sequence[PrecisionPlan], ranges: Ranges, among: Sequence[int]) -> list[Loss]:
+        """Returns the largest loss of each plan on some inputs; each is run on all of them."""
+        return self.each(ranges).losses(plans, among, self.tell, to_the_end=True)
+
+    def on_all(self, plan: PrecisionPlan, ranges: Ranges) -> dict[int, float]:
+        """Returns the loss of a plan on every input that counts, by its place; empty if the plan cannot be run."""
+        counting = self.inputs.counting
+        (loss,) = self.to_the_end([plan], ranges, counting)
+        found = self.each(ranges).by_place(plan)
+        return {} if loss is None else {place: found[place] for place in counting}
+
+    def worst(self, plan: PrecisionPlan, ranges: Ranges) -> list[int]:
+        """Returns the places of the inputs that count, those on which a plan loses most first."""
+        losses = self.on_all(plan, ranges)
+        return sorted(self.inputs.counting, key=lambda place: -losses.get(place, 0.0))
+
+    def worst_known(self, plan: PrecisionPlan, ranges: Ranges) -> list[int]:
+        """Returns the places of the inputs that a plan was run on so far, those on which it loses most first."""
+        losses = self.each(ranges).by_place(plan)
+        return sorted(losses, key=lambda place: -losses[place])
+
+    def missed(self, plan: PrecisionPlan, ranges: Ranges, budget: float | None = None) -> list[int]:
+        """Returns the places of the inputs on which a plan exceeds a budget or uses its margin, the worst first.
+
+        Args:
+            plan: the plan to measure.
+            ranges: the ranges of the activations.
+            budget: the largest loss that is good; None for that of the threshold.
+        """
+        return self.exceeding(self.on_all(plan, ranges), budget)
+
+    def exceeding(self, losses: Mapping[int, float], budget: float | None = None) -> list[int]:
+        """Returns the places of the losses that exceed a budget or use its margin, the largest first."""
+        most = (self.experiment.rule.budget if budget is None else budget) * (1.0 - self.margin.share)
+        return sorted((place for place in losses if losses[place] > most), key=lambda place: -losses[place])
+
+    def nudged(self, plan: PrecisionPlan, ranges: Ranges) -> tuple[float, dict[int, float]]:
+        """Measures a plan with all scales multiplied by factors close to 1.
+
+        Inputs far from the budget keep the loss they have. After a miss, no more inputs are run.
+
+        Returns:
+            The loss without a margin, and by input the largest loss.
+        """
+        found = self.on_all(plan, ranges)
+        places, together = self._near(found), 0.0
+        for factor in _NUDGES:
+            scales = {tensor: np.float32(scale * factor) for tensor, scale in ranges.scales.items()}
+            moved = replace(ranges, scales=scales)
+            (loss,) = self.losses([plan], moved, places)
+            if loss is None:
+                return inf, dict.fromkeys(self.inputs.counting, inf)
+            together = max(together, self.each(moved).without_margin(plan))
+            for place, one in self.each(moved).by_place(plan).items():
+                found[place] = max(one, found[place])
+        return max(found.values()) if self._compared_by_fp32 is None else together, found
+
+    def _near(self, losses: Mapping[int, float]) -> list[int]:
+        """The places of the inputs that noise could make miss.
+
+        These are all where a figure can jump, as top-1 does, and in large networks, whose layers add up the noise.
+        """
+        rule = self.experiment.rule
+        jumps = rule.metric.of_sums is None or are_many(len(self.experiment.network.movable))
+        return [place for place in self.inputs.counting if jumps or losses[place] > _NEAR * rule.budget]
+
+    def whole(
+        self,
+        plan: PrecisionPlan,
+        experiment: Experiment,
+        given: GivenInputs,
+        name: str,
+        followers: Builder | None = None,
+    ) -> Trial:
+        """Returns the trial of a plan on its own engine and some inputs, judged by all metrics.
+
+        Args:
+            plan: the plan to measure.
+            experiment: the experiment with the ranges.
+            given: the inputs.
+            name: the name of the inputs, for the progress bar.
+            followers: the builder of engines whose layers that only follow round too, to measure on such an engine.
+        """
+        plan = experiment.whole.canonical(plan)
+        kind, builder = ("whole", experiment.builder) if followers is None else ("followers", followers)
+        return self._kept(kind, plan, experiment, given, name, lambda: builder.build(plan))
+
+    def known(self, plan: PrecisionPlan, experiment: Experiment) -> Trial | None:
+        """Returns the trial of a plan on all inputs as far as it is known; nothing is measured.
+
+        Returns:
+            The trial of its own engine, or one that is made of its losses on single inputs; None without both.
+        """
+        plan = experiment.whole.canonical(plan)
+        trial = self.experiment.store.find(self._key("whole", plan, experiment, self.inputs.given))
+        evaluator = self._by_ranges.get(experiment.ranges.digest())
+        if trial is not None or evaluator is None:
+            return trial
+        losses, rule, places = evaluator.by_place(plan), experiment.rule, range(len(self.inputs.given))
+        if not losses.keys() >= set(self.inputs.counting):
+            return None
+        value, metric = rule.metric.value, rule.metric.name
+        by_input = tuple(value(losses[place]) if place in losses else None for place in places)
+        worst = {metric: value(evaluator.without_margin(plan))}
+        name = (*rule.outputs, *(spec.name for spec in experiment.network.outputs))[0]
+        figures = OutputFigures(worst, inputs={metric: by_input} if len(by_input) > 1 else {})
+        return Trial(self._key("whole", plan, experiment, self.inputs.given), MEASURED, {name: figures}, builds=0)
+
+    def meeting(self, ranges: Ranges, among: Sequence[int]) -> list[PrecisionPlan]:
+        """Returns the plans with some ranges that were measured to meet the budget on some inputs, all of them."""
+        evaluator = self._by_ranges.get(ranges.digest())
+        return [] if evaluator is None else evaluator.meeting(among)
+
+    def plain(self, plan: PrecisionPlan, experiment: Experiment) -> Trial | None:
+        """Returns the trial of the recipe's file on all inputs in ONNX Runtime with default options.
+
+        Returns:
+            None if that is another arithmetic: see ``OnnxRuntimeBuilder.has_plain``.
+        """
+        builder, plan = experiment.builder, experiment.whole.canonical(plan)
+        if not isinstance(builder, OnnxRuntimeBuilder) or not builder.has_plain(plan):
+            return None
+        given = self.inputs.given
+        return self._kept("plain", plan, experiment, given, "all inputs, INT8 kernels", lambda: builder.plain(plan))
+
+    def _kept(
+        self,
+        kind: str,
+        plan: PrecisionPlan,
+        experiment: Experiment,
+        given: GivenInputs,
+        name: str,
+        build: Callable[[], Engine],
+    ) -> Trial:
+        """Returns the trial of a plan on one engine; it is measured once."""
+        key = self._key(kind, plan, experiment, given)
+        store = self.experiment.store
+        known = store.find(key)
+        if known is None:
+            self.preparation.progress.stage(f"Measuring on {name}", len(given))
+            self.give_back()
+            give_back_arena()
+            known = self._measured(key, build, given)
+            store.keep(known)
+        return known
+
+    def _key(self, kind: str, plan: PrecisionPlan, experiment: Experiment, given: GivenInputs) -> str:
+        return TrialKey(plan.key(), f"inputs {given.digest[:12]} {experiment.ranges.digest()[:12]} {kind}").text
+
+    def _measured(self, key: str, build: Callable[[], Engine], given: GivenInputs) -> Trial:
+        try:
+            with build() as engine:
+                outputs = [self._infer(engine, place, feeds) for place, feeds in enumerate(given.feeds)]
+                ran, messages = dict(engine.ran), "\n".join(engine.messages)
+        except TrialFailed as failure:
+            return Trial(key, failure.outcome, message=failure.message)
+        figures = self.experiment.comparison_with(given.references)(outputs)
+        task = self.experiment.task
+        if task is not None and self._nearby is not None and given is self.inputs.given and figures[task.entry].values:
+            values = {**figures[task.entry].values, NEARBY: self._nearby(outputs)}
+            figures[task.entry] = replace(figures[task.entry], values=values)
+        return Trial.judged(key, figures, ran, Cost(0.0, 0.0, len(outputs)), messages)
+
+    @cached_property
+    def _nearby(self) -> Callable[[Sequence[Outputs]], float] | None:
+        """See ``Task.nearby``; for all inputs given."""
+        task = self.experiment.task
+        return None if task is None or task.nearby is None else task.nearby(self.inputs.given.references)
+
+    def _infer(self, engine: Engine, place: int, feeds: Feeds) -> Feeds:
+        self.preparation.progress.step(f"input {place}")
+        return self.inputs.spill.kept(engine.infer(feeds))
+
+    def _judged_at(self, place: int, outputs: Outputs) -> Judged:
+        """The figures of outputs for one input, and their loss; 0 if no output counts there."""
+        figures, rule = self._compare.at(place, outputs), self.experiment.rule
+        judged = rule.judged_of(figures).values()
+        items = sum(figure.values.get(ITEMS, 0.0) for figure in judged) if rule.metric is AGREEMENT else 1.0
+        return figures, InputLoss(max(map(rule.output_loss, judged), default=0.0), items)
+
+    @cached_property
+    def _compared_by_fp32(self) -> dict[int, float] | None:
+        """With a task, by place the number of things that FP32 gives to compare; None without."""
+        if self.experiment.rule.metric is not AGREEMENT:
+            return None
+        references = self.inputs.given.references
+        return {place: self._judged_at(place, references[place])[1].items for place in range(len(references))}
+
+    def _runner(self, ranges: Ranges) -> Runner:
+        if self._session is not None:
+            return SwitchRunner(self._session, ranges.scales, lambda: self.with_ranges(ranges).builder, self._at_once)
+        return WholeRunner(self.with_ranges(ranges).builder)
+
+    @property
+    def _memory(self) -> int:
+        return self.preparation.options.memory_bytes
+
+    @cached_property
+    def _facts(self) -> TensorFacts:
+        return facts_for(self.experiment.network, self.experiment.feeds[0])
+
+    @cached_property
+    def _at_once(self) -> int:
+        """The inferences that may run at a time: beside the first one, as many as fit in half of the memory allowed."""
+        each = _HELD * Boundaries.of(self.experiment.network).most_bytes(self._facts)
+        return max(1, min(cores(), 1 + self._memory // 2 // max(each, 1)))
+
+    def tell(self, plan: PrecisionPlan) -> None:
+        """Shows that a plan is begun."""
+        high = len(self.experiment.network.quantizable) - len(plan.lowered)
+        self.preparation.progress.step(f"{counted(high, 'layer')} high")

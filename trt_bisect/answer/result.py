@@ -1,0 +1,110 @@
+"""The answer: the recipe that holds on all inputs given, and what was measured for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from trt_bisect.answer.search import CalibratorTried
+from trt_bisect.answer.validation import Checked
+from trt_bisect.driver.recipes.search_space import Space
+from trt_bisect.driver.suspects.search import Loss
+from trt_bisect.evaluator.each_input import NO_MARGIN, GivenInputs, Margin
+from trt_bisect.evaluator.trial import Trial
+from trt_bisect.precision import PrecisionPlan
+from trt_bisect.preparation.experiment import Experiment
+from trt_bisect.report.answer import DearLayer, PlanFigures
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The answer.
+
+    Attributes:
+        experiment: the experiment with the ranges of the answer.
+        space: the units to choose from, with the budget of the threshold.
+        kept: the units that stay high.
+        meets: the plan holds on all inputs given.
+        full: the trial of full INT8 on all inputs, on a whole engine.
+        restored: the trial of the recipe on all inputs, on a whole engine.
+        taken_back: by unit of ``kept``, the loss with that unit in INT8 as well; None if that plan cannot be run.
+        put_back: by unit of ``taken_back`` that has a loss, the similarity or accuracy with that unit in INT8 as well;
+            None if that is not finite.
+        tried: the calibrators that were tried.
+        given: all inputs.
+        judged: the number of inputs that the search judged on.
+        checked: the check of the recipe in all settings.
+        aim: the loss that the search aimed at.
+        margin: the margin that the recipe had to leave on the inputs given.
+        refused: the largest cost allowed for a recipe with the margin, if none was found; None otherwise.
+        half_gain: a plan that gives up at most half of INT8's gain, if the recipe gives up more; None otherwise.
+        in_fp16: the recipe with its layers in FP16; None where it was not measured.
+        dear: the layers that make most of the recipe's cost.
+        equals: other sets of units that cost the same.
+        unmoved: see ``Cheapest``.
+        unseen: the recipe on unseen inputs; None without such inputs.
+        unseen_inputs: the unseen inputs.
+        plain: the recipe's file on all inputs in ONNX Runtime with default options; None where that is the same.
+        not_done: what was not done because the search was stopped, a clause each; empty if it came to its end.
+        most: the largest cost allowed; None without a budget.
+        by_accuracy: an accuracy decides: losses are parts of FP32's accuracy, and no input is judged by itself.
+        followers: the recipe on all inputs with the layers that only follow rounding too; None if that changes nothing.
+    """
+
+    experiment: Experiment
+    space: Space
+    kept: frozenset[int]
+    meets: bool
+    full: Trial
+    restored: Trial
+    taken_back: Mapping[int, Loss]
+    put_back: Mapping[int, float | None]
+    tried: tuple[CalibratorTried, ...]
+    given: GivenInputs
+    counting: tuple[int, ...]
+    judged: int
+    checked: Checked
+    aim: float
+    equals: tuple[frozenset[int], ...] = ()
+    unmoved: Mapping[int, float] = field(default_factory=dict)
+    unseen: Trial | None = None
+    unseen_inputs: GivenInputs | None = None
+    followers: Trial | None = None
+    plain: Trial | None = None
+    margin: Margin = NO_MARGIN
+    refused: float | None = None
+    half_gain: PlanFigures | None = None
+    in_fp16: PlanFigures | None = None
+    dear: tuple[DearLayer, ...] = ()
+    not_done: tuple[str, ...] = ()
+    most: float | None = None
+    by_accuracy: bool = False
+
+    @property
+    def plan(self) -> PrecisionPlan:
+        """The recipe's plan."""
+        return self.space.plan(self.kept)
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """The layers that were measured to break the target when they are taken back, ascending.
+
+        Within a budget other layers stay high too, which make the plan more accurate.
+        """
+        losses = {unit: loss for unit, loss in self.taken_back.items() if loss is not None}
+        needed = [unit for unit, loss in losses.items() if self.most is None or loss > self.space.budget]
+        return tuple(sorted(self.space.units[unit][0] for unit in needed))
+
+    @property
+    def untested(self) -> tuple[int, ...]:
+        """The layers that stay high though no step back was measured that shows that they must, ascending.
+
+        There are none unless there are many units, as the steps back are limited then, or the search was stopped. A
+        recipe that misses has none.
+        """
+        return tuple(sorted(self.space.layers(self.kept - self.taken_back.keys()))) if self.meets else ()
+
+    @property
+    def high(self) -> tuple[int, ...]:
+        """The layers that stay high, ascending."""
+        return tuple(sorted(self.space.layers(self.kept)))

@@ -1,0 +1,365 @@
+"""The search of the answer: the ranges, and the set of layers that stay high, on the deployed plan and all inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from math import inf, nan
+from pathlib import Path
+from statistics import fmean
+from time import perf_counter
+
+from trt_bisect.analyzer.doubts import doubts
+from trt_bisect.analyzer.metrics import BUILT_IN
+from trt_bisect.analyzer.slices import output_of
+from trt_bisect.analyzer.tasks.task import NEARBY
+from trt_bisect.answer.plans import AnswerPlans
+from trt_bisect.answer.validation import Target
+from trt_bisect.calibration.histogram import Calibrator
+from trt_bisect.calibration.ranges import Ranges, with_scales_of
+from trt_bisect.driver.recipes.cheapest import Cheapest, cheapest, least_cost, orders
+from trt_bisect.driver.recipes.search_space import Kept, Sensitivities, Space
+from trt_bisect.driver.suspects.search import Loss, drive
+from trt_bisect.errors import BadInput
+from trt_bisect.evaluator.speed import measure_times
+from trt_bisect.model.cost import Costs, shares, times_by_macs, times_from_csv
+from trt_bisect.model.low import LowPrecision
+from trt_bisect.model.shapes import facts_for
+from trt_bisect.options.commands import RunOptions
+from trt_bisect.options.concerns import MACS, MEASURED_TIME, MIXED
+from trt_bisect.precision import Precision, PrecisionPlan
+from trt_bisect.preparation.experiment import Experiment
+from trt_bisect.preparation.forecast import usual_search
+from trt_bisect.report.answer import AS_CHEAP
+from trt_bisect.support.figures import duration
+from trt_bisect.support.progress import Progress
+
+Units = tuple[tuple[int, ...], ...]
+Measure = Callable[[Sequence[PrecisionPlan]], Sequence[Loss]]
+AUTO = "auto"
+IMPROVEMENTS = 32
+"""The number of plans by which ``run`` tries to make a recipe cheaper."""
+IMPROVEMENTS_OF_FEW = 100
+"""The same with at most ``FEW_UNITS`` units: see ``benchmarks.answer.every_plan``."""
+DEAR_RECIPE = 0.1
+"""A recipe that costs more is searched with each promising calibrator to the end."""
+PROMISING = (Calibrator("entropy"), Calibrator("mse"), Calibrator("percentile", 99.99))
+"""The calibrators with which a recipe is searched, besides the first: one of them is cheapest as a rule."""
+CHEAP_RECIPE = 0.05
+"""A recipe that costs no more is not made cheaper by other scales for single tensors, nor by a further search if each
+of its few layers is needed."""
+_RETUNED = 64
+"""Of many units only the most expensive ones get other scales."""
+_SWEEPS, _MOST_JUDGED = (2.0, 15.0), 16
+"""A search takes so many inferences for each layer and each input given, of which it judges on few if there are more
+than ``_MOST_JUDGED``: see "How long a search takes" in ``docs/benchmarks.md``."""
+SAFETY = 0.95
+"""The share of the budget that the search aims at, so that the noise of kernels does not make its recipe miss."""
+CLOSER, CLOSEST = 0.98, 0.8
+"""After a miss that no new input explains, the aim is lowered by the miss and by ``CLOSER``, to ``CLOSEST`` at least:
+a rounding that flips can make one loss many times as large, which says nothing about the others."""
+FOR_MARGIN = 2.0
+"""A recipe with a margin may cost so many times as much as one without: see the figures in ``docs/benchmarks.md``."""
+_SHORT = 5.0
+"""A search of fewer seconds is not forecast."""
+_SAME_SCALE = 1e-3
+"""Scales that are no further apart, relatively, are the same."""
+
+
+@dataclass(frozen=True)
+class CalibratorTried:
+    """Full INT8 with the ranges of one calibrator, and the recipe that it leads to.
+
+    Attributes:
+        ranges: the ranges.
+        loss: the largest loss of full INT8 on the inputs that were run; None if it cannot be run.
+        inputs: the number of the inputs that were run.
+        meets: full INT8 meets the budget on all inputs.
+        cost: the cost of the first recipe found with these ranges, a share of INT8's gain in speed; None if it was not
+            searched, or given up because it would cost more than another.
+        high: the number of its layers kept high.
+        kept: the units of that recipe.
+        mean: its mean loss over the judged inputs, which decides between recipes that cost about the same.
+    """
+
+    ranges: Ranges
+    loss: Loss
+    inputs: int
+    meets: bool
+    cost: float | None = None
+    high: int | None = None
+    kept: frozenset[int] | None = None
+    mean: float | None = None
+
+
+def layer_costs(options: RunOptions, experiment: Experiment, progress: Progress) -> Costs:
+    """Returns what each layer costs in each higher precision; ``--cost`` says how its time is known.
+
+    Raises:
+        BadInput: the engine does not time layers, or the file cannot be used.
+    """
+    network, cost = experiment.network, str(options.cost)
+    low, base = network.low.precision, options.gain_over(network)
+    if cost == MACS:
+        return shares(times_by_macs(network, facts_for(network, experiment.feeds[0])), low, base)
+    needed = {base, options.high_precision, *((Precision.FP16,) if options.precision == MIXED else ())}
+    if cost == MEASURED_TIME:
+        progress.stage("Timing the layers", None)
+        high = {Precision.FP32, Precision.FP16, *needed} - {low}
+        return shares(measure_times(experiment.builder, network, high, experiment.feeds[0]), low, base)
+    times = times_from_csv(Path(cost), network)
+    for k, by in times.items():
+        for precision in needed - by.keys():
+            raise BadInput(
+                f"'{cost}' has no time of layer '{network.layers[k].name}' in {precision}.",
+                f"Add a column {precision}, or use --precision fp32 and --base fp32.",
+            )
+    return shares(times, low, base)
+
+
+def make_space(plans: AnswerPlans) -> Space:
+    """Returns the plans to choose from, with their costs and the budget: each layer moves that the user did not fix."""
+    experiment, costs = plans.experiment, plans.costs
+    network, high = experiment.network, experiment.whole.high
+    units = tuple((k,) for k in network.movable)
+    fixed = {k: precision for k in network.quantizable if (precision := network.layers[k].fixed) is not None}
+    spent = sum(costs[k].get(precision, 0.0) for k, precision in fixed.items())
+    base, low = network.plan((), high), network.low.precision
+    return Space(base, units, costs_of(units, costs, high), experiment.rule.budget, low, high, spent=spent)
+
+
+def costs_of(units: Units, costs: Costs, high: Precision) -> tuple[float, ...]:
+    """Returns the cost of each unit in a high precision."""
+    return tuple(sum(costs[k][high] for k in unit) for unit in units)
+
+
+def choose_ranges(
+    plans: AnswerPlans,
+    target: Target,
+    space: Space,
+    candidates: Sequence[Ranges],
+    named: bool,
+    *,
+    dearest: float = inf,
+) -> tuple[Ranges, tuple[CalibratorTried, ...]]:
+    """Chooses the ranges with which the recipe is cheapest, and returns them with the result of each calibrator.
+
+    Ranges with which full INT8 meets the budget on all inputs come first (see ``_passing``). Without such ranges, a
+    recipe is searched with the promising ones, in one order, for the judged inputs, among them those on which full INT8
+    missed. It is given up as soon as it costs more than another one. Of recipes that cost about the same, that with the
+    smallest mean loss counts: it is the likeliest to hold on other inputs.
+
+    Args:
+        plans: measures plans on the inputs given.
+        target: judges plans.
+        space: the units to choose from.
+        candidates: the ranges in use, and others.
+        named: true if the user named the ranges in use; then they stay.
+        dearest: recipes that cost more are given up. Without one the ranges in use stay.
+    """
+    progress = plans.preparation.progress
+    progress.stage(_first_stage(plans.experiment.network.low), len(candidates))
+    began = perf_counter()
+    tried = [_full_int8(plans, ranges) for ranges in candidates]
+    sweep = len(space.units) * min(len(plans.inputs.counting), _MOST_JUDGED)
+    plans.preparation.forecast.search(usual_search(sweep))
+    is_open = not named and len(tried) > 1
+    if not is_open and dearest == inf:
+        return tried[0].ranges, tuple(tried)
+    passing = _passing(plans, target, space.budget, tried) if is_open else None
+    if passing is not None:
+        return passing.ranges, tuple(tried)
+    if not plans.switches:
+        return min(tried, key=_loss).ranges, tuple(tried)
+    _say_how_long(plans, space, perf_counter() - began, sum(one.inputs for one in tried))
+    best, means = dearest, dict[int, float]()
+    promising = [
+        place for place, one in enumerate(tried) if place == 0 or (is_open and one.ranges.calibrator in PROMISING)
+    ]
+    progress.stage("The cheapest recipe with each calibrator", len(promising) * len(space.units))
+    for place in promising:
+        plans.join(plans.worst_known(plans.full, tried[place].ranges)[:1])
+    for place in sorted(promising, key=lambda place: _loss(tried[place])):
+        one = tried[place]
+        kept = _first_recipe(plans, space, one.ranges, min(best + AS_CHEAP, dearest))
+        if kept is not None:
+            tried[place] = replace(one, cost=space.cost(kept), high=len(space.layers(kept)), kept=kept)
+            best = min(best, space.cost(kept))
+            means[place] = fmean(plans.on_judged(space.plan(kept), one.ranges))
+            tried[place] = replace(tried[place], mean=means[place])
+    plans.preparation.forecast.search(usual_search(sweep, is_cheap=best <= CHEAP_RECIPE))
+    cheap = [place for place in means if (tried[place].cost or 0.0) <= best + AS_CHEAP]
+    return tried[min(cheap, key=means.__getitem__, default=0)].ranges, tuple(tried)
+
+
+def _passing(
+    plans: AnswerPlans, target: Target, aim: float, tried: Sequence[CalibratorTried]
+) -> CalibratorTried | None:
+    """Returns the calibrator with which full INT8 passes: in all settings and without a doubt, if there is one.
+
+    The ranges in use come first if full INT8 leaves the usual margin with them, then those with the smallest loss. A
+    figure that jumps, such as top-1, is often the same for several calibrators and says nothing of a margin: then
+    ``_finer`` decides between those with the smallest loss.
+    """
+    rule, given = plans.experiment.rule, plans.inputs.given
+    jumps = rule.metric.of_sums is None
+    meeting = sorted((one for one in tried if one.meets), key=_loss)
+    if tried[0].meets and not jumps and _loss(tried[0]) <= aim * (1.0 - plans.usual_margin.share):
+        meeting.sort(key=lambda one: one is not tried[0])
+    if jumps and sum(_loss(one) == _loss(meeting[0]) for one in meeting) > 1:
+        meeting.sort(key=lambda one: (_loss(one), *_finer(plans, one.ranges)))
+    doubted = []
+    for one in meeting:
+        experiment = plans.with_ranges(one.ranges)
+        if target.check(experiment, plans.full).meets(target.budget):
+            if not doubts(rule, plans.whole(plans.full, experiment, given, "all inputs")):
+                return one
+            doubted.append(one)
+    return next(iter((*doubted, *meeting)), None)
+
+
+def _finer(plans: AnswerPlans, ranges: Ranges) -> tuple[float, float]:
+    """Returns a finer figure of full INT8, lower for better: to compare ranges with the same loss.
+
+    These are the task's disagreement at other thresholds (see ``NEARBY``), and for equal ones the noise to signal ratio
+    of the outputs that count, of the worst one on its worst input.
+    """
+    trial = plans.whole(plans.full, plans.with_ranges(ranges), plans.inputs.given, "all inputs")
+    task, sqnr = plans.experiment.task, BUILT_IN["sqnr"]
+    if task is None:
+        counting = plans.experiment.rule.judged(trial)
+        apart = 0.0
+    else:
+        counting = {name: figures for name, figures in trial.outputs.items() if output_of(name) in task.reads}
+        apart = 1.0 - trial.outputs[task.entry].values.get(NEARBY, 1.0) if task.entry in trial.outputs else 1.0
+    noise = [sqnr.loss(figures.values.get(sqnr.name, nan)) for figures in counting.values()]
+    return apart, max(noise, default=inf)
+
+
+def _say_how_long(plans: AnswerPlans, space: Space, seconds: float, inferences: int) -> None:
+    """Says the time that a long search will take, from that of the first inferences; nothing where a run goes on."""
+    if space.has_many or plans.experiment.store.resumed:
+        return
+    counting = len(plans.inputs.counting)
+    each = seconds / max(inferences, 1)
+    least, most = (times * len(space.units) * min(counting, _MOST_JUDGED) for times in _SWEEPS)
+    bounded = min(plans.allowed, most)
+    if most * each < _SHORT:
+        return
+    range_text = duration(bounded * each) if bounded < most else f"{duration(least * each)} to {duration(most * each)}"
+    plans.preparation.progress.say(
+        f"The search will take {'up to' if bounded < most else 'about'} {range_text}: {len(space.units)} layers, "
+        f"{counting} inputs, {1000 * each:.0f} ms an inference (--effort; --time-limit ends it with the best recipe "
+        "found)"
+    )
+
+
+def _first_stage(low: LowPrecision) -> str:
+    return f"Full {low.title} with each calibrator" if low.needs_ranges else f"Full {low.title}"
+
+
+def _first_recipe(plans: AnswerPlans, space: Space, ranges: Ranges, dearest: float) -> Kept | None:
+    """The recipe of one order for the judged inputs; None if it would cost more than ``dearest``."""
+    return drive(least_cost(space, dearest), partial(plans.losses, ranges=ranges))
+
+
+def _loss(tried: CalibratorTried) -> float:
+    return float("inf") if tried.loss is None else tried.loss
+
+
+def _full_int8(plans: AnswerPlans, ranges: Ranges) -> CalibratorTried:
+    (loss,) = plans.losses([plans.full], ranges, plans.inputs.first)
+    if loss is not None and loss <= plans.experiment.rule.budget:
+        (loss,) = plans.losses([plans.full], ranges, plans.inputs.counting)
+    meets = loss is not None and loss <= plans.experiment.rule.budget
+    return CalibratorTried(ranges, loss, len(plans.each(ranges).by_place(plans.full)), meets)
+
+
+def find_set(
+    space: Space,
+    measure: Measure,
+    suspects: Collection[int],
+    alone: Sensitivities | None,
+    limit: int,
+    mended: Kept = frozenset(),
+    dearest: float = inf,
+) -> Cheapest:
+    """Returns the cheapest set of layers found that must stay high.
+
+    Args:
+        space: the plans, with the budget to aim at.
+        measure: returns the losses of plans.
+        suspects: the suspects of the curve. If an engine is built for each plan, they are lowered last.
+        alone: the sensitivities; None where an engine would have to be built for each.
+        limit: the number of plans by which the set may be improved.
+        mended: the units of earlier sets, which miss now: they are lowered last, in one order, without improvements.
+        dearest: the search is given up where each set would cost more; then all units stay high.
+    """
+    rankings = orders(space, alone)
+    if alone is None:
+        last = {number for number, unit in enumerate(space.units) if not set(suspects).isdisjoint(unit)}
+        rankings = [tuple(sorted(ranking, key=lambda unit: unit in last)) for ranking in rankings]
+    if mended:
+        rankings, limit = [tuple(sorted(rankings[0], key=lambda unit: unit in mended))], 0
+    return drive(cheapest(space, rankings, limit, alone, dearest), measure)
+
+
+def retuned(
+    plans: AnswerPlans, space: Space, found: Cheapest, ranges: Ranges, candidates: Sequence[Ranges]
+) -> tuple[frozenset[int], Ranges]:
+    """Lowers units of a set by giving their tensors the scales of another calibrator, which costs no speed.
+
+    Scales that only just suffice for the inputs at hand fail on others. So a scale is taken only where the mean loss
+    over the judged inputs does not grow, and nothing is changed for a recipe that is cheap as it is.
+
+    Args:
+        plans: measures plans on the inputs given.
+        space: the units to choose from.
+        found: the set.
+        ranges: the ranges with which it was found.
+        candidates: the ranges whose scales are tried for single tensors.
+
+    Returns:
+        The members that stay high, and the ranges.
+    """
+    kept, moved = found.kept, ranges
+    if space.cost(kept) <= CHEAP_RECIPE:
+        return kept, moved
+    mean = fmean(plans.on_judged(space.plan(kept), ranges))
+    most = _RETUNED if space.has_many else None
+    plans.preparation.progress.stage("Other scales for single tensors", len(kept) * len(candidates))
+    for unit in sorted(found.kept, key=lambda unit: -space.costs[unit])[:most]:
+        plan = space.plan(kept - {unit})
+        for others in _other_scales(plans, space.units[unit], moved, candidates):
+            changed = with_scales_of(moved, others)
+            (loss,) = plans.losses([plan], changed)
+            if loss is None or loss > space.budget:
+                continue
+            changed_mean = fmean(plans.on_judged(plan, changed))
+            if changed_mean <= mean:
+                kept, moved, mean = kept - {unit}, changed, changed_mean
+                break
+    return kept, moved
+
+
+def _other_scales(
+    plans: AnswerPlans, layers: Sequence[int], ranges: Ranges, candidates: Sequence[Ranges]
+) -> Iterator[Mapping[str, Ranges]]:
+    """The scales that other calibrators give to the activations that layers round, one calibrator after another."""
+    network = plans.experiment.network
+    tensors = dict.fromkeys(
+        rounding.tensor
+        for k in layers
+        for rounding in network.layers[k].roundings
+        if not rounding.is_weight and not rounding.fixed and rounding.tensor in ranges.scales
+    )
+    for other in candidates:
+        changed = {
+            tensor: other
+            for tensor in tensors
+            if tensor in other.scales
+            and abs(float(other.scales[tensor]) / float(ranges.scales[tensor]) - 1.0) > _SAME_SCALE
+        }
+        if changed:
+            yield changed

@@ -1,0 +1,237 @@
+"""The last steps to a recipe: other sets are checked, more layers are kept high, and layers are taken back."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+
+from trt_bisect.answer.plans import AnswerPlans
+from trt_bisect.answer.search import costs_of
+from trt_bisect.answer.validation import Checked, Target
+from trt_bisect.driver.recipes.cheapest import Cheapest, cheaper_few, cheapest, lowered, orders
+from trt_bisect.driver.recipes.search_space import Kept, MeasuredSets, Sensitivities, Space
+from trt_bisect.driver.suspects.search import Loss, drive
+from trt_bisect.precision import Precision, PrecisionPlan
+from trt_bisect.preparation.experiment import Experiment
+from trt_bisect.report.answer import NUDGED, OWN
+
+_ROUNDS = 3
+_LEAST = 1e-9
+
+_GROUPS = 64
+"""A larger set of many units is first taken back in groups: so many, each of which may stay high as a whole."""
+_STEPS = 256
+"""So many times one of many units is taken back alone."""
+_ENGINE = 8
+"""Such a step counts as so many more if the plan's own engine is built."""
+_ALL = 1
+"""A step back may take a plan on all inputs."""
+_EACH, _CHECK = 2, 4
+"""The inferences that a step back takes as a rule, and the plans on all inputs that a check takes: so many have to be
+left for a unit to go."""
+_OTHERS = 4
+"""Of the sets that cost little more, so many are checked: a check takes a small part of the time of a search."""
+
+
+def another_that_holds(
+    target: Target, space: Space, found: Cheapest, experiment: Experiment, aim: float, dearest: float = math.inf
+) -> tuple[Cheapest, Checked] | None:
+    """Checks a few other sets that the search measured; returns the first one that holds in all settings.
+
+    Args:
+        target: judges plans.
+        space: the units to choose from.
+        found: the set; it misses in some setting. The others cost little more.
+        experiment: the experiment with its ranges.
+        aim: the cheapest set that lost no more than this comes first, then the others by their losses.
+        dearest: the largest cost.
+
+    Returns:
+        The set and its check; None if none holds.
+    """
+    allowed = [kept for kept in found.near if space.cost(kept) <= dearest]
+    for kept in sorted(allowed, key=lambda kept: (max(found.near[kept], aim), space.price(kept)))[:_OTHERS]:
+        checked = target.check(experiment, space.plan(kept))
+        if checked.meets(target.budget):
+            return replace(found, kept=kept, equals=(), near={}), checked
+    return None
+
+
+def one_or_two(
+    target: Target, space: Space, found: Cheapest, experiment: Experiment, alone: Sensitivities | None
+) -> tuple[Cheapest, Checked] | None:
+    """Returns the cheapest single unit or pair that holds in all settings and costs less than a set; None without one.
+
+    Args:
+        target: judges plans.
+        space: the units to choose from.
+        found: the set, which holds.
+        experiment: the experiment with its ranges.
+        alone: see ``cheaper_few``.
+    """
+    if len(found.kept) < 2 and space.cost(found.kept) <= min(space.costs):
+        return None
+    for kept in drive(cheaper_few(space, found.kept, alone), partial(target.losses, ranges=experiment.ranges)):
+        checked = target.check(experiment, space.plan(kept))
+        if checked.meets(target.budget):
+            return replace(found, kept=kept, equals=(), near={}), checked
+    return None
+
+
+def with_more_high(
+    target: Target, space: Space, found: Cheapest, experiment: Experiment, dearest: float = math.inf
+) -> tuple[Cheapest, Checked]:
+    """Keeps more units high until the recipe holds in all settings: the cheapest first, twice as many each time.
+
+    It is for a recipe that holds in the search and misses in another setting, where the search cannot tell why: a
+    figure that jumps, such as the number of detections, says nothing before it jumps.
+
+    Args:
+        target: judges plans.
+        space: the units to choose from.
+        found: the set; it misses in some setting.
+        experiment: the experiment with its ranges.
+        dearest: the largest cost.
+
+    Returns:
+        The larger set and its check; it misses too if a larger one would cost more than ``dearest``.
+    """
+    others = sorted(space.all - found.kept, key=lambda unit: (space.costs[unit], unit))
+    count = 1
+    while True:
+        kept = found.kept.union(others[:count])
+        checked = target.check(experiment, space.plan(kept))
+        if checked.meets(target.budget) or kept == space.all or space.cost(kept) > dearest:
+            return replace(found, kept=kept, equals=()), checked
+        count *= 2
+
+
+def minimal(
+    plans: AnswerPlans,
+    target: Target,
+    space: Space,
+    found: Cheapest,
+    experiment: Experiment,
+    checked: Checked,
+    cheaper: Callable[[Kept, Checked], None] = lambda *_: None,
+) -> tuple[Cheapest, Checked, dict[int, Loss]]:
+    """Takes back each unit of a set, the dearest first; a unit that is not needed goes to the low precision.
+
+    This is repeated until every unit is needed beside the others. With many units, a large set is taken back in groups
+    first, and the number of steps is limited; so is the number of inferences of most runs. As soon as those left only
+    suffice to take back each unit once more, the set stays as it is.
+
+    Args:
+        plans: measures plans on the inputs given.
+        target: judges plans.
+        space: the units to choose from.
+        found: the set.
+        experiment: the experiment with its ranges.
+        checked: the check of the set.
+        cheaper: called with each smaller set and its check.
+
+    Returns:
+        The set with ``unmoved``, its check, and by unit the loss without it; None if that plan cannot be run. With many
+        units some have none: they stay high, and no step back that was left showed that they must.
+    """
+    kept, left = found.kept, float(_STEPS) if space.has_many else math.inf
+    if space.has_many and len(kept) > _GROUPS:
+        kept, checked = _without_groups(target, space, kept, experiment)
+    order = sorted(kept, key=lambda unit: -space.costs[unit])
+    waiting, taken_back, in_check, unmoved = deque(order), dict[int, Loss](), set[int](), dict[int, float]()
+    while waiting and left > 0 and plans.affords(given=_ALL):
+        unit, left = waiting.popleft(), left - 1
+        plan = space.plan(kept - {unit})
+        (loss,) = target.losses([plan], experiment.ranges)
+        if loss is None or loss > space.budget:
+            taken_back[unit] = loss
+            continue
+        may_go = left >= len(kept) + _ENGINE and plans.affords(_EACH * len(kept), given=_CHECK)
+        other = target.check(experiment, plan, own_engine=may_go)
+        if not other.meets(space.budget):
+            taken_back[unit] = max(other.losses.values())
+            in_check.add(unit)
+            if [*other.losses][-1] == NUDGED and len(other.losses) > 1:
+                unmoved[unit] = max(loss for setting, loss in other.losses.items() if setting != NUDGED)
+        elif may_go:
+            kept, checked = kept - {unit}, other
+            cheaper(kept, checked)
+            waiting.extend(taken_back)
+            taken_back, in_check, unmoved = {}, set(), {}
+        left -= _ENGINE * (OWN in other.losses)
+    in_search = [unit for unit in taken_back if unit not in in_check]
+    asked = [space.plan(kept - {unit}) for unit in in_search]
+    losses = target.losses(asked, experiment.ranges, to_the_end=plans.affords(judged=len(asked)))
+    for unit, plan, loss in zip(in_search, asked, losses, strict=True):
+        taken_back[unit] = _shown(plans, plan, experiment, loss)
+    measured = {unit: taken_back[unit] for unit in order if unit in taken_back}
+    return replace(found, kept=kept, meets=checked.meets(space.budget), unmoved=unmoved), checked, measured
+
+
+def _without_groups(target: Target, space: Space, kept: Kept, experiment: Experiment) -> tuple[Kept, Checked]:
+    """Returns a set that holds without groups of its units, those first that joined it last; and its check.
+
+    This gives one set after another, each a part of the one before. Engines are built for the last one, and if that
+    misses, for the one before it, then two before that, and so on.
+    """
+
+    def measure(asked: Sequence[PrecisionPlan]) -> list[Loss]:
+        return [target.check(experiment, plan, own_engine=False).worst for plan in asked]
+
+    known = MeasuredSets(space)
+    order = sorted(kept, key=lambda unit: (space.costs[unit], -unit))
+    drive(lowered(known, kept, order, smallest=math.ceil(len(kept) / _GROUPS)), measure)
+    sets, last = [kept, *filter(known.meets, known.losses)], 1
+    while True:
+        kept = sets[max(len(sets) - last, 0)]
+        checked = target.check(experiment, space.plan(kept))
+        if checked.meets(space.budget) or kept == sets[0]:
+            return kept, checked
+        last *= 2
+
+
+def _shown(plans: AnswerPlans, plan: PrecisionPlan, experiment: Experiment, loss: Loss) -> Loss:
+    """Returns the loss of a plan as it was measured, without the margin that it is judged with."""
+    if loss is None or not plans.margin.share:
+        return loss
+    return plans.each(experiment.ranges).without_margin(plan)
+
+
+def in_fp16(
+    plans: AnswerPlans, target: Target, space: Space, kept: Kept, experiment: Experiment
+) -> tuple[Space, Checked | None]:
+    """Puts as many units of a recipe into FP16 as are good enough there.
+
+    Args:
+        plans: measures plans on the inputs given.
+        target: judges plans.
+        space: the units to choose from, with FP32 as the high precision.
+        kept: the units of the recipe, which meets the budget with all of them in FP32.
+        experiment: the experiment with the ranges.
+
+    Returns:
+        ``space`` with these units in FP16, and the check of the recipe; ``space`` itself and None if all need FP32.
+    """
+    units, chosen = tuple(sorted(kept)), tuple(space.units[unit] for unit in sorted(kept))
+    highest, lower = (costs_of(chosen, plans.costs, precision) for precision in (Precision.FP32, Precision.FP16))
+    saved = tuple(max(most - less, _LEAST) for most, less in zip(highest, lower, strict=True))
+    middle = Space(space.plan(kept), chosen, saved, space.budget, Precision.FP16, Precision.FP32)
+    for _ in range(_ROUNDS):
+        found = drive(cheapest(middle, orders(middle), 0), partial(target.losses, ranges=experiment.ranges))
+        lowered = {place for place in range(len(units)) if place not in found.kept} if found.meets else set()
+        if not lowered:
+            break
+        by_unit = dict(enumerate(space.costs)) | {units[place]: lower[place] for place in lowered}
+        others = {units[place]: Precision.FP16 for place in lowered}
+        changed = replace(space, costs=tuple(by_unit[unit] for unit in sorted(by_unit)), others=others)
+        checked = target.check(experiment, changed.plan(kept))
+        if checked.meets(space.budget):
+            return changed, checked
+        new = [place for place in checked.missed if place not in plans.judged]
+        if not new:
+            break
+        plans.judged += new
+    return space, None

@@ -1,0 +1,200 @@
+"""The judge of plans in the search, and the check of a recipe: on its own engine, and in settings like its own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from trt_bisect.analyzer.judge import Rule
+from trt_bisect.answer.plans import AnswerPlans
+from trt_bisect.builder.base import Builder
+from trt_bisect.builder.engines import ONNXRUNTIME, open_builder
+from trt_bisect.calibration.ranges import Ranges
+from trt_bisect.driver.suspects.search import Loss
+from trt_bisect.evaluator.trial import Trial
+from trt_bisect.model.fusions import followed_tensors
+from trt_bisect.options.commands import MeasuringOptions
+from trt_bisect.precision import PrecisionPlan
+from trt_bisect.preparation.experiment import Experiment
+from trt_bisect.report.answer import NUDGED, OFF, OWN
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A plan on all inputs.
+
+    Attributes:
+        losses: the largest loss by setting; infinite if the plan cannot be run. After a setting in which it misses, no
+            other is measured.
+        missed: the places of inputs on which it misses or uses the margin, the worst first.
+        with_margin: the largest loss of all settings as it is judged with a margin, see ``Margin.loss``.
+    """
+
+    losses: Mapping[str, float]
+    missed: tuple[int, ...] = ()
+    with_margin: float = 0.0
+
+    @property
+    def worst(self) -> float:
+        """The largest loss of all settings, or as it is judged with a margin."""
+        return max(*self.losses.values(), self.with_margin)
+
+    def meets(self, budget: float) -> bool:
+        """Returns true if the plan meets a budget in all settings."""
+        return self.worst <= budget
+
+    def then(self, setting: str, loss: float, missed: Iterable[int], with_margin: float) -> Checked:
+        """Returns the check with one more setting."""
+        return Checked({**self.losses, setting: loss}, tuple(missed), max(self.with_margin, with_margin))
+
+
+def check(plans: AnswerPlans, experiment: Experiment, plan: PrecisionPlan, *, own_engine: bool = True) -> Checked:
+    """Measures a plan on all inputs: with optimisations off, with scales moved a little, and on its own engine.
+
+    To build that engine takes longer than the other settings: it comes last.
+
+    Args:
+        plans: measures plans on the inputs given.
+        experiment: the experiment with the ranges.
+        plan: the plan to check.
+        own_engine: false leaves out the plan's own engine where one session runs all plans.
+    """
+    checked = _optimisations_off(plans, experiment, plan) if plans.switches else Checked({})
+    settings = [_nudged] if plans.switches and experiment.ranges.scales else []
+    settings += [_own_engine] if own_engine or not plans.switches else []
+    for setting in settings:
+        if checked.losses and not checked.meets(experiment.rule.budget):
+            break
+        checked = setting(plans, experiment, plan, checked)
+    return checked
+
+
+def _optimisations_off(plans: AnswerPlans, experiment: Experiment, plan: PrecisionPlan) -> Checked:
+    (with_margin,) = map(_or_infinite, plans.losses([plan], experiment.ranges, plans.inputs.counting))
+    each = plans.each(experiment.ranges)
+    return Checked({OFF: each.without_margin(plan)}, tuple(plans.exceeding(each.by_place(plan))), with_margin)
+
+
+def _own_engine(plans: AnswerPlans, experiment: Experiment, plan: PrecisionPlan, before: Checked) -> Checked:
+    trial = plans.whole(plan, experiment, plans.inputs.given, "all inputs")
+    by_place = losses_by_place(experiment.rule, trial, plans.inputs.counting)
+    loss = _or_infinite(experiment.rule.loss(trial))
+    return before.then(OWN, loss, plans.exceeding(by_place), _with_margin(plans, by_place))
+
+
+def _nudged(plans: AnswerPlans, experiment: Experiment, plan: PrecisionPlan, before: Checked) -> Checked:
+    loss, by_place = plans.nudged(plan, experiment.ranges)
+    return before.then(NUDGED, loss, plans.exceeding(by_place), _with_margin(plans, by_place))
+
+
+def _with_margin(plans: AnswerPlans, losses: Mapping[int, float]) -> float:
+    """Returns the loss that a margin makes of those of the inputs; 0 without a margin, where inputs do not decide."""
+    return plans.margin.loss(losses.values()) if plans.margin.share else 0.0
+
+
+def losses_by_place(rule: Rule, trial: Trial, counting: tuple[int, ...]) -> dict[int, float]:
+    """Returns the loss of a trial on each input that counts, by its place; empty if the trial failed.
+
+    With a task, an input on which there is nothing to compare does not count.
+    """
+    if trial.failed:
+        return {}
+    found = rule.by_input(trial)
+    if found is None:
+        return {place: _or_infinite(rule.loss(trial)) for place in counting}
+    return {
+        place: math.inf if math.isnan(value) else rule.metric.loss(value)
+        for place, value in enumerate(found.values)
+        if place in counting and value is not None
+    }
+
+
+def _or_infinite(loss: float | None) -> float:
+    return math.inf if loss is None else loss
+
+
+class Target(Protocol):
+    """Judges plans.
+
+    Attributes:
+        budget: the largest loss that is good.
+    """
+
+    budget: float
+
+    def losses(self, asked: Sequence[PrecisionPlan], ranges: Ranges, *, to_the_end: bool = False) -> list[Loss]:
+        """Returns the losses of plans, to choose among them; unless ``to_the_end``, a miss ends the run of a plan."""
+        ...
+
+    def check(self, experiment: Experiment, plan: PrecisionPlan, *, own_engine: bool = True) -> Checked:
+        """Measures a plan in the form in which it will be used; ``own_engine`` false may leave out its own engine."""
+        ...
+
+    def known(self, experiment: Experiment, plan: PrecisionPlan) -> Checked | None:
+        """Returns the check of a plan in the settings in which it was measured on all inputs; None without any."""
+        ...
+
+    def worse(self, plan: PrecisionPlan, ranges: Ranges) -> tuple[int, ...]:
+        """Returns the places of inputs not judged on which a plan is worse than on the judged ones, the worst first."""
+        ...
+
+    def figure(self, plan: PrecisionPlan, loss: Loss, ranges: Ranges, /) -> float | None:
+        """Returns the figure of a plan that was measured to have a loss; None if it has none."""
+        ...
+
+
+class SimilarityTarget:
+    """The similarity of the outputs on the worst of all inputs.
+
+    Args:
+        plans: measures plans on the inputs given.
+    """
+
+    def __init__(self, plans: AnswerPlans) -> None:
+        self.budget = plans.experiment.rule.budget
+        self._plans = plans
+
+    def losses(self, asked: Sequence[PrecisionPlan], ranges: Ranges, *, to_the_end: bool = False) -> list[Loss]:
+        """Returns the losses of plans on the judged inputs."""
+        return self._plans.losses(asked, ranges, to_the_end=to_the_end)
+
+    def check(self, experiment: Experiment, plan: PrecisionPlan, *, own_engine: bool = True) -> Checked:
+        """Measures a plan on all inputs and in all settings."""
+        return check(self._plans, experiment, plan, own_engine=own_engine)
+
+    def known(self, experiment: Experiment, plan: PrecisionPlan) -> Checked | None:
+        """Returns the check of a plan in the settings in which it was measured on all inputs; None without any."""
+        trial = self._plans.known(plan, experiment)
+        if trial is None:
+            return None
+        loss = experiment.rule.loss(trial)
+        return Checked({OWN if trial.builds else OFF: math.inf if loss is None else loss})
+
+    def worse(self, plan: PrecisionPlan, ranges: Ranges) -> tuple[int, ...]:
+        """Returns the places of inputs not judged on which a plan is worse than on the judged ones, the worst first."""
+        losses, judged = self._plans.on_all(plan, ranges), self._plans.judged
+        most = max((losses[place] for place in judged if place in losses), default=0.0)
+        others = [place for place, loss in losses.items() if place not in judged and loss > most]
+        return tuple(sorted(others, key=lambda place: -losses[place]))
+
+    def figure(self, _plan: PrecisionPlan, loss: Loss, _ranges: Ranges, /) -> float | None:
+        """Returns the similarity that has a loss."""
+        return None if loss is None or math.isinf(loss) else self._plans.experiment.rule.metric.value(loss)
+
+
+def with_rounded_followers(options: MeasuringOptions, experiment: Experiment, plan: PrecisionPlan) -> Builder | None:
+    """Returns a builder like that of an experiment whose layers that only follow round too.
+
+    None if a plan would not change by that: the run rounds them already, an engine decides itself, or the network has
+    no such tensor with a scale.
+    """
+    build = options.build_options()
+    if experiment.builder.engine != ONNXRUNTIME or build.followers_round:
+        return None
+    network, scales = experiment.network, experiment.ranges.scales
+    if followed_tensors(network, plan.int8).isdisjoint(scales):
+        return None
+    typing = experiment.builder.typing
+    return open_builder(ONNXRUNTIME, typing, network, scales, replace(build, followers_round=True))

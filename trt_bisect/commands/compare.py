@@ -1,0 +1,296 @@
+"""``compare``: every tensor of a network in FP32 and low precision, of two networks, or of two saved runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+
+from trt_bisect.analyzer.advisor import Advice, advise
+from trt_bisect.analyzer.compared import Compared, compare_tensors, compare_weight_pairs, compare_weights
+from trt_bisect.analyzer.metrics import default_threshold
+from trt_bisect.analyzer.origins import BothRuns, Origin, Tensors, activation_origins, weight_origins
+from trt_bisect.builder.base import EMULATED
+from trt_bisect.builder.engines import ONNXRUNTIME
+from trt_bisect.calibration.collect import ranges_of
+from trt_bisect.calibration.ranges import Ranges, keeping_unusable_high, no_ranges
+from trt_bisect.data.array_files import open_dumps
+from trt_bisect.data.datasets import Dataset, open_dataset
+from trt_bisect.data.feeds import Feeds
+from trt_bisect.data.named import content_of
+from trt_bisect.errors import BadInput
+from trt_bisect.model.low import LowPrecision
+from trt_bisect.model.network import Network
+from trt_bisect.model.qdq import GraphTarget, PlanWriter
+from trt_bisect.model.shapes import groups_within
+from trt_bisect.options.commands import CompareOptions
+from trt_bisect.options.concerns import FIXING
+from trt_bisect.options.declare import takes
+from trt_bisect.precision import Precision, PrecisionPlan
+from trt_bisect.preparation.asked_network import asked_network
+from trt_bisect.preparation.fixed_layers import fixed_notes
+from trt_bisect.preparation.two_networks import TwoNetworks, matched_layers
+from trt_bisect.report.comparison import Comparison
+from trt_bisect.report.tensorboard.board import Board, open_board
+from trt_bisect.report.tensorboard.comparison_logs import ComparisonLogs
+from trt_bisect.support.files import output_folder
+from trt_bisect.support.progress import Progress, default_progress
+
+SAVED = "saved"
+
+
+@takes(CompareOptions)
+def compare(model: str | Path | Network | None = None, options: CompareOptions = CompareOptions()) -> Comparison:  # noqa: B008
+    """Compares every tensor and weight of a network in FP32 and in low precision over all samples; names odd layers.
+
+    ONNX Runtime emulates the network with all layers low, all activations as outputs. A tensor is compared as its layer
+    made it; what its own rounding then does to it is told apart. Figures are summed while the samples pass by: of one
+    sample's tensors, those are held that fit into ``memory``.
+
+    With ``other`` two networks are compared instead, each as its file says: in INT8 where it has Q/DQ pairs, else in
+    float. What comes under ``fp32`` is then of the first network, and under ``int8`` of the other.
+
+    Args:
+        model: an FP32 ONNX file or a loaded network; not needed for two saved runs, which get the layers from it.
+        options: as listed.
+
+    Raises:
+        BadInput: something given cannot be used.
+    """
+    return compare_with(model, options)
+
+
+def compare_with(model: str | Path | Network | None, options: CompareOptions) -> Comparison:
+    """Does what ``compare`` does."""
+    folder = None if options.output is None else Path(content_of(options.output))
+    board = open_board(options.tensorboard, options.tensorboard_channels)
+    fp32, int8 = options.fp32, options.int8
+    with output_folder(folder), closing(options.progress or default_progress()) as shown:
+        network = None if model is None else asked_network(options, model, options.shapes)
+        saved = fp32 is not None or int8 is not None
+        if network is None and not saved:
+            raise BadInput("There is no network.", "Give MODEL, or two saved runs with --fp32 and --int8.")
+        two = options.other is not None
+        knows_scales = not saved or options.calibration is not None or (network is not None and network.has_pairs)
+        planned = None
+        if network is not None and knows_scales and not two:
+            planned = _planned(network, options, shown)
+        if two:
+            found, logs = _two_networks(network, options, shown, board)
+        elif saved:
+            found, logs = _saved_runs(network, planned, options, shown, board)
+        else:
+            assert planned is not None
+            found, logs = _emulated(planned, options, shown, board)
+    if folder is not None:
+        found.save(folder)
+    if logs is not None:
+        logs.write(found, planned.writer if planned else None, planned.plan if planned else None)
+    return found
+
+
+@dataclass(frozen=True)
+class _Planned:
+    """A network with its plan.
+
+    Attributes:
+        data: the calibration data; None if the ranges were given.
+        notes: which layers stay high because of their ranges, and what else.
+    """
+
+    network: Network
+    writer: PlanWriter
+    plan: PrecisionPlan
+    data: Dataset | None
+    notes: tuple[str, ...]
+
+    def origins(self) -> dict[str, Origin]:
+        return activation_origins(self.network, self.writer, self.plan.lowered)
+
+    def weights(self) -> list[Origin]:
+        return weight_origins(self.network, self.writer, self.plan.lowered)
+
+
+def _planned(network: Network, options: CompareOptions, progress: Progress) -> _Planned:
+    ranges, data = _ranges_and_data(network, options, progress)
+    network, kept_high = keeping_unusable_high(network, ranges)
+    writer = PlanWriter(network, ranges.scales, GraphTarget.ONNXRUNTIME)
+    plan = network.full(network.base or Precision.FP32)
+    return _Planned(network, writer, plan, data, (*fixed_notes(network), *network.notes, *kept_high))
+
+
+def _ranges_and_data(network: Network, options: CompareOptions, progress: Progress) -> tuple[Ranges, Dataset | None]:
+    """The ranges and the data that they come from; FP16 and BF16 need none, and the data is run only."""
+    if network.low.needs_ranges:
+        return ranges_of(network, options.calibration, options.calibrating(), progress)
+    given = options.calibration
+    data = None if given is None else open_dataset(given, network.inputs, pictures=options.preprocessing())
+    return no_ranges(network.low.title), data
+
+
+def _emulated(
+    planned: _Planned, options: CompareOptions, progress: Progress, board: Board | None
+) -> tuple[Comparison, ComparisonLogs | None]:
+    samples = (
+        planned.data
+        if options.inputs is None
+        else open_dataset(options.inputs, planned.network.inputs, pictures=options.preprocessing())
+    )
+    if samples is None:
+        raise BadInput("No data was given to run.", "Give --input with one or more samples.")
+    progress.stage("Comparing", samples.length)
+    rest = iter(samples)
+    first, origins = next(rest), planned.origins()
+    groups = groups_within(planned.network, origins, first, options.memory_bytes, runs=2)
+    counted, both = _Counted(progress, len(groups)), BothRuns(planned.writer, planned.plan, origins, groups)
+    logs = None if board is None else ComparisonLogs(board, origins, planned.network)
+    tensors = _compared(both.on, chain([first], rest), origins, counted, logs)
+    weights, channels = compare_weights(planned.network, planned.weights())
+    found = Comparison(
+        model=planned.network.source,
+        arithmetic=EMULATED,
+        source=samples.source,
+        samples=counted.count,
+        tensors=tuple(each.row for each in tensors),
+        weights=tuple(each.row for each in weights),
+        channels=channels,
+        advice=_advice(tensors, weights, options, planned.network.low),
+        low=str(planned.network.low.precision),
+        notes=(
+            *planned.notes,
+            *(
+                ()
+                if options.engine == ONNXRUNTIME
+                else (f"{final_outputs_only(options.engine)}; 'trt-bisect run' measures the engine",)
+            ),
+        ),
+    )
+    return found, logs
+
+
+def _compared(
+    on: Callable[[Feeds, int], Iterable[tuple[Tensors, Tensors]]],
+    samples: Iterable[Feeds],
+    origins: Mapping[str, Origin],
+    counted: _Counted,
+    logs: ComparisonLogs | None,
+) -> tuple[Compared, ...]:
+    """Compares the tensors that ``on`` gives for each sample and its position; the logs see them too."""
+    runs = chain.from_iterable(on(feeds, position) for position, feeds in enumerate(samples))
+    return compare_tensors(logs.watched(runs) if logs else runs, origins, counted, histograms=True)
+
+
+def _two_networks(
+    network: Network | None, options: CompareOptions, progress: Progress, board: Board | None
+) -> tuple[Comparison, ComparisonLogs | None]:
+    refused = [name for name in ("fp32", "int8", "recipe", *FIXING) if getattr(options, name)]
+    if network is None or options.other is None or refused:
+        raise BadInput(
+            f"Two networks run as their files say, and --{(refused or ['other'])[0].replace('_', '-')} cannot be used.",
+            "Leave this option out, or compare one network.",
+        )
+    other = asked_network(options, options.other, None)
+    given = options.calibration if options.inputs is None else options.inputs
+    if given is None:
+        raise BadInput("No data was given to run.", "Give --input with one or more samples.")
+    samples = open_dataset(given, network.inputs, pictures=options.preprocessing())
+    rest = iter(samples)
+    first = next(rest)
+    both = TwoNetworks(network, other, first, options.memory_bytes)
+    progress.stage("Comparing", samples.length)
+    counted = _Counted(progress, both.groups)
+    logs = None if board is None else ComparisonLogs(board, both.origins, network)
+    tensors = _compared(both.on, chain([first], rest), both.origins, counted, logs)
+    weights, channels = compare_weight_pairs(both.weights())
+    found = Comparison(
+        model=network.source,
+        arithmetic=EMULATED,
+        source=samples.source,
+        samples=counted.count,
+        tensors=tuple(each.row for each in tensors),
+        weights=tuple(each.row for each in weights),
+        channels=channels,
+        advice=_advice(tensors, weights, options, other.low),
+        notes=(
+            *both.matching.notes(network.source, other.source),
+            *(f"'{each.source}': {each.part}" for each in (network, other) if each.part),
+        ),
+        low=str(other.low.precision),
+        other=other.source,
+        matched=matched_layers(both.matching),
+    )
+    return found, logs
+
+
+def final_outputs_only(engine: str) -> str:
+    """The note that an NVIDIA engine gives final outputs only."""
+    return (
+        f"engine '{engine}': TensorRT fuses layers and gives final outputs only, so the tensors are those of the "
+        "emulation on ONNX Runtime"
+    )
+
+
+def _saved_runs(
+    network: Network | None,
+    planned: _Planned | None,
+    options: CompareOptions,
+    progress: Progress,
+    board: Board | None,
+) -> tuple[Comparison, ComparisonLogs | None]:
+    fp32, int8 = options.fp32, options.int8
+    if fp32 is None or int8 is None:
+        raise BadInput("One saved run alone cannot be compared.", "Give both --fp32 and --int8.")
+    names, pairs, unmatched = open_dumps(fp32, int8)
+    progress.stage("Comparing", None)
+    known: dict[str, Origin] = {}
+    if planned is not None:
+        known = planned.origins()
+    elif network is not None:
+        known = activation_origins(network, PlanWriter(network, {}, GraphTarget.ONNXRUNTIME), ())
+    origins = {name: origin for name, origin in known.items() if name in names}
+    origins = {**origins, **{name: Origin(tensor=name) for name in names if name not in origins}}
+    counted, low = _Counted(progress), network.low if network else options.low_precision
+    logs = None if board is None else ComparisonLogs(board, origins, planned.network if planned else network)
+    tensors = compare_tensors(logs.watched(pairs) if logs else pairs, origins, counted, histograms=True)
+    weights, channels = compare_weights(planned.network, planned.weights()) if planned else ((), ())
+    found = Comparison(
+        model=network.source if network else "",
+        arithmetic=SAVED,
+        source=f"{fp32} and {int8}",
+        samples=counted.count,
+        tensors=tuple(each.row for each in tensors),
+        weights=tuple(each.row for each in weights),
+        channels=channels,
+        advice=_advice(tensors, weights, options, low),
+        low=str(low.precision),
+        notes=(*(planned.notes if planned else ()), *unmatched),
+    )
+    return found, logs
+
+
+def _advice(
+    tensors: tuple[Compared, ...], weights: tuple[Compared, ...], options: CompareOptions, low: LowPrecision
+) -> tuple[Advice, ...]:
+    own = default_threshold("cosine", low.precision)
+    assert own is not None
+    return advise(tensors, weights, own if options.threshold is None else float(options.threshold), low.title)
+
+
+class _Counted:
+    """Counts samples and shows the progress; each sample comes in ``parts`` parts."""
+
+    def __init__(self, progress: Progress, parts: int = 1) -> None:
+        self._progress, self._parts = progress, parts
+        self._seen = 0
+
+    @property
+    def count(self) -> int:
+        """The number of whole samples."""
+        return self._seen // self._parts
+
+    def __call__(self) -> None:
+        self._seen += 1
+        if self._seen % self._parts == 0:
+            self._progress.step(f"sample {self.count}")

@@ -1,0 +1,322 @@
+"""A nightly run: measures the networks of a suite and compares them with a baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+
+from trt_bisect.cluster.address import check_address, is_ray
+from trt_bisect.commands.regress.nights import LATEST, NightlyRun, Reference, find_reference, nightly_runs_in
+from trt_bisect.commands.regress.remote import ClusterRunner
+from trt_bisect.commands.regress.suite import NetworkTask, Suite, read_suite, stem_of
+from trt_bisect.commands.run.run import run
+from trt_bisect.errors import BadInput, NothingMeasured, TrtBisectError, own_fault
+from trt_bisect.history.store import HISTORY, NONE, recorded
+from trt_bisect.report.changes import (
+    BETTER,
+    FAILING,
+    LAYER,
+    Change,
+    changes,
+    compared_part,
+    differences,
+    missed_targets,
+    missed_thresholds,
+)
+from trt_bisect.report.model import REPORT, Report
+from trt_bisect.report.older import read_report
+from trt_bisect.report.regression.result import (
+    ERROR,
+    FAILED,
+    FILES,
+    PASSED,
+    Baseline,
+    NetworkResult,
+    Regression,
+    write_baselines,
+)
+from trt_bisect.runs.progress_file import FINISHED, PROGRESS
+from trt_bisect.support.files import make_folder
+from trt_bisect.support.progress import PrefixedProgress, Progress, default_progress
+
+RUNS, REPEATS = "runs", "repeats"
+"""In the folder of a nightly run: a run folder for each network, and for each network a folder with its repeats."""
+
+Runner = Callable[[NetworkTask, Path, Progress], Report]
+"""Measures one network in a folder."""
+
+
+def run_network(task: NetworkTask, folder: Path, progress: Progress, cluster: str = "") -> Report:
+    """Measures one network. The folder gets all files that ``trt-bisect run`` writes.
+
+    Args:
+        task: the network.
+        folder: the run folder.
+        progress: shows the progress.
+        cluster: as for ``run``.
+
+    Raises:
+        TrtBisectError: the network, its data or its engine cannot be used, or nothing could be measured.
+    """
+    return run(**task.keywords, output=folder, progress=progress, history=NONE, cluster=cluster)
+
+
+def regress(
+    config: str | Path,
+    baseline: str | Path = LATEST,
+    *,
+    update_baseline: bool = False,
+    progress: Progress | None = None,
+    cluster: str | None = None,
+    runner: Runner | None = None,
+) -> Regression:
+    """Measures a suite of networks and reports the changes from a baseline.
+
+    If a figure lies outside the baseline's range, the network is measured again in a new folder, and only the changes
+    of both runs are reported. A network that cannot be measured does not stop the others. An interrupted nightly run is
+    resumed. The results are written into the folder of the nightly run, and into the suite's output folder, where they
+    stay until the next nightly run begins.
+
+    Args:
+        config: the suite, a TOML file.
+        baseline: a folder that ``update_baseline`` wrote, the folder of a nightly run or of a run, or a
+            ``report.json``; or ``latest``, the newest nightly run that passed or was accepted. With ``latest`` and no
+            such nightly run, this one becomes the baseline if it passes: if it meets all targets, and each recipe meets
+            its threshold.
+        update_baseline: the figures of this nightly run, of ``repeats`` runs, become the baseline in any case.
+        progress: shows the progress; tqdm in a notebook by default.
+        cluster: a Ray cluster, as for ``run``, on which networks are measured in parallel, one task each; or
+            ``local:N`` for N processes on this machine, which try the plans of one network after the other. None for
+            what the suite says.
+        runner: measures one network; replaces the default, on this machine or on the cluster.
+
+    Raises:
+        BadInput: the suite, the baseline or the cluster cannot be used, or another process uses the suite's output
+            folder.
+        EngineUnavailable: the cluster is gone. The same call resumes the nightly run.
+    """
+    suite = read_suite(config)
+    address = suite.cluster if cluster is None else cluster
+    check_address(address)
+    on_cluster = ClusterRunner(address) if is_ray(address) and runner is None else None
+    with nightly_runs_in(suite.output) as nightly_runs, closing(progress or default_progress()) as shown:
+        reference = find_reference(baseline, nightly_runs, suite, update=update_baseline)
+        if update_baseline and reference.folder is not None:
+            make_folder(reference.folder, "--baseline")
+        for name in FILES:
+            (suite.output / name).unlink(missing_ok=True)
+        nightly_run, is_resumed = nightly_runs.begin(suite.digest())
+        if is_resumed:
+            shown.say(f"Resuming the nightly run in {nightly_run.folder}")
+        if not reference.networks:
+            shown.say("There is no baseline yet: if this nightly run passes, its figures become the baseline.")
+        measure = runner or on_cluster or partial(run_network, cluster=address)
+        night = _Night(suite, nightly_run, reference, update_baseline, measure, shown)
+        if on_cluster is not None:
+            on_cluster.measure_all(list(night.certain_runs()), shown)
+        return night.measure()
+
+
+@dataclass(frozen=True)
+class _Night:
+    """Measures a night's networks and compares them with the reference.
+
+    Attributes:
+        suite: the networks.
+        nightly_run: the nightly run.
+        reference: the reports to compare with.
+        accepts: the figures of this nightly run become the baseline in any case: the user says so.
+        runner: measures one network.
+        progress: shows the progress.
+    """
+
+    suite: Suite
+    nightly_run: NightlyRun
+    reference: Reference
+    accepts: bool
+    runner: Runner
+    progress: Progress
+
+    def certain_runs(self) -> Iterator[tuple[NetworkTask, Path]]:
+        """Yields the runs that are needed whatever their results are, without those that are finished already."""
+        for task in self.suite.networks:
+            count = task.repeats if self.accepts or task.name not in self.reference.networks else 1
+            for number in range(1, count + 1):
+                folder = _folder(self.nightly_run.folder, task, number)
+                if _finished(folder) is None:
+                    yield task, folder
+
+    def measure(self) -> Regression:
+        """Measures and compares all networks, writes the results and the baseline, and finishes the nightly run.
+
+        Networks that are no longer in the suite stay in the baseline until a baseline is accepted.
+        """
+        measured = [self._network(task) for task in self.suite.networks]
+        regression = self._regression(tuple(result for result, _ in measured))
+        regression.save(self.nightly_run.folder)
+        regression.save(self.suite.output)
+        baselines = [baseline for _, baseline in measured if baseline is not None]
+        becomes_reference = self.reference.is_latest and (regression.status == PASSED or regression.accepted)
+        is_baseline = bool(baselines) and (self.accepts or becomes_reference)
+        if is_baseline:
+            kept = [] if self.accepts else [self.reference.networks[name] for name in regression.gone]
+            files = {stem_of(baseline.name): baseline for baseline in (*baselines, *kept)}
+            write_baselines(self.nightly_run.baseline, files)
+            if self.accepts and self.reference.folder is not None:
+                write_baselines(self.reference.folder, files)
+        self.nightly_run.finish(regression.status, is_baseline)
+        return regression
+
+    def _network(self, task: NetworkTask) -> tuple[NetworkResult, Baseline | None]:
+        """Returns the result of one network, and its baseline for the next nightly runs."""
+        known = self.reference.networks.get(task.name)
+        began = perf_counter()
+        blank = NetworkResult(task.name, f"{RUNS}/{task.stem}", accepted=self.accepts, targets=task.targets)
+        if known is not None:
+            outlines = tuple(replace(report, layers=()) for report in known.runs)
+            blank = replace(blank, baseline=replace(known, runs=outlines))
+        runs = _Runs(task, self.nightly_run.folder, self.runner, PrefixedProgress(self.progress, task.name))
+        try:
+            result = self._compared(blank, known, runs)
+            baseline = self._next_baseline(result, known, runs)
+        except Exception as error:
+            message = str(error) if isinstance(error, TrtBisectError) else own_fault(error)
+            result, baseline = replace(blank, message=message.replace("\n", " ")), known
+        return replace(result, seconds=max(perf_counter() - began, runs.seconds)), baseline
+
+    def _compared(self, blank: NetworkResult, known: Baseline | None, runs: _Runs) -> NetworkResult:
+        """Returns the result of a network: its first run against the targets and the baseline."""
+        now, task = runs.report(1), runs.task
+        noise: list[Change] = []
+        if known is None:
+            found, differs = missed_thresholds(now, task.direction), None
+        else:
+            before = known.runs[0]
+            if before.metric != now.metric and not self.accepts:
+                raise BadInput(
+                    f"The network is judged by '{now.metric}' and its baseline by '{before.metric}': their figures "
+                    "cannot be compared.",
+                    "Run it once with --update-baseline.",
+                )
+            found, noise = self._confirmed(known, runs) if before.metric == now.metric else ((), [])
+            differs = differences(before, now)
+        found = (*missed_targets(now, task.targets, task.direction), *found)
+        failures = tuple(change for change in found if change.fails(self.accepts))
+        return replace(
+            blank,
+            status=FAILED if failures else PASSED,
+            tonight=replace(now, layers=()),
+            failures=failures,
+            changes=tuple(change for change in found if not change.fails(self.accepts)),
+            noise=tuple(noise),
+            differs=differs,
+        )
+
+    def _confirmed(self, known: Baseline, runs: _Runs) -> tuple[tuple[Change, ...], list[Change]]:
+        """Returns the changes that a run in a fresh folder shows again, and the others, which are noise."""
+        seen = runs.changes(1, known)
+        if not seen:
+            return (), []
+        self.progress.say(f"{known.name}: {len(seen)} figures are outside the baseline's range; measuring again")
+        again = {change.key for change in runs.changes(2, known)}
+        return tuple(change for change in seen if change.key in again), [c for c in seen if c.key not in again]
+
+    def _next_baseline(self, result: NetworkResult, known: Baseline | None, runs: _Runs) -> Baseline | None:
+        """Returns the baseline of a network for the next nightly runs.
+
+        A network that is not better and has the same layers keeps its old figures. So a slow decline in small steps is
+        seen as soon as its sum is larger than the noise.
+        """
+        if not self.accepts and not (self.reference.is_latest and result.status == PASSED):
+            return known
+        is_renewed = any(
+            (change.effect == BETTER and change.kind in FAILING) or change.kind == LAYER for change in result.changes
+        )
+        if self.accepts or known is None or is_renewed:
+            repeats = runs.task.repeats
+            reports: list[Report] = []
+            for number in range(1, repeats + 1):
+                if (report := runs.report(number)) not in reports:
+                    reports.append(report)
+            return Baseline(result.name, repeats, self.nightly_run.title, tuple(reports))
+        parts = ("made_of", "threshold", "budget", "share", "strategy")
+        tonight = {name: getattr(runs.report(1), name) for name in parts}
+        return replace(known, runs=tuple(replace(report, **tonight) for report in known.runs))
+
+    def _regression(self, results: tuple[NetworkResult, ...]) -> Regression:
+        """Returns the result of the whole nightly run."""
+        named = {task.name for task in self.suite.networks}
+        statuses = {result.status for result in results}
+        status = next((status for status in (FAILED, ERROR) if status in statuses), PASSED)
+        is_first = not self.reference.networks and PASSED in statuses and FAILED not in statuses
+        return Regression(
+            suite=str(self.suite.path),
+            folder=self.nightly_run.folder,
+            number=self.nightly_run.number,
+            began=self.nightly_run.began,
+            baseline=self.reference.description,
+            accepted=self.accepts or is_first,
+            status=status,
+            exit_code={PASSED: 0, FAILED: 1, ERROR: NothingMeasured.exit_code}[status],
+            networks=results,
+            gone=tuple(name for name in self.reference.networks if name not in named),
+            baseline_folder=self.reference.folder,
+        )
+
+
+class _Runs:
+    """The runs of one network in a nightly run. Each is measured when it is first needed; the first one is judged.
+
+    A run that was finished before the nightly run was interrupted is read from its folder.
+
+    Args:
+        task: the network.
+        folder: the folder of the nightly run.
+        runner: measures one network.
+        progress: shows the progress.
+    """
+
+    def __init__(self, task: NetworkTask, folder: Path, runner: Runner, progress: Progress) -> None:
+        self.task = task
+        self.seconds = 0.0
+        self._folder = folder
+        self._runner = runner
+        self._progress = progress
+        self._reports: dict[int, Report] = {}
+
+    def report(self, number: int) -> Report:
+        """Returns what is compared of the report of run ``number``, from 1.
+
+        Raises:
+            NothingMeasured: no plan of the run could be measured.
+            TrtBisectError: as the runner raises it.
+        """
+        if number not in self._reports:
+            folder = _folder(self._folder, self.task, number)
+            with recorded(folder, self._folder.parent / HISTORY, self._progress.say, self.task.name):
+                report = _finished(folder) or self._runner(self.task, folder, self._progress)
+            self.seconds += report.seconds.total
+            if report.exit_code == NothingMeasured.exit_code:
+                texts = (*(row.message for row in report.layers), *(note.text for note in report.notes))
+                raise NothingMeasured("No plan could be measured.", next(filter(None, texts), "").partition("\n")[0])
+            self._reports[number] = compared_part(report)
+        return self._reports[number]
+
+    def changes(self, number: int, known: Baseline) -> tuple[Change, ...]:
+        """Returns the changes of run ``number`` from the baseline."""
+        return changes(self.report(number), known.runs, self.task.tolerances, self.task.direction)
+
+
+def _folder(nightly_run: Path, task: NetworkTask, number: int) -> Path:
+    """Returns the folder of a network's run ``number``, from 1, in the folder of a nightly run."""
+    return nightly_run / RUNS / task.stem if number == 1 else nightly_run / REPEATS / task.stem / str(number)
+
+
+def _finished(folder: Path) -> Report | None:
+    """Returns the report of a finished run; None if the run is not finished."""
+    report = None if (folder / PROGRESS).exists() else read_report(folder / REPORT)
+    return None if report is None or report.state != FINISHED else report

@@ -1,0 +1,192 @@
+"""The suite of networks of a nightly run, from ``trt-bisect.toml``. Its errors are raised before anything is run."""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trt_bisect._version import versions
+from trt_bisect.analyzer.judge import make_rule
+from trt_bisect.analyzer.metrics import find_metric
+from trt_bisect.cluster.address import check_address
+from trt_bisect.errors import BadInput, TrtBisectError
+from trt_bisect.options.commands import RunOptions
+from trt_bisect.options.concerns import EXPLAIN_NOTHING, ClusterOptions, OutputOptions
+from trt_bisect.options.declare import Declared, Option, by_key, declared
+from trt_bisect.options.kinds import FILE, TEXT, Kind, number, shown, whole
+from trt_bisect.options.tables import read_table, read_toml, read_value, refuse_unknown
+from trt_bisect.report.changes import INT8, RECIPE, Tolerances
+from trt_bisect.runs.cached_inputs import fingerprint
+
+REPEATS = 3
+
+
+def _name(given: Any, flag: str) -> Any:
+    """A text in one line, without the control characters that a terminal obeys."""
+    if not TEXT.read(given, flag).isprintable():
+        raise BadInput(f"{flag} cannot be {shown(given)}.", "Write a name that can be printed.")
+    return given
+
+
+_NAME = Kind("NAME", _name)
+NIGHT_KINDS = {
+    "target": number(),
+    "target_recipe": number(),
+    "similarity_tolerance": number(above=0),
+    "latency_tolerance": number(above=0),
+    "repeats": whole(least=1, most=100),
+}
+"""Keys of a network that are not ``trt_bisect.run``'s, the name aside."""
+_SET_ELSEWHERE = {
+    *("try_remedies", "save_tensors"),
+    *(option.name for concern in (ClusterOptions, OutputOptions) for option in declared(concern)),
+}
+"""Options of a run that the suite or the command sets itself."""
+NETWORK_KEYS = {
+    key: Declared(key, None, Option(kind), "") for key, kind in {"name": _NAME, "model": FILE, **NIGHT_KINDS}.items()
+} | by_key(option for option in declared(RunOptions) if option.name not in _SET_ELSEWHERE)
+_TOP_KEYS = ("output", "cluster", "defaults", "network")
+_LONGEST = 80
+"""Characters of a folder's name."""
+_NO_SUITE = (
+    "Give its path: trt-bisect regress SUITE.toml. A suite has a table [[network]] with model and calibration for each "
+    "network."
+)
+
+
+@dataclass(frozen=True)
+class NetworkTask:
+    """One network of a suite.
+
+    Attributes:
+        name: as the suite has it.
+        stem: the name of its folder and its baseline file; two networks never share one.
+        keywords: the keywords of ``trt_bisect.run``.
+        targets: by ``int8`` and ``recipe`` the worst value of the metric that must hold, whatever the baseline says.
+        tolerances: the least changes that count.
+        repeats: the number of runs that make a baseline.
+    """
+
+    name: str
+    stem: str
+    keywords: Mapping[str, Any]
+    targets: Mapping[str, float]
+    tolerances: Tolerances
+    repeats: int
+
+    @property
+    def direction(self) -> str:
+        """The better values of the user's own metric: ``higher`` or ``lower``."""
+        return str(self.keywords.get("direction", "higher"))
+
+
+@dataclass(frozen=True)
+class Suite:
+    """The networks that a night measures.
+
+    Attributes:
+        path: the path of the file.
+        output: the folder of the nights.
+        networks: the networks in the file's order.
+        cluster: the address of the machines that measure them, see ``check_address``.
+    """
+
+    path: Path
+    output: Path
+    networks: tuple[NetworkTask, ...]
+    cluster: str = ""
+
+    def digest(self) -> str:
+        """SHA-256 over all that is asked for, the sizes and times of the files it is asked of, and the versions."""
+        asked = [
+            [n.name, dict(n.keywords), dict(n.targets), vars(n.tolerances), n.repeats, _states(n.keywords)]
+            for n in self.networks
+        ]
+        return fingerprint([asked, versions()])
+
+
+def read_suite(path: str | Path) -> Suite:
+    """The suite in a TOML file; relative paths in it are relative to its folder.
+
+    Raises:
+        BadInput: the file cannot be read, or names the table and key that cannot be used, and why.
+    """
+    file = Path(path)
+    table = read_toml(file, "suite", _NO_SUITE)
+    refuse_unknown(file, "", table, _TOP_KEYS)
+    defaults, networks = table.get("defaults", {}), table.get("network", [])
+    if not isinstance(defaults, dict):
+        raise BadInput(f"{file}: 'defaults' is not a table.", "Write [defaults].")
+    if not isinstance(networks, list) or not networks or not all(isinstance(entry, dict) for entry in networks):
+        raise BadInput(f"{file}: it has no network.", "Write a table [[network]] for each, with its model.")
+    read_table(
+        file,
+        "[defaults]",
+        defaults,
+        {key: known for key, known in NETWORK_KEYS.items() if key not in ("name", "model")},
+    )
+    tasks = [_task(file, place, entry, defaults) for place, entry in enumerate(networks, 1)]
+    names = [task.name.casefold() for task in tasks]
+    twice = next((task.name for place, task in enumerate(tasks) if names[place] in names[:place]), None)
+    if twice is not None:
+        raise BadInput(
+            f"{file}: two networks are called {twice!r}, case aside.", "Give each [[network]] a 'name' of its own."
+        )
+    output = read_value(file, "", "output", table.get("output", "nightly"), TEXT)
+    return Suite(file, file.parent / output, tuple(tasks), _cluster(file, table))
+
+
+def _cluster(file: Path, table: Mapping[str, Any]) -> str:
+    if "cluster" not in table:
+        return ""
+    address: str = read_value(file, "", "cluster", table["cluster"], TEXT)
+    try:
+        check_address(address)
+    except BadInput as error:
+        raise BadInput(f"{file}: {error.problem}", error.remedy) from error
+    return address
+
+
+def _states(keywords: Mapping[str, Any]) -> list[tuple[str, int, int]]:
+    """Name, size and time of change of the files that a network and its data are read from."""
+    model = Path(keywords["model"])
+    files = [*model.parent.glob(f"{glob.escape(model.stem)}*"), *model.parent.glob("*.data")]
+    for path in (Path(keywords[key]) for key in ("calibration", "inputs", "dataset", "validation") if key in keywords):
+        files += path.iterdir() if path.is_dir() else [path]
+    found = {path: path.stat() for path in sorted(set(files)) if path.is_file()}
+    return [(str(path), state.st_size, state.st_mtime_ns) for path, state in found.items()]
+
+
+def _task(file: Path, place: int, entry: Mapping[str, Any], defaults: Mapping[str, Any]) -> NetworkTask:
+    unnamed = f"[[network]] number {place}"
+    refuse_unknown(file, unnamed, entry, NETWORK_KEYS)
+    if "model" not in entry:
+        raise BadInput(f"{file}: {unnamed} has no 'model'.", "Give 'model' the path of an ONNX network.")
+    model = read_value(file, unnamed, "model", entry["model"], TEXT)
+    name = read_value(file, unnamed, "name", entry.get("name", Path(model).stem or model), TEXT)
+    where = f"[[network]] {name!r}"
+    own = {NETWORK_KEYS[key].name for key in entry}
+    usual = {key: value for key, value in defaults.items() if NETWORK_KEYS[key].name not in own}
+    values = read_table(file, where, {**usual, **entry, "name": name}, NETWORK_KEYS)
+    keywords = {key: value for key, value in values.items() if key not in (*NIGHT_KINDS, "name")}
+    keywords.setdefault("explain", EXPLAIN_NOTHING)
+    try:
+        metric = find_metric(keywords.get("metric", "cosine"), keywords.get("direction", "higher"))
+        make_rule(metric, keywords.get("threshold"))
+    except TrtBisectError as error:
+        raise BadInput(f"{file}: {where}: {error.problem}", error.remedy) from error
+    targets = {plan: values[key] for plan, key in ((INT8, "target"), (RECIPE, "target_recipe")) if key in values}
+    given = {part: values[key] for part in ("similarity", "latency") if (key := f"{part}_tolerance") in values}
+    return NetworkTask(name, stem_of(name), keywords, targets, Tolerances(**given), values.get("repeats", REPEATS))
+
+
+def stem_of(name: str) -> str:
+    """A name for files: ``name`` itself where it is one, else like it, with a digest of it."""
+    safe = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip(".-")[:_LONGEST]
+    return safe if safe == name else f"{safe or 'network'}-{hashlib.sha256(os.fsencode(name)).hexdigest()[:8]}"

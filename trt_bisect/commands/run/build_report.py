@@ -1,0 +1,540 @@
+"""Builds the report of a run: the question, the curve so far, and the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import msgspec
+
+from trt_bisect._version import versions
+from trt_bisect.analyzer.judge import Rule
+from trt_bisect.analyzer.metrics import AGREEMENT
+from trt_bisect.analyzer.overflow import Overflow
+from trt_bisect.answer.accuracy import TIE
+from trt_bisect.answer.facts import answer_facts, reason_for, taken_back
+from trt_bisect.answer.front import moves_of
+from trt_bisect.answer.result import Answer
+from trt_bisect.builder.base import UNPROVEN
+from trt_bisect.commands.run.search import Curve
+from trt_bisect.driver.suspects.search import Question, Step
+from trt_bisect.evaluator.speed import Latencies
+from trt_bisect.evaluator.trial import MEASURED, PASSING, Trial, TrialKey, of_a_pass
+from trt_bisect.model.layers import Layer, Rounding
+from trt_bisect.model.network import Network
+from trt_bisect.model.qdq import GraphTarget, PlanWriter
+from trt_bisect.options.commands import RunOptions
+from trt_bisect.options.concerns import MIXED
+from trt_bisect.precision import PrecisionPlan
+from trt_bisect.preparation.experiment import Experiment, all_trials
+from trt_bisect.preparation.preparation import Preparation
+from trt_bisect.recipe.files import RecipeFiles
+from trt_bisect.report.answer import Accuracies, FrontPoint, Goal, RecipeLayers
+from trt_bisect.report.model import (
+    FOLLOWS,
+    NOT_JUDGED,
+    NOT_TRIED,
+    ByPlan,
+    LayerRow,
+    Part,
+    RangesFacts,
+    Report,
+    RoundedTensor,
+    Seconds,
+    Shape,
+)
+from trt_bisect.report.precision_check import dla_notes, float_kernel_notes, obedience_notes
+from trt_bisect.report.summary import TIME_LIMIT, memory_notes, verdict_lines
+from trt_bisect.report.verdict import UNMEASURED, verdict_of
+from trt_bisect.runs.progress_file import FINISHED, INTERRUPTED, RUNNING
+from trt_bisect.support.figures import listed
+from trt_bisect.support.machine import peak_bytes
+from trt_bisect.support.notes import NETWORK, OUTPUTS, PIECES, RECIPE, Note, noted
+
+
+@dataclass
+class Searched:
+    """The results of a search, also of one under way.
+
+    Attributes:
+        of_curve: the experiment that the curve is measured on.
+        curve: the curve; an empty one if it was not measured.
+        answer: the answer; None if full INT8 was not measured.
+        gains: by layer index, the loss that full INT8 sheds when the layer alone stays high.
+        stopped: see ``Report``; ``answer.not_done`` then says what is missing.
+        measures: more may be measured for the report; after Ctrl-C, and on a full disk, it may not.
+        latency: of full INT8, the recipe and others; None without a GPU.
+        overflows: see ``Report``.
+        accuracy: the accuracies; None without labels or an accuracy function.
+        front: the front; empty if it was not asked for, or not measured yet.
+        notes: on what was measured beside the plans.
+    """
+
+    of_curve: Experiment
+    curve: Curve = field(default_factory=Curve)
+    answer: Answer | None = None
+    gains: Mapping[int, float] = field(default_factory=dict)
+    stopped: str = ""
+    measures: bool = True
+    latency: Latencies | None = None
+    overflows: tuple[Overflow, ...] = ()
+    accuracy: Accuracies | None = None
+    front: tuple[FrontPoint, ...] = ()
+    notes: tuple[Note, ...] = ()
+
+
+@dataclass(frozen=True)
+class RunTrials:
+    """The trials of a run, by plan.
+
+    Attributes:
+        trials: by plan key.
+        measured_in: the engines of the passes.
+        canonical: returns the plan under which the trial of a plan is stored.
+    """
+
+    trials: Mapping[str, Trial]
+    measured_in: str
+    canonical: Callable[[PrecisionPlan], PrecisionPlan]
+
+    def of_step(self, step: Step) -> Trial | None:
+        """Returns the trial of a step, None if there is none: of a whole engine where the step blames or sets aside."""
+        whole = self.whole(step.plan)
+        in_pieces = of_a_pass(self.trials, TrialKey(self.canonical(step.plan).key(), self.measured_in))
+        return (whole or in_pieces) if step.suspect or step.loss is None else (in_pieces or whole)
+
+    def whole(self, plan: PrecisionPlan) -> Trial | None:
+        """Returns the trial of a plan on a whole engine, None if there is none."""
+        return self.trials.get(self.canonical(plan).key())
+
+    def in_a_pass(self, plan: PrecisionPlan) -> Trial | None:
+        """Returns the trial of a plan in a pass, or else on a whole engine; None if there is none."""
+        return of_a_pass(self.trials, TrialKey(self.canonical(plan).key(), self.measured_in)) or self.whole(plan)
+
+    def that_ran(self, plan: PrecisionPlan) -> Trial | None:
+        """Returns a trial of a plan that says what ran, on whatever engines; None if there is none."""
+        key = self.canonical(plan).key()
+        return next(
+            (trial for text, trial in self.trials.items() if TrialKey.from_text(text).plan == key and trial.ran), None
+        )
+
+
+def asked_report(preparation: Preparation, experiment: Experiment, command: str, goal: Goal) -> Report:
+    """Returns the report of a run that has measured nothing yet: its question."""
+    network, builder, rule = experiment.network, experiment.builder, experiment.rule
+    high = preparation.options.high_precision
+    base = network.base or high
+    return Report(
+        model=network.source,
+        engine=builder.engine,
+        typing=builder.typing,
+        strategy=experiment.strategy,
+        arithmetic=builder.arithmetic,
+        metric=rule.metric.name,
+        threshold=rule.threshold,
+        share=rule.share,
+        precision=str(high),
+        versions={**versions(), **builder.versions},
+        fingerprint=experiment.key,
+        state=RUNNING,
+        low=str(network.low.precision),
+        budget=rule.budget,
+        layers=tuple(
+            blank_row(layer, str(layer.fixed or (high if layer.quantizable else base))) for layer in network.layers
+        ),
+        ranges=_ranges_facts(experiment),
+        inputs=experiment.about,
+        notes=tuple(dict.fromkeys(preparation.notes)),
+        command=command,
+        started=preparation.started,
+        network=preparation.digest,
+        accept=preparation.options.accept,
+        goal=goal,
+        made_of=msgspec.convert(experiment.parts, dict[str, Part]),
+    )
+
+
+def unmeasured_report(
+    options: RunOptions, rule: Rule, model: str, network: Network | None, command: str, started: float
+) -> Report:
+    """Returns the report of a run that was stopped before its experiment was ready.
+
+    Args:
+        options: the options of the run.
+        rule: the rule that would have judged the plans.
+        model: the network's file.
+        network: the network; None if it was not read yet.
+        command: the command line.
+        started: the start of the run, in seconds since the epoch.
+    """
+    high = options.high_precision
+    layers = () if network is None else network.layers
+    base = high if network is None else network.base or high
+    return Report(
+        model=model if network is None else network.source,
+        engine=options.engine,
+        typing=options.typing,
+        strategy=options.strategy,
+        arithmetic="",
+        metric=rule.metric.name,
+        threshold=rule.threshold,
+        share=rule.share,
+        precision=str(high),
+        versions=versions(),
+        fingerprint="",
+        low=str(options.low_precision.precision),
+        budget=rule.budget,
+        layers=tuple(blank_row(layer, str(layer.fixed or (high if layer.quantizable else base))) for layer in layers),
+        notes=tuple(noted(NETWORK, network.notes)) if network is not None else (),
+        command=command,
+        started=started,
+        network="" if network is None else network.digest(),
+        accept=options.accept,
+        goal=goal_of(options),
+    )
+
+
+def goal_of(options: RunOptions) -> Goal:
+    """Returns what a run searches for, beside the threshold."""
+    drop, mixed = "" if options.drop is None else str(options.drop), options.precision == MIXED
+    return Goal(options.most, drop, str(options.cost), mixed)
+
+
+def _ranges_facts(experiment: Experiment) -> RangesFacts:
+    ranges = experiment.ranges
+    return RangesFacts(ranges.origin, len(ranges.scales), dict(ranges.unusable))
+
+
+def blank_row(layer: Layer, precision: str) -> LayerRow:
+    """Returns the row of a layer that is not tried yet."""
+    return LayerRow(
+        index=layer.index,
+        name=layer.name,
+        op_type=layer.op_type,
+        shape=layer.shape,
+        quantizable=layer.quantizable,
+        similarity=None,
+        drop=None,
+        culprit=False,
+        outcome=NOT_TRIED,
+        asked=precision,
+        ran="",
+        recipe=precision,
+        why_not=layer.why_not,
+        fixed=str(layer.fixed or ""),
+    )
+
+
+def question_of(preparation: Preparation, experiment: Experiment) -> Question:
+    """Returns the question for the drivers."""
+    network, rule = experiment.network, experiment.rule
+    high = preparation.options.high_precision
+    fixed = {layer.index: layer.fixed for layer in network.layers if layer.fixed is not None}
+    return Question(
+        len(network.layers),
+        network.movable,
+        rule.budget,
+        rule.step,
+        high,
+        network.low.precision,
+        fixed,
+        network.base or high,
+    )
+
+
+def build_report(
+    asked: Report, found: Searched, first: Experiment, seconds: Seconds, files: RecipeFiles | None = None
+) -> Report:
+    """Returns the report of a run.
+
+    Args:
+        asked: the report with nothing measured, and the notes that are known.
+        found: the results, with an answer.
+        first: the experiment with the first ranges.
+        seconds: the times.
+        files: the files of the recipe, which have notes of their own.
+    """
+    answer, curve = found.answer, found.curve
+    assert answer is not None
+    experiment, rule, network = answer.experiment, answer.experiment.rule, answer.experiment.network
+    stores = {**first.store.trials, **found.of_curve.store.trials}
+    trials = RunTrials(stores, curve.measured_in, experiment.whole.canonical)
+    reasons = {k: reason_for(answer, k, found.gains.get(k)) for k in curve.findings.suspects if k not in answer.members}
+    rows = layer_rows(asked.layers, trials, curve, rule, reasons)
+    plans, builds, inferences = counts(all_trials(first, found.of_curve, experiment))
+    notes = [*asked.notes, *_notes(answer, curve, trials)]
+    notes += float_kernel_notes(network, answer.full, answer.restored, found.latency)
+    report = replace(
+        asked,
+        state=FINISHED if found.stopped in ("", TIME_LIMIT) else INTERRUPTED,
+        layers=_answered_rows(rows, answer, found.gains, experiment),
+        culprits=tuple(network.layers[k].name for k in answer.members),
+        similarity=ByPlan(rule.similarity(answer.full), rule.similarity(answer.restored)),
+        by_input=ByPlan(rule.by_input(answer.full), rule.by_input(answer.restored)),
+        outputs=ByPlan(figures_of(answer.full), figures_of(answer.restored)),
+        recipe=_recipe_layers(answer),
+        ranges=_ranges_facts(experiment),
+        answer=answer_facts(answer),
+        notes=tuple(dict.fromkeys([*notes, *noted(RECIPE, files.notes if files else ())])),
+        latency=found.latency,
+        overflows=found.overflows,
+        accuracy=found.accuracy,
+        moves=moves_of(answer),
+        front=found.front,
+        stopped=found.stopped,
+        plans=plans,
+        builds=builds,
+        inferences=inferences,
+        peak_bytes=peak_bytes(),
+        seconds=seconds,
+    )
+    report = replace(report, verdict=_verdict(report, answer, trials))
+    return replace(report, lines=verdict_lines(report, network, rule, curve.findings, curve.nothing, answer.full))
+
+
+def _recipe_layers(answer: Answer) -> RecipeLayers:
+    names = [layer.name for layer in answer.experiment.network.layers]
+    return RecipeLayers(
+        tuple(names[k] for k in answer.high),
+        tuple(names[k] for k in answer.high if k not in answer.members),
+        answer.meets,
+        tuple(names[k] for k in answer.untested),
+    )
+
+
+def without_recipe(report: Report) -> Report:
+    """Returns the report of a search that has no recipe yet: what is measured is full INT8 alone."""
+    return report.changed(
+        similarity=ByPlan(report.similarity.int8, None),
+        by_input=ByPlan(report.by_input.int8, None),
+        outputs=ByPlan(report.outputs.int8, {}),
+        answer=None if report.answer is None else replace(report.answer, given=None),
+    )
+
+
+def _verdict(report: Report, answer: Answer, found: RunTrials) -> str:
+    """The verdict on full INT8. Trials of pieces that are other engines than the whole network do not count."""
+    wholes = [trial for key, trial in found.trials.items() if not TrialKey.from_text(key).in_pieces]
+    if all(trial.failed for trial in wholes) or answer.full.outcome in PASSING:
+        return UNMEASURED
+    full_meets = answer.meets and not answer.high
+    if answer.most is not None and answer.by_accuracy:
+        accuracy, least = report.figures.int8, report.least
+        full_meets = accuracy is not None and least is not None and accuracy >= least - TIE
+    elif answer.most is not None:
+        full_meets = answer.experiment.rule.meets(answer.full)
+    return verdict_of(meets=full_meets, doubted=bool(report.doubts) and not report.accept)
+
+
+def counts(trials: Iterable[Trial]) -> tuple[int, int, int]:
+    """Returns the number of plans, engines built and inferences of trials."""
+    known = list(trials)
+    return len(known), sum(trial.builds for trial in known), sum(trial.inferences for trial in known)
+
+
+def _engine_seconds(trials: Iterable[Trial]) -> tuple[float, float]:
+    known = list(trials)
+    return sum(trial.build_seconds for trial in known), sum(trial.infer_seconds for trial in known)
+
+
+def seconds_of(trials: Iterable[Trial], calibrate: float, total: float) -> Seconds:
+    """Returns the times of a run, in seconds."""
+    build, infer = _engine_seconds(trials)
+    return Seconds(calibrate, build, infer, total)
+
+
+def figures_of(trial: Trial | None) -> dict[str, Mapping[str, float | None]]:
+    """Returns by output every metric; empty without a trial."""
+    return {name: dict(figures.values) for name, figures in trial.outputs.items()} if trial is not None else {}
+
+
+@dataclass(frozen=True)
+class _Judged:
+    """The search's result at one boundary.
+
+    Attributes:
+        trial: with the layer and all before it in INT8, but for earlier culprits; None where none was measured.
+        outcome: as ``LayerRow`` has it.
+        drop: the loss that the layer added; None where it is not known.
+        step: the step of the search that ends at the layer; None where the search asked for none, or has no trial of
+            it.
+    """
+
+    trial: Trial | None
+    outcome: str
+    drop: float | None
+    step: Step | None = None
+
+    def trial_after(self, before: Trial | None) -> Trial | None:
+        """Returns the trial that holds for a layer that follows: ``before`` if this layer stays high or failed."""
+        if self.step is not None and self.trial is not None and (self.step.suspect or self.trial.failed):
+            return before
+        return self.trial
+
+
+def layer_rows(
+    blank: Sequence[LayerRow], found: RunTrials, curve: Curve, rule: Rule, reasons: Mapping[int, str]
+) -> tuple[LayerRow, ...]:
+    """Returns the rows with what the curve measured, in execution order; ``reasons`` are those of the suspects."""
+    steps = {step.layers[-1]: step for step in curve.findings.steps}
+    before = None if curve.nothing.failed else curve.nothing
+    rows = []
+    for row in blank:
+        judged = _judged(found, curve, row, steps.get(row.index), before)
+        trial, step = judged.trial, judged.step
+        asked = str(step.plan.low) if step is not None and row.index in step.plan.lowered else row.asked
+        ran = trial.ran.get(row.index, "") if trial else ""
+        rows.append(
+            replace(
+                row,
+                similarity=rule.similarity(trial),
+                drop=judged.drop,
+                suspect=reasons.get(row.index, ""),
+                outcome=judged.outcome,
+                asked=asked,
+                ran=ran,
+                obeyed=ran == asked if row.quantizable and ran and ran not in UNPROVEN else None,
+                sqnr=_worst_sqnr(rule, trial),
+                output=_deciding_output(rule, trial),
+                message=trial.message if trial and trial.outcome != MEASURED else "",
+                whole=_on_whole_engines(found, curve, row.index, rule),
+            )
+        )
+        before = judged.trial_after(before)
+    return tuple(rows)
+
+
+def _judged(found: RunTrials, curve: Curve, row: LayerRow, step: Step | None, before: Trial | None) -> _Judged:
+    """Returns the search's result at a layer.
+
+    Args:
+        found: the trials.
+        curve: the findings.
+        row: the layer's.
+        step: the step of the search that ends at the layer.
+        before: the trial that holds for the layer before; None where that was not measured.
+    """
+    trial = found.of_step(step) if step is not None else None
+    if step is not None and trial is not None:
+        is_alone = len(step.layers) == 1 and step.loss is not None
+        return _Judged(trial, trial.outcome, step.drop if is_alone else None, step)
+    if step is None and (row.fixed or not row.quantizable):
+        return _Judged(before, FOLLOWS, None if before is None else 0.0)
+    return _Judged(None, NOT_JUDGED if row.index in curve.findings.set_aside else NOT_TRIED, None)
+
+
+def _answered_rows(
+    rows: Sequence[LayerRow], answer: Answer, gains: Mapping[int, float], experiment: Experiment
+) -> tuple[LayerRow, ...]:
+    """Returns the rows with what the answer says of each layer."""
+    network, back = experiment.network, taken_back(answer)
+    writer = PlanWriter(network, experiment.ranges.scales, GraphTarget.TENSORRT)
+    shapes: dict[str, Shape] = {spec.name: spec.shape for spec in network.outputs}
+    shapes |= {name: layer.shape for layer in network.layers for name in layer.outputs[:1] if layer.shape}
+    culprits = set(answer.members)
+    return tuple(
+        replace(
+            row,
+            culprit=row.index in culprits,
+            gain=gains.get(row.index),
+            taken_back=back.get(row.index),
+            recipe=str(answer.plan.precisions[row.index])
+            if row.index in answer.high
+            else (row.recipe if row.fixed or not row.quantizable else str(answer.plan.low)),
+            rounds=_rounds(network.layers[row.index], writer) if row.index in culprits else (),
+            output_shape=shapes.get(row.output),
+        )
+        for row in rows
+    )
+
+
+def _on_whole_engines(found: RunTrials, curve: Curve, layer: int, rule: Rule) -> dict[str, float | None] | None:
+    trials = [found.whole(plan) for plan in curve.sides.get(layer, ())]
+    if not any(trials):
+        return None
+    return {side: rule.similarity(trial) for side, trial in zip(("without", "with"), trials, strict=True)}
+
+
+def _worst_sqnr(rule: Rule, trial: Trial | None) -> float | None:
+    if trial is None:
+        return None
+    judged = trial.outputs if rule.metric is AGREEMENT else rule.judged(trial)
+    return min((figures.values["sqnr"] for figures in judged.values() if "sqnr" in figures.values), default=None)
+
+
+def _deciding_output(rule: Rule, trial: Trial | None) -> str:
+    judged = rule.judged(trial) if trial is not None else {}
+    return max(judged, key=lambda name: rule.output_loss(judged[name]), default="")
+
+
+def _notes(answer: Answer, curve: Curve, found: RunTrials) -> list[Note]:
+    """Returns the notes on the trials: memory, pieces, and precisions that were not obeyed."""
+    network, rule, low = answer.experiment.network, answer.experiment.rule, answer.experiment.network.low
+    outputs = [
+        Note(OUTPUTS, f"output '{name}' in {what}: {figures.note}")
+        for what, trial in ((f"full {low.precision.upper()}", answer.full), ("the recipe", answer.restored))
+        for name, figures in rule.judged(trial).items()
+        if figures.note
+    ]
+    steps = {step.layers[-1]: step.plan for step in curve.findings.steps if step.suspect}
+    deciding = {
+        k: found.that_ran(answer.plan.keeping({k}, answer.plan.low)) or (found.whole(steps[k]) if k in steps else None)
+        for k in answer.members
+    }
+    return [
+        *outputs,
+        *memory_notes(found.trials.values()),
+        *overruled(curve, network, rule),
+        *obedience_notes(network, found.trials.values(), deciding),
+        *dla_notes(network, answer.full),
+    ]
+
+
+def overruled(curve: Curve, network: Network, rule: Rule) -> list[Note]:
+    """Notes on findings of pieces that whole engines, which decide, contradict."""
+    pieces, wholes = curve.in_pieces, curve.findings
+    if pieces is None:
+        return []
+    said = []
+    met = [loss is not None and loss <= rule.budget for loss in (pieces.full, wholes.full)]
+    if met[0] != met[1]:
+        words = ["meets" if good else "misses" for good in met]
+        said.append(
+            Note(
+                PIECES,
+                f"full {network.low.title} {words[0]} the threshold when measured in pieces but {words[1]} it on the "
+                "whole engine; the whole engine decides",
+            )
+        )
+    withdrawn = tuple(network.layers[k].name for k in pieces.suspects if k not in wholes.suspects)
+    if withdrawn:
+        said.append(
+            Note(PIECES, f"withdrawn: {listed(withdrawn)}, suspects in pieces and not on whole engines", withdrawn)
+        )
+    more = tuple(network.layers[k].name for k in wholes.suspects if k not in pieces.suspects)
+    if more:
+        said.append(Note(PIECES, f"suspects on whole engines alone, and not in pieces: {listed(more)}", more))
+    return said
+
+
+def _rounds(layer: Layer, writer: PlanWriter) -> tuple[RoundedTensor, ...]:
+    """Returns the tensors that a layer rounds, each with its producer and its consumer (rule 2 of the design)."""
+    return tuple(_rounded_tensor(layer, rounding, writer.network, writer) for rounding in layer.roundings)
+
+
+def _rounded_tensor(layer: Layer, rounding: Rounding, network: Network, writer: PlanWriter) -> RoundedTensor:
+    producer = network.producers.get(rounding.tensor)
+    inputs = {spec.name for spec in network.inputs}
+    kind = "output" if rounding.at_output else "weight" if rounding.is_weight else "activation"
+    made_by = producer.name if producer else "the network's input" if rounding.tensor in inputs else "a constant"
+    quantizers = writer.quantizers(layer, rounding)
+    same = tuple(
+        other.name
+        for other in network.layers
+        if other.quantizable and other.index != layer.index
+        for theirs in other.roundings
+        if theirs.tensor == rounding.tensor
+        and [q.key() for q in writer.quantizers(other, theirs)] == [q.key() for q in quantizers]
+    )
+    scale = max((float(quantizer.scale.max()) for quantizer in quantizers), default=None)
+    return RoundedTensor(rounding.tensor, kind, made_by, layer.name, scale, same)

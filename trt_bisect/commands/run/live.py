@@ -1,0 +1,259 @@
+"""The report of a run under way: what is known so far, kept in ``run.json`` until the report is saved."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from math import nan
+from pathlib import Path
+from time import perf_counter
+from types import TracebackType
+
+from trt_bisect.analyzer.judge import Rule
+from trt_bisect.answer.facts import reason_for
+from trt_bisect.answer.result import Answer
+from trt_bisect.commands.run.build_report import RunTrials, counts, figures_of, layer_rows, seconds_of
+from trt_bisect.commands.run.search import Curve, sides_of
+from trt_bisect.driver.suspects.curves import CULPRITS, bisect, search_for
+from trt_bisect.driver.suspects.search import Findings, Loss, Question, Search, Step
+from trt_bisect.evaluator.branch import BranchEvaluator
+from trt_bisect.evaluator.trial import UNTRIED, WHOLE, Trial
+from trt_bisect.precision import PrecisionPlan
+from trt_bisect.preparation.experiment import Experiment
+from trt_bisect.preparation.preparation import Preparation
+from trt_bisect.report.model import SO_FAR, ByPlan, Report
+from trt_bisect.runs.journal import Journal, MemoryStore
+from trt_bisect.runs.progress_file import RUNNING
+from trt_bisect.support.codec import write
+from trt_bisect.support.machine import peak_bytes
+
+UNDECIDED = "not decided yet: the run has still to measure which layers the recipe needs"
+"""The reason why a suspect is no culprit, as long as the search is under way."""
+_EVERY = 1.0
+"""Seconds between two reports; more where making one takes a larger share of the time."""
+SHARE = 0.05
+"""The largest share of the time that goes into a report so far, and the recipe that it names."""
+
+
+@dataclass(frozen=True)
+class SoFar:
+    """A search under way.
+
+    Attributes:
+        preparation: the stages before plans are measured.
+        known: the report without the curve: the question, and the answer so far if there is one.
+        first: the experiment with the first ranges.
+        experiment: the experiment that measures the curve.
+        curve: the boundaries that the driver measures; see ``search_for``.
+        question: the question that the driver answers.
+        answer: the answer so far; None before full INT8 is known.
+    """
+
+    preparation: Preparation
+    known: Report
+    first: Experiment
+    experiment: Experiment
+    curve: str
+    question: Question
+    answer: Answer | None = None
+
+    def trials(self) -> int:
+        """Returns the number of trials: with more of them the report is another one."""
+        return sum(len(store.trials) for store in self._stores())
+
+    def _stores(self) -> set[Journal | MemoryStore]:
+        return {self.first.store, self.experiment.store}
+
+    def report(self) -> Report:
+        """Returns the report so far: what is known of the answer, and the curve as far as it is measured."""
+        experiment, rule, answer = self.experiment, self.experiment.rule, self.answer
+        evaluator = experiment.evaluator
+        measured_in = evaluator.measured_in if isinstance(evaluator, BranchEvaluator) else WHOLE
+        found = RunTrials(dict(experiment.store.trials), measured_in, experiment.whole.canonical)
+        curve, full = curve_so_far(self.curve, self.question, found, rule)
+        decided = () if answer is None else answer.members
+        reasons = {
+            k: UNDECIDED if answer is None or answer.not_done else reason_for(answer, k, None)
+            for k in curve.findings.suspects
+            if k not in decided
+        }
+        trials = [trial for store in self._stores() for trial in tuple(store.trials.values())]
+        plans, builds, inferences = counts(trials)
+        preparation, report = self.preparation, self.known
+        if answer is None:
+            report = replace(
+                report,
+                similarity=ByPlan(rule.similarity(full), None),
+                by_input=ByPlan(rule.by_input(full), None),
+                outputs=ByPlan(figures_of(full), {}),
+            )
+        return report.changed(
+            state=RUNNING,
+            layers=layer_rows(report.layers, found, curve, rule, reasons),
+            plans=plans,
+            builds=builds,
+            inferences=inferences,
+            peak_bytes=peak_bytes(),
+            seconds=seconds_of(trials, preparation.data.calibrated, perf_counter() - preparation.began),
+        )
+
+
+def curve_so_far(curve: str, question: Question, found: RunTrials, rule: Rule) -> tuple[Curve, Trial | None]:
+    """Returns the curve so far, and the trial of full INT8, None without one.
+
+    The drivers are run again on the trials so far, up to the first plan without one. That takes as many steps as
+    there are layers, and measures nothing. A pass measures full INT8, which the driver of a curve asks for first,
+    as the last of its plans: until then the driver is told that full INT8 has no figure.
+
+    Args:
+        curve: the boundaries that the driver measures; see ``search_for``.
+        question: the question that the driver answers.
+        found: the trials so far.
+        rule: judges them.
+    """
+    full, steps = found.in_a_pass(question.all_but(())), list[Step]()
+    is_late = full is None and curve != CULPRITS
+    search = _Search(search_for(curve, question, steps), found.in_a_pass, rule.loss, is_late=is_late)
+    findings = search.findings or Findings.so_far(rule.loss(full or UNTRIED), steps)
+    if search.findings is None and curve == CULPRITS:
+        findings = replace(findings, steps=(*_unsettled(search, findings), *findings.steps))
+    in_pieces = None
+    if found.measured_in and search.findings is not None:
+        decided = list[Step]()
+        wholes = _Search(bisect(question, decided, blamed=findings.suspects), found.whole, rule.loss)
+        if wholes.losses:
+            full, in_pieces = found.whole(question.all_but(())), findings
+            findings = in_pieces.decided_by(wholes.findings or Findings.so_far(rule.loss(full or UNTRIED), decided))
+    nothing = (found.in_a_pass if in_pieces is None else found.whole)(question.prefix(-1)) or UNTRIED
+    return Curve(findings, nothing, found.measured_in, in_pieces, sides_of(question, in_pieces, findings)), full
+
+
+class _Search:
+    """A driver that was run on the trials so far.
+
+    Attributes:
+        losses: what the driver was told, by plan; without the first plan if that is late.
+        findings: None if it waits for a plan that is not measured yet.
+    """
+
+    def __init__(
+        self,
+        search: Search[Findings],
+        measured: Callable[[PrecisionPlan], Trial | None],
+        loss: Callable[[Trial], Loss],
+        *,
+        is_late: bool = False,
+    ) -> None:
+        self.losses: dict[PrecisionPlan, Loss] = {}
+        self.findings: Findings | None = None
+        plan = next(search)
+        try:
+            if is_late:
+                plan = search.send(None)
+            while (trial := measured(plan)) is not None:
+                self.losses[plan] = loss(trial)
+                plan = search.send(self.losses[plan])
+        except StopIteration as end:
+            self.findings = end.value
+
+
+def _unsettled(search: _Search, known: Findings) -> list[Step]:
+    """Returns a step for each plan of a bisection that is measured but not yet part of a settled step.
+
+    Only plans that leave the suspects and the set-aside layers high count.
+    """
+    out = {*known.suspects, *known.set_aside}
+    return [
+        Step((max(plan.lowered),), nan, loss, plan)
+        for plan, loss in search.losses.items()
+        if plan.lowered and not plan.lowered & out
+    ]
+
+
+class Live:
+    """Writes ``run.json`` from a thread of its own, while a run goes on. An error in that does not stop the run.
+
+    At most a twentieth of the time goes into it. A run that is killed, or that ends without a report, leaves the file.
+
+    Args:
+        folder: the run folder; None to write nothing.
+
+    Attributes:
+        earlier: the recipe in the folder is of a killed run with the same question, whose report so far is there: it
+            stays until this run has a recipe, or its verdict.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        self.earlier = False
+        self._path = None if folder is None else folder / SO_FAR
+        self._so_far: SoFar | None = None
+        self._written, self._seconds = -1, 0.0
+        self._writing, self._ended = threading.Lock(), threading.Event()
+        self._thread = threading.Thread(target=self._write_often, name="trt-bisect report", daemon=True)
+
+    def __enter__(self) -> Live:
+        if self._path is not None:
+            self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def watch(self, so_far: SoFar) -> None:
+        """Writes the report of a search at once, and again when it has more trials."""
+        with self._writing:
+            self._so_far, self._written = so_far, -1
+            self._write_changed()
+
+    def keep(self, report: Report) -> None:
+        """Writes a report that stays as it is: the verdict is known, and the run goes on."""
+        with self._writing:
+            self._so_far, self.earlier = None, False
+            self._write(report)
+
+    def known(self) -> Report | None:
+        """Returns the report so far; None before a search is watched, and after its verdict."""
+        with self._writing:
+            so_far = self._so_far
+        return None if so_far is None else so_far.report()
+
+    def end(self) -> None:
+        """Removes the file: the report is saved."""
+        with self._writing:
+            self._so_far = None
+            if self._path is not None:
+                with suppress(OSError):
+                    self._path.unlink(missing_ok=True)
+
+    def _write_often(self) -> None:
+        while not self._ended.wait(max(_EVERY, self._seconds / SHARE)):
+            with self._writing:
+                self._write_changed()
+
+    def _write_changed(self) -> None:
+        so_far = self._so_far
+        if so_far is None or (trials := so_far.trials()) == self._written:
+            return
+        began = perf_counter()
+        try:
+            self._write(so_far.report())
+            self._written = trials
+        except Exception:
+            logging.getLogger(__name__).debug("no report so far", exc_info=True)
+        self._seconds = perf_counter() - began
+
+    def _write(self, report: Report) -> None:
+        """Writes a report if there is a folder, and room in it."""
+        self.earlier = self.earlier and not report.recipe.meets
+        if self._path is not None and not self.earlier:
+            try:
+                write(self._path, replace(report, state=RUNNING))
+            except Exception:
+                logging.getLogger(__name__).debug("no report so far", exc_info=True)

@@ -1,0 +1,716 @@
+"""Finds the culprits and a recipe for a network. The command line calls this too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from math import inf
+from pathlib import Path
+from time import perf_counter, time
+from typing import Any
+
+from trt_bisect.analyzer.judge import make_rule
+from trt_bisect.analyzer.metrics import find_metric
+from trt_bisect.analyzer.overflow import base_overflow_notes, overflow_notes, overflows_of
+from trt_bisect.answer.accuracy import AccuracyTarget, accuracies, asked_accuracy, fp32_accuracy, refuse_accuracy
+from trt_bisect.answer.answer import AnswerSearch, answer_search
+from trt_bisect.answer.each_alone import priced
+from trt_bisect.answer.facts import refused_by_default
+from trt_bisect.answer.front import measure_front
+from trt_bisect.answer.recipe_of import recipe_of, setting_of
+from trt_bisect.answer.result import Answer
+from trt_bisect.builder.base import EMULATED
+from trt_bisect.commands.run.build_report import (
+    Searched,
+    asked_report,
+    build_report,
+    goal_of,
+    question_of,
+    seconds_of,
+    unmeasured_report,
+    without_recipe,
+)
+from trt_bisect.commands.run.live import SHARE, Live, SoFar
+from trt_bisect.commands.run.save_tensors import refuse_tensors, save_tensors
+from trt_bisect.commands.run.search import Curve, search
+from trt_bisect.data.named import content_of
+from trt_bisect.driver.suspects.curves import ADAPTIVE
+from trt_bisect.errors import NoRoom, NothingMeasured, lacks_room
+from trt_bisect.evaluator.branch import BranchEvaluator
+from trt_bisect.evaluator.speed import measure_latencies
+from trt_bisect.model.network import Network
+from trt_bisect.options.commands import RunOptions
+from trt_bisect.options.concerns import EXPLAIN_NOTHING
+from trt_bisect.options.declare import takes
+from trt_bisect.preparation.asked_network import asked_network
+from trt_bisect.preparation.experiment import Experiment, all_trials
+from trt_bisect.preparation.forecast import CURVE, other_stages
+from trt_bisect.preparation.forecast import EXPLANATION as EXPLAINING
+from trt_bisect.preparation.preparation import Preparation
+from trt_bisect.preparation.workspace import working_in
+from trt_bisect.recipe.files import FOLDER, PLAN
+from trt_bisect.report.answer import Accuracies
+from trt_bisect.report.explanation import EXPLANATION
+from trt_bisect.report.model import LAYERS, NOT_TRIED, REPORT, SO_FAR, Report
+from trt_bisect.report.network_graph import NETWORK, graph_of
+from trt_bisect.report.next_step import BUILD, RECIPE, next_step
+from trt_bisect.report.older import read_report
+from trt_bisect.report.page.headline import headline
+from trt_bisect.report.summary import (
+    CURVE_IN_PART,
+    CURVE_MISSING,
+    FRONT_MISSING,
+    INTERRUPTED,
+    NO_ROOM,
+    STOPPED,
+    TIME_LIMIT,
+    UNEXPLAINED,
+    above_verdict,
+    base_misses,
+    stopped_line,
+)
+from trt_bisect.report.tensorboard.board import Board, open_board
+from trt_bisect.report.verdict import UNMEASURED
+from trt_bisect.runs.progress_file import FINISHED, RUNNING
+from trt_bisect.support.codec import encode, write
+from trt_bisect.support.files import write_whole
+from trt_bisect.support.machine import peak_bytes
+from trt_bisect.support.notes import ADAPTIVE_CURVE, PASSES_BROKE, TENSORS, Note, noted
+from trt_bisect.support.progress import Progress, TimeLimited, TimeUp, default_progress, lifted
+
+
+@takes(RunOptions)
+def run(model: str | Path | Network, options: RunOptions) -> Report:
+    """Finds the layers that lose the network's accuracy in INT8, and a plan that restores it.
+
+    Args:
+        model: an FP32 ONNX file of opset 9 or later, or a loaded network.
+        options: as listed.
+
+    Raises:
+        BadInput: something given cannot be used.
+        EngineUnavailable: the engine cannot be used here.
+        NothingMeasured: the FP32 network itself could not be run.
+    """
+    return run_with(model, options)
+
+
+def run_with(
+    model: str | Path | Network, options: RunOptions, command: str = "", asked: RunOptions | None = None
+) -> Report:
+    """Does what ``run`` does.
+
+    Args:
+        model: as for ``run``.
+        options: the options of the run.
+        command: the command line that asks for the run, for the report.
+        asked: the options that suggested commands repeat, if a run on a cluster has other ones.
+
+    Raises:
+        TrtBisectError: as for ``run``.
+        StoppedRun: the user interrupted it, and a report says what is known.
+    """
+    metric, low = find_metric(options.metric, options.direction), options.low_precision.precision
+    threshold = None if options.threshold is None else float(options.threshold)
+    rule = make_rule(metric, threshold, low=low)
+    refuse_accuracy(options)
+    output = content_of(options.output)
+    folder = None if output is None else Path(output)
+    board = open_board(options.tensorboard, options.tensorboard_channels)
+    progress = options.progress or default_progress()
+    with working_in(folder, progress, options.history) as display, Live(folder) as live:
+        limit = options.time_limit_seconds
+        shown = display if limit is None else TimeLimited(display, limit)
+        blank, started = partial(unmeasured_report, options, rule, command=command), time()
+        try:
+            network = asked_network(options, model, options.shapes)
+            preparation = Preparation(options, network, folder, shown)
+        except KeyboardInterrupt as stop:
+            source = model.source if isinstance(model, Network) else str(model)
+            report = _unmeasured(blank(model=source, network=None, started=started), INTERRUPTED)
+            raise StoppedRun(_kept(report, folder, live, shown)) from stop
+        try:
+            blank = partial(blank, model=network.source, network=network, started=preparation.started)
+            return _Run(preparation, options, asked or options, command, folder, live, board, blank).report()
+        except TimeUp as end:
+            raise NothingMeasured(
+                f"--time-limit {options.time_limit} ended the run before full {network.low.title} was measured.",
+                "Give a longer one: the same command goes on from what was measured.",
+            ) from end
+
+
+STOPS = (KeyboardInterrupt, TimeUp, NoRoom, OSError)
+"""The errors among which are all that stop a run; see ``stopped_by``."""
+
+
+class StoppedRun(KeyboardInterrupt):
+    """The user interrupted a run.
+
+    Attributes:
+        report: the report so far; its ``summary`` ends with what was not done.
+    """
+
+    def __init__(self, report: Report) -> None:
+        super().__init__(report.summary)
+        self.report = report
+
+
+@dataclass
+class _Run:
+    """A run: its question, and where its results go.
+
+    Attributes:
+        preparation: the stages before plans are measured.
+        options: the options of the run.
+        repeated: those that suggested commands repeat.
+        command: the command line.
+        folder: the run folder; None without one.
+        live: writes the report so far.
+        board: TensorBoard's folder; None without one.
+        blank: returns the report with nothing measured, before the experiment is ready.
+        written: the texts of the recipe whose files this run has written; None without them.
+        kept_until: a cheaper recipe is not written before then, as that would take too large a share of the time.
+        known: the report so far and the answer that it has; None before full INT8 is known on all inputs.
+        first: the experiment with the first ranges; None until it is ready.
+        answering: the search of the answer; None until all inputs are ready.
+        accuracies: returns the accuracies of an answer; None without labels or an accuracy function.
+        found: the results of the search so far.
+        verdict: the report with its verdict; None until it is known.
+        is_explained: nothing is missing in ``verdict``.
+    """
+
+    preparation: Preparation
+    options: RunOptions
+    repeated: RunOptions
+    command: str
+    folder: Path | None
+    live: Live
+    board: Board | None
+    blank: Callable[[], Report]
+    written: Mapping[str, str] | None = None
+    kept_until: float = 0.0
+    known: tuple[Report, Answer] | None = None
+    first: Experiment | None = None
+    answering: AnswerSearch | None = None
+    accuracies: Callable[..., Accuracies] | None = None
+    found: Searched | None = None
+    verdict: Report | None = None
+    is_explained: bool = False
+
+    def report(self) -> Report:
+        """Measures answer, curve and causes; returns the report, which is saved with the logs if there is a folder.
+
+        A run that is stopped at any moment leaves the best report that is known then.
+
+        Raises:
+            StoppedRun: the user interrupted it, and a report says what is known.
+            TimeUp: the time was over before full INT8 was measured.
+            NoRoom, OSError: the disk is full.
+        """
+        with ExitStack() as stack:
+            try:
+                return self._measured(stack)
+            except STOPS as stop:
+                return self._end(stop)
+
+    def _measured(self, stack: ExitStack) -> Report:
+        """Returns the report of a run that nobody stops. What it opens is closed with ``stack``."""
+        options, shown = self.options, self.preparation.progress
+        opened = self.preparation.opened(options.calibration, options.inputs, options.dataset)
+        first = self.first = stack.enter_context(opened)
+        self.preparation.began -= self._seconds_before(first)
+        self._keep_earlier(first)
+        asked = self._announce(first)
+        refuse_tensors(options, self.folder, first.builder.engine)
+        accuracy = asked_accuracy(self.preparation, first, options)
+        fp32 = None if accuracy is None else fp32_accuracy(accuracy, first)
+        answering = self.answering = stack.enter_context(answer_search(self.preparation, first, options))
+        if accuracy is not None and fp32 is not None:
+            least = None if options.drop is None else options.least_accuracy(fp32)
+            self.accuracies = partial(accuracies, accuracy, fp32, least)
+            if least is not None:
+                answering.target = AccuracyTarget(answering.plans, accuracy, fp32, least)
+        layers, inputs = len(first.network.movable), answering.plans.inputs
+        explains = options.explain != EXPLAIN_NOTHING
+        self.preparation.forecast.left = other_stages(layers, len(inputs.given), len(inputs.first), explains=explains)
+        found = self.found = Searched(answering.experiment)
+        has_curve = self._search(answering, found, asked)
+        answer = found.answer
+        assert answer is not None
+        with lifted(shown):
+            if self.accuracies is not None:
+                shown.stage("Measuring the accuracy", None)
+                found.accuracy = self.accuracies(answer)
+            report = self._answered(found)
+        report = self._told(report, found)
+        try:
+            if options.front:
+                found.front = measure_front(answering, answer)
+                report = self._with_more(report, found)
+            if not has_curve:
+                report = self._with_curve(answering, found, report)
+            if explains:
+                self.preparation.forecast.begins(EXPLAINING)
+                report = self.verdict = self._explained(answering, answer, report)
+        except Exception as error:
+            if not lacks_room(error):
+                self._saved(report, answer.experiment)
+            raise
+        self.is_explained = True
+        report = self._saved(report, answer.experiment)
+        with lifted(shown):
+            self._write_logs(found, report)
+        return report
+
+    def _end(self, stop: BaseException, *, again: bool = True) -> Report:
+        """Saves what is known when a run is stopped, and ends it: a report after a time limit, else an error.
+
+        Args:
+            stop: the error that stopped the run.
+            again: what stops this too is treated in the same way, once.
+        """
+        kind = stopped_by(stop)
+        if not kind:
+            raise stop
+        try:
+            with lifted(self.preparation.progress):
+                report = self._left(kind, measures=again and kind == TIME_LIMIT)
+        except STOPS as stopped_again:
+            if kind == NO_ROOM:
+                raise stop from stopped_again
+            if not again:
+                raise
+            return self._end(stopped_again, again=False)
+        if kind == TIME_LIMIT and report.verdict != UNMEASURED:
+            return report
+        if kind == INTERRUPTED:
+            raise StoppedRun(report) from stop
+        raise stop
+
+    def _left(self, kind: str, *, measures: bool) -> Report:
+        """Returns the best report of a run that was stopped, and saves it.
+
+        Args:
+            kind: see ``Report.stopped``.
+            measures: full INT8 and the best recipes are measured to the end.
+        """
+        if self.verdict is not None:
+            found, report = self.found, self.verdict
+            if found is not None and not self.is_explained:
+                with suppress(Exception):
+                    report = self.live.known() or report
+                report = _stopped(report, kind, self._rest(found, report))
+        else:
+            found = self._stopped_search(kind, measures=measures)
+            if found is None:
+                known: Report | None = None
+                with suppress(Exception):
+                    known = self.live.known()
+                return self._saved(_unmeasured(known or self.blank(), kind), None)
+            report = self._answered(found)
+            if measures:
+                report = self._told(report, found)
+        assert found is not None
+        assert found.answer is not None
+        report = self._saved(report, found.answer.experiment)
+        if measures:
+            self._write_logs(found, report)
+        return report
+
+    def _seconds_before(self, first: Experiment) -> float:
+        """Returns the seconds of earlier sittings of this run, as the reports in its folder have them."""
+        if self.folder is None or not first.store.resumed:
+            return 0.0
+        made_of = _without_ranges(self._asked(first))
+        reports = (read_report(self.folder / name) for name in (REPORT, SO_FAR))
+        known = [report.seconds.total for report in reports if report and _without_ranges(report) == made_of]
+        return max(known, default=0.0)
+
+    def _keep_earlier(self, first: Experiment) -> None:
+        """Lets the report so far of a killed run stand, as long as it knows a recipe and this run none.
+
+        A recipe that answered another question loses its plan, as no report will name it.
+        """
+        if self.folder is None or (before := read_report(self.folder / SO_FAR)) is None:
+            return
+        same = _question(before) == _question(self._asked(first))
+        self.live.earlier = same and before.recipe.meets
+        if not self.live.earlier:
+            (self.folder / FOLDER / PLAN).unlink(missing_ok=True)
+
+    def _asked(self, experiment: Experiment) -> Report:
+        """Returns the report with nothing measured: the question."""
+        return asked_report(self.preparation, experiment, self.command, goal_of(self.options))
+
+    def _announce(self, experiment: Experiment) -> Report:
+        """Writes the graph and begins to write the report so far; returns the report with nothing measured.
+
+        Args:
+            experiment: the experiment that the curve is measured on.
+        """
+        if self.folder is not None:
+            write(self.folder / NETWORK, graph_of(experiment.network, experiment.ranges.scales))
+        self._watch(experiment)
+        return self._asked(experiment)
+
+    def _watch(self, experiment: Experiment) -> None:
+        """Writes the report so far from now on, with the curve of an experiment."""
+        assert self.first is not None
+        report, answer = self.known or (self._asked(experiment), None)
+        curve = self.options.curve_of(experiment.strategy, len(experiment.network.movable))
+        question = question_of(self.preparation, experiment)
+        self.live.watch(SoFar(self.preparation, report, self.first, experiment, curve, question, answer))
+
+    def _search(self, answering: AnswerSearch, found: Searched, asked: Report) -> bool:
+        """Searches the answer into ``found``; returns true if the curve is there too.
+
+        It comes first only where the search of the recipe starts from its suspects.
+
+        Raises:
+            TimeUp, KeyboardInterrupt, NoRoom: the search was stopped.
+        """
+        answering.on_answer = self._so_far
+        experiment = found.of_curve = answering.choose_ranges()
+        if experiment.key != asked.fingerprint:
+            self._announce(experiment)
+        curve_first = not answering.alone.can_measure(answering.space)
+        if curve_first:
+            found.curve = self._curve(answering, experiment)
+        answer = found.answer = answering.finish(found.curve.findings.suspects)
+        found.answer = priced(answering.plans, answer)
+        if curve_first:
+            found.gains = answering.alone.gains(answer, found.curve.findings.suspects)
+        return curve_first
+
+    def _so_far(self, answer: Answer) -> None:
+        """Keeps an answer from which the search goes on: in the report so far, and its recipe as files."""
+        found, began = self.found, perf_counter()
+        if self.folder is None or found is None or began < self.kept_until:
+            return
+        so_far = replace(answer, not_done=(*answer.not_done, *self._rest(found)))
+        accuracy = self.accuracies(answer, measures=False) if self.accuracies and answer.by_accuracy else None
+        report = self._report(replace(found, answer=so_far, accuracy=accuracy), files=answer.meets)
+        if not answer.meets:
+            report = without_recipe(report)
+        self.known = report, so_far
+        self._keep(report, partial(self._watch, found.of_curve))
+        if answer.meets:
+            self.kept_until = perf_counter() + (perf_counter() - began) / SHARE
+
+    def _rest(self, found: Searched, report: Report | None = None) -> list[str]:
+        """Returns what was not done after the answer, a clause each.
+
+        Args:
+            found: the results so far.
+            report: the report so far, which may have a part of the curve.
+        """
+        rows = () if report is None else report.layers
+        part = CURVE_IN_PART if any(row.quantizable and row.outcome != NOT_TRIED for row in rows) else CURVE_MISSING
+        front = [FRONT_MISSING] if self.options.front and not found.front else []
+        curve = [] if found.curve.findings.steps else [part]
+        explanation = [UNEXPLAINED] if self.options.explain != EXPLAIN_NOTHING else []
+        return [*front, *curve, *explanation]
+
+    def _with_curve(self, answering: AnswerSearch, found: Searched, report: Report) -> Report:
+        """Measures the curve, which explains the answer, with the ranges of the recipe; returns the report with it.
+
+        Args:
+            answering: the search of the answer.
+            found: its results; the curve is added.
+            report: the report with the verdict.
+        """
+        answer = found.answer
+        assert answer is not None
+        self.preparation.forecast.begins(CURVE)
+        self.known = report, answer
+        found.of_curve = self.preparation.in_pieces(answer.experiment)
+        self._announce(found.of_curve)
+        found.curve = self._curve(answering, found.of_curve)
+        found.gains = answering.alone.gains(answer, found.curve.findings.suspects)
+        with lifted(self.preparation.progress):
+            self._measure_base(found)
+        return self._with_more(report, found)
+
+    def _with_more(self, report: Report, found: Searched) -> Report:
+        """Returns a report with all that was measured since its verdict, and keeps it."""
+        with lifted(self.preparation.progress):
+            known = self._report(found)
+        tensors = (note for note in report.notes if note.kind == TENSORS)
+        report = self.verdict = known.changed(notes=(*known.notes, *tensors))
+        self.live.keep(report)
+        return report
+
+    def _curve(self, answering: AnswerSearch, experiment: Experiment) -> Curve:
+        """Returns the curve, which is measured."""
+        answering.plans.give_back()
+        curve = search(
+            self.options.curve_of(experiment.strategy, len(experiment.network.movable)),
+            question_of(self.preparation, experiment),
+            experiment.evaluator,
+            experiment.rule,
+            [layer.name for layer in experiment.network.layers],
+            self.preparation.progress,
+        )
+        self.preparation.forecast.ends(CURVE)
+        return curve
+
+    def _stopped_search(self, kind: str, *, measures: bool) -> Searched | None:
+        """Returns what a stopped search knows; None if full INT8 is not known on all inputs.
+
+        Args:
+            kind: see ``Report.stopped``.
+            measures: see ``_left``.
+        """
+        if self.found is None or self.answering is None:
+            return None
+        found = replace(self.found, stopped=kind, measures=measures)
+        answer = found.answer or self.answering.so_far(measures=measures)
+        if answer is None:
+            return None
+        if self.accuracies is not None and answer.by_accuracy:
+            found.accuracy = self.accuracies(answer, measures=measures)
+        rest = self._rest(found)
+        return replace(found, answer=replace(answer, not_done=(*answer.not_done, *rest)))
+
+    def _answered(self, found: Searched) -> Report:
+        """Returns the report on an answer; the latencies and the overflows are measured."""
+        answer, preparation = found.answer, self.preparation
+        assert answer is not None
+        if found.measures:
+            experiment, memory = answer.experiment, self.options.memory_bytes
+            network, high = experiment.network, self.options.high_precision
+            timed = (experiment.feeds[0], preparation.progress)
+            found.latency = measure_latencies(experiment.builder, network, answer.plan, high, *timed)
+            found.overflows = overflows_of(network, experiment.feeds, memory)
+            emulated = experiment.builder.arithmetic == EMULATED
+            found.notes = tuple(overflow_notes(network, found.overflows, emulated=emulated))
+            self._measure_base(found)
+        return self._report(found)
+
+    def _measure_base(self, found: Searched) -> None:
+        """Looks for the tensors that overflow in the network's base, if the curve begins with a miss."""
+        assert found.answer is not None
+        experiment = found.answer.experiment
+        network, emulated = experiment.network, experiment.builder.arithmetic == EMULATED
+        if base_misses(network, experiment.rule, found.curve.nothing):
+            notes = base_overflow_notes(network, experiment.feeds, self.options.memory_bytes, emulated=emulated)
+            found.notes = (*found.notes, *notes)
+
+    def _report(self, found: Searched, *, files: bool = True) -> Report:
+        """Returns the report on an answer; nothing is measured.
+
+        Args:
+            found: the results.
+            files: the files of the recipe and the graph are attached.
+        """
+        answer, options, preparation, first = found.answer, self.options, self.preparation, self.first
+        assert answer is not None
+        assert first is not None
+        experiment = answer.experiment
+        trials = all_trials(first, found.of_curve, experiment)
+        notes = [*preparation.notes, *found.notes, *_broken_off(found.of_curve)]
+        notes += [*self._not_measured(found), *refused_by_default(answer)]
+        made = recipe_of(options, answer, answer.plan) if files else None
+        seconds = seconds_of(trials, preparation.data.calibrated, perf_counter() - preparation.began)
+        asked = replace(self._asked(found.of_curve), notes=tuple(dict.fromkeys(notes)))
+        report = build_report(asked, found, first, seconds, made)
+        if not files:
+            return report
+        return report.changed(files=made, graph=graph_of(experiment.network, experiment.ranges.scales))
+
+    def _not_measured(self, found: Searched) -> list[Note]:
+        """A note on the boundaries that an adaptive curve leaves out."""
+        steps, network = found.curve.findings.steps, found.of_curve.network
+        measured, layers = len(steps), sum(len(step.layers) for step in steps)
+        curve = self.options.curve_of(found.of_curve.strategy, len(network.movable))
+        if curve != ADAPTIVE or measured == layers:
+            return []
+        text = (
+            f"the curve is adaptive: {measured} of {layers} boundaries were measured, all of them where the loss "
+            "changes; the others have no figure (--curve full measures them)"
+        )
+        return [Note(ADAPTIVE_CURVE, text)]
+
+    def _told(self, report: Report, found: Searched) -> Report:
+        """Says and keeps the verdict, saves the tensors, and returns the report with what was noted on them."""
+        shown, answer = self.preparation.progress, found.answer
+        assert answer is not None
+        shown.say(headline(report))
+        self.verdict = report
+        self._keep(report, partial(self.live.keep, report))
+        notes = [] if self.folder is None else save_tensors(self.options, answer, self.folder, shown)
+        report = self.verdict = report.changed(notes=(*report.notes, *noted(TENSORS, notes)))
+        return report
+
+    def _keep(self, report: Report, tell: Callable[[], None]) -> None:
+        """Writes a report so far and the files of its recipe: a run that is killed later has both.
+
+        Args:
+            report: the report.
+            tell: writes it.
+        """
+        made = report.attached.files
+        if self.folder is None or made is None or made.texts == self.written:
+            tell()
+            return
+        self.written = None
+        made.write(self.folder / FOLDER, tell)
+        self.written = made.texts
+
+    def _explained(self, answering: AnswerSearch, answer: Answer, report: Report) -> Report:
+        """Calls ``explained``, imported only here, so that a run without an explanation starts sooner."""
+        from trt_bisect.commands.run.explain import explained
+
+        return explained(answering.plans, answer, report, self.repeated)
+
+    def _write_logs(self, found: Searched, report: Report) -> None:
+        """Writes TensorBoard's logs, if they are asked for."""
+        from trt_bisect.report.tensorboard.run_logs import plans_to_show, write_run
+        from trt_bisect.report.tensorboard.steps import steps_of
+
+        answer, first = found.answer, self.first
+        if self.board is None or answer is None or first is None:
+            return
+        experiment = answer.experiment
+        ranges, rule, network = experiment.ranges, experiment.rule, experiment.network
+        steps = steps_of(experiment.store.trials, first.store.trials, rule, ranges.digest())
+        trials = {**first.store.trials, **found.of_curve.store.trials}
+        reported = {network.full(experiment.whole.high): answer.full, answer.plan: answer.restored}
+        plans = plans_to_show(
+            found.curve.findings, answer.plan, network, experiment.whole, rule, trials, reported, report
+        )
+        memory, shown = self.options.memory_bytes, self.preparation.progress
+        write_run(self.board, network, ranges.scales, experiment.feeds, rule, plans, steps, report, shown, memory)
+
+    def _saved(self, report: Report, experiment: Experiment | None) -> Report:
+        """Returns the report with the step to go on with, and saves it if there is a folder; see ``_kept``."""
+        report = self._with_next(report, experiment).changed(peak_bytes=peak_bytes())
+        files = report.attached.files
+        is_new = files is None or files.texts != self.written
+        return _kept(report, self.folder, self.live, self.preparation.progress, recipe=is_new)
+
+    def _with_next(self, report: Report, experiment: Experiment | None) -> Report:
+        """Returns ``report`` with the step to go on with; there is none for an experiment that no engine runs.
+
+        Without a folder it has no command.
+        """
+        options, files = self.options, report.attached.files
+        if options.low_precision.wide or experiment is None:
+            return report
+        step = next_step(report, setting_of(experiment, self.repeated, report), accept=options.accept)
+        if step is None or (files is None and step.kind in (RECIPE, BUILD)):
+            return report
+        return report.changed(next=replace(step, command="") if self.folder is None else step)
+
+
+def _broken_off(experiment: Experiment) -> list[Note]:
+    """Notes on passes that could not be finished."""
+    failures = experiment.evaluator.failures if isinstance(experiment.evaluator, BranchEvaluator) else []
+    if not failures:
+        return []
+    first = failures[0].splitlines()[0]
+    return [Note(PASSES_BROKE, f"{len(failures)} passes in pieces broke off, and whole engines took over: {first}")]
+
+
+def stopped_by(error: BaseException) -> str:
+    """Returns the way in which an error stops a run, as ``Report.stopped`` has it; empty for another error."""
+    if isinstance(error, KeyboardInterrupt):
+        return INTERRUPTED
+    if isinstance(error, TimeUp):
+        return TIME_LIMIT
+    return NO_ROOM if lacks_room(error) else ""
+
+
+def _stopped(report: Report, stopped: str, not_done: Sequence[str]) -> Report:
+    """Returns the report of a run that was stopped after its verdict."""
+    answer = report.answer
+    known = answer.not_done if answer is not None else ()
+    lines = [line for line in report.lines if line.kind != STOPPED]
+    state = FINISHED if stopped == TIME_LIMIT else INTERRUPTED
+    missing = tuple(dict.fromkeys([*known, *not_done]))
+    answer = None if answer is None else replace(answer, not_done=missing)
+    return report.changed(stopped=stopped, state=state, answer=answer, lines=(*lines, stopped_line(stopped, missing)))
+
+
+def _unmeasured(report: Report, stopped: str) -> Report:
+    """Returns the report of a run that was stopped before full INT8 was measured on all inputs."""
+    line = stopped_line(stopped, [_missing(report)])
+    return report.changed(state=INTERRUPTED, stopped=stopped, lines=(*above_verdict(report.inputs), line))
+
+
+def _missing(report: Report) -> str:
+    """Returns what the report of a stopped run lacks first."""
+    full = f"full {report.low.upper()} was not measured on all inputs"
+    return full if report.verdict == UNMEASURED else UNEXPLAINED
+
+
+def _kept(report: Report, folder: Path | None, live: Live, shown: Progress, *, recipe: bool = True) -> Report:
+    """Saves a report, and returns it. A report in the folder that knows more than one of a stopped run stays.
+
+    Args:
+        report: the report.
+        folder: the run folder; None to save nothing.
+        live: wrote the report so far.
+        shown: says what stays.
+        recipe: see ``Report.save``.
+
+    Raises:
+        NoRoom, OSError: the disk is full; the report alone is written, if there is room for that.
+    """
+    if folder is None:
+        return report
+    earlier = [read_report(folder / name) for name in (REPORT, SO_FAR)] if report.state == INTERRUPTED else []
+    others = [one for one in earlier if one is not None and one.started != report.started]
+    before = next((one for one in others if _knows_more(one, report)), None)
+    if before is not None:
+        shown.say(f"The report in {folder} stays: it is of an earlier run, and knows more")
+        report = before if before.state != RUNNING else _stopped(before, report.stopped, [_missing(before)])
+    if before is None or report is not before:
+        try:
+            report.save(folder, recipe=recipe)
+        except (NoRoom, OSError) as error:
+            if lacks_room(error):
+                _save_alone(_stopped(report, NO_ROOM, ["not all of its files are there"]), folder, live)
+            raise
+    live.end()
+    return report
+
+
+def _save_alone(report: Report, folder: Path, live: Live) -> None:
+    """Writes ``report.json`` where there is no room for more; if need be, what the next run makes anew is removed."""
+    in_the_way = [folder / name for name in (LAYERS, EXPLANATION, NETWORK)]
+    for remove in (lambda: None, *(path.unlink for path in in_the_way), live.end):
+        with suppress(OSError):
+            remove()
+        with suppress(NoRoom):
+            write_whole(folder / REPORT, encode(report))
+            return
+
+
+def _knows_more(before: Report, report: Report) -> bool:
+    """Returns true if an earlier report knows more than one of a stopped run.
+
+    It is of a run with the same question that came to its end, or has a cheaper recipe; any verdict is more than none.
+    """
+    if UNMEASURED in (before.verdict, report.verdict):
+        return report.verdict == UNMEASURED and (before.verdict != UNMEASURED or before.plans > report.plans)
+    same = _question(before) == _question(report)
+    return same and (not before.stopped or _recipe_cost(before) < _recipe_cost(report))
+
+
+def _recipe_cost(report: Report) -> float:
+    """The cost of the recipe; infinite if it does not hold."""
+    return report.answer.cost if report.answer is not None and report.recipe.meets else inf
+
+
+def _question(report: Report) -> dict[str, Any]:
+    """Returns the question of a run, without the ranges, which it chooses."""
+    same = {name: getattr(report, name) for name in ("metric", "threshold", "share", "strategy", "goal")}
+    return {**_without_ranges(report), **same}
+
+
+def _without_ranges(report: Report) -> dict[str, Any]:
+    """Returns what a run is made of, without the ranges, which it chooses."""
+    return {**report.made_of, "ranges": ""}

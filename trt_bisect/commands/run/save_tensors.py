@@ -1,0 +1,178 @@
+"""Writes the tensors of FP32, full INT8 and the recipe into a run folder: an ``.npz`` for each sample, and an index.
+
+Polygraphy's own classes write them as its JSON too, for its ``--load-inputs`` and ``--load-outputs``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from trt_bisect.analyzer.origins import Origin, activation_origins, plan_observer
+from trt_bisect.answer.result import Answer
+from trt_bisect.builder.engines import ONNXRUNTIME
+from trt_bisect.data.array_files import read_archive, write_archive
+from trt_bisect.data.feeds import Feeds
+from trt_bisect.errors import BadInput, TrialFailed
+from trt_bisect.model.qdq import GraphTarget, PlanWriter
+from trt_bisect.options.concerns import ALL_LAYERS, NO_TENSORS, TensorFileOptions
+from trt_bisect.precision import PrecisionPlan, int8_set
+from trt_bisect.report.saved_run import INDEX, INPUTS_JSON, POLYGRAPHY, SAMPLE, TENSORS
+from trt_bisect.support.codec import read
+from trt_bisect.support.files import make_folder, whole_file, write_whole
+from trt_bisect.support.progress import Progress
+
+Tensors = Mapping[str, np.ndarray]
+Run = Callable[[Feeds], Tensors]
+MOST = 1 << 30
+"""The bytes of the tensors that a run saves."""
+_FP32 = "fp32"
+_BASE64 = 4 / 3
+"""The bytes of text for a byte of an array in Polygraphy's JSON."""
+
+
+def refuse_tensors(options: TensorFileOptions, folder: Path | None, engine: str) -> None:
+    """Checks ``--save-tensors``: raises BadInput without a folder, or for tensors that the engine does not give."""
+    if options.save_tensors == NO_TENSORS:
+        return
+    if folder is None:
+        raise BadInput("There is no folder to save tensors in.", "Give --output.")
+    if options.save_tensors == ALL_LAYERS and engine != ONNXRUNTIME:
+        raise BadInput(
+            f"The engine '{engine}' fuses layers and gives final outputs only.",
+            "Give --save-tensors outputs, or --engine onnxruntime.",
+        )
+
+
+def save_tensors(options: TensorFileOptions, answer: Answer, folder: Path, progress: Progress) -> list[str]:
+    """Saves the tensors of ``--save-tensors``, of as many of the inputs given as fit into ``MOST`` bytes.
+
+    A sample that is there already, from the same plan under the same fingerprint, is not run again.
+
+    Returns:
+        A note if not all samples were saved; else nothing.
+    """
+    if options.save_tensors == NO_TENSORS:
+        return []
+    writing = _Writing(answer, options.save_tensors == ALL_LAYERS)
+    feeds, labels = answer.given.feeds, answer.given.labels
+    with writing.opened(writing.plans[_FP32]) as run:
+        size = len(writing.plans) * sum(values.nbytes for values in run(feeds[0]).values())
+    if options.polygraphy_json:
+        size += int(_BASE64 * (size + sum(values.nbytes for values in feeds[0].values())))
+    count = min(len(feeds), MOST // max(size, 1))
+    if not count:
+        return [f"no tensors were saved: one sample of {len(writing.plans)} plans is larger than {MOST >> 20} MiB"]
+    kept = writing.begin(make_folder(folder / TENSORS), labels[:count], len(feeds))
+    progress.stage("Saving tensors", count * len(writing.plans))
+    for name, plan in writing.plans.items():
+        place = make_folder(kept / name)
+        missing = [number for number in range(count) if not (place / SAMPLE.format(number)).is_file()]
+        if not missing:
+            continue
+        with writing.opened(plan) as run:
+            for number in missing:
+                progress.step(f"{name} {labels[number]}")
+                with whole_file(place / SAMPLE.format(number)) as file:
+                    write_archive(file, run(feeds[number]))
+    if options.polygraphy_json:
+        write_polygraphy(kept, writing.plans, feeds[:count])
+    if count == len(feeds):
+        return []
+    return [f"tensors of {count} of {len(feeds)} inputs were saved: more do not fit into {MOST >> 20} MiB"]
+
+
+class _Writing:
+    """The plans whose tensors are saved, and the way to run them.
+
+    Args:
+        answer: the answer of the run.
+        layers: every layer's tensors, not only the outputs.
+
+    Attributes:
+        plans: the plans by name.
+    """
+
+    def __init__(self, answer: Answer, layers: bool) -> None:
+        self._experiment, self._layers = answer.experiment, layers
+        self._network = network = answer.experiment.network
+        high = answer.experiment.whole.high
+        self.plans = {_FP32: int8_set(len(network.layers), ()), "int8": network.full(high), "recipe": answer.plan}
+        self._writer = PlanWriter(network, answer.experiment.ranges.scales, GraphTarget.ONNXRUNTIME)
+
+    def begin(self, folder: Path, labels: Sequence[str], given: int) -> Path:
+        """Writes the index into the folder; removes the samples of another fingerprint, and those that are too many."""
+        plans = {name: plan.key() for name, plan in self.plans.items()}
+        outputs = {spec.name for spec in self._network.outputs}
+        index_of_layers = {
+            tensor: {"layer": layer.name, "op_type": layer.op_type}
+            for tensor, layer in self._network.producers.items()
+            if self._layers or tensor in outputs
+        }
+        made_of = {"fingerprint": self._experiment.key, "tensors": "layers" if self._layers else "outputs"}
+        index = {
+            "schema": 1,
+            **made_of,
+            "plans": plans,
+            "samples": list(labels),
+            "given": given,
+            "layers": index_of_layers,
+        }
+        before = read(dict, folder / INDEX) or {}
+        is_same = all(before.get(key) == value for key, value in made_of.items())
+        known = before.get("plans") if is_same else {}
+        names = {SAMPLE.format(number) for number in range(len(labels))}
+        for path in folder.glob("*/*.npz"):
+            name = path.parent.name
+            if path.name not in names or name not in plans or (known or {}).get(name) != plans[name]:
+                path.unlink()
+        write_whole(folder / INDEX, (json.dumps(index, indent=1) + "\n").encode())
+        return folder
+
+    def opened(self, plan: PrecisionPlan) -> AbstractContextManager[Run]:
+        """Opens a plan for inferences; raises BadInput where it cannot be built or run."""
+        return self._observed(plan) if self._layers else self._built(plan)
+
+    @contextmanager
+    def _observed(self, plan: PrecisionPlan) -> Iterator[Run]:
+        origins: Mapping[str, Origin] = activation_origins(self._network, self._writer, plan.int8)
+        observe = plan_observer(self._writer, plan, origins)
+        yield lambda feeds: next(observe(feeds, 0))
+
+    @contextmanager
+    def _built(self, plan: PrecisionPlan) -> Iterator[Run]:
+        builder = self._experiment.builder
+        is_reference = plan == self.plans[_FP32]
+        try:
+            with builder.reference() if is_reference else builder.build(plan) as engine:
+                yield engine.infer
+        except TrialFailed as failure:
+            raise BadInput(f"Tensors cannot be saved: {failure.message}", "Leave out --save-tensors.") from failure
+
+
+def write_polygraphy(folder: Path, plans: Iterable[str], feeds: Sequence[Feeds]) -> None:
+    """Writes the samples, and for each plan its run with one runner, named ``trt-bisect-`` and the plan's name.
+
+    The arrays of one plan are held at a time.
+
+    Args:
+        folder: the folder of the tensors; it has an ``.npz`` for each plan and sample.
+        plans: their names.
+        feeds: the samples, in order.
+    """
+    from polygraphy.comparator import IterationResult, RunResults
+    from polygraphy.json import to_json
+
+    place = make_folder(folder / POLYGRAPHY)
+    inputs = [{name: np.asarray(values) for name, values in sample.items()} for sample in feeds]
+    write_whole(place / INPUTS_JSON, to_json(inputs).encode())
+    for plan in plans:
+        runner = f"trt-bisect-{plan}"
+        saved = (read_archive(folder / plan / SAMPLE.format(number)) for number in range(len(feeds)))
+        iterations = [IterationResult(outputs=arrays, runner_name=runner) for arrays in saved]
+        results = RunResults([(runner, iterations)])
+        write_whole(place / f"{plan}.json", results.to_json().encode())

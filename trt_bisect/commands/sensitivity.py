@@ -1,0 +1,176 @@
+"""Measures the loss of each layer alone in low precision, and the gain where it alone stays high."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from trt_bisect.analyzer.judge import Rule
+from trt_bisect.analyzer.metrics import BUILT_IN, DEFAULT_THRESHOLDS
+from trt_bisect.builder.base import EMULATED
+from trt_bisect.data.named import content_of
+from trt_bisect.evaluator.branch import BranchEvaluator
+from trt_bisect.evaluator.trial import Trial
+from trt_bisect.model.cost import macs
+from trt_bisect.model.layers import Layer
+from trt_bisect.model.network import Network
+from trt_bisect.model.shapes import facts_for
+from trt_bisect.options.commands import SensitivityOptions
+from trt_bisect.options.declare import takes
+from trt_bisect.precision import Precision, PrecisionPlan
+from trt_bisect.preparation.asked_network import asked_network
+from trt_bisect.preparation.experiment import Experiment
+from trt_bisect.preparation.judgement import Judgement
+from trt_bisect.preparation.preparation import Preparation
+from trt_bisect.preparation.workspace import working_in
+from trt_bisect.report.sensitivity import WAYS, SensitiveOp, Sensitivity
+from trt_bisect.support.progress import Progress, default_progress
+
+_BOTH = "both"
+
+
+@takes(SensitivityOptions)
+def sensitivity(model: str | Path | Network, options: SensitivityOptions) -> Sensitivity:
+    """Measures each layer alone in low precision (INT8: its weights, its activations, both), and alone in high one.
+
+    On ONNX Runtime each family of plans is one pass of the evaluator ``branch``. On NVIDIA engines a layer is rounded
+    as a whole, so only ``both`` is there; for other low precisions than INT8 too.
+
+    Args:
+        model: an FP32 ONNX file of opset 9 or later, or a loaded network.
+        options: as listed.
+
+    Raises:
+        BadInput: something given cannot be used.
+        EngineUnavailable: the engine cannot be used here.
+        NothingMeasured: the FP32 network itself could not be run.
+    """
+    return sensitivity_with(model, options)
+
+
+def sensitivity_with(model: str | Path | Network, options: SensitivityOptions) -> Sensitivity:
+    """Does what ``sensitivity`` does."""
+    folder = None if options.output is None else Path(content_of(options.output))
+    with working_in(folder, options.progress or default_progress()) as shown:
+        network = asked_network(options, model, options.shapes)
+        preparation = Preparation(options, network, folder, shown, judgement=_AnythingGoes)
+        with preparation.opened(options.calibration, options.inputs, options.dataset) as experiment:
+            found = measure_alone(experiment, shown)
+        if folder is not None:
+            found.save(folder)
+    return found
+
+
+class _AnythingGoes(Judgement):
+    """A judgement with a threshold for metrics that have none of their own; nothing is judged by it."""
+
+    @property
+    def threshold(self) -> float | None:
+        """The threshold."""
+        metric = self.options.metric
+        if metric in DEFAULT_THRESHOLDS:
+            return None
+        return 1e300 if metric in BUILT_IN or self.options.direction == "lower" else -1e300
+
+
+def measure_alone(experiment: Experiment, progress: Progress, chosen: Collection[int] | None = None) -> Sensitivity:
+    """Measures each layer alone in INT8.
+
+    Args:
+        experiment: measures the plans.
+        progress: shows it.
+        chosen: only these layers, by index, and without their gains; every layer, with them, where it is None.
+    """
+    network, rule = experiment.network, experiment.rule
+    plans = _Plans.of(experiment, network.movable if chosen is None else chosen, gains=chosen is None)
+    trials = _trials(experiment, plans.all(), progress)
+    full = rule.loss(trials[plans.full])
+    cost = macs(network, facts_for(network, experiment.feeds[0]))
+    total = sum(cost.values()) or 1
+    gains = {k: _difference(full, rule.loss(trials[plan])) for k, plan in plans.without.items()}
+    ops = []
+    for (k, part), plan in plans.alone.items():
+        gain, share = gains.get(k) if part == _BOTH else None, cost[k] / total
+        ops.append(
+            SensitiveOp(
+                index=k,
+                op_name=network.layers[k].name,
+                sensitive_type=part,
+                op_type=network.layers[k].op_type,
+                loss=rule.loss(trials[plan]),
+                gain=gain,
+                worth=None if gain is None or not share else gain / share,
+                macs=cost[k],
+                share=share,
+                metrics=_worst_metrics(rule, trials[plan]),
+            )
+        )
+    ops.sort(key=lambda op: (-(op.loss if op.loss is not None else float("inf")), op.index))
+    arithmetic, low = experiment.builder.arithmetic, str(network.low.precision)
+    return Sensitivity(network.source, rule.metric.name, arithmetic, full, tuple(ops), low)
+
+
+@dataclass(frozen=True)
+class _Plans:
+    """The plans that tell what layers cost.
+
+    Attributes:
+        alone: by layer and rounded part (``both``, ``weight``, ``activation``) the plan with that part alone in INT8.
+        full: all quantizable layers in INT8 but those that the user fixed.
+        without: by layer, the plan with all but it in INT8.
+    """
+
+    alone: Mapping[tuple[int, str], PrecisionPlan]
+    full: PrecisionPlan
+    without: Mapping[int, PrecisionPlan]
+
+    @classmethod
+    def of(cls, experiment: Experiment, chosen: Collection[int], *, gains: bool) -> _Plans:
+        """The plans for the ``chosen`` layers, by index; ``without`` is empty unless ``gains`` are wanted."""
+        network, high = experiment.network, experiment.whole.high
+        nothing, full, low = network.plan((), network.base or high), network.full(high), network.low.precision
+        sides = experiment.builder.arithmetic == EMULATED and low is Precision.INT8
+        parts = WAYS if sides else {_BOTH: low}
+        alone = {
+            (k, part): nothing.keeping({k}, precision)
+            for part, precision in parts.items()
+            for k in chosen
+            if part == _BOTH or _rounds_both(network.layers[k])
+        }
+        without = {k: full.keeping({k}, high) for k in chosen} if gains else {}
+        return cls(alone, full, without)
+
+    def all(self) -> list[PrecisionPlan]:
+        """Every plan."""
+        return [*self.alone.values(), self.full, *self.without.values()]
+
+
+def _rounds_both(layer: Layer) -> bool:
+    """Returns true if the layer rounds a weight and an activation."""
+    return {rounding.is_weight for rounding in layer.roundings} == {True, False}
+
+
+def _difference(full: float | None, left: float | None) -> float | None:
+    """The gain: infinite if only ``full`` is, None if both are."""
+    return None if full is None or left is None or math.isinf(left) else full - left
+
+
+def _trials(experiment: Experiment, plans: Sequence[PrecisionPlan], progress: Progress) -> dict[PrecisionPlan, Trial]:
+    title, evaluator = f"Measuring {len(plans)} plans", experiment.evaluator
+    if isinstance(evaluator, BranchEvaluator):
+        progress.stage(title, evaluator.work(plans))
+        return dict(zip(plans, evaluator.measure_all(plans, progress.step), strict=True))
+    progress.stage(title, len(plans))
+    trials = {}
+    for plan in plans:
+        progress.step(plan.key())
+        trials[plan] = evaluator.measure(plan)
+    return trials
+
+
+def _worst_metrics(rule: Rule, trial: Trial) -> dict[str, float]:
+    """The metrics of the output that decides."""
+    judged = rule.judged(trial)
+    return dict(judged[max(judged, key=lambda name: rule.output_loss(judged[name]))].values) if judged else {}

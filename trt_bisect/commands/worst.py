@@ -1,0 +1,159 @@
+"""The search for the worst inputs of a data set. The command line calls this too."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from trt_bisect.analyzer.judge import DEFAULT_SHARE, Rule
+from trt_bisect.analyzer.metrics import BUILT_IN, default_threshold, find_metric
+from trt_bisect.analyzer.worst import verdict
+from trt_bisect.builder.base import EMULATED, MEASURED, Outputs
+from trt_bisect.builder.engines import ONNXRUNTIME, choose_engine, choose_typing, typing_to_ask
+from trt_bisect.calibration.ranges import Ranges, keeping_unusable_high
+from trt_bisect.data.datasets import Dataset, open_dataset
+from trt_bisect.data.named import content_of
+from trt_bisect.errors import BadInput
+from trt_bisect.model.network import Network
+from trt_bisect.options.commands import WorstOptions
+from trt_bisect.options.declare import takes
+from trt_bisect.precision import low_of
+from trt_bisect.preparation.asked_network import asked_network
+from trt_bisect.preparation.fixed_layers import fixed_notes, refuse_emulated_only
+from trt_bisect.preparation.judgement import Judgement
+from trt_bisect.preparation.preparation import Preparation
+from trt_bisect.report.worst import WorstReport, spread_of, without_infinities
+from trt_bisect.support.files import output_folder
+from trt_bisect.support.notes import RANGES, noted
+from trt_bisect.support.progress import default_progress
+
+ASCENDING, DESCENDING = "ascending", "descending"
+HIGHER, LOWER = "higher", "lower"
+_ORDERS = {HIGHER: ASCENDING, LOWER: DESCENDING}
+_BEHIND: dict[str, Callable[[float, float], float]] = {
+    "higher": lambda value, perfect: perfect - value,
+    "lower": lambda value, perfect: value - perfect,
+}
+
+
+@takes(WorstOptions)
+def worst(model: str | Path | Network, options: WorstOptions) -> WorstReport:
+    """Finds the inputs on which low precision and FP32 differ most, and how the difference is spread over the data.
+
+    The data set is read once. In memory are about ``keep`` samples, and a few numbers for each of the others.
+
+    Args:
+        model: an ONNX file of opset 9 or later, or a loaded network.
+        options: as listed. ``dataset`` may be any iterable of feeds, an endless one too where ``steps`` is given.
+
+    Raises:
+        BadInput: something given cannot be used.
+        EngineUnavailable: the engine cannot be used here.
+    """
+    return worst_with(model, options)
+
+
+def worst_with(model: str | Path | Network, options: WorstOptions) -> WorstReport:
+    """Does what ``worst`` does."""
+    if options.threshold is not None and not math.isfinite(float(options.threshold)):
+        raise BadInput(f"The threshold {options.threshold} is not a number.", "Give the worst acceptable value.")
+    metric, direction = _metric_and_direction(options.metric, options.direction)
+    options = replace(options, metric=metric, direction=direction)
+    folder = None if options.output is None else Path(content_of(options.output))
+    with output_folder(folder), closing(options.progress or default_progress()) as shown:
+        network = asked_network(options, model, options.shapes)
+        report = WorstSearch(options, network, None, shown, _WorstJudgement).search(options)
+        if folder is not None:
+            report.save(folder)
+    return report
+
+
+class WorstSearch(Preparation):
+    """Ranges and engines as in a run, then one pass over a data set."""
+
+    def search(self, options: WorstOptions) -> WorstReport:
+        """The whole search; Ctrl-C during the pass ends it with what was found until then."""
+        self._check_outputs()
+        engine = choose_engine(self.options.engine)
+        refuse_emulated_only(self.network, engine)
+        ranges, source = self._ranges_and_samples(engine, options.calibration, options.dataset)
+        self._say_engine(engine)
+        source = source if options.steps is None else source.first(options.steps)
+        self.progress.stage("Searching for the worst inputs", source.length)
+        found = self.find_worst(self.builder_for(engine, ranges, source), source, options.keep, keep=True)
+        known, low = math.isfinite(found.rule.threshold), self.network.low.precision
+        allowed = found.rule.budget if known else None
+        values, losses = without_infinities(found.similarities), without_infinities(found.losses)
+        distribution = spread_of(values, losses, found.faint, allowed)
+        return WorstReport(
+            model=self.network.source,
+            engine=engine,
+            typing=choose_typing(engine, typing_to_ask(options.typing, self.network.low)),
+            arithmetic=EMULATED if engine == ONNXRUNTIME else MEASURED,
+            metric=found.rule.metric.name,
+            order=_ORDERS[options.direction],
+            threshold=found.rule.threshold if known else None,
+            allowed=allowed,
+            high=tuple(each.name for each in self.network.layers if each.fixed and low_of(each.fixed) is not low),
+            source=source.source,
+            values=values,
+            losses=losses,
+            faint=found.faint,
+            places=found.places,
+            stopped=found.stopped,
+            distribution=distribution,
+            verdict=verdict(distribution),
+            notes=(*fixed_notes(self.network), *(note.text for note in self.notes)),
+            low=str(low),
+        ).holding(found.inputs)
+
+    def _ranges_and_samples(self, engine: str, calibration: Any, dataset: Any) -> tuple[Ranges, Dataset]:
+        if engine != ONNXRUNTIME and not self.network.is_static and isinstance(dataset, Iterator):
+            raise BadInput(
+                f"{engine} must know the shapes of all samples first, and an iterator gives them only once.",
+                "Fix the shapes, or give a list, or a function that makes the iterator.",
+            )
+        ranges, data = self.data.ranges(calibration)
+        self.network, kept_high = keeping_unusable_high(self.network, ranges)
+        self.notes += noted(RANGES, kept_high)
+        source = (
+            data
+            if dataset is None
+            else open_dataset(dataset, self.network.inputs, once=True, pictures=self.options.preprocessing())
+        )
+        if source is None:
+            raise BadInput("There is no data set to search: the scales do not come from data.", "Give --dataset.")
+        return ranges, source
+
+
+class _WorstJudgement(Judgement):
+    """A judgement whose threshold is NaN where neither the user nor the metric has one."""
+
+    def rule(self, outputs: tuple[str, ...], reference: Sequence[Outputs]) -> Rule:
+        """The rule. The values of a user's function are ranked as they are, also those better than of equal outputs."""
+        metric = self.metric(outputs, reference)
+        if metric.code:
+            metric = replace(metric, loss_of=_BEHIND[self.options.direction])
+        own = default_threshold(metric.name, self._low) or math.nan
+        threshold = own if self.options.threshold is None else float(self.options.threshold)
+        return Rule(metric, threshold, DEFAULT_SHARE, self.entries(outputs))
+
+
+def _metric_and_direction(metric: str | Callable[..., Any], direction: str) -> tuple[str | Callable[..., Any], str]:
+    """The metric, and which of its values are better: ``higher`` or ``lower``."""
+    if isinstance(metric, str) and metric.lower() in BUILT_IN:
+        own = HIGHER if BUILT_IN[metric.lower()].perfect else LOWER
+        if direction not in ("", own):
+            raise BadInput(f"The metric '{metric}' is better when {own}, not {direction}.", "Leave out --direction.")
+        return metric.lower(), own
+    find_metric(metric)
+    if not direction:
+        raise BadInput(
+            "It is not known if higher or lower values of the metric are better.",
+            "Give --direction higher or lower, whichever is better.",
+        )
+    return metric, direction

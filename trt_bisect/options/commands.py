@@ -1,0 +1,266 @@
+"""The options of each command: concerns together, with what the command has beside them, or fixes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+from trt_bisect.driver.suspects.curves import FULL
+from trt_bisect.errors import BadInput
+from trt_bisect.options.concerns import (
+    BRANCH,
+    DATA,
+    ENGINE_CHOICES,
+    EXPLAIN_NOTHING,
+    JUDGEMENT,
+    LAYERS,
+    MIXED,
+    NONE,
+    PRECISION,
+    RESULTS,
+    CalibrationOptions,
+    ClusterOptions,
+    DataOptions,
+    EffortOptions,
+    EngineOptions,
+    ExplainOptions,
+    FixedLayerOptions,
+    GoalOptions,
+    HoldoutOptions,
+    JudgeOptions,
+    LowOptions,
+    MemoryOptions,
+    NetworkOptions,
+    OutputOptions,
+    PictureOptions,
+    SearchOptions,
+    TensorFileOptions,
+)
+from trt_bisect.options.declare import NOT_HERE, panel
+from trt_bisect.options.kinds import (
+    FILE,
+    PLACE,
+    TEXTS,
+    VERSION,
+    Data,
+    File,
+    Model,
+    Place,
+    Share,
+    Size,
+    choice,
+    named,
+    number,
+    whole,
+)
+from trt_bisect.precision import Precision
+
+if TYPE_CHECKING:
+    from trt_bisect.builder.base import BuildOptions
+    from trt_bisect.calibration.collect import Calibrating
+
+COMPARISON = panel("Comparison")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuringOptions(
+    OutputOptions,
+    ClusterOptions,
+    SearchOptions,
+    EngineOptions,
+    FixedLayerOptions,
+    CalibrationOptions,
+    JudgeOptions,
+    HoldoutOptions,
+    PictureOptions,
+    DataOptions,
+):
+    """The options that plans are prepared and measured with."""
+
+    def build_options(self) -> "BuildOptions":
+        """The options as builders take them."""
+        return replace(super().build_options(), operators=tuple(self.ort_ops))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(TensorFileOptions, ExplainOptions, EffortOptions, GoalOptions, MeasuringOptions):
+    """The options of ``run``.
+
+    Attributes:
+        precision: Run culprits and the layers of --high in this precision. mixed: in FP16 where that is enough, else in
+            FP32.
+    """
+
+    precision: Annotated[str, PRECISION(choice("fp32", "fp16", MIXED), without="as --base, else fp32")] = ""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.try_remedies and self.explain == EXPLAIN_NOTHING:
+            raise BadInput("--try-remedies and --explain none contradict each other.", "Leave out one of the two.")
+        if self.try_remedies and self.low != "int8":
+            raise BadInput(f"--try-remedies does not go with --low {self.low}.", "Leave out --try-remedies.")
+
+    @property
+    def high_precision(self) -> Precision:
+        """The precision of layers that are kept out of the low one; with ``mixed``, of plans before the last step."""
+        return Precision.FP32 if self.precision == MIXED else super().high_precision
+
+    @property
+    def base_precision(self) -> Precision:
+        """The precision of what is neither low nor kept out of the low one."""
+        return Precision(self.base or Precision.FP32) if self.precision == MIXED else super().base_precision
+
+
+@dataclass(frozen=True, kw_only=True)
+class WithoutRecipeOptions(MeasuringOptions):
+    """The options of commands that measure in this process with TensorRT's defaults, and write no recipe."""
+
+    strategy: Annotated[str, NOT_HERE] = field(default=BRANCH, init=False)
+    curve: Annotated[str, NOT_HERE] = field(default=FULL, init=False)
+    workspace: Annotated[Size | None, NOT_HERE] = field(default=None, init=False)
+    optimization_level: Annotated[int | None, NOT_HERE] = field(default=None, init=False)
+    force_int8: Annotated[bool, NOT_HERE] = field(default=False, init=False)
+    tactic_sources: Annotated[Sequence[str], NOT_HERE] = field(default=(), init=False)
+    tensorboard: Annotated[File | None, NOT_HERE] = field(default=None, init=False)
+    tensorboard_channels: Annotated[int, NOT_HERE] = field(default=0, init=False)
+    holdout: Annotated[Share, NOT_HERE] = field(default=0.0, init=False)
+    margin: Annotated[Share, NOT_HERE] = field(default=0.0, init=False)
+    validation: Annotated[Data, NOT_HERE] = field(default=None, init=False)
+    trt_version: Annotated[str, NOT_HERE] = field(default="", init=False)
+    dla: Annotated[int | None, NOT_HERE] = field(default=None, init=False)
+    cluster: Annotated[str, NOT_HERE] = field(default="", init=False)
+    history: Annotated[File, NOT_HERE] = field(default=NONE, init=False)
+    accept: Annotated[bool, NOT_HERE] = field(default=False, init=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SensitivityOptions(WithoutRecipeOptions):
+    """The options of ``sensitivity``. Nothing is judged by its threshold."""
+
+    threshold: Annotated[Share | None, NOT_HERE] = field(default=None, init=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorstOptions(WithoutRecipeOptions):
+    """The options of ``worst``.
+
+    Attributes:
+        calibration: Calibrate with this data, or with a TensorRT calibration cache.
+        dataset: Search this data for the worst inputs.
+        steps: Search only this many samples, from the first on.
+        keep: Keep this many of the worst inputs.
+        direction: Required with your own metric: say whether higher or lower values are better.
+        output: Write worst.json, worst.csv, worst.html and worst.npz, which 'run' takes as --input, to this folder.
+    """
+
+    calibration: Annotated[Data, DATA(named("DATA", "DATA.npz"))] = None
+    dataset: Annotated[Data, DATA(named("DATA", "DATASET.npz"), without="the calibration data")] = field(
+        default=None, kw_only=False
+    )
+    steps: Annotated[int | None, DATA(whole(least=1), without="all")] = None
+    keep: Annotated[int, DATA(whole(least=1))] = 10
+    direction: Annotated[str, JUDGEMENT(choice("higher", "lower"), without="the metric's own")] = ""
+    output: Annotated[Place | None, RESULTS(PLACE, *("--output", "-o"), repeated=False)] = None
+    inputs: Annotated[Data, NOT_HERE] = field(default=None, init=False)
+    load_outputs: Annotated[File | None, NOT_HERE] = field(default=None, init=False)
+    samples: Annotated[int | None, NOT_HERE] = field(default=None, init=False)
+    precision: Annotated[str, NOT_HERE] = field(default="", init=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorOptions(OutputOptions, MemoryOptions, FixedLayerOptions, CalibrationOptions, PictureOptions, DataOptions):
+    """The options that ``compare`` and ``profile`` share.
+
+    Attributes:
+        inputs: Run these samples.
+        output: Write the tables as JSON and CSV, and a page, to this folder.
+    """
+
+    inputs: Annotated[
+        Data,
+        DATA(named("DATA", "INPUT.npz"), *("--input", "--inputs", "--load-inputs"), without="the calibration data"),
+    ] = field(default=None, kw_only=False)
+    output: Annotated[Place | None, RESULTS(PLACE, *("--output", "-o"), repeated=False)] = None
+    dataset: Annotated[Data, NOT_HERE] = field(default=None, init=False)
+    trt_version: Annotated[str, NOT_HERE] = field(default="", init=False)
+    history: Annotated[File, NOT_HERE] = field(default=NONE, init=False)
+
+    def calibrating(self) -> "Calibrating":
+        """The options for ranges from data."""
+        from trt_bisect.calibration.collect import Calibrating
+
+        return Calibrating(
+            self.calibrator_method, self.percentile, self.keep_mask_ranges, self.memory_bytes, self.preprocessing()
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareOptions(LowOptions, TensorOptions):
+    """The options of ``compare``.
+
+    Attributes:
+        other: Compare with this second network, such as a quantized export of the first: each runs as its file says. On
+            the command line, the second argument.
+        recipe: Compare with this run's recipe: a run folder, or its recipe folder.
+        fp32: Compare this saved FP32 run instead of running a network: .npz, Polygraphy's --save-outputs JSON, or a
+            folder of such files.
+        int8: Compare with this saved low-precision run of the same inputs.
+        engine: Run on this engine. ONNX Runtime emulates INT8; TensorRT's engines give final outputs only.
+        threshold: Call a tensor's similarity low below this cosine.
+    """
+
+    other: Annotated[Model | None, COMPARISON(FILE, parse=False)] = None
+    recipe: Annotated[File | None, COMPARISON(FILE)] = None
+    fp32: Annotated[File | None, COMPARISON(FILE)] = None
+    int8: Annotated[File | None, COMPARISON(FILE)] = None
+    engine: Annotated[str, PRECISION(choice(*ENGINE_CHOICES))] = "onnxruntime"
+    threshold: Annotated[
+        Share | None, COMPARISON(number(least=0, most=1, share=True), without="0.99; 0.9999 for fp16, 0.999 for bf16")
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfileOptions(TensorOptions):
+    """The options of ``profile``.
+
+    Attributes:
+        prefix: List only layers whose name begins with this text. Repeatable.
+        op_types: List only layers of this operator. Repeatable.
+    """
+
+    prefix: Annotated[Sequence[str], LAYERS(TEXTS, without="all")] = ()
+    op_types: Annotated[Sequence[str], LAYERS(TEXTS, "--op", "--op-types", without="all")] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibrateOptions(MemoryOptions, NetworkOptions, CalibrationOptions, PictureOptions, DataOptions):
+    """The options of ``trt-bisect calibrate``.
+
+    Attributes:
+        output: Write the calibration cache to this file.
+        trt_version: Write the cache for this TensorRT: 10.3.0.
+    """
+
+    output: Annotated[File, RESULTS(PLACE, "--output", "-o")] = "calibration.cache"
+    trt_version: Annotated[str, RESULTS(VERSION, without="10.3.0")] = ""
+    inputs: Annotated[Data, NOT_HERE] = field(default=None, init=False)
+    dataset: Annotated[Data, NOT_HERE] = field(default=None, init=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayersOptions(LowOptions, DataOptions):
+    """The options of ``trt-bisect layers``."""
+
+    calibration: Annotated[Data, NOT_HERE] = field(default=None, init=False)
+    inputs: Annotated[Data, NOT_HERE] = field(default=None, init=False)
+    dataset: Annotated[Data, NOT_HERE] = field(default=None, init=False)
+    base: Annotated[str, NOT_HERE] = field(default="", init=False)
+
+
+COMMANDS: dict[str, Any] = {
+    "run": RunOptions,
+    "sensitivity": SensitivityOptions,
+    "worst": WorstOptions,
+    "compare": CompareOptions,
+    "profile": ProfileOptions,
+}
+"""The options of each command by its name, which is that of the Python function too."""

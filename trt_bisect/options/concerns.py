@@ -1,0 +1,635 @@
+"""The options by concern, in the order of the help.
+
+The names of engines, calibrators, tasks and so on stand here again: their modules load slowly.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any
+
+from trt_bisect.cluster.address import check_address
+from trt_bisect.data.preprocessing import COLORS, LAYOUTS, Preprocessing, preprocessing
+from trt_bisect.driver.suspects.curves import ADAPTIVE, CULPRITS, FULL, usual_curve
+from trt_bisect.errors import BadInput
+from trt_bisect.options.declare import Options, panel
+from trt_bisect.options.kinds import (
+    CHANNELS,
+    DURATION,
+    FILE,
+    FUNCTION,
+    MEBIBYTES,
+    METRIC,
+    MIB,
+    OBJECT,
+    PICTURE_SIZE,
+    PLACE,
+    SHAPES,
+    SHARE,
+    SWITCH,
+    TEXT,
+    TEXTS,
+    VERSION,
+    Channels,
+    Data,
+    File,
+    Function,
+    Model,
+    PictureSize,
+    Place,
+    Progress,
+    Shapes,
+    Share,
+    Size,
+    choice,
+    choice_or_path,
+    named,
+    number,
+    parse_time,
+    whole,
+)
+from trt_bisect.precision import Precision
+from trt_bisect.support.machine import MEMORY
+
+if TYPE_CHECKING:
+    from trt_bisect.analyzer.tasks.task import AskedTask
+    from trt_bisect.builder.base import BuildOptions
+    from trt_bisect.model.low import LowPrecision
+    from trt_bisect.model.network import Network
+
+AUTO, BRANCH, EXHAUSTIVE, BISECT = "auto", "branch", "exhaustive", "bisect"
+QUICK, DEFAULT, THOROUGH = "quick", "default", "thorough"
+EXPLAIN_NOTHING, EXPLAIN_TENSORS, EXPLAIN_FULL = "none", "tensors", "full"
+NO_TENSORS, OUTPUTS, ALL_LAYERS = "none", "outputs", "layers"
+ENGINE_CHOICES = (AUTO, "onnxruntime", "tensorrt", "tensorrt-rtx")
+TYPING_CHOICES = (AUTO, "weak", "strong")
+CALIBRATORS = (AUTO, "entropy", "minmax", "percentile", "mse")
+TASKS = ("classify", "detect", "segment", "embed", "text")
+INT8, INT16 = str(Precision.INT8), "int16"
+LOWS = (INT8, str(Precision.FP16), str(Precision.BF16), str(Precision.FP8))
+FLOAT_LOWS = LOWS[1:3]
+FOLLOWERS_HIGH, FOLLOWERS_INT8 = "high", "int8"
+PER_CHANNEL, PER_TENSOR = "channel", "tensor"
+BESIDE, NONE = "beside", "none"
+MACS, MEASURED_TIME, MIXED = "macs", "measured", "mixed"
+COSINE = "cosine"
+FIXING = ("high", "keep_low", "plan", "scoped", "only", "one_scale")
+"""The options that fix the precision of layers."""
+PICTURE_OPTIONS = ("scale", "mean", "std", "resize", "letterbox", "colors", "layout")
+
+DATA, PICTURES, JUDGEMENT = map(panel, ("Data", "Pictures", "Judgement"))
+PRECISION, SEARCH, LAYERS, RESULTS = map(panel, ("Precision", "Search", "Layers", "Results"))
+TENSORRT, RESOURCES = panel("TensorRT", expert=True), panel("Resources", expert=True)
+GOAL = panel("Goal")
+PANELS = (
+    *("Data", "Pictures", "Judgement", "Goal", "Precision", "Layers", "Search", "Results"),
+    *("Comparison", "Runs", "Night", "Server", "TensorRT", "Resources", "Display"),
+)
+"""The panels in the order of the help."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataOptions(Options):
+    """The data that a network is calibrated with and judged on.
+
+    Attributes:
+        calibration: Calibrate with this data: .npz, .npy, .json, a folder of these or of pictures, module:function, or
+            a TensorRT calibration cache. A network with Q/DQ pairs needs none.
+        inputs: Judge these inputs, each by itself.
+        dataset: Find the worst inputs in this data.
+        shapes: Set the shape of a dynamic input: images:1x3x640x640. Repeatable.
+    """
+
+    calibration: Annotated[Data, DATA(named("DATA", "DATA.npz"))] = field(default=None, kw_only=False)
+    inputs: Annotated[
+        Data,
+        DATA(
+            named("DATA", "INPUT.npz"),
+            *("--input", "--inputs", "--load-inputs"),
+            without="the worst inputs of --dataset",
+        ),
+    ] = field(default=None, kw_only=False)
+    dataset: Annotated[Data, DATA(named("DATA", "DATASET.npz"), without="the calibration data")] = None
+    shapes: Annotated[Shapes | None, DATA(SHAPES, "--shape", "--shapes")] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class HoldoutOptions(Options):
+    """The samples that neither calibration nor the search sees.
+
+    Attributes:
+        validation: Test the recipe on this unseen data.
+        holdout: Hold out this share of 20 or more calibration samples as unseen test data: 20% is every fifth.
+    """
+
+    validation: Annotated[Data, DATA(named("DATA", "VALIDATION.npz"), without="the samples of --holdout")] = None
+    holdout: Annotated[Share, DATA(number(least=0, most=0.9, share=True), expert=True)] = 0.2
+
+
+@dataclass(frozen=True, kw_only=True)
+class PictureOptions(Options):
+    """Preprocessing of JPEG, PNG and other pictures; other data are fed as they are.
+
+    Attributes:
+        resize: Resize pictures to this height and width: 480x640.
+        letterbox: Keep the aspect ratio and pad with grey, as YOLO does.
+        scale: Divide pixel values (0 to 255) by this number.
+        mean: Subtract this mean after scaling: one number, or one per channel: 0.485,0.456,0.406.
+        std: Divide by this standard deviation after subtracting the mean: one number, or one per channel.
+        colors: Set the order of the channels, also for --mean and --std.
+        layout: Set the layout of the input.
+    """
+
+    resize: Annotated[PictureSize | None, PICTURES(PICTURE_SIZE, without="the input's size")] = None
+    letterbox: Annotated[bool, PICTURES(SWITCH)] = False
+    scale: Annotated[float | None, PICTURES(number(), without="255; 1 if --mean or --std is above 1")] = None
+    mean: Annotated[Channels | None, PICTURES(CHANNELS)] = None
+    std: Annotated[Channels | None, PICTURES(CHANNELS)] = None
+    colors: Annotated[str | None, PICTURES(choice(*COLORS), without="rgb; gray for one channel", expert=True)] = None
+    layout: Annotated[str | None, PICTURES(choice(*LAYOUTS), without="as the input's shape says", expert=True)] = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.preprocessing()
+
+    def preprocessing(self) -> Preprocessing:
+        """Returns how pictures are fed.
+
+        Raises:
+            BadInput: a value cannot be used.
+        """
+        return preprocessing({name: getattr(self, name) for name in PICTURE_OPTIONS})
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgeOptions(Options):
+    """The judgement of outputs.
+
+    Attributes:
+        task: Judge what the outputs are used for, not a metric.
+        metric: Compare outputs by cosine, sqnr, centered_sqnr, mse, l1, kl, max_abs, max_rel, top1, or your
+            module:function of reference and output.
+        threshold: Set the worst acceptable value of the metric: 99%.
+        outputs: Judge only this output. Repeatable; the worst decides.
+        samples: Judge this many of the worst inputs; the worst decides.
+        reference: Compare with this network, such as the float network that a QAT network was trained from.
+        load_outputs: Compare with these saved outputs for the samples of --input: Polygraphy's --save-outputs JSON,
+            .npz, or a folder of such files.
+        score_threshold: Ignore detections below this score (task detect).
+        iou: Match boxes from this intersection over union on (task detect).
+        class_axis: Take the classes from this axis of the outputs (kl, top1 and tasks); negative counts from the end.
+        direction: Say whether higher or lower values of your own metric are better.
+        slice_factor: Judge parts of an output apart if their FP32 magnitudes differ by more than this factor, such as
+            boxes in pixels and scores. 0: judge outputs whole.
+        accept: Exit with 0 if full INT8 passes with doubts.
+    """
+
+    task: Annotated[str | None, JUDGEMENT(choice(*TASKS))] = None
+    metric: Annotated[Function, JUDGEMENT(METRIC)] = COSINE
+    threshold: Annotated[Share | None, JUDGEMENT(number(share=True), without="0.99 for cosine and tasks")] = None
+    outputs: Annotated[Sequence[str], JUDGEMENT(TEXTS, without="all")] = ()
+    samples: Annotated[int | None, JUDGEMENT(whole(least=1), without="all of --input, else 1")] = None
+    reference: Annotated[Model | None, JUDGEMENT(FILE, without="the network in FP32", expert=True)] = None
+    load_outputs: Annotated[File | None, JUDGEMENT(FILE, expert=True)] = None
+    score_threshold: Annotated[float, JUDGEMENT(number(least=0, most=1, share=True), expert=True)] = 0.3
+    iou: Annotated[float, JUDGEMENT(number(above=0, most=1, share=True), expert=True)] = 0.5
+    class_axis: Annotated[int | None, JUDGEMENT(whole(least=-32, most=31), without="found by size", expert=True)] = None
+    direction: Annotated[str, JUDGEMENT(choice("higher", "lower"), expert=True)] = "higher"
+    slice_factor: Annotated[float, JUDGEMENT(number(infinite=True), expert=True)] = 30.0
+    accept: Annotated[bool, JUDGEMENT(SWITCH, expert=True)] = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not (self.slice_factor == 0 or self.slice_factor > 1):
+            raise BadInput(
+                f"--slice-factor cannot be {self.slice_factor:g}.",
+                "Give --slice-factor above 1, or 0 to judge outputs whole.",
+            )
+        if self.reference is not None and self.load_outputs is not None:
+            raise BadInput("--reference and --load-outputs contradict each other.", "Leave out one of the two.")
+        if self.task is not None and self.metric != COSINE:
+            raise BadInput(f"--task {self.task} and --metric {self.metric} contradict each other.", "Leave out one.")
+
+    def asked_task(self) -> "AskedTask | None":
+        """The task that is asked for."""
+        if self.task is None:
+            return None
+        from trt_bisect.analyzer.tasks.task import AskedTask
+
+        return AskedTask(self.task, self.score_threshold, self.iou, self.class_axis)
+
+    def task_facts(self) -> dict[str, Any]:
+        """The part of a fingerprint that the task is; empty without a task."""
+        asked = self.asked_task()
+        return {} if asked is None else {"task": asked.facts()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class AccuracyOptions(Options):
+    """The accuracy on labelled data.
+
+    Attributes:
+        labels: Measure the accuracy with the right classes of --dataset (.npy, text or integers).
+        accuracy: Measure the accuracy with your module:function, called with infer(feeds) -> outputs; higher is better.
+    """
+
+    labels: Annotated[Data, JUDGEMENT(named("FILE", "LABELS.npy"))] = None
+    accuracy: Annotated[Function | None, JUDGEMENT(FUNCTION)] = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.accuracy is not None and self.labels is not None:
+            raise BadInput("--accuracy and --labels contradict each other.", "Leave out one of the two.")
+        if self.labels is not None and getattr(self, "dataset", None) is None:
+            raise BadInput("There are labels and no data set that they belong to.", "Give --dataset with its samples.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GoalOptions(AccuracyOptions):
+    """The goal of the search: the cheapest recipe that meets the threshold, unless these ask for another one.
+
+    Attributes:
+        budget: Find the most accurate plan that gives up at most this share of INT8's speed-up: 5%.
+        drop: Find the cheapest plan that loses at most this accuracy: 0.01, or 1% of FP32's. Needs --labels or
+            --accuracy.
+        front: Measure the front of accuracy against cost.
+        cost: Price a layer in high precision by its multiply-adds (macs), its time on the engine (measured), or the
+            times in a CSV file with the columns layer, int8, fp16, fp32.
+    """
+
+    budget: Annotated[Share | None, GOAL(number(least=0, most=1, share=True))] = None
+    drop: Annotated[Share | None, GOAL(SHARE)] = None
+    front: Annotated[bool, GOAL(SWITCH)] = False
+    cost: Annotated[File, GOAL(choice_or_path(MACS, MEASURED_TIME), expert=True)] = MACS
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.drop is None:
+            return
+        if self.accuracy is None and self.labels is None:
+            raise BadInput("--drop is a loss of accuracy, and nothing measures it.", "Give --labels or --accuracy.")
+        if getattr(self, "task", None) is not None:
+            raise BadInput("--task and --drop contradict each other.", "Leave out one of the two.")
+
+    @property
+    def most(self) -> float | None:
+        """The largest cost of a recipe, a share of INT8's gain in speed; None without a budget."""
+        return None if self.budget is None else float(self.budget)
+
+    def least_accuracy(self, reference: float) -> float:
+        """Returns the lowest acceptable accuracy; FP32 has the accuracy ``reference``."""
+        text = str(self.drop or 0.0).strip()
+        return reference * (1.0 - float(text[:-1]) / 100.0) if text.endswith("%") else reference - float(text)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkOptions(Options):
+    """The reading of a network.
+
+    Attributes:
+        ort_ops: Load this library of your own operators for ONNX Runtime (RegisterCustomOps). Repeatable.
+        unknown_ops: If ONNX Runtime cannot run a node, judge the part before the node, or the part after the node,
+            from data that contain the node's outputs.
+    """
+
+    ort_ops: Annotated[Sequence[str], LAYERS(TEXTS, expert=True)] = ()
+    unknown_ops: Annotated[str, LAYERS(choice("before", "after"), expert=True)] = "before"
+
+    @property
+    def low_precision(self) -> "LowPrecision":
+        """The low precision: INT8 where a command has no option for it."""
+        from trt_bisect.model.low import INT8
+
+        return INT8
+
+    @property
+    def base_precision(self) -> Precision | None:
+        """The precision of what is neither low nor kept out of the low one; None for that of each plan."""
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LowOptions(NetworkOptions):
+    """The low precision.
+
+    Attributes:
+        low: Search in this low precision. fp16 and bf16 need no calibration.
+        base: With int8 and fp8, run unquantized layers and keep float tensors in this precision.
+        activations: Emulate 16-bit activations with INT8 weights, as an experiment: TensorRT cannot build such an
+            engine.
+    """
+
+    low: Annotated[str, PRECISION(choice(*LOWS))] = INT8
+    base: Annotated[
+        str, PRECISION(choice("fp32", "fp16", "bf16"), without="the precision of --precision, else fp32", expert=True)
+    ] = ""
+    activations: Annotated[str, PRECISION(choice(INT8, INT16), expert=True)] = INT8
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.activations == INT16 and self.low != INT8:
+            raise BadInput(f"--activations {INT16} does not go with --low {self.low}.", "Leave out one of the two.")
+        if self.low in FLOAT_LOWS and self.base not in ("", Precision.FP32):
+            raise BadInput(
+                f"--low {self.low} and --base {self.base} leave no layer in FP32.",
+                f"Leave out --base: with --low {self.low} all other layers are in FP32.",
+            )
+
+    @property
+    def base_precision(self) -> Precision:
+        """The precision of what is neither low nor kept out of the low one."""
+        return Precision(self.base or Precision.FP32)
+
+    @property
+    def low_precision(self) -> "LowPrecision":
+        """The low precision in question."""
+        from trt_bisect.model.low import find_low
+
+        return find_low(self.low, self.activations == INT16)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibrationOptions(Options):
+    """The ranges of the activations.
+
+    Attributes:
+        calibrator: Choose scales by this method. auto: run takes a calibrator with which full INT8 passes, else that of
+            the cheapest recipe; other commands take entropy.
+        percentile: Clip |x| at this percentile (calibrator percentile).
+        keep_mask_ranges: Quantize attention masks too: tensors that reach -1e9 or -3e38.
+        trt_version: Write the recipe for this TensorRT: 10.3.0, or rtx. Weak typing needs a version before 11.
+    """
+
+    calibrator: Annotated[str, PRECISION(choice(*CALIBRATORS))] = AUTO
+    percentile: Annotated[float, PRECISION(number(above=0, most=100, unit="percent"), expert=True)] = 99.99
+    keep_mask_ranges: Annotated[bool, PRECISION(SWITCH, expert=True)] = False
+    trt_version: Annotated[str, PRECISION(VERSION, without="the installed TensorRT, else the newest", expert=True)] = ""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.percentile < 1:
+            raise BadInput(
+                f"--percentile {self.percentile:g} is in per cent.", f"Give --percentile {100 * self.percentile:g}."
+            )
+
+    @property
+    def calibrator_method(self) -> str:
+        """The calibrator to begin with: ``auto`` is ``entropy``."""
+        return "entropy" if self.calibrator == AUTO else self.calibrator
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineOptions(LowOptions):
+    """The inference engine, and how its engines are built.
+
+    Attributes:
+        engine: Build and run networks with this engine ('trt-bisect engines' lists them).
+        precision: Run culprits and the layers of --high in this precision.
+        followers: On ONNX Runtime, run layers that cannot be quantized on their own (Relu, Softmax) in high precision,
+            or in INT8 between INT8 layers, as weak typing may.
+        weight_scales: Use a scale per output channel of a weight, or per weight tensor, as the DLA does. With weak
+            typing TensorRT chooses.
+        typing: Use weak or strong typing.
+        workspace: Limit TensorRT's workspace: MiB, or 512MB, 2GB.
+        optimization_level: Set the builder's optimization level.
+        force_int8: With weak typing, force INT8 instead of leaving the choice to TensorRT.
+        tactic_sources: Take kernels only from this TacticSource. Repeatable.
+        plugins: Load this plugin library before parsing the network. Repeatable.
+        dla: With weak typing, run on this DLA core, and on the GPU what the core cannot run. Not tested yet.
+        build_timeout: Stop a build or an inference after this time and go on with the search. None (Python): no limit.
+    """
+
+    engine: Annotated[str, PRECISION(choice(*ENGINE_CHOICES))] = AUTO
+    precision: Annotated[str, PRECISION(choice("fp32", "fp16"), without="as --base, else fp32")] = ""
+    followers: Annotated[str, PRECISION(choice(FOLLOWERS_HIGH, FOLLOWERS_INT8), expert=True)] = FOLLOWERS_HIGH
+    weight_scales: Annotated[str, PRECISION(choice(PER_CHANNEL, PER_TENSOR), expert=True)] = PER_CHANNEL
+    typing: Annotated[str, TENSORRT(choice(*TYPING_CHOICES))] = AUTO
+    workspace: Annotated[Size | None, TENSORRT(MEBIBYTES, without="TensorRT's")] = None
+    optimization_level: Annotated[int | None, TENSORRT(whole(least=0, most=5), without="TensorRT's")] = None
+    force_int8: Annotated[bool, TENSORRT(SWITCH)] = False
+    tactic_sources: Annotated[
+        Sequence[str], TENSORRT(TEXTS, *("--tactic-source", "--tactic-sources"), without="TensorRT's")
+    ] = ()
+    plugins: Annotated[Sequence[str], TENSORRT(TEXTS, "--plugin", "--plugins")] = ()
+    dla: Annotated[int | None, TENSORRT(whole(least=0))] = None
+    build_timeout: Annotated[float | None, TENSORRT(number(above=0, unit="seconds"))] = 1800.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.low in FLOAT_LOWS and self.precision not in ("", Precision.FP32):
+            raise BadInput(
+                f"--low {self.low} and --precision {self.precision} leave no layer in FP32.",
+                f"Leave out --precision: with --low {self.low} the high precision is fp32.",
+            )
+        if self.base not in ("", Precision.FP16) and self.precision == Precision.FP16:
+            raise BadInput(
+                f"--precision {self.precision} does not raise layers above a base of {self.base}.",
+                f"Give --precision fp32, or leave it out: then they are in {self.base}.",
+            )
+        if self.low != INT8 and self.followers == FOLLOWERS_INT8:
+            raise BadInput(f"--followers int8 does not go with --low {self.low}.", "Leave out one of the two.")
+
+    @property
+    def high_precision(self) -> Precision:
+        """The precision of layers that are kept out of the low one."""
+        return Precision(self.precision or self.base_precision)
+
+    @property
+    def base_precision(self) -> Precision:
+        """The precision of what is neither low nor kept out of the low one."""
+        return Precision(self.base or self.precision or Precision.FP32)
+
+    def gain_over(self, network: "Network") -> Precision:
+        """Returns the precision over which the low one's gain in speed is counted, of which prices are shares.
+
+        It is ``--base``, else that of a file which is not in float32, else FP32. The base that ``--precision`` alone
+        brings along changes no price: the same plan costs the same however it was asked for.
+        """
+        is_implied = not self.base and network.base == self.base_precision
+        return Precision.FP32 if is_implied else network.base or Precision.FP32
+
+    def build_options(self) -> "BuildOptions":
+        """The options as builders take them."""
+        from trt_bisect.builder.base import BuildOptions
+
+        return BuildOptions(
+            high=self.high_precision,
+            workspace_bytes=None if self.workspace is None else int(self.workspace) * MIB,
+            optimization_level=self.optimization_level,
+            force_int8=self.force_int8,
+            tactic_sources=tuple(self.tactic_sources) or None,
+            followers_round=self.followers == FOLLOWERS_INT8,
+            plugins=tuple(self.plugins),
+            dla=self.dla,
+            timeout=self.build_timeout,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class FixedLayerOptions(NetworkOptions):
+    """The layers whose precision the user fixes; no search changes it.
+
+    Attributes:
+        high: Keep this layer in high precision: a name, a pattern with * and ?, re:PATTERN, op:Softmax, or recipe:RUN
+            for the high-precision layers of a run. Repeatable.
+        plan: Fix precisions and scales as in this TOML or JSON file, or as in a run folder's recipe.
+        keep_low: Keep these layers in INT8, named as for --high. Repeatable.
+        scoped: Measure one plan instead of searching: layers up to this layer (name or number) in INT8, the rest in
+            high precision. --high, --keep-low and --plan override --scoped.
+        only: Allow INT8 in these layers only, named as for --high: op:Conv. Repeatable.
+        one_scale: Use one scale for the whole weight of these layers, named as for --high: op:MatMul. Repeatable.
+    """
+
+    high: Annotated[Sequence[str], LAYERS(TEXTS)] = ()
+    plan: Annotated[Data, LAYERS(named("FILE", "PLAN.toml"), expert=True)] = None
+    keep_low: Annotated[Sequence[str], LAYERS(TEXTS, expert=True)] = ()
+    scoped: Annotated[str, LAYERS(TEXT, expert=True)] = ""
+    only: Annotated[Sequence[str], LAYERS(TEXTS, without="all that TensorRT can run in INT8", expert=True)] = ()
+    one_scale: Annotated[Sequence[str], LAYERS(TEXTS, without="a scale per output channel", expert=True)] = ()
+
+    @property
+    def high_precision(self) -> Precision:
+        """The precision of layers that are not in INT8."""
+        return Precision.FP32
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryOptions(Options):
+    """The memory for tensors.
+
+    Attributes:
+        memory: Limit working memory, not counting the FP32 and INT8 engines: MiB, or 512MB, 2GB.
+    """
+
+    memory: Annotated[Size, RESOURCES(MEBIBYTES)] = MEMORY // MIB
+
+    @property
+    def memory_bytes(self) -> int:
+        """``memory`` in bytes."""
+        return int(self.memory) * MIB
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchOptions(MemoryOptions):
+    """The choice of the plans, and their measuring.
+
+    Attributes:
+        strategy: Measure the whole curve in one pass through pieces of the network (branch), an engine per layer
+            (exhaustive), or about log2 N engines per suspect (bisect). auto: branch on ONNX Runtime, else bisect.
+        curve: With branch, measure every boundary (full), every sixteenth and all where the loss changes (adaptive), or
+            what the verdict needs (culprits). auto: adaptive from 401 quantizable layers on, else full.
+        margin: Keep this share of the allowed loss in reserve for unseen inputs (from 20 inputs on).
+    """
+
+    strategy: Annotated[str, SEARCH(choice(AUTO, BRANCH, EXHAUSTIVE, BISECT), expert=True)] = AUTO
+    curve: Annotated[str, SEARCH(choice(AUTO, FULL, ADAPTIVE, CULPRITS), expert=True)] = AUTO
+    margin: Annotated[Share, SEARCH(number(least=0, most=0.9, share=True), expert=True)] = 0.2
+
+    def curve_of(self, strategy: str, layers: int) -> str:
+        """The curve of a network with that many quantizable layers; only ``branch`` has a choice."""
+        if strategy == BRANCH:
+            return usual_curve(layers) if self.curve == AUTO else self.curve
+        return FULL if strategy == EXHAUSTIVE else CULPRITS
+
+    def strategy_on(self, engine: str) -> str:
+        """The strategy on an engine: ``auto`` is ``branch`` on ONNX Runtime, and else ``bisect``.
+
+        An NVIDIA engine may fuse and round a piece differently from the whole network. How much is not known yet.
+        """
+        if self.strategy != AUTO:
+            return self.strategy
+        return BRANCH if engine == "onnxruntime" else BISECT
+
+
+@dataclass(frozen=True, kw_only=True)
+class EffortOptions(Options):
+    """The end of the search.
+
+    Attributes:
+        effort: Spend at most one inference per layer and input on the search (quick), at most two (default), or search
+            until no recipe is cheaper (thorough).
+        time_limit: End the search after this time: 90s, 10m, 1h. The same command continues the search.
+    """
+
+    effort: Annotated[str, SEARCH(choice(QUICK, DEFAULT, THOROUGH))] = DEFAULT
+    time_limit: Annotated[Share | None, SEARCH(DURATION, repeated=False)] = None
+
+    @property
+    def time_limit_seconds(self) -> float | None:
+        """``time_limit`` in seconds."""
+        return None if self.time_limit is None else parse_time(self.time_limit)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterOptions(Options):
+    """The workers that try plans.
+
+    Attributes:
+        cluster: Try whole engines on a Ray cluster (auto, HOST:PORT, ray://HOST:PORT) or in N processes here (local:N).
+    """
+
+    cluster: Annotated[str, RESOURCES(TEXT, without="in this process")] = ""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_address(self.cluster)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExplainOptions(Options):
+    """The explanation of culprits.
+
+    Attributes:
+        explain: Compare every tensor, and weights and activations of each culprit apart (tensors), or each layer alone
+            too (full), or nothing (none).
+        try_remedies: Measure remedies on all inputs: other calibrators, other ranges for the culprits' tensors,
+            equalised channels, corrected biases, FP16 for the culprits.
+    """
+
+    explain: Annotated[str, RESULTS(choice(EXPLAIN_TENSORS, EXPLAIN_FULL, EXPLAIN_NOTHING))] = EXPLAIN_TENSORS
+    try_remedies: Annotated[bool, RESULTS(SWITCH, expert=True)] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorFileOptions(Options):
+    """The tensors that are written to disk.
+
+    Attributes:
+        save_tensors: Save the final outputs, or the tensors of all layers (ONNX Runtime), of FP32, full INT8 and the
+            recipe in the run folder, for 'compare --fp32 --int8'.
+        polygraphy_json: Save these tensors as Polygraphy's JSON too, in tensors/polygraphy: inputs.json for
+            --load-inputs, and fp32.json, int8.json and recipe.json for --load-outputs.
+    """
+
+    save_tensors: Annotated[str, RESULTS(choice(NO_TENSORS, OUTPUTS, ALL_LAYERS), expert=True, repeated=False)] = (
+        NO_TENSORS
+    )
+    polygraphy_json: Annotated[bool, RESULTS(SWITCH, expert=True, repeated=False)] = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.polygraphy_json and self.save_tensors == NO_TENSORS:
+            raise BadInput("There are no tensors to write as Polygraphy's JSON.", "Add --save-tensors outputs.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputOptions(Options):
+    """The files that are written.
+
+    Attributes:
+        output: Write the run to this folder; the same command continues the run.
+        history: Record the run in the history beside the run folder, not at all (none), or in this file.
+        tensorboard: Write TensorBoard logs to this folder.
+        tensorboard_channels: Log histograms of this many channels of a tensor, largest first.
+        progress: Show progress.
+    """
+
+    output: Annotated[
+        Place | None,
+        RESULTS(PLACE, *("--output", "-o"), without="trt-bisect-<model>", repeated=False),
+    ] = None
+    history: Annotated[File, RESULTS(choice_or_path(BESIDE, NONE), expert=True)] = BESIDE
+    tensorboard: Annotated[File | None, RESULTS(PLACE, expert=True, repeated=False)] = None
+    tensorboard_channels: Annotated[int, RESULTS(whole(least=0, most=256), expert=True, repeated=False)] = 0
+    progress: Annotated[
+        Progress | None, RESULTS(OBJECT, without="tqdm in a notebook, else nothing", repeated=False, parse=False)
+    ] = None

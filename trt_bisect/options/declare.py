@@ -1,0 +1,304 @@
+"""Declaring options: ``Option`` in the annotation of a field or parameter, and ``Options``, the base of dataclasses.
+
+Cyclopts builds the command line from these annotations: an ``Option`` is a ``Parameter`` of it. Python functions get
+the fields of a dataclass as keywords by ``takes``. Help texts are the sections "Attributes" and "Args" of docstrings.
+All values are read by the option's kind, wherever they come from.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import re
+import textwrap
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from functools import cache, partial, wraps
+from pathlib import Path
+from typing import Annotated, Any, ParamSpec, Protocol, TypeVar, get_args, get_origin, get_type_hints
+
+from cyclopts import UNSET, Parameter
+
+from trt_bisect.errors import TrtBisectError
+from trt_bisect.options.kinds import SWITCH, TEXT, Kind
+
+FLAT = Parameter(name="*")
+"""Marks a parameter of a command whose fields are options of the command itself."""
+NOT_HERE = Parameter(parse=False)
+"""Marks a field that is an option of other commands, and has one value in this one."""
+_FLAG = re.compile(r"--[a-z][\w-]*")
+_SECTION = re.compile(r"^(?:Attributes|Args):\n(.*?)(?=\n\n|\Z)", re.MULTILINE | re.DOTALL)
+_ITEM = re.compile(r"^    (\w+): (.*(?:\n     +.*)*)", re.MULTILINE)
+_PLACE = "        options: "
+_WIDTH = 116
+_Given = TypeVar("_Given", bound="Options")
+_Keywords = ParamSpec("_Keywords")
+_Model = TypeVar("_Model")
+_Model_contra = TypeVar("_Model_contra", contravariant=True)
+_Result = TypeVar("_Result")
+_Result_co = TypeVar("_Result_co", covariant=True)
+
+
+class Option(Parameter):
+    """One option.
+
+    Attributes:
+        kind: the form of its values.
+        panel: its group in the help, and its table in a configuration file.
+        flags: on the command line; empty for the one that the field's name gives.
+        without: the behaviour without the option, if no default value says it.
+        expert: only ``--help-all`` shows it.
+        repeated: suggested commands repeat it.
+    """
+
+    kind: Kind
+    panel: str
+    flags: tuple[str, ...]
+    without: str
+    expert: bool
+    repeated: bool
+
+    def __init__(
+        self,
+        kind: Kind = TEXT,
+        *flags: str,
+        panel: str = "",
+        help: str = "",
+        without: str = "",
+        expert: bool = False,
+        repeated: bool = True,
+        parse: bool = True,
+        negative: str = "",
+    ) -> None:
+        super().__init__(
+            name=flags,
+            help=help,
+            converter=partial(_converted, kind),
+            n_tokens=None if kind.several or kind is SWITCH else 1,
+            negative=negative,
+            parse=None if parse else False,
+            choices=kind.choices if kind.closed else None,
+        )
+        vars(self).update(
+            kind=kind, flags=flags, panel=panel, without=without, expert=expert, repeated=repeated
+        )  # not as attributes: Parameter is frozen
+
+
+def panel(title: str, **facts: Any) -> Callable[..., Option]:
+    """Returns ``Option`` with a panel, and facts that hold for all options in it."""
+    return partial(Option, panel=title, **facts)
+
+
+def _converted(kind: Kind, type_: Any, tokens: Sequence[Any]) -> Any:
+    """Returns the value of what stands on the command line, or in a configuration file."""
+    first, value = tokens[0], tokens[0].implicit_value
+    if value is UNSET:  # on the command line; what a file has was read before
+        given = [token.value for token in tokens] if kind.several else tokens[-1].value
+        value = kind.read(given, first.keyword or kind.metavar)
+    return Path(value) if type_ is Path else value
+
+
+@dataclass(frozen=True)
+class Declared:
+    """An option of a command.
+
+    Attributes:
+        name: the name of the field or parameter, which is the keyword in Python and the key in TOML.
+        default: the value without the option.
+        option: its declaration.
+        help: its effect, as the docstring says it.
+        is_argument: on the command line it is given by position.
+    """
+
+    name: str
+    default: Any
+    option: Option
+    help: str
+    is_argument: bool = False
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """Its flags, the first one used in messages; none for an argument and an option of Python alone."""
+        if self.is_argument or self.option.parse is False:
+            return ()
+        return self.option.flags or (f"--{self.name.replace('_', '-')}",)
+
+    @property
+    def flag(self) -> str:
+        """Its name in messages."""
+        return next(iter(self.flags), self.name)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Its names in TOML and Python: that of the field, and those of the flags."""
+        flags = (flag[2:].replace("-", "_") for flag in self.flags if flag.startswith("--"))
+        return tuple(dict.fromkeys((self.name, *flags)))
+
+    @property
+    def without(self) -> str:
+        """The behaviour without the option, as text; empty if that is nothing."""
+        if self.option.without or self.default in (None, (), "", False, MISSING, inspect.Parameter.empty, Path()):
+            return self.option.without
+        if self.default is True:
+            return "on"
+        return f"{self.default:g}" if isinstance(self.default, float) else str(self.default)
+
+    @property
+    def described(self) -> str:
+        """Its help with choices, bounds, and what holds without it."""
+        kind = self.option.kind
+        facts = [f"{'one of' if kind.closed else 'or'} {', '.join(kind.choices)}"] if kind.choices else []
+        facts += filter(None, (kind.limits, self.without and f"default: {self.without}"))
+        return f"{self.help} ({'; '.join(facts)})" if facts else self.help
+
+
+def _declared(taker: Any) -> tuple[Declared, ...]:
+    """Returns the options of a dataclass, or of a command's function with those of its dataclasses."""
+    hints, texts = get_type_hints(taker, include_extras=True), _texts(taker)
+    if is_dataclass(taker):
+        given = [(each.name, each.default, False) for each in fields(taker) if each.init]
+    else:
+        parameters = inspect.signature(taker).parameters.values()
+        given = [(each.name, each.default, each.kind is each.POSITIONAL_ONLY) for each in parameters]
+    options: list[Declared] = []
+    for name, default, is_argument in given:
+        hint = next((part for part in (hints[name], *get_args(hints[name])) if get_origin(part) is Annotated), None)
+        for mark in getattr(hint, "__metadata__", ()):
+            if isinstance(mark, Option):
+                options.append(Declared(name, default, mark, texts.get(name) or mark.help or "", is_argument))
+            elif mark is FLAT:
+                options += declared(get_args(hint)[0])
+    return tuple(options)
+
+
+declared: Callable[[Any], tuple[Declared, ...]] = cache(_declared)
+
+
+def _texts(taker: Any) -> dict[str, str]:
+    """Returns the texts on fields or parameters in the docstrings of a class and its bases, or of a function."""
+    texts: dict[str, str] = {}
+    for owner in reversed(getattr(taker, "__mro__", (taker,))):
+        section = _SECTION.search(inspect.cleandoc(owner.__doc__ or ""))
+        for name, text in _ITEM.findall(section[1] if section else ""):
+            texts[name] = " ".join(text.split())
+    return texts
+
+
+def by_key(options: Iterable[Declared]) -> dict[str, Declared]:
+    """Returns options by all of their names in TOML and Python."""
+    return {key: option for option in options for key in option.keys}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """The base of all options. A subclass is a concern, or a command: several concerns together.
+
+    Raises:
+        BadInput: a value cannot be used.
+    """
+
+    def __post_init__(self) -> None:
+        for option in declared(type(self)):
+            value, default = getattr(self, option.name), option.default
+            is_default = value is None or value is default or (isinstance(value, str) and value == default)
+            if not is_default:
+                object.__setattr__(self, option.name, option.option.kind.read(value, option.flag))
+
+    @classmethod
+    def given(cls: type[_Given], function: str, keywords: Mapping[str, Any]) -> _Given:
+        """Returns the options from the keywords of a Python function, which may have the names of the flags.
+
+        Raises:
+            TypeError: there is no such keyword, or it is there twice.
+            BadInput: a value cannot be used.
+        """
+        known = by_key(declared(cls))
+        taken: dict[str, Any] = {}
+        for key, value in keywords.items():
+            if key not in known:
+                near = difflib.get_close_matches(key, known, 1)
+                hint = f". Did you mean '{near[0]}'?" if near else ""
+                raise TypeError(f"{function}() got an unexpected keyword argument '{key}'{hint}")
+            name = known[key].name
+            if name in taken:
+                raise TypeError(f"{function}() got '{name}' and '{key}', which are the same")
+            taken[name] = value
+        return cls(**taken)
+
+
+def repeated(given: Options) -> dict[str, tuple[str, ...]]:
+    """Returns the flags that ask for what was given, each with its values; those at their defaults are left out.
+
+    Data that has no name on the command line, such as an array, stands there as a word to be filled in.
+    """
+    flags = {}
+    for option in declared(type(given)):
+        value = getattr(given, option.name)
+        if option.option.repeated and not _is_default(value, option.default):
+            flags[option.flag] = option.option.kind.words(value)
+    return flags
+
+
+def _is_default(value: Any, default: Any) -> bool:
+    if value is None or value is False or value is default:
+        return True
+    if isinstance(value, (list, tuple)):
+        return not value
+    return isinstance(value, (str, int, float, Path)) and (value == default or str(value) == str(default))
+
+
+class Job(Protocol[_Model_contra, _Keywords, _Result_co]):
+    """A Python function that takes a network, and options as keywords."""
+
+    def __call__(self, model: _Model_contra = ..., *given: _Keywords.args, **options: _Keywords.kwargs) -> _Result_co:
+        """Does the job."""
+
+
+def takes(
+    options: Callable[_Keywords, _Given],
+) -> Callable[[Callable[[_Model, _Given], _Result]], Job[_Model, _Keywords, _Result]]:
+    """Makes a function of a network and keywords out of one of a network and options.
+
+    The keywords are the fields of the class, for type checkers as well. In the docstring the line that begins with
+    ``options:`` is replaced by a line for each option. Errors of the function name keywords in place of flags.
+
+    Args:
+        options: a command's class of options.
+    """
+    cls: Any = options
+    taken = declared(cls)
+    names = {flag: option.name for option in taken for flag in option.flags}
+    parameters = [each.replace(annotation=each.empty) for each in inspect.signature(cls).parameters.values()]
+    places = [each for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]
+
+    def flat(job: Callable[[_Model, _Given], _Result]) -> Job[_Model, _Keywords, _Result]:
+        name = getattr(job, "__name__", "")
+        model, *_ = inspect.signature(job).parameters.values()
+        by_place = inspect.Signature([model, *places, inspect.Parameter("named", inspect.Parameter.VAR_KEYWORD)])
+
+        @wraps(job)
+        def called(*given: Any, **keywords: Any) -> _Result:
+            try:
+                values = by_place.bind(*given, **keywords).arguments
+            except TypeError as error:
+                raise TypeError(f"{name}(): {error}") from None
+            network = values.pop("model", None)
+            try:
+                return job(network, cls.given(name, values.pop("named", {}) | values))
+            except TrtBisectError as error:
+                for part in ("problem", "remedy"):
+                    setattr(error, part, _FLAG.sub(lambda flag: names.get(flag[0], flag[0]), getattr(error, part)))
+                error.args = (error.problem,)
+                raise
+
+        called.__signature__ = inspect.Signature([model, *parameters])  # type: ignore[attr-defined]
+        called.__doc__ = _documented(job.__doc__ or "", taken)
+        return called
+
+    return flat
+
+
+def _documented(text: str, taken: Sequence[Declared]) -> str:
+    folded = partial(textwrap.fill, width=_WIDTH, initial_indent=" " * 8, subsequent_indent=" " * 12)
+    lines = [folded(f"{option.name}: {option.described}", break_on_hyphens=False) for option in taken]
+    return "\n".join("\n".join(lines) if line.startswith(_PLACE) else line for line in text.splitlines())

@@ -1,0 +1,332 @@
+"""The data that a job is given: the ranges that come from it, samples held out, and what is said of it.
+
+``GivenData`` opens data, ``DataCalibration`` passes over it once, ``FedData`` collects statistics and warnings for the
+report.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from trt_bisect._version import versions
+from trt_bisect.analyzer.data_warnings import on_growing_ranges, on_units, on_values, reach_of_scales, zero_states
+from trt_bisect.builder.engines import choose_engine, choose_typing, typing_to_ask
+from trt_bisect.calibration.cache import is_cache_path, read_cache
+from trt_bisect.calibration.collect import Magnitudes, candidates, magnitudes
+from trt_bisect.calibration.histogram import THRESHOLDS, Calibrator
+from trt_bisect.calibration.ranges import Ranges, no_ranges, with_scales_given
+from trt_bisect.data.datasets import Dataset, Holdout, hold_out, open_dataset, profile_shapes
+from trt_bisect.data.feeds import Feeds
+from trt_bisect.data.named import content_of
+from trt_bisect.data.statistics import MOST_SAMPLES, FedInput, statistics
+from trt_bisect.errors import BadInput
+from trt_bisect.model.fusions import tensors_in_low
+from trt_bisect.model.network import Network
+from trt_bisect.options.commands import MeasuringOptions
+from trt_bisect.report.model import JudgedInputs
+from trt_bisect.runs import cached_inputs
+from trt_bisect.runs.cached_inputs import Form, Value, fingerprint, kept
+from trt_bisect.support.figures import shape_text
+from trt_bisect.support.notes import DATA, RANGES, Note, noted
+from trt_bisect.support.progress import Progress
+
+
+class GivenData:
+    """Opens data, takes the ranges from it, and holds samples out.
+
+    Args:
+        options: the calibrator, the share to hold out, the memory limit.
+        network: the network as it was read.
+        folder: the run folder; None to keep nothing.
+        progress: shows the pass over the data.
+        notes: the notes of the report, to which lines are added.
+
+    Attributes:
+        calibration: the calibration with data; None if the ranges do not come from data.
+        holdout: the calibration data and the samples held out; None without calibration data.
+        calibrated: the seconds that calibration took.
+        fed: statistics of the inputs, of the calibration data and of those that are judged.
+    """
+
+    def __init__(
+        self,
+        options: MeasuringOptions,
+        network: Network,
+        folder: Path | None,
+        progress: Progress,
+        notes: list[Note],
+    ) -> None:
+        self._options, self._network, self._folder = options, network, folder
+        self._progress, self._notes = progress, notes
+        self.calibration: DataCalibration | None = None
+        self.holdout: Holdout | None = None
+        self.calibrated = 0.0
+        self.fed = FedData(network, progress.say)
+
+    def ranges(self, calibration: Any) -> tuple[Ranges, Dataset | None]:
+        """The scales, those that the user fixed among them, and the data they came from if they came from data."""
+        ranges, data = self._ranges(calibration)
+        return with_scales_given(ranges, self._network.scales), data
+
+    def _ranges(self, calibration: Any) -> tuple[Ranges, Dataset | None]:
+        calibration = content_of(calibration)
+        if self._network.has_pairs:
+            if calibration is not None:
+                text = (
+                    "the network has Q/DQ pairs: trt-bisect uses their scales, and the calibration data only as inputs"
+                )
+                self._notes.append(Note(RANGES, text))
+            no_data = calibration is None or isinstance(calibration, Ranges) or is_cache_path(calibration)
+            data = None if no_data else self._calibration_data(calibration)
+            return Ranges({}, {}, "the network's own Q/DQ"), data
+        if not self._network.low.needs_ranges:
+            given = calibration is not None and not isinstance(calibration, Ranges) and not is_cache_path(calibration)
+            return no_ranges(self._network.low.title), self._calibration_data(calibration) if given else None
+        if calibration is None:
+            raise BadInput(
+                "There are no scales: neither calibration data nor a calibration cache was given.",
+                "Give --calibration with data (.npz, folder of pictures, module:function), or a TensorRT calibration "
+                "cache.",
+            )
+        if isinstance(calibration, Ranges):
+            return calibration, None
+        if is_cache_path(calibration):
+            return read_cache(
+                Path(calibration), self._network.rounded_activations, keep_masks=self._options.keep_mask_ranges
+            ), None
+        data = self._calibration_data(calibration)
+        began = perf_counter()
+        self.calibration = DataCalibration(self._network, data, self._options, self._folder, self._progress)
+        ranges = self.calibration.ranges
+        self.calibrated = perf_counter() - began
+        seen = self.calibration.known_magnitudes()
+        if seen is not None:
+            self._notes += noted(DATA, on_growing_ranges(seen, data.length))
+        return ranges, data
+
+    @property
+    def candidates(self) -> tuple[Ranges, ...]:
+        """The ranges of each calibrator; empty if the ranges do not come from data."""
+        found = () if self.calibration is None else self.calibration.candidates
+        return tuple(with_scales_given(ranges, self._network.scales) for ranges in found)
+
+    @property
+    def magnitudes(self) -> Magnitudes | None:
+        """The magnitudes of the activations over the calibration data; None if the ranges do not come from data."""
+        return None if self.calibration is None else self.calibration.magnitudes
+
+    @property
+    def unseen(self) -> Dataset | None:
+        """The samples that neither calibration nor the search sees; None if there are none."""
+        return None if self.holdout is None else self.holdout.unseen
+
+    def without_unseen(self, data: Dataset) -> Dataset:
+        """The samples of ``data`` that may be judged: see ``Holdout.without_unseen``."""
+        return data if self.holdout is None else self.holdout.without_unseen(data)
+
+    def _calibration_data(self, source: Any) -> Dataset:
+        """The samples to calibrate with, without those that stay unseen."""
+        validation = None if self._options.validation is None else self.open(self._options.validation)
+        self.holdout = hold_out(self.open(source), float(self._options.holdout), validation)
+        self._notes += noted(DATA, self.holdout.notes())
+        self.fed.calibrated_with(self.holdout.kept)
+        return self.holdout.kept
+
+    def open(self, source: Any) -> Dataset:
+        """The samples of a source, for the inputs of the network."""
+        opened = open_dataset(content_of(source), self._network.inputs, pictures=self._options.preprocessing())
+        self.fed.opened(opened)
+        self._notes += [note for note in noted(DATA, opened.notes) if note not in self._notes]
+        return opened
+
+
+class DataCalibration:
+    """Ranges from data. Each result is computed when it is first asked for, or read from the run folder.
+
+    Args:
+        network: the network.
+        data: the samples to calibrate with.
+        options: the calibrator and the memory limit.
+        folder: the run folder; None to keep nothing.
+        progress: shows the pass over the data.
+    """
+
+    def __init__(
+        self, network: Network, data: Dataset, options: MeasuringOptions, folder: Path | None, progress: Progress
+    ) -> None:
+        self._network, self._data, self._options, self._folder = network, data, options, folder
+        self._progress = progress
+
+    @cached_property
+    def ranges(self) -> Ranges:
+        """The ranges of the calibrator that was asked for; of ``auto``, those of entropy."""
+        calibrator = Calibrator(self._options.calibrator_method, self._options.percentile)
+        keep_masks = self._options.keep_mask_ranges
+        return self._kept(
+            cached_inputs.RANGES, str(calibrator), lambda: self.magnitudes.ranges(calibrator, keep_masks=keep_masks)
+        )
+
+    @cached_property
+    def candidates(self) -> tuple[Ranges, ...]:
+        """The ranges of each calibrator that a run chooses from (see ``collect.CANDIDATES``)."""
+        keep_masks = self._options.keep_mask_ranges
+        return self._kept(
+            cached_inputs.CANDIDATES, "candidates", lambda: candidates(self.magnitudes, keep_masks=keep_masks)
+        )
+
+    @cached_property
+    def magnitudes(self) -> Magnitudes:
+        """The magnitudes of all activations over the data (see ``_counted``)."""
+        return self._kept(cached_inputs.MAGNITUDES, "", self._counted_magnitudes)
+
+    def _counted_magnitudes(self) -> Magnitudes:
+        self._progress.stage("Calibrating", self._data.length)
+        return magnitudes(
+            self._network,
+            self._data,
+            counted=self._counted,
+            on_sample=lambda done: self._progress.step(f"sample {done}"),
+            memory=self._options.memory_bytes,
+            total=self._data.length,
+        )
+
+    def known_magnitudes(self) -> Magnitudes | None:
+        """The magnitudes where no pass over the data is needed for them; else None."""
+        if "magnitudes" in self.__dict__:
+            return self.magnitudes
+        return None if self._folder is None else cached_inputs.MAGNITUDES.load(self._folder, self._key(""))
+
+    @cached_property
+    def _counted(self) -> frozenset[str] | None:
+        """The tensors whose values are counted: those that some plan holds in INT8; None for all.
+
+        Weak typing takes the scales of all tensors, and TensorRT alone decides which of them it uses.
+        """
+        asked = typing_to_ask(self._options.typing, self._network.low)
+        typing = choose_typing(choose_engine(self._options.engine), asked)
+        return None if typing == "weak" else tensors_in_low(self._network)
+
+    def _kept(self, form: Form[Value], how: str, compute: Callable[[], Value]) -> Value:
+        return kept(self._folder, form, self._key(how), compute)
+
+    def _key(self, how: str) -> str:
+        """The key of a result in the run folder: a digest of everything that it depends on; empty without a folder."""
+        if self._folder is None:
+            return ""
+        rules = [self._options.keep_mask_ranges, THRESHOLDS] if how else [None]
+        parts = {"model": self._network.digest(), "data": self._data.digest(), "how": [how, *rules], "v": versions()}
+        return fingerprint({**parts, "counted": None if self._counted is None else sorted(self._counted)})
+
+
+class FedData:
+    """Collects what a network is fed.
+
+    Args:
+        network: the network that reads the data.
+        say: shows a warning at once, so that a long run can be stopped.
+    """
+
+    def __init__(self, network: Network, say: Callable[[str], None]) -> None:
+        self._network, self._say = network, say
+        self._calibration: tuple[FedInput, ...] = ()
+        self._calibrated_with = ""
+        self._pictures: dict[str, str] = {}
+        self._warnings: list[str] = []
+        self._states: list[str] = []
+        if network.part:
+            say(f"PART: {network.part}")
+
+    def opened(self, data: Dataset) -> None:
+        """Keeps how pictures become inputs, if the data are pictures."""
+        if data.pictures:
+            self._pictures[data.source] = data.pictures
+
+    def calibrated_with(self, data: Dataset) -> None:
+        """Looks at the calibration data, at most 100 samples of them."""
+        self._calibrated_with = data.source
+        self._calibration = self._looked_at(data.first(MOST_SAMPLES), data.source)
+
+    def judged(
+        self, about: JudgedInputs, feeds: Sequence[Feeds], ranges: Ranges, *, of_calibration: bool
+    ) -> JudgedInputs:
+        """Looks at the judged inputs.
+
+        Args:
+            about: what is known of them.
+            feeds: the inputs.
+            ranges: the ranges of the activations; where they do not come from data, they tell what the calibration saw.
+            of_calibration: the inputs are samples of the calibration data, which may be quiet ones.
+
+        Returns:
+            ``about`` with the statistics, the way pictures are fed, dynamic shapes, warnings, and the part that is
+            judged alone.
+        """
+        first = feeds[:MOST_SAMPLES]
+        fed = statistics(first) if of_calibration else self._looked_at(first, about.source)
+        seen = {each.name: each.absmax for each in self._calibration} or reach_of_scales(ranges.scales)
+        if not of_calibration:
+            self._warn(on_units(seen, fed, self._calibrated_with or ranges.origin, about.source))
+        by = {name: each for name, each in (("calibration", self._calibration), ("judged", fed)) if each}
+        return replace(
+            about,
+            fed={name: {each.name: each for each in inputs} for name, inputs in by.items()},
+            pictures=dict(self._pictures),
+            shapes={} if self._network.is_static else _shapes(feeds),
+            part=self._network.part,
+            warnings=tuple(self._warnings),
+        )
+
+    def notes(self, feeds: Sequence[Feeds]) -> list[str]:
+        """Returns sentences on states that are 0 in all samples, and on the shapes of dynamic inputs."""
+        states = [
+            f"'{name}' is 0 in every sample: as a recurrent state, so only the start of a sequence is measured"
+            for name in self._states
+        ]
+        return states if self._network.is_static else [*states, self._on_shapes(feeds)]
+
+    def _on_shapes(self, feeds: Sequence[Feeds]) -> str:
+        shapes = _shapes(feeds)
+        fixed = shlex.join(word for name, shape in shapes.items() for word in ("--shape", f"{name}:{shape}"))
+        one_shape = not any(" to " in shape for shape in shapes.values())
+        fixes = f"; to fix them: {fixed}" if one_shape else ""
+        measured = ", ".join(f"'{name}' {shape}" for name, shape in shapes.items())
+        return f"the inputs are dynamic, and measured at the shapes of the data: {measured}{fixes}"
+
+    def _looked_at(self, samples: Iterable[Feeds], source: str) -> tuple[FedInput, ...]:
+        """The statistics of samples, which are read twice. Warns of them if nothing was warned of before."""
+        fed, way = statistics(samples), self._pictures.get(source)
+        self._states = self._states or zero_states(self._network, fed)
+        if not self._warnings:
+            named = f"{source}, fed as {way}" if way else source
+            self._warn(on_values(self._network, fed, samples, named))
+        return fed
+
+    def _warn(self, warnings: Any) -> None:
+        for warning in warnings:
+            self._warnings.append(warning)
+            self._say(f"DATA: {warning}")
+
+
+def faint_note(about: JudgedInputs) -> list[Note]:
+    """Returns a note on samples that the search for the worst inputs passed over, if it did."""
+    if not about.faint:
+        return []
+    text = (
+        f"{len(about.faint)} of {about.searched} samples cannot be worst inputs (first: number {about.faint[0]}): "
+        "FP32's output is almost zero there, and float noise would decide"
+    )
+    return [Note(DATA, text)]
+
+
+def _shapes(feeds: Sequence[Feeds]) -> dict[str, str]:
+    """The shape of each input, or its smallest and its largest one."""
+    found = {}
+    for name, (least, _, most) in profile_shapes(feeds).items():
+        found[name] = shape_text(least) if least == most else f"{shape_text(least)} to {shape_text(most)}"
+    return found
