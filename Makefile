@@ -43,6 +43,7 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache > $(VENV)/imports.txt || { cat $(VENV)/imports.txt; exit 1; }
+	$(BIN)/python tools/layout.py
 
 audit: $(STAMP)  ## the licences of what is brought along; and, with internet, the weaknesses known of it
 	$(BIN)/python tools/audit.py licences docs/licences.md

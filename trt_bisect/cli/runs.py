@@ -133,16 +133,16 @@ def history_command(
     from trt_bisect.history.run_folders import run_folders
     from trt_bisect.history.screen import print_history
     from trt_bisect.history.store import History, history_of
+    from trt_bisect.support.figures import counted
 
     if fingerprint is not None and not re.fullmatch("[0-9a-f]{1,64}", fingerprint.lower()):
         raise BadInput(f"'{fingerprint}' is no fingerprint.", "Give hexadecimal digits, as report.json has them.")
     selection = HistoryFilter(label, model, None if since is None else _since(since), fingerprint)
     with History(history_of(where or Path()), reading=not add) as history:
         if add:
-            folders = run_folders(add)
-            for folder in folders:
+            for folder in (folders := run_folders(add)):
                 history.record(folder, label or "")
-            display.say(f"{len(folders)} run folder{'s' if len(folders) > 1 else ''} recorded.")
+            display.say(f"{counted(len(folders), 'run folder')} recorded.")
         if copy is not None:
             history.copy(copy)
             display.say(f"Copied to {copy}")
