@@ -15,6 +15,7 @@ from trt_bisect.errors import BadInput, install
 from trt_bisect.options.concerns import RESOURCES, RESULTS
 from trt_bisect.options.declare import FLAT, panel
 from trt_bisect.options.kinds import FILE, PLACE, PLACES, SWITCH, whole
+from trt_bisect.support.figures import counted
 
 if TYPE_CHECKING:
     from socket import socket
@@ -133,7 +134,6 @@ def history_command(
     from trt_bisect.history.run_folders import run_folders
     from trt_bisect.history.screen import print_history
     from trt_bisect.history.store import History, history_of
-    from trt_bisect.support.figures import counted
 
     if fingerprint is not None and not re.fullmatch("[0-9a-f]{1,64}", fingerprint.lower()):
         raise BadInput(f"'{fingerprint}' is no fingerprint.", "Give hexadecimal digits, as report.json has them.")
