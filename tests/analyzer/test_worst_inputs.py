@@ -369,7 +369,7 @@ def test_worst_inputs_are_kept_for_one_typing_version_and_precision(monkeypatch,
         def opened(engine, _typing, network, scales, options, shapes, workshop=None):
             return OnePlace(OnnxRuntimeBuilder(network, scales, options), typing, version)
 
-        monkeypatch.setattr("trt_bisect.preparation.preparation.open_builder", opened)
+        monkeypatch.setattr("trt_bisect.preparation.setup.open_builder", opened)
         arguments = (lenet / "lenet.onnx", lenet / "calibration.npz")
         before = len(calls)
         less = {"strategy": "bisect", "calibrator": "minmax", "explain": "none"}
@@ -377,7 +377,7 @@ def test_worst_inputs_are_kept_for_one_typing_version_and_precision(monkeypatch,
         return len(calls) - before, report.inputs.similarities
 
     monkeypatch.setattr("trt_bisect.preparation.preparation.choose_engine", lambda _: "foreign")
-    monkeypatch.setattr("trt_bisect.preparation.preparation.choose_typing", lambda *_: "weak")
+    monkeypatch.setattr("trt_bisect.preparation.setup.choose_typing", lambda *_: "weak")
     monkeypatch.setattr("trt_bisect.preparation.preparation.worst_inputs", counted)
     count, found = run()
     assert count == 1

@@ -18,7 +18,7 @@ from tests.support.fake_builders import Waiting
 from tests.support.waiting import LIMIT, is_running, wait_until
 from tests.support.worker_runs import journaled, without_times
 from trt_bisect.cluster.address import GOES_ON
-from trt_bisect.preparation import preparation
+from trt_bisect.preparation import setup
 
 ROOT = Path(__file__).parents[2]
 RUN = """
@@ -27,8 +27,8 @@ sys.path.insert(0, {root!r})
 sys.argv = ["trt-bisect", "run", {model!r}, "--calibration", {data!r}, "--strategy", "exhaustive", "--explain", "none",
             "--output", {folder!r}, "--cluster", {address!r}]
 from tests.support.fake_builders import Waiting
-from trt_bisect.preparation import preparation
-preparation.make_builder = Waiting(preparation.make_builder, {begun!r}, {go_on!r})
+from trt_bisect.preparation import setup
+setup.make_builder = Waiting(setup.make_builder, {begun!r}, {go_on!r})
 from trt_bisect.cli import main
 main()
 """
@@ -75,8 +75,8 @@ def test_a_cluster_whose_head_dies_costs_what_was_under_way(lenet, tmp_path, ray
     """The same command goes on here, with what the journal has, to the report of a run here."""
     begun, folder = tmp_path / "begun", tmp_path / "folder"
     begun.mkdir()
-    waiting = Waiting(preparation.make_builder, str(begun), str(tmp_path / "go_on"))
-    monkeypatch.setattr(preparation, "make_builder", waiting)
+    waiting = Waiting(setup.make_builder, str(begun), str(tmp_path / "go_on"))
+    monkeypatch.setattr(setup, "make_builder", waiting)
 
     def kill_the_head():
         try:

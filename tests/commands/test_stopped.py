@@ -135,7 +135,7 @@ threshold = 0.9
 IN_A_WORKER = """
 from functools import partial
 from tests.support import fake_builders
-from trt_bisect.preparation import preparation
+from trt_bisect.preparation import setup
 from trt_bisect.builder.isolation import IsolatedBuilder, WorkerProcess
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 
@@ -145,7 +145,7 @@ def isolated(engine, typing, network, scales, options, shapes, process=None):
     make = fake_builders.Waiting(OnnxRuntimeBuilder, "{begun}", "{go}")
     return IsolatedBuilder(partial(make, network, scales, options), None, process or shared)
 
-preparation.open_builder = isolated
+setup.open_builder = isolated
 """
 
 

@@ -17,7 +17,8 @@ from trt_bisect.model.network import load_network
 from trt_bisect.options.commands import RunOptions
 from trt_bisect.precision import int8_set
 from trt_bisect.preparation import given_data
-from trt_bisect.preparation.preparation import Preparation
+from trt_bisect.preparation import preparation as stages
+from trt_bisect.preparation.setup import Setup
 from trt_bisect.support.progress import Silent
 
 HELD_OUT = [4, 9, 14, 19, 24]
@@ -47,13 +48,13 @@ def data(count=8):
 
 @contextmanager
 def prepared(network, calibration, folder=None, dataset=None, inputs=None, **options):
-    """The preparation and the experiment of a run."""
+    """The setup and the experiment of a run."""
     if folder is not None:
         folder.mkdir(exist_ok=True)
-    asked = RunOptions(calibration=calibration, engine="onnxruntime", **options)
-    preparation = Preparation(asked, load_network(network), folder, Silent())
-    with preparation.opened(calibration, inputs, dataset) as experiment:
-        yield preparation, experiment
+    asked = RunOptions(calibration=calibration, inputs=inputs, dataset=dataset, engine="onnxruntime", **options)
+    setup = Setup.of(asked, load_network(network), folder, Silent())
+    with stages.prepared(setup) as experiment:
+        yield setup, experiment
 
 
 def full_int8(experiment):
@@ -71,12 +72,12 @@ def scales_of(ranges, names):
 
 
 def test_auto_begins_with_entropy_and_has_all_candidates_from_one_pass(network, passes):
-    with prepared(network, data()) as (preparation, experiment):
+    with prepared(network, data()) as (setup, experiment):
         assert experiment.ranges.origin == "entropy"
-        assert [ranges.origin for ranges in preparation.data.candidates] == [str(each) for each in CANDIDATES]
-        assert preparation.data.candidates[0] == experiment.ranges
+        assert [ranges.origin for ranges in setup.data.candidates] == [str(each) for each in CANDIDATES]
+        assert setup.data.candidates[0] == experiment.ranges
         loaded, samples = load_network(network), [{"x": row[np.newaxis]} for row in data()["x"]]
-        for calibrator, ranges in zip(CANDIDATES, preparation.data.candidates, strict=True):
+        for calibrator, ranges in zip(CANDIDATES, setup.data.candidates, strict=True):
             alone = trt_bisect.calibrate(loaded, samples, calibrator.method, calibrator.percentile)
             assert scales_of(ranges, loaded.rounded_activations) == scales_of(alone, loaded.rounded_activations)
             assert ranges.scales.keys() == alone.scales.keys()
@@ -102,17 +103,14 @@ def test_a_convolution_before_its_relu_has_the_scale_of_the_relu_unless_typing_i
     [({"calibrator": "mse"}, "mse"), ({"calibrator": "percentile", "percentile": 99.5}, "percentile 99.5")],
 )
 def test_a_calibrator_that_the_user_names_is_kept(network, asked, origin):
-    with prepared(network, data(), **asked) as (preparation, experiment):
+    with prepared(network, data(), **asked) as (setup, experiment):
         assert experiment.ranges.origin == origin
-        assert len(preparation.data.candidates) == len(CANDIDATES)
+        assert len(setup.data.candidates) == len(CANDIDATES)
 
 
 def test_a_candidate_measures_what_a_run_with_its_calibrator_measures(network):
-    with prepared(network, data(), inputs=data(2)) as (preparation, experiment):
-        found = {
-            ranges.origin: full_int8(preparation.with_ranges(experiment, ranges))
-            for ranges in preparation.data.candidates
-        }
+    with prepared(network, data(), inputs=data(2)) as (setup, experiment):
+        found = {ranges.origin: full_int8(setup.with_ranges(experiment, ranges)) for ranges in setup.data.candidates}
     for calibrator in ("minmax", "mse"):
         with prepared(network, data(), inputs=data(2), calibrator=calibrator) as (_, experiment):
             assert found[calibrator] == full_int8(experiment)
@@ -120,30 +118,30 @@ def test_a_candidate_measures_what_a_run_with_its_calibrator_measures(network):
 
 def test_a_resumed_run_does_not_calibrate_again_whatever_calibrator_it_names(network, tmp_path, passes):
     folder = tmp_path / "run"
-    with prepared(network, data(), folder) as (preparation, _):
-        before = preparation.data.candidates
+    with prepared(network, data(), folder) as (setup, _):
+        before = setup.data.candidates
     assert len(passes) == 1
-    with prepared(network, data(), folder) as (preparation, experiment):
-        assert [scales(each) for each in preparation.data.candidates] == [scales(each) for each in before]
-        assert scales(preparation.data.magnitudes.ranges(Calibrator("mse"))) == scales(before[-1])
+    with prepared(network, data(), folder) as (setup, experiment):
+        assert [scales(each) for each in setup.data.candidates] == [scales(each) for each in before]
+        assert scales(setup.data.magnitudes.ranges(Calibrator("mse"))) == scales(before[-1])
         assert experiment.ranges.origin == "entropy"
     with prepared(network, data(), folder, calibrator="percentile", percentile=99.0) as (_, experiment):
         assert experiment.ranges.origin == "percentile 99"
     assert len(passes) == 1
-    with prepared(network, data(9), folder) as (preparation, _):
-        assert preparation.data.magnitudes.histograms["x"].values == 9 * 3 * 16 * 16
+    with prepared(network, data(9), folder) as (setup, _):
+        assert setup.data.magnitudes.histograms["x"].values == 9 * 3 * 16 * 16
     assert len(passes) == 2
 
 
 def test_histograms_that_were_cut_off_are_made_again(network, tmp_path, passes):
     folder = tmp_path / "run"
-    with prepared(network, data(), folder) as (preparation, _):
-        before = preparation.data.magnitudes.histograms["x"].counts
+    with prepared(network, data(), folder) as (setup, _):
+        before = setup.data.magnitudes.histograms["x"].counts
     kept = folder / "magnitudes.npz"
     kept.write_bytes(kept.read_bytes()[:-100])
-    with prepared(network, data(), folder) as (preparation, _):
+    with prepared(network, data(), folder) as (setup, _):
         assert len(passes) == 1  # the ranges themselves are whole
-        assert np.array_equal(preparation.data.magnitudes.histograms["x"].counts, before)
+        assert np.array_equal(setup.data.magnitudes.histograms["x"].counts, before)
     assert len(passes) == 2
 
 
@@ -164,10 +162,10 @@ def test_remedies_and_goals_use_the_same_pass(tmp_path, passes):
 
 def test_given_ranges_have_no_candidates(network):
     given = trt_bisect.calibrate(load_network(network), [{"x": row[np.newaxis]} for row in data()["x"]])
-    with prepared(network, given, inputs=data(1)) as (preparation, _):
-        assert preparation.data.candidates == ()
-        assert preparation.data.magnitudes is None
-        assert preparation.data.unseen is None
+    with prepared(network, given, inputs=data(1)) as (setup, _):
+        assert setup.data.candidates == ()
+        assert setup.data.magnitudes is None
+        assert setup.data.unseen is None
 
 
 def many():
@@ -185,31 +183,29 @@ def largest(samples):
 @pytest.mark.parametrize("again", ["none", "dataset", "inputs"])
 def test_what_is_held_out_is_neither_calibrated_with_nor_judged(network, again):
     doors = {} if again == "none" else {again: many()}
-    with prepared(network, many(), calibrator="minmax", samples=1, **doors) as (preparation, experiment):
+    with prepared(network, many(), calibrator="minmax", samples=1, **doors) as (setup, experiment):
         kept = np.delete(many()["x"], HELD_OUT, axis=0)
         assert experiment.ranges.scales["x"] == np.float32(np.abs(kept).max()) / np.float32(127)
-        assert [feeds["x"].tobytes() for feeds in preparation.data.unseen] == [
-            many()["x"][n].tobytes() for n in HELD_OUT
-        ]
+        assert [feeds["x"].tobytes() for feeds in setup.data.unseen] == [many()["x"][n].tobytes() for n in HELD_OUT]
         assert experiment.about.searched == 20
-        assert any("5 of 25 samples" in note.text for note in preparation.notes)
+        assert any("5 of 25 samples" in note.text for note in setup.notes)
         (place,) = experiment.about.places
         assert np.array_equal(experiment.feeds[0]["x"][0], many()["x"][place])  # numbered as the user's data
 
 
 def test_without_holdout_and_with_other_data(network):
-    with prepared(network, many(), calibrator="minmax", holdout=0.0) as (preparation, experiment):
-        assert preparation.data.unseen is None
+    with prepared(network, many(), calibrator="minmax", holdout=0.0) as (setup, experiment):
+        assert setup.data.unseen is None
         assert experiment.ranges.scales["x"] == np.float32(largest(many())) / np.float32(127)
-    with prepared(network, many(), calibrator="minmax", dataset=data(30)) as (preparation, experiment):
-        assert preparation.data.unseen.length == 5
+    with prepared(network, many(), calibrator="minmax", dataset=data(30)) as (setup, experiment):
+        assert setup.data.unseen.length == 5
         assert experiment.about.searched == 30
     assert RunOptions().holdout == 0.2
 
 
 def test_validation_data_is_what_stays_unseen(network):
-    with prepared(network, many(), validation=data(3), calibrator="minmax") as (preparation, experiment):
-        assert preparation.data.unseen.length == 3
+    with prepared(network, many(), validation=data(3), calibrator="minmax") as (setup, experiment):
+        assert setup.data.unseen.length == 3
         assert experiment.ranges.scales["x"] == np.float32(largest(many())) / np.float32(127)
     with pytest.raises(BadInput, match="validation data"), prepared(network, many(), validation=many()):
         pass

@@ -6,7 +6,7 @@ import pytest
 
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.builder.timing import latency_of
-from trt_bisect.preparation import preparation
+from trt_bisect.preparation import preparation, setup
 
 
 class Foreign:
@@ -38,7 +38,7 @@ def foreign(monkeypatch):
         typing: the engine's.
         computed: as ``Latency`` has it.
     """
-    open_builder = preparation.open_builder
+    open_builder = setup.open_builder
 
     def use(in_float=(), tells=dict, typing="weak", computed=None):
         def opened(engine, typing_, network, scales, options, shapes, workshop=None):
@@ -47,9 +47,7 @@ def foreign(monkeypatch):
             return Foreign(OnnxRuntimeBuilder(network, scales, options), network, typing, in_float, tells, computed)
 
         monkeypatch.setattr(preparation, "choose_engine", lambda asked: asked if asked == "onnxruntime" else "foreign")
-        monkeypatch.setattr(
-            preparation, "choose_typing", lambda engine, _: "strong" if engine == "onnxruntime" else typing
-        )
-        monkeypatch.setattr(preparation, "open_builder", opened)
+        monkeypatch.setattr(setup, "choose_typing", lambda engine, _: "strong" if engine == "onnxruntime" else typing)
+        monkeypatch.setattr(setup, "open_builder", opened)
 
     return use

@@ -21,7 +21,7 @@ from trt_bisect.evaluator.accuracy import Accuracy, AccuracyEvaluator, accuracy_
 from trt_bisect.options.commands import RunOptions
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.preparation.experiment import Experiment
-from trt_bisect.preparation.preparation import Preparation
+from trt_bisect.preparation.setup import Setup
 from trt_bisect.report.answer import OWN, Accuracies
 from trt_bisect.support.notes import ACCURACY, Note
 
@@ -37,7 +37,7 @@ def refuse_accuracy(options: RunOptions) -> None:
         read_labels(Path(options.labels))
 
 
-def asked_accuracy(preparation: Preparation, experiment: Experiment, options: RunOptions) -> Accuracy | None:
+def asked_accuracy(setup: Setup, experiment: Experiment, options: RunOptions) -> Accuracy | None:
     """Returns the accuracy of the user's function or labels; None without them.
 
     Raises:
@@ -49,7 +49,7 @@ def asked_accuracy(preparation: Preparation, experiment: Experiment, options: Ru
         code = code_digest(function)
         if not is_reusable(code):
             text = "the accuracy function is a closure, or not from a source file: another run measures it again"
-            preparation.notes.append(Note(ACCURACY, text))
+            setup.notes.append(Note(ACCURACY, text))
         return Accuracy(function, code)
     if options.labels is None:
         return None
@@ -63,14 +63,14 @@ def asked_accuracy(preparation: Preparation, experiment: Experiment, options: Ru
             f"The class axis of output '{output}' is not clear.",
             "Give --class-axis, or --accuracy with your own function.",
         )
-    samples, labels = _without_unseen(preparation, preparation.data.open(options.dataset), labels)
+    samples, labels = _without_unseen(setup, setup.data.open(options.dataset), labels)
     return accuracy_by_labels(samples, labels, output, classes.predicted, str(classes))
 
 
-def _without_unseen(preparation: Preparation, data: Dataset, labels: np.ndarray) -> tuple[Dataset, np.ndarray]:
+def _without_unseen(setup: Setup, data: Dataset, labels: np.ndarray) -> tuple[Dataset, np.ndarray]:
     """The samples that may be judged, with their labels: as many for each sample as there are rows in it."""
-    samples = preparation.data.without_unseen(data)
-    holdout = preparation.data.holdout
+    samples = setup.data.without_unseen(data)
+    holdout = setup.data.holdout
     if samples is data or holdout is None or holdout.unseen is None:
         return data, labels
     places = [samples.place(position) for position in range(samples.length or 0)]

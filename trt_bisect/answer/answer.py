@@ -48,7 +48,7 @@ from trt_bisect.options.concerns import DEFAULT, MIXED, QUICK, THOROUGH
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.preparation.experiment import Experiment
 from trt_bisect.preparation.forecast import CHECKS
-from trt_bisect.preparation.preparation import Preparation
+from trt_bisect.preparation.setup import Setup
 from trt_bisect.report.answer import AS_CHEAP, DECIDING, OWN
 from trt_bisect.report.summary import TOO_DEAR, over_inputs
 from trt_bisect.support.figures import counted, percent
@@ -128,7 +128,7 @@ class AnswerSearch:
         if plans.switches:
             self._say_full()
         plans.judged = self._worst_inputs(_JUDGED_FOR_RANGES)
-        candidates = plans.preparation.data.candidates if self.space.units else ()
+        candidates = plans.setup.data.candidates if self.space.units else ()
         others = [ranges for ranges in candidates if ranges.calibrator != own.calibrator]
         aimed = replace(self.space, budget=self.space.budget * SAFETY)
         estimates = plans.switches and not self.space.has_many
@@ -194,7 +194,7 @@ class AnswerSearch:
             return
         low, count = recipe.experiment.network.low.title, len(self.plans.inputs.counting)
         passes = f"passes on all {count} inputs" if self._by_similarity else "keeps the accuracy"
-        self.plans.preparation.progress.say(
+        self.plans.setup.progress.say(
             f"A recipe {passes}: {counted(layers, 'layer')} in high precision, which gives up {percent(cost)} of "
             f"{low}'s gain in speed"
         )
@@ -251,21 +251,21 @@ class AnswerSearch:
         over = over_inputs(by_input, rule.text)
         low, origin = experiment.network.low, experiment.ranges.origin
         ranges = f" with calibrator {origin}" if low.needs_ranges else ""
-        plans.preparation.progress.say(f"Full {low.title}{ranges}: {figure}{over}")
+        plans.setup.progress.say(f"Full {low.title}{ranges}: {figure}{over}")
         if is_destroyed(rule, trial):
             text = (
                 f"full {low.title} is wrong in every output on all {len(plans.inputs.counting)} inputs: check the data "
                 "and its preprocessing first"
             )
-            plans.preparation.notes.append(Note(DATA, text))
-            plans.preparation.progress.say(f"{text[0].upper()}{text[1:]}")
+            plans.setup.notes.append(Note(DATA, text))
+            plans.setup.progress.say(f"{text[0].upper()}{text[1:]}")
         self._tell()
 
     def take_ranges(self, ranges: Ranges) -> None:
         """Goes on with other ranges."""
         if ranges.digest() != self.experiment.ranges.digest():
-            changed = self.plans.preparation.with_ranges(self.experiment, ranges)
-            self._go_on_with(self.plans.preparation.in_pieces(changed))
+            changed = self.plans.setup.with_ranges(self.experiment, ranges)
+            self._go_on_with(self.plans.setup.in_pieces(changed))
 
     def _go_on_with(self, experiment: Experiment) -> None:
         """Takes an experiment with other ranges; full INT8 is known with them too, wherever the search is stopped."""
@@ -306,7 +306,7 @@ class AnswerSearch:
         if not found.meets or (self.space.has_many and not checked.meets(budget)):
             return self._answer(found, experiment, checked, aim, {})
         if found.kept and self._by_similarity and self.alone.can_measure(self.space) and self.effort != QUICK:
-            self.plans.preparation.progress.stage(_SEARCHING, None)
+            self.plans.setup.progress.stage(_SEARCHING, None)
             alone = self.alone.known or self._estimated_alone
             few = one_or_two(self.target, self.space, found, experiment, alone)
             found, checked = few or (found, checked)
@@ -316,7 +316,7 @@ class AnswerSearch:
             self._go_on_from(replace(recipe, kept=kept, checked=checked))
 
         low = experiment.network.low.title
-        self.plans.preparation.progress.stage(f"Each layer of the recipe put back in {low}", len(found.kept))
+        self.plans.setup.progress.stage(f"Each layer of the recipe put back in {low}", len(found.kept))
         found, checked, taken_back = minimal(self.plans, self.target, self.space, found, experiment, checked, cheaper)
         return self._answer(found, experiment, checked, aim, taken_back)
 
@@ -336,7 +336,7 @@ class AnswerSearch:
                 if self._costs(held) <= DEAR_RECIPE:
                     return held
             except Spent:
-                plans.preparation.progress.say("Lowering one layer after another takes long: losses are estimated")
+                plans.setup.progress.say("Lowering one layer after another takes long: losses are estimated")
         recipe = None if may_be_cheap and not bounded else self._estimated()
         if recipe is not None and bounded:
             self.refused = recipe.refused
@@ -359,7 +359,7 @@ class AnswerSearch:
         self.space = space = replace(self.space, budget=target.budget)
         measure = partial(target.losses, ranges=experiment.ranges, to_the_end=True)
         for _ in range(_ROUNDS):
-            plans.preparation.progress.stage("Searching within the cost", _PLANS_OF_SEARCH * len(space.units))
+            plans.setup.progress.stage("Searching within the cost", _PLANS_OF_SEARCH * len(space.units))
             kept = drive(within(space, most, self._improvements), measure).kept
             new = target.worse(space.plan(kept), experiment.ranges)
             if not new:
@@ -434,7 +434,7 @@ class AnswerSearch:
         Without one it is the empty set, which does not hold.
         """
         plans, counting, recipe = self.plans, self.plans.inputs.counting, self.recipe
-        tried = (self.experiment.ranges, *(one.ranges for one in self.tried), *plans.preparation.data.candidates)
+        tried = (self.experiment.ranges, *(one.ranges for one in self.tried), *plans.setup.data.candidates)
         by_digest = {ranges.digest(): ranges for ranges in tried if self._by_similarity}
         sets = [
             (self._kept_high(plan), ranges)
@@ -488,7 +488,7 @@ class AnswerSearch:
         missing = [name for name in DECIDING if name not in answer.checked.losses] if answer.meets else []
         if missing and self.plans.switches and self._by_similarity:
             yield f"the recipe was not checked with {' and '.join(missing)}"
-        if self.plans.preparation.data.unseen is not None:
+        if self.plans.setup.data.unseen is not None:
             yield "held-out inputs were not measured"
 
     def sensitivities(self) -> Sensitivities | None:
@@ -586,7 +586,7 @@ class AnswerSearch:
         self, space: Space, measure: Measure, suspects: Collection[int], mended: Kept, dearest: float
     ) -> Cheapest:
         """Searches once; for a cheap set of which each unit is shown to be needed, no sensitivities are measured."""
-        shown = self.plans.preparation.progress
+        shown = self.plans.setup.progress
         shown.stage(_SEARCHING, _PLANS_OF_SEARCH * len(space.units))
         if self._may_be_sure and not mended:
             sure = drive(surely_cheapest(space, min(dearest, CHEAP_RECIPE)), measure)
@@ -640,7 +640,7 @@ class AnswerSearch:
             return found, experiment, checked, aim
         kept, ranges = retuned(plans, space, found, experiment.ranges, [one.ranges for one in self.tried])
         if kept != found.kept:
-            changed = plans.preparation.with_ranges(experiment, ranges)
+            changed = plans.setup.with_ranges(experiment, ranges)
             again = self.target.check(changed, space.plan(kept))
             if again.meets(self.target.budget):
                 return replace(found, kept=kept, equals=()), changed, again, aim
@@ -672,8 +672,8 @@ class AnswerSearch:
     @property
     def named(self) -> bool:
         """True if the user named the ranges; then they are not changed."""
-        preparation = self.plans.preparation
-        return preparation.options.calibrator != AUTO or not preparation.data.candidates
+        setup = self.plans.setup
+        return setup.options.calibrator != AUTO or not setup.data.candidates
 
     def _answer(
         self,
@@ -684,15 +684,15 @@ class AnswerSearch:
         taken_back: Mapping[int, Loss],
     ) -> Answer:
         plans = self.plans
-        plans.preparation.forecast.begins(CHECKS)
+        plans.setup.forecast.begins(CHECKS)
         given, plan = plans.inputs.given, self.space.plan(found.kept)
         full = plans.whole(plans.full, experiment, given, "all inputs")
         restored = plans.whole(plan, experiment, given, "all inputs")
         unseen_given, unseen, half, rounding = None, None, None, None
         if self._by_similarity:
-            unseen_given = unseen_inputs(plans.preparation, experiment, plans.inputs)
+            unseen_given = unseen_inputs(plans.setup, experiment, plans.inputs)
             unseen = None if unseen_given is None else plans.whole(plan, experiment, unseen_given, "unseen inputs")
-            rounding = with_rounded_followers(plans.preparation.options, experiment, plan)
+            rounding = with_rounded_followers(plans.setup.options, experiment, plan)
         if self._by_similarity and self.most is None:
             half = half_gain(plans, self.space, taken_back, self.sensitivities, experiment)
         return Answer(
@@ -725,18 +725,18 @@ class AnswerSearch:
 
 
 @contextmanager
-def answer_search(preparation: Preparation, experiment: Experiment, options: RunOptions) -> Iterator[AnswerSearch]:
+def answer_search(setup: Setup, experiment: Experiment, options: RunOptions) -> Iterator[AnswerSearch]:
     """Prepares the search of the answer: FP32's outputs for all inputs given, and the costs of the layers.
 
     Args:
-        preparation: the preparation of ``experiment``.
+        setup: the setup of ``experiment``.
         experiment: the experiment with the first ranges.
         options: the options of the run.
 
     Raises:
         BadInput: the costs of the layers cannot be known as the options ask.
     """
-    costs = layer_costs(options, experiment, preparation.progress)
-    with answer_inputs(preparation, experiment) as inputs:
-        plans = AnswerPlans(preparation, experiment, inputs, costs)
+    costs = layer_costs(options, experiment, setup.progress)
+    with answer_inputs(setup, experiment) as inputs:
+        plans = AnswerPlans(setup, experiment, inputs, costs)
         yield AnswerSearch(plans, experiment, options.effort, options.most, options.precision == MIXED)

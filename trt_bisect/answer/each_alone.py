@@ -51,7 +51,7 @@ class EachAlone:
     def sensitivities(self, space: Space, ranges: Ranges) -> Sensitivities | None:
         """Measures all units once; returns None if that cannot be done."""
         if self.known is None and self.can_measure(space):
-            self.plans.preparation.progress.stage("Each layer alone", 2 * len(space.units))
+            self.plans.setup.progress.stage("Each layer alone", 2 * len(space.units))
             self.known = self._measured(sensitivities(MeasuredSets(space)), ranges)
         return self.known
 

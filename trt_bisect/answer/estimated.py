@@ -135,7 +135,7 @@ class EstimatedRecipes:
             first_only: only the first recipe is searched, with the calibrator that full INT8 loses least with.
         """
         rows, plans = list(tried), self._plans
-        forecast = plans.preparation.forecast
+        forecast = plans.setup.forecast
         usual = allowed(DEFAULT, len(self._space.units), len(plans.inputs.counting))
         forecast.search(_USUAL * min(plans.left(), usual))
         promising = [k for k, one in enumerate(rows) if k == 0 or one.ranges.calibrator in PROMISING]
@@ -144,7 +144,7 @@ class EstimatedRecipes:
         candidates = [*{(ranges := rows[place].ranges).digest(): ranges for place in order}.values()]
         plans.leave(plans.usual_margin)
         for one in self._by_expected_cost(candidates):
-            plans.preparation.progress.stage(self._sought(one.ranges), None)
+            plans.setup.progress.stage(self._sought(one.ranges), None)
             self._improve(one, _PATIENCE)
             if one.search.best is not None:
                 self._sets.setdefault(one.ranges.digest(), one.search.best)
@@ -219,11 +219,11 @@ class EstimatedRecipes:
         """Measures each unit alone on the worst inputs; returns the search that begins with it."""
         plans, space = self._plans, self._space
         places = plans.judged[:alone_on]
-        plans.preparation.progress.stage(f"Each layer alone with ranges of {ranges.origin}", len(space.units))
+        plans.setup.progress.stage(f"Each layer alone with ranges of {ranges.origin}", len(space.units))
         evaluator = plans.noise(ranges) if self._jumps else plans.each(ranges)
         alone = [space.plan(space.all - {unit}) for unit in sorted(space.all)]
         evaluator.losses(
-            [plans.full, *alone], places, lambda _: plans.preparation.progress.step("", alone_on), to_the_end=True
+            [plans.full, *alone], places, lambda _: plans.setup.progress.step("", alone_on), to_the_end=True
         )
         figures = np.array([[_loss(evaluator, plan, place) for place in places] for plan in alone])
         full = evaluator.by_place(plans.full)
@@ -304,7 +304,7 @@ class EstimatedRecipes:
         known = [one for one in self._searches if one.search.best is not None]
         known.sort(key=lambda one: space.price(one.search.best or frozenset()))
         for one in known[:_REFINED]:
-            plans.preparation.progress.stage(f"A cheaper recipe with ranges of {one.ranges.origin}", None)
+            plans.setup.progress.stage(f"A cheaper recipe with ranges of {one.ranges.origin}", None)
             if one.search.refined(_MORE_PATIENCE):
                 self._check(one, _PATIENCE, self._bound)
 
@@ -320,7 +320,7 @@ class EstimatedRecipes:
         with_margin, small = plans.margin.share > 0.0, plans.small_margin
         if with_margin and space.cost(best.kept) > DEAR_RECIPE:
             plans.leave(NO_MARGIN)
-            plans.preparation.progress.stage("A recipe without a margin", None)
+            plans.setup.progress.stage("A recipe without a margin", None)
             one.search.limit = self._limit(one.aim)
             self._improve(one, _PATIENCE)
             without = self.best
@@ -334,7 +334,7 @@ class EstimatedRecipes:
         elif small.share and best.kept:
             bound = _LITTLE_MORE * space.cost(best.kept) + _LITTLE
             plans.leave(small)
-            plans.preparation.progress.stage("A recipe with a margin", None)
+            plans.setup.progress.stage("A recipe with a margin", None)
             one.search.limit, one.search.best, self.best = self._limit(one.aim), None, None
             kept = one.search.best if one.search.improved(bound, _PATIENCE) else None
             if kept is None or space.cost(kept) > bound or not self._take_if_it_holds(kept, one.ranges):

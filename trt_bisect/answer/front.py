@@ -35,7 +35,7 @@ def measure_front(answering: AnswerSearch, answer: Answer) -> tuple[FrontPoint, 
     few = not plans.switches or answer.by_accuracy
     alone = answering.alone.sensitivities(space, ranges)
     steps = path(space, answer.kept, alone, _POINTS_DEAR if few else _POINTS)
-    plans.preparation.progress.stage("Measuring the front", None)
+    plans.setup.progress.stage("Measuring the front", None)
     all_high = space.plan(space.all)
     ends = {
         f"all {answer.experiment.network.low.title}": (plans.full, answer.full),

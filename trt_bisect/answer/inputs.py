@@ -14,7 +14,7 @@ from trt_bisect.data.feeds import Feeds
 from trt_bisect.evaluator.each_input import GivenInputs
 from trt_bisect.model.session import give_back_arena
 from trt_bisect.preparation.experiment import Experiment
-from trt_bisect.preparation.preparation import Preparation
+from trt_bisect.preparation.setup import Setup
 from trt_bisect.support.notes import DATA, OUTPUTS, Note, noted
 
 
@@ -36,24 +36,24 @@ class AnswerInputs:
 
 
 @contextmanager
-def answer_inputs(preparation: Preparation, experiment: Experiment) -> Iterator[AnswerInputs]:
+def answer_inputs(setup: Setup, experiment: Experiment) -> Iterator[AnswerInputs]:
     """Runs FP32 on all inputs given that it was not run on before.
 
     Args:
-        preparation: the preparation of ``experiment``.
+        setup: the setup of ``experiment``.
         experiment: gives the inputs; those that its curve is judged on come first.
 
     Raises:
         BadInput: a sample cannot be used.
         TrialFailed: FP32 does not run on an input.
     """
-    with Spill(preparation.options.memory_bytes // 2) as spill:
+    with Spill(setup.options.memory_bytes // 2) as spill:
         feeds, names = _distinct(experiment, spill)
         known, others = experiment.references, feeds[len(experiment.references) :]
         if others:
-            preparation.progress.stage("FP32 on all inputs", len(others))
-        references = [*known, *_references(preparation, experiment, others, spill)]
-        preparation.notes += noted(OUTPUTS, constant_outputs(experiment.rule, references)[1])
+            setup.progress.stage("FP32 on all inputs", len(others))
+        references = [*known, *_references(setup, experiment, others, spill)]
+        setup.notes += noted(OUTPUTS, constant_outputs(experiment.rule, references)[1])
         given = GivenInputs(feeds, references, [name for _, name in names], [source for source, _ in names])
         counting = _counting(experiment, given)
         give_back_arena()
@@ -78,15 +78,13 @@ def _distinct(experiment: Experiment, spill: Spill) -> tuple[list[Feeds], list[t
     return feeds, names
 
 
-def _references(
-    preparation: Preparation, experiment: Experiment, feeds: Sequence[Feeds], spill: Spill
-) -> list[Outputs]:
+def _references(setup: Setup, experiment: Experiment, feeds: Sequence[Feeds], spill: Spill) -> list[Outputs]:
     references: list[Outputs] = []
     if not feeds:
         return references
-    with preparation.reference_engine(experiment.builder) as engine:
+    with setup.reference_engine(experiment.builder) as engine:
         for place, sample in enumerate(feeds):
-            preparation.progress.step(f"input {place}")
+            setup.progress.step(f"input {place}")
             references.append(spill.kept(engine.infer(sample)))
     return references
 
@@ -99,13 +97,13 @@ def _counting(experiment: Experiment, given: GivenInputs) -> tuple[int, ...]:
     return tuple(k for k in places if judged(compare.at(k, given.references[k]))) or tuple(places)
 
 
-def unseen_inputs(preparation: Preparation, experiment: Experiment, inputs: AnswerInputs) -> GivenInputs | None:
+def unseen_inputs(setup: Setup, experiment: Experiment, inputs: AnswerInputs) -> GivenInputs | None:
     """Runs FP32 on the inputs that the search does not see; those equal to given ones do not count, and are noted.
 
     Returns:
         None if there are none.
     """
-    unseen = preparation.data.unseen
+    unseen = setup.data.unseen
     if unseen is None:
         return None
     given = set(map(digest_of_feeds, inputs.given.feeds))
@@ -118,11 +116,11 @@ def unseen_inputs(preparation: Preparation, experiment: Experiment, inputs: Answ
             new[digest] = place, inputs.spill.kept(sample)
     if copies:
         text = f"{copies} held-out samples of {unseen.source} equal other samples, and do not count"
-        preparation.notes.append(Note(DATA, text))
+        setup.notes.append(Note(DATA, text))
     if not new:
         return None
-    preparation.progress.stage("FP32 on held-out inputs", len(new))
+    setup.progress.stage("FP32 on held-out inputs", len(new))
     feeds = [sample for _, sample in new.values()]
     labels = [unseen.label(unseen.place(place)) for place, _ in new.values()]
-    references = _references(preparation, experiment, feeds, inputs.spill)
+    references = _references(setup, experiment, feeds, inputs.spill)
     return GivenInputs(feeds, references, labels, [unseen.source] * len(labels))

@@ -34,7 +34,7 @@ from trt_bisect.model.session import give_back_arena
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.preparation.experiment import Experiment
-from trt_bisect.preparation.preparation import Preparation
+from trt_bisect.preparation.setup import Setup
 from trt_bisect.support.figures import counted
 from trt_bisect.support.machine import cores
 from trt_bisect.support.memory import give_back_memory
@@ -65,7 +65,7 @@ class AnswerPlans:
     """Measures plans on the inputs of the answer.
 
     Attributes:
-        preparation: the preparation of the experiment.
+        setup: the setup of the experiment.
         experiment: the experiment of the run; its ranges may be changed.
         inputs: all inputs.
         costs: what each layer costs in each higher precision.
@@ -76,7 +76,7 @@ class AnswerPlans:
         ends: ``losses`` raises ``Spent`` when these are taken.
     """
 
-    preparation: Preparation
+    setup: Setup
     experiment: Experiment
     inputs: AnswerInputs
     costs: Costs
@@ -146,7 +146,7 @@ class AnswerPlans:
                 experiment.rule.metric.name,
                 canonical,
                 together=self._compared_by_fp32,
-                ran=self.preparation.forecast.ran,
+                ran=self.setup.forecast.ran,
             )
             self._by_ranges[key].margin = self.margin
         return self._by_ranges[key]
@@ -202,12 +202,12 @@ class AnswerPlans:
     @property
     def has_few_inputs(self) -> bool:
         """True if so few inputs are known that none is held out."""
-        unseen = self.preparation.data.unseen
+        unseen = self.setup.data.unseen
         return len(self.inputs.counting) + (0 if unseen is None else unseen.length or 0) < FEWEST
 
     @property
     def _wanted_margin(self) -> Margin:
-        margin = float(self.preparation.options.margin)
+        margin = float(self.setup.options.margin)
         if self.experiment.rule.metric.of_sums is None or not margin:
             return NO_MARGIN
         return Margin(margin, int(_SPARED * len(self.inputs.counting)))
@@ -222,7 +222,7 @@ class AnswerPlans:
         """Returns the experiment on whole engines with some ranges."""
         if ranges.digest() == self.experiment.ranges.digest():
             return self.experiment
-        return self.preparation.with_ranges(self.experiment, ranges)
+        return self.setup.with_ranges(self.experiment, ranges)
 
     def losses(
         self,
@@ -404,7 +404,7 @@ class AnswerPlans:
         store = self.experiment.store
         known = store.find(key)
         if known is None:
-            self.preparation.progress.stage(f"Measuring on {name}", len(given))
+            self.setup.progress.stage(f"Measuring on {name}", len(given))
             self.give_back()
             give_back_arena()
             known = self._measured(key, build, given)
@@ -435,7 +435,7 @@ class AnswerPlans:
         return None if task is None or task.nearby is None else task.nearby(self.inputs.given.references)
 
     def _infer(self, engine: Engine, place: int, feeds: Feeds) -> Feeds:
-        self.preparation.progress.step(f"input {place}")
+        self.setup.progress.step(f"input {place}")
         return self.inputs.spill.kept(engine.infer(feeds))
 
     def _judged_at(self, place: int, outputs: Outputs) -> Judged:
@@ -460,7 +460,7 @@ class AnswerPlans:
 
     @property
     def _memory(self) -> int:
-        return self.preparation.options.memory_bytes
+        return self.setup.options.memory_bytes
 
     @cached_property
     def _facts(self) -> TensorFacts:
@@ -475,4 +475,4 @@ class AnswerPlans:
     def tell(self, plan: PrecisionPlan) -> None:
         """Shows that a plan is begun."""
         high = len(self.experiment.network.quantizable) - len(plan.lowered)
-        self.preparation.progress.step(f"{counted(high, 'layer')} high")
+        self.setup.progress.step(f"{counted(high, 'layer')} high")

@@ -158,12 +158,12 @@ def choose_ranges(
         named: true if the user named the ranges in use; then they stay.
         dearest: recipes that cost more are given up. Without one the ranges in use stay.
     """
-    progress = plans.preparation.progress
+    progress = plans.setup.progress
     progress.stage(_first_stage(plans.experiment.network.low), len(candidates))
     began = perf_counter()
     tried = [_full_int8(plans, ranges) for ranges in candidates]
     sweep = len(space.units) * min(len(plans.inputs.counting), _MOST_JUDGED)
-    plans.preparation.forecast.search(usual_search(sweep))
+    plans.setup.forecast.search(usual_search(sweep))
     is_open = not named and len(tried) > 1
     if not is_open and dearest == inf:
         return tried[0].ranges, tuple(tried)
@@ -188,7 +188,7 @@ def choose_ranges(
             best = min(best, space.cost(kept))
             means[place] = fmean(plans.on_judged(space.plan(kept), one.ranges))
             tried[place] = replace(tried[place], mean=means[place])
-    plans.preparation.forecast.search(usual_search(sweep, is_cheap=best <= CHEAP_RECIPE))
+    plans.setup.forecast.search(usual_search(sweep, is_cheap=best <= CHEAP_RECIPE))
     cheap = [place for place in means if (tried[place].cost or 0.0) <= best + AS_CHEAP]
     return tried[min(cheap, key=means.__getitem__, default=0)].ranges, tuple(tried)
 
@@ -248,7 +248,7 @@ def _say_how_long(plans: AnswerPlans, space: Space, seconds: float, inferences: 
     if most * each < _SHORT:
         return
     range_text = duration(bounded * each) if bounded < most else f"{duration(least * each)} to {duration(most * each)}"
-    plans.preparation.progress.say(
+    plans.setup.progress.say(
         f"The search will take {'up to' if bounded < most else 'about'} {range_text}: {len(space.units)} layers, "
         f"{counting} inputs, {1000 * each:.0f} ms an inference (--effort; --time-limit ends it with the best recipe "
         "found)"
@@ -328,7 +328,7 @@ def retuned(
         return kept, moved
     mean = fmean(plans.on_judged(space.plan(kept), ranges))
     most = _RETUNED if space.has_many else None
-    plans.preparation.progress.stage("Other scales for single tensors", len(kept) * len(candidates))
+    plans.setup.progress.stage("Other scales for single tensors", len(kept) * len(candidates))
     for unit in sorted(found.kept, key=lambda unit: -space.costs[unit])[:most]:
         plan = space.plan(kept - {unit})
         for others in _other_scales(plans, space.units[unit], moved, candidates):

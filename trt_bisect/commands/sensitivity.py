@@ -23,7 +23,8 @@ from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.preparation.asked_network import asked_network
 from trt_bisect.preparation.experiment import Experiment
 from trt_bisect.preparation.judgement import Judgement
-from trt_bisect.preparation.preparation import Preparation
+from trt_bisect.preparation.preparation import prepared
+from trt_bisect.preparation.setup import Setup
 from trt_bisect.preparation.workspace import working_in
 from trt_bisect.report.sensitivity import WAYS, SensitiveOp, Sensitivity
 from trt_bisect.support.progress import Progress, default_progress
@@ -55,8 +56,8 @@ def sensitivity_with(model: str | Path | Network, options: SensitivityOptions) -
     folder = None if options.output is None else Path(content_of(options.output))
     with working_in(folder, options.progress or default_progress()) as shown:
         network = asked_network(options, model, options.shapes)
-        preparation = Preparation(options, network, folder, shown, judgement=_AnythingGoes)
-        with preparation.opened(options.calibration, options.inputs, options.dataset) as experiment:
+        setup = Setup.of(options, network, folder, shown, judgement=_AnythingGoes)
+        with prepared(setup) as experiment:
             found = measure_alone(experiment, shown)
         if folder is not None:
             found.save(folder)

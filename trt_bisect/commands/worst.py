@@ -14,7 +14,7 @@ from trt_bisect.analyzer.metrics import BUILT_IN, default_threshold, find_metric
 from trt_bisect.analyzer.worst import verdict
 from trt_bisect.builder.base import EMULATED, MEASURED, Outputs
 from trt_bisect.builder.engines import ONNXRUNTIME, choose_engine, choose_typing, typing_to_ask
-from trt_bisect.calibration.ranges import Ranges, keeping_unusable_high
+from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.data.datasets import Dataset, open_dataset
 from trt_bisect.data.named import content_of
 from trt_bisect.errors import BadInput
@@ -25,10 +25,10 @@ from trt_bisect.precision import low_of
 from trt_bisect.preparation.asked_network import asked_network
 from trt_bisect.preparation.fixed_layers import fixed_notes, refuse_emulated_only
 from trt_bisect.preparation.judgement import Judgement
-from trt_bisect.preparation.preparation import Preparation
+from trt_bisect.preparation.preparation import find_worst, refuse_unknown_outputs, say_engine, usable
+from trt_bisect.preparation.setup import Setup
 from trt_bisect.report.worst import WorstReport, spread_of, without_infinities
 from trt_bisect.support.files import output_folder
-from trt_bisect.support.notes import RANGES, noted
 from trt_bisect.support.progress import default_progress
 
 ASCENDING, DESCENDING = "ascending", "descending"
@@ -66,68 +66,64 @@ def worst_with(model: str | Path | Network, options: WorstOptions) -> WorstRepor
     folder = None if options.output is None else Path(content_of(options.output))
     with output_folder(folder), closing(options.progress or default_progress()) as shown:
         network = asked_network(options, model, options.shapes)
-        report = WorstSearch(options, network, None, shown, _WorstJudgement).search(options)
+        report = _search(Setup.of(options, network, None, shown, _WorstJudgement), options)
         if folder is not None:
             report.save(folder)
     return report
 
 
-class WorstSearch(Preparation):
-    """Ranges and engines as in a run, then one pass over a data set."""
+def _search(setup: Setup, options: WorstOptions) -> WorstReport:
+    """Takes ranges and an engine as a run does, then passes once over a data set; Ctrl-C ends the pass early."""
+    refuse_unknown_outputs(setup)
+    engine = choose_engine(options.engine)
+    refuse_emulated_only(setup.read, engine)
+    network, ranges, source = _ranges_and_samples(setup, engine, options)
+    say_engine(setup, engine)
+    source = source if options.steps is None else source.first(options.steps)
+    setup.progress.stage("Searching for the worst inputs", source.length)
+    builder = setup.builder_for(network, engine, ranges, source)
+    found = find_worst(setup, network, builder, source, options.keep, keep=True)
+    known, low = math.isfinite(found.rule.threshold), network.low.precision
+    allowed = found.rule.budget if known else None
+    values, losses = without_infinities(found.similarities), without_infinities(found.losses)
+    distribution = spread_of(values, losses, found.faint, allowed)
+    return WorstReport(
+        model=network.source,
+        engine=engine,
+        typing=choose_typing(engine, typing_to_ask(options.typing, network.low)),
+        arithmetic=EMULATED if engine == ONNXRUNTIME else MEASURED,
+        metric=found.rule.metric.name,
+        order=_ORDERS[options.direction],
+        threshold=found.rule.threshold if known else None,
+        allowed=allowed,
+        high=tuple(each.name for each in network.layers if each.fixed and low_of(each.fixed) is not low),
+        source=source.source,
+        values=values,
+        losses=losses,
+        faint=found.faint,
+        places=found.places,
+        stopped=found.stopped,
+        distribution=distribution,
+        verdict=verdict(distribution),
+        notes=(*fixed_notes(network), *(note.text for note in setup.notes)),
+        low=str(low),
+    ).holding(found.inputs)
 
-    def search(self, options: WorstOptions) -> WorstReport:
-        """The whole search; Ctrl-C during the pass ends it with what was found until then."""
-        self._check_outputs()
-        engine = choose_engine(self.options.engine)
-        refuse_emulated_only(self.network, engine)
-        ranges, source = self._ranges_and_samples(engine, options.calibration, options.dataset)
-        self._say_engine(engine)
-        source = source if options.steps is None else source.first(options.steps)
-        self.progress.stage("Searching for the worst inputs", source.length)
-        found = self.find_worst(self.builder_for(engine, ranges, source), source, options.keep, keep=True)
-        known, low = math.isfinite(found.rule.threshold), self.network.low.precision
-        allowed = found.rule.budget if known else None
-        values, losses = without_infinities(found.similarities), without_infinities(found.losses)
-        distribution = spread_of(values, losses, found.faint, allowed)
-        return WorstReport(
-            model=self.network.source,
-            engine=engine,
-            typing=choose_typing(engine, typing_to_ask(options.typing, self.network.low)),
-            arithmetic=EMULATED if engine == ONNXRUNTIME else MEASURED,
-            metric=found.rule.metric.name,
-            order=_ORDERS[options.direction],
-            threshold=found.rule.threshold if known else None,
-            allowed=allowed,
-            high=tuple(each.name for each in self.network.layers if each.fixed and low_of(each.fixed) is not low),
-            source=source.source,
-            values=values,
-            losses=losses,
-            faint=found.faint,
-            places=found.places,
-            stopped=found.stopped,
-            distribution=distribution,
-            verdict=verdict(distribution),
-            notes=(*fixed_notes(self.network), *(note.text for note in self.notes)),
-            low=str(low),
-        ).holding(found.inputs)
 
-    def _ranges_and_samples(self, engine: str, calibration: Any, dataset: Any) -> tuple[Ranges, Dataset]:
-        if engine != ONNXRUNTIME and not self.network.is_static and isinstance(dataset, Iterator):
-            raise BadInput(
-                f"{engine} must know the shapes of all samples first, and an iterator gives them only once.",
-                "Fix the shapes, or give a list, or a function that makes the iterator.",
-            )
-        ranges, data = self.data.ranges(calibration)
-        self.network, kept_high = keeping_unusable_high(self.network, ranges)
-        self.notes += noted(RANGES, kept_high)
-        source = (
-            data
-            if dataset is None
-            else open_dataset(dataset, self.network.inputs, once=True, pictures=self.options.preprocessing())
+def _ranges_and_samples(setup: Setup, engine: str, options: WorstOptions) -> tuple[Network, Ranges, Dataset]:
+    dataset, read = options.dataset, setup.read
+    if engine != ONNXRUNTIME and not read.is_static and isinstance(dataset, Iterator):
+        raise BadInput(
+            f"{engine} must know the shapes of all samples first, and an iterator gives them only once.",
+            "Fix the shapes, or give a list, or a function that makes the iterator.",
         )
-        if source is None:
-            raise BadInput("There is no data set to search: the scales do not come from data.", "Give --dataset.")
-        return ranges, source
+    ranges, data = setup.data.ranges(options.calibration)
+    network = usable(setup, read, ranges)
+    pictures = options.preprocessing()
+    source = data if dataset is None else open_dataset(dataset, network.inputs, once=True, pictures=pictures)
+    if source is None:
+        raise BadInput("There is no data set to search: the scales do not come from data.", "Give --dataset.")
+    return network, ranges, source
 
 
 class _WorstJudgement(Judgement):

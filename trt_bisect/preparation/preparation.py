@@ -1,66 +1,48 @@
-"""The stages before plans are measured: ranges, inputs, builder, reference, journal."""
+"""The stages before plans are measured: read, calibrate, choose inputs, run the reference, judge, open the journal.
+
+``prepared`` is the whole of it, from top to bottom. Each stage returns a fact, and nothing goes back up.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from copy import copy
-from dataclasses import replace
-from functools import partial
-from pathlib import Path
-from time import perf_counter, time
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from trt_bisect._version import versions
 from trt_bisect.analyzer.classes import Classes, classes_of
 from trt_bisect.analyzer.compare_output import judging_notes
 from trt_bisect.analyzer.judge import Rule, comparison, nonfinite_in_reference
 from trt_bisect.analyzer.slices import Slices
+from trt_bisect.analyzer.tasks.task import Task
 from trt_bisect.analyzer.worst import WorstInputs, worst_inputs
-from trt_bisect.builder.base import Builder, BuildOptions, Engine, Outputs, ProfileShapes
-from trt_bisect.builder.engines import (
-    ONNXRUNTIME,
-    choose_engine,
-    choose_typing,
-    make_builder,
-    open_builder,
-    typing_to_ask,
-)
-from trt_bisect.builder.isolation import WorkerProcess
+from trt_bisect.builder.base import Builder, BuildOptions, Outputs
+from trt_bisect.builder.engines import ONNXRUNTIME, choose_engine
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.calibration.ranges import Ranges, keeping_unusable_high, non_finite_weight, refuse_without_low
-from trt_bisect.cluster.ray_cluster import open_cluster
-from trt_bisect.data.datasets import Dataset, digest_of_feeds, may_be_sizes, profile_shapes, profile_sizes
+from trt_bisect.data.datasets import Dataset
 from trt_bisect.data.feeds import Feeds, size_remedy
-from trt_bisect.driver.suspects.curves import FULL
 from trt_bisect.errors import BadInput, NothingMeasured, TrialFailed
-from trt_bisect.evaluator.branch import branch_evaluator
-from trt_bisect.evaluator.rebuild import Compare, RebuildEvaluator, TrialStore
+from trt_bisect.evaluator.rebuild import Compare
 from trt_bisect.evaluator.trial import Cost, Trial
-from trt_bisect.evaluator.workers import Cluster, TrialSpec
-from trt_bisect.model.low import FLOAT_TYPES, FP8
 from trt_bisect.model.network import Network
 from trt_bisect.model.reading import compare_with_file
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.options.commands import MeasuringOptions
-from trt_bisect.options.concerns import AUTO, BRANCH, EXHAUSTIVE, FOLLOWERS_INT8, JudgeOptions
-from trt_bisect.precision import Precision
+from trt_bisect.options.concerns import AUTO, BRANCH, EXHAUSTIVE, FOLLOWERS_INT8
 from trt_bisect.preparation.experiment import Experiment
 from trt_bisect.preparation.fixed_layers import refuse_emulated_only
-from trt_bisect.preparation.forecast import Forecast
-from trt_bisect.preparation.given_data import GivenData, faint_note
-from trt_bisect.preparation.judged_by import other_reference
-from trt_bisect.preparation.judgement import Judgement
-from trt_bisect.preparation.workspace import TIMING_CACHE, refuse_another_network
+from trt_bisect.preparation.given_data import faint_note
+from trt_bisect.preparation.setup import Setup
 from trt_bisect.report.model import JudgedInputs
 from trt_bisect.runs.cached_inputs import fingerprint, load_inputs, save_inputs
 from trt_bisect.runs.journal import Journal, MemoryStore
 from trt_bisect.support.memory import give_back_memory
-from trt_bisect.support.notes import FILE, JUDGED_BY, NETWORK, OUTPUTS, RANGES, SHAPES, TASK, Note, noted
-from trt_bisect.support.progress import Progress
+from trt_bisect.support.notes import FILE, OUTPUTS, RANGES, SHAPES, TASK, Note, noted
 
 STAYS_HERE = (
     "The passes of 'branch' run on this machine: the cluster gets only its few plans of whole engines. It gets all "
@@ -68,351 +50,263 @@ STAYS_HERE = (
 )
 
 
-class Preparation:
-    """Prepares the measuring: each method is a stage, in the order in which they are called."""
+@contextmanager
+def prepared(setup: Setup) -> Iterator[Experiment]:
+    """Prepares the measuring of plans, for as long as the journal and the cluster are open.
 
-    def __init__(
-        self,
-        options: MeasuringOptions,
-        network: Network,
-        folder: Path | None,
-        progress: Progress,
-        judgement: Callable[[JudgeOptions, str, Precision], Judgement] = Judgement,
-    ) -> None:
-        refuse_another_network(folder, network)
-        self.options = options
-        self.network, self.digest = network, network.digest()
-        self.folder = folder
-        self.progress = progress
-        self.forecast = Forecast(progress)
-        self.began, self.started = perf_counter(), time()
-        self.notes: list[Note] = noted(NETWORK, network.notes)
-        self.data = GivenData(options, network, folder, progress, self.notes)
-        self._cluster: Cluster
-        self.judgement = judgement(options, network.source, network.low.precision)
-        self._judged_by = other_reference(
-            options, network, options.inputs, lambda texts: self.notes.extend(noted(JUDGED_BY, texts))
-        )
-
-    @contextmanager
-    def opened(self, calibration: Any, inputs: Any, dataset: Any) -> Iterator[Experiment]:
-        """All that plans are measured with, as long as the journal and the cluster are open."""
-        with open_cluster(self.options.cluster, self.progress.say) as self._cluster:
-            yield from self._open(calibration, inputs, dataset)
-
-    def _open(self, calibration: Any, inputs: Any, dataset: Any) -> Iterator[Experiment]:
-        self._check_outputs()
-        refuse_without_low(self.network)
-        engine = choose_engine(self.options.engine)
-        refuse_emulated_only(self.network, engine)
-        strategy = strategy_for(self.options, engine)
-        if self.options.cluster and strategy == BRANCH:
-            self.progress.say(STAYS_HERE)
-        ranges, data = self.data.ranges(calibration)
-        self._say_engine(engine)
-        self.network, kept_high = keeping_unusable_high(self.network, ranges)
-        self.notes += noted(RANGES, kept_high)
-        feeds, about = self._judged_inputs(engine, ranges, data, inputs, dataset)
-        own = inputs is None and dataset is None
-        about = self.data.fed.judged(about, feeds, ranges, of_calibration=own)
-        self.notes += [*noted(SHAPES, self.data.fed.notes(feeds)), *faint_note(about)]
-        self.network = self.network.with_shapes(facts_for(self.network, feeds[0]).shapes)
-        builder = self.builder_for(engine, ranges, feeds)
-        reference = self._reference(builder, feeds)
-        prepared = reference[0] if engine == ONNXRUNTIME and self._judged_by is None else None
-        outputs = self._judged_outputs(reference)
-        self.notes += noted(FILE, compare_with_file(self.network, feeds[0], outputs, prepared))
-        slices = self.judgement.slices(outputs, reference)
-        self.notes += noted(OUTPUTS, slices.notes())
-        with_groups = [slices.with_groups(found) for found in reference]
-        rule = self.judgement.rule(slices.names(outputs), with_groups)
-        classes = self._classes(with_groups, slices.names(outputs), rule)
-        task, said = self.judgement.checked_task(reference)
-        self.notes += noted(TASK, said)
-        parts = self._fingerprint_parts(builder, ranges, feeds)
+    Raises:
+        BadInput: something given cannot be used.
+        NothingMeasured: FP32 does not run, or has no finite output.
+    """
+    with setup.with_cluster(), ExitStack() as open_files:
+        engine, strategy = chosen_engine(setup)
+        ranges, data = setup.data.ranges(setup.options.calibration)
+        say_engine(setup, engine)
+        network = usable(setup, setup.read, ranges)
+        feeds, about = _judged_inputs(setup, network, engine, ranges, data)
+        network = network.with_shapes(facts_for(network, feeds[0]).shapes)
+        builder = setup.builder_for(network, engine, ranges, feeds)
+        references = _references(setup, network, builder, feeds)
+        judged = _judged(setup, network, feeds[0], references, engine)
+        parts = setup.fingerprint_parts(network, builder, ranges, feeds)
         key = fingerprint(parts)
-        with ExitStack() as open_files:
-            store = self._store(open_files, key, parts)
-            compare = comparison(reference, rule.metric, classes, slices, task)
-            of_file = file_figure_noted(self.network, feeds, compare, rule, self._build_options())
-            self.notes[1:1] = noted(FILE, of_file)
-            whole = self._whole(builder, ranges, feeds, compare, store)
-            experiment = Experiment(
-                network=self.network,
-                ranges=ranges,
-                feeds=feeds,
-                references=reference,
-                about=about,
-                builder=builder,
-                rule=rule,
-                store=store,
-                whole=whole,
-                evaluator=whole,
-                key=key,
-                data=data,
-                more=self._given(data, inputs, dataset),
-                compare=compare,
-                parts=parts,
-                strategy=strategy,
-                classes=classes,
-                slices=slices,
-                task=task,
-            )
-            yield self.in_pieces(experiment)
-
-    def _store(self, open_files: ExitStack, key: str, parts: dict[str, Any]) -> Journal | MemoryStore:
-        """The journal in the run's folder, as long as ``open_files`` is open; without a folder a store in memory."""
-        if self.folder is None:
-            return MemoryStore()
-        store = open_files.enter_context(Journal(self.folder, key, parts))
-        if store.resumed:
-            self.progress.say(f"Continuing with {store.resumed} trials already measured in {self.folder}")
-        return store
-
-    def with_ranges(self, experiment: Experiment, ranges: Ranges) -> Experiment:
-        """An experiment on whole engines with other ranges, its trials journaled under a key of their own."""
-        builder = self.builder_for(experiment.builder.engine, ranges, experiment.feeds)
-        parts = self._fingerprint_parts(builder, ranges, experiment.feeds)
-        if self.network is not experiment.network:
-            parts["reference"] = experiment.network.digest()
-        key = fingerprint(parts)
-        store = experiment.store.under(key, parts)
-        whole = self._whole(builder, ranges, experiment.feeds, experiment.compare, store)
-        own = replace(experiment, ranges=ranges, builder=builder, store=store, whole=whole, evaluator=whole)
-        return replace(own, network=self.network, key=key, parts=parts)
-
-    def with_network(self, experiment: Experiment, network: Network, ranges: Ranges) -> Experiment:
-        """The same with another network of the same inputs and outputs, judged by the FP32 outputs of the first one.
-
-        Raises:
-            BadInput: none of its layers can be in INT8.
-        """
-        other = copy(self)
-        other.network, _ = keeping_unusable_high(network, ranges)
-        return other.with_ranges(experiment, ranges)
-
-    def in_pieces(self, experiment: Experiment) -> Experiment:
-        """An experiment on whole engines with the evaluator that its strategy needs."""
-        if experiment.strategy != BRANCH:
-            return experiment
-        builder, scales = experiment.builder, experiment.ranges.scales
-        options, worker = self._build_options(), WorkerProcess()
-
-        def make(part: Network, profile: ProfileShapes) -> Builder:
-            return open_builder(builder.engine, builder.typing, part, scales, options, profile, worker)
-
-        evaluator = branch_evaluator(
-            self.network,
-            builder,
-            make,
-            scales,
-            options,
-            experiment.feeds,
-            experiment.compare,
-            experiment.store,
-            experiment.whole,
-            memory=self.options.memory_bytes,
-            few_boundaries=self.options.curve_of(BRANCH, len(self.network.movable)) != FULL,
+        store = _store(setup, open_files, key, parts)
+        compare = comparison(references, judged.rule.metric, judged.classes, judged.slices, judged.task)
+        of_file = file_figure_noted(network, feeds, compare, judged.rule, setup.build_options())
+        setup.notes[1:1] = noted(FILE, of_file)
+        whole = setup.whole(network, builder, ranges, feeds, compare, store)
+        experiment = Experiment(
+            network=network,
+            ranges=ranges,
+            feeds=feeds,
+            references=references,
+            about=about,
+            builder=builder,
+            rule=judged.rule,
+            store=store,
+            whole=whole,
+            evaluator=whole,
+            key=key,
+            data=data,
+            more=_given(setup, data),
+            compare=compare,
+            parts=parts,
+            strategy=strategy,
+            classes=judged.classes,
+            slices=judged.slices,
+            task=judged.task,
         )
-        return replace(experiment, evaluator=evaluator)
+        yield setup.in_pieces(experiment)
 
-    def _say_engine(self, engine: str) -> None:
-        """Says the engine where ``auto`` chose it; after the data was read, whose errors come first."""
-        if self.options.engine == AUTO:
-            self.progress.say(f"Engine: {engine} (chosen by 'auto'; 'trt-bisect engines' says why)")
 
-    def _check_outputs(self) -> None:
-        known = [spec.name for spec in self.network.outputs]
-        for name in self.options.outputs:
-            if name not in known:
-                raise BadInput(
-                    f"'{self.network.source}' has no output '{name}'.",
-                    "Its outputs are " + ", ".join(f"'{n}'" for n in known) + ".",
-                )
+def chosen_engine(setup: Setup) -> tuple[str, str]:
+    """Returns the engine and the strategy of a job; raises BadInput where they do not fit the network."""
+    network, options = setup.read, setup.options
+    refuse_unknown_outputs(setup)
+    refuse_without_low(network)
+    engine = choose_engine(options.engine)
+    refuse_emulated_only(network, engine)
+    strategy = strategy_for(options, engine)
+    if options.cluster and strategy == BRANCH:
+        setup.progress.say(STAYS_HERE)
+    return engine, strategy
 
-    def _judged_inputs(
-        self, engine: str, ranges: Ranges, data: Dataset | None, inputs: Any, dataset: Any
-    ) -> tuple[list[Feeds], JudgedInputs]:
-        """The inputs that are judged, and what the report says of them."""
-        named = dataset if inputs is None else inputs
-        source = data if named is None else self.data.without_unseen(self.data.open(named))
-        if source is None:
+
+def refuse_unknown_outputs(setup: Setup) -> None:
+    """Raises BadInput if the user names an output that the network does not have."""
+    known = [spec.name for spec in setup.read.outputs]
+    for name in setup.options.outputs:
+        if name not in known:
             raise BadInput(
-                "No data was given to run the network on.",
-                f"Give --input with an input on which {self.network.low.title} looks bad, or --dataset to find it.",
+                f"'{setup.read.source}' has no output '{name}'.",
+                "Its outputs are " + ", ".join(f"'{n}'" for n in known) + ".",
             )
-        if inputs is not None:
-            feeds = list(source)
-            if self.options.samples is None or len(feeds) <= self.options.samples:
-                return feeds, JudgedInputs(source.source, len(feeds))
-        return self._worst_of(engine, ranges, source)
 
-    def _given(self, data: Dataset | None, inputs: Any, dataset: Any) -> tuple[Dataset, ...]:
-        """The data that a recipe has to hold on."""
-        named = [self.data.without_unseen(self.data.open(each)) for each in (inputs, dataset) if each is not None]
-        return (*named, *([data] if data is not None and dataset is None else []))
 
-    def _worst_of(self, engine: str, ranges: Ranges, source: Dataset) -> tuple[list[Feeds], JudgedInputs]:
-        self.progress.stage("Searching for the worst inputs", source.length)
-        count = self.options.samples or 1
-        builder, key = self.builder_for(engine, ranges, source), ""
-        if self.folder is not None:
-            key = self._worst_key(builder, ranges, source, count)
-            kept = load_inputs(self.folder, key)
-            if kept is not None:
-                return kept[0], msgspec.convert(kept[1], JudgedInputs)
-        found = self.find_worst(builder, source, count)
-        about = JudgedInputs(
-            source=source.source,
-            judged=len(found.inputs),
-            searched=len(found.similarities),
-            places=tuple(source.place(position) for position in found.places),
-            similarities=tuple(None if np.isnan(value) else float(value) for value in found.similarities),
-            median=None if np.isnan(found.median) else float(found.median),
-            faint=tuple(source.place(position) for position in found.faint),
+def say_engine(setup: Setup, engine: str) -> None:
+    """Says the engine where ``auto`` chose it; after the data was read, whose errors come first."""
+    if setup.options.engine == AUTO:
+        setup.progress.say(f"Engine: {engine} (chosen by 'auto'; 'trt-bisect engines' says why)")
+
+
+def usable(setup: Setup, network: Network, ranges: Ranges) -> Network:
+    """Returns a network whose layers without usable ranges stay high; they are noted."""
+    network, kept_high = keeping_unusable_high(network, ranges)
+    setup.notes += noted(RANGES, kept_high)
+    return network
+
+
+def _judged_inputs(
+    setup: Setup, network: Network, engine: str, ranges: Ranges, data: Dataset | None
+) -> tuple[list[Feeds], JudgedInputs]:
+    """Returns the inputs that are judged, and what the report says of them."""
+    inputs, dataset = setup.options.inputs, setup.options.dataset
+    named = dataset if inputs is None else inputs
+    source = data if named is None else setup.data.without_unseen(setup.data.open(named))
+    if source is None:
+        raise BadInput(
+            "No data was given to run the network on.",
+            f"Give --input with an input on which {network.low.title} looks bad, or --dataset to find it.",
         )
-        if self.folder is not None:
-            save_inputs(self.folder, key, found.inputs, msgspec.to_builtins(about))
-        return list(found.inputs), about
+    feeds = None if inputs is None else list(source)
+    if feeds is not None and (setup.options.samples is None or len(feeds) <= setup.options.samples):
+        about = JudgedInputs(source.source, len(feeds))
+    else:
+        feeds, about = _worst_of(setup, network, engine, ranges, source)
+    about = setup.data.fed.judged(about, feeds, ranges, of_calibration=named is None)
+    setup.notes += [*noted(SHAPES, setup.data.fed.notes(feeds)), *faint_note(about)]
+    return feeds, about
 
-    def _worst_key(self, builder: Builder, ranges: Ranges, source: Dataset, count: int) -> str:
-        """The key under which the worst inputs are stored: a digest of everything that their search depends on."""
-        parts = self._fingerprint_parts(builder, ranges, ())
-        name = self.judgement.asked_metric.name
-        plan = self.network.full(self.options.high_precision).key()
-        chosen = {"data": source.digest(), "count": count, "metric name": name, "plan": plan}
-        return fingerprint({**parts, **chosen})
 
-    def find_worst(self, builder: Builder, samples: Dataset, count: int, keep: bool = False) -> WorstInputs:
-        """The worst of a data set in full INT8; ``keep`` what was found at Ctrl-C."""
-        plan = self.network.full(self.options.high_precision)
+def _given(setup: Setup, data: Dataset | None) -> tuple[Dataset, ...]:
+    """The data that a recipe has to hold on."""
+    inputs, dataset = setup.options.inputs, setup.options.dataset
+    named = [setup.data.without_unseen(setup.data.open(each)) for each in (inputs, dataset) if each is not None]
+    return (*named, *([data] if data is not None and dataset is None else []))
 
-        def rule(reference: Outputs) -> Rule:
-            return self.judgement.rule(self.judgement.outputs(reference), [reference])
 
-        def slices(reference: Outputs) -> Slices:
-            return self.judgement.slices(self.judgement.outputs(reference), [reference])
-
-        def tell(number: int) -> None:
-            self.progress.step(f"sample {number}")
-
-        try:
-            with self.reference_engine(builder) as fp32, builder.build(plan) as int8:
-                axis, task = self.options.class_axis, self.judgement.task
-                given = (samples, fp32, int8, rule, count, tell)
-                return worst_inputs(*given, keep_when_stopped=keep, class_axis=axis, slices=slices, task=task)
-        except TrialFailed as failure:
-            raise BadInput(
-                f"The search for the worst input failed, because FP32 or full {self.network.low.title} does not run: "
-                f"{failure.message}",
-                self._remedy("Give --input with the input to judge on."),
-            ) from failure
-        finally:
-            give_back_memory()
-
-    def builder_for(self, engine: str, ranges: Ranges, feeds: Iterable[Feeds]) -> Builder:
-        """The builder of an engine for inputs of the shapes of ``feeds``."""
-        typing = choose_typing(engine, typing_to_ask(self.options.typing, self.network.low))
-        options, shapes = self._profiled(engine, feeds)
-        return open_builder(engine, typing, self.network, ranges.scales, options, shapes)
-
-    def _whole(
-        self, builder: Builder, ranges: Ranges, feeds: list[Feeds], compare: Compare, store: TrialStore
-    ) -> RebuildEvaluator:
-        """Measures on whole engines, by workers of the cluster where there is one."""
-        options, shapes = self._profiled(builder.engine, feeds)
-        make = partial(make_builder, builder.engine, builder.typing, self.network, ranges.scales, profile_shapes=shapes)
-        trial_spec = TrialSpec(builder.engine, builder.versions, make, options, feeds)
-        workers = self._cluster.pool(trial_spec, builder)
-        return RebuildEvaluator(self.network, builder, feeds, compare, store, self.options.high_precision, workers)
-
-    def _profiled(self, engine: str, feeds: Iterable[Feeds]) -> tuple[BuildOptions, ProfileShapes]:
-        """The build options and the profile shapes for inputs like ``feeds``; ONNX Runtime needs neither of them."""
-        options = self._build_options()
-        if engine == ONNXRUNTIME:
-            return options, {}
-        if any(may_be_sizes(spec.dtype, spec.shape) for spec in self.network.inputs):
-            options = replace(options, sizes=profile_sizes(feeds))
-        return options, {} if self.network.is_static else profile_shapes(feeds)
-
-    def _build_options(self) -> BuildOptions:
-        """The build options, with a timing cache where the run has a folder."""
-        options = self.options.build_options()
-        return options if self.folder is None else replace(options, timing_cache=self.folder / TIMING_CACHE)
-
-    def reference_engine(self, builder: Builder) -> Engine:
-        """Opens the reference that outputs are judged by: the network in FP32, or another network."""
-        return builder.reference() if self._judged_by is None else self._judged_by
-
-    def _reference(self, builder: Builder, feeds: Sequence[Feeds]) -> list[Outputs]:
-        reference = []
-        self.progress.stage("FP32 reference", len(feeds))
-        give_back_memory()
-        try:
-            with self.reference_engine(builder) as engine:
-                for place, sample in enumerate(feeds):
-                    self.progress.step(f"input {place}")
-                    reference.append({name: copy(value) for name, value in engine.infer(sample).items()})
-        except TrialFailed as failure:
-            raise NothingMeasured(
-                f"The FP32 network cannot be run: {failure.message}",
-                self._remedy(f"Run '{self.network.source}' with the engine alone."),
-            ) from failure
-        self.notes += noted(OUTPUTS, nonfinite_in_reference(reference).values())
-        return reference
-
-    def _remedy(self, otherwise: str) -> str:
-        return size_remedy([spec.shape for spec in self.network.inputs], otherwise)
-
-    def _judged_outputs(self, reference: Sequence[Outputs]) -> tuple[str, ...]:
-        """The outputs that are judged; those left out are noted."""
-        try:
-            judged = self.judgement.finite_outputs(reference)
-        except NothingMeasured as error:
-            why = non_finite_weight(self.network)
-            raise NothingMeasured(f"{why}: {error.problem}" if why else error.problem, error.remedy) from error
-        aside = [repr(name) for name in reference[0] if name not in judged]
-        if aside and not self.options.outputs:
-            text = "outputs of integers are not judged unless --outputs names them"
-            self.notes.append(Note(OUTPUTS, f"{text}: {', '.join(aside)}"))
-        return judged
-
-    def _classes(self, reference: Sequence[Outputs], outputs: tuple[str, ...], rule: Rule) -> dict[str, Classes]:
-        """The class axis of each judged output; the notes gain a line on each that is not plain."""
-        classes, notes = classes_of(reference, outputs, rule.metric.name, self.options.class_axis)
-        self.notes += noted(OUTPUTS, [*notes, *judging_notes(reference, outputs, rule.metric)])
-        return classes
-
-    def _fingerprint_parts(self, builder: Builder, ranges: Ranges, feeds: Sequence[Feeds]) -> dict[str, Any]:
-        options, base = self.options.build_options(), self.options.base_precision
-        typed = ""
-        if self.network.low is FP8:
-            typed = "by the operators' schemas, no Relu removed before FP8, reductions in parts"
-        elif not {self.network.low.precision, options.high, base}.isdisjoint(FLOAT_TYPES):
-            typed = "by the operators' schemas, reductions in parts"
-        return {
-            "model": replace(self.network, base=Precision.FP32).digest(),
-            "ranges": ranges.digest(),
-            "inputs": [digest_of_feeds(sample) for sample in feeds],
-            "engine": builder.engine,
-            "typing": builder.typing,
-            "versions": {**versions(), **builder.versions},
-            "high": str(options.high),
-            "workspace": options.workspace_bytes,
-            "optimization_level": options.optimization_level,
-            "force_int8": options.force_int8,
-            "tactic_sources": options.tactic_sources,
-            "metric": self.judgement.asked_metric.code,
-            "class_axis": self.options.class_axis,
-            "judged": "each input by itself",
-            "slice_factor": repr(float(self.options.slice_factor)),
-            **({"outputs": sorted(self.options.outputs)} if self.options.outputs else {}),
-            **({"followers": "int8"} if options.followers_round else {}),
-            **({} if base is options.high is Precision.FP32 else {"base": str(base)}),
-            **({"typed": typed} if typed else {}),
-            **({} if self._judged_by is None else {"judged_by": self._judged_by.digest}),
-            **self.options.task_facts(),
+def _worst_of(
+    setup: Setup, network: Network, engine: str, ranges: Ranges, source: Dataset
+) -> tuple[list[Feeds], JudgedInputs]:
+    """Returns the worst inputs of a data set, which the run folder keeps, and what the report says of them."""
+    setup.progress.stage("Searching for the worst inputs", source.length)
+    count = setup.options.samples or 1
+    builder, key = setup.builder_for(network, engine, ranges, source), ""
+    if setup.folder is not None:
+        chosen = {
+            "data": source.digest(),
+            "count": count,
+            "metric name": setup.judgement.asked_metric.name,
+            "plan": network.full(setup.options.high_precision).key(),
         }
+        key = fingerprint({**setup.fingerprint_parts(network, builder, ranges, ()), **chosen})
+        kept = load_inputs(setup.folder, key)
+        if kept is not None:
+            return kept[0], msgspec.convert(kept[1], JudgedInputs)
+    found = find_worst(setup, network, builder, source, count)
+    about = JudgedInputs(
+        source=source.source,
+        judged=len(found.inputs),
+        searched=len(found.similarities),
+        places=tuple(source.place(position) for position in found.places),
+        similarities=tuple(None if np.isnan(value) else float(value) for value in found.similarities),
+        median=None if np.isnan(found.median) else float(found.median),
+        faint=tuple(source.place(position) for position in found.faint),
+    )
+    if setup.folder is not None:
+        save_inputs(setup.folder, key, found.inputs, msgspec.to_builtins(about))
+    return list(found.inputs), about
+
+
+def find_worst(
+    setup: Setup, network: Network, builder: Builder, samples: Dataset, count: int, keep: bool = False
+) -> WorstInputs:
+    """Returns the worst of a data set in full INT8; ``keep`` what was found at Ctrl-C."""
+    plan, judgement = network.full(setup.options.high_precision), setup.judgement
+
+    def rule(reference: Outputs) -> Rule:
+        return judgement.rule(judgement.outputs(reference), [reference])
+
+    def slices(reference: Outputs) -> Slices:
+        return judgement.slices(judgement.outputs(reference), [reference])
+
+    def tell(number: int) -> None:
+        setup.progress.step(f"sample {number}")
+
+    try:
+        with setup.reference_engine(builder) as fp32, builder.build(plan) as int8:
+            axis, task = setup.options.class_axis, judgement.task
+            given = (samples, fp32, int8, rule, count, tell)
+            return worst_inputs(*given, keep_when_stopped=keep, class_axis=axis, slices=slices, task=task)
+    except TrialFailed as failure:
+        raise BadInput(
+            f"The search for the worst input failed, because FP32 or full {network.low.title} does not run: "
+            f"{failure.message}",
+            _remedy(network, "Give --input with the input to judge on."),
+        ) from failure
+    finally:
+        give_back_memory()
+
+
+def _references(setup: Setup, network: Network, builder: Builder, feeds: Sequence[Feeds]) -> list[Outputs]:
+    """Returns the outputs of the reference for the judged inputs."""
+    references = []
+    setup.progress.stage("FP32 reference", len(feeds))
+    give_back_memory()
+    try:
+        with setup.reference_engine(builder) as engine:
+            for place, sample in enumerate(feeds):
+                setup.progress.step(f"input {place}")
+                references.append({name: copy(value) for name, value in engine.infer(sample).items()})
+    except TrialFailed as failure:
+        raise NothingMeasured(
+            f"The FP32 network cannot be run: {failure.message}",
+            _remedy(network, f"Run '{network.source}' with the engine alone."),
+        ) from failure
+    setup.notes += noted(OUTPUTS, nonfinite_in_reference(references).values())
+    return references
+
+
+def _remedy(network: Network, otherwise: str) -> str:
+    return size_remedy([spec.shape for spec in network.inputs], otherwise)
+
+
+@dataclass(frozen=True)
+class _Judged:
+    """How outputs are judged.
+
+    Attributes:
+        rule: the metric, the threshold and the outputs that decide.
+        slices: the groups of places in outputs that are judged apart.
+        classes: the class axis of each judged output.
+        task: the task that is judged instead of the metric; None without one.
+    """
+
+    rule: Rule
+    slices: Slices
+    classes: dict[str, Classes]
+    task: Task | None
+
+
+def _judged(setup: Setup, network: Network, first: Feeds, references: Sequence[Outputs], engine: str) -> _Judged:
+    """Returns how outputs are judged, from FP32's; what is not plain is noted, and how the file itself computes."""
+    judgement, options = setup.judgement, setup.options
+    outputs = _finite_outputs(setup, network, references)
+    prepared_outputs = references[0] if engine == ONNXRUNTIME and setup.judged_by is None else None
+    setup.notes += noted(FILE, compare_with_file(network, first, outputs, prepared_outputs))
+    slices = judgement.slices(outputs, references)
+    with_groups = [slices.with_groups(found) for found in references]
+    names = slices.names(outputs)
+    rule = judgement.rule(names, with_groups)
+    classes, on_classes = classes_of(with_groups, names, rule.metric.name, options.class_axis)
+    on_judging = judging_notes(with_groups, names, rule.metric)
+    task, on_task = judgement.checked_task(references)
+    setup.notes += [*noted(OUTPUTS, [*slices.notes(), *on_classes, *on_judging]), *noted(TASK, on_task)]
+    return _Judged(rule, slices, classes, task)
+
+
+def _finite_outputs(setup: Setup, network: Network, references: Sequence[Outputs]) -> tuple[str, ...]:
+    """Returns the outputs that are judged; those left out are noted."""
+    try:
+        judged = setup.judgement.finite_outputs(references)
+    except NothingMeasured as error:
+        why = non_finite_weight(network)
+        raise NothingMeasured(f"{why}: {error.problem}" if why else error.problem, error.remedy) from error
+    aside = [repr(name) for name in references[0] if name not in judged]
+    if aside and not setup.options.outputs:
+        text = "outputs of integers are not judged unless --outputs names them"
+        setup.notes.append(Note(OUTPUTS, f"{text}: {', '.join(aside)}"))
+    return judged
+
+
+def _store(setup: Setup, open_files: ExitStack, key: str, parts: dict[str, Any]) -> Journal | MemoryStore:
+    """Returns the journal in the run folder, as long as ``open_files`` is open; without a folder a store in memory."""
+    if setup.folder is None:
+        return MemoryStore()
+    store = open_files.enter_context(Journal(setup.folder, key, parts))
+    if store.resumed:
+        setup.progress.say(f"Continuing with {store.resumed} trials already measured in {setup.folder}")
+    return store
 
 
 def file_figure_noted(

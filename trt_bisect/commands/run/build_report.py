@@ -27,7 +27,7 @@ from trt_bisect.options.commands import RunOptions
 from trt_bisect.options.concerns import MIXED
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.preparation.experiment import Experiment, all_trials
-from trt_bisect.preparation.preparation import Preparation
+from trt_bisect.preparation.setup import Setup
 from trt_bisect.recipe.files import RecipeFiles
 from trt_bisect.report.answer import Accuracies, FrontPoint, Goal, RecipeLayers
 from trt_bisect.report.model import (
@@ -119,10 +119,10 @@ class RunTrials:
         )
 
 
-def asked_report(preparation: Preparation, experiment: Experiment, command: str, goal: Goal) -> Report:
+def asked_report(setup: Setup, experiment: Experiment, command: str, goal: Goal) -> Report:
     """Returns the report of a run that has measured nothing yet: its question."""
     network, builder, rule = experiment.network, experiment.builder, experiment.rule
-    high = preparation.options.high_precision
+    high = setup.options.high_precision
     base = network.base or high
     return Report(
         model=network.source,
@@ -144,11 +144,11 @@ def asked_report(preparation: Preparation, experiment: Experiment, command: str,
         ),
         ranges=_ranges_facts(experiment),
         inputs=experiment.about,
-        notes=tuple(dict.fromkeys(preparation.notes)),
+        notes=tuple(dict.fromkeys(setup.notes)),
         command=command,
-        started=preparation.started,
-        network=preparation.digest,
-        accept=preparation.options.accept,
+        started=setup.started,
+        network=setup.digest,
+        accept=setup.options.accept,
         goal=goal,
         made_of=msgspec.convert(experiment.parts, dict[str, Part]),
     )
@@ -225,10 +225,10 @@ def blank_row(layer: Layer, precision: str) -> LayerRow:
     )
 
 
-def question_of(preparation: Preparation, experiment: Experiment) -> Question:
+def question_of(setup: Setup, experiment: Experiment) -> Question:
     """Returns the question for the drivers."""
     network, rule = experiment.network, experiment.rule
-    high = preparation.options.high_precision
+    high = setup.options.high_precision
     fixed = {layer.index: layer.fixed for layer in network.layers if layer.fixed is not None}
     return Question(
         len(network.layers),

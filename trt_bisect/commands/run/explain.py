@@ -94,16 +94,16 @@ def _explanation(
     plans: AnswerPlans, answer: Answer, report: Report, options: RunOptions
 ) -> tuple[Explanation, tuple[RemedyFile, ...], list[str]]:
     """Returns the explanation, the files of its remedies, and notes."""
-    preparation, experiment = plans.preparation, answer.experiment
+    setup, experiment = plans.setup, answer.experiment
     network, ranges = experiment.network, experiment.ranges
     culprits = [network.layer_named(name) for name in report.culprits]
     give_back_arena()
-    tensors, weights = _compared(experiment, preparation.progress, options.memory_bytes)
+    tensors, weights = _compared(experiment, setup.progress, options.memory_bytes)
     give_back_arena()
     low = network.low.title
     found = advise((compared for compared, _ in tensors), (compared for compared, _ in weights), low=low)
     found = (*overflow_advice(network, report.overflows), *found)
-    alone = _alone(experiment, culprits, options.explain == EXPLAIN_FULL, preparation.progress)
+    alone = _alone(experiment, culprits, options.explain == EXPLAIN_FULL, setup.progress)
     notes = [] if experiment.builder.arithmetic == EMULATED else [final_outputs_only(experiment.builder.engine)]
     structure, said = _structure(network) if culprits else ((), [])
     notes += said

@@ -23,7 +23,7 @@ from trt_bisect.evaluator.branch import BranchEvaluator
 from trt_bisect.evaluator.trial import UNTRIED, WHOLE, Trial
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.preparation.experiment import Experiment
-from trt_bisect.preparation.preparation import Preparation
+from trt_bisect.preparation.setup import Setup
 from trt_bisect.report.model import SO_FAR, ByPlan, Report
 from trt_bisect.runs.journal import Journal, MemoryStore
 from trt_bisect.runs.progress_file import RUNNING
@@ -43,7 +43,7 @@ class SoFar:
     """A search under way.
 
     Attributes:
-        preparation: the stages before plans are measured.
+        setup: the stages before plans are measured.
         known: the report without the curve: the question, and the answer so far if there is one.
         first: the experiment with the first ranges.
         experiment: the experiment that measures the curve.
@@ -52,7 +52,7 @@ class SoFar:
         answer: the answer so far; None before full INT8 is known.
     """
 
-    preparation: Preparation
+    setup: Setup
     known: Report
     first: Experiment
     experiment: Experiment
@@ -82,7 +82,7 @@ class SoFar:
         }
         trials = [trial for store in self._stores() for trial in tuple(store.trials.values())]
         plans, builds, inferences = counts(trials)
-        preparation, report = self.preparation, self.known
+        setup, report = self.setup, self.known
         if answer is None:
             report = replace(
                 report,
@@ -97,7 +97,7 @@ class SoFar:
             builds=builds,
             inferences=inferences,
             peak_bytes=peak_bytes(),
-            seconds=seconds_of(trials, preparation.data.calibrated, perf_counter() - preparation.began),
+            seconds=seconds_of(trials, setup.data.calibrated, perf_counter() - setup.began),
         )
 
 

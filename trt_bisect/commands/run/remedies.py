@@ -108,7 +108,7 @@ class Remedies:
         if why_not:
             self.notes.append(f"other calibrators, equalisation and bias correction were not tried: {why_not}")
         moves = [] if why_not else list(self._moves())
-        self.plans.preparation.progress.stage("Trying remedies", None)
+        self.plans.setup.progress.stage("Trying remedies", None)
         if not why_not:
             yield from self._by_other_calibrators()
             for culprits in groups:
@@ -140,7 +140,7 @@ class Remedies:
             if calibrator is None or changed.digest() == ranges.digest():
                 continue
             what = f"{calibrator} for the inputs of {listed(culprits, 3)}"
-            self.plans.preparation.progress.step(what)
+            self.plans.setup.progress.step(what)
             tried = Tried(culprits, CALIBRATOR, what, None, None, False, calibrator)
             rest = answer.kept - units
             tried = self._result(tried, self._loss(self.plans, space, rest, changed), space, rest)
@@ -168,7 +168,7 @@ class Remedies:
         The equalised network is compared with the user's in FP32, on the first judged input. What changes nothing or
         fails is a note.
         """
-        experiment, progress = self.answer.experiment, self.plans.preparation.progress
+        experiment, progress = self.answer.experiment, self.plans.setup.progress
         progress.stage("Equalising channels, correcting biases", 3)
         progress.step("equalised")
         found = equalise(experiment.network)
@@ -197,12 +197,12 @@ class Remedies:
 
     def _corrected(self, name: str, words: str, network: Network, ranges: Ranges) -> Iterator[Move]:
         """Yields a network with corrected biases, if some were."""
-        preparation, experiment = self.plans.preparation, self.answer.experiment
+        setup, experiment = self.plans.setup, self.answer.experiment
         assert experiment.data is not None
-        preparation.progress.step(name)
+        setup.progress.step(name)
         try:
             network, _ = keeping_unusable_high(network, ranges)
-            plan, memory = network.full(experiment.whole.high), preparation.options.memory_bytes
+            plan, memory = network.full(experiment.whole.high), setup.options.memory_bytes
             found = correct_biases(network, ranges.scales, plan, experiment.data, memory=memory)
             if found.layers:
                 yield Move(name, BIAS_CORRECTION, words, found.network, self._calibrated(found.network))
@@ -212,7 +212,7 @@ class Remedies:
             self._not_tried("bias correction", first_line(error))
 
     def _calibrated(self, network: Network) -> Ranges:
-        options, data = self.plans.preparation.options, self.answer.experiment.data
+        options, data = self.plans.setup.options, self.answer.experiment.data
         assert data is not None
         ranges = calibrate(
             network,
@@ -233,9 +233,9 @@ class Remedies:
         """Returns full INT8 of a network made from the user's, or the recipe that it leads to, judged by FP32 of the
         user's."""
         plans, experiment = self.plans, self.answer.experiment
-        plans.preparation.progress.step(move.words)
-        moved = plans.preparation.with_network(experiment, move.network, move.ranges)
-        own = AnswerPlans(plans.preparation, moved, plans.inputs, plans.costs, list(plans.judged))
+        plans.setup.progress.step(move.words)
+        moved = plans.setup.with_network(experiment, move.network, move.ranges)
+        own = AnswerPlans(plans.setup, moved, plans.inputs, plans.costs, list(plans.judged))
         loss = max(own.on_all(own.full, move.ranges).values(), default=math.inf)
         before = experiment.rule.loss(self.answer.full)
         tried = self._result(Tried((), move.remedy, move.words, None, None, False), loss)

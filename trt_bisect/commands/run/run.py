@@ -48,7 +48,8 @@ from trt_bisect.preparation.asked_network import asked_network
 from trt_bisect.preparation.experiment import Experiment, all_trials
 from trt_bisect.preparation.forecast import CURVE, other_stages
 from trt_bisect.preparation.forecast import EXPLANATION as EXPLAINING
-from trt_bisect.preparation.preparation import Preparation
+from trt_bisect.preparation.preparation import prepared
+from trt_bisect.preparation.setup import Setup
 from trt_bisect.preparation.workspace import working_in
 from trt_bisect.recipe.files import FOLDER, PLAN
 from trt_bisect.report.answer import Accuracies
@@ -126,14 +127,14 @@ def run_with(
         blank, started = partial(unmeasured_report, options, rule, command=command), time()
         try:
             network = asked_network(options, model, options.shapes)
-            preparation = Preparation(options, network, folder, shown)
+            setup = Setup.of(options, network, folder, shown)
         except KeyboardInterrupt as stop:
             source = model.source if isinstance(model, Network) else str(model)
             report = _unmeasured(blank(model=source, network=None, started=started), INTERRUPTED)
             raise StoppedRun(_kept(report, folder, live, shown)) from stop
         try:
-            blank = partial(blank, model=network.source, network=network, started=preparation.started)
-            return _Run(preparation, options, asked or options, command, folder, live, board, blank).report()
+            blank = partial(blank, model=network.source, network=network, started=setup.started)
+            return _Run(setup, options, asked or options, command, folder, live, board, blank).report()
         except TimeUp as end:
             raise NothingMeasured(
                 f"--time-limit {options.time_limit} ended the run before full {network.low.title} was measured.",
@@ -162,7 +163,7 @@ class _Run:
     """A run: its question, and where its results go.
 
     Attributes:
-        preparation: the stages before plans are measured.
+        setup: the stages before plans are measured.
         options: the options of the run.
         repeated: those that suggested commands repeat.
         command: the command line.
@@ -181,7 +182,7 @@ class _Run:
         is_explained: nothing is missing in ``verdict``.
     """
 
-    preparation: Preparation
+    setup: Setup
     options: RunOptions
     repeated: RunOptions
     command: str
@@ -217,16 +218,15 @@ class _Run:
 
     def _measured(self, stack: ExitStack) -> Report:
         """Returns the report of a run that nobody stops. What it opens is closed with ``stack``."""
-        options, shown = self.options, self.preparation.progress
-        opened = self.preparation.opened(options.calibration, options.inputs, options.dataset)
-        first = self.first = stack.enter_context(opened)
-        self.preparation.began -= self._seconds_before(first)
+        options, shown = self.options, self.setup.progress
+        first = self.first = stack.enter_context(prepared(self.setup))
+        self.setup.began -= self._seconds_before(first)
         self._keep_earlier(first)
         asked = self._announce(first)
         refuse_tensors(options, self.folder, first.builder.engine)
-        accuracy = asked_accuracy(self.preparation, first, options)
+        accuracy = asked_accuracy(self.setup, first, options)
         fp32 = None if accuracy is None else fp32_accuracy(accuracy, first)
-        answering = self.answering = stack.enter_context(answer_search(self.preparation, first, options))
+        answering = self.answering = stack.enter_context(answer_search(self.setup, first, options))
         if accuracy is not None and fp32 is not None:
             least = None if options.drop is None else options.least_accuracy(fp32)
             self.accuracies = partial(accuracies, accuracy, fp32, least)
@@ -234,7 +234,7 @@ class _Run:
                 answering.target = AccuracyTarget(answering.plans, accuracy, fp32, least)
         layers, inputs = len(first.network.movable), answering.plans.inputs
         explains = options.explain != EXPLAIN_NOTHING
-        self.preparation.forecast.left = other_stages(layers, len(inputs.given), len(inputs.first), explains=explains)
+        self.setup.forecast.left = other_stages(layers, len(inputs.given), len(inputs.first), explains=explains)
         found = self.found = Searched(answering.experiment)
         has_curve = self._search(answering, found, asked)
         answer = found.answer
@@ -252,7 +252,7 @@ class _Run:
             if not has_curve:
                 report = self._with_curve(answering, found, report)
             if explains:
-                self.preparation.forecast.begins(EXPLAINING)
+                self.setup.forecast.begins(EXPLAINING)
                 report = self.verdict = self._explained(answering, answer, report)
         except Exception as error:
             if not lacks_room(error):
@@ -275,7 +275,7 @@ class _Run:
         if not kind:
             raise stop
         try:
-            with lifted(self.preparation.progress):
+            with lifted(self.setup.progress):
                 report = self._left(kind, measures=again and kind == TIME_LIMIT)
         except STOPS as stopped_again:
             if kind == NO_ROOM:
@@ -342,7 +342,7 @@ class _Run:
 
     def _asked(self, experiment: Experiment) -> Report:
         """Returns the report with nothing measured: the question."""
-        return asked_report(self.preparation, experiment, self.command, goal_of(self.options))
+        return asked_report(self.setup, experiment, self.command, goal_of(self.options))
 
     def _announce(self, experiment: Experiment) -> Report:
         """Writes the graph and begins to write the report so far; returns the report with nothing measured.
@@ -360,8 +360,8 @@ class _Run:
         assert self.first is not None
         report, answer = self.known or (self._asked(experiment), None)
         curve = self.options.curve_of(experiment.strategy, len(experiment.network.movable))
-        question = question_of(self.preparation, experiment)
-        self.live.watch(SoFar(self.preparation, report, self.first, experiment, curve, question, answer))
+        question = question_of(self.setup, experiment)
+        self.live.watch(SoFar(self.setup, report, self.first, experiment, curve, question, answer))
 
     def _search(self, answering: AnswerSearch, found: Searched, asked: Report) -> bool:
         """Searches the answer into ``found``; returns true if the curve is there too.
@@ -423,19 +423,19 @@ class _Run:
         """
         answer = found.answer
         assert answer is not None
-        self.preparation.forecast.begins(CURVE)
+        self.setup.forecast.begins(CURVE)
         self.known = report, answer
-        found.of_curve = self.preparation.in_pieces(answer.experiment)
+        found.of_curve = self.setup.in_pieces(answer.experiment)
         self._announce(found.of_curve)
         found.curve = self._curve(answering, found.of_curve)
         found.gains = answering.alone.gains(answer, found.curve.findings.suspects)
-        with lifted(self.preparation.progress):
+        with lifted(self.setup.progress):
             self._measure_base(found)
         return self._with_more(report, found)
 
     def _with_more(self, report: Report, found: Searched) -> Report:
         """Returns a report with all that was measured since its verdict, and keeps it."""
-        with lifted(self.preparation.progress):
+        with lifted(self.setup.progress):
             known = self._report(found)
         tensors = (note for note in report.notes if note.kind == TENSORS)
         report = self.verdict = known.changed(notes=(*known.notes, *tensors))
@@ -447,13 +447,13 @@ class _Run:
         answering.plans.give_back()
         curve = search(
             self.options.curve_of(experiment.strategy, len(experiment.network.movable)),
-            question_of(self.preparation, experiment),
+            question_of(self.setup, experiment),
             experiment.evaluator,
             experiment.rule,
             [layer.name for layer in experiment.network.layers],
-            self.preparation.progress,
+            self.setup.progress,
         )
-        self.preparation.forecast.ends(CURVE)
+        self.setup.forecast.ends(CURVE)
         return curve
 
     def _stopped_search(self, kind: str, *, measures: bool) -> Searched | None:
@@ -476,12 +476,12 @@ class _Run:
 
     def _answered(self, found: Searched) -> Report:
         """Returns the report on an answer; the latencies and the overflows are measured."""
-        answer, preparation = found.answer, self.preparation
+        answer, setup = found.answer, self.setup
         assert answer is not None
         if found.measures:
             experiment, memory = answer.experiment, self.options.memory_bytes
             network, high = experiment.network, self.options.high_precision
-            timed = (experiment.feeds[0], preparation.progress)
+            timed = (experiment.feeds[0], setup.progress)
             found.latency = measure_latencies(experiment.builder, network, answer.plan, high, *timed)
             found.overflows = overflows_of(network, experiment.feeds, memory)
             emulated = experiment.builder.arithmetic == EMULATED
@@ -505,15 +505,15 @@ class _Run:
             found: the results.
             files: the files of the recipe and the graph are attached.
         """
-        answer, options, preparation, first = found.answer, self.options, self.preparation, self.first
+        answer, options, setup, first = found.answer, self.options, self.setup, self.first
         assert answer is not None
         assert first is not None
         experiment = answer.experiment
         trials = all_trials(first, found.of_curve, experiment)
-        notes = [*preparation.notes, *found.notes, *_broken_off(found.of_curve)]
+        notes = [*setup.notes, *found.notes, *_broken_off(found.of_curve)]
         notes += [*self._not_measured(found), *refused_by_default(answer)]
         made = recipe_of(options, answer, answer.plan) if files else None
-        seconds = seconds_of(trials, preparation.data.calibrated, perf_counter() - preparation.began)
+        seconds = seconds_of(trials, setup.data.calibrated, perf_counter() - setup.began)
         asked = replace(self._asked(found.of_curve), notes=tuple(dict.fromkeys(notes)))
         report = build_report(asked, found, first, seconds, made)
         if not files:
@@ -535,7 +535,7 @@ class _Run:
 
     def _told(self, report: Report, found: Searched) -> Report:
         """Says and keeps the verdict, saves the tensors, and returns the report with what was noted on them."""
-        shown, answer = self.preparation.progress, found.answer
+        shown, answer = self.setup.progress, found.answer
         assert answer is not None
         shown.say(headline(report))
         self.verdict = report
@@ -581,7 +581,7 @@ class _Run:
         plans = plans_to_show(
             found.curve.findings, answer.plan, network, experiment.whole, rule, trials, reported, report
         )
-        memory, shown = self.options.memory_bytes, self.preparation.progress
+        memory, shown = self.options.memory_bytes, self.setup.progress
         write_run(self.board, network, ranges.scales, experiment.feeds, rule, plans, steps, report, shown, memory)
 
     def _saved(self, report: Report, experiment: Experiment | None) -> Report:
@@ -589,7 +589,7 @@ class _Run:
         report = self._with_next(report, experiment).changed(peak_bytes=peak_bytes())
         files = report.attached.files
         is_new = files is None or files.texts != self.written
-        return _kept(report, self.folder, self.live, self.preparation.progress, recipe=is_new)
+        return _kept(report, self.folder, self.live, self.setup.progress, recipe=is_new)
 
     def _with_next(self, report: Report, experiment: Experiment | None) -> Report:
         """Returns ``report`` with the step to go on with; there is none for an experiment that no engine runs.
