@@ -17,7 +17,7 @@ from tests.support.goal_cases import named_points
 from tests.support.networks import plant_between
 from tests.support.progress_doubles import Said
 from tests.support.quantized import plain_session
-from trt_bisect.commands.run.run import StoppedRun
+from trt_bisect.commands.run.stopped import StoppedRun
 from trt_bisect.errors import BadInput, NothingMeasured
 from trt_bisect.report.answer import Goal
 from trt_bisect.report.model import ByPlan

@@ -22,8 +22,8 @@ from tests.support import networks
 from tests.support.progress_doubles import Said
 from trt_bisect import BadInput, NothingMeasured, Report
 from trt_bisect.answer import search
-from trt_bisect.commands.run.run import StoppedRun
-from trt_bisect.options.commands import RunOptions
+from trt_bisect.commands.run import run
+from trt_bisect.commands.run.stopped import StoppedRun
 from trt_bisect.options.kinds import parse_time
 from trt_bisect.report.model import SO_FAR
 from trt_bisect.report.older import read_report
@@ -304,7 +304,7 @@ def test_a_run_stopped_while_its_network_is_read_leaves_a_report(given, tmp_path
     def pressed(*arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(RunOptions, "network", pressed)
+    monkeypatch.setattr(run, "asked_network", pressed)
     with pytest.raises(StoppedRun):
         trt_bisect.run(path, feeds, inputs=feeds, output=tmp_path, **ASKED)
     found = Report.load(tmp_path)

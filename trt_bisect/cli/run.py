@@ -30,7 +30,8 @@ def run_command(
     Args:
         all_layers: Print the curve with a row per layer, and the advice in full.
     """
-    from trt_bisect.commands.run.run import StoppedRun, run_with
+    from trt_bisect.commands.run.run import run_with
+    from trt_bisect.commands.run.stopped import StoppedRun
     from trt_bisect.report.page.render import PAGE
     from trt_bisect.report.screen.advice import print_advice
     from trt_bisect.report.screen.run import console_for_reports, print_report, print_verdict

@@ -59,6 +59,7 @@ class Searched:
     Attributes:
         of_curve: the experiment that the curve is measured on.
         curve: the curve; an empty one if it was not measured.
+        has_curve: it was measured.
         answer: the answer; None if full INT8 was not measured.
         gains: by layer index, the loss that full INT8 sheds when the layer alone stays high.
         stopped: see ``Report``; ``answer.not_done`` then says what is missing.
@@ -72,6 +73,7 @@ class Searched:
 
     of_curve: Experiment
     curve: Curve = field(default_factory=Curve)
+    has_curve: bool = False
     answer: Answer | None = None
     gains: Mapping[int, float] = field(default_factory=dict)
     stopped: str = ""

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from math import inf
 from pathlib import Path
 from time import perf_counter, time
-from typing import Any
 
 from trt_bisect.analyzer.judge import make_rule
 from trt_bisect.analyzer.metrics import find_metric
@@ -34,10 +32,20 @@ from trt_bisect.commands.run.build_report import (
 )
 from trt_bisect.commands.run.live import SHARE, Live, SoFar
 from trt_bisect.commands.run.save_tensors import refuse_tensors, save_tensors
-from trt_bisect.commands.run.search import Curve, search
+from trt_bisect.commands.run.search import search
+from trt_bisect.commands.run.stopped import (
+    STOPS,
+    StoppedRun,
+    question_in,
+    save_report,
+    stopped_by,
+    stopped_report,
+    without_ranges,
+    without_verdict,
+)
 from trt_bisect.data.named import content_of
 from trt_bisect.driver.suspects.curves import ADAPTIVE
-from trt_bisect.errors import NoRoom, NothingMeasured, lacks_room
+from trt_bisect.errors import NothingMeasured, lacks_room
 from trt_bisect.evaluator.branch import BranchEvaluator
 from trt_bisect.evaluator.speed import measure_latencies
 from trt_bisect.model.network import Network
@@ -53,8 +61,7 @@ from trt_bisect.preparation.setup import Setup
 from trt_bisect.preparation.workspace import working_in
 from trt_bisect.recipe.files import FOLDER, PLAN
 from trt_bisect.report.answer import Accuracies
-from trt_bisect.report.explanation import EXPLANATION
-from trt_bisect.report.model import LAYERS, NOT_TRIED, REPORT, SO_FAR, Report
+from trt_bisect.report.model import NOT_TRIED, REPORT, SO_FAR, Report
 from trt_bisect.report.network_graph import NETWORK, graph_of
 from trt_bisect.report.next_step import BUILD, RECIPE, next_step
 from trt_bisect.report.older import read_report
@@ -65,21 +72,16 @@ from trt_bisect.report.summary import (
     FRONT_MISSING,
     INTERRUPTED,
     NO_ROOM,
-    STOPPED,
     TIME_LIMIT,
     UNEXPLAINED,
-    above_verdict,
     base_misses,
-    stopped_line,
 )
 from trt_bisect.report.tensorboard.board import Board, open_board
 from trt_bisect.report.verdict import UNMEASURED
-from trt_bisect.runs.progress_file import FINISHED, RUNNING
-from trt_bisect.support.codec import encode, write
-from trt_bisect.support.files import write_whole
+from trt_bisect.support.codec import write
 from trt_bisect.support.machine import peak_bytes
 from trt_bisect.support.notes import ADAPTIVE_CURVE, PASSES_BROKE, TENSORS, Note, noted
-from trt_bisect.support.progress import Progress, TimeLimited, TimeUp, default_progress, lifted
+from trt_bisect.support.progress import TimeLimited, TimeUp, default_progress, lifted
 
 
 @takes(RunOptions)
@@ -130,8 +132,8 @@ def run_with(
             setup = Setup.of(options, network, folder, shown)
         except KeyboardInterrupt as stop:
             source = model.source if isinstance(model, Network) else str(model)
-            report = _unmeasured(blank(model=source, network=None, started=started), INTERRUPTED)
-            raise StoppedRun(_kept(report, folder, live, shown)) from stop
+            report = without_verdict(blank(model=source, network=None, started=started), INTERRUPTED)
+            raise StoppedRun(save_report(report, folder, live, shown)) from stop
         try:
             blank = partial(blank, model=network.source, network=network, started=setup.started)
             return _Run(setup, options, asked or options, command, folder, live, board, blank).report()
@@ -140,22 +142,6 @@ def run_with(
                 f"--time-limit {options.time_limit} ended the run before full {network.low.title} was measured.",
                 "Give a longer one: the same command goes on from what was measured.",
             ) from end
-
-
-STOPS = (KeyboardInterrupt, TimeUp, NoRoom, OSError)
-"""The errors among which are all that stop a run; see ``stopped_by``."""
-
-
-class StoppedRun(KeyboardInterrupt):
-    """The user interrupted a run.
-
-    Attributes:
-        report: the report so far; its ``summary`` ends with what was not done.
-    """
-
-    def __init__(self, report: Report) -> None:
-        super().__init__(report.summary)
-        self.report = report
 
 
 @dataclass
@@ -217,13 +203,45 @@ class _Run:
                 return self._end(stop)
 
     def _measured(self, stack: ExitStack) -> Report:
-        """Returns the report of a run that nobody stops. What it opens is closed with ``stack``."""
-        options, shown = self.options, self.setup.progress
+        """Returns the report of a run that nobody stops: all of it, from start to end.
+
+        Args:
+            stack: closes what is opened.
+        """
+        first = self._opened(stack)
+        answering = self._asked_search(stack, first)
+        found = self.found = Searched(answering.experiment)
+        answer = self._search(answering, found)
+        with lifted(self.setup.progress):
+            self._measure_accuracy(found, answer)
+            report = self._answered(found)
+        report = self._told(report, found)
+        try:
+            report = self._with_front(answering, found, report)
+            report = self._with_curve(answering, found, report)
+            report = self.verdict = self._explained(answering, answer, report)
+        except Exception as error:
+            if not lacks_room(error):
+                self._saved(report, answer.experiment)
+            raise
+        self.is_explained = True
+        report = self._saved(report, answer.experiment)
+        with lifted(self.setup.progress):
+            self._write_logs(found, report)
+        return report
+
+    def _opened(self, stack: ExitStack) -> Experiment:
+        """Prepares the measuring; what earlier sittings left in the folder is counted, and stands if it knows more."""
         first = self.first = stack.enter_context(prepared(self.setup))
         self.setup.began -= self._seconds_before(first)
         self._keep_earlier(first)
-        asked = self._announce(first)
-        refuse_tensors(options, self.folder, first.builder.engine)
+        self._announce(first)
+        refuse_tensors(self.options, self.folder, first.builder.engine)
+        return first
+
+    def _asked_search(self, stack: ExitStack, first: Experiment) -> AnswerSearch:
+        """Returns the search of the answer, with the goal that the user asks for."""
+        options = self.options
         accuracy = asked_accuracy(self.setup, first, options)
         fp32 = None if accuracy is None else fp32_accuracy(accuracy, first)
         answering = self.answering = stack.enter_context(answer_search(self.setup, first, options))
@@ -232,37 +250,13 @@ class _Run:
             self.accuracies = partial(accuracies, accuracy, fp32, least)
             if least is not None:
                 answering.target = AccuracyTarget(answering.plans, accuracy, fp32, least)
-        layers, inputs = len(first.network.movable), answering.plans.inputs
-        explains = options.explain != EXPLAIN_NOTHING
+        layers, inputs, explains = len(first.network.movable), answering.plans.inputs, self._explains
         self.setup.forecast.left = other_stages(layers, len(inputs.given), len(inputs.first), explains=explains)
-        found = self.found = Searched(answering.experiment)
-        has_curve = self._search(answering, found, asked)
-        answer = found.answer
-        assert answer is not None
-        with lifted(shown):
-            if self.accuracies is not None:
-                shown.stage("Measuring the accuracy", None)
-                found.accuracy = self.accuracies(answer)
-            report = self._answered(found)
-        report = self._told(report, found)
-        try:
-            if options.front:
-                found.front = measure_front(answering, answer)
-                report = self._with_more(report, found)
-            if not has_curve:
-                report = self._with_curve(answering, found, report)
-            if explains:
-                self.setup.forecast.begins(EXPLAINING)
-                report = self.verdict = self._explained(answering, answer, report)
-        except Exception as error:
-            if not lacks_room(error):
-                self._saved(report, answer.experiment)
-            raise
-        self.is_explained = True
-        report = self._saved(report, answer.experiment)
-        with lifted(shown):
-            self._write_logs(found, report)
-        return report
+        return answering
+
+    @property
+    def _explains(self) -> bool:
+        return self.options.explain != EXPLAIN_NOTHING
 
     def _end(self, stop: BaseException, *, again: bool = True) -> Report:
         """Saves what is known when a run is stopped, and ends it: a report after a time limit, else an error.
@@ -301,14 +295,14 @@ class _Run:
             if found is not None and not self.is_explained:
                 with suppress(Exception):
                     report = self.live.known() or report
-                report = _stopped(report, kind, self._rest(found, report))
+                report = stopped_report(report, kind, self._rest(found, report))
         else:
             found = self._stopped_search(kind, measures=measures)
             if found is None:
                 known: Report | None = None
                 with suppress(Exception):
                     known = self.live.known()
-                return self._saved(_unmeasured(known or self.blank(), kind), None)
+                return self._saved(without_verdict(known or self.blank(), kind), None)
             report = self._answered(found)
             if measures:
                 report = self._told(report, found)
@@ -323,9 +317,9 @@ class _Run:
         """Returns the seconds of earlier sittings of this run, as the reports in its folder have them."""
         if self.folder is None or not first.store.resumed:
             return 0.0
-        made_of = _without_ranges(self._asked(first))
+        made_of = without_ranges(self._asked(first))
         reports = (read_report(self.folder / name) for name in (REPORT, SO_FAR))
-        known = [report.seconds.total for report in reports if report and _without_ranges(report) == made_of]
+        known = [report.seconds.total for report in reports if report and without_ranges(report) == made_of]
         return max(known, default=0.0)
 
     def _keep_earlier(self, first: Experiment) -> None:
@@ -335,7 +329,7 @@ class _Run:
         """
         if self.folder is None or (before := read_report(self.folder / SO_FAR)) is None:
             return
-        same = _question(before) == _question(self._asked(first))
+        same = question_in(before) == question_in(self._asked(first))
         self.live.earlier = same and before.recipe.meets
         if not self.live.earlier:
             (self.folder / FOLDER / PLAN).unlink(missing_ok=True)
@@ -344,8 +338,8 @@ class _Run:
         """Returns the report with nothing measured: the question."""
         return asked_report(self.setup, experiment, self.command, goal_of(self.options))
 
-    def _announce(self, experiment: Experiment) -> Report:
-        """Writes the graph and begins to write the report so far; returns the report with nothing measured.
+    def _announce(self, experiment: Experiment) -> None:
+        """Writes the graph and begins to write the report so far.
 
         Args:
             experiment: the experiment that the curve is measured on.
@@ -353,7 +347,6 @@ class _Run:
         if self.folder is not None:
             write(self.folder / NETWORK, graph_of(experiment.network, experiment.ranges.scales))
         self._watch(experiment)
-        return self._asked(experiment)
 
     def _watch(self, experiment: Experiment) -> None:
         """Writes the report so far from now on, with the curve of an experiment."""
@@ -363,26 +356,41 @@ class _Run:
         question = question_of(self.setup, experiment)
         self.live.watch(SoFar(self.setup, report, self.first, experiment, curve, question, answer))
 
-    def _search(self, answering: AnswerSearch, found: Searched, asked: Report) -> bool:
-        """Searches the answer into ``found``; returns true if the curve is there too.
+    def _search(self, answering: AnswerSearch, found: Searched) -> Answer:
+        """Searches the answer: the ranges, the set of layers that stay high, its check, each layer put back.
 
-        It comes first only where the search of the recipe starts from its suspects.
+        The curve comes before the set only where the search of the set starts from its suspects.
 
         Raises:
             TimeUp, KeyboardInterrupt, NoRoom: the search was stopped.
         """
+        assert self.first is not None
         answering.on_answer = self._so_far
         experiment = found.of_curve = answering.choose_ranges()
-        if experiment.key != asked.fingerprint:
+        if experiment.key != self.first.key:
             self._announce(experiment)
         curve_first = not answering.alone.can_measure(answering.space)
         if curve_first:
-            found.curve = self._curve(answering, experiment)
+            self._measure_curve(answering, found)
         answer = found.answer = answering.finish(found.curve.findings.suspects)
-        found.answer = priced(answering.plans, answer)
+        answer = found.answer = priced(answering.plans, answer)
         if curve_first:
             found.gains = answering.alone.gains(answer, found.curve.findings.suspects)
-        return curve_first
+        return answer
+
+    def _measure_accuracy(self, found: Searched, answer: Answer) -> None:
+        """Measures the accuracy of full INT8 and of the recipe, if the user asks for accuracies."""
+        if self.accuracies is not None:
+            self.setup.progress.stage("Measuring the accuracy", None)
+            found.accuracy = self.accuracies(answer)
+
+    def _with_front(self, answering: AnswerSearch, found: Searched, report: Report) -> Report:
+        """Returns the report with the front, if the user asks for it."""
+        if not self.options.front:
+            return report
+        assert found.answer is not None
+        found.front = measure_front(answering, found.answer)
+        return self._with_more(report, found)
 
     def _so_far(self, answer: Answer) -> None:
         """Keeps an answer from which the search goes on: in the report so far, and its recipe as files."""
@@ -410,11 +418,11 @@ class _Run:
         part = CURVE_IN_PART if any(row.quantizable and row.outcome != NOT_TRIED for row in rows) else CURVE_MISSING
         front = [FRONT_MISSING] if self.options.front and not found.front else []
         curve = [] if found.curve.findings.steps else [part]
-        explanation = [UNEXPLAINED] if self.options.explain != EXPLAIN_NOTHING else []
+        explanation = [UNEXPLAINED] if self._explains else []
         return [*front, *curve, *explanation]
 
     def _with_curve(self, answering: AnswerSearch, found: Searched, report: Report) -> Report:
-        """Measures the curve, which explains the answer, with the ranges of the recipe; returns the report with it.
+        """Measures the curve, unless it came first, with the ranges of the recipe; returns the report with it.
 
         Args:
             answering: the search of the answer.
@@ -423,11 +431,13 @@ class _Run:
         """
         answer = found.answer
         assert answer is not None
+        if found.has_curve:
+            return report
         self.setup.forecast.begins(CURVE)
         self.known = report, answer
         found.of_curve = self.setup.in_pieces(answer.experiment)
         self._announce(found.of_curve)
-        found.curve = self._curve(answering, found.of_curve)
+        self._measure_curve(answering, found)
         found.gains = answering.alone.gains(answer, found.curve.findings.suspects)
         with lifted(self.setup.progress):
             self._measure_base(found)
@@ -442,10 +452,11 @@ class _Run:
         self.live.keep(report)
         return report
 
-    def _curve(self, answering: AnswerSearch, experiment: Experiment) -> Curve:
-        """Returns the curve, which is measured."""
+    def _measure_curve(self, answering: AnswerSearch, found: Searched) -> None:
+        """Measures the curve on the experiment that ``found`` has for it."""
+        experiment = found.of_curve
         answering.plans.give_back()
-        curve = search(
+        found.curve = search(
             self.options.curve_of(experiment.strategy, len(experiment.network.movable)),
             question_of(self.setup, experiment),
             experiment.evaluator,
@@ -453,8 +464,8 @@ class _Run:
             [layer.name for layer in experiment.network.layers],
             self.setup.progress,
         )
+        found.has_curve = True
         self.setup.forecast.ends(CURVE)
-        return curve
 
     def _stopped_search(self, kind: str, *, measures: bool) -> Searched | None:
         """Returns what a stopped search knows; None if full INT8 is not known on all inputs.
@@ -560,9 +571,15 @@ class _Run:
         self.written = made.texts
 
     def _explained(self, answering: AnswerSearch, answer: Answer, report: Report) -> Report:
-        """Calls ``explained``, imported only here, so that a run without an explanation starts sooner."""
+        """Returns the report with its explanation, as far as the user asks for it.
+
+        ``explained`` is imported only here, so that a run without an explanation starts sooner.
+        """
+        if not self._explains:
+            return report
         from trt_bisect.commands.run.explain import explained
 
+        self.setup.forecast.begins(EXPLAINING)
         return explained(answering.plans, answer, report, self.repeated)
 
     def _write_logs(self, found: Searched, report: Report) -> None:
@@ -589,7 +606,7 @@ class _Run:
         report = self._with_next(report, experiment).changed(peak_bytes=peak_bytes())
         files = report.attached.files
         is_new = files is None or files.texts != self.written
-        return _kept(report, self.folder, self.live, self.setup.progress, recipe=is_new)
+        return save_report(report, self.folder, self.live, self.setup.progress, recipe=is_new)
 
     def _with_next(self, report: Report, experiment: Experiment | None) -> Report:
         """Returns ``report`` with the step to go on with; there is none for an experiment that no engine runs.
@@ -612,105 +629,3 @@ def _broken_off(experiment: Experiment) -> list[Note]:
         return []
     first = failures[0].splitlines()[0]
     return [Note(PASSES_BROKE, f"{len(failures)} passes in pieces broke off, and whole engines took over: {first}")]
-
-
-def stopped_by(error: BaseException) -> str:
-    """Returns the way in which an error stops a run, as ``Report.stopped`` has it; empty for another error."""
-    if isinstance(error, KeyboardInterrupt):
-        return INTERRUPTED
-    if isinstance(error, TimeUp):
-        return TIME_LIMIT
-    return NO_ROOM if lacks_room(error) else ""
-
-
-def _stopped(report: Report, stopped: str, not_done: Sequence[str]) -> Report:
-    """Returns the report of a run that was stopped after its verdict."""
-    answer = report.answer
-    known = answer.not_done if answer is not None else ()
-    lines = [line for line in report.lines if line.kind != STOPPED]
-    state = FINISHED if stopped == TIME_LIMIT else INTERRUPTED
-    missing = tuple(dict.fromkeys([*known, *not_done]))
-    answer = None if answer is None else replace(answer, not_done=missing)
-    return report.changed(stopped=stopped, state=state, answer=answer, lines=(*lines, stopped_line(stopped, missing)))
-
-
-def _unmeasured(report: Report, stopped: str) -> Report:
-    """Returns the report of a run that was stopped before full INT8 was measured on all inputs."""
-    line = stopped_line(stopped, [_missing(report)])
-    return report.changed(state=INTERRUPTED, stopped=stopped, lines=(*above_verdict(report.inputs), line))
-
-
-def _missing(report: Report) -> str:
-    """Returns what the report of a stopped run lacks first."""
-    full = f"full {report.low.upper()} was not measured on all inputs"
-    return full if report.verdict == UNMEASURED else UNEXPLAINED
-
-
-def _kept(report: Report, folder: Path | None, live: Live, shown: Progress, *, recipe: bool = True) -> Report:
-    """Saves a report, and returns it. A report in the folder that knows more than one of a stopped run stays.
-
-    Args:
-        report: the report.
-        folder: the run folder; None to save nothing.
-        live: wrote the report so far.
-        shown: says what stays.
-        recipe: see ``Report.save``.
-
-    Raises:
-        NoRoom, OSError: the disk is full; the report alone is written, if there is room for that.
-    """
-    if folder is None:
-        return report
-    earlier = [read_report(folder / name) for name in (REPORT, SO_FAR)] if report.state == INTERRUPTED else []
-    others = [one for one in earlier if one is not None and one.started != report.started]
-    before = next((one for one in others if _knows_more(one, report)), None)
-    if before is not None:
-        shown.say(f"The report in {folder} stays: it is of an earlier run, and knows more")
-        report = before if before.state != RUNNING else _stopped(before, report.stopped, [_missing(before)])
-    if before is None or report is not before:
-        try:
-            report.save(folder, recipe=recipe)
-        except (NoRoom, OSError) as error:
-            if lacks_room(error):
-                _save_alone(_stopped(report, NO_ROOM, ["not all of its files are there"]), folder, live)
-            raise
-    live.end()
-    return report
-
-
-def _save_alone(report: Report, folder: Path, live: Live) -> None:
-    """Writes ``report.json`` where there is no room for more; if need be, what the next run makes anew is removed."""
-    in_the_way = [folder / name for name in (LAYERS, EXPLANATION, NETWORK)]
-    for remove in (lambda: None, *(path.unlink for path in in_the_way), live.end):
-        with suppress(OSError):
-            remove()
-        with suppress(NoRoom):
-            write_whole(folder / REPORT, encode(report))
-            return
-
-
-def _knows_more(before: Report, report: Report) -> bool:
-    """Returns true if an earlier report knows more than one of a stopped run.
-
-    It is of a run with the same question that came to its end, or has a cheaper recipe; any verdict is more than none.
-    """
-    if UNMEASURED in (before.verdict, report.verdict):
-        return report.verdict == UNMEASURED and (before.verdict != UNMEASURED or before.plans > report.plans)
-    same = _question(before) == _question(report)
-    return same and (not before.stopped or _recipe_cost(before) < _recipe_cost(report))
-
-
-def _recipe_cost(report: Report) -> float:
-    """The cost of the recipe; infinite if it does not hold."""
-    return report.answer.cost if report.answer is not None and report.recipe.meets else inf
-
-
-def _question(report: Report) -> dict[str, Any]:
-    """Returns the question of a run, without the ranges, which it chooses."""
-    same = {name: getattr(report, name) for name in ("metric", "threshold", "share", "strategy", "goal")}
-    return {**_without_ranges(report), **same}
-
-
-def _without_ranges(report: Report) -> dict[str, Any]:
-    """Returns what a run is made of, without the ranges, which it chooses."""
-    return {**report.made_of, "ranges": ""}
