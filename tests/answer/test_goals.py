@@ -84,7 +84,7 @@ def test_a_calibrator_that_suffices_is_the_recipe_and_one_that_is_named_is_kept(
     model = networks.chain(6)
     path, data = networks.save(model, tmp_path), networks.samples(model, 12)
     wishes = {"engine": "onnxruntime", "threshold": 0.98, "effort": "thorough", "explain": "none"}
-    named = trt_bisect.run(path, data, calibrator="percentile", percentile=60.0, **wishes)
+    named = trt_bisect.run(path, data, calibrator="percentile=60", **wishes)
     free = trt_bisect.run(path, data, **wishes)
     assert named.recipe.high
     assert free.recipe.high == ()

@@ -94,7 +94,7 @@ def test_the_recipe_is_measured_with_its_layers_in_fp16_at_a_third_of_the_price(
 
 def test_a_remedy_in_fp16_has_the_same_price_and_figure(found):
     report, _, path, samples = found("decoys", 0.99)
-    explained = trt_bisect.run(path, {"x": samples}, threshold=0.99, try_remedies=True, **{**HOW, "explain": "full"})
+    explained = trt_bisect.run(path, {"x": samples}, threshold=0.99, **{**HOW, "explain": "remedies"})
     (tried,) = (each for each in explained.explanation.tried if each.remedy == "FP16")
     assert tried.cost == pytest.approx(report.answer.cost / 3)
     assert tried.similarity == pytest.approx(report.answer.in_fp16.similarity)

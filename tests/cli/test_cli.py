@@ -123,8 +123,8 @@ BAD = {
     "no samples": (["run", "{lenet}", "--calibration", "{data}", "--samples", "0"], "--samples 1 or more"),
     "unknown calibrator": (["run", "{lenet}", "--calibration", "{data}", "--calibrator", "magic"], "magic"),
     "bad percentile": (
-        ["run", "{lenet}", "--calibration", "{data}", "--calibrator", "percentile", "--percentile", "0"],
-        "--percentile more than 0",
+        ["run", "{lenet}", "--calibration", "{data}", "--calibrator", "percentile=0"],
+        "percentile more than 0",
     ),
     "unknown precision": (["run", "{lenet}", "--calibration", "{data}", "--precision", "int4"], "int4"),
     "no time to build": (["run", "{lenet}", "--calibration", "{data}", "--build-timeout", "0"], "0 seconds"),

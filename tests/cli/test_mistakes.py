@@ -91,7 +91,7 @@ MISTAKES = [
     ),
     Mistake("weights as data", "run {f}/net.onnx --calibration {f}/net.pt", "a PyTorch file, not data", ".npz"),
     Mistake("threshold in per cent", f"{RIGHT} --threshold 99", "in percent", "--threshold 0.99"),
-    Mistake("percentile as a share", f"{RIGHT} --percentile 0.9999", "per cent", "--percentile 99.99"),
+    Mistake("percentile as a share", f"{RIGHT} --calibrator percentile=0.9999", "per cent", "percentile=99.99"),
     Mistake("holdout in per cent", f"{RIGHT} --holdout 20", "--holdout cannot be 20", "--holdout 0.2"),
     Mistake("workspace in bytes", f"{RIGHT} --workspace 4294967296", "MiB", "--workspace 4096"),
     Mistake("FP16 network", "run {f}/half.onnx --calibration {f}/half.npz", "16-bit floats", "--precision fp16"),

@@ -52,7 +52,7 @@ PLANTED = {
     ),
     "shared weight": (shared_weight, {"count": 8}, "conv3", "weight", "one channel", "a weight of its own"),
     "clipped calibration": (
-        networks.chain, {"calibrator": "percentile", "percentile": 90.0, "metric": "sqnr"}, None, "activation",
+        networks.chain, {"calibrator": "percentile=90", "metric": "sqnr"}, None, "activation",
         "saturation", "another calibrator",
     ),
     "asymmetric pair": (
@@ -141,7 +141,7 @@ def test_more_than_fp16_holds_is_no_case_for_fp16(tmp_path):
 def test_the_command_line(command, lenet, tmp_path):
     code, out, _ = command(
         "run", lenet / "lenet_planted.onnx", "--calibration", lenet / "calibration.npz", "-o", tmp_path / "run",
-        "--try-remedies", "--all-layers", "--calibrator", "entropy",
+        "--explain", "remedies", "--all-layers", "--calibrator", "entropy",
     )  # fmt: skip
     assert code == 1
     assert "explanation.json" in out

@@ -16,7 +16,7 @@ from trt_bisect.model.session import NO_QDQ_FUSION
 from trt_bisect.recipe.files import QDQ_NETWORK
 from trt_bisect.support import codec
 
-SCALES = {"per channel": {}, "per tensor": {"weight_scales": "tensor"}, "one layer's": {"one_scale": ["conv2"]}}
+SCALES = {"per channel": {}, "per tensor": {"one_scale": ["*"]}, "one layer's": {"one_scale": ["conv2"]}}
 
 
 @pytest.fixture(scope="module", params=SCALES)
@@ -25,7 +25,7 @@ def recipe(request, tmp_path_factory):
     place, model = tmp_path_factory.mktemp("recipe"), networks.chain(3)
     networks.plant_between(model, "conv0", "conv1")
     path, samples = networks.save(model, place), networks.samples(model, 4)
-    options = {"engine": "onnxruntime", "calibrator": "percentile", "percentile": 99.0, "explain": "none"}
+    options = {"engine": "onnxruntime", "calibrator": "percentile=99", "explain": "none"}
     report = trt_bisect.run(
         path, samples, samples, threshold=0.98, output=place / "run", **options, **SCALES[request.param]
     )

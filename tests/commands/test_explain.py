@@ -247,7 +247,7 @@ def test_trials_are_in_the_runs_journal_and_are_not_done_twice(explained, copied
 
 def test_a_network_that_is_fine_is_explained_without_advice(lenet, tmp_path):
     report = trt_bisect.run(
-        lenet / "lenet.onnx", lenet / "calibration.npz", engine="onnxruntime", output=tmp_path, try_remedies=True,
+        lenet / "lenet.onnx", lenet / "calibration.npz", engine="onnxruntime", output=tmp_path, explain="remedies",
         calibrator="minmax",
     )  # fmt: skip
     assert report.exit_code == 0
@@ -361,7 +361,7 @@ def test_the_beginning_of_a_real_network(ocr, tmp_path):
 
 def test_of_an_nvidia_engine_the_tensors_are_the_emulations(tmp_path, monkeypatch):
     monkeypatch.setattr(OnnxRuntimeBuilder, "arithmetic", "measured")
-    report, _ = run(planted(), tmp_path, try_remedies=True)
+    report, _ = run(planted(), tmp_path, explain="remedies")
     assert any("emulation" in note.text for note in report.notes if note.kind == EXPLANATION)
     (advice,) = report.advice
     assert advice.blame is None, "an engine rounds a layer as a whole"
@@ -377,7 +377,7 @@ def test_bad_use(command, lenet, tmp_path):
     asked = ["run", lenet / "lenet.onnx", "--calibration", lenet / "calibration.npz", "-o", tmp_path / "run"]
     for options, said in (
         (["--explain", "nicely"], "--explain cannot be 'nicely'"),
-        (["--explain", "none", "--try-remedies"], "--explain none"),
+        (["--explain", "remedies", "--low", "fp16"], "--low fp16"),
     ):
         code, _, err = command(*asked, *options)
         assert code == 2

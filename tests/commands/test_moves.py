@@ -31,7 +31,7 @@ def tried(tmp_path_factory):
     feeds = networks.samples(planted())
     report = trt_bisect.run(
         networks.save(planted(), folder), feeds, feeds, engine="onnxruntime", calibrator="minmax",
-        output=folder / "run", try_remedies=True, trt_version="10.3.0",
+        output=folder / "run", explain="remedies", trt_version="10.3.0",
     )  # fmt: skip
     moves = [each for each in report.explanation.tried if each.remedy in (EQUALISATION, BIAS_CORRECTION)]
     return report, folder, {each.network or each.what: each for each in moves}
@@ -99,7 +99,7 @@ def test_a_network_that_cannot_be_equalised_says_so(tmp_path):
     model = sketch.model({"x": [1, 3, 8, 8]}, {"y": [1, 6, 8, 8]})
     feeds = {"x": np.random.default_rng(0).standard_normal((4, 1, 3, 8, 8)).astype(np.float32)}
     report = trt_bisect.run(
-        networks.save(model, tmp_path), feeds, feeds, engine="onnxruntime", threshold=0.999999, try_remedies=True
+        networks.save(model, tmp_path), feeds, feeds, engine="onnxruntime", threshold=0.999999, explain="remedies"
     )
     assert any(note.kind == EXPLANATION and note.text.startswith("equalisation ") for note in report.notes)
     assert [each.what for each in report.explanation.tried if each.remedy in (EQUALISATION, BIAS_CORRECTION)] == [

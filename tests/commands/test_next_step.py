@@ -56,7 +56,7 @@ def test_free_ranges_come_before_a_recipe(command, tmp_path, monkeypatch):
     networks.save(model, tmp_path)
     np.savez("data.npz", **networks.samples(model, 4))
     options = ["--calibration", "data.npz", "--engine", "onnxruntime", "--threshold", "0.999", "--history", "none"]
-    how = [*options, "--calibrator", "percentile", "--percentile", "90", "-o", "run"]
+    how = [*options, "--calibrator", "percentile=90", "-o", "run"]
     code, out, _ = command("run", "network.onnx", *how, "--explain", "none")
     report = trt_bisect.Report.load(tmp_path / "run")
     assert (code, report.verdict, report.next.kind) == (1, FAILS, CHEAPER)

@@ -31,7 +31,7 @@ from trt_bisect.support.notes import SHAPES
 def odd(tmp_path_factory):
     """The report of a run on the network, with its remedies tried, and its folder."""
     folder = tmp_path_factory.mktemp("odd")
-    return run(odd_network(), folder, 4, try_remedies=True, trt_version="10.3.0"), folder
+    return run(odd_network(), folder, 4, explain="remedies", trt_version="10.3.0"), folder
 
 
 def test_each_layer_is_blamed_and_explained_under_its_name(odd):

@@ -21,7 +21,7 @@ from trt_bisect.precision import Precision, int8_set
 from trt_bisect.report.advice import BIAS_CORRECTION, EQUALISATION
 from trt_bisect.support.notes import EXPLANATION
 
-CLIPPED = {"calibrator": "percentile", "percentile": 90.0, "threshold": 0.999, "try_remedies": True}
+CLIPPED = {"calibrator": "percentile=90", "threshold": 0.999, "explain": "remedies"}
 
 
 @pytest.fixture(scope="module")
@@ -47,10 +47,9 @@ def test_min_max_after_clipping_is_tried_and_meets(clipped):
 def test_what_was_tried_is_what_a_run_with_it_measures(clipped, tmp_path):
     report, _ = clipped
     tried = {each.what: each.similarity for each in report.explanation.tried}
-    for calibrator, percentile, name in (("minmax", 99.0, "minmax"), ("percentile", 99.9, "percentile 99.9")):
-        how = {"calibrator": calibrator, "percentile": percentile, "explain": "none"}
-        other = run(networks.chain(), tmp_path, **how)
-        assert tried[name] == pytest.approx(other.similarity.int8, abs=1e-9)
+    for calibrator in ("minmax", "percentile=99.9"):
+        other = run(networks.chain(), tmp_path, calibrator=calibrator, explain="none")
+        assert tried[calibrator.replace("=", " ")] == pytest.approx(other.similarity.int8, abs=1e-9)
     culprit = report.culprits[0]
     network = trt_bisect.load_network(tmp_path / "network.onnx")
     feeds = trt_bisect.open_dataset(networks.samples(networks.chain()), network.inputs)
@@ -63,7 +62,7 @@ def test_what_was_tried_is_what_a_run_with_it_measures(clipped, tmp_path):
 
 
 def test_fp16_is_measured_in_the_recipe_on_all_inputs(tmp_path):
-    report = run(starved(), tmp_path, try_remedies=True)
+    report = run(starved(), tmp_path, explain="remedies")
     (tried,) = [each for each in report.explanation.tried if each.remedy == "FP16"]
     assert tried.culprits == report.culprits
     assert tried.high == len(report.culprits)
@@ -97,7 +96,7 @@ def test_without_data_only_high_precision_is_tried(tmp_path):
     scales = dict(calibrate(network, feeds, "minmax").scales)
     scales["relu4_out"] = np.float32(scales["relu4_out"] / 8)
     (tmp_path / "clipping.cache").write_text(trt_bisect.format_cache(scales))
-    report = run(networks.chain(), tmp_path, calibration=tmp_path / "clipping.cache", metric="sqnr", try_remedies=True)
+    report = run(networks.chain(), tmp_path, calibration=tmp_path / "clipping.cache", metric="sqnr", explain="remedies")
     assert report.culprits == ("conv4",)
     assert any(note.kind == EXPLANATION and "cache clipping.cache" in note.text for note in report.notes)
     assert {each.remedy for each in report.explanation.tried} == {"FP16", "FP32"}
@@ -152,7 +151,7 @@ def test_culprits_are_grouped_by_cause_with_the_figures(clipped):
 
 
 def test_a_networks_own_pairs_cannot_be_calibrated(tmp_path):
-    report = run(pairs(loud=300.0), tmp_path, calibration=None, try_remedies=True)
+    report = run(pairs(loud=300.0), tmp_path, calibration=None, explain="remedies")
     note = (
         "other calibrators, equalisation and bias correction were not tried: the scales are those of the network's own"
     )

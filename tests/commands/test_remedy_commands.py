@@ -164,7 +164,7 @@ def test_strangers_names_are_text_on_the_screen(tmp_path):
     model = starved()
     (node,) = [node for node in model.graph.node if node.name == "conv3"]
     node.name = "[bold]conv3[/] $(x)"
-    report = run(model, tmp_path, try_remedies=True)
+    report = run(model, tmp_path, explain="remedies")
     text = io.StringIO()
     print_advice(report.explanation, report.metric, Console(file=text, width=400))
     printed = text.getvalue()
@@ -182,8 +182,7 @@ ASKED = {
     "--samples": "2",
     "--outputs": "relu5_out",
     "--shape": "x:1x3x16x16",
-    "--percentile": "90",
-    "--calibrator": "percentile",
+    "--calibrator": "percentile=90",
     "--memory": "64",
     "--trt-version": "8.6.1",
     "--history": "none",
@@ -221,7 +220,7 @@ def test_suggested_commands_repeat_the_runs_options_and_run(command, tmp_path, m
     assert {"another calibrator", "FP16", "FP32"} <= set(suggested.values())
     for text, remedy in suggested.items():
         words = shlex.split(text)
-        changed = {"another calibrator": {"--calibrator", "--percentile", "--calibration"}, "FP16": {"--precision"}}
+        changed = {"another calibrator": {"--calibrator", "--calibration"}, "FP16": {"--precision"}}
         measures_front = "--front" in words
         for option, value in asked.items():
             if option in changed.get(remedy, ()):

@@ -96,7 +96,6 @@ def test_every_keyword_is_one_of_run(folder):
         "progress",
         "tensorboard",
         "tensorboard_channels",
-        "try_remedies",
         "save_tensors",
     }
     assert taken | others | {"cluster"} == set(inspect.signature(run).parameters)
@@ -135,7 +134,7 @@ NET = '[[network]]\nmodel = "net.onnx"\n'
         (NET + "samples = 0", "'samples' cannot be 0.\n"),
         (NET + "samples = 1.5", "'samples' cannot be 1.5"),
         (NET + "repeats = 1000", "'repeats' cannot be 1000"),
-        (NET + "percentile = 101", "'percentile' cannot be 101"),
+        (NET + 'calibrator = "percentile=101"', "'calibrator' percentile cannot be 101"),
         (NET + "force_int8 = 1", "'force_int8' cannot be 1.\n"),
         (NET + "outputs = 3", "'outputs' cannot be 3."),
         (NET + "shapes = { x = [0] }", "'shapes' cannot be {'x': [0]}"),

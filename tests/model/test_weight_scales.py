@@ -56,10 +56,8 @@ def test_a_run_takes_the_option(tmp_path):
     model = chain()
     path = save(model, tmp_path)
     found = [
-        trt_bisect.run(
-            path, samples(model), weight_scales=scales, calibrator="minmax", explain="none", strategy="bisect"
-        )
-        for scales in ("channel", "tensor")
+        trt_bisect.run(path, samples(model), one_scale=scales, calibrator="minmax", explain="none", strategy="bisect")
+        for scales in ([], ["*"])
     ]
     assert found[0].made_of["model"] != found[1].made_of["model"]
     assert found[0].similarity.int8 != found[1].similarity.int8

@@ -64,7 +64,7 @@ def test_names_and_defaults_are_those_of_the_modules_that_obey_them():
         ({"letterbox": 1}, "--letterbox cannot be 1", "true or false"),
         ({"high": 3}, "--high cannot be 3", ""),
         ({"build_timeout": float("inf")}, "--build-timeout cannot be inf seconds", ""),
-        ({"percentile": float("nan")}, "--percentile cannot be nan", ""),
+        ({"calibrator": "percentile=nan"}, "percentile cannot be 'nan'", ""),
         (
             {"optimization_level": 6},
             "--optimization-level cannot be 6",
@@ -73,7 +73,6 @@ def test_names_and_defaults_are_those_of_the_modules_that_obey_them():
         ({"iou": 0}, "--iou cannot be 0", "Give --iou more than 0"),
         ({"cluster": "local:0"}, "'local:0'", ""),
         ({"trt_version": "new"}, "'new'", ""),
-        ({"try_remedies": True, "explain": "none"}, "--explain none", "one of the two"),
     ],
 )
 def test_bad_values_are_refused_with_flag_and_remedy(given, problem, remedy):
@@ -125,7 +124,6 @@ def test_errors_in_python_name_the_keywords(lenet):
     for given, named in (
         ({"threshold": 99}, "threshold 0.99"),
         ({"holdout": 20}, "holdout 0.2"),
-        ({"reference": "a.onnx", "load_outputs": "b.json"}, "load_outputs"),
         ({"calibration": None}, "calibration"),
     ):
         with pytest.raises(BadInput) as refused:

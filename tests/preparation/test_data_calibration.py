@@ -100,7 +100,7 @@ def test_a_convolution_before_its_relu_has_the_scale_of_the_relu_unless_typing_i
 
 @pytest.mark.parametrize(
     ("asked", "origin"),
-    [({"calibrator": "mse"}, "mse"), ({"calibrator": "percentile", "percentile": 99.5}, "percentile 99.5")],
+    [({"calibrator": "mse"}, "mse"), ({"calibrator": "percentile=99.5"}, "percentile 99.5")],
 )
 def test_a_calibrator_that_the_user_names_is_kept(network, asked, origin):
     with prepared(network, data(), **asked) as (setup, experiment):
@@ -125,7 +125,7 @@ def test_a_resumed_run_does_not_calibrate_again_whatever_calibrator_it_names(net
         assert [scales(each) for each in setup.data.candidates] == [scales(each) for each in before]
         assert scales(setup.data.magnitudes.ranges(Calibrator("mse"))) == scales(before[-1])
         assert experiment.ranges.origin == "entropy"
-    with prepared(network, data(), folder, calibrator="percentile", percentile=99.0) as (_, experiment):
+    with prepared(network, data(), folder, calibrator="percentile=99") as (_, experiment):
         assert experiment.ranges.origin == "percentile 99"
     assert len(passes) == 1
     with prepared(network, data(9), folder) as (setup, _):
@@ -150,7 +150,7 @@ def test_remedies_and_goals_use_the_same_pass(tmp_path, passes):
     networks.plant_between(model, "conv0", "conv1")
     path = networks.save(model, tmp_path, "planted.onnx")
     asked = {"calibration": data(), "engine": "onnxruntime", "metric": "sqnr", "threshold": 20.0}
-    report = trt_bisect.run(path, try_remedies=True, **asked)
+    report = trt_bisect.run(path, explain="remedies", **asked)
     assert report.culprits
     chosen = {row.calibrator for row in report.answer.calibrators if row.chosen}
     others = {str(each.calibrator) for each in report.explanation.tried if each.calibrator and not each.culprits}

@@ -61,7 +61,7 @@ CASES = {
     "lenet": lambda: lenet("lenet.onnx"),
     "lenet planted": lambda: lenet("lenet_planted.onnx"),
     "lenet top1": lambda: lenet("lenet_planted.onnx", metric="top1"),
-    "lenet clipped": lambda: lenet("lenet.onnx", calibrator="percentile", percentile=60.0),
+    "lenet clipped": lambda: lenet("lenet.onnx", calibrator="percentile=60"),
     "lenet doubted": lambda: lenet("lenet.onnx", validation={"data": np.full((2, 1, 28, 28), 40.0, np.float32)}),
     "lenet constant": lambda: (
         SAMPLES / "lenet" / "lenet.onnx",
@@ -75,7 +75,7 @@ CASES = {
 
 PLANTED = {
     "planted pair": (networks.chain, {}),
-    "planted clipped": (networks.chain, {"calibrator": "percentile", "percentile": 90.0, "threshold": 0.999}),
+    "planted clipped": (networks.chain, {"calibrator": "percentile=90", "threshold": 0.999}),
     **{name: (lambda make=make: make().model, {"calibrator": "minmax"}) for name, make in MISLEADING.items()},
 }
 

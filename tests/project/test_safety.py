@@ -218,7 +218,7 @@ def test_names_write_nothing_outside_the_run_folder(hostile, here, tmp_path, com
     strays = set(Path("/tmp").glob("trt-bisect-*escape*"))
     run = here / "run"
     sqnr = ("--metric", "sqnr", "--calibration", source, "--output", run)
-    code, _, err = command("run", path, *sqnr, "--try-remedies", "--tensorboard", run / "logs")
+    code, _, err = command("run", path, *sqnr, "--explain", "remedies", "--tensorboard", run / "logs")
     assert code == 1, err
     for more in (
         ("run", path, *sqnr, "--budget", "5%", "--front"),
@@ -249,7 +249,7 @@ def test_commands_and_scripts_run_nothing_of_a_networks_names(hostile, here, tmp
 
     path, data = hostile
     run = tmp_path / "run"
-    report = trt_bisect.run(path, data, metric="sqnr", output=run, try_remedies=True, trt_version="10.3.0")
+    report = trt_bisect.run(path, data, metric="sqnr", output=run, explain="remedies", trt_version="10.3.0")
     assert report.culprits
     tools = tmp_path / "tools"
     tools.mkdir()

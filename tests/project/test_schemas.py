@@ -42,7 +42,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         few = {"data": data["data"][:8]}
     np.savez(place / "few.npz", **few)
     run = {"calibration": few, "engine": "onnxruntime", "output": place, "history": "none"}
-    trt_bisect.run(LENET, **run, samples=2, try_remedies=True, explain="full", front=True)
+    trt_bisect.run(LENET, **run, samples=2, explain="remedies", front=True)
     trt_bisect.sensitivity(LENET, calibration=few, output=place)
     trt_bisect.worst(LENET, few, calibration=few, engine="onnxruntime").save(place)
     trt_bisect.compare(LENET, calibration=few).save(place)

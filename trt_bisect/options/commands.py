@@ -10,7 +10,6 @@ from trt_bisect.options.concerns import (
     BRANCH,
     DATA,
     ENGINE_CHOICES,
-    EXPLAIN_NOTHING,
     JUDGEMENT,
     LAYERS,
     MIXED,
@@ -94,10 +93,8 @@ class RunOptions(TensorFileOptions, ExplainOptions, EffortOptions, GoalOptions, 
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.try_remedies and self.explain == EXPLAIN_NOTHING:
-            raise BadInput("--try-remedies and --explain none contradict each other.", "Leave out one of the two.")
         if self.try_remedies and self.low != "int8":
-            raise BadInput(f"--try-remedies does not go with --low {self.low}.", "Leave out --try-remedies.")
+            raise BadInput(f"--explain remedies does not go with --low {self.low}.", "Use --explain full.")
 
     @property
     def high_precision(self) -> Precision:
@@ -161,7 +158,6 @@ class WorstOptions(WithoutRecipeOptions):
     direction: Annotated[str, JUDGEMENT(choice("higher", "lower"), without="the metric's own")] = ""
     output: Annotated[Place | None, RESULTS(PLACE, *("--output", "-o"), repeated=False)] = None
     inputs: Annotated[Data, NOT_HERE] = field(default=None, init=False)
-    load_outputs: Annotated[File | None, NOT_HERE] = field(default=None, init=False)
     samples: Annotated[int | None, NOT_HERE] = field(default=None, init=False)
     precision: Annotated[str, NOT_HERE] = field(default="", init=False)
 

@@ -5,6 +5,7 @@ The names of engines, calibrators, tasks and so on stand here again: their modul
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from trt_bisect.cluster.address import check_address
@@ -42,6 +43,7 @@ from trt_bisect.options.kinds import (
     Size,
     choice,
     choice_or_path,
+    choice_with_percentile,
     named,
     number,
     parse_time,
@@ -58,7 +60,7 @@ if TYPE_CHECKING:
 
 AUTO, BRANCH, EXHAUSTIVE, BISECT = "auto", "branch", "exhaustive", "bisect"
 QUICK, DEFAULT, THOROUGH = "quick", "default", "thorough"
-EXPLAIN_NOTHING, EXPLAIN_TENSORS, EXPLAIN_FULL = "none", "tensors", "full"
+EXPLAIN_NOTHING, EXPLAIN_TENSORS, EXPLAIN_FULL, EXPLAIN_REMEDIES = "none", "tensors", "full", "remedies"
 NO_TENSORS, OUTPUTS, ALL_LAYERS = "none", "outputs", "layers"
 ENGINE_CHOICES = (AUTO, "onnxruntime", "tensorrt", "tensorrt-rtx")
 TYPING_CHOICES = (AUTO, "weak", "strong")
@@ -68,7 +70,6 @@ INT8, INT16 = str(Precision.INT8), "int16"
 LOWS = (INT8, str(Precision.FP16), str(Precision.BF16), str(Precision.FP8))
 FLOAT_LOWS = LOWS[1:3]
 FOLLOWERS_HIGH, FOLLOWERS_INT8 = "high", "int8"
-PER_CHANNEL, PER_TENSOR = "channel", "tensor"
 BESIDE, NONE = "beside", "none"
 MACS, MEASURED_TIME, MIXED = "macs", "measured", "mixed"
 COSINE = "cosine"
@@ -171,9 +172,8 @@ class JudgeOptions(Options):
         threshold: Set the worst acceptable value of the metric: 99%.
         outputs: Judge only this output. Repeatable; the worst decides.
         samples: Judge this many of the worst inputs; the worst decides.
-        reference: Compare with this network, such as the float network that a QAT network was trained from.
-        load_outputs: Compare with these saved outputs for the samples of --input: Polygraphy's --save-outputs JSON,
-            .npz, or a folder of such files.
+        reference: Compare with this network, such as the float network that a QAT network was trained from, or with
+            saved outputs for the samples of --input: Polygraphy's --save-outputs JSON, .npz, or a folder of such files.
         score_threshold: Ignore detections below this score (task detect).
         iou: Match boxes from this intersection over union on (task detect).
         class_axis: Take the classes from this axis of the outputs (kl, top1 and tasks); negative counts from the end.
@@ -188,8 +188,9 @@ class JudgeOptions(Options):
     threshold: Annotated[Share | None, JUDGEMENT(number(share=True), without="0.99 for cosine and tasks")] = None
     outputs: Annotated[Sequence[str], JUDGEMENT(TEXTS, without="all")] = ()
     samples: Annotated[int | None, JUDGEMENT(whole(least=1), without="all of --input, else 1")] = None
-    reference: Annotated[Model | None, JUDGEMENT(FILE, without="the network in FP32", expert=True)] = None
-    load_outputs: Annotated[File | None, JUDGEMENT(FILE, expert=True)] = None
+    reference: Annotated[
+        Model | None, JUDGEMENT(FILE, *("--reference", "--load-outputs"), without="the network in FP32", expert=True)
+    ] = None
     score_threshold: Annotated[float, JUDGEMENT(number(least=0, most=1, share=True), expert=True)] = 0.3
     iou: Annotated[float, JUDGEMENT(number(above=0, most=1, share=True), expert=True)] = 0.5
     class_axis: Annotated[int | None, JUDGEMENT(whole(least=-32, most=31), without="found by size", expert=True)] = None
@@ -204,10 +205,15 @@ class JudgeOptions(Options):
                 f"--slice-factor cannot be {self.slice_factor:g}.",
                 "Give --slice-factor above 1, or 0 to judge outputs whole.",
             )
-        if self.reference is not None and self.load_outputs is not None:
-            raise BadInput("--reference and --load-outputs contradict each other.", "Leave out one of the two.")
         if self.task is not None and self.metric != COSINE:
             raise BadInput(f"--task {self.task} and --metric {self.metric} contradict each other.", "Leave out one.")
+
+    @property
+    def saved_outputs(self) -> Path | None:
+        """The saved outputs to compare with; None if the reference is a network."""
+        given = Path(self.reference) if isinstance(self.reference, (str, Path)) else None
+        is_saved = given is not None and (given.suffix in (".npz", ".npy", ".json") or given.is_dir())
+        return given if is_saved else None
 
     def asked_task(self) -> "AskedTask | None":
         """The task that is asked for."""
@@ -352,29 +358,25 @@ class CalibrationOptions(Options):
     """The ranges of the activations.
 
     Attributes:
-        calibrator: Choose scales by this method. auto: run takes a calibrator with which full INT8 passes, else that of
-            the cheapest recipe; other commands take entropy.
-        percentile: Clip |x| at this percentile (calibrator percentile).
+        calibrator: Choose scales by this method, or percentile=99.9. auto: run takes a calibrator with which full INT8
+            passes, else that of the cheapest recipe; other commands take entropy.
         keep_mask_ranges: Quantize attention masks too: tensors that reach -1e9 or -3e38.
         trt_version: Write the recipe for this TensorRT: 10.3.0, or rtx. Weak typing needs a version before 11.
     """
 
-    calibrator: Annotated[str, PRECISION(choice(*CALIBRATORS))] = AUTO
-    percentile: Annotated[float, PRECISION(number(above=0, most=100, unit="percent"), expert=True)] = 99.99
+    calibrator: Annotated[str, PRECISION(choice_with_percentile(*CALIBRATORS))] = AUTO
     keep_mask_ranges: Annotated[bool, PRECISION(SWITCH, expert=True)] = False
     trt_version: Annotated[str, PRECISION(VERSION, without="the installed TensorRT, else the newest", expert=True)] = ""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.percentile < 1:
-            raise BadInput(
-                f"--percentile {self.percentile:g} is in per cent.", f"Give --percentile {100 * self.percentile:g}."
-            )
 
     @property
     def calibrator_method(self) -> str:
         """The calibrator to begin with: ``auto`` is ``entropy``."""
-        return "entropy" if self.calibrator == AUTO else self.calibrator
+        return "entropy" if self.calibrator == AUTO else self.calibrator.partition("=")[0]
+
+    @property
+    def percentile(self) -> float:
+        """The percentile of |x|, for the calibrator of that name."""
+        return float(self.calibrator.partition("=")[2] or 99.99)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -382,12 +384,10 @@ class EngineOptions(LowOptions):
     """The inference engine, and how its engines are built.
 
     Attributes:
-        engine: Build and run networks with this engine ('trt-bisect engines' lists them).
+        engine: Build and run networks with this engine.
         precision: Run culprits and the layers of --high in this precision.
         followers: On ONNX Runtime, run layers that cannot be quantized on their own (Relu, Softmax) in high precision,
             or in INT8 between INT8 layers, as weak typing may.
-        weight_scales: Use a scale per output channel of a weight, or per weight tensor, as the DLA does. With weak
-            typing TensorRT chooses.
         typing: Use weak or strong typing.
         workspace: Limit TensorRT's workspace: MiB, or 512MB, 2GB.
         optimization_level: Set the builder's optimization level.
@@ -401,7 +401,6 @@ class EngineOptions(LowOptions):
     engine: Annotated[str, PRECISION(choice(*ENGINE_CHOICES))] = AUTO
     precision: Annotated[str, PRECISION(choice("fp32", "fp16"), without="as --base, else fp32")] = ""
     followers: Annotated[str, PRECISION(choice(FOLLOWERS_HIGH, FOLLOWERS_INT8), expert=True)] = FOLLOWERS_HIGH
-    weight_scales: Annotated[str, PRECISION(choice(PER_CHANNEL, PER_TENSOR), expert=True)] = PER_CHANNEL
     typing: Annotated[str, TENSORRT(choice(*TYPING_CHOICES))] = AUTO
     workspace: Annotated[Size | None, TENSORRT(MEBIBYTES, without="TensorRT's")] = None
     optimization_level: Annotated[int | None, TENSORRT(whole(least=0, most=5), without="TensorRT's")] = None
@@ -476,7 +475,8 @@ class FixedLayerOptions(NetworkOptions):
         scoped: Measure one plan instead of searching: layers up to this layer (name or number) in INT8, the rest in
             high precision. --high, --keep-low and --plan override --scoped.
         only: Allow INT8 in these layers only, named as for --high: op:Conv. Repeatable.
-        one_scale: Use one scale for the whole weight of these layers, named as for --high: op:MatMul. Repeatable.
+        one_scale: Use one scale for the whole weight of these layers, named as for --high: op:MatMul, or * for all, as
+            the DLA does. Repeatable.
     """
 
     high: Annotated[Sequence[str], LAYERS(TEXTS)] = ()
@@ -579,14 +579,18 @@ class ExplainOptions(Options):
     """The explanation of culprits.
 
     Attributes:
-        explain: Compare every tensor, and weights and activations of each culprit apart (tensors), or each layer alone
-            too (full), or nothing (none).
-        try_remedies: Measure remedies on all inputs: other calibrators, other ranges for the culprits' tensors,
-            equalised channels, corrected biases, FP16 for the culprits.
+        explain: Compare tensors, and weights and activations of each culprit (tensors); measure each layer alone too
+            (full), or remedies too (remedies).
     """
 
-    explain: Annotated[str, RESULTS(choice(EXPLAIN_TENSORS, EXPLAIN_FULL, EXPLAIN_NOTHING))] = EXPLAIN_TENSORS
-    try_remedies: Annotated[bool, RESULTS(SWITCH, expert=True)] = False
+    explain: Annotated[str, RESULTS(choice(EXPLAIN_TENSORS, EXPLAIN_FULL, EXPLAIN_REMEDIES, EXPLAIN_NOTHING))] = (
+        EXPLAIN_TENSORS
+    )
+
+    @property
+    def try_remedies(self) -> bool:
+        """True if remedies are measured."""
+        return self.explain == EXPLAIN_REMEDIES
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -78,6 +78,7 @@ class Kind:
             problem that ends a sentence on the key.
         several: the option may be repeated on the command line.
         choices: the known words.
+        open: other values are taken too.
         limits: the bounds of a number, as text.
     """
 
@@ -87,12 +88,13 @@ class Kind:
     located: Callable[[Any, Path], Any] = _unchanged
     several: bool = False
     choices: tuple[str, ...] = ()
+    open: bool = False
     limits: str = ""
 
     @property
     def closed(self) -> bool:
         """The value must be one of the choices."""
-        return bool(self.choices) and not self.metavar.endswith("FILE")
+        return bool(self.choices) and not self.open
 
 
 def _text(given: Any, flag: str) -> str:
@@ -129,13 +131,30 @@ def choice(*known: str) -> Kind:
     return Kind("|".join(known), read, choices=known)
 
 
+def choice_with_percentile(*known: str) -> Kind:
+    """Returns the kind of one of some words, of which ``percentile`` may have a number: ``percentile=99.9``."""
+    plain = choice(*known)
+    percent = number(above=0, most=100, unit="percent")
+
+    def read(given: Any, flag: str) -> Any:
+        method, _, value = str(given).partition("=")
+        if method != "percentile" or not value:
+            return plain.read(given, flag)
+        if percent.read(value, f"{flag} percentile") < 1:
+            hint = f"Give {flag} percentile={100 * float(value):g}."
+            raise BadInput(f"{flag} {given} is in per cent.", hint)
+        return given
+
+    return Kind(plain.metavar, read, choices=known, open=True)
+
+
 def choice_or_path(*known: str) -> Kind:
     """Returns the kind of one of some words, or a path."""
 
     def located(given: Any, folder: Path) -> Any:
         return given if given in known else _place(given, folder)
 
-    return Kind("|".join((*known, "FILE")), _path, located=located, choices=known)
+    return Kind("|".join((*known, "FILE")), _path, located=located, choices=known, open=True)
 
 
 def number(

@@ -10,7 +10,7 @@ from trt_bisect.model.low import INT8, LowPrecision
 from trt_bisect.model.network import Network, load_network
 from trt_bisect.model.operators import use_libraries
 from trt_bisect.options.commands import CompareOptions
-from trt_bisect.options.concerns import FIXING, PER_TENSOR, EngineOptions, FixedLayerOptions, NetworkOptions
+from trt_bisect.options.concerns import FIXING, FixedLayerOptions, NetworkOptions
 from trt_bisect.precision import Precision
 from trt_bisect.preparation.fixed_layers import fixed_network, leaving_out, scoped, with_one_scale
 from trt_bisect.preparation.plan_file import FilePlan, read_plan
@@ -36,8 +36,6 @@ def asked_network(options: NetworkOptions, model: str | Path | Network, shapes: 
     network = read_network(options, model, shapes, options.low_precision, base)
     if isinstance(options, FixedLayerOptions):
         network = _with_fixed_layers(network, options, plan, base)
-    if isinstance(options, EngineOptions) and options.weight_scales == PER_TENSOR:
-        network = network.with_one_scale_a_weight()
     return network
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-_BOTH = "Give with --load-outputs what the network gave for the samples of --input, in their order."
+_BOTH = "Give with --reference what the network gave for the samples of --input, in their order."
 
 
 class Reference:
@@ -95,17 +95,18 @@ class SavedOutputs(Reference):
 def other_reference(
     options: MeasuringOptions, network: Network, inputs: Any, on_notes: Callable[[list[str]], None]
 ) -> ReferenceNetwork | SavedOutputs | None:
-    """Returns the outputs that a network is judged by, from ``--reference`` or ``--load-outputs``; None without them.
+    """Returns the outputs that a network is judged by, from ``--reference``; None without it.
 
     Raises:
         BadInput: a file cannot be used, or does not fit the network or the ``inputs``.
     """
-    if options.load_outputs is not None:
+    saved = options.saved_outputs
+    if saved is not None:
         if inputs is None:
             raise BadInput("The saved outputs need the inputs that they belong to.", "Give --input.")
-        on_notes([f"judged by the outputs in '{options.load_outputs}', not by those of the network in FP32"])
+        on_notes([f"judged by the outputs in '{saved}', not by those of the network in FP32"])
         samples = open_dataset(inputs, network.inputs, pictures=options.preprocessing())
-        return SavedOutputs(network, samples, Path(options.load_outputs))
+        return SavedOutputs(network, samples, saved)
     if options.reference is None:
         return None
     return ReferenceNetwork(network, read_network(options, options.reference, None), on_notes)

@@ -253,7 +253,7 @@ def _remedy(network: Network, otherwise: str) -> str:
 
 @dataclass(frozen=True)
 class _Judged:
-    """How outputs are judged.
+    """The judgement of outputs.
 
     Attributes:
         rule: the metric, the threshold and the outputs that decide.

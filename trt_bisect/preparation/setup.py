@@ -40,7 +40,7 @@ from trt_bisect.support.progress import Progress
 
 @dataclass
 class Setup:
-    """What all experiments of a job share.
+    """The facts and means that all experiments of a job share.
 
     Attributes:
         options: the options of the job.

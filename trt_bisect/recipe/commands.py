@@ -99,9 +99,8 @@ def calibrating(setting: Setting, calibrator: Calibrator) -> tuple[Command, ...]
     """
     folder = f"trt-bisect-{str(calibrator).replace(' ', '-')}"
     cache = f"{folder}/recipe/{CACHE}"
-    changed = {"--calibration": (setting.data,), "--calibrator": (calibrator.method,)}
-    if calibrator.method == "percentile":
-        changed["--percentile"] = (f"{calibrator.percentile:g}",)
+    by_percentile = f"percentile={calibrator.percentile:g}" if calibrator.method == "percentile" else ""
+    changed = {"--calibration": (setting.data,), "--calibrator": (by_percentile or calibrator.method,)}
     own = {"entropy": "entropy", "minmax": "max"}.get(calibrator.method)
     by_data = ["--calibration_data_path", setting.data, "--calibration_method", own or ""]
     weak = _with_cache(setting, cache)

@@ -44,7 +44,7 @@ NIGHT_KINDS = {
 }
 """Keys of a network that are not ``trt_bisect.run``'s, the name aside."""
 _SET_ELSEWHERE = {
-    *("try_remedies", "save_tensors"),
+    "save_tensors",
     *(option.name for concern in (ClusterOptions, OutputOptions) for option in declared(concern)),
 }
 """Options of a run that the suite or the command sets itself."""
