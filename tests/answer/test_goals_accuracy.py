@@ -15,7 +15,7 @@ import trt_bisect
 from tests.support import networks
 from tests.support.goal_cases import named_points
 from tests.support.networks import plant_between
-from tests.support.progress_doubles import Said
+from tests.support.progress_doubles import Steps
 from tests.support.quantized import plain_session
 from trt_bisect.commands.run.stopped import StoppedRun
 from trt_bisect.errors import BadInput, NothingMeasured
@@ -147,22 +147,6 @@ def test_an_accuracy_function_of_the_user(lenet):
     assert report.least == pytest.approx(0.9)
     with pytest.raises(BadInput, match="fails: KeyError"):
         trt_bisect.run(path, data, accuracy=lambda infer: infer({"data": digits[:1]})["x"], **how)
-
-
-class Steps(Said):
-    """Counts steps and stages, and presses Ctrl-C at one of them."""
-
-    def __init__(self, at=0):
-        super().__init__()
-        self.count, self.at = 0, at
-
-    def stage(self, title, total):
-        self.step(title)
-
-    def step(self, what, size=1):
-        self.count += 1
-        if self.count == self.at:
-            raise KeyboardInterrupt
 
 
 @pytest.fixture(scope="module", params=["lenet_planted.onnx", "lenet.onnx"], ids=["fails", "passes"])

@@ -19,7 +19,7 @@ from rich.console import Console
 
 import trt_bisect
 from tests.support import networks
-from tests.support.progress_doubles import Said
+from tests.support.progress_doubles import Said, Steps
 from trt_bisect import BadInput, NothingMeasured, Report
 from trt_bisect.answer import search
 from trt_bisect.commands.run import run
@@ -53,22 +53,6 @@ def given(tmp_path_factory):
 def whole_folder(given):
     """The folder of the run that nobody stopped."""
     return given[0].parent / "whole"
-
-
-class Steps(Said):
-    """Counts steps and stages, and presses Ctrl-C at one of them."""
-
-    def __init__(self, at=0):
-        super().__init__()
-        self.count, self.at = 0, at
-
-    def stage(self, title, total):
-        self.step(title)
-
-    def step(self, what, size=1):
-        self.count += 1
-        if self.count == self.at:
-            raise KeyboardInterrupt
 
 
 def stopped(way, at, given, folder, monkeypatch):

@@ -29,3 +29,19 @@ class Stops(Said):
             self.to_go -= 1
             if self.to_go == 0:
                 raise KeyboardInterrupt
+
+
+class Steps(Said):
+    """Counts steps and stages, and presses Ctrl-C at one of them."""
+
+    def __init__(self, at=0):
+        super().__init__()
+        self.count, self.at = 0, at
+
+    def stage(self, title, total):
+        self.step(title)
+
+    def step(self, what, size=1):
+        self.count += 1
+        if self.count == self.at:
+            raise KeyboardInterrupt

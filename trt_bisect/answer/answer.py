@@ -405,24 +405,8 @@ class AnswerSearch:
         if restored is None:
             return None
         taken_back = self._taken_back(found.kept, experiment) if found.meets else {}
-        answer = Answer(
-            experiment=experiment,
-            space=self.space,
-            kept=found.kept,
-            meets=found.meets,
-            full=full,
-            restored=restored,
-            taken_back=taken_back,
-            put_back=self._put_back(found.kept, taken_back, experiment.ranges),
-            tried=self.tried,
-            given=given,
-            counting=plans.inputs.counting,
-            judged=len(plans.judged),
-            checked=checked,
-            aim=self.space.budget,
-            most=self.most,
-            by_accuracy=not self._by_similarity,
-        )
+        aim = self.space.budget
+        answer = self._made(found, experiment, checked, aim, taken_back, full, restored)
         return replace(answer, not_done=tuple(self._not_done(answer)))
 
     def _plan(self, found: Cheapest) -> PrecisionPlan:
@@ -695,21 +679,9 @@ class AnswerSearch:
             rounding = with_rounded_followers(plans.setup.options, experiment, plan)
         if self._by_similarity and self.most is None:
             half = half_gain(plans, self.space, taken_back, self.sensitivities, experiment)
-        return Answer(
-            experiment=experiment,
-            space=self.space,
-            kept=found.kept,
-            meets=found.meets and checked.meets(self.space.budget),
-            full=full,
-            restored=restored,
-            taken_back=taken_back,
-            put_back=self._put_back(found.kept, taken_back, experiment.ranges),
-            tried=self.tried,
-            given=given,
-            counting=plans.inputs.counting,
-            judged=len(plans.judged),
-            checked=checked,
-            aim=aim,
+        found = replace(found, meets=found.meets and checked.meets(self.space.budget))
+        return replace(
+            self._made(found, experiment, checked, aim, taken_back, full, restored),
             equals=found.equals,
             unmoved=found.unmoved,
             unseen=unseen,
@@ -719,6 +691,34 @@ class AnswerSearch:
             refused=self.refused,
             half_gain=half,
             followers=None if rounding is None else plans.whole(plan, experiment, given, "all inputs", rounding),
+        )
+
+    def _made(
+        self,
+        found: Cheapest,
+        experiment: Experiment,
+        checked: Checked,
+        aim: float,
+        taken_back: Mapping[int, Loss],
+        full: Trial,
+        restored: Trial,
+    ) -> Answer:
+        plans = self.plans
+        return Answer(
+            experiment=experiment,
+            space=self.space,
+            kept=found.kept,
+            meets=found.meets,
+            full=full,
+            restored=restored,
+            taken_back=taken_back,
+            put_back=self._put_back(found.kept, taken_back, experiment.ranges),
+            tried=self.tried,
+            given=plans.inputs.given,
+            counting=plans.inputs.counting,
+            judged=len(plans.judged),
+            checked=checked,
+            aim=aim,
             most=self.most,
             by_accuracy=not self._by_similarity,
         )
