@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -21,7 +22,9 @@ from trt_bisect.data.feeds import Feeds
 from trt_bisect.model.network import Network, load_network
 
 ROOT = Path(__file__).resolve().parents[2]
-BUILD_SECONDS = 60.0
+BUILD_SECONDS = 200.0
+TIMINGS = Path(os.environ["GPU_CHECK_TIMINGS"]) if "GPU_CHECK_TIMINGS" in os.environ else None
+"""A timing cache that all checks share, also those of processes side by side; without it each check times anew."""
 _PASSED = 32
 """Channels: as many as INT8 kernels take at once."""
 
@@ -103,7 +106,7 @@ def _subject(name: str, model: Path, calibration: Path, inputs: Path, **more: ob
     return TrialSpec(name, network, ranges, inputs, feeds, **more)  # type: ignore[arg-type]
 
 
-def options_for(engine: str, timing_cache: Path | None = None, *, force_int8: bool = False) -> BuildOptions:
+def options_for(engine: str, timing_cache: Path | None = TIMINGS, *, force_int8: bool = False) -> BuildOptions:
     """Returns the build options of the checks."""
     return BuildOptions(
         tactic_sources=tactic_sources(engine),
@@ -119,7 +122,7 @@ def tactic_sources(engine: str) -> tuple[str, ...] | None:
 
 
 def maker_of(
-    subject: TrialSpec, engine: str, timing_cache: Path | None = None, *, force_int8: bool = False
+    subject: TrialSpec, engine: str, timing_cache: Path | None = TIMINGS, *, force_int8: bool = False
 ) -> Callable[[], Builder]:
     """Makes the builder of a subject, in the engine's usual typing; it can be pickled.
 
