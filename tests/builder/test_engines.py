@@ -6,7 +6,7 @@ import ctypes
 import importlib
 import importlib.metadata
 import sys
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import onnxruntime
@@ -98,6 +98,21 @@ def test_an_engine_asked_for_by_name_is_taken_or_refused_with_the_reason(machine
         choose_engine("tensorrt")
     with pytest.raises(BadInput, match="no engine 'openvino'"):
         choose_engine("openvino")
+
+
+@pytest.mark.parametrize(
+    ("capability", "runs"),
+    [("9.0", False), ("10.0", False), ("7.5", True), ("8.9", True), ("12.1", True), ("13.0", True)],
+)
+def test_tensorrt_rtx_is_not_offered_on_a_gpu_that_it_refuses(machine, monkeypatch, capability, runs):
+    """On an H200 TensorRT-RTX 1.7.1 built every engine and loaded none; the capabilities are those of its module."""
+    machine({"tensorrt_rtx_bindings": "1.7.1"})
+    names = dict.fromkeys(("NONE", "CURRENT", "SM75", "SM80", "SM86", "SM89", "SM120", "SM121"))
+    sys.modules["tensorrt_rtx_bindings"].ComputeCapability = SimpleNamespace(__members__=names)
+    monkeypatch.setattr(engines, "find_gpu", lambda: Gpu("GPU", capability, "13.0"))
+    status = engine_status("tensorrt-rtx")
+    assert status.usable is runs
+    assert (capability in status.why_not) is not runs
 
 
 @pytest.mark.parametrize(

@@ -1,22 +1,17 @@
-"""``tools/gpu_check``: how a check ends, what is recorded, and the calls that carry it to a GPU."""
+"""``tools/gpu_check``: how a check ends, and what is recorded."""
 
 from __future__ import annotations
 
-import hashlib
-import itertools
 import json
-import re
 import subprocess
 import sys
 from pathlib import Path
 
 import bench
-import calls
 import measures
 import numpy as np
 import plan_checks
 import pytest
-import rehearse
 
 from tests.support.editions import edition
 from tests.support.gpu_tool import TOOL, failed
@@ -166,99 +161,20 @@ def test_the_distance_of_emulation_and_engine():
     assert fidelity["largest difference in SQNR, dB"] == pytest.approx(1.0)
 
 
-@pytest.fixture
-def pack(tmp_path):
-    """A folder as pack.sh leaves it, of two parts."""
-    folder = tmp_path / ".gpu"
-    lines = []
-    for number, content in enumerate((b"one" * 1000, b"two" * 2000)):
-        part = folder / f"p{number:02}" / f"part-{number:02}"
-        part.parent.mkdir(parents=True)
-        part.write_bytes(content)
-        lines.append(f"{hashlib.sha256(content).hexdigest()}  {part.name}")
-    (folder / "bin").mkdir()
-    (folder / "bin" / "zstd").write_bytes(b"z" * 500)
-    for manifest in (folder / "MANIFEST", folder / "bin" / "MANIFEST"):
-        manifest.write_text("\n".join(lines) + "\n")
-    return folder
+def test_records_of_checks_that_ran_side_by_side_become_one(gpu_check, tmp_path):
+    """Each check once, in the usual order, as it ended best: what was measured and failed counts more than no time."""
 
+    def record(path, *checks):
+        kept = [{"engine": "tensorrt", "name": name, "outcome": outcome} for name, outcome in checks]
+        path.write_text(json.dumps({"schema": 1, "machine": {"gpu": "H200"}, "complete": True, "checks": kept}))
+        return path
 
-def test_parts_that_are_too_large_for_a_call_are_split_anew(pack):
-    """The tree takes 61.5 of 64 MiB: with the MiB that is kept free, parts of one MiB are left."""
-    assert calls.fit(pack, 1 << 20) == "2 parts, the largest 0.0 MiB"
-    large = np.random.default_rng(0).integers(0, 256, (5 << 20) // 2, np.uint8).tobytes()
-    (pack / "p01" / "part-01").write_bytes(large)
-    said = calls.fit(pack, int(61.5 * calls.MIB))
-    assert re.findall(r"[\d.]+", said) == ["2", "2.5", "3", "1"]
-    parts = sorted(pack.glob("p*/part-*"))
-    assert [f"{part.parent.name}/{part.name}" for part in parts] == [f"p0{n}/part-0{n}" for n in range(3)]
-    assert b"".join(part.read_bytes() for part in parts) == b"one" * 1000 + large
-    assert rehearse.manifest(pack).startswith("3 parts")
-    assert (pack / "MANIFEST").read_text() == (pack / "bin" / "MANIFEST").read_text()
-    with pytest.raises(ValueError, match="tree alone"):
-        calls.fit(pack, 64 << 20)
-    with pytest.raises(ValueError, match="no parts"):
-        calls.fit(pack / "bin", 0)
-    assert calls.tree_bytes() > 1 << 20
-
-
-@pytest.mark.parametrize("flavour", ["trt86", "rtx"])
-def test_the_calls_carry_every_part_once_and_run_every_check_once(pack, gpu_check, flavour):
-    made = calls.calls_of(pack, flavour)
-    assert [call.carry for call in made] == [(".gpu/bin", ".gpu/p00"), (".gpu/bin", ".gpu/p01"), (), ()]
-    assert made[0].command == "rm -rf /tmp/trt /tmp/gpu-parts && bash .gpu/bin/unpack.sh"
-    assert made[1].command.startswith("bash .gpu/bin/unpack.sh && . /tmp/trt/env && ")
-    asked = [word for call in made for flag, word in itertools.pairwise(call.command.split()) if flag == "--only"]
-    assert sorted(asked) == sorted(gpu_check.BY_NAME)
-    assert {"start", "build", "planted", "lenet"} <= set(calls.STAGES["first"])
-    for call, stage in zip(made[1:], calls.STAGES, strict=True):
-        assert f'--json "$OUT/{stage}.json"' in call.command
-        assert f"--engine {calls.FLAVOURS[flavour]} " in call.command
-    assert all(len(call.command) < 2000 and call.timeout_s <= 600 for call in made)
-    assert sum(gpu_check.BY_NAME[check].seconds for check in calls.STAGES["first"]) < calls.SECONDS < 600
-
-
-def test_a_call_is_rehearsed_in_a_bare_folder(pack, tmp_path, monkeypatch):
-    """It has the tree and what it carries, ``$OUT``, and nothing of this shell."""
-    monkeypatch.setenv("LEAKED", "yes")
-    command = 'echo "[$LEAKED]"; ls -a; ls .gpu; [ ! -e .git ] && echo \'{"checks": [1, 2]}\' > "$OUT/first.json"'
-    said = rehearse.made(calls.Call((".gpu/bin",), command), pack, tmp_path / "place").splitlines()
-    assert "[]" in said
-    assert {"pyproject.toml", "tools", ".gpu", "bin"} <= set(said)
-    assert "p00" not in said
-    assert said[-1].startswith("$OUT/first.json: 2 checks")
-    with pytest.raises(ValueError, match="exit code 3"):
-        rehearse.made(calls.Call((), "echo wrong; exit 3"), pack, tmp_path / "failing")
-    with pytest.raises(ValueError, match="2100 of 2000 characters"):
-        rehearse.made(calls.Call((), "#" * 2100), pack, tmp_path / "long")
-
-
-def test_the_rehearsal_notices_a_part_that_is_not_whole(pack):
-    assert rehearse.manifest(pack).startswith("2 parts")
-    (pack / "p01" / "part-01").write_bytes(b"cut")
-    with pytest.raises(ValueError, match="part-01"):
-        rehearse.manifest(pack)
-
-
-def test_the_rehearsal_imports_in_the_environment_that_was_unpacked(tmp_path, monkeypatch):
-    environment = tmp_path / "env"
-    environment.write_text(f'python() {{ {sys.executable} "$@"; }}\n')
-    monkeypatch.setattr(rehearse, "ENVIRONMENT", str(environment))
-    assert rehearse.imports("numpy").split() == [np.__version__, np.__file__.replace(str(rehearse.ROOT), ".")]
-    with pytest.raises(ValueError, match="no_such_module"):
-        rehearse.imports("no_such_module")
-    assert "no_such_module" in rehearse.imports("no_such_module", may_lack="no_such_module")
-
-
-def test_a_step_that_fails_is_told_and_the_next_one_runs(capsys):
-    def fails():
-        raise ValueError("what went wrong\nmore")
-
-    assert not rehearse.step("first", fails)
-    assert rehearse.step("second", lambda: "fine")
-    printed = capsys.readouterr().out.splitlines()
-    assert [line.split()[:2] for line in printed if not line.startswith(" ")] == [["first", "FAILS"], ["second", "ok"]]
-    assert printed[1].strip() == "more"
+    one = record(tmp_path / "1.json", ("int8", "no time left"), ("build", "failed"), ("fp32", "passed"))
+    two = record(tmp_path / "2.json", ("int8", "passed"), ("build", "timed out"), ("lenet", "crashed"))
+    merged = gpu_check.merged([one, two])
+    ended = [(check["name"], check["outcome"]) for check in merged["checks"]]
+    assert ended == [("build", "failed"), ("fp32", "passed"), ("int8", "passed"), ("lenet", "crashed")]
+    assert merged["machine"] == {"gpu": "H200"}
 
 
 @pytest.mark.parametrize(("rehearsing", "outcome"), [(True, 77), (False, 1)])

@@ -1,6 +1,7 @@
 """Runs everything that only a GPU can prove, and writes one JSON and one table.
 
     python tools/gpu_check --json gpu_check.json
+    python tools/gpu_check --merge first.json second.json --json gpu_check.json
 
 It needs this checkout, a Python with the project's dependencies, and TensorRT or TensorRT-RTX; PyCUDA and a GPU for
 most of it. Each check has a process and a time limit of its own. The JSON is written anew after every check. With
@@ -20,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from time import monotonic
@@ -33,6 +34,7 @@ os.environ.setdefault("CUDA_MODULE_LOADING", "LAZY")  # every check is a process
 import basic_checks  # noqa: E402
 import fault_checks  # noqa: E402
 import plan_checks  # noqa: E402
+import time_checks  # noqa: E402
 from bench import (  # noqa: E402
     CRASHED,
     FAILED,
@@ -77,7 +79,9 @@ CHECKS = (
     ),
     Check("full-gpu", "no GPU memory left for a build", fault_checks.full_gpu, 60),
     Check("ocr", "a published network, bisected", plan_checks.ocr, 240),
+    Check("times", "each engine layer's time, of the networks in GPU_CHECK_NETWORKS", time_checks.times, 400),
 )
+_BEST_FIRST = (PASSED, FAILED, CRASHED, TIMED_OUT, REACHED, NEEDS_GPU, NOT_HERE, NO_TIME)
 _REACHED = 77
 """The exit code of a check that came to a call of the driver, where there is none."""
 _NO_DRIVER = "No NVIDIA GPU answers"
@@ -89,6 +93,9 @@ def main() -> int:
     asked = _parsed()
     if asked.check:
         return _run_here(BY_NAME[asked.check], Path(asked.folder), asked.engine[0], rehearse=asked.rehearse)
+    if asked.merge:
+        write_json(asked.json, merged(asked.merge))
+        return 0
     engines = asked.engine or [engine for engine in (TENSORRT, RTX) if not _why_not(engine)]
     if not engines:
         print("gpu_check: neither tensorrt nor tensorrt-rtx is installed.", file=sys.stderr)
@@ -123,12 +130,25 @@ def main() -> int:
     return int(any(made["outcome"] in (FAILED, CRASHED, TIMED_OUT) for made in record["checks"]))
 
 
+def merged(paths: Sequence[Path]) -> dict[str, Any]:
+    """Returns the first record with the checks of all records, each as it ended best, in the order of ``CHECKS``."""
+    records = [json.loads(path.read_text()) for path in paths]
+    best: dict[tuple[str, str], dict[str, Any]] = {}
+    for made in (made for record in records for made in record["checks"]):
+        key = made["engine"], made["name"]
+        if key not in best or _BEST_FIRST.index(made["outcome"]) < _BEST_FIRST.index(best[key]["outcome"]):
+            best[key] = made
+    in_order = sorted(best, key=lambda key: (key[0], list(BY_NAME).index(key[1])))
+    return {**records[0], "checks": [best[key] for key in in_order]}
+
+
 def _parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="gpu_check", description="Runs everything that only a GPU can prove.")
     parser.add_argument("--json", type=Path, help="where the JSON goes")
     parser.add_argument("--engine", action="append", choices=(TENSORRT, RTX), help="may be repeated; all by default")
     parser.add_argument("--only", action="append", choices=BY_NAME, help="a check; may be repeated")
     parser.add_argument("--seconds", type=float, default=470.0, help="for all checks together")
+    parser.add_argument("--merge", type=Path, nargs="+", help="records of checks that ran side by side, into --json")
     parser.add_argument("--slow", type=float, default=1.0, help="times the limit of each check, on a busy machine")
     parser.add_argument(
         "--rehearse", action="store_true", help="without a GPU: start every check, up to the first call of the driver"

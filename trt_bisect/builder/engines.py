@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from types import ModuleType
 from typing import Annotated
 
 import numpy as np
 
 from trt_bisect.builder.base import Builder, BuildOptions, ProfileShapes
 from trt_bisect.builder.cuda_memory import import_pycuda
-from trt_bisect.builder.gpu import find_gpu
+from trt_bisect.builder.gpu import Gpu, find_gpu
 from trt_bisect.builder.isolation import IsolatedBuilder, WorkerProcess
 from trt_bisect.builder.tensorrt_module import RTX, TENSORRT, import_tensorrt, version_of
 from trt_bisect.errors import BadInput, EngineUnavailable
@@ -88,9 +89,10 @@ def engine_status(name: str) -> EngineStatus:
 
 def _tensorrt_status(name: str) -> EngineStatus:
     try:
-        version = import_tensorrt(name).__version__
+        module = import_tensorrt(name)
     except EngineUnavailable as error:
         return EngineStatus(name, why_not=str(error))
+    version = module.__version__
     typings = _typings(name, version)
     checks: tuple[Callable[[], object], ...] = (find_gpu, import_pycuda)
     device, problems = "", []
@@ -100,13 +102,29 @@ def _tensorrt_status(name: str) -> EngineStatus:
         except EngineUnavailable as error:
             problems.append(str(error))
         else:
-            device = str(answer) if check is find_gpu else device
+            if isinstance(answer, Gpu):
+                device = str(answer)
+                problems.extend(_refused(module, answer))
     if name == TENSORRT and version_of(version) < _OLDEST:
         problems.append(f"TensorRT {version} is too old: 8.5 is the oldest that is supported.")
     note = ""
     if "weak" in typings and version_of(version) < _READS_NUMPY_2 and np.lib.NumpyVersion(np.__version__) >= "2.0.0":
         note = f"Its Python module misreads weights with NumPy {np.__version__}: pip install 'numpy<2'"
     return EngineStatus(name, version, typings, device, "\n".join(problems), note)
+
+
+def _refused(module: ModuleType, gpu: Gpu) -> list[str]:
+    """Returns why TensorRT-RTX builds but does not run on a GPU: a data centre's 9.0 is not among its capabilities.
+
+    Source: ``tensorrt_rtx.ComputeCapability``, and what 1.7.1 said on an H200 (docs/evidence): "Supported compute
+    capabilities: 8.0 8.6 8.9 12.0 12.1 >12.0".
+    """
+    names = getattr(module, "ComputeCapability", None)
+    known = [int(name[2:]) for name in names.__members__ if name.startswith("SM")] if names is not None else []
+    if not known or gpu.number in known or gpu.number > max(known):
+        return []
+    listed = ", ".join(f"{each // 10}.{each % 10}" for each in known)
+    return [f"{module.__version__} runs no engine on compute capability {gpu.capability}, only on {listed} and later."]
 
 
 def choose_engine(name: str) -> str:

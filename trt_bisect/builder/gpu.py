@@ -28,6 +28,11 @@ class Gpu:
     capability: str
     cuda: str
 
+    @property
+    def number(self) -> int:
+        """The compute capability as NVIDIA's compilers write it: 90 for ``9.0``."""
+        return int(self.capability.replace(".", ""))
+
     def __str__(self) -> str:
         return f"{self.name} (compute capability {self.capability}, driver for CUDA {self.cuda})"
 

@@ -36,8 +36,8 @@ What was tried and dropped
     To own by name alone: the parser of 8.6 gives the product with Gemm's ``alpha`` no name, and it would have stayed
     free in a high layer. To take the owner of the first input: that product reads a constant first.
 
-Unproven until tools/gpu_check has run it on a GPU: TensorRT itself cannot be started without one, and TensorRT-RTX has
-no weak typing. Tests check the constraints that are set on objects with the interface of ``INetworkDefinition``, which
+TensorRT cannot be started without a GPU, and TensorRT-RTX has no weak typing. On an H200, TensorRT 8.6.0 gave the layers
+of LeNet the names, ranges and constraints expected (``docs/evidence``). Tests check the constraints that are set on objects with the interface of ``INetworkDefinition``, which
 is all that these functions use of TensorRT.
 """
 

@@ -20,7 +20,7 @@ from trt_bisect.analyzer.judge import Rule, comparison, nonfinite_in_reference
 from trt_bisect.analyzer.slices import Slices
 from trt_bisect.analyzer.tasks.task import Task
 from trt_bisect.analyzer.worst import WorstInputs, worst_inputs
-from trt_bisect.builder.base import Builder, BuildOptions, Outputs
+from trt_bisect.builder.base import EMULATED, Builder, BuildOptions, Outputs
 from trt_bisect.builder.engines import ONNXRUNTIME, choose_engine
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.calibration.ranges import Ranges, keeping_unusable_high, non_finite_weight, refuse_without_low
@@ -222,7 +222,7 @@ def find_worst(
         raise BadInput(
             f"The search for the worst input failed, because FP32 or full {network.low.title} does not run: "
             f"{failure.message}",
-            _remedy(network, "Give --input with the input to judge on."),
+            _remedy(builder, network, "Give --input with the input to judge on."),
         ) from failure
     finally:
         give_back_memory()
@@ -241,14 +241,16 @@ def _references(setup: Setup, network: Network, builder: Builder, feeds: Sequenc
     except TrialFailed as failure:
         raise NothingMeasured(
             f"The FP32 network cannot be run: {failure.message}",
-            _remedy(network, f"Run '{network.source}' with the engine alone."),
+            _remedy(builder, network, f"Run '{network.source}' with the engine alone."),
         ) from failure
     setup.notes += noted(OUTPUTS, nonfinite_in_reference(references).values())
     return references
 
 
-def _remedy(network: Network, otherwise: str) -> str:
-    return size_remedy([spec.shape for spec in network.inputs], otherwise)
+def _remedy(builder: Builder, network: Network, otherwise: str) -> str:
+    """Returns the remedy for a network that does not run: pictures of one size, where ONNX Runtime refused a sample."""
+    emulated = builder.arithmetic == EMULATED
+    return size_remedy([spec.shape for spec in network.inputs], otherwise) if emulated else otherwise
 
 
 @dataclass(frozen=True)
