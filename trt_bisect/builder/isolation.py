@@ -256,10 +256,6 @@ class Worker:
         return "\n".join([f"{_WORK.get(request[0], 'The work')} ended the worker process {how}.", *messages, *printed])
 
 
-def _work(request: tuple[Any, ...]) -> str:
-    return _WORK.get(request[0], "The work")
-
-
 def _how_it_ended(code: int) -> str:
     if code >= 0:
         return f"with exit code {code}"

@@ -9,7 +9,7 @@ measured from FP32 inputs, and 0.151 if all errors are measured in the uncorrect
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -98,7 +98,6 @@ def correct_biases(
     samples: Iterable[Feeds],
     *,
     memory: int = MEMORY,
-    on_layer: Callable[[str], None] | None = None,
 ) -> BiasCorrected:
     """Returns ``network`` with corrected biases for a plan.
 
@@ -114,7 +113,6 @@ def correct_biases(
         plan: the precision of each layer.
         samples: the calibration data.
         memory: bytes.
-        on_layer: called with the name of each layer that is corrected.
 
     Raises:
         BadInput: there are no samples, or ONNX Runtime refuses one.
@@ -130,16 +128,13 @@ def correct_biases(
     for place in _places(network, plan):
         pieces.run(boundaries.piece(start, place.index + 1), held)
         start = place.index + 1
-        name = network.layers[place.rounded].name
         error = _mean_error(held, network.layers[place.index].outputs[0], place.axis)
         if error is not None:
             changed[place.index, place.slot] = _new_bias(network, place, error)
-            corrected.append(CorrectedBias(name, error))
+            corrected.append(CorrectedBias(network.layers[place.rounded].name, error))
             _subtract(held, network.layers[place.index].outputs[0], place.axis, error)
         for sample in held:
             _let_go(sample, boundaries, start)
-        if on_layer is not None:
-            on_layer(name)
     return BiasCorrected(with_constants(network, changed) if changed else network, tuple(corrected), len(held))
 
 

@@ -20,9 +20,9 @@ from trt_bisect.data.preprocessing import Preprocessing
 from trt_bisect.errors import BadInput
 from trt_bisect.model.file import tensors_read
 from trt_bisect.model.network import Network
-from trt_bisect.model.observe import SHARE_OF_GROUP, can_be_cut, groups_of, observe_ahead
+from trt_bisect.model.observe import observe_ahead
 from trt_bisect.model.quantizer import INT8_MAX
-from trt_bisect.model.shapes import facts_for
+from trt_bisect.model.shapes import groups_within
 from trt_bisect.support.machine import MEMORY
 from trt_bisect.support.progress import Progress
 
@@ -133,7 +133,7 @@ def magnitudes(
         raise BadInput(
             "There are no samples to calibrate with.", "Give a few hundred samples like the data in production."
         )
-    groups = _groups(network, tuple(histograms), first, memory)
+    groups = groups_within(network, histograms, first, memory)
     done, before_last_quarter = 0, None if total is None else total - max(1, total // 4)
     earlier: dict[str, float] = {}
 
@@ -171,14 +171,6 @@ def _origins(network: Network, counted: Collection[str] | None) -> dict[str, str
             if own and before not in counted and uses[before] == 1:
                 found[before] = found[node.output[0]]
     return found
-
-
-def _groups(network: Network, activations: tuple[str, ...], feeds: Feeds, memory: int) -> list[tuple[str, ...]]:
-    """Returns activations in groups that are read one after another; one group if the network cannot be cut."""
-    complete = all(spec.name in feeds for spec in network.inputs)
-    if not complete or not can_be_cut(network.skeleton):
-        return [activations]
-    return groups_of(activations, facts_for(network, feeds).size, memory // SHARE_OF_GROUP)
 
 
 def calibrate(
