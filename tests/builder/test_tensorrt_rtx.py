@@ -12,8 +12,8 @@ from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.engines import make_builder
 from trt_bisect.builder.gpu import find_gpu
 from trt_bisect.builder.tensorrt_build import creation_flags, dynamic_shapes
+from trt_bisect.builder.tensorrt_engine import TensorRTStrongBuilder
 from trt_bisect.builder.tensorrt_module import RTX, drain, errors_in, logger_of, warnings_in
-from trt_bisect.builder.tensorrt_strong import TensorRTStrongBuilder
 from trt_bisect.builder.tensorrt_walk import largest_constant, steps_of
 from trt_bisect.data.datasets import profile_sizes
 from trt_bisect.errors import BadInput, EngineUnavailable, TrialFailed

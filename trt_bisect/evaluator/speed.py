@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from trt_bisect.builder.base import MEASURED, Builder, Engine
-from trt_bisect.builder.timing import Latency
+from trt_bisect.builder.base import MEASURED, Builder, Engine, Latency
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import BadInput, TrialFailed
 from trt_bisect.model.cost import Times

@@ -17,13 +17,17 @@ from trt_bisect.data.feeds import TensorSpec
 from trt_bisect.errors import BadInput
 from trt_bisect.model.existing import (
     ExistingPairs,
+    in_bf16,
+    in_question,
     low_of_pairs,
     pair_notes,
+    raised,
     refuse_other_pairs,
     switch_notes,
     take_out_pairs,
+    take_out_types,
+    type_notes,
 )
-from trt_bisect.model.existing_types import in_bf16, in_question, raised, take_out_types, type_notes
 from trt_bisect.model.file import Weights, detach_weights, read_model, weights_digest
 from trt_bisect.model.fusions import Shape
 from trt_bisect.model.layers import Layer, Rounding, TensorTypes, layers_of
