@@ -18,7 +18,9 @@ import numpy as np
 from trt_bisect.data.array_files import DAMAGED, load_saved, read_archive, read_array
 from trt_bisect.data.feeds import Feeds, TensorSpec
 from trt_bisect.data.file_kinds import DATA_KINDS, kind_of, similar_file
-from trt_bisect.data.images import (
+from trt_bisect.data.named import load_function, samples_from
+from trt_bisect.data.preprocessing import Preprocessing
+from trt_bisect.data.samples import (
     SUFFIXES,
     as_array,
     dtype_remedy,
@@ -28,8 +30,6 @@ from trt_bisect.data.images import (
     shape_remedy,
     with_batch_axis,
 )
-from trt_bisect.data.named import load_function, samples_from
-from trt_bisect.data.preprocessing import Preprocessing
 from trt_bisect.errors import BadInput, first_line
 from trt_bisect.support.figures import counted, listed
 
