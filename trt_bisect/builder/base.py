@@ -146,11 +146,7 @@ class Engine(Protocol):
     messages: tuple[str, ...]
 
     def infer(self, feeds: Feeds) -> Outputs:
-        """Returns the outputs for one sample.
-
-        Raises:
-            TrialFailed: the inference failed.
-        """
+        """Returns the outputs for one sample; raises TrialFailed if the inference failed."""
         ...
 
     def latency(self, feeds: Feeds) -> Latency | None:
@@ -182,11 +178,7 @@ class Builder(Protocol):
     versions: Mapping[str, str]
 
     def build(self, plan: PrecisionPlan) -> Engine:
-        """Builds the engine of one plan.
-
-        Raises:
-            TrialFailed: the build failed.
-        """
+        """Builds the engine of one plan; raises TrialFailed if the build failed."""
         ...
 
     def reference(self) -> Engine:

@@ -149,7 +149,6 @@ def choose_typing(engine: str, asked: str = AUTO, version: str | None = None) ->
     strong typing.
 
     Args:
-        engine: one of ``ENGINES``.
         asked: ``auto``, ``weak`` or ``strong``.
         version: the version of the engine; None reads it from its module.
 

@@ -214,10 +214,6 @@ def ran_in(engine: Sequence[EngineLayer], network: Sequence[Layer]) -> dict[int,
     A layer's precision is that of the tensors that it reads. Where an engine layer fuses several, they may read tensors
     that the inspector does not show: these layers are left out, see ``_shown``. A layer in a region that TensorRT
     compiled as one has no precision but ``IN_REGION``, or ``ON_DLA``: the region's inputs do not show it.
-
-    Args:
-        engine: its layers.
-        network: the layers of the network.
     """
     by_name = {layer.name: layer for layer in network}
     ran: dict[int, str] = {}

@@ -72,8 +72,6 @@ def serve(descriptor: int, parent: int, work: object | None = None) -> None:
     """Answers requests until the parent closes the connection; the engine's log messages are sent before an answer.
 
     Args:
-        descriptor: the descriptor of the connection's socket.
-        parent: the parent's process id.
         work: an object with one method for each request; None for one that builds and runs engines.
     """
     for stop in (signal.SIGINT, signal.SIGTERM):  # a terminal, or a scheduler, sends them to all: the parent decides

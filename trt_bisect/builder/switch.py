@@ -41,10 +41,6 @@ class SwitchSession:
     differs from an earlier one from some layer on is run from the piece of that layer on.
 
     Args:
-        writer: writes the network.
-        scales: the scales of the activations.
-        high: the high precision.
-        provider: ONNX Runtime's execution provider.
         threads: the threads for one inference; None for ``session_threads()``.
         facts: the shapes of the tensors, by which the network is cut; None to keep it whole.
         memory: the bytes that kept tensors may take.
@@ -85,7 +81,6 @@ class SwitchSession:
         """Returns the outputs of a plan for one sample.
 
         Args:
-            plan: the precision of each layer.
             feeds: the sample; its arrays stay as they are.
             scales: the scales of the activations; None for those of the builder.
 
@@ -124,10 +119,7 @@ class _SwitchPiece:
     """The session of a piece, or of the whole network.
 
     Args:
-        written: its graph.
         live: the tensors that are needed after the piece; none for the whole network, whose outputs all are.
-        provider: ONNX Runtime's execution provider.
-        threads: the threads for one inference.
     """
 
     def __init__(self, written: WrittenSwitch, live: Collection[str], provider: str, threads: int | None) -> None:

@@ -155,8 +155,6 @@ def parse_model(rt: TensorRT, model: onnx.ModelProto, weights: Mapping[str, np.n
     """Parses a graph and its detached weights.
 
     Args:
-        rt: the engine that parses.
-        model: the graph.
         weights: those that are detached from it.
         flags: the flags of the network definition, see ``creation_flags``.
 
@@ -170,11 +168,7 @@ def parse_model(rt: TensorRT, model: onnx.ModelProto, weights: Mapping[str, np.n
 
 
 def parse_file(rt: TensorRT, path: Path, flags: int) -> Definition:
-    """Parses an ONNX file.
-
-    Raises:
-        TrialFailed: the parser refuses the graph; the message is its own.
-    """
+    """Parses an ONNX file; raises TrialFailed if the parser refuses the graph; the message is its own."""
     drain(rt.logger)
     network = rt.builder.create_network(flags)
     parser = rt.module.OnnxParser(network, rt.logger)
@@ -201,9 +195,7 @@ def new_config(
     """Makes a builder configuration with TF32 off, and with detailed profiling verbosity for the engine inspector.
 
     Args:
-        rt: the engine that builds.
         options: workspace, optimisation level, timing cache, and the values of inputs that may hold sizes.
-        shapes: the shapes of the dynamic inputs.
         definition: the parsed network, which says which of its inputs are shape tensors; None if it has none.
 
     Returns:
@@ -309,7 +301,6 @@ def load_plugins(trt: ModuleType, logger: Any, libraries: Iterable[str]) -> None
     other operators.
 
     Args:
-        trt: the TensorRT module.
         logger: see ``logger_of``.
         libraries: paths of the user's.
 

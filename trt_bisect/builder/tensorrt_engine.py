@@ -53,11 +53,7 @@ PYCUDA = "pycuda.driver"
 
 
 def import_pycuda() -> Any:
-    """The module ``pycuda.driver``.
-
-    Raises:
-        EngineUnavailable: it is not installed, or does not load.
-    """
+    """The module ``pycuda.driver``; raises EngineUnavailable if it is not installed, or does not load."""
     try:
         return importlib.import_module(PYCUDA)
     except (ImportError, OSError) as error:
@@ -214,10 +210,6 @@ class TensorRTEngine:
         """Keeps an engine that is loaded when it is first used.
 
         Args:
-            rt: the running TensorRT.
-            serialized: the engine.
-            network: the network that was parsed.
-            shapes: the profile shapes of its dynamic inputs.
             options: those that it was built with: the DLA core, and the values of inputs that may hold sizes;
                 None for the defaults.
             rounded: the precision of each layer by its index, where the graph settles it; None with constraints, which
@@ -489,9 +481,6 @@ class TensorRTStrongBuilder:
         """Starts the engine.
 
         Args:
-            network: to build.
-            scales: the scales of its activations.
-            options: the options of the build.
             profile_shapes: the profile shapes of its inputs; only those of dynamic inputs are used.
             engine: ``tensorrt`` or ``tensorrt-rtx``.
 

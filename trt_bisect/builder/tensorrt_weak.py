@@ -56,9 +56,6 @@ class TensorRTWeakBuilder:
         """Starts TensorRT and writes the FP32 network to a folder that lives as long as the builder.
 
         Args:
-            network: to build.
-            scales: the scales of its activations.
-            options: the options of the build.
             profile_shapes: the profile shapes of its inputs; only those of dynamic inputs are used.
             calibration_cache: a TensorRT calibration cache, read by TensorRT itself in place of ``scales``.
 

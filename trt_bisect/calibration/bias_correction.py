@@ -109,10 +109,6 @@ def correct_biases(
 
     Args:
         network: without Q/DQ pairs of its own.
-        scales: the scales of its activations.
-        plan: the precision of each layer.
-        samples: the calibration data.
-        memory: bytes.
 
     Raises:
         BadInput: there are no samples, or ONNX Runtime refuses one.

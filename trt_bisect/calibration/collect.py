@@ -118,7 +118,6 @@ def magnitudes(
             only the largest magnitude is recorded, which is enough for ``minmax``. One that only a Relu or a Clip
             reads, whose own output is counted, has the magnitudes of that output: the two stay fused.
         on_sample: called with the number of samples done after each one.
-        memory: bytes.
         total: the number of samples, where it is known, for the ranges before the last quarter.
 
     Raises:
@@ -205,7 +204,6 @@ def candidates(seen: Magnitudes, *, keep_masks: bool = False) -> tuple[Ranges, .
     """Returns the ranges of every calibrator in ``CANDIDATES``, in this order. They have scales for the same tensors.
 
     Args:
-        seen: the magnitudes of the network's activations.
         keep_masks: see ``ranges_from_scales``.
     """
     return tuple(seen.ranges(calibrator, keep_masks=keep_masks) for calibrator in CANDIDATES)
@@ -230,8 +228,6 @@ def ranges_of(
     Args:
         network: the network; its own Q/DQ pairs are used before data and caches.
         calibration: data (see ``open_dataset``), a TensorRT calibration cache, or ranges.
-        how: the options for data.
-        progress: shows the calibration.
 
     Raises:
         BadInput: nothing was given, or it cannot be used.

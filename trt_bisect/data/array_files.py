@@ -63,11 +63,7 @@ def write_archive(file: BinaryIO, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def read_array(path: Path) -> np.ndarray:
-    """Reads the array of an ``.npy``.
-
-    Raises:
-        ``DAMAGED``: the file is no array.
-    """
+    """Reads the array of an ``.npy``; raises DAMAGED if the file is no array."""
     array = np.load(path, allow_pickle=False)
     if not isinstance(array, np.ndarray):
         raise ValueError("it is an archive, not one array")
@@ -160,11 +156,7 @@ def save_samples(folder: Path, name: str, samples: Sequence[Feeds]) -> Path:
 
 
 def load_samples(folder: Path, name: str) -> list[Feeds]:
-    """Reads the samples that ``save_samples`` wrote.
-
-    Raises:
-        BadInput: they do not exist or cannot be read.
-    """
+    """Reads the samples that ``save_samples`` wrote; raises BadInput if they do not exist or cannot be read."""
     file, subfolder = folder / f"{name}.npz", folder / name
     if not subfolder.is_dir():
         stacked = _arrays(file)

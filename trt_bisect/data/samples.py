@@ -100,11 +100,7 @@ class ImageInput:
 
 
 def image_input(spec: TensorSpec, asked: Preprocessing) -> ImageInput:
-    """Returns how pictures are fed to an input.
-
-    Raises:
-        BadInput: the input takes no pictures, or not as asked for.
-    """
+    """Returns how pictures are fed to an input; raises BadInput if the input takes no pictures, or not as asked for."""
     if len(spec.shape) not in (3, 4):
         raise BadInput(f"The network's input {spec} takes no pictures.", "Give arrays, as .npz.")
     row = spec.shape[-3:]
@@ -193,9 +189,6 @@ def open_images(place: Path, files: list[Path], specs: tuple[TensorSpec, ...], a
 
     Args:
         place: a folder, or one picture.
-        files: the pictures.
-        specs: the network's inputs.
-        asked: the way they become the input, as the user gave it.
 
     Raises:
         BadInput: the network takes no pictures, or more than one input; there are too few for one sample; or nothing
@@ -243,11 +236,6 @@ def feeds_of(samples: Iterable[Any], specs: tuple[TensorSpec, ...], pictures: Pr
     or a tuple or list of arrays, of which what follows the inputs (a label) is left out. Arrays are NumPy's, PyTorch's
     or others that NumPy reads, lists of numbers, or Pillow's images. A missing batch axis is added. Where the network
     has a fixed batch, larger batches are divided.
-
-    Args:
-        samples: samples in one of these forms.
-        specs: the network's inputs.
-        pictures: the way images become inputs.
 
     Yields:
         Arrays by input name; a sample of another form as it is, for the check to refuse.

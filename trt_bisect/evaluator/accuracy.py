@@ -124,11 +124,7 @@ class AccuracyEvaluator:
         self._measured_in = f"accuracy {accuracy.code[:16]}"
 
     def reference(self) -> float:
-        """Returns the accuracy of the network in FP32.
-
-        Raises:
-            TrialFailed: it does not run.
-        """
+        """Returns the accuracy of the network in FP32; raises TrialFailed if it does not run."""
         key = TrialKey(_REFERENCE, self._measured_in).text
         known = self._store.find(key)
         if known is None:

@@ -50,10 +50,7 @@ class BranchEvaluator:
         """Prepares the evaluator; nothing is built yet.
 
         Args:
-            network: the network to measure.
-            pieces: all its layers, cut at boundaries.
             builder: makes the engines of ``stream``.
-            stream: runs passes.
             compare: from the outputs for every input to figures.
             store: keeps the trials; the same as the one of ``whole``.
             whole: measures on whole engines.
@@ -137,14 +134,10 @@ def branch_evaluator(
     they like: there pieces are as small as can be, and their trials do not stand for those of whole engines.
 
     Args:
-        network: the network to measure.
         builder: the builder of whole engines.
         make_builder: makes the builder of the engines of pieces, where ``builder`` is not ONNX Runtime's.
-        scales: the scales of the activations.
-        options: the options of engines.
         inputs: judged together.
         compare: from the outputs for every input to figures.
-        store: keeps the trials.
         whole: measures on whole engines.
         memory: bytes of tensors that a pass may hold at once.
         few_boundaries: few of the boundaries are measured, in many small passes: a large network is cut into larger

@@ -88,11 +88,7 @@ class EachInput:
         taken: the number of losses taken so far, one input each; those of an earlier run in the journal count too.
 
     Args:
-        given: the inputs.
-        judge: judges the outputs for one input.
         budget: the largest loss that is good.
-        runner: runs plans.
-        store: keeps trials.
         ranges: identifies the scales that the runner has, for the trials' keys.
         metric: the name of the metric that losses are of, for the trials' keys.
         canonical: maps a plan to the plan with the same engine under which trials are stored.
@@ -143,7 +139,6 @@ class EachInput:
         """Returns for each plan its largest loss on the inputs that were run; None if it cannot be run.
 
         Args:
-            plans: the plans to measure.
             among: the places of the inputs that count.
             on_plan: called with each plan that has to be run.
             to_the_end: every plan is run on all these inputs, even after it missed the budget on one.

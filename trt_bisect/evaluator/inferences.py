@@ -74,7 +74,6 @@ class SwitchRunner:
 
     Args:
         session: shared by the runners of all scales.
-        scales: the scales of the activations.
         builder: makes the builder with these scales, for plans of precisions that the session does not have.
         at_once: the number of inferences that may run at a time.
     """
@@ -107,8 +106,6 @@ def switch_session(builder: Builder, facts: TensorFacts, memory: int) -> SwitchS
     """Returns the session that runs any plan, a thread for each inference; None if the engine has none or refuses.
 
     Args:
-        builder: builds engines.
-        facts: the shapes of the tensors.
         memory: the bytes that the session may keep of tensors inside the network.
     """
     if not isinstance(builder, OnnxRuntimeBuilder):
@@ -167,9 +164,7 @@ class Inferences:
     time that inferences take.
 
     Args:
-        feeds: the inputs.
         judge: judges the outputs for one input. It is called in the caller's thread: a metric may be the user's.
-        runner: runs plans.
     """
 
     def __init__(self, feeds: Sequence[Feeds], judge: JudgeAt, runner: Runner) -> None:

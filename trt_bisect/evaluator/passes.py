@@ -95,8 +95,6 @@ def arrange(plans: Sequence[PrecisionPlan], pieces: Sequence[Piece], nothing: Pr
     precision; *only(k)* leaves a high trunk for one piece; *all but k* leaves an INT8 trunk for one piece.
 
     Args:
-        plans: the plans to measure.
-        pieces: all layers, cut at boundaries.
         nothing: the plan with no layer in INT8.
     """
     left = list(dict.fromkeys(plans))
@@ -287,11 +285,7 @@ class PieceRows:
         self._single: PieceEngine | None = None
 
     def prepare(self, height: int) -> None:
-        """Builds the engine that runs ``height`` rows at once.
-
-        Raises:
-            TrialFailed: the build failed.
-        """
+        """Builds the engine that runs ``height`` rows at once; raises TrialFailed if the build failed."""
         if height > 1 and self._learned.stackable.get(self._key, True):
             self._stacked()
         else:
@@ -505,11 +499,7 @@ class Stream:
         """Prepares passes.
 
         Args:
-            network: the network to run.
-            pieces: all its layers, cut at boundaries.
-            builder: makes their engines.
             learned: facts about their batch axes, added to as pieces run.
-            samples: the inputs.
             facts: the facts about the tensors on each sample.
             memory: the most bytes of tensors that rows and the kept trunk may hold at the same time.
             keeps_engines: keeps the engines of rows for later passes, if weights are at most a quarter of ``memory``.
@@ -571,8 +561,6 @@ class Stream:
 
         Args:
             own: by piece, the number of branches that leave the trunk there.
-            live: see ``_bytes_live``.
-            inside: see ``_bytes_inside``.
         """
         left = np.cumsum(own)
         running = own + np.minimum(left - own, self._builder.workers)
@@ -622,7 +610,6 @@ class Stream:
         """The results of plans whose rows are at the end, in the order of rows.
 
         Args:
-            plans: the plans of the rows.
             samples: the samples with the outputs of every row.
             seconds: the time of the group; each plan has the same share.
             builds: engines that were built; the first plan has them all.

@@ -24,11 +24,7 @@ def measure_latencies(
     """Builds and times an engine for each plan; returns None if the arithmetic is emulated.
 
     Args:
-        builder: the builder of the engines.
-        network: the network that it builds.
-        recipe: the recipe's plan.
         high: the precision of the layers that are not quantizable.
-        feeds: the sample that is run.
         progress: shows each plan.
     """
     if builder.arithmetic != MEASURED:

@@ -133,7 +133,6 @@ class Cluster(AbstractContextManager["Cluster"], Protocol):
         """Returns the workers that try the plans of ``spec``; None if ``builder`` alone can.
 
         Args:
-            spec: the facts that all plans share.
             builder: the builder of this process, which has measured FP32.
         """
         ...
@@ -196,7 +195,6 @@ class LocalWorkerPool:
         Args:
             threads: as many as processes.
             processes: those that build engines.
-            spec: the facts that all plans share.
             first: a builder that takes the place of the first of ``processes``.
         """
         self._threads = threads

@@ -132,7 +132,6 @@ def _chain_before(dequantize: gs.Node, taken: set[str], made: dict[tuple[object,
     """The chain of pairs that ends with ``dequantize``; None if one of them cannot be removed.
 
     Args:
-        dequantize: the last node of the chain.
         taken: the names of all tensors of the graph.
         made: the float constants so far, by the stored tensor's name and how it is dequantized.
     """
@@ -309,7 +308,6 @@ def _with_absorbed_activation(chain: _Chain, graph: gs.Graph, unproven: list[str
     """Restores the activation that a chain replaced, if that is proven; returns its output, else the chain's source.
 
     Args:
-        chain: the pairs.
         graph: the activation is added to it, in place.
         unproven: the name of the layer before the chain is added to it if an activation is possible but unproven.
     """
@@ -440,11 +438,6 @@ def take_out_types(graph: gs.Graph, low: LowPrecision, source: str) -> frozenset
     A Cast to the type and back, with nothing between, stays: it is a rounding of the network's own. FP16 inputs and
     outputs of the network keep their type; those in BF16 become float32, as ONNX Runtime's Python has no BF16 arrays.
 
-    Args:
-        graph: the graph of the network, without Q/DQ pairs.
-        low: the low precision, a float type.
-        source: the file's name, for messages.
-
     Returns:
         The names of the nodes that the file has in the type; None if there are none.
 
@@ -517,8 +510,6 @@ def type_notes(
     """Yields notes on activations in INT16, and on a network in FP16 or BF16 in its file.
 
     Args:
-        layers: the layers of the network.
-        low: its low precision.
         in_type: the nodes that the file has in it; None if it is no float type, or the file has none.
         in_base: the nodes that a file with pairs has in BF16; None if it has none.
     """

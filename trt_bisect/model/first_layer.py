@@ -63,7 +63,6 @@ def first_layer(network: Network, name: str) -> FirstLayer | None:
 
     Args:
         network: as it was read, batch normalisation folded.
-        name: the name of the input.
     """
     reads, scaled = name, False
     while True:

@@ -42,11 +42,6 @@ def typed_slots(node: onnx.NodeProto, floats: Collection[str], kind: FloatType) 
     share a variable together. The newest schema counts: TensorRT takes bfloat16 for operators of any opset, while ONNX
     allows it for Conv and others from opset 22 on.
 
-    Args:
-        node: the node of the graph.
-        floats: the names of the float32 tensors.
-        kind: the type.
-
     Returns:
         None if the node has bodies, no float32 output, or a float32 output that must stay float32.
     """
@@ -68,8 +63,6 @@ def carries(node: onnx.NodeProto, slots: TypedSlots, exact: Callable[[str], bool
     """Returns true if a node rounds nothing where its inputs have a type already.
 
     Args:
-        node: the node of the graph.
-        slots: the slots of the node.
         exact: returns true for an input that is not a constant, or that the type holds exactly.
     """
     return node.op_type in CARRIES and all(exact(node.input[slot]) for slot in slots.inputs)
@@ -230,10 +223,8 @@ def layers_of(
     """The layers of a prepared graph in execution order.
 
     Args:
-        graph: the graph of the network.
         weights: the weights that are detached from the graph.
         pairs: the Q/DQ pairs of the network's file: only layers with pairs are quantizable, if there are any.
-        low: the low precision.
     """
     types = TensorTypes.of(graph)
     constants = {tensor.name for tensor in graph.initializer} | set(weights)

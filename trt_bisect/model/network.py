@@ -149,11 +149,7 @@ class Network:
         return replace(self, skeleton=skeleton, layers=layers)
 
     def with_base(self, base: Precision) -> Network:
-        """Returns this network with another base.
-
-        Raises:
-            BadInput: its operators are too old for it.
-        """
+        """Returns this network with another base; raises BadInput if its operators are too old for it."""
         if self.opset < self.low.oldest_opset(base):
             raise BadInput(
                 f"'{self.source}' was loaded for another base and cannot be measured on one in {base.upper()}.",
@@ -188,11 +184,7 @@ class Network:
         return name in self.weights or name in self._small_constants
 
     def constant(self, name: str) -> np.ndarray:
-        """The values of a constant of the graph.
-
-        Raises:
-            KeyError: no constant has that name.
-        """
+        """The values of a constant of the graph; raises KeyError if no constant has that name."""
         if name in self.weights:
             return self.weights[name]
         return numpy_helper.to_array(self._small_constants[name])

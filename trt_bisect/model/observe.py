@@ -225,9 +225,7 @@ class Observer:
     """Runs a written graph, in one session or in segments, and returns tensors inside it.
 
     Args:
-        written: the graph.
         groups: the tensors, in groups that are read one after another; nodes of the graph must make them.
-        source: the network's file, for messages.
 
     Attributes:
         types: by tensor, ONNX Runtime's name of its type; empty if the graph runs in segments.

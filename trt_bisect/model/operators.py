@@ -120,7 +120,6 @@ def cut_around(
         model: its functions are inlined and its nodes named; not changed.
         weights: those that are detached from it.
         part: ``before`` or ``after`` the nodes that cannot be run.
-        source: the file's name, for messages.
 
     Returns:
         The model itself and None if it has no such node.

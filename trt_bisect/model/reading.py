@@ -64,7 +64,6 @@ def compare_with_file(
 
     Args:
         network: the network; layers kept high and pairs made symmetric are compared as they are in the file.
-        feeds: the sample.
         outputs: the outputs that are compared first.
         prepared: the network's FP32 outputs on the sample, if they are known.
 
@@ -213,11 +212,7 @@ def _first_difference(network: Network, comparison: _Comparison, feeds: Feeds) -
 
 
 def _pieces(network: Network, facts: TensorFacts, made: set[str]) -> list[Piece]:
-    """The shortest pieces whose inputs and outputs (``reads`` and ``leaves``) are all in the file, too.
-
-    Args:
-        made: the tensors that the file computes.
-    """
+    """The shortest pieces whose inputs and outputs (``reads`` and ``leaves``) are all in the file, too."""
     rounded_too = {rounding.tensor for layer in network.layers for rounding in layer.roundings if rounding.at_output}
     known = (made & set(facts.shapes)) - rounded_too
     boundaries = Boundaries.of(network)

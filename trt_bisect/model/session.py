@@ -50,8 +50,6 @@ def make_session(
     """Makes a session, with Q/DQ fusion off unless ``integers``.
 
     Args:
-        written: the graph.
-        provider: ONNX Runtime's execution provider.
         threads: for one inference; None for ``session_threads()``.
         one_of_many: true to take memory from an arena that all such sessions share, instead of one of its own.
         level: the level of ONNX Runtime's optimisations. Up to ``SAME_SUMS`` the outputs are the same bit by bit;

@@ -37,7 +37,6 @@ def read_without_weights(
     """Reads an ONNX file; the weights are copied once, from the file into the arrays.
 
     Args:
-        path: the path of the file.
         least: smaller weights stay in the graph, in bytes.
         types: the types of the weights that are taken out, ``TensorProto.DataType``.
 
@@ -144,9 +143,7 @@ def write_with_weights(file: BinaryIO, skeleton: onnx.ModelProto, weights: Mappi
     """Writes an ONNX file; the weights go from the arrays into the file.
 
     Args:
-        file: to write to.
         skeleton: the network; initializers of external data have their values in ``weights``.
-        weights: the weights by name.
     """
     model, graph = onnx.ModelProto(), onnx.GraphProto()
     model.CopyFrom(skeleton)

@@ -54,8 +54,6 @@ class Journal:
     """The trials of one fingerprint in a run folder. The folder must be locked by ``working_in``.
 
     Args:
-        folder: the run folder.
-        fingerprint: the fingerprint of the run.
         about: the parts of the fingerprint, in JSON types.
         file: the journal's file if it is open already.
 

@@ -88,7 +88,6 @@ class TimeLimited:
     """Another display, which raises TimeUp at every step or stage after a time, except where it is ``lifted``.
 
     Args:
-        shown: the other display.
         seconds: the time from now on.
     """
 

@@ -140,7 +140,6 @@ def columns_of(
     """Returns the columns of a table.
 
     Args:
-        kind: the dataclass of its rows.
         rows: the rows; a mapping that is a ``Part`` has a column for each key that they have.
         raised: keys of columns that have at most the rank 1.
         names: the texts that stand in titles and phrases, such as ``low="INT8"``.

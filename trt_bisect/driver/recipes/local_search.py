@@ -119,9 +119,7 @@ def improved(known: MeasuredSets, kept: Kept, alone: Sensitivities, goal: Goal) 
 
     Args:
         known: the measurements, and the number of plans that may still be measured.
-        kept: the current set.
         alone: the sensitivities; they choose the units to change where there are many.
-        goal: the conditions for a better set.
     """
     few = len(known.space.units) <= FEW_UNITS
     units = sorted(known.space.all) if few else _candidates(known, kept, alone)
@@ -190,8 +188,6 @@ def within(space: Space, most: float, limit: int) -> Batches[MostAccurate]:
     """Searches the set of units to keep high that loses least and costs no more than ``most``.
 
     Args:
-        space: the units to choose from.
-        most: the largest cost.
         limit: the number of plans tried to improve the set.
     """
     known, most = MeasuredSets(space, limit), most + _ROUNDED
@@ -225,9 +221,6 @@ def _grown(known: MeasuredSets, alone: Sensitivities, most: float, *, per_cost: 
     Gains become smaller as other units are kept high, as a rule: so only units with the largest gains so far are tried.
 
     Args:
-        known: the measurements.
-        alone: the sensitivities.
-        most: the largest cost.
         per_cost: rank units by gain for their cost, not by gain.
     """
     space = known.space

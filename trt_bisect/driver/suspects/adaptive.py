@@ -67,7 +67,6 @@ def adaptive(question: Question, watched: list[Step] | None = None) -> BatchSear
     stride is refined.
 
     Args:
-        question: the network and the losses that are tolerated.
         watched: steps are added to it as soon as they are settled. If the search begins again, it is emptied.
     """
     walk = _Walk(question, STRIDE, SHARE * question.step, [] if watched is None else watched)

@@ -100,8 +100,6 @@ def foreseen(
 
     Args:
         start: begins the search anew.
-        known: the losses measured so far.
-        forecast: the forecast of the other losses.
         limit: the most plans returned; None for all.
     """
     wanted: dict[PrecisionPlan, None] = {}
@@ -123,9 +121,7 @@ def _follow(
 
     Args:
         search: not begun.
-        known: the losses measured so far.
         future: the losses assumed so far.
-        forecast: the forecast of the other losses.
         wanted: the plans that the search asks for are added to it.
         limit: the most plans wanted.
 
@@ -181,7 +177,6 @@ def drive_speculatively(
     Args:
         start: begins the search anew; it must ask for the same plans if it is sent the same losses.
         measure_all: returns the losses of a batch.
-        forecast: the forecast of losses that are not measured yet.
         limit: the most plans in a batch; None for all that can be foreseen, as long as forecasts hold.
     """
     return drive(start(), _Batches(start, measure_all, forecast, limit, grows=limit is None).loss)
@@ -226,7 +221,6 @@ def drive_concurrently(
     Args:
         start: begins the search anew; it must ask for the same plans if it is sent the same losses.
         measurer: measures plans, in whatever order.
-        forecast: the forecast of losses that are not measured yet.
         reach: the number of plans foreseen at once for each worker. More costs less time here. Where a forecast names
             several losses, only the first plans are worth measuring.
 
