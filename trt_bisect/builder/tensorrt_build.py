@@ -273,8 +273,8 @@ def timings_of(path: Path, worker: str) -> Path:
 def _load_timing_cache(config: Any, path: Path) -> None:
     """Loads the run's timing cache and those of other workers; a cache of another device is left out."""
     kept = [path, *sorted(path.parent.glob(timings_of(path, "*").name))]
-    found = [config.create_timing_cache(file.read_bytes()) for file in kept if file.is_file()]
-    cache, *others = [each for each in found if each is not None] or [config.create_timing_cache(b"")]
+    caches = [config.create_timing_cache(file.read_bytes()) for file in kept if file.is_file()]
+    cache, *others = [cache for cache in caches if cache is not None] or [config.create_timing_cache(b"")]
     for other in others:
         cache.combine(other, ignore_mismatch=False)
     if not config.set_timing_cache(cache, ignore_mismatch=False):

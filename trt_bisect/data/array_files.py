@@ -227,11 +227,11 @@ def match_names(reference: Iterable[str], output: Iterable[str]) -> dict[str, st
 
 
 def _by_plain_name(names: Iterable[str]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    by_plain_name: dict[str, list[str]] = {}
     for name in names:
         plain = re.sub(r"[^a-z0-9]+", "_", re.sub(r":\d+$", "", name).lower()).strip("_")
-        found.setdefault(plain, []).append(name)
-    return found
+        by_plain_name.setdefault(plain, []).append(name)
+    return by_plain_name
 
 
 def _unmatched(pair: tuple[Tensors, Tensors], names: Mapping[str, str]) -> list[str]:

@@ -180,7 +180,7 @@ class Inferences:
             plans: the plans; one is asked for as soon as it can be run.
             ends: asked after each input of a plan: true if it is run on no more.
         """
-        coming, begun = iter(plans), deque[_Run]()
+        coming, begun = iter(plans), deque[_OpenPlan]()
         try:
             while self._begin(coming, begun):
                 _wait_for_one(begun)
@@ -192,7 +192,7 @@ class Inferences:
             for run in begun:
                 run.close()
 
-    def _begin(self, coming: Iterator[Measuring], begun: deque[_Run]) -> bool:
+    def _begin(self, coming: Iterator[Measuring], begun: deque[_OpenPlan]) -> bool:
         """Begins inferences, up to as many as may run at a time; returns false if all plans are done.
 
         An input is begun before the one before it is judged only if no other plan can be run.
@@ -202,7 +202,7 @@ class Inferences:
             if sum(len(run.waiting) for run in begun) >= at_once:
                 return True
             if sum(not run.done for run in begun) < at_once and (one := next(coming, None)) is not None:
-                begun.append(_Run(one, self._runner))
+                begun.append(_OpenPlan(one, self._runner))
                 continue
             ready = [run for run in begun if run.following]
             if not ready:
@@ -213,7 +213,7 @@ class Inferences:
             if run.results[place].done():
                 return True
 
-    def _take(self, run: _Run, ends: Callable[[Measuring], bool]) -> None:
+    def _take(self, run: _OpenPlan, ends: Callable[[Measuring], bool]) -> None:
         """Takes the results that are there, up to a miss; the engine of a plan that is done is closed."""
         one = run.one
         while (result := run.first) is not None:
@@ -239,7 +239,7 @@ class Inferences:
             one.outputs = figures
 
 
-class _Run:
+class _OpenPlan:
     """A plan with its engine, which the first inference opens.
 
     Attributes:
@@ -301,7 +301,7 @@ class _Run:
         self._stack.close()
 
 
-def _wait_for_one(begun: Iterable[_Run]) -> None:
+def _wait_for_one(begun: Iterable[_OpenPlan]) -> None:
     """Waits for a result, unless one can be taken."""
     waiting = [result for run in begun for result in run.waiting]
     if waiting and not any(run.first is not None for run in begun):

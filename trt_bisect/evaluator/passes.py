@@ -170,7 +170,7 @@ def _place_for(buffer: np.ndarray, row: int, value: Any) -> np.ndarray | None:
     return place if place.shape == value.shape and place.dtype == value.dtype else None
 
 
-def rows_of(buffer: np.ndarray, room: int, first: int, stop: int) -> np.ndarray:
+def buffer_rows(buffer: np.ndarray, room: int, first: int, stop: int) -> np.ndarray:
     """Returns rows ``first`` to ``stop - 1`` of a buffer with room for ``room`` rows stacked along the first axis."""
     size = buffer.shape[0] // room
     return buffer[first * size : stop * size]
@@ -233,7 +233,7 @@ def _close(one: np.ndarray, other: np.ndarray) -> bool:
     return bool(np.all(np.abs(one[finite] - other[finite]) <= _FLOAT_NOISE * largest))
 
 
-def split(stacked: Any, axis: int | None, rows: int) -> list[Any]:
+def split_rows(stacked: Any, axis: int | None, rows: int) -> list[Any]:
     """Returns the rows of a stack."""
     return [stacked] * rows if axis is None or rows == 1 else np.split(stacked, rows, axis=axis)
 
@@ -368,7 +368,7 @@ class PieceRows:
         spans = [(first, min(first + height, rows.count)) for first in range(0, rows.count, height)]
 
         def run(span: tuple[int, int]) -> dict[str, Any]:
-            into = {name: rows_of(buffer, room, *span) for name, buffer in buffers.items()}
+            into = {name: buffer_rows(buffer, room, *span) for name, buffer in buffers.items()}
             return engine.run(tile(rows.live, self._piece.reads, *span), into)
 
         return _Tiles(spans, list(pool.map(run, spans)), buffers, room)
@@ -396,9 +396,9 @@ class _Tiles:
         buffer = self.buffers.get(name)
         if buffer is not None:
             count = self.spans[-1][1]
-            return Leaf(axis, [rows_of(buffer, self.room, row, row + 1) for row in range(count)], buffer)
+            return Leaf(axis, [buffer_rows(buffer, self.room, row, row + 1) for row in range(count)], buffer)
         parts = zip(self.spans, self.results, strict=True)
-        return Leaf(axis, [row for (first, stop), part in parts for row in split(part[name], axis, stop - first)])
+        return Leaf(axis, [row for (first, stop), part in parts for row in split_rows(part[name], axis, stop - first)])
 
 
 def tile_rows(piece: Piece, rows: int, workers: int, facts: TensorFacts) -> int:

@@ -36,15 +36,15 @@ def measure_latencies(
         "recipe": recipe,
     }
     progress.stage("Timing the plans", len(plans))
-    found: Latencies = {}
+    latencies: Latencies = {}
     for name, plan in plans.items():
         progress.step(name)
         try:
             with _engine(builder, plan) as engine:
-                found[name] = engine.latency(feeds)
+                latencies[name] = engine.latency(feeds)
         except TrialFailed:
-            found[name] = None
-    return found
+            latencies[name] = None
+    return latencies
 
 
 def _all_in(network: Network, precision: Precision) -> PrecisionPlan:
@@ -65,9 +65,9 @@ def layer_times(timed: Latency, network: Network) -> dict[int, float]:
     index = {network.layers[k].name: k for k in network.quantizable}
     times = dict.fromkeys(network.quantizable, 0.0)
     for part in timed.layers:
-        own = [index[name] for name in part.layers if name in index]
-        for k in own:
-            times[k] += part.milliseconds / len(own)
+        inside = [index[name] for name in part.layers if name in index]
+        for k in inside:
+            times[k] += part.milliseconds / len(inside)
     return times
 
 
@@ -79,7 +79,7 @@ def measure_times(builder: Builder, network: Network, high: Iterable[Precision],
     """
     low = {network.low.precision: network.free_plan(network.quantizable)}
     plans = {**low, **{p: _all_in(network, p) for p in high}}
-    found = {}
+    by_precision = {}
     for precision, plan in plans.items():
         try:
             with builder.build(plan) as engine:
@@ -90,5 +90,5 @@ def measure_times(builder: Builder, network: Network, high: Iterable[Precision],
             ) from failure
         if timed is None or not timed.layers:
             raise BadInput(f"The engine '{builder.engine}' does not report the time of layers.", _OTHER_COSTS)
-        found[precision] = layer_times(timed, network)
-    return {k: {precision: times[k] for precision, times in found.items()} for k in network.quantizable}
+        by_precision[precision] = layer_times(timed, network)
+    return {k: {precision: times[k] for precision, times in by_precision.items()} for k in network.quantizable}

@@ -80,18 +80,18 @@ def refuse_other_pairs(graph: onnx.GraphProto, source: str) -> None:
         for attribute in node.attribute:
             if node.op_type == "Constant" and attribute.name == "value":
                 types[node.output[0]] = attribute.t.data_type
-    found: dict[str, str] = {}
+    levels: dict[str, str] = {}
     for node in graph.node:
         if node.op_type not in ("QuantizeLinear", "DequantizeLinear"):
             continue
         kinds = {types[name] for slot, name in enumerate(node.input) if slot != 1 and name in types}
         kinds |= {attribute.i for attribute in node.attribute if attribute.name == "output_dtype"}
         for kind in kinds & _OTHER_LEVELS.keys():
-            found[node.name or node.output[0]] = _OTHER_LEVELS[kind]
-    if found:
-        first = next(iter(found))
+            levels[node.name or node.output[0]] = _OTHER_LEVELS[kind]
+    if levels:
+        first = next(iter(levels))
         raise BadInput(
-            f"'{source}' is quantized to {found[first]} at {len(found)} Q/DQ nodes, '{first}' the first: trt-bisect "
+            f"'{source}' is quantized to {levels[first]} at {len(levels)} Q/DQ nodes, '{first}' the first: trt-bisect "
             "compares INT8 and FP8 (E4M3) with higher precision.",
             "Give the network before quantization, or quantized to one of these.",
         )
@@ -337,7 +337,7 @@ def _begins_at_zero(quantizer: Quantizer) -> bool:
 
 def _origins(tensor: gs.Tensor) -> set[str]:
     """The operators that make the values of a tensor, before others that only move, pool, scale or add them."""
-    found: set[str] = set()
+    origins: set[str] = set()
     seen: set[int] = set()
     waiting = [tensor]
     while waiting:
@@ -348,8 +348,8 @@ def _origins(tensor: gs.Tensor) -> set[str]:
         passed = _passed(current.inputs[0])
         waiting += passed
         if not passed:
-            found.add(current.inputs[0].op)
-    return found
+            origins.add(current.inputs[0].op)
+    return origins
 
 
 def _passed(node: gs.Node) -> list[gs.Tensor]:
@@ -461,7 +461,7 @@ def take_out_types(graph: gs.Graph, low: LowPrecision, source: str) -> frozenset
     if not _in_type(graph, kind):
         return None
     own_roundings = _own_roundings(graph, kind)
-    found = frozenset(
+    typed_nodes = frozenset(
         node.name for node in graph.nodes if node.op != "Cast" and any(out.dtype == kind.dtype for out in node.outputs)
     )
     _keep_interface(graph, low)
@@ -479,7 +479,7 @@ def take_out_types(graph: gs.Graph, low: LowPrecision, source: str) -> frozenset
                 tensor.values = tensor.values.astype(np.float32)
             else:
                 tensor.dtype = _FLOAT32
-    return found
+    return typed_nodes
 
 
 def in_question(layers: Iterable[Layer], in_type: Collection[str]) -> tuple[Layer, ...]:
@@ -494,7 +494,7 @@ def in_bf16(graph: gs.Graph) -> bool:
     return _in_type(graph, FLOAT_TYPES[Precision.BF16])
 
 
-def raised(layers: Iterable[Layer], in_base: Collection[str]) -> tuple[Layer, ...]:
+def others_in_fp32(layers: Iterable[Layer], in_base: Collection[str]) -> tuple[Layer, ...]:
     """Returns layers of a file with pairs: those that it has neither in eight bits nor in its base stay in FP32."""
     return tuple(
         replace(layer, fixed=Precision.FP32)
@@ -531,16 +531,16 @@ def _in_type(graph: gs.Graph, kind: FloatType) -> bool:
 
 def _own_roundings(graph: gs.Graph, kind: FloatType) -> set[int]:
     """The ids of the Casts from float32 to the type, and of those back, where nothing else reads the typed tensor."""
-    found: set[int] = set()
+    cast_ids: set[int] = set()
     for node in graph.nodes:
         out = node.outputs[0]
         if node.op != "Cast" or node.attrs.get("to") != kind.onnx or node.inputs[0].dtype != _FLOAT32:
             continue
         back = list(out.outputs)
-        only_back = all(each.op == "Cast" and each.attrs.get("to") == TensorProto.FLOAT for each in back)
+        only_back = all(cast.op == "Cast" and cast.attrs.get("to") == TensorProto.FLOAT for cast in back)
         if back and out not in graph.outputs and only_back:
-            found |= {id(node), *map(id, back)}
-    return found
+            cast_ids |= {id(node), *map(id, back)}
+    return cast_ids
 
 
 def _keep_interface(graph: gs.Graph, low: LowPrecision) -> None:

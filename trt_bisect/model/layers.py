@@ -265,17 +265,19 @@ def layers_of(
 def _existing_roundings(
     node: onnx.NodeProto, constants: Collection[str], pairs: ExistingPairs
 ) -> tuple[tuple[Rounding, ...], str]:
-    found = [
+    roundings = [
         Rounding(slot, name, name in constants, quantizers[0].axis, quantizers)
         for slot, name in enumerate(node.input)
         if (quantizers := pairs.inputs.get((node.name, slot)))
     ]
-    found += [
+    roundings += [
         Rounding(slot, name, fixed=quantizers, at_output=True)
         for slot, name in enumerate(node.output)
         if (quantizers := pairs.outputs.get((node.name, slot)))
     ]
-    return tuple(rounding.made_symmetric() for rounding in found), "" if found else "the network has no Q/DQ at it"
+    return tuple(
+        rounding.made_symmetric() for rounding in roundings
+    ), "" if roundings else "the network has no Q/DQ at it"
 
 
 def _typed_roundings(

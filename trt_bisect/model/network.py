@@ -20,8 +20,8 @@ from trt_bisect.model.existing import (
     in_bf16,
     in_question,
     low_of_pairs,
+    others_in_fp32,
     pair_notes,
-    raised,
     refuse_other_pairs,
     switch_notes,
     take_out_pairs,
@@ -374,7 +374,7 @@ def _prepared(
     if in_type is not None:
         layers = in_question(layers, in_type)
     if in_base is not None:
-        layers, base = raised(layers, in_base), Precision.BF16
+        layers, base = others_in_fp32(layers, in_base), Precision.BF16
     if not layers:
         raise BadInput(f"'{source}' has no layers: all of it is constant.", "Give the network as it was exported.")
     notes = [cut.note] if cut else []

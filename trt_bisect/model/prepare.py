@@ -450,10 +450,10 @@ def _holds_maps(value: onnx.ValueInfoProto) -> bool:
 
 def refuse_integer_layers(graph: gs.Graph, source: str) -> None:
     """Raises BadInput if there are integer layers: no plan can put them in higher precision."""
-    found = [node.op for node in graph.nodes if node.op.startswith("QLinear") or node.op in _INTEGER_OPS]
-    if found:
+    ops = [node.op for node in graph.nodes if node.op.startswith("QLinear") or node.op in _INTEGER_OPS]
+    if ops:
         raise BadInput(
-            f"'{source}' is quantized already, into {len(found)} integer layers ({', '.join(sorted(set(found)))}): "
+            f"'{source}' is quantized already, into {len(ops)} integer layers ({', '.join(sorted(set(ops)))}): "
             "no such layer can be put back into high precision.",
             "Give the FP32 network, or quantize it in Q/DQ format (QuantFormat.QDQ in ONNX Runtime).",
         )

@@ -139,8 +139,8 @@ def integer_sums_are_exact() -> bool:
     graph = helper.make_graph(pairs, "g", [x], [y], kept)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
     session = make_session(Written(model, {}), threads=1, integers=True)
-    (found,) = session.run(None, {"x": largest.T.astype(np.float32)})
-    return float(found[0, 0]) == _SUMMED * float(largest[0, 0]) ** 2
+    (sums,) = session.run(None, {"x": largest.T.astype(np.float32)})
+    return float(sums[0, 0]) == _SUMMED * float(largest[0, 0]) ** 2
 
 
 def give_back_arena() -> None:

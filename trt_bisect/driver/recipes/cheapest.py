@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 
-from trt_bisect.driver.recipes.local_search import FEW_UNITS, Goal, improved
+from trt_bisect.driver.recipes.local_search import FEW_UNITS, BetterSet, improved
 from trt_bisect.driver.recipes.search_space import Batches, Kept, MeasuredSets, Sensitivities, Space, saved
 from trt_bisect.driver.suspects.search import Loss, Result
 from trt_bisect.precision import PrecisionPlan
@@ -122,11 +122,11 @@ def orders(space: Space, alone: Sensitivities | None = None) -> list[tuple[int, 
         alone: the loss of each unit alone low, and its gain alone high; without it there is one order.
     """
     units, cost = range(len(space.units)), space.costs
-    found = [sorted(units, key=lambda unit: (-cost[unit], unit))]
+    rankings = [sorted(units, key=lambda unit: (-cost[unit], unit))]
     for figures in () if alone is None else (alone.losses, alone.gains):
         rank = [(figures[unit] / cost[unit], -cost[unit], unit) for unit in units]
-        found.append(sorted(units, key=rank.__getitem__))
-    return list(dict.fromkeys(map(tuple, found)))
+        rankings.append(sorted(units, key=rank.__getitem__))
+    return list(dict.fromkeys(map(tuple, rankings)))
 
 
 @dataclass(frozen=True)
@@ -295,10 +295,10 @@ def most_high(space: Space) -> float:
     return _MOST_HIGH if space.has_many else math.inf
 
 
-def cheaper(space: Space, kept: Kept) -> Goal:
+def cheaper(space: Space, kept: Kept) -> BetterSet:
     """Returns the goal of a set that costs less than ``kept``."""
     price, budget = space.price(kept), space.budget
-    return Goal(price[0], lambda other: space.price(other) < price, budget, _HOPE * budget, space.price)
+    return BetterSet(price[0], lambda other: space.price(other) < price, budget, _HOPE * budget, space.price)
 
 
 def reduced(known: MeasuredSets, kept: Kept) -> Batches[Kept]:

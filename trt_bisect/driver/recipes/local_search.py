@@ -96,7 +96,7 @@ def fit(measured: Mapping[Kept, float], units: Sequence[int], fixed: Kept, budge
 
 
 @dataclass(frozen=True)
-class Goal:
+class BetterSet:
     """The conditions for a set to be better than the current one.
 
     Attributes:
@@ -114,7 +114,7 @@ class Goal:
     key: Callable[[Kept], Any]
 
 
-def improved(known: MeasuredSets, kept: Kept, alone: Sensitivities, goal: Goal) -> Batches[Kept | None]:
+def improved(known: MeasuredSets, kept: Kept, alone: Sensitivities, goal: BetterSet) -> Batches[Kept | None]:
     """Returns a better set, which was measured; None if none was found.
 
     Args:
@@ -137,20 +137,20 @@ def improved(known: MeasuredSets, kept: Kept, alone: Sensitivities, goal: Goal) 
     return None
 
 
-def _worth_measuring(known: MeasuredSets, units: Sequence[int], fixed: Kept, goal: Goal) -> list[Kept]:
+def _worth_measuring(known: MeasuredSets, units: Sequence[int], fixed: Kept, goal: BetterSet) -> list[Kept]:
     """Returns the sets of units, with those that stay high, to measure next: the smallest estimated losses first."""
     high, space = all_sets(len(units)), known.space
     costs = space.cost(fixed) + high @ np.array([space.costs[unit] for unit in units])
     losses = fit(known.losses, units, fixed, space.budget).losses(~high)
     places = np.flatnonzero((losses <= goal.hopeful) & (costs <= goal.most + _ROUNDED))
-    found: list[Kept] = []
+    promising: list[Kept] = []
     for place in places[np.argsort(losses[places], kind="stable")]:
         kept = fixed.union(units[column] for column in np.flatnonzero(high[place]).tolist())
         if kept not in known.losses and goal.allowed(kept):
-            found.append(kept)
-            if len(found) == _AT_ONCE:
+            promising.append(kept)
+            if len(promising) == _AT_ONCE:
                 break
-    return found
+    return promising
 
 
 def _candidates(known: MeasuredSets, kept: Kept, alone: Sensitivities) -> list[int]:
@@ -207,7 +207,7 @@ def within(space: Space, most: float, limit: int) -> Batches[MostAccurate]:
     best = min(filter(payable, known.losses), key=order)
     while known.losses[best] > 0.0:
         loss = known.losses[best]
-        goal = Goal(most, payable, loss * (1.0 - _LESS), _HOPE * loss, order)
+        goal = BetterSet(most, payable, loss * (1.0 - _LESS), _HOPE * loss, order)
         better = yield from improved(known, best, alone, goal)
         if better is None:
             break

@@ -22,7 +22,7 @@ _AFTER_A_SURPRISE, _FEWEST = 12, 3
 batch whose forecast failed, and doubles with each one whose forecast held."""
 
 
-class Forecast(Protocol):
+class LossForecast(Protocol):
     """Forecasts the losses of plans that are not measured yet."""
 
     def losses(self, plan: PrecisionPlan, assumed: Losses) -> Sequence[float]:
@@ -91,7 +91,7 @@ class GoodOrBad:
 
 
 def foreseen(
-    start: Callable[[], Search[Any]], known: Losses, forecast: Forecast, limit: int | None
+    start: Callable[[], Search[Any]], known: Losses, forecast: LossForecast, limit: int | None
 ) -> list[PrecisionPlan]:
     """Returns the plans that a search will ask for, the next one first.
 
@@ -113,7 +113,7 @@ def _follow(
     search: Search[Any],
     known: Losses,
     future: Mapping[PrecisionPlan, Loss],
-    forecast: Forecast,
+    forecast: LossForecast,
     wanted: dict[PrecisionPlan, None],
     limit: int | None,
 ) -> list[dict[PrecisionPlan, Loss]]:
@@ -170,7 +170,7 @@ class ConcurrentMeasurer(Protocol):
 
 
 def drive_speculatively(
-    start: Callable[[], Search[Result]], measure_all: MeasureAll, forecast: Forecast, limit: int | None = None
+    start: Callable[[], Search[Result]], measure_all: MeasureAll, forecast: LossForecast, limit: int | None = None
 ) -> Result:
     """Runs a search to its end, and measures plans in batches.
 
@@ -188,7 +188,7 @@ class _Batches:
 
     start: Callable[[], Search[Any]]
     measure_all: MeasureAll
-    forecast: Forecast
+    forecast: LossForecast
     size: int | None
     grows: bool
     known: dict[PrecisionPlan, Loss] = field(default_factory=dict)
@@ -214,7 +214,7 @@ class _Batches:
 
 
 def drive_concurrently(
-    start: Callable[[], Search[Result]], measurer: ConcurrentMeasurer, forecast: Forecast, reach: int = 1
+    start: Callable[[], Search[Result]], measurer: ConcurrentMeasurer, forecast: LossForecast, reach: int = 1
 ) -> tuple[Result, int]:
     """Runs a search to its end, with every worker on the plan that it asks for or on one that it may ask for next.
 
@@ -240,7 +240,7 @@ class _Workers:
 
     start: Callable[[], Search[Any]]
     measurer: ConcurrentMeasurer
-    forecast: Forecast
+    forecast: LossForecast
     reach: int
     known: dict[PrecisionPlan, Loss] = field(default_factory=dict)
     asked: set[PrecisionPlan] = field(default_factory=set)
