@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -141,7 +142,7 @@ class Buffer:
 
     def read(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
         """A copy of the host memory as an array."""
-        size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        size = math.prod(shape) * dtype.itemsize
         copied: np.ndarray = self.host[:size].copy().view(dtype).reshape(shape)
         return copied
 
@@ -323,7 +324,7 @@ class TensorRTEngine:
                     continue
                 shapes[tensor.name] = shape
                 buffer = loaded.buffers[tensor.name]
-                buffer.hold(_size(shape, tensor.dtype))
+                buffer.hold(math.prod(shape) * tensor.dtype.itemsize)
                 context.set_tensor_address(tensor.name, buffer.host_address if tensor.on_host else buffer.address)
         return shapes
 
@@ -338,7 +339,7 @@ class TensorRTEngine:
             raise self._failed(f"TensorRT ran the engine, but reported no shape of {', '.join(untold)}.")
         for tensor in outputs:
             if not tensor.on_host:
-                size = _size(shapes[tensor.name], tensor.dtype)
+                size = math.prod(shapes[tensor.name]) * tensor.dtype.itemsize
                 loaded.buffers[tensor.name].download(size, loaded.stream)
         loaded.stream.synchronize()
         made = {t.name: loaded.buffers[t.name].read(shapes[t.name], t.dtype) for t in outputs}
@@ -454,10 +455,6 @@ def output_allocator(trt: ModuleType, buffers: Mapping[str, Buffer]) -> Any:
             self.shapes[tensor_name] = tuple(int(size) for size in shape)
 
     return BufferAllocator()
-
-
-def _size(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
-    return int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
 
 
 _FIRST_MAJOR = 10

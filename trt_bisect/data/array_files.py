@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, zip_longest
 from pathlib import Path
 from tokenize import TokenError
-from types import TracebackType
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -125,9 +124,7 @@ class Spill:
     def __enter__(self) -> Spill:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -81,16 +81,14 @@ class Dataset:
     def __iter__(self) -> Iterator[Feeds]:
         empty = True
         for position, sample in enumerate(self.samples()):
-            empty = False
-            yield _check_feeds(sample, self.specs, self._where(self.place(position)))
+            empty, place = False, self.place(position)
+            where = f"'{self.names[place]}'" if self.names else f"sample {place} of {self.source}"
+            yield _check_feeds(sample, self.specs, where)
         if empty:
             raise BadInput(
                 f"{self.source} holds no samples.",
                 "Give at least one sample; calibration needs a few hundred, like the data in production.",
             )
-
-    def _where(self, place: int) -> str:
-        return f"'{self.names[place]}'" if self.names else f"sample {place} of {self.source}"
 
     def first(self, count: int) -> Dataset:
         """The first ``count`` samples."""

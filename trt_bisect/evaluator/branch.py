@@ -83,12 +83,9 @@ class BranchEvaluator:
             self._measure_pass(one_pass, on_piece)
         return [self._known_in_pass(plan) or self.whole.measure(plan) for plan in plans]
 
-    def _key(self, plan: PrecisionPlan) -> TrialKey:
-        return TrialKey(self.whole.canonical(plan).key(), self.measured_in)
-
     def _known_in_pass(self, plan: PrecisionPlan) -> Trial | None:
         """Returns the trial of a plan, or None: that of this run first, then one stacked with other rows."""
-        key = self._key(plan)
+        key = TrialKey(self.whole.canonical(plan).key(), self.measured_in)
         return self._store.recall(key.text) or self._store.find(key.in_rows.text) or self._store.find(key.text)
 
     def _passes(self, plans: Sequence[PrecisionPlan]) -> list[Pass]:

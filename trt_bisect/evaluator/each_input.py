@@ -221,7 +221,8 @@ class EachInput:
         to_the_end: bool,
     ) -> None:
         def begun() -> Iterator[Measuring]:
-            for plan in _alike_together(plans):
+            # Plans that differ in late layers only come one after another: they share the tensors before these.
+            for plan in sorted(plans, key=lambda plan: plan.precisions):
                 on_plan(plan)
                 yield self._begun(plan, self._left(plan, order, to_the_end))
 
@@ -268,8 +269,3 @@ class EachInput:
             items = {} if self._together is None else {place: loss.items for place, loss in found.items()}
             losses = {place: loss.share for place, loss in found.items()}
             self._store.keep(replace(trial, losses=losses, items=items))
-
-
-def _alike_together(plans: Sequence[PrecisionPlan]) -> list[PrecisionPlan]:
-    """Returns plans in the order of their layers' precisions: those that differ late only come one after another."""
-    return sorted(plans, key=lambda plan: plan.precisions)

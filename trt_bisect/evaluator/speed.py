@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from trt_bisect.builder.base import MEASURED, Builder, Engine, Latency
+from trt_bisect.builder.base import MEASURED, Builder, Latency
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import BadInput, TrialFailed
 from trt_bisect.model.cost import Times
@@ -40,7 +40,7 @@ def measure_latencies(
     for name, plan in plans.items():
         progress.step(name)
         try:
-            with _engine(builder, plan) as engine:
+            with builder.reference() if plan is None else builder.build(plan) as engine:
                 latencies[name] = engine.latency(feeds)
         except TrialFailed:
             latencies[name] = None
@@ -50,10 +50,6 @@ def measure_latencies(
 def _all_in(network: Network, precision: Precision) -> PrecisionPlan:
     """The plan with every layer in one precision, but those that the user fixed."""
     return replace(network, base=precision).plan((), precision)
-
-
-def _engine(builder: Builder, plan: PrecisionPlan | None) -> Engine:
-    return builder.reference() if plan is None else builder.build(plan)
 
 
 def layer_times(timed: Latency, network: Network) -> dict[int, float]:

@@ -154,7 +154,8 @@ class LocalCluster(AbstractContextManager["LocalCluster"]):
     def pool(self, spec: TrialSpec, builder: Builder) -> LocalWorkerPool | None:
         """Returns the workers for ``spec``; that of the first GPU is ``builder``, which has been started already."""
         if self._threads is None:
-            self._processes = self._all_processes(spec.engine)
+            devices = [None] * (self._count or 0) if spec.engine == ONNXRUNTIME else visible_gpus()[: self._count]
+            self._processes = [WorkerProcess(device) for device in devices]
             self._threads = ThreadPoolExecutor(max(1, len(self._processes)), "trt-bisect worker")
         if len(self._processes) < 2:
             return None
@@ -163,11 +164,6 @@ class LocalCluster(AbstractContextManager["LocalCluster"]):
             spec = replace(spec, options=replace(spec.options, threads=threads))
             return LocalWorkerPool(self._threads, self._processes, spec)
         return LocalWorkerPool(self._threads, self._processes, spec, builder)
-
-    def _all_processes(self, engine: str) -> list[WorkerProcess]:
-        if engine == ONNXRUNTIME:
-            return [WorkerProcess() for _ in range(self._count or 0)]
-        return [WorkerProcess(device) for device in visible_gpus()[: self._count]]
 
     def __exit__(self, *_: object) -> None:
         for process in self._processes:

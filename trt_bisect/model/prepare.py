@@ -429,7 +429,12 @@ def drop_odd_outputs(graph: onnx.GraphProto, source: str) -> tuple[str, ...]:
     Raises:
         BadInput: the graph has no other outputs.
     """
-    odd = [value.name for value in graph.output if value.type.WhichOneof("value") in _ODD_TYPES or _holds_maps(value)]
+    odd = [
+        value.name
+        for value in graph.output
+        if value.type.WhichOneof("value") in _ODD_TYPES
+        or value.type.sequence_type.elem_type.WhichOneof("value") == "map_type"
+    ]
     kept = [value for value in graph.output if value.name not in odd]
     if not kept:
         raise BadInput(
@@ -442,10 +447,6 @@ def drop_odd_outputs(graph: onnx.GraphProto, source: str) -> tuple[str, ...]:
     del graph.output[:]
     graph.output.extend(copies)
     return (f"outputs that are maps or optional values are left out: {', '.join(map(repr, odd))}",)
-
-
-def _holds_maps(value: onnx.ValueInfoProto) -> bool:
-    return bool(value.type.sequence_type.elem_type.WhichOneof("value") == "map_type")
 
 
 def refuse_integer_layers(graph: gs.Graph, source: str) -> None:

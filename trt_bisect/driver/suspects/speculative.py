@@ -104,8 +104,9 @@ def foreseen(
     """
     wanted: dict[PrecisionPlan, None] = {}
     futures: deque[dict[PrecisionPlan, Loss]] = deque([{}])
-    while futures and not _full(wanted, limit):
-        futures.extend(_follow(start(), known, futures.popleft(), forecast, wanted, limit))
+    most = math.inf if limit is None else limit
+    while futures and len(wanted) < most:
+        futures.extend(_follow(start(), known, futures.popleft(), forecast, wanted, most))
     return list(wanted)
 
 
@@ -115,7 +116,7 @@ def _follow(
     future: Mapping[PrecisionPlan, Loss],
     forecast: LossForecast,
     wanted: dict[PrecisionPlan, None],
-    limit: int | None,
+    limit: float,
 ) -> list[dict[PrecisionPlan, Loss]]:
     """Follows a search until it ends, until there are ``limit`` plans, or until several losses are forecast.
 
@@ -131,7 +132,7 @@ def _follow(
     losses, assumed = {**known, **future}, dict(future)
     try:
         plan = next(search)
-        while not _full(wanted, limit):
+        while len(wanted) < limit:
             if plan not in losses:
                 wanted[plan] = None
                 likely = forecast.losses(plan, losses)
@@ -142,10 +143,6 @@ def _follow(
     except StopIteration:
         pass
     return []
-
-
-def _full(wanted: Mapping[PrecisionPlan, None], limit: int | None) -> bool:
-    return limit is not None and len(wanted) >= limit
 
 
 class ConcurrentMeasurer(Protocol):
