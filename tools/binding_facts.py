@@ -84,7 +84,7 @@ def _calibrator(trt: ModuleType) -> bool:
 
 
 def _profiler(trt: ModuleType) -> bool:
-    from trt_bisect.builder.timing import adding_profiler
+    from trt_bisect.builder.tensorrt_engine import adding_profiler
 
     profiler = adding_profiler(trt)
     profiler.report_layer_time("conv1", 1.5)

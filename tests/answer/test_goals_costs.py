@@ -8,8 +8,8 @@ import pytest
 import trt_bisect
 from tests.support import networks
 from tests.support.goal_cases import WISHES, kept_high, planted
+from trt_bisect.builder.base import LayerTime, latency_of
 from trt_bisect.builder.inspector import named_in
-from trt_bisect.builder.timing import LayerTime, latency_of
 from trt_bisect.evaluator.speed import layer_times
 from trt_bisect.model.cost import shares
 from trt_bisect.model.network import load_network

@@ -58,7 +58,7 @@ def names_of(version):
 
 
 def used_by(names):
-    return [BUILDER / name for name in names if (BUILDER / name).is_file()]
+    return [BUILDER / name for name in names]
 
 
 def absent(version, files):

@@ -87,7 +87,7 @@ except EngineUnavailable as error:
 PYCUDA = """
 import json
 import numpy as np
-from trt_bisect.builder.cuda_memory import Buffer, open_device
+from trt_bisect.builder.tensorrt_engine import Buffer, open_device
 device = open_device()
 array = np.arange(6, dtype=np.float32).reshape(2, 3)
 with device.current():

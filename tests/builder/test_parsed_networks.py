@@ -17,7 +17,7 @@ from tests.support.fake_tensorrt import FLOAT, TRT, DataType, Definition, FakeLa
 from tests.support.networks import Sketch, save
 from trt_bisect.builder.tensorrt_build import creation_flags, parse_file, start_tensorrt
 from trt_bisect.builder.tensorrt_module import RTX
-from trt_bisect.builder.tensorrt_walk import constrain, set_ranges, steps_of
+from trt_bisect.builder.tensorrt_walk import constrain, set_ranges, walk_steps
 from trt_bisect.model.network import load_network
 from trt_bisect.precision import int8_set, prefix
 
@@ -91,21 +91,21 @@ def copied(network, named):
 
 def asked(definition, network, plan):
     """By position in the network, of the layers that compute with activations: the kind, and what was asked of it."""
-    steps = steps_of(definition, network.layers)
+    steps = walk_steps(definition, network.layers)
     constrain(TRT, definition, steps, network, plan)
     said = definition.asked()
     return [(step.kind, said.get(step.layer.name)) for step in steps if not step.constant]
 
 
 def ranges(definition, network):
-    set_ranges(TRT, definition, steps_of(definition, network.layers), network, SCALES)
+    set_ranges(TRT, definition, walk_steps(definition, network.layers), network, SCALES)
     return {layer.name: [tensor.dynamic_range for tensor in layer.outputs] for layer in definition.layers}
 
 
 def test_every_layer_of_a_gemm_belongs_to_it(parse):
     """The weights, the product, alpha and its multiply, the bias, beta and its multiply, the broadcast, the sum."""
     network, definition = parse(gemms)
-    steps = steps_of(definition, network.layers)
+    steps = walk_steps(definition, network.layers)
     assert [(step.kind, step.owner) for step in steps] == [
         ("CONSTANT", 0),
         ("MATRIX_MULTIPLY", 0),
@@ -183,7 +183,7 @@ def test_the_parts_of_a_gemm_have_ranges_of_their_own(parse):
 def test_the_weights_of_a_matmul_are_left_free(parse):
     """The parser puts a Shuffle between weights of two dimensions and a product of three."""
     network, definition = parse(matmuls)
-    steps = steps_of(definition, network.layers)
+    steps = walk_steps(definition, network.layers)
     shuffles = [step for step in steps if step.kind == "SHUFFLE"]
     assert [(step.owner, step.constant) for step in shuffles] == [(0, True), (1, True), (2, True)]
     found = ranges(definition, network)

@@ -19,7 +19,7 @@ from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.builder.tensorrt_build import creation_flags, parse_file, start_tensorrt
 from trt_bisect.builder.tensorrt_module import RTX
-from trt_bisect.builder.tensorrt_walk import steps_of, weak_plan
+from trt_bisect.builder.tensorrt_walk import walk_steps, weak_plan
 from trt_bisect.calibration.cache import DEFAULT_VERSION
 from trt_bisect.model.file import save_model
 from trt_bisect.model.network import load_network
@@ -68,7 +68,9 @@ def parsed(path):
 
 
 def owners(definition, layers):
-    return {step.layer.name: layers[step.owner].name for step in steps_of(definition, layers) if step.owner is not None}
+    return {
+        step.layer.name: layers[step.owner].name for step in walk_steps(definition, layers) if step.owner is not None
+    }
 
 
 def test_metadata_decides_before_the_name(network):
@@ -77,7 +79,7 @@ def test_metadata_decides_before_the_name(network):
     assert nodes[CULPRIT] == "node_linear", "the names do not collide"
     mine = owners(definition.network, network.layers)
     assert {name: mine[name] for name in nodes} == nodes
-    mains = {step.owner: step.layer.name for step in steps_of(definition.network, network.layers) if step.computes}
+    mains = {step.owner: step.layer.name for step in walk_steps(definition.network, network.layers) if step.computes}
     assert {nodes[name] for name in mains.values()} == {*NODES}
 
 

@@ -14,8 +14,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from trt_bisect.builder.base import LayerTime, latency_of
 from trt_bisect.builder.inspector import engine_layers, ran_in
-from trt_bisect.builder.timing import LayerTime, latency_of
 from trt_bisect.evaluator.speed import layer_times
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.model.layers import Layer

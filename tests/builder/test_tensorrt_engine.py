@@ -12,12 +12,11 @@ from types import ModuleType, SimpleNamespace
 import numpy as np
 import pytest
 
-from trt_bisect.builder import cuda_memory
-from trt_bisect.builder.cuda_memory import Buffer, Device
+from trt_bisect.builder import tensorrt_engine
 from trt_bisect.builder.gpu import Gpu
 from trt_bisect.builder.inspector import EngineLayer
 from trt_bisect.builder.tensorrt_build import Serialized, TensorRT
-from trt_bisect.builder.tensorrt_engine import TensorRTEngine
+from trt_bisect.builder.tensorrt_engine import Buffer, Device, TensorRTEngine
 from trt_bisect.builder.tensorrt_module import RTX
 from trt_bisect.data.feeds import TensorSpec
 from trt_bisect.errors import EngineUnavailable, TrialFailed
@@ -212,8 +211,8 @@ def make_engine(monkeypatch):
     cuda = FakeCuda()
     monkeypatch.setitem(sys.modules, "pycuda.driver", cuda)
     monkeypatch.setitem(sys.modules, "pycuda", ModuleType("pycuda"))
-    monkeypatch.setattr(cuda_memory, "find_gpu", lambda: Gpu("Stand-in", "9.0", "12.4"))
-    cuda_memory.open_device.cache_clear()
+    monkeypatch.setattr(tensorrt_engine, "find_gpu", lambda: Gpu("Stand-in", "9.0", "12.4"))
+    tensorrt_engine.open_device.cache_clear()
 
     def make(behaviour="", rounded=None, names=None, rt=None):
         engine = None if behaviour == "not loaded" else FakeEngine(cuda, behaviour)
@@ -245,7 +244,7 @@ def make_engine(monkeypatch):
 
     make.cuda = cuda
     yield make
-    cuda_memory.open_device.cache_clear()
+    tensorrt_engine.open_device.cache_clear()
 
 
 def feeds(rows, seed=0):

@@ -12,9 +12,9 @@ from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.engines import make_builder
 from trt_bisect.builder.gpu import find_gpu
 from trt_bisect.builder.tensorrt_build import creation_flags, dynamic_shapes
+from trt_bisect.builder.tensorrt_engine import TensorRTStrongBuilder
 from trt_bisect.builder.tensorrt_module import RTX, drain, errors_in, logger_of, warnings_in
-from trt_bisect.builder.tensorrt_strong import TensorRTStrongBuilder
-from trt_bisect.builder.tensorrt_walk import largest_constant, steps_of
+from trt_bisect.builder.tensorrt_walk import largest_constant, walk_steps
 from trt_bisect.data.datasets import profile_sizes
 from trt_bisect.errors import BadInput, EngineUnavailable, TrialFailed
 from trt_bisect.model.low import BF16, FP8, FP16
@@ -260,7 +260,7 @@ def test_flags_that_a_version_lacks_are_left_out():
 
 def test_the_walk_maps_a_parsed_network_to_its_layers(builder, network):
     """The owners, on real TensorRT layers: every layer of the Gemm and of the Flatten is found."""
-    steps = steps_of(builder.network_definition(prefix(len(LAYERS), -1)).network, network.layers)
+    steps = walk_steps(builder.network_definition(prefix(len(LAYERS), -1)).network, network.layers)
     owners = {}
     for step in steps:
         owners.setdefault(step.owner, []).append(step.kind)

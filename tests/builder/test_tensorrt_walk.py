@@ -7,7 +7,7 @@ import onnx
 import pytest
 
 from tests.support.fake_tensorrt import FLOAT, TRT, DataType, Definition, make_network, misread, parsed
-from trt_bisect.builder.tensorrt_walk import constrain, set_ranges, steps_of
+from trt_bisect.builder.tensorrt_walk import constrain, set_ranges, walk_steps
 from trt_bisect.errors import EngineUnavailable
 from trt_bisect.precision import Precision, int8_set, prefix
 
@@ -19,13 +19,13 @@ def network(tmp_path_factory):
 
 def laid(network, plan, definition=None, **options):
     definition = definition or parsed()
-    steps = steps_of(definition, network.layers)
+    steps = walk_steps(definition, network.layers)
     constrain(TRT, definition, steps, network, plan, **options)
     return definition
 
 
 def test_every_tensorrt_layer_finds_its_owner(network):
-    steps = steps_of(parsed(), network.layers)
+    steps = walk_steps(parsed(), network.layers)
     assert {step.layer.name: step.owner for step in steps} == {
         "conv1": 0,
         "relu1": 1,
@@ -48,7 +48,7 @@ def test_metadata_counts_where_a_name_was_changed(network):
     definition = Definition(["x"], ["conv1_out"])
     definition.add("renamed", "CONVOLUTION", ["x"], "conv1_out", metadata="[ONNX Layer: conv1]")
     definition.add("other", "ACTIVATION", ["conv1_out"], "relu1_out", metadata="[ONNX Layer: unknown]")
-    first, second = steps_of(definition, network.layers)
+    first, second = walk_steps(definition, network.layers)
     assert (first.owner, first.named, first.computes) == (0, True, True)
     assert (second.owner, second.named, second.computes) == (0, False, False)
 
@@ -146,7 +146,7 @@ def test_integer_outputs_keep_their_type(network):
 def test_every_float_tensor_of_a_quantizable_layer_gets_a_range(network):
     definition = parsed()
     scales = {name: np.float32(0.01 * (i + 1)) for i, name in enumerate(network.activations)}
-    set_ranges(TRT, definition, steps_of(definition, network.layers), network, scales)
+    set_ranges(TRT, definition, walk_steps(definition, network.layers), network, scales)
     for name, scale in scales.items():
         lowest, largest = definition.tensors[name].dynamic_range
         assert largest == pytest.approx(127 * float(scale), rel=1e-6)
@@ -163,7 +163,7 @@ def weight_layers(network, name, weights):
     definition.add("flatten", "SHUFFLE", ["x"], "flatten_out")
     definition.add(name, "CONSTANT", [], "w", weights=weights)
     definition.add("fc", "MATRIX_MULTIPLY", ["flatten_out", "w"], "fc_out")
-    return definition, steps_of(definition, network.layers)
+    return definition, walk_steps(definition, network.layers)
 
 
 @pytest.mark.parametrize("name", ["fc.weight", "fc.weight_12"])
@@ -198,7 +198,7 @@ def test_tensors_inside_layers_that_only_follow_get_no_made_up_range(network):
     definition = Definition(["x"], ["softmax_out"])
     definition.add("softmax_1", "ELEMENTWISE", ["x"], "inner")
     definition.add("softmax", "SOFTMAX", ["inner"], "softmax_out")
-    set_ranges(TRT, definition, steps_of(definition, network.layers), network, {"softmax_out": np.float32(1)})
+    set_ranges(TRT, definition, walk_steps(definition, network.layers), network, {"softmax_out": np.float32(1)})
     assert definition.tensors["inner"].dynamic_range is None
     assert definition.tensors["softmax_out"].dynamic_range == (-127.0, 127.0)
 
@@ -207,5 +207,5 @@ def test_tensors_inside_layers_that_only_follow_get_no_made_up_range(network):
 def test_a_scale_that_is_none_makes_no_range(network, scale):
     definition = Definition(["x"], ["conv1_out"])
     definition.add("conv1", "CONVOLUTION", ["x"], "conv1_out")
-    set_ranges(TRT, definition, steps_of(definition, network.layers), network, {"x": np.float32(scale)})
+    set_ranges(TRT, definition, walk_steps(definition, network.layers), network, {"x": np.float32(scale)})
     assert definition.tensors["x"].dynamic_range is None

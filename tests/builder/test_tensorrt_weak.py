@@ -11,10 +11,10 @@ import pytest
 
 from tests.support.fake_tensorrt import FLOAT, DataType, FakeLayer, make_network, parsed
 from trt_bisect.answer.recipe_of import target_version
-from trt_bisect.builder import tensorrt_strong, tensorrt_weak
+from trt_bisect.builder import tensorrt_engine, tensorrt_weak
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.tensorrt_build import TensorRT, timings_of
-from trt_bisect.builder.tensorrt_strong import TensorRTStrongBuilder
+from trt_bisect.builder.tensorrt_engine import TensorRTStrongBuilder
 from trt_bisect.builder.tensorrt_weak import TensorRTWeakBuilder, cache_calibrator, obey_flag
 from trt_bisect.errors import BadInput, EngineUnavailable, TrialFailed
 from trt_bisect.model.network import load_network
@@ -274,7 +274,7 @@ def test_tensorrt_11_has_no_weak_typing(weak):
 
 def test_tensorrt_8_has_no_strong_typing(network, monkeypatch):
     rt = FakeTensorRT("8.6.0")
-    monkeypatch.setattr(tensorrt_strong, "start_tensorrt", lambda engine, _: TensorRT(engine, rt.module, rt.logger, rt))
+    monkeypatch.setattr(tensorrt_engine, "start_tensorrt", lambda engine, _: TensorRT(engine, rt.module, rt.logger, rt))
     scales = {name: np.float32(0.1) for name in network.activations}
     with pytest.raises(EngineUnavailable, match=r"8\.6\.0 has no strong"):
         TensorRTStrongBuilder(network, scales, BuildOptions(), SHAPES)

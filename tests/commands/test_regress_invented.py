@@ -13,7 +13,7 @@ import pytest
 import time_machine
 
 from tests.support.suites import SUITE, differing, failing, only
-from trt_bisect.builder.timing import latency_of
+from trt_bisect.builder.base import latency_of
 from trt_bisect.commands.regress.regress import regress
 from trt_bisect.errors import BadInput
 from trt_bisect.report.model import ByPlan

@@ -15,7 +15,7 @@ from tests.support.editions import edition
 from trt_bisect.driver.suspects.curves import bisect, exhaustive
 from trt_bisect.driver.suspects.search import Question, drive
 from trt_bisect.driver.suspects.speculative import GoodOrBad, LastRises, drive_speculatively, foreseen
-from trt_bisect.evaluator.passes import Leaf, arrange, rows_of, split, stackable, stacked_axis
+from trt_bisect.evaluator.passes import Leaf, arrange, buffer_rows, split_rows, stackable, stacked_axis
 from trt_bisect.model.pieces import Piece
 from trt_bisect.precision import all_but, int8_set, only, prefix
 
@@ -174,7 +174,7 @@ def test_every_plan_is_in_one_pass_and_its_pass_gives_it(chosen, sizes):
 
 def test_rows_of_a_leaf_are_its_own_and_then_the_trunks():
     buffer = np.arange(12.0).reshape(6, 2)
-    leaf = Leaf(0, [rows_of(buffer, 3, row, row + 1) for row in range(2)], buffer, np.full((2, 2), 9.0))
+    leaf = Leaf(0, [buffer_rows(buffer, 3, row, row + 1) for row in range(2)], buffer, np.full((2, 2), 9.0))
     assert np.shares_memory(leaf.tile(0, 2), buffer)
     assert leaf.tile(1, 4).tolist() == [[4, 5], [6, 7], [9, 9], [9, 9], [9, 9], [9, 9]]
     leaf.append([np.full((2, 2), 7.0)])
@@ -190,7 +190,7 @@ def test_the_axis_of_a_stack_is_seen(axis):
     stacked = np.concatenate(rows, axis=axis)
     assert stacked_axis(stacked, rows[2], 3) == (axis,)
     assert stacked_axis(stacked[::-1], rows[2] + 1.0, 3) is None
-    for one, other in zip(split(stacked, axis, 3), rows, strict=True):
+    for one, other in zip(split_rows(stacked, axis, 3), rows, strict=True):
         assert np.array_equal(one, other)
 
 

@@ -10,9 +10,8 @@ import pytest
 import trt_bisect
 from tests.support import networks
 from tests.support.records import record_of, report_from
-from trt_bisect.builder.base import MEASURED
+from trt_bisect.builder.base import MEASURED, LayerTime, latency_of
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
-from trt_bisect.builder.timing import LayerTime, latency_of
 from trt_bisect.errors import TrialFailed
 from trt_bisect.precision import Precision
 from trt_bisect.preparation import setup as job

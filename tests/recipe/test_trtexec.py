@@ -23,7 +23,7 @@ from trt_bisect.builder.tensorrt_walk import (
     constrain,
     constraints,
     set_ranges,
-    steps_of,
+    walk_steps,
     weak_plan,
 )
 from trt_bisect.calibration.cache import parse_version
@@ -46,7 +46,7 @@ def tools(tmp_path_factory):
 
 
 def told(definition, network, plan, force_int8=False):
-    found = constraints(definition, steps_of(definition, network.layers), network, plan, force_int8)
+    found = constraints(definition, walk_steps(definition, network.layers), network, plan, force_int8)
     names = tuple(definition.get_layer(i).name for i in range(definition.num_layers))
     return WeakPlan(tuple(each for _, each in found), names, "TensorRT 8.6.1")
 
@@ -85,7 +85,7 @@ def test_trtexec_reads_in_the_flags_what_the_builder_sets(name, network, tools, 
     definition = parsed()
     weak = told(definition, network, plan, force)
     argv = through_the_shell(weak, tmp_path, tools, plan)
-    constrain(TRT, definition, steps_of(definition, network.layers), network, plan, force)
+    constrain(TRT, definition, walk_steps(definition, network.layers), network, plan, force)
     assert obeyed(argv, parsed()) == in_short(definition.asked()) != {}
     assert ("--int8" in argv) == ("--calib=calibration.cache" in argv) == bool(plan.int8)
     assert ("--fp16" in argv) == bool(plan.fp16)
@@ -97,7 +97,7 @@ def test_the_polygraphy_script_sets_what_the_builder_sets(name, network, monkeyp
     plan, force = PLANS[name]
     by_builder, by_script = parsed(), parsed()
     weak = told(parsed(), network, plan, force)
-    constrain(TRT, by_builder, steps_of(by_builder, network.layers), network, plan, force)
+    constrain(TRT, by_builder, walk_steps(by_builder, network.layers), network, plan, force)
     monkeypatch.setitem(
         sys.modules,
         "tensorrt",
@@ -148,8 +148,8 @@ def decomposed_norm():
 def test_the_flags_of_a_network_that_tensorrt_parsed(high, tools, tmp_path):
     """TensorRT-RTX parses it: each layer of the LayerNorm before the high MatMul is told what the builder sets."""
     trt = pytest.importorskip("tensorrt_rtx_bindings")
+    from trt_bisect.builder.tensorrt_engine import TensorRTStrongBuilder
     from trt_bisect.builder.tensorrt_module import RTX
-    from trt_bisect.builder.tensorrt_strong import TensorRTStrongBuilder
 
     network = load_network(networks.save(decomposed_norm(), tmp_path))
     plan = int8_set(len(network.layers), [k for k in network.quantizable if network.layers[k].name != high])
@@ -166,7 +166,7 @@ def test_the_flags_of_a_network_that_tensorrt_parsed(high, tools, tmp_path):
         get_output=lambda i: SimpleNamespace(name="softmax_out", dtype=trt.DataType.FLOAT, is_shape_tensor=False),
     )
     argv = through_the_shell(told(seen, network, plan), tmp_path, tools, plan)
-    constrain(trt, seen, steps_of(seen, network.layers), network, plan)
+    constrain(trt, seen, walk_steps(seen, network.layers), network, plan)
     set_by_builder = {
         layer.name: (
             layer.precision and SHORT[layer.precision.name],
@@ -344,7 +344,7 @@ def test_the_weak_builder_exports_its_ranges_too(network):
 
     definition = parsed()
     scales = {name: np.float32(0.01 * (i + 1)) for i, name in enumerate(network.activations)}
-    set_ranges(TRT, definition, steps_of(definition, network.layers), network, scales)
+    set_ranges(TRT, definition, walk_steps(definition, network.layers), network, scales)
     found = scales_set(definition)
     assert found["product"] == pytest.approx(float(scales["fc_out"]))
     assert found["w"] == pytest.approx(2.0 / 127)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.records import EMPTY
-from trt_bisect.builder.timing import latency_of
+from trt_bisect.builder.base import latency_of
 from trt_bisect.report.answer import RecipeLayers
 from trt_bisect.report.changes import Change, Tolerances, changes, differences, missed_targets
 from trt_bisect.report.model import ByPlan, JudgedInputs, LayerRow

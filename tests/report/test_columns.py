@@ -18,7 +18,7 @@ from trt_bisect.errors import BadInput
 from trt_bisect.report.page.tables import section_of
 from trt_bisect.report.screen.layout import fitted
 from trt_bisect.support import codec
-from trt_bisect.support.table import NAME, PERCENT, Column, Part, columns_of, csv_of
+from trt_bisect.support.table import NAME, PERCENT, Column, NestedColumns, columns_of, csv_of
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ class Row:
     share: Annotated[float | None, Column("Share", kind=PERCENT, rank=1)]
     shape: Annotated[tuple[int, ...], Column("Shape")]
     readers: Annotated[tuple[str, ...], Column("Readers", rank=5)]
-    before: Annotated[Ends, Part("before_", "{net}")]
-    after: Annotated[Ends | None, Part("after_", "After", rank=3, shown=("most",))]
-    metrics: Annotated[Mapping[str, float], Part()]
+    before: Annotated[Ends, NestedColumns("before_", "{net}")]
+    after: Annotated[Ends | None, NestedColumns("after_", "After", rank=3, shown=("most",))]
+    metrics: Annotated[Mapping[str, float], NestedColumns()]
     sides: Annotated[Mapping[str, float], Column("")]
     hidden: tuple[int, ...] = ()
 

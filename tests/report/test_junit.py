@@ -13,7 +13,7 @@ from lxml import etree
 from markdown_it import MarkdownIt
 
 from tests.support.records import EMPTY
-from trt_bisect.builder.timing import latency_of
+from trt_bisect.builder.base import latency_of
 from trt_bisect.report.answer import RecipeLayers
 from trt_bisect.report.changes import Change
 from trt_bisect.report.model import ByPlan

@@ -20,7 +20,7 @@ import trt_bisect
 from tests.support import networks
 from tests.support.compared import Alive
 from tests.support.event_files import assert_is_histogram_of, read, run_named, text
-from trt_bisect.builder.timing import Latency
+from trt_bisect.builder.base import Latency
 from trt_bisect.commands.run import run as api
 from trt_bisect.commands.run.build_report import build_report
 

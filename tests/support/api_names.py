@@ -17,8 +17,6 @@ COMMON = (
     "tensorrt_module.py",
     "tensorrt_build.py",
     "tensorrt_engine.py",
-    "tensorrt_strong.py",
-    "timing.py",
 )
 """The files that run with TensorRT of every version and with TensorRT-RTX."""
 
@@ -173,7 +171,7 @@ def cuda_names_used() -> set[str]:
     objects |= {"loaded.stream": "Stream", "stream": "Stream"}
     modules = {"cuda", "self._cuda", "device.cuda", "self.cuda", "loaded.device.cuda"}
     found = set()
-    for path in (BUILDER / "cuda_memory.py", BUILDER / "tensorrt_engine.py", *sorted(CHECKS.glob("*_checks.py"))):
+    for path in (BUILDER / "tensorrt_engine.py", *sorted(CHECKS.glob("*_checks.py"))):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Attribute):
                 of = ast.unparse(node.value)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from trt_bisect.builder.base import latency_of
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
-from trt_bisect.builder.timing import latency_of
 from trt_bisect.preparation import preparation, setup
 
 

@@ -18,7 +18,7 @@ from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.builder.tensorrt_build import new_config, parse_file, serialize, start_tensorrt
 from trt_bisect.builder.tensorrt_engine import TensorRTEngine
 from trt_bisect.builder.tensorrt_module import RTX
-from trt_bisect.builder.tensorrt_walk import steps_of
+from trt_bisect.builder.tensorrt_walk import walk_steps
 from trt_bisect.builder.tensorrt_weak import TensorRTWeakBuilder
 from trt_bisect.data.datasets import profile_shapes
 from trt_bisect.data.feeds import Feeds
@@ -110,7 +110,7 @@ def int8(bench: Experiment) -> None:
     emulated, builder = _emulated(subject), subjects.maker_of(subject, bench.engine)()
     if isinstance(builder, TensorRTWeakBuilder):
         definition = builder.network_definition(all_but(count, ()))
-        steps = steps_of(definition.network, subject.network.layers)
+        steps = walk_steps(definition.network, subject.network.layers)
         bench.figure(
             "parsed", [{"name": s.layer.name, "type": s.kind, "owner": s.owner, "named": s.named} for s in steps]
         )

@@ -11,8 +11,8 @@ from bench import Experiment
 
 from tests.support.faulty_builder import crash, hang, make_faulty, run_out_of_memory
 from trt_bisect.builder.base import Engine
-from trt_bisect.builder.cuda_memory import Device, open_device
 from trt_bisect.builder.isolation import IsolatedBuilder
+from trt_bisect.builder.tensorrt_engine import Device, open_device
 from trt_bisect.errors import TrialFailed
 from trt_bisect.precision import PrecisionPlan, prefix
 

@@ -14,8 +14,8 @@ from measures import cosine
 
 import trt_bisect
 from trt_bisect.builder.base import UNPROVEN
-from trt_bisect.builder.cuda_memory import Buffer, open_device
 from trt_bisect.builder.tensorrt_build import new_config, parse_file, serialize, start_tensorrt
+from trt_bisect.builder.tensorrt_engine import Buffer, open_device
 from trt_bisect.builder.tensorrt_weak import TensorRTWeakBuilder
 from trt_bisect.calibration.cache import read_cache
 from trt_bisect.calibration.collect import calibrate

@@ -11,9 +11,9 @@ import numpy as np
 import subjects
 from bench import Experiment
 
+from trt_bisect.builder.base import Latency
 from trt_bisect.builder.tensorrt_build import TensorRT, new_config, parse_file, serialize, start_tensorrt
 from trt_bisect.builder.tensorrt_engine import TensorRTEngine
-from trt_bisect.builder.timing import Latency
 from trt_bisect.calibration.collect import calibrate
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.model.file import save_model

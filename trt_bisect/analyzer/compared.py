@@ -34,7 +34,7 @@ from trt_bisect.data.statistics import Moments, Spread
 from trt_bisect.model.network import Network
 from trt_bisect.model.quantizer import round_trips
 from trt_bisect.support.machine import ThreadsIfLong, cores
-from trt_bisect.support.table import PERCENT, Column, Part
+from trt_bisect.support.table import PERCENT, Column, NestedColumns
 
 
 @dataclass(frozen=True)
@@ -53,14 +53,14 @@ class ComparedPart:
         int8: the values in INT8.
     """
 
-    origin: Annotated[LayerTensor, Part()]
+    origin: Annotated[LayerTensor, NestedColumns()]
     shape: Annotated[tuple[int, ...], Column("Shape", "On the first sample; sorted by the number of values", rank=5)]
     dtype: str
     quantized_dtype: Annotated[str, Column("Rounded to", rank=2)]
     scale: Annotated[float | None, Column("Scale", "The largest one if each channel has its own", rank=6)]
-    figures: Annotated[PairFigures, Part()]
-    fp32: Annotated[Spread, Part("fp32_", "{high}", rank=4, shown=("min", "max"))]
-    int8: Annotated[Spread, Part("int8_", "{low}", rank=4, shown=("min", "max"))]
+    figures: Annotated[PairFigures, NestedColumns()]
+    fp32: Annotated[Spread, NestedColumns("fp32_", "{high}", rank=4, shown=("min", "max"))]
+    int8: Annotated[Spread, NestedColumns("int8_", "{low}", rank=4, shown=("min", "max"))]
 
     @property
     def range_difference(
@@ -98,9 +98,9 @@ class ComparedTensor(ComparedPart):
         map: the channels of a weight in FP32; None where there are none.
     """
 
-    rounding: Annotated[RoundingFigures | None, Part("rounding_")] = None
-    loud: Annotated[LoudChannel | None, Part("loud_", "Loud")] = None
-    loud_input: Annotated[LoudChannel | None, Part("loud_input_", "Loud input")] = None
+    rounding: Annotated[RoundingFigures | None, NestedColumns("rounding_")] = None
+    loud: Annotated[LoudChannel | None, NestedColumns("loud_", "Loud")] = None
+    loud_input: Annotated[LoudChannel | None, NestedColumns("loud_input_", "Loud input")] = None
     worst_cosine: Annotated[float | None, Column("Worst cosine", "Lowest cosine of a sample", PERCENT)] = None
     worst_sample: Annotated[int | None, Column("Worst sample", "Index of the sample with the lowest cosine")] = None
     note: Annotated[str, Column("Note")] = ""

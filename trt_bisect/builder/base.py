@@ -1,18 +1,74 @@
-"""Interfaces of builders and engines, and the options of a build."""
+"""Interfaces of builders and engines, the options of a build, and the latency of an engine."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 
-from trt_bisect.builder.timing import Latency
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.model.network import Network
 from trt_bisect.precision import WORDS, Precision, PrecisionPlan
+
+
+@dataclass(frozen=True)
+class LayerTime:
+    """The time of one layer of an engine.
+
+    Attributes:
+        name: the name in the engine, such as ``conv1 + relu1``.
+        layers: the network's layers that it computes; empty for a change of format between layers.
+        milliseconds: the mean; the profiler makes the layers run one after another.
+    """
+
+    name: str
+    layers: tuple[str, ...]
+    milliseconds: float
+
+
+@dataclass(frozen=True)
+class Latency:
+    """The time of one inference on the GPU between two CUDA events, copies from and to the host not counted.
+
+    Attributes:
+        mean_ms: the mean, in milliseconds.
+        median_ms: the median.
+        p99_ms: the 99th percentile.
+        runs: the number of inferences timed.
+        layers: the layers in the engine's order; empty if the engine names none.
+        computed: by the name of a quantizable layer, the precision in which its kernel computes, or one of
+            ``UNPROVEN``; without the layers that the engine does not tell of.
+    """
+
+    mean_ms: float
+    median_ms: float
+    p99_ms: float
+    runs: int
+    layers: tuple[LayerTime, ...] = ()
+    computed: Mapping[str, str] = field(default_factory=dict)
+
+
+def latency_of(
+    milliseconds: Sequence[float], layers: tuple[LayerTime, ...] = (), computed: Mapping[str, str] | None = None
+) -> Latency:
+    """Returns the statistics of the times of single inferences, in milliseconds.
+
+    >>> latency_of([1.0, 2.0, 6.0]).mean_ms
+    3.0
+    """
+    times = np.asarray(milliseconds, np.float64)
+    return Latency(
+        mean_ms=float(times.mean()),
+        median_ms=float(np.median(times)),
+        p99_ms=float(np.percentile(times, 99)),
+        runs=len(times),
+        layers=layers,
+        computed=dict(computed or {}),
+    )
+
 
 Outputs = dict[str, np.ndarray]
 """The network's final outputs of one inference, by name."""
@@ -90,11 +146,7 @@ class Engine(Protocol):
     messages: tuple[str, ...]
 
     def infer(self, feeds: Feeds) -> Outputs:
-        """Returns the outputs for one sample.
-
-        Raises:
-            TrialFailed: the inference failed.
-        """
+        """Returns the outputs for one sample; raises TrialFailed if the inference failed."""
         ...
 
     def latency(self, feeds: Feeds) -> Latency | None:
@@ -126,11 +178,7 @@ class Builder(Protocol):
     versions: Mapping[str, str]
 
     def build(self, plan: PrecisionPlan) -> Engine:
-        """Builds the engine of one plan.
-
-        Raises:
-            TrialFailed: the build failed.
-        """
+        """Builds the engine of one plan; raises TrialFailed if the build failed."""
         ...
 
     def reference(self) -> Engine:

@@ -14,9 +14,9 @@ from typing import Annotated
 import numpy as np
 
 from trt_bisect.builder.base import Builder, BuildOptions, ProfileShapes
-from trt_bisect.builder.cuda_memory import import_pycuda
 from trt_bisect.builder.gpu import Gpu, find_gpu
 from trt_bisect.builder.isolation import IsolatedBuilder, WorkerProcess
+from trt_bisect.builder.tensorrt_engine import import_pycuda
 from trt_bisect.builder.tensorrt_module import RTX, TENSORRT, import_tensorrt, version_of
 from trt_bisect.errors import BadInput, EngineUnavailable
 from trt_bisect.model.low import BF16, FP8, LowPrecision
@@ -167,7 +167,6 @@ def choose_typing(engine: str, asked: str = AUTO, version: str | None = None) ->
     strong typing.
 
     Args:
-        engine: one of ``ENGINES``.
         asked: ``auto``, ``weak`` or ``strong``.
         version: the version of the engine; None reads it from its module.
 
@@ -245,7 +244,7 @@ def make_builder(
         from trt_bisect.builder.tensorrt_weak import TensorRTWeakBuilder
 
         return TensorRTWeakBuilder(network, scales, options, profile_shapes or {})
-    from trt_bisect.builder.tensorrt_strong import TensorRTStrongBuilder
+    from trt_bisect.builder.tensorrt_engine import TensorRTStrongBuilder
 
     return TensorRTStrongBuilder(network, scales, options, profile_shapes or {}, engine=engine)
 

@@ -214,10 +214,6 @@ def ran_in(engine: Sequence[EngineLayer], network: Sequence[Layer]) -> dict[int,
     A layer's precision is that of the tensors that it reads. Where an engine layer fuses several, they may read tensors
     that the inspector does not show: these layers are left out, see ``_shown``. A layer in a region that TensorRT
     compiled as one has no precision but ``IN_REGION``, or ``ON_DLA``: the region's inputs do not show it.
-
-    Args:
-        engine: its layers.
-        network: the layers of the network.
     """
     by_name = {layer.name: layer for layer in network}
     ran: dict[int, str] = {}
@@ -225,7 +221,9 @@ def ran_in(engine: Sequence[EngineLayer], network: Sequence[Layer]) -> dict[int,
         precision = None if part.kind in _NOT_COMPUTE or part.is_region else _precision(part)
         if precision is None:
             continue
-        inside = sorted((by_name[name] for name in {*part.network_layers} & by_name.keys()), key=lambda one: one.index)
+        inside = sorted(
+            (by_name[name] for name in {*part.network_layers} & by_name.keys()), key=lambda layer: layer.index
+        )
         for layer in _shown(part, inside):
             if ran.get(layer.index) != "int8":
                 ran[layer.index] = precision
@@ -259,7 +257,7 @@ def _in_regions(engine: Sequence[EngineLayer], network: Sequence[Layer]) -> dict
     """
     indices = {layer.name: layer.index for layer in network}
     named = {indices[name] for part in engine if not part.is_region for name in part.network_layers if name in indices}
-    found: dict[int, str] = {}
+    ran: dict[int, str] = {}
     for part in engine:
         if part.is_region:
             inside = {indices[name] for name in part.network_layers if name in indices}
@@ -269,8 +267,8 @@ def _in_regions(engine: Sequence[EngineLayer], network: Sequence[Layer]) -> dict
                 both = [*begins, *ends]
                 low, high = min(both) if begins else 0, max(both) if ends else len(network) - 1
                 inside.update(both, (k for k in range(low, high + 1) if k not in named))
-            found.update(dict.fromkeys(inside, ON_DLA if part.kind.lower() == _DLA else IN_REGION))
-    return found
+            ran.update(dict.fromkeys(inside, ON_DLA if part.kind.lower() == _DLA else IN_REGION))
+    return ran
 
 
 def _precision(layer: EngineLayer) -> str | None:

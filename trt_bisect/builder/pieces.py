@@ -127,11 +127,7 @@ class OnnxRuntimePieces:
         """Prepares the sessions.
 
         Args:
-            network: the network whose pieces are run.
             free: the same network with a free batch axis.
-            scales: the scales of the activations.
-            options: the options of engines.
-            provider: ONNX Runtime's execution provider.
         """
         self._own = PlanWriter(network, scales, GraphTarget.ONNXRUNTIME)
         self._free = PlanWriter(free.network, scales, GraphTarget.ONNXRUNTIME)

@@ -41,10 +41,6 @@ class SwitchSession:
     differs from an earlier one from some layer on is run from the piece of that layer on.
 
     Args:
-        writer: writes the network.
-        scales: the scales of the activations.
-        high: the high precision.
-        provider: ONNX Runtime's execution provider.
         threads: the threads for one inference; None for ``session_threads()``.
         facts: the shapes of the tensors, by which the network is cut; None to keep it whole.
         memory: the bytes that kept tensors may take.
@@ -85,7 +81,6 @@ class SwitchSession:
         """Returns the outputs of a plan for one sample.
 
         Args:
-            plan: the precision of each layer.
             feeds: the sample; its arrays stay as they are.
             scales: the scales of the activations; None for those of the builder.
 
@@ -124,10 +119,7 @@ class _SwitchPiece:
     """The session of a piece, or of the whole network.
 
     Args:
-        written: its graph.
         live: the tensors that are needed after the piece; none for the whole network, whose outputs all are.
-        provider: ONNX Runtime's execution provider.
-        threads: the threads for one inference.
     """
 
     def __init__(self, written: WrittenSwitch, live: Collection[str], provider: str, threads: int | None) -> None:
@@ -140,16 +132,16 @@ class _SwitchPiece:
     def settings(self, writer: PlanWriter, plan: PrecisionPlan, scales: Scales) -> Feeds:
         """Returns the inputs that say which layers are low, which tensors are rounded where they are made, and with
         what scales."""
-        written, found = self._written, dict[str, np.ndarray]()
+        written, inputs = self._written, dict[str, np.ndarray]()
         if written.gates_input:
             rounded = writer.context.followed(plan.lowered) if written.followed else ()
             gates = [layer in plan.lowered for layer in written.gates]
-            found[written.gates_input] = np.array(gates + [tensor in rounded for tensor in written.followed])
+            inputs[written.gates_input] = np.array(gates + [tensor in rounded for tensor in written.followed])
         if written.scales_input:
             low, kind = writer.network.low, writer.network.base_type
             own = np.array([scale_in(low, scales[tensor]) for tensor in written.scales], np.float32)
-            found[written.scales_input] = own if kind is None else kind.positive(own)
-        return found
+            inputs[written.scales_input] = own if kind is None else kind.positive(own)
+        return inputs
 
     def run(self, tensors: Outputs, settings: Feeds) -> Outputs:
         """Returns the tensors that are needed after the piece, from those before it; raises TrialFailed."""
@@ -208,12 +200,12 @@ def _sessions(
     writer: PlanWriter, high: Precision, provider: str, threads: int | None, pieces: Sequence[Piece | None]
 ) -> list[_SwitchPiece]:
     """Makes the sessions of pieces; None stands for the whole network."""
-    live, found = Boundaries.of(writer.network).live, list[_SwitchPiece]()
+    live, sessions = Boundaries.of(writer.network).live, list[_SwitchPiece]()
     for piece in pieces:
         after = live[piece.stop - 1] if piece else ()
-        found.append(_SwitchPiece(write_switch(writer, high, piece), after, provider, threads))
+        sessions.append(_SwitchPiece(write_switch(writer, high, piece), after, provider, threads))
         give_back_memory()
-    return found
+    return sessions
 
 
 def _pieces(writer: PlanWriter, facts: TensorFacts | None) -> list[Piece | None]:

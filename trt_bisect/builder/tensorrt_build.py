@@ -155,8 +155,6 @@ def parse_model(rt: TensorRT, model: onnx.ModelProto, weights: Mapping[str, np.n
     """Parses a graph and its detached weights.
 
     Args:
-        rt: the engine that parses.
-        model: the graph.
         weights: those that are detached from it.
         flags: the flags of the network definition, see ``creation_flags``.
 
@@ -170,11 +168,7 @@ def parse_model(rt: TensorRT, model: onnx.ModelProto, weights: Mapping[str, np.n
 
 
 def parse_file(rt: TensorRT, path: Path, flags: int) -> Definition:
-    """Parses an ONNX file.
-
-    Raises:
-        TrialFailed: the parser refuses the graph; the message is its own.
-    """
+    """Parses an ONNX file; raises TrialFailed if the parser refuses the graph; the message is its own."""
     drain(rt.logger)
     network = rt.builder.create_network(flags)
     parser = rt.module.OnnxParser(network, rt.logger)
@@ -201,9 +195,7 @@ def new_config(
     """Makes a builder configuration with TF32 off, and with detailed profiling verbosity for the engine inspector.
 
     Args:
-        rt: the engine that builds.
         options: workspace, optimisation level, timing cache, and the values of inputs that may hold sizes.
-        shapes: the shapes of the dynamic inputs.
         definition: the parsed network, which says which of its inputs are shape tensors; None if it has none.
 
     Returns:
@@ -281,8 +273,8 @@ def timings_of(path: Path, worker: str) -> Path:
 def _load_timing_cache(config: Any, path: Path) -> None:
     """Loads the run's timing cache and those of other workers; a cache of another device is left out."""
     kept = [path, *sorted(path.parent.glob(timings_of(path, "*").name))]
-    found = [config.create_timing_cache(file.read_bytes()) for file in kept if file.is_file()]
-    cache, *others = [each for each in found if each is not None] or [config.create_timing_cache(b"")]
+    caches = [config.create_timing_cache(file.read_bytes()) for file in kept if file.is_file()]
+    cache, *others = [cache for cache in caches if cache is not None] or [config.create_timing_cache(b"")]
     for other in others:
         cache.combine(other, ignore_mismatch=False)
     if not config.set_timing_cache(cache, ignore_mismatch=False):
@@ -309,7 +301,6 @@ def load_plugins(trt: ModuleType, logger: Any, libraries: Iterable[str]) -> None
     other operators.
 
     Args:
-        trt: the TensorRT module.
         logger: see ``logger_of``.
         libraries: paths of the user's.
 

@@ -1,7 +1,14 @@
-"""A TensorRT engine on the GPU, run through PyCUDA. TensorRT 8.5 and later, and TensorRT-RTX."""
+"""TensorRT's engines on the GPU, run through PyCUDA: TensorRT 8.5 and later, and TensorRT-RTX; and strong typing.
+
+With strong typing, which TensorRT has from 10 on and TensorRT-RTX always, the graph with the plan's Q/DQ pairs is built
+as it is.
+"""
 
 from __future__ import annotations
 
+import functools
+import importlib
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,16 +17,135 @@ from typing import Any
 
 import numpy as np
 
-from trt_bisect.builder.base import BuildOptions, Outputs, ProfileShapes
-from trt_bisect.builder.cuda_memory import Buffer, Device, open_device
+from trt_bisect.builder.base import (
+    MEASURED,
+    BuildOptions,
+    Latency,
+    LayerTime,
+    Outputs,
+    ProfileShapes,
+    latency_of,
+    precisions_in,
+)
+from trt_bisect.builder.gpu import find_gpu
 from trt_bisect.builder.inspector import EngineLayer, engine_layers, named_in, ran_in
-from trt_bisect.builder.tensorrt_build import Serialized, TensorRT
-from trt_bisect.builder.tensorrt_module import RTX, drain, errors_in
+from trt_bisect.builder.tensorrt_build import (
+    Definition,
+    Serialized,
+    TensorRT,
+    creation_flags,
+    dynamic_shapes,
+    new_config,
+    parse_model,
+    serialize,
+    start_tensorrt,
+    versions_of,
+)
+from trt_bisect.builder.tensorrt_module import RTX, TENSORRT, drain, errors_in
 from trt_bisect.builder.tensorrt_rtx import eager_context
-from trt_bisect.builder.timing import Latency, LayerTime, adding_profiler, latency_of
 from trt_bisect.data.feeds import Feeds
-from trt_bisect.errors import TrialFailed
+from trt_bisect.errors import BadInput, EngineUnavailable, TrialFailed
 from trt_bisect.model.network import Network
+from trt_bisect.model.qdq import GraphTarget, PlanWriter
+from trt_bisect.model.quantizer import Scales
+from trt_bisect.precision import PrecisionPlan
+
+PYCUDA = "pycuda.driver"
+
+
+def import_pycuda() -> Any:
+    """The module ``pycuda.driver``; raises EngineUnavailable if it is not installed, or does not load."""
+    try:
+        return importlib.import_module(PYCUDA)
+    except (ImportError, OSError) as error:
+        raise EngineUnavailable(
+            f"PyCUDA, which runs TensorRT's engines, does not import: {error}", "pip install pycuda"
+        ) from error
+
+
+@dataclass(frozen=True)
+class Device:
+    """A GPU with its primary context, the one that TensorRT uses.
+
+    Attributes:
+        cuda: the module ``pycuda.driver``.
+        context: the retained primary context.
+    """
+
+    cuda: Any
+    context: Any
+
+    @contextmanager
+    def current(self) -> Iterator[None]:
+        """Makes the context current in this thread for as long as the block runs."""
+        self.context.push()
+        try:
+            yield
+        finally:
+            self.cuda.Context.pop()
+
+
+@functools.cache
+def open_device() -> Device:
+    """The first GPU, opened once in a process. A process that is forked later must not use it.
+
+    Raises:
+        EngineUnavailable: PyCUDA is not installed, or no GPU answers.
+    """
+    find_gpu()
+    cuda = import_pycuda()
+    try:
+        cuda.init()
+        return Device(cuda, cuda.Device(0).retain_primary_context())
+    except cuda.Error as error:
+        raise EngineUnavailable(f"No NVIDIA GPU answers: {error}", "'nvidia-smi' must list the GPU.") from error
+
+
+class Buffer:
+    """Pinned host memory and device memory of one tensor, with room for at least the bytes last asked for."""
+
+    def __init__(self, device: Device) -> None:
+        self._cuda = device.cuda
+        self._bytes = 0
+        self.host: np.ndarray = np.empty(0, np.uint8)
+        self.memory: Any = None
+
+    def hold(self, size: int) -> None:
+        """Makes room for ``size`` bytes; if the buffer has to grow, its content is lost."""
+        if self.memory is None or size > self._bytes:
+            self.memory = None
+            self._bytes = max(size, 1)
+            self.host = self._cuda.pagelocked_empty(self._bytes, np.uint8)
+            self.memory = self._cuda.mem_alloc(self._bytes)
+
+    @property
+    def address(self) -> int:
+        """The address of the device memory."""
+        return int(self.memory)
+
+    @property
+    def host_address(self) -> int:
+        """The address of the host memory."""
+        return int(self.host.ctypes.data)
+
+    def write(self, array: np.ndarray) -> None:
+        """Puts an array's bytes into the host memory."""
+        self.host[: array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+    def upload(self, size: int, stream: Any) -> None:
+        """Begins to copy ``size`` bytes from host to device."""
+        self._cuda.memcpy_htod_async(self.memory, self.host[:size], stream)
+
+    def download(self, size: int, stream: Any) -> None:
+        """Begins to copy ``size`` bytes from device to host."""
+        self._cuda.memcpy_dtoh_async(self.host[:size], self.memory, stream)
+
+    def read(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+        """A copy of the host memory as an array."""
+        size = math.prod(shape) * dtype.itemsize
+        copied: np.ndarray = self.host[:size].copy().view(dtype).reshape(shape)
+        return copied
+
 
 _DTYPES: dict[str, np.dtype[Any]] = {
     "FLOAT": np.dtype(np.float32),
@@ -85,10 +211,6 @@ class TensorRTEngine:
         """Keeps an engine that is loaded when it is first used.
 
         Args:
-            rt: the running TensorRT.
-            serialized: the engine.
-            network: the network that was parsed.
-            shapes: the profile shapes of its dynamic inputs.
             options: those that it was built with: the DLA core, and the values of inputs that may hold sizes;
                 None for the defaults.
             rounded: the precision of each layer by its index, where the graph settles it; None with constraints, which
@@ -202,7 +324,7 @@ class TensorRTEngine:
                     continue
                 shapes[tensor.name] = shape
                 buffer = loaded.buffers[tensor.name]
-                buffer.hold(_size(shape, tensor.dtype))
+                buffer.hold(math.prod(shape) * tensor.dtype.itemsize)
                 context.set_tensor_address(tensor.name, buffer.host_address if tensor.on_host else buffer.address)
         return shapes
 
@@ -217,7 +339,7 @@ class TensorRTEngine:
             raise self._failed(f"TensorRT ran the engine, but reported no shape of {', '.join(untold)}.")
         for tensor in outputs:
             if not tensor.on_host:
-                size = _size(shapes[tensor.name], tensor.dtype)
+                size = math.prod(shapes[tensor.name]) * tensor.dtype.itemsize
                 loaded.buffers[tensor.name].download(size, loaded.stream)
         loaded.stream.synchronize()
         made = {t.name: loaded.buffers[t.name].read(shapes[t.name], t.dtype) for t in outputs}
@@ -295,6 +417,20 @@ class TensorRTEngine:
                 self._loaded = None
 
 
+def adding_profiler(trt: ModuleType) -> Any:
+    """Makes a TensorRT profiler that adds up the milliseconds of each engine layer in ``totals``, by name, in order."""
+
+    class AddingProfiler(trt.IProfiler):  # type: ignore[name-defined,misc]
+        def __init__(self) -> None:
+            trt.IProfiler.__init__(self)
+            self.totals: dict[str, float] = {}
+
+        def report_layer_time(self, layer_name: str, ms: float) -> None:
+            self.totals[layer_name] = self.totals.get(layer_name, 0.0) + ms
+
+    return AddingProfiler()
+
+
 def output_allocator(trt: ModuleType, buffers: Mapping[str, Buffer]) -> Any:
     """Makes an allocator that gives outputs the room of their buffers, and keeps their shapes in ``shapes``, by name.
 
@@ -321,5 +457,66 @@ def output_allocator(trt: ModuleType, buffers: Mapping[str, Buffer]) -> Any:
     return BufferAllocator()
 
 
-def _size(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
-    return int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+_FIRST_MAJOR = 10
+
+
+class TensorRTStrongBuilder:
+    """Builds strongly typed engines from plans."""
+
+    typing = "strong"
+    arithmetic = MEASURED
+
+    def __init__(
+        self,
+        network: Network,
+        scales: Scales,
+        options: BuildOptions,
+        profile_shapes: ProfileShapes,
+        *,
+        engine: str = TENSORRT,
+    ) -> None:
+        """Starts the engine.
+
+        Args:
+            profile_shapes: the profile shapes of its inputs; only those of dynamic inputs are used.
+            engine: ``tensorrt`` or ``tensorrt-rtx``.
+
+        Raises:
+            BadInput: a dynamic input has no shapes.
+            BadInput: a DLA core is asked for.
+            EngineUnavailable: the engine is not installed, does not start here, or has no strong typing.
+        """
+        if options.dla is not None:
+            raise BadInput("The DLA takes no strongly typed network here.", "Use '--typing weak', or leave out --dla.")
+        self.engine = engine
+        self._network = network
+        self._writer = PlanWriter(network, scales, GraphTarget.TENSORRT)
+        self._options = options
+        self._shapes = dynamic_shapes(network, profile_shapes)
+        self._rt = start_tensorrt(engine, options.plugins)
+        if engine == TENSORRT and self._rt.version[0] < _FIRST_MAJOR:
+            raise EngineUnavailable(
+                f"TensorRT {self._rt.module.__version__} has no strong typing.", "Use '--typing weak'."
+            )
+        self.versions: Mapping[str, str] = versions_of(self._rt, options)
+
+    def network_definition(self, plan: PrecisionPlan) -> Definition:
+        """Returns the network of one plan as TensorRT parsed it; raises TrialFailed if the parser refuses the graph."""
+        written = self._writer.write(plan)
+        flags = creation_flags(self._rt.module, ("STRONGLY_TYPED",))
+        return parse_model(self._rt, written.model, written.weights, flags)
+
+    def serialize(self, plan: PrecisionPlan) -> Serialized:
+        """Builds the engine of one plan as bytes; raises TrialFailed."""
+        definition = self.network_definition(plan)
+        config, _ = new_config(self._rt, self._options, self._shapes, definition)
+        return serialize(self._rt, definition, config, self._options)
+
+    def build(self, plan: PrecisionPlan) -> TensorRTEngine:
+        """Builds the engine of one plan, loaded onto the GPU when it is first used; raises TrialFailed."""
+        rounded = precisions_in(self._network, plan)
+        return TensorRTEngine(self._rt, self.serialize(plan), self._network, self._shapes, self._options, rounded)
+
+    def reference(self) -> TensorRTEngine:
+        """Builds the engine with every layer in FP32, TF32 off; raises TrialFailed."""
+        return self.build(self._network.free_plan())

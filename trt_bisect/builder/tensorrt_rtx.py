@@ -33,8 +33,8 @@ def layers_of_file(path: Path, shapes: Mapping[str, Sequence[int]]) -> tuple[Eng
     rt, options = start_tensorrt(RTX), BuildOptions()
     definition = parse_file(rt, path, creation_flags(rt.module, ("STRONGLY_TYPED",)))
     inputs = [definition.network.get_input(i) for i in range(definition.network.num_inputs)]
-    sizes = {each.name: tuple(shapes.get(each.name, (max(1, size) for size in each.shape))) for each in inputs}
-    profile = {each.name: (sizes[each.name],) * 3 for each in inputs if min(each.shape, default=1) < 0}
+    sizes = {tensor.name: tuple(shapes.get(tensor.name, (max(1, size) for size in tensor.shape))) for tensor in inputs}
+    profile = {tensor.name: (sizes[tensor.name],) * 3 for tensor in inputs if min(tensor.shape, default=1) < 0}
     config, _ = new_config(rt, options, profile)
     return serialize(rt, definition, config, options).layers
 

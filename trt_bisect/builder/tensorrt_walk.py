@@ -2,7 +2,7 @@
 
 The idea
     A plan speaks of the layers of the ONNX network. TensorRT's parser makes its own layers of them: one or more for
-    each, some with names that only the parser knows. ``steps_of`` walks over TensorRT's layers and finds for each the
+    each, some with names that only the parser knows. ``walk_steps`` walks over TensorRT's layers and finds for each the
     layer that it belongs to, its *owner*; ``set_ranges`` gives their tensors dynamic ranges, and ``constraints`` their
     precisions.
 
@@ -36,9 +36,9 @@ What was tried and dropped
     To own by name alone: the parser of 8.6 gives the product with Gemm's ``alpha`` no name, and it would have stayed
     free in a high layer. To take the owner of the first input: that product reads a constant first.
 
-TensorRT cannot be started without a GPU, and TensorRT-RTX has no weak typing. On an H200, TensorRT 8.6.0 gave the layers
-of LeNet the names, ranges and constraints expected (``docs/evidence``). Tests check the constraints that are set on objects with the interface of ``INetworkDefinition``, which
-is all that these functions use of TensorRT.
+TensorRT cannot be started without a GPU, and TensorRT-RTX has no weak typing. On an H200, TensorRT 8.6.0 gave the
+layers of LeNet the names, ranges and constraints expected (``docs/evidence``). Tests check the constraints that are set
+on objects with the interface of ``INetworkDefinition``, which is all that these functions use of TensorRT.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ _NUMBERED = re.compile(r"_\d+$")
 
 
 @dataclass(frozen=True)
-class Step:
+class WalkStep:
     """One layer of a TensorRT network.
 
     Attributes:
@@ -131,7 +131,7 @@ def is_activation(tensor: Any) -> bool:
     return tensor.dtype.name in _FLOATS and not tensor.is_shape_tensor
 
 
-def steps_of(definition: Any, layers: tuple[Layer, ...]) -> list[Step]:
+def walk_steps(definition: Any, layers: tuple[Layer, ...]) -> list[WalkStep]:
     """Returns the layers of a TensorRT network, each with the layer of ``layers`` that it belongs to.
 
     A layer without such a name belongs to the last of the layers that make its inputs: the product with Gemm's
@@ -143,9 +143,9 @@ def steps_of(definition: Any, layers: tuple[Layer, ...]) -> list[Step]:
     return _following_readers(_following_makers(steps))
 
 
-def _following_makers(steps: Iterable[Step]) -> list[Step]:
+def _following_makers(steps: Iterable[WalkStep]) -> list[WalkStep]:
     """Returns the steps with ``constant`` set, those without a layer of their own in that of the maker of an input."""
-    found: list[Step] = []
+    settled: list[WalkStep] = []
     constants: set[str] = set()
     makers: dict[str, int] = {}
     for step in steps:
@@ -157,36 +157,36 @@ def _following_makers(steps: Iterable[Step]) -> list[Step]:
             constants.update(step.made())
         elif step.owner is not None:
             makers.update(dict.fromkeys(step.made(), step.owner))
-        found.append(step)
-    return found
+        settled.append(step)
+    return settled
 
 
-def _following_readers(steps: list[Step]) -> list[Step]:
+def _following_readers(steps: list[WalkStep]) -> list[WalkStep]:
     """Returns the steps, those without a layer in that of the first reader of an output."""
-    found: list[Step] = []
+    settled: list[WalkStep] = []
     readers: dict[str, int] = {}
     for step in reversed(steps):
         if step.owner is None:
             step = replace(step, owner=next((readers[name] for name in step.made() if name in readers), None))
         if step.owner is not None:
             readers.update({tensor.name: step.owner for tensor in step.inputs()})
-        found.append(step)
-    return found[::-1]
+        settled.append(step)
+    return settled[::-1]
 
 
-def _step(layer: Any, indices: Mapping[str, int]) -> Step:
+def _step(layer: Any, indices: Mapping[str, int]) -> WalkStep:
     """Returns a step without what lies around it; metadata, which 8.5 lacks, counts before the name."""
     in_metadata = [name for name in onnx_layers_in(getattr(layer, "metadata", "") or "") if name in indices]
     if in_metadata:
         owner = layer.name if layer.name in in_metadata else in_metadata[0]
-        return Step(layer, indices[owner], named=True, main=layer.name == owner)
+        return WalkStep(layer, indices[owner], named=True, main=layer.name == owner)
     if layer.name in indices:
-        return Step(layer, indices[layer.name], named=True, main=True)
+        return WalkStep(layer, indices[layer.name], named=True, main=True)
     numbered = indices.get(_NUMBERED.sub("", layer.name))
-    return Step(layer, numbered, named=numbered is not None)
+    return WalkStep(layer, numbered, named=numbered is not None)
 
 
-def set_ranges(trt: ModuleType, definition: Any, steps: list[Step], network: Network, scales: Scales) -> None:
+def set_ranges(trt: ModuleType, definition: Any, steps: list[WalkStep], network: Network, scales: Scales) -> None:
     """Sets the dynamic range of every float tensor, scale times 127, so that no calibrator is needed.
 
     Tensors that TensorRT's parser made have no scale of their own. If their values are only moved, they get the range
@@ -223,7 +223,7 @@ def scales_set(definition: Any) -> dict[str, np.float32]:
     return {name: np.float32(reach[1] / INT8_MAX) for name, reach in ranges.items() if reach is not None}
 
 
-def _with_outputs_ahead(steps: list[Step], network: Network) -> Iterator[tuple[Step, tuple[str, ...]]]:
+def _with_outputs_ahead(steps: list[WalkStep], network: Network) -> Iterator[tuple[WalkStep, tuple[str, ...]]]:
     """Yields each step; a step between a quantizable layer's main work and its outputs comes with these outputs."""
     begun: set[int] = set()
     for step in steps:
@@ -242,13 +242,15 @@ def _largest(scales: Scales, names: tuple[str, ...]) -> float | None:
     return next((float(scales[name]) * INT8_MAX for name in names if name in scales), None)
 
 
-def _moved(step: Step, ranges: Mapping[str, float]) -> float | None:
+def _moved(step: WalkStep, ranges: Mapping[str, float]) -> float | None:
     """Returns the range of the tensor that a step only moves, None if it does more or if no range is known."""
     tensor = next(step.inputs(), None) if step.kind in _MOVES else None
     return None if tensor is None else ranges.get(tensor.name)
 
 
-def _largest_of_constants(trt: ModuleType, step: Step, network: Network, ranges: Mapping[str, float]) -> float | None:
+def _largest_of_constants(
+    trt: ModuleType, step: WalkStep, network: Network, ranges: Mapping[str, float]
+) -> float | None:
     """Returns the largest magnitude of a constant, moved or multiplied constants included: Gemm's ``beta`` and bias."""
     if step.kind == "CONSTANT":
         return largest_constant(trt, step.layer, network)
@@ -318,8 +320,8 @@ class Constraint:
 
 
 def constraints(
-    definition: Any, steps: list[Step], network: Network, plan: PrecisionPlan, force_int8: bool = False
-) -> Iterator[tuple[Step, Constraint]]:
+    definition: Any, steps: list[WalkStep], network: Network, plan: PrecisionPlan, force_int8: bool = False
+) -> Iterator[tuple[WalkStep, Constraint]]:
     """Yields the constraints that make TensorRT run a plan; the builder sets them, and the recipe's files repeat them.
 
     - A quantizable layer is INT8 or high as the plan says. Where the low precision is FP16 or BF16, a low layer has a
@@ -335,7 +337,7 @@ def constraints(
 
     Args:
         definition: the parsed network.
-        steps: its layers, from ``steps_of``.
+        steps: its layers, from ``walk_steps``.
         network: the network of the plan.
         plan: the precision of each of its layers.
         force_int8: constrain the main TensorRT layer of each INT8 layer to INT8.
@@ -374,7 +376,7 @@ def _output_type(tensor: Any, high: Precision, left_free: set[str], results: set
 def constrain(
     trt: ModuleType,
     definition: Any,
-    steps: list[Step],
+    steps: list[WalkStep],
     network: Network,
     plan: PrecisionPlan,
     force_int8: bool = False,
@@ -399,18 +401,18 @@ def constrain(
             tensor.dtype = trt.DataType.FLOAT
 
 
-def _follows(step: Step, network: Network) -> bool:
+def _follows(step: WalkStep, network: Network) -> bool:
     return step.owner is None or not step.computes or network.layers[step.owner].follows
 
 
-def _stands_between(step: Step, network: Network, fed: set[str], read: set[str]) -> bool:
+def _stands_between(step: WalkStep, network: Network, fed: set[str], read: set[str]) -> bool:
     """Returns true if a step belongs to no quantizable layer's main work, and INT8 layers are on both of its sides."""
     follows = _follows(step, network)
     feeds = any(tensor.name in read for _, tensor in step.outputs())
     return follows and feeds and any(tensor.name in fed for tensor in step.inputs())
 
 
-def _fed_by_int8(steps: list[Step], network: Network, int8: frozenset[int]) -> set[str]:
+def _fed_by_int8(steps: list[WalkStep], network: Network, int8: frozenset[int]) -> set[str]:
     """Returns the tensors that an INT8 layer makes, directly or through layers that are not quantizable."""
     fed: set[str] = set()
     for step in steps:
@@ -420,7 +422,7 @@ def _fed_by_int8(steps: list[Step], network: Network, int8: frozenset[int]) -> s
     return fed
 
 
-def _read_by_int8(steps: list[Step], network: Network, int8: frozenset[int]) -> set[str]:
+def _read_by_int8(steps: list[WalkStep], network: Network, int8: frozenset[int]) -> set[str]:
     """Returns the tensors that an INT8 layer reads, directly or through layers that are not quantizable."""
     read: set[str] = set()
     for step in reversed(steps):
@@ -469,7 +471,7 @@ def weak_plan(builder: Builder, network: Network, plan: PrecisionPlan) -> WeakPl
             return builder.weak_plan(plan)
     network = network.for_parser
     definition = _Nodes(network)
-    found = constraints(definition, steps_of(definition, network.layers), network, plan)
+    found = constraints(definition, walk_steps(definition, network.layers), network, plan)
     return WeakPlan(tuple(constraint for _, constraint in found), tuple(layer.name for layer in network.layers))
 
 

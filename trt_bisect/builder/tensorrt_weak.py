@@ -25,7 +25,7 @@ from trt_bisect.builder.tensorrt_build import (
 )
 from trt_bisect.builder.tensorrt_engine import TensorRTEngine
 from trt_bisect.builder.tensorrt_module import TENSORRT
-from trt_bisect.builder.tensorrt_walk import WeakPlan, constrain, constraints, scales_set, set_ranges, steps_of
+from trt_bisect.builder.tensorrt_walk import WeakPlan, constrain, constraints, scales_set, set_ranges, walk_steps
 from trt_bisect.errors import EngineUnavailable
 from trt_bisect.model.file import save_model
 from trt_bisect.model.network import Network
@@ -56,9 +56,6 @@ class TensorRTWeakBuilder:
         """Starts TensorRT and writes the FP32 network to a folder that lives as long as the builder.
 
         Args:
-            network: to build.
-            scales: the scales of its activations.
-            options: the options of the build.
             profile_shapes: the profile shapes of its inputs; only those of dynamic inputs are used.
             calibration_cache: a TensorRT calibration cache, read by TensorRT itself in place of ``scales``.
 
@@ -98,7 +95,7 @@ class TensorRTWeakBuilder:
             written = self._writer.write(plan)
             return parse_model(self._rt, written.model, written.weights, self._flags)
         definition = parse_file(self._rt, self._file, self._flags)
-        steps = steps_of(definition.network, self._network.layers)
+        steps = walk_steps(definition.network, self._network.layers)
         if self._cache is None and self._network.low.needs_ranges:
             set_ranges(trt, definition.network, steps, self._network, self._scales)
         constrain(trt, definition.network, steps, self._network, plan, self._options.force_int8)
@@ -108,7 +105,7 @@ class TensorRTWeakBuilder:
         """Returns the precisions and scales set for an engine of ``plan``, as data; raises TrialFailed."""
         definition = self.network_definition(plan)
         parsed = definition.network
-        steps = steps_of(parsed, self._network.layers)
+        steps = walk_steps(parsed, self._network.layers)
         found = constraints(parsed, steps, self._network, plan, self._options.force_int8)
         layers = tuple(parsed.get_layer(i).name for i in range(parsed.num_layers))
         return WeakPlan(

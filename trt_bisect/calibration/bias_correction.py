@@ -9,7 +9,7 @@ measured from FP32 inputs, and 0.151 if all errors are measured in the uncorrect
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -65,7 +65,7 @@ class BiasCorrected:
 
 
 @dataclass(frozen=True)
-class _Place:
+class _BiasInput:
     """The bias of a layer in INT8.
 
     Attributes:
@@ -84,7 +84,7 @@ class _Place:
 
 
 @dataclass(frozen=True, eq=False)
-class _Sample:
+class _HeldSample:
     """The live tensors of one sample, by name, in FP32 and under the plan."""
 
     fp32: dict[str, np.ndarray]
@@ -98,7 +98,6 @@ def correct_biases(
     samples: Iterable[Feeds],
     *,
     memory: int = MEMORY,
-    on_layer: Callable[[str], None] | None = None,
 ) -> BiasCorrected:
     """Returns ``network`` with corrected biases for a plan.
 
@@ -110,11 +109,6 @@ def correct_biases(
 
     Args:
         network: without Q/DQ pairs of its own.
-        scales: the scales of its activations.
-        plan: the precision of each layer.
-        samples: the calibration data.
-        memory: bytes.
-        on_layer: called with the name of each layer that is corrected.
 
     Raises:
         BadInput: there are no samples, or ONNX Runtime refuses one.
@@ -130,20 +124,17 @@ def correct_biases(
     for place in _places(network, plan):
         pieces.run(boundaries.piece(start, place.index + 1), held)
         start = place.index + 1
-        name = network.layers[place.rounded].name
         error = _mean_error(held, network.layers[place.index].outputs[0], place.axis)
         if error is not None:
             changed[place.index, place.slot] = _new_bias(network, place, error)
-            corrected.append(CorrectedBias(name, error))
+            corrected.append(CorrectedBias(network.layers[place.rounded].name, error))
             _subtract(held, network.layers[place.index].outputs[0], place.axis, error)
         for sample in held:
             _let_go(sample, boundaries, start)
-        if on_layer is not None:
-            on_layer(name)
     return BiasCorrected(with_constants(network, changed) if changed else network, tuple(corrected), len(held))
 
 
-def _held(network: Network, boundaries: Boundaries, samples: Iterable[Feeds], memory: int) -> Iterator[_Sample]:
+def _held(network: Network, boundaries: Boundaries, samples: Iterable[Feeds], memory: int) -> Iterator[_HeldSample]:
     """Yields as many of the samples as memory can hold, one at least."""
     rest = iter(samples)
     first = next(rest, None)
@@ -156,15 +147,15 @@ def _held(network: Network, boundaries: Boundaries, samples: Iterable[Feeds], me
     largest = fed + 2 * max(sum(facts.size(name) for name in live) for live in boundaries.live)
     most = max(1, min(SAMPLES, memory // 2 // max(largest, 1)))
     for feeds in (first, *islice(rest, most - 1)):
-        yield _Sample(dict(feeds), dict(feeds))
+        yield _HeldSample(dict(feeds), dict(feeds))
 
 
-def _places(network: Network, plan: PrecisionPlan) -> list[_Place]:
+def _places(network: Network, plan: PrecisionPlan) -> list[_BiasInput]:
     """The biases of the layers in INT8, in the order in which they are read."""
     graph = network.skeleton.graph
     constants, uses = {tensor.name for tensor in graph.initializer}, tensor_uses(graph)
     readers = {name: index for index, node in enumerate(graph.node) for name in node.input}
-    found = []
+    bias_inputs = []
     for k in sorted(plan.lowered & set(network.quantizable)):
         node = graph.node[k]
         if len(node.input) < 2 or node.input[1] not in constants:
@@ -173,13 +164,13 @@ def _places(network: Network, plan: PrecisionPlan) -> list[_Place]:
             bias = node.input[BIAS_SLOT] if len(node.input) > BIAS_SLOT else ""
             factor = next((each.f for each in node.attribute if each.name == "beta"), 1.0)
             if (not bias or bias in constants) and factor:
-                found.append(_Place(k, k, BIAS_SLOT, 1, factor))
+                bias_inputs.append(_BiasInput(k, k, BIAS_SLOT, 1, factor))
         elif node.op_type == "MatMul" and uses[node.output[0]] == 1:
             reader = readers.get(node.output[0])
             slot = None if reader is None else _added(network, reader, node.output[0], constants)
             if reader is not None and slot is not None:
-                found.append(_Place(k, reader, slot, -1))
-    return sorted(found, key=lambda place: place.index)
+                bias_inputs.append(_BiasInput(k, reader, slot, -1))
+    return sorted(bias_inputs, key=lambda place: place.index)
 
 
 def _added(network: Network, index: int, tensor: str, constants: set[str]) -> int | None:
@@ -199,7 +190,7 @@ class _Pieces:
         self._writer = writer
         self._plans = writer.network.free_plan(), plan
 
-    def run(self, piece: Piece, held: Sequence[_Sample]) -> None:
+    def run(self, piece: Piece, held: Sequence[_HeldSample]) -> None:
         """Runs a piece on all samples; adds its leaves to them."""
         for plan, tensors in zip(
             self._plans, ([each.fp32 for each in held], [each.int8 for each in held]), strict=True
@@ -226,7 +217,7 @@ class _Pieces:
         return make_session(written, arena=False), dict(written.leaves)
 
 
-def _mean_error(held: Sequence[_Sample], tensor: str, axis: int) -> np.ndarray | None:
+def _mean_error(held: Sequence[_HeldSample], tensor: str, axis: int) -> np.ndarray | None:
     """The mean of plan minus FP32 by channel; None if a sample has no values, others in number, or not finite ones."""
     total: np.ndarray | float = 0.0
     count = 0
@@ -241,7 +232,7 @@ def _mean_error(held: Sequence[_Sample], tensor: str, axis: int) -> np.ndarray |
     return mean if np.isfinite(mean).all() else None
 
 
-def _subtract(held: Sequence[_Sample], tensor: str, axis: int, error: np.ndarray) -> None:
+def _subtract(held: Sequence[_HeldSample], tensor: str, axis: int, error: np.ndarray) -> None:
     for each in held:
         values = each.int8[tensor]
         shape = [1] * values.ndim
@@ -249,14 +240,14 @@ def _subtract(held: Sequence[_Sample], tensor: str, axis: int, error: np.ndarray
         each.int8[tensor] = values - error.reshape(shape).astype(values.dtype)
 
 
-def _new_bias(network: Network, place: _Place, error: np.ndarray) -> np.ndarray:
+def _new_bias(network: Network, place: _BiasInput, error: np.ndarray) -> np.ndarray:
     node = network.skeleton.graph.node[place.index]
     name = node.input[place.slot] if place.slot < len(node.input) else ""
     bias = network.constant(name).astype(np.float64) if name else np.zeros(error.shape)
     return np.asarray(bias - error / place.factor, np.float32)
 
 
-def _let_go(sample: _Sample, boundaries: Boundaries, start: int) -> None:
+def _let_go(sample: _HeldSample, boundaries: Boundaries, start: int) -> None:
     """Removes the tensors that no layer from ``start`` on reads."""
     for tensors in (sample.fp32, sample.int8):
         for name in [name for name in tensors if boundaries.last_read.get(name, -1) < start]:

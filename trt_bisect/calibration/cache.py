@@ -89,23 +89,23 @@ def parse_version(text: str) -> TensorRTVersion:
     why = "as --trt-version asked"
     rtx = _RTX.match(text.strip())
     rest = text.strip()[rtx.end() :] if rtx else text.strip()
-    found = _VERSION.fullmatch(f"{rest}.0" if rest == str(_KNOWN[-1]) else rest)
+    version = _VERSION.fullmatch(f"{rest}.0" if rest == str(_KNOWN[-1]) else rest)
     if rtx and not rest:
         return TensorRTVersion((0, 0, 0), why, rtx=True)
-    if not found or not (rtx or int(found[1]) in _KNOWN):
+    if not version or not (rtx or int(version[1]) in _KNOWN):
         raise BadInput(
             f"'{text}' is no version of TensorRT.",
             f"Write it as TensorRT does: --trt-version 10.3.0, from {_KNOWN[0]}.0 to {_KNOWN[-1]}.x; or rtx.",
         )
-    return TensorRTVersion((int(found[1]), int(found[2]), int(found[3] or 0)), why, rtx=bool(rtx))
+    return TensorRTVersion((int(version[1]), int(version[2]), int(version[3] or 0)), why, rtx=bool(rtx))
 
 
 def version_of_engine(text: str, *, rtx: bool = False) -> TensorRTVersion | None:
     """Parses the version that TensorRT or TensorRT-RTX reports, such as ``10.3.0.26``; returns None if it is none."""
-    found = _VERSION.match(text)
-    if not found:
+    version = _VERSION.match(text)
+    if not version:
         return None
-    return TensorRTVersion((int(found[1]), int(found[2]), int(found[3] or 0)), "the one in use", rtx)
+    return TensorRTVersion((int(version[1]), int(version[2]), int(version[3] or 0)), "the one in use", rtx)
 
 
 def is_cache_path(source: object) -> bool:

@@ -20,9 +20,9 @@ from trt_bisect.data.preprocessing import Preprocessing
 from trt_bisect.errors import BadInput
 from trt_bisect.model.file import tensors_read
 from trt_bisect.model.network import Network
-from trt_bisect.model.observe import SHARE_OF_GROUP, can_be_cut, groups_of, observe_ahead
+from trt_bisect.model.observe import observe_ahead
 from trt_bisect.model.quantizer import INT8_MAX
-from trt_bisect.model.shapes import facts_for
+from trt_bisect.model.shapes import groups_within
 from trt_bisect.support.machine import MEMORY
 from trt_bisect.support.progress import Progress
 
@@ -118,7 +118,6 @@ def magnitudes(
             only the largest magnitude is recorded, which is enough for ``minmax``. One that only a Relu or a Clip
             reads, whose own output is counted, has the magnitudes of that output: the two stay fused.
         on_sample: called with the number of samples done after each one.
-        memory: bytes.
         total: the number of samples, where it is known, for the ranges before the last quarter.
 
     Raises:
@@ -133,7 +132,7 @@ def magnitudes(
         raise BadInput(
             "There are no samples to calibrate with.", "Give a few hundred samples like the data in production."
         )
-    groups = _groups(network, tuple(histograms), first, memory)
+    groups = groups_within(network, histograms, first, memory)
     done, before_last_quarter = 0, None if total is None else total - max(1, total // 4)
     earlier: dict[str, float] = {}
 
@@ -173,14 +172,6 @@ def _origins(network: Network, counted: Collection[str] | None) -> dict[str, str
     return found
 
 
-def _groups(network: Network, activations: tuple[str, ...], feeds: Feeds, memory: int) -> list[tuple[str, ...]]:
-    """Returns activations in groups that are read one after another; one group if the network cannot be cut."""
-    complete = all(spec.name in feeds for spec in network.inputs)
-    if not complete or not can_be_cut(network.skeleton):
-        return [activations]
-    return groups_of(activations, facts_for(network, feeds).size, memory // SHARE_OF_GROUP)
-
-
 def calibrate(
     network: Network,
     samples: Iterable[Feeds],
@@ -213,7 +204,6 @@ def candidates(seen: Magnitudes, *, keep_masks: bool = False) -> tuple[Ranges, .
     """Returns the ranges of every calibrator in ``CANDIDATES``, in this order. They have scales for the same tensors.
 
     Args:
-        seen: the magnitudes of the network's activations.
         keep_masks: see ``ranges_from_scales``.
     """
     return tuple(seen.ranges(calibrator, keep_masks=keep_masks) for calibrator in CANDIDATES)
@@ -238,8 +228,6 @@ def ranges_of(
     Args:
         network: the network; its own Q/DQ pairs are used before data and caches.
         calibration: data (see ``open_dataset``), a TensorRT calibration cache, or ranges.
-        how: the options for data.
-        progress: shows the calibration.
 
     Raises:
         BadInput: nothing was given, or it cannot be used.

@@ -77,9 +77,9 @@ class AbsHistogram:
 
     def _count(self, places: np.ndarray) -> None:
         assert self.counts is not None
-        found = np.bincount(places, minlength=_TABLES * (BINS + 1)).reshape(_TABLES, -1).sum(axis=0)
-        found[BINS - 1] += found[BINS]
-        self.counts += found[:BINS]
+        counted = np.bincount(places, minlength=_TABLES * (BINS + 1)).reshape(_TABLES, -1).sum(axis=0)
+        counted[BINS - 1] += counted[BINS]
+        self.counts += counted[:BINS]
 
     def _widen_to(self, largest: float) -> None:
         if self.counts is None:

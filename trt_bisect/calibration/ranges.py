@@ -55,7 +55,6 @@ def with_scales_of(ranges: Ranges, others: Mapping[str, Ranges]) -> Ranges:
     """Returns ranges in which some tensors have the scales that other ranges give them.
 
     Args:
-        ranges: the ranges of all tensors.
         others: by tensor, the ranges that its scale comes from.
     """
     scales = {tensor: other.scales[tensor] for tensor, other in others.items()}
@@ -83,8 +82,6 @@ def ranges_from_scales(
     """Separates usable scales from others: zero, negative, denormal, not finite, or those of masks.
 
     Args:
-        scales: by tensor name, float32.
-        origin: the origin of the ranges (see ``Ranges``).
         keep_masks: true to use the scales of tensors beyond ``MASK_ABSMAX`` too.
         nonfinite: by tensor that held NaN or infinite values, the reason in words.
     """

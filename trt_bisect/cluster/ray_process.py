@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from trt_bisect._version import __version__
-from trt_bisect.builder import worker
+from trt_bisect.builder import isolation
 from trt_bisect.cluster.address import GOES_ON
 from trt_bisect.errors import BadInput, EngineUnavailable, TrtBisectError, first_line
 from trt_bisect.support.figures import counted
@@ -52,8 +52,8 @@ class Events:
 
 
 def serve(descriptor: int, parent: int) -> None:
-    """Answers requests until the parent closes the connection; see ``builder.worker``."""
-    worker.serve(descriptor, parent, RayProcess())
+    """Answers requests until the parent closes the connection; see ``builder.isolation``."""
+    isolation.serve(descriptor, parent, RayProcess())
 
 
 class RayProcess:

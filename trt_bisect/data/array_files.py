@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, zip_longest
 from pathlib import Path
 from tokenize import TokenError
-from types import TracebackType
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -63,11 +62,7 @@ def write_archive(file: BinaryIO, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def read_array(path: Path) -> np.ndarray:
-    """Reads the array of an ``.npy``.
-
-    Raises:
-        ``DAMAGED``: the file is no array.
-    """
+    """Reads the array of an ``.npy``; raises DAMAGED if the file is no array."""
     array = np.load(path, allow_pickle=False)
     if not isinstance(array, np.ndarray):
         raise ValueError("it is an archive, not one array")
@@ -129,9 +124,7 @@ class Spill:
     def __enter__(self) -> Spill:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -160,11 +153,7 @@ def save_samples(folder: Path, name: str, samples: Sequence[Feeds]) -> Path:
 
 
 def load_samples(folder: Path, name: str) -> list[Feeds]:
-    """Reads the samples that ``save_samples`` wrote.
-
-    Raises:
-        BadInput: they do not exist or cannot be read.
-    """
+    """Reads the samples that ``save_samples`` wrote; raises BadInput if they do not exist or cannot be read."""
     file, subfolder = folder / f"{name}.npz", folder / name
     if not subfolder.is_dir():
         stacked = _arrays(file)
@@ -235,11 +224,11 @@ def match_names(reference: Iterable[str], output: Iterable[str]) -> dict[str, st
 
 
 def _by_plain_name(names: Iterable[str]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    by_plain_name: dict[str, list[str]] = {}
     for name in names:
         plain = re.sub(r"[^a-z0-9]+", "_", re.sub(r":\d+$", "", name).lower()).strip("_")
-        found.setdefault(plain, []).append(name)
-    return found
+        by_plain_name.setdefault(plain, []).append(name)
+    return by_plain_name
 
 
 def _unmatched(pair: tuple[Tensors, Tensors], names: Mapping[str, str]) -> list[str]:

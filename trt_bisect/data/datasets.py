@@ -18,10 +18,18 @@ import numpy as np
 from trt_bisect.data.array_files import DAMAGED, load_saved, read_archive, read_array
 from trt_bisect.data.feeds import Feeds, TensorSpec
 from trt_bisect.data.file_kinds import DATA_KINDS, kind_of, similar_file
-from trt_bisect.data.images import SUFFIXES, image_files, open_images
 from trt_bisect.data.named import load_function, samples_from
 from trt_bisect.data.preprocessing import Preprocessing
-from trt_bisect.data.samples import as_array, dtype_remedy, feeds_of, shape_remedy, with_batch_axis
+from trt_bisect.data.samples import (
+    SUFFIXES,
+    as_array,
+    dtype_remedy,
+    feeds_of,
+    image_files,
+    open_images,
+    shape_remedy,
+    with_batch_axis,
+)
 from trt_bisect.errors import BadInput, first_line
 from trt_bisect.support.figures import counted, listed
 
@@ -73,16 +81,14 @@ class Dataset:
     def __iter__(self) -> Iterator[Feeds]:
         empty = True
         for position, sample in enumerate(self.samples()):
-            empty = False
-            yield _check_feeds(sample, self.specs, self._where(self.place(position)))
+            empty, place = False, self.place(position)
+            where = f"'{self.names[place]}'" if self.names else f"sample {place} of {self.source}"
+            yield _check_feeds(sample, self.specs, where)
         if empty:
             raise BadInput(
                 f"{self.source} holds no samples.",
                 "Give at least one sample; calibration needs a few hundred, like the data in production.",
             )
-
-    def _where(self, place: int) -> str:
-        return f"'{self.names[place]}'" if self.names else f"sample {place} of {self.source}"
 
     def first(self, count: int) -> Dataset:
         """The first ``count`` samples."""

@@ -22,7 +22,6 @@ def load_function(text: str, kind: str) -> Callable[..., Any]:
     """Imports the function that ``module:function`` or ``path/to/file.py:function`` names.
 
     Args:
-        text: the name.
         kind: the purpose of the function, for messages: ``data set``, ``metric``.
 
     Raises:

@@ -116,10 +116,10 @@ def size(value: Any) -> tuple[int, int]:
     """
     text = "x".join(map(str, value)) if _is_sequence(value) else str(value)
     match = _SIZE.fullmatch(text.strip())
-    found = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
-    if 0 in found:
+    edges = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
+    if 0 in edges:
         raise BadInput(f"The size '{value}' cannot be read.", "Write height x width, such as 480x640, or one number.")
-    return found
+    return edges
 
 
 def _is_sequence(value: Any) -> bool:

@@ -1,19 +1,232 @@
-"""Samples as people have them, such as dictionaries or tuples with a label, and remedies for those that do not fit."""
+"""Samples as people have them: dictionaries, tuples with a label, pictures; and remedies for those that do not fit."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import permutations
-from typing import Any
+from dataclasses import dataclass
+from itertools import islice, permutations
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trt_bisect.data.feeds import TensorSpec
-from trt_bisect.data.images import is_image, picture
-from trt_bisect.data.preprocessing import Preprocessing
+from trt_bisect.data.feeds import Feeds, TensorSpec
+from trt_bisect.data.preprocessing import BGR, GRAY, NCHW, NHWC, RGB, Preprocessing
+from trt_bisect.errors import BadInput, first_line
 
-_CHANNELS = (1, 3, 4)
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".ppm"})
+_GREY = 114
+"""The padding of a letterbox, as in the YOLO family."""
+_CHANNELS = {1: GRAY, 3: RGB}
+_OF_OLD = "preprocessing.toml"
+"""The file in which version 0.2 kept options beside the pictures."""
+
+
+@dataclass(frozen=True)
+class ImageInput:
+    """Turns pictures into arrays for one input of a network.
+
+    Attributes:
+        spec: the input.
+        asked: the preprocessing that was asked for.
+        layout: ``nchw`` or ``nhwc``.
+        colors: ``rgb``, ``bgr`` or ``gray``.
+        size: height and width; None for a dynamic size: then pictures keep their own.
+        batch: the pictures of one sample.
+    """
+
+    spec: TensorSpec
+    asked: Preprocessing
+    layout: str
+    colors: str
+    size: tuple[int | None, int | None]
+    batch: int
+
+    def __str__(self) -> str:
+        height, width = ("any" if edge is None else edge for edge in self.size)
+        steps = [f"{height}x{width}" + (" with a letterbox" if self.asked.letterbox else ""), self.colors.upper()]
+        if self.spec.dtype == np.uint8:
+            return ", ".join([*steps, self.layout.upper(), "pixels as they are"])
+        divided = "0 to 255" if self.asked.divisor == 1 else f"divided by {self.asked.divisor:g}"
+        steps += [self.layout.upper(), divided]
+        for word, values in (("mean", self.asked.mean), ("std", self.asked.std)):
+            steps += [f"{word} {','.join(f'{value:g}' for value in values)}"] if values else []
+        return ", ".join(steps)
+
+    def array(self, image: Image) -> np.ndarray:
+        """Returns a picture as one row of the input, without the batch axis.
+
+        Raises:
+            BadInput: it has more than 8 bits a channel.
+        """
+        from PIL import ImageOps
+
+        if image.mode.startswith(("I", "F")):
+            raise BadInput(
+                f"It has pixels of the kind '{image.mode}', more than 8 bits a channel.",
+                "Give a function that reads it, as module:function.",
+            )
+        upright = ImageOps.exif_transpose(image) or image
+        if upright.mode == "P":
+            upright = upright.convert("RGBA")
+        pixels = np.asarray(self._resized(upright.convert("L" if self.colors == GRAY else "RGB")))
+        pixels = pixels[..., np.newaxis] if pixels.ndim == 2 else pixels
+        values = self._scaled(pixels[..., ::-1] if self.colors == BGR else pixels)
+        return np.ascontiguousarray(values if self.layout == NHWC else values.transpose(2, 0, 1))
+
+    def _resized(self, image: Image) -> Image:
+        from PIL import ImageOps
+        from PIL.Image import Resampling
+
+        width, height = image.size
+        target = (self.size[1] or width, self.size[0] or height)
+        if target == image.size:
+            return image
+        if not self.asked.letterbox:
+            return image.resize(target, Resampling.BILINEAR)
+        grey = _GREY if image.mode == "L" else (_GREY,) * 3
+        return ImageOps.pad(image, target, Resampling.BILINEAR, color=grey)
+
+    def _scaled(self, pixels: np.ndarray) -> np.ndarray:
+        if self.spec.dtype == np.uint8:
+            return pixels
+        mean, std = (np.asarray(values, np.float32) for values in (self.asked.mean or (0,), self.asked.std or (1,)))
+        scaled: np.ndarray = (pixels.astype(np.float32) / np.float32(self.asked.divisor) - mean) / std
+        return scaled
+
+
+def image_input(spec: TensorSpec, asked: Preprocessing) -> ImageInput:
+    """Returns how pictures are fed to an input; raises BadInput if the input takes no pictures, or not as asked for."""
+    if len(spec.shape) not in (3, 4):
+        raise BadInput(f"The network's input {spec} takes no pictures.", "Give arrays, as .npz.")
+    row = spec.shape[-3:]
+    layout = asked.layout or (NHWC if row[2] in _CHANNELS and row[0] not in _CHANNELS else NCHW)
+    channels, *edges = (row[2], row[0], row[1]) if layout == NHWC else row
+    colors = asked.colors or (_CHANNELS.get(channels, RGB) if channels is not None else RGB)
+    if channels not in (None, 1 if colors == GRAY else 3):
+        raise BadInput(
+            f"The network's input {spec} takes no {colors} pictures in {layout.upper()}: it has {channels} channels.",
+            "Give --colors gray for 1 channel, rgb or bgr for 3, and --layout nhwc where the channels come last.",
+        )
+    given = {"--mean": asked.mean, "--std": asked.std, "--scale": None if asked.scale == 1.0 else asked.scale}
+    scaling = [option for option, value in given.items() if value is not None]
+    if spec.dtype == np.uint8 and scaling:
+        raise BadInput(f"The network's input {spec} takes pixels as they are.", f"Leave out {' and '.join(scaling)}.")
+    for word, values in (("mean", asked.mean), ("std", asked.std)):
+        if values is not None and len(values) not in (1, 1 if colors == GRAY else 3):
+            raise BadInput(
+                f"--{word} has {len(values)} numbers.", f"Give one number, or one for each channel ({colors})."
+            )
+    height, width = asked.resize or edges
+    if any(edge not in (None, want) for edge, want in zip(edges, (height, width), strict=True)):
+        raise BadInput(f"--resize {height}x{width} does not fit the network's input {spec}.", "Leave out --resize.")
+    batch = (spec.shape[0] or 1) if len(spec.shape) == 4 else 1
+    return ImageInput(spec, asked, layout, colors, (height, width), batch)
+
+
+def image_files(folder: Path) -> list[Path]:
+    """Returns the pictures in a folder and the folders under it, in the order of their paths."""
+    found = (path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file())
+    return sorted(path for path in found if not path.name.startswith("."))
+
+
+@dataclass(frozen=True)
+class ImageFiles:
+    """The pictures of a folder as samples.
+
+    Attributes:
+        files: the files in order.
+        fed: the way they become the input.
+        notes: remarks for the user, a sentence each.
+    """
+
+    files: tuple[Path, ...]
+    fed: ImageInput
+    notes: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.files) // self.fed.batch
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the samples: their pictures', the first and the last one of a batch."""
+        batch = self.fed.batch
+        firsts, lasts = self.files[::batch][: len(self)], self.files[batch - 1 :: batch]
+        return tuple(str(a) if batch == 1 else f"{a} to {b.name}" for a, b in zip(firsts, lasts, strict=True))
+
+    def samples(self) -> Iterator[Feeds]:
+        """Reads the pictures, one sample at a time."""
+        files, name = iter(self.files), self.fed.spec.name
+        for _ in range(len(self)):
+            rows = [self._read(file) for file in islice(files, self.fed.batch)]
+            if len({row.shape for row in rows}) > 1:
+                raise BadInput(
+                    f"The network takes {self.fed.batch} pictures at a time, and those of a batch differ in size.",
+                    "Give the pictures one size with --resize 320x320 --letterbox.",
+                )
+            yield {name: np.stack(rows) if len(self.fed.spec.shape) == 4 else rows[0]}
+
+    def _read(self, file: Path) -> np.ndarray:
+        from PIL import Image, UnidentifiedImageError
+
+        try:
+            with Image.open(file) as image:
+                return self.fed.array(image)
+        except BadInput as error:
+            raise BadInput(f"The picture '{file}' cannot be used. {error.problem}", error.remedy) from None
+        except (OSError, UnidentifiedImageError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+            raise BadInput(
+                f"The picture '{file}' cannot be read: {first_line(error)}", "Remove it, or write it again."
+            ) from error
+
+
+def open_images(place: Path, files: list[Path], specs: tuple[TensorSpec, ...], asked: Preprocessing) -> ImageFiles:
+    """Opens pictures.
+
+    Args:
+        place: a folder, or one picture.
+
+    Raises:
+        BadInput: the network takes no pictures, or more than one input; there are too few for one sample; or nothing
+            is asked for, and the folder holds options of version 0.2.
+    """
+    if len(specs) != 1:
+        raise BadInput(
+            f"'{place}' holds pictures, and the network has {len(specs)} inputs: " + ", ".join(map(str, specs)) + ".",
+            "Give a function that returns all inputs, as module:function.",
+        )
+    old = (place if place.is_dir() else place.parent) / _OF_OLD
+    if asked == Preprocessing() and old.is_file():
+        raise BadInput(
+            f"'{old}' holds picture options of an earlier version, which this version does not apply by itself.",
+            f"Give --config {old} to prepare the pictures with these options, or remove the file.",
+        )
+    fed = image_input(specs[0], asked)
+    if len(files) < fed.batch:
+        raise BadInput(f"'{place}' holds {len(files)} pictures, the network takes {fed.batch} at a time.", "Give more.")
+    notes = [f"the {len(files)} pictures of {place} are fed as {fed}"]
+    if len(files) % fed.batch:
+        notes.append(f"the last {len(files) % fed.batch} pictures of {place} are left out: they fill no batch")
+    return ImageFiles(tuple(files), fed, tuple(notes))
+
+
+def is_image(value: Any) -> bool:
+    """Returns true for a Pillow image."""
+    return all(hasattr(value, name) for name in ("mode", "size", "convert", "getbands"))
+
+
+def picture(value: Any, spec: TensorSpec, asked: Preprocessing) -> np.ndarray:
+    """Returns a Pillow image as one sample of an input, with its batch axis."""
+    fed = image_input(spec, asked)
+    array = fed.array(value)
+    return array[np.newaxis] if len(spec.shape) == 4 else array
+
+
+_CHANNELS_OF_PICTURES = (1, 3, 4)
 
 
 def feeds_of(samples: Iterable[Any], specs: tuple[TensorSpec, ...], pictures: Preprocessing) -> Iterator[Any]:
@@ -23,11 +236,6 @@ def feeds_of(samples: Iterable[Any], specs: tuple[TensorSpec, ...], pictures: Pr
     or a tuple or list of arrays, of which what follows the inputs (a label) is left out. Arrays are NumPy's, PyTorch's
     or others that NumPy reads, lists of numbers, or Pillow's images. A missing batch axis is added. Where the network
     has a fixed batch, larger batches are divided.
-
-    Args:
-        samples: samples in one of these forms.
-        specs: the network's inputs.
-        pictures: the way images become inputs.
 
     Yields:
         Arrays by input name; a sample of another form as it is, for the check to refuse.
@@ -141,7 +349,7 @@ def _transpose(shape: tuple[int, ...], wanted: tuple[int | None, ...]) -> tuple[
     fitting = [order for order in permutations(range(len(shape))) if _fits([shape[k] for k in order], wanted)]
     for usual in ((0, 3, 1, 2), (0, 2, 3, 1)):
         channel = usual[1] if usual == (0, 3, 1, 2) else 1
-        if usual in fitting and shape[channel] in _CHANNELS:
+        if usual in fitting and shape[channel] in _CHANNELS_OF_PICTURES:
             return usual
     return fitting[0] if len(fitting) == 1 else None
 

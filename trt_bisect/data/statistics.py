@@ -107,11 +107,7 @@ class FedInput:
 
 
 def statistics(samples: Iterable[Feeds]) -> tuple[FedInput, ...]:
-    """Returns the statistics of every input of floating-point numbers.
-
-    Args:
-        samples: the samples of one network.
-    """
+    """Returns the statistics of every input of floating-point numbers."""
     moments: dict[str, Moments] = {}
     counts: Counter[str] = Counter()
     for feeds in samples:

@@ -76,14 +76,14 @@ def accuracy_by_labels(
     def counted(infer: RunNetwork) -> float:
         right = place = 0
         for feeds in samples:
-            found = predicted(np.asarray(infer(feeds)[output]))
-            wanted = labels[place : place + len(found)]
-            if len(wanted) != len(found):
+            classes = predicted(np.asarray(infer(feeds)[output]))
+            wanted = labels[place : place + len(classes)]
+            if len(wanted) != len(classes):
                 raise BadInput(
                     f"There are {len(labels)} labels, and the data set has more samples.", "Give one label per sample."
                 )
-            right += int((found == wanted).sum())
-            place += len(found)
+            right += int((classes == wanted).sum())
+            place += len(classes)
         if place != len(labels):
             raise BadInput(f"There are {len(labels)} labels for {place} samples.", "Give one label per sample.")
         return right / len(labels)
@@ -102,13 +102,13 @@ def read_labels(path: Path) -> np.ndarray:
         BadInput: the file cannot be read, or does not hold integers.
     """
     try:
-        found = np.load(path, allow_pickle=False) if path.suffix == ".npy" else np.loadtxt(path, np.int64, ndmin=1)
+        values = np.load(path, allow_pickle=False) if path.suffix == ".npy" else np.loadtxt(path, np.int64, ndmin=1)
     except DAMAGED as error:
         raise BadInput(
             f"The labels '{path}' cannot be read: {first_line(error)}",
             "Give .npy, or a text file with one label per line.",
         ) from error
-    labels = np.asarray(found).reshape(-1)
+    labels = np.asarray(values).reshape(-1)
     if labels.dtype.kind not in "iu" or not labels.size:
         raise BadInput(f"'{path}' holds {labels.size} values of type {labels.dtype}.", "Labels are whole numbers.")
     return labels.astype(np.int64)
@@ -124,11 +124,7 @@ class AccuracyEvaluator:
         self._measured_in = f"accuracy {accuracy.code[:16]}"
 
     def reference(self) -> float:
-        """Returns the accuracy of the network in FP32.
-
-        Raises:
-            TrialFailed: it does not run.
-        """
+        """Returns the accuracy of the network in FP32; raises TrialFailed if it does not run."""
         key = TrialKey(_REFERENCE, self._measured_in).text
         known = self._store.find(key)
         if known is None:

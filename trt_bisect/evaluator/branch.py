@@ -50,10 +50,7 @@ class BranchEvaluator:
         """Prepares the evaluator; nothing is built yet.
 
         Args:
-            network: the network to measure.
-            pieces: all its layers, cut at boundaries.
             builder: makes the engines of ``stream``.
-            stream: runs passes.
             compare: from the outputs for every input to figures.
             store: keeps the trials; the same as the one of ``whole``.
             whole: measures on whole engines.
@@ -86,12 +83,9 @@ class BranchEvaluator:
             self._measure_pass(one_pass, on_piece)
         return [self._known_in_pass(plan) or self.whole.measure(plan) for plan in plans]
 
-    def _key(self, plan: PrecisionPlan) -> TrialKey:
-        return TrialKey(self.whole.canonical(plan).key(), self.measured_in)
-
     def _known_in_pass(self, plan: PrecisionPlan) -> Trial | None:
         """Returns the trial of a plan, or None: that of this run first, then one stacked with other rows."""
-        key = self._key(plan)
+        key = TrialKey(self.whole.canonical(plan).key(), self.measured_in)
         return self._store.recall(key.text) or self._store.find(key.in_rows.text) or self._store.find(key.text)
 
     def _passes(self, plans: Sequence[PrecisionPlan]) -> list[Pass]:
@@ -137,14 +131,10 @@ def branch_evaluator(
     they like: there pieces are as small as can be, and their trials do not stand for those of whole engines.
 
     Args:
-        network: the network to measure.
         builder: the builder of whole engines.
         make_builder: makes the builder of the engines of pieces, where ``builder`` is not ONNX Runtime's.
-        scales: the scales of the activations.
-        options: the options of engines.
         inputs: judged together.
         compare: from the outputs for every input to figures.
-        store: keeps the trials.
         whole: measures on whole engines.
         memory: bytes of tensors that a pass may hold at once.
         few_boundaries: few of the boundaries are measured, in many small passes: a large network is cut into larger

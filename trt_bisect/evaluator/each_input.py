@@ -88,11 +88,7 @@ class EachInput:
         taken: the number of losses taken so far, one input each; those of an earlier run in the journal count too.
 
     Args:
-        given: the inputs.
-        judge: judges the outputs for one input.
         budget: the largest loss that is good.
-        runner: runs plans.
-        store: keeps trials.
         ranges: identifies the scales that the runner has, for the trials' keys.
         metric: the name of the metric that losses are of, for the trials' keys.
         canonical: maps a plan to the plan with the same engine under which trials are stored.
@@ -143,7 +139,6 @@ class EachInput:
         """Returns for each plan its largest loss on the inputs that were run; None if it cannot be run.
 
         Args:
-            plans: the plans to measure.
             among: the places of the inputs that count.
             on_plan: called with each plan that has to be run.
             to_the_end: every plan is run on all these inputs, even after it missed the budget on one.
@@ -226,7 +221,8 @@ class EachInput:
         to_the_end: bool,
     ) -> None:
         def begun() -> Iterator[Measuring]:
-            for plan in _alike_together(plans):
+            # Plans that differ in late layers only come one after another: they share the tensors before these.
+            for plan in sorted(plans, key=lambda plan: plan.precisions):
                 on_plan(plan)
                 yield self._begun(plan, self._left(plan, order, to_the_end))
 
@@ -273,8 +269,3 @@ class EachInput:
             items = {} if self._together is None else {place: loss.items for place, loss in found.items()}
             losses = {place: loss.share for place, loss in found.items()}
             self._store.keep(replace(trial, losses=losses, items=items))
-
-
-def _alike_together(plans: Sequence[PrecisionPlan]) -> list[PrecisionPlan]:
-    """Returns plans in the order of their layers' precisions: those that differ late only come one after another."""
-    return sorted(plans, key=lambda plan: plan.precisions)

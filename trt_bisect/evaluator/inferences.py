@@ -74,7 +74,6 @@ class SwitchRunner:
 
     Args:
         session: shared by the runners of all scales.
-        scales: the scales of the activations.
         builder: makes the builder with these scales, for plans of precisions that the session does not have.
         at_once: the number of inferences that may run at a time.
     """
@@ -107,8 +106,6 @@ def switch_session(builder: Builder, facts: TensorFacts, memory: int) -> SwitchS
     """Returns the session that runs any plan, a thread for each inference; None if the engine has none or refuses.
 
     Args:
-        builder: builds engines.
-        facts: the shapes of the tensors.
         memory: the bytes that the session may keep of tensors inside the network.
     """
     if not isinstance(builder, OnnxRuntimeBuilder):
@@ -167,9 +164,7 @@ class Inferences:
     time that inferences take.
 
     Args:
-        feeds: the inputs.
         judge: judges the outputs for one input. It is called in the caller's thread: a metric may be the user's.
-        runner: runs plans.
     """
 
     def __init__(self, feeds: Sequence[Feeds], judge: JudgeAt, runner: Runner) -> None:
@@ -185,7 +180,7 @@ class Inferences:
             plans: the plans; one is asked for as soon as it can be run.
             ends: asked after each input of a plan: true if it is run on no more.
         """
-        coming, begun = iter(plans), deque[_Run]()
+        coming, begun = iter(plans), deque[_OpenPlan]()
         try:
             while self._begin(coming, begun):
                 _wait_for_one(begun)
@@ -197,7 +192,7 @@ class Inferences:
             for run in begun:
                 run.close()
 
-    def _begin(self, coming: Iterator[Measuring], begun: deque[_Run]) -> bool:
+    def _begin(self, coming: Iterator[Measuring], begun: deque[_OpenPlan]) -> bool:
         """Begins inferences, up to as many as may run at a time; returns false if all plans are done.
 
         An input is begun before the one before it is judged only if no other plan can be run.
@@ -207,7 +202,7 @@ class Inferences:
             if sum(len(run.waiting) for run in begun) >= at_once:
                 return True
             if sum(not run.done for run in begun) < at_once and (one := next(coming, None)) is not None:
-                begun.append(_Run(one, self._runner))
+                begun.append(_OpenPlan(one, self._runner))
                 continue
             ready = [run for run in begun if run.following]
             if not ready:
@@ -218,7 +213,7 @@ class Inferences:
             if run.results[place].done():
                 return True
 
-    def _take(self, run: _Run, ends: Callable[[Measuring], bool]) -> None:
+    def _take(self, run: _OpenPlan, ends: Callable[[Measuring], bool]) -> None:
         """Takes the results that are there, up to a miss; the engine of a plan that is done is closed."""
         one = run.one
         while (result := run.first) is not None:
@@ -244,7 +239,7 @@ class Inferences:
             one.outputs = figures
 
 
-class _Run:
+class _OpenPlan:
     """A plan with its engine, which the first inference opens.
 
     Attributes:
@@ -306,7 +301,7 @@ class _Run:
         self._stack.close()
 
 
-def _wait_for_one(begun: Iterable[_Run]) -> None:
+def _wait_for_one(begun: Iterable[_OpenPlan]) -> None:
     """Waits for a result, unless one can be taken."""
     waiting = [result for run in begun for result in run.waiting]
     if waiting and not any(run.first is not None for run in begun):

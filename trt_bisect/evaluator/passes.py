@@ -95,8 +95,6 @@ def arrange(plans: Sequence[PrecisionPlan], pieces: Sequence[Piece], nothing: Pr
     precision; *only(k)* leaves a high trunk for one piece; *all but k* leaves an INT8 trunk for one piece.
 
     Args:
-        plans: the plans to measure.
-        pieces: all layers, cut at boundaries.
         nothing: the plan with no layer in INT8.
     """
     left = list(dict.fromkeys(plans))
@@ -172,7 +170,7 @@ def _place_for(buffer: np.ndarray, row: int, value: Any) -> np.ndarray | None:
     return place if place.shape == value.shape and place.dtype == value.dtype else None
 
 
-def rows_of(buffer: np.ndarray, room: int, first: int, stop: int) -> np.ndarray:
+def buffer_rows(buffer: np.ndarray, room: int, first: int, stop: int) -> np.ndarray:
     """Returns rows ``first`` to ``stop - 1`` of a buffer with room for ``room`` rows stacked along the first axis."""
     size = buffer.shape[0] // room
     return buffer[first * size : stop * size]
@@ -235,7 +233,7 @@ def _close(one: np.ndarray, other: np.ndarray) -> bool:
     return bool(np.all(np.abs(one[finite] - other[finite]) <= _FLOAT_NOISE * largest))
 
 
-def split(stacked: Any, axis: int | None, rows: int) -> list[Any]:
+def split_rows(stacked: Any, axis: int | None, rows: int) -> list[Any]:
     """Returns the rows of a stack."""
     return [stacked] * rows if axis is None or rows == 1 else np.split(stacked, rows, axis=axis)
 
@@ -287,11 +285,7 @@ class PieceRows:
         self._single: PieceEngine | None = None
 
     def prepare(self, height: int) -> None:
-        """Builds the engine that runs ``height`` rows at once.
-
-        Raises:
-            TrialFailed: the build failed.
-        """
+        """Builds the engine that runs ``height`` rows at once; raises TrialFailed if the build failed."""
         if height > 1 and self._learned.stackable.get(self._key, True):
             self._stacked()
         else:
@@ -374,7 +368,7 @@ class PieceRows:
         spans = [(first, min(first + height, rows.count)) for first in range(0, rows.count, height)]
 
         def run(span: tuple[int, int]) -> dict[str, Any]:
-            into = {name: rows_of(buffer, room, *span) for name, buffer in buffers.items()}
+            into = {name: buffer_rows(buffer, room, *span) for name, buffer in buffers.items()}
             return engine.run(tile(rows.live, self._piece.reads, *span), into)
 
         return _Tiles(spans, list(pool.map(run, spans)), buffers, room)
@@ -402,9 +396,9 @@ class _Tiles:
         buffer = self.buffers.get(name)
         if buffer is not None:
             count = self.spans[-1][1]
-            return Leaf(axis, [rows_of(buffer, self.room, row, row + 1) for row in range(count)], buffer)
+            return Leaf(axis, [buffer_rows(buffer, self.room, row, row + 1) for row in range(count)], buffer)
         parts = zip(self.spans, self.results, strict=True)
-        return Leaf(axis, [row for (first, stop), part in parts for row in split(part[name], axis, stop - first)])
+        return Leaf(axis, [row for (first, stop), part in parts for row in split_rows(part[name], axis, stop - first)])
 
 
 def tile_rows(piece: Piece, rows: int, workers: int, facts: TensorFacts) -> int:
@@ -505,11 +499,7 @@ class Stream:
         """Prepares passes.
 
         Args:
-            network: the network to run.
-            pieces: all its layers, cut at boundaries.
-            builder: makes their engines.
             learned: facts about their batch axes, added to as pieces run.
-            samples: the inputs.
             facts: the facts about the tensors on each sample.
             memory: the most bytes of tensors that rows and the kept trunk may hold at the same time.
             keeps_engines: keeps the engines of rows for later passes, if weights are at most a quarter of ``memory``.
@@ -571,8 +561,6 @@ class Stream:
 
         Args:
             own: by piece, the number of branches that leave the trunk there.
-            live: see ``_bytes_live``.
-            inside: see ``_bytes_inside``.
         """
         left = np.cumsum(own)
         running = own + np.minimum(left - own, self._builder.workers)
@@ -622,7 +610,6 @@ class Stream:
         """The results of plans whose rows are at the end, in the order of rows.
 
         Args:
-            plans: the plans of the rows.
             samples: the samples with the outputs of every row.
             seconds: the time of the group; each plan has the same share.
             builds: engines that were built; the first plan has them all.

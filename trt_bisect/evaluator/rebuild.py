@@ -53,11 +53,8 @@ class RebuildEvaluator:
         """Prepares the evaluator; nothing is built yet.
 
         Args:
-            network: the network to measure.
-            builder: makes its engines.
             inputs: judged together.
             compare: from the outputs for every input to figures.
-            store: keeps trials.
             high: the precision of layers that a plan raises, and of those that only follow where the network has no
                 base.
             pool: tries plans if several are wanted together; without one they are tried here, one by one.

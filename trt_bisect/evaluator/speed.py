@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from trt_bisect.builder.base import MEASURED, Builder, Engine
-from trt_bisect.builder.timing import Latency
+from trt_bisect.builder.base import MEASURED, Builder, Latency
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import BadInput, TrialFailed
 from trt_bisect.model.cost import Times
@@ -25,11 +24,7 @@ def measure_latencies(
     """Builds and times an engine for each plan; returns None if the arithmetic is emulated.
 
     Args:
-        builder: the builder of the engines.
-        network: the network that it builds.
-        recipe: the recipe's plan.
         high: the precision of the layers that are not quantizable.
-        feeds: the sample that is run.
         progress: shows each plan.
     """
     if builder.arithmetic != MEASURED:
@@ -41,24 +36,20 @@ def measure_latencies(
         "recipe": recipe,
     }
     progress.stage("Timing the plans", len(plans))
-    found: Latencies = {}
+    latencies: Latencies = {}
     for name, plan in plans.items():
         progress.step(name)
         try:
-            with _engine(builder, plan) as engine:
-                found[name] = engine.latency(feeds)
+            with builder.reference() if plan is None else builder.build(plan) as engine:
+                latencies[name] = engine.latency(feeds)
         except TrialFailed:
-            found[name] = None
-    return found
+            latencies[name] = None
+    return latencies
 
 
 def _all_in(network: Network, precision: Precision) -> PrecisionPlan:
     """The plan with every layer in one precision, but those that the user fixed."""
     return replace(network, base=precision).plan((), precision)
-
-
-def _engine(builder: Builder, plan: PrecisionPlan | None) -> Engine:
-    return builder.reference() if plan is None else builder.build(plan)
 
 
 def layer_times(timed: Latency, network: Network) -> dict[int, float]:
@@ -70,9 +61,9 @@ def layer_times(timed: Latency, network: Network) -> dict[int, float]:
     index = {network.layers[k].name: k for k in network.quantizable}
     times = dict.fromkeys(network.quantizable, 0.0)
     for part in timed.layers:
-        own = [index[name] for name in part.layers if name in index]
-        for k in own:
-            times[k] += part.milliseconds / len(own)
+        inside = [index[name] for name in part.layers if name in index]
+        for k in inside:
+            times[k] += part.milliseconds / len(inside)
     return times
 
 
@@ -84,7 +75,7 @@ def measure_times(builder: Builder, network: Network, high: Iterable[Precision],
     """
     low = {network.low.precision: network.free_plan(network.quantizable)}
     plans = {**low, **{p: _all_in(network, p) for p in high}}
-    found = {}
+    by_precision = {}
     for precision, plan in plans.items():
         try:
             with builder.build(plan) as engine:
@@ -95,5 +86,5 @@ def measure_times(builder: Builder, network: Network, high: Iterable[Precision],
             ) from failure
         if timed is None or not timed.layers:
             raise BadInput(f"The engine '{builder.engine}' does not report the time of layers.", _OTHER_COSTS)
-        found[precision] = layer_times(timed, network)
-    return {k: {precision: times[k] for precision, times in found.items()} for k in network.quantizable}
+        by_precision[precision] = layer_times(timed, network)
+    return {k: {precision: times[k] for precision, times in by_precision.items()} for k in network.quantizable}

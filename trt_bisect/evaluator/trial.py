@@ -200,11 +200,7 @@ class Trial:
         """Makes the trial of a plan that ran.
 
         Args:
-            plan: the text of its key.
-            figures: the figures of each final output.
             ran: by layer index, the precision that each layer ran in.
-            cost: the cost of the trial.
-            message: the builder's warnings.
         """
         finite = all(output.finite for output in figures.values())
         outcome = MEASURED if finite else NOT_FINITE

@@ -133,7 +133,6 @@ class Cluster(AbstractContextManager["Cluster"], Protocol):
         """Returns the workers that try the plans of ``spec``; None if ``builder`` alone can.
 
         Args:
-            spec: the facts that all plans share.
             builder: the builder of this process, which has measured FP32.
         """
         ...
@@ -155,7 +154,8 @@ class LocalCluster(AbstractContextManager["LocalCluster"]):
     def pool(self, spec: TrialSpec, builder: Builder) -> LocalWorkerPool | None:
         """Returns the workers for ``spec``; that of the first GPU is ``builder``, which has been started already."""
         if self._threads is None:
-            self._processes = self._all_processes(spec.engine)
+            devices = [None] * (self._count or 0) if spec.engine == ONNXRUNTIME else visible_gpus()[: self._count]
+            self._processes = [WorkerProcess(device) for device in devices]
             self._threads = ThreadPoolExecutor(max(1, len(self._processes)), "trt-bisect worker")
         if len(self._processes) < 2:
             return None
@@ -164,11 +164,6 @@ class LocalCluster(AbstractContextManager["LocalCluster"]):
             spec = replace(spec, options=replace(spec.options, threads=threads))
             return LocalWorkerPool(self._threads, self._processes, spec)
         return LocalWorkerPool(self._threads, self._processes, spec, builder)
-
-    def _all_processes(self, engine: str) -> list[WorkerProcess]:
-        if engine == ONNXRUNTIME:
-            return [WorkerProcess() for _ in range(self._count or 0)]
-        return [WorkerProcess(device) for device in visible_gpus()[: self._count]]
 
     def __exit__(self, *_: object) -> None:
         for process in self._processes:
@@ -196,7 +191,6 @@ class LocalWorkerPool:
         Args:
             threads: as many as processes.
             processes: those that build engines.
-            spec: the facts that all plans share.
             first: a builder that takes the place of the first of ``processes``.
         """
         self._threads = threads

@@ -7,8 +7,6 @@ import math
 from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
-
 from trt_bisect.errors import BadInput, first_line
 from trt_bisect.model.layers import TensorFacts
 from trt_bisect.model.low import FLOAT_TYPES
@@ -51,13 +49,9 @@ def _macs(network: Network, index: int, facts: TensorFacts) -> int:
     if first is None or second is None or out is None:
         return 0
     if node.op_type in ("Conv", "ConvTranspose"):
-        return _count(out if node.op_type == "Conv" else first) * _count(second[1:])
+        return math.prod(out if node.op_type == "Conv" else first) * math.prod(second[1:])
     transposed = any(attribute.name == "transA" and attribute.i for attribute in node.attribute)
-    return _count(out) * first[-2 if transposed else -1]
-
-
-def _count(shape: tuple[int, ...]) -> int:
-    return int(np.prod(shape, dtype=np.int64))
+    return math.prod(out) * first[-2 if transposed else -1]
 
 
 def times_by_macs(network: Network, facts: TensorFacts) -> Times:
@@ -66,7 +60,7 @@ def times_by_macs(network: Network, facts: TensorFacts) -> Times:
     times = {}
     for k in network.quantizable:
         shape = facts.shapes.get(network.layers[k].outputs[0], ())
-        work = counted[k] or max(_count(shape), 1)
+        work = counted[k] or max(math.prod(shape), 1)
         times[k] = {precision: work * units for precision, units in _UNITS.items()}
     return times
 

@@ -36,7 +36,6 @@ def with_constants(network: Network, changed: Mapping[Slot, np.ndarray]) -> Netw
     layer. An input right after a layer's last one can be added.
 
     Args:
-        network: stays as it is.
         changed: by layer and input, the new constant.
     """
     skeleton = onnx.ModelProto()

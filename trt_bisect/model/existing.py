@@ -1,7 +1,8 @@
-"""Networks that already hold Q/DQ pairs: the pairs are removed from the graph, their quantizers are kept.
+"""Networks that are quantized, or in FP16 or BF16, in their file: pairs and types are removed, and noted by layer.
 
 The result is the float network, and the quantizers of the inputs of each node. A plan then writes the pairs of the
-layers in INT8 and leaves out those of the others.
+layers in INT8 and leaves out those of the others. Of a file in FP16 or BF16 it is the float32 network with the file's
+weights: a plan writes the Casts of the layers that are low, and with all of them low it is the file's network again.
 
 Activations that ONNX Runtime's quantizer removed are restored, if the graph proves that they existed. The quantizer
 removes a Relu or a Clip before an asymmetric pair: the pair's range begins at zero, so its saturation does the same
@@ -19,7 +20,7 @@ needs the activation again. A range that begins at zero is not enough as a proof
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -27,12 +28,13 @@ import ml_dtypes
 import numpy as np
 import onnx
 import onnx_graphsurgeon as gs
-from onnx import helper
+from onnx import TensorProto, helper
 
 from trt_bisect.errors import BadInput
-from trt_bisect.model.low import FP8, INT8, LowPrecision
-from trt_bisect.model.prepare import tensor_names, unused_name
+from trt_bisect.model.low import FLOAT_TYPES, FP8, INT8, FloatType, LowPrecision
+from trt_bisect.model.prepare import bodies_of, tensor_names, unused_name
 from trt_bisect.model.quantizer import FP8_DTYPE, Quantizer
+from trt_bisect.precision import Precision
 
 if TYPE_CHECKING:
     from trt_bisect.model.layers import Layer
@@ -78,18 +80,18 @@ def refuse_other_pairs(graph: onnx.GraphProto, source: str) -> None:
         for attribute in node.attribute:
             if node.op_type == "Constant" and attribute.name == "value":
                 types[node.output[0]] = attribute.t.data_type
-    found: dict[str, str] = {}
+    levels: dict[str, str] = {}
     for node in graph.node:
         if node.op_type not in ("QuantizeLinear", "DequantizeLinear"):
             continue
         kinds = {types[name] for slot, name in enumerate(node.input) if slot != 1 and name in types}
         kinds |= {attribute.i for attribute in node.attribute if attribute.name == "output_dtype"}
         for kind in kinds & _OTHER_LEVELS.keys():
-            found[node.name or node.output[0]] = _OTHER_LEVELS[kind]
-    if found:
-        first = next(iter(found))
+            levels[node.name or node.output[0]] = _OTHER_LEVELS[kind]
+    if levels:
+        first = next(iter(levels))
         raise BadInput(
-            f"'{source}' is quantized to {found[first]} at {len(found)} Q/DQ nodes, '{first}' the first: trt-bisect "
+            f"'{source}' is quantized to {levels[first]} at {len(levels)} Q/DQ nodes, '{first}' the first: trt-bisect "
             "compares INT8 and FP8 (E4M3) with higher precision.",
             "Give the network before quantization, or quantized to one of these.",
         )
@@ -130,7 +132,6 @@ def _chain_before(dequantize: gs.Node, taken: set[str], made: dict[tuple[object,
     """The chain of pairs that ends with ``dequantize``; None if one of them cannot be removed.
 
     Args:
-        dequantize: the last node of the chain.
         taken: the names of all tensors of the graph.
         made: the float constants so far, by the stored tensor's name and how it is dequantized.
     """
@@ -307,7 +308,6 @@ def _with_absorbed_activation(chain: _Chain, graph: gs.Graph, unproven: list[str
     """Restores the activation that a chain replaced, if that is proven; returns its output, else the chain's source.
 
     Args:
-        chain: the pairs.
         graph: the activation is added to it, in place.
         unproven: the name of the layer before the chain is added to it if an activation is possible but unproven.
     """
@@ -337,7 +337,7 @@ def _begins_at_zero(quantizer: Quantizer) -> bool:
 
 def _origins(tensor: gs.Tensor) -> set[str]:
     """The operators that make the values of a tensor, before others that only move, pool, scale or add them."""
-    found: set[str] = set()
+    origins: set[str] = set()
     seen: set[int] = set()
     waiting = [tensor]
     while waiting:
@@ -348,8 +348,8 @@ def _origins(tensor: gs.Tensor) -> set[str]:
         passed = _passed(current.inputs[0])
         waiting += passed
         if not passed:
-            found.add(current.inputs[0].op)
-    return found
+            origins.add(current.inputs[0].op)
+    return origins
 
 
 def _passed(node: gs.Node) -> list[gs.Tensor]:
@@ -427,3 +427,178 @@ def low_of_pairs(pairs: ExistingPairs, low: LowPrecision, source: str) -> LowPre
             "Give the network without pairs, or leave out --low.",
         )
     return FP8 if kinds == {FP8} else INT8
+
+
+_FLOAT32 = np.dtype(np.float32)
+
+
+def take_out_types(graph: gs.Graph, low: LowPrecision, source: str) -> frozenset[str] | None:
+    """Makes the FP16 or BF16 tensors of a graph float32, in place, and removes the Casts between.
+
+    A Cast to the type and back, with nothing between, stays: it is a rounding of the network's own. FP16 inputs and
+    outputs of the network keep their type; those in BF16 become float32, as ONNX Runtime's Python has no BF16 arrays.
+
+    Returns:
+        The names of the nodes that the file has in the type; None if there are none.
+
+    Raises:
+        BadInput: the file has another 16-bit type than ``low``, or one inside the body of a control-flow node.
+    """
+    kind = low.float_type
+    assert kind is not None
+    for precision, other in FLOAT_TYPES.items():
+        if other is not kind and _in_type(graph, other):
+            both = _in_type(graph, kind)
+            raise BadInput(
+                f"'{source}' is in {precision.upper()} and cannot be measured in {low.title}.",
+                "Give the network in FP32." if both else f"Give --low {precision}, or the network in FP32.",
+            )
+    if any(_in_type(body, kind) for body in bodies_of(graph)):
+        raise BadInput(
+            f"'{source}' has {low.title} tensors inside If, Loop or Scan.",
+            "Give the network in FP32, or without such tensors.",
+        )
+    if not _in_type(graph, kind):
+        return None
+    own_roundings = _own_roundings(graph, kind)
+    typed_nodes = frozenset(
+        node.name for node in graph.nodes if node.op != "Cast" and any(out.dtype == kind.dtype for out in node.outputs)
+    )
+    _keep_interface(graph, low)
+    for node in list(graph.nodes):
+        if node.op == "Cast" and id(node) not in own_roundings:
+            _remove_cast(graph, node, kind)
+        elif node.attrs.get("dtype") == kind.onnx:
+            node.attrs["dtype"] = TensorProto.FLOAT
+    graph.cleanup()
+    kept = {id(node.outputs[0]) for node in graph.nodes if node.op == "Cast" and node.attrs.get("to") == kind.onnx}
+    kept |= {id(value) for value in graph.inputs if low.precision is Precision.FP16}
+    for tensor in graph.tensors().values():
+        if tensor.dtype == kind.dtype and id(tensor) not in kept:
+            if isinstance(tensor, gs.Constant):
+                tensor.values = tensor.values.astype(np.float32)
+            else:
+                tensor.dtype = _FLOAT32
+    return typed_nodes
+
+
+def in_question(layers: Iterable[Layer], in_type: Collection[str]) -> tuple[Layer, ...]:
+    """Returns layers of which only those named in ``in_type`` may be low: the file has them in the type."""
+    return tuple(
+        layer if layer.name in in_type else layer.kept_high("the network has it in float32") for layer in layers
+    )
+
+
+def in_bf16(graph: gs.Graph) -> bool:
+    """Returns true if a graph has BF16 tensors."""
+    return _in_type(graph, FLOAT_TYPES[Precision.BF16])
+
+
+def others_in_fp32(layers: Iterable[Layer], in_base: Collection[str]) -> tuple[Layer, ...]:
+    """Returns layers of a file with pairs: those that it has neither in eight bits nor in its base stay in FP32."""
+    return tuple(
+        replace(layer, fixed=Precision.FP32)
+        if layer.follows and layer.dtype == _FLOAT32 and layer.name not in in_base and layer.op_type != "Cast"
+        else layer
+        for layer in layers
+    )
+
+
+def type_notes(
+    layers: Iterable[Layer], low: LowPrecision, in_type: Collection[str] | None, in_base: Collection[str] | None
+) -> Iterator[str]:
+    """Yields notes on activations in INT16, and on a network in FP16 or BF16 in its file.
+
+    Args:
+        in_type: the nodes that the file has in it; None if it is no float type, or the file has none.
+        in_base: the nodes that a file with pairs has in BF16; None if it has none.
+    """
+    if low.wide:
+        yield f"{low.title} is an experiment, emulated only: INT16 activations, INT8 weights; no engine has it"
+    if in_type is not None:
+        count = sum(layer.quantizable for layer in layers)
+        yield (
+            f"the network is in {low.title}: the {count} layers that compute in it in the file are in question, and "
+            "FP32 means the file's weights in float32 arithmetic"
+        )
+    if in_base is not None:
+        yield "all that is not in eight bits is in BF16, as in the file, and so are the tensors at its Q/DQ pairs"
+
+
+def _in_type(graph: gs.Graph, kind: FloatType) -> bool:
+    return any(tensor.dtype == kind.dtype for tensor in graph.tensors().values())
+
+
+def _own_roundings(graph: gs.Graph, kind: FloatType) -> set[int]:
+    """The ids of the Casts from float32 to the type, and of those back, where nothing else reads the typed tensor."""
+    cast_ids: set[int] = set()
+    for node in graph.nodes:
+        out = node.outputs[0]
+        if node.op != "Cast" or node.attrs.get("to") != kind.onnx or node.inputs[0].dtype != _FLOAT32:
+            continue
+        back = list(out.outputs)
+        only_back = all(cast.op == "Cast" and cast.attrs.get("to") == TensorProto.FLOAT for cast in back)
+        if back and out not in graph.outputs and only_back:
+            cast_ids |= {id(node), *map(id, back)}
+    return cast_ids
+
+
+def _keep_interface(graph: gs.Graph, low: LowPrecision) -> None:
+    """Adds Casts after FP16 inputs of the network, and before its FP16 outputs."""
+    kind, taken = low.float_type, tensor_names(graph)
+    assert kind is not None
+    if low.precision is not Precision.FP16:
+        return
+    for given in [value for value in graph.inputs if value.dtype == kind.dtype]:
+        readers = list(given.outputs)
+        inside = gs.Variable(unused_name(f"{given.name}_float32", taken), _FLOAT32, given.shape)
+        for reader in readers:
+            reader.inputs = [inside if tensor is given else tensor for tensor in reader.inputs]
+        name = unused_name(f"{given.name}_to_float32", taken)
+        graph.nodes.insert(0, gs.Node("Cast", name, {"to": TensorProto.FLOAT}, [given], [inside]))
+    for result in [value for value in graph.outputs if value.dtype == kind.dtype and value.inputs]:
+        maker = result.inputs[0]
+        inside = gs.Variable(unused_name(f"{result.name}_float32", taken), _FLOAT32, result.shape)
+        slot = next(i for i, out in enumerate(maker.outputs) if out is result)
+        for reader in list(result.outputs):
+            reader.inputs = [inside if tensor is result else tensor for tensor in reader.inputs]
+        maker.outputs[slot] = inside
+        name = unused_name(f"{result.name}_to_{kind.name}", taken)
+        graph.nodes.append(gs.Node("Cast", name, {"to": kind.onnx}, [inside], [result]))
+
+
+def _remove_cast(graph: gs.Graph, node: gs.Node, kind: FloatType) -> None:
+    """Removes a Cast between float32 and the type; one from another type to it casts to float32 instead."""
+    read, out, to = node.inputs[0], node.outputs[0], node.attrs.get("to")
+    floats = (_FLOAT32, kind.dtype)
+    if to not in (TensorProto.FLOAT, kind.onnx):
+        return
+    if read.dtype not in floats:
+        node.attrs["to"] = TensorProto.FLOAT
+        return
+    if any(out is result for result in graph.outputs):
+        _give_name(graph, node)
+        return
+    if any(read is given for given in graph.inputs) and read.dtype == kind.dtype:
+        return
+    for reader in list(out.outputs):
+        reader.inputs = [read if tensor is out else tensor for tensor in reader.inputs]
+    node.inputs.clear()
+    node.outputs.clear()
+
+
+def _give_name(graph: gs.Graph, node: gs.Node) -> None:
+    """Lets the layer before a Cast make the output of the network that the Cast makes, if the output is float32."""
+    read, out = node.inputs[0], node.outputs[0]
+    if node.attrs["to"] != TensorProto.FLOAT:
+        return
+    if not read.inputs or any(read is value for value in (*graph.inputs, *graph.outputs)):
+        node.op, node.attrs = "Identity", {}
+        return
+    maker = read.inputs[0]
+    slot = next(i for i, tensor in enumerate(maker.outputs) if tensor is read)
+    node.inputs.clear()
+    node.outputs.clear()
+    for reader in list(read.outputs):
+        reader.inputs = [out if tensor is read else tensor for tensor in reader.inputs]
+    maker.outputs[slot] = out

@@ -8,6 +8,7 @@ external, in a file named ``MEMORY`` that does not exist.
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -233,8 +234,7 @@ def _bytes_to_detach(tensor: TensorProto) -> int:
     """The size of an initializer that is detached; 0 for one that stays in the graph."""
     if tensor.data_type not in _DETACHABLE or tensor.data_location == TensorProto.EXTERNAL:
         return 0
-    count = int(np.prod(tensor.dims, dtype=np.int64))
-    size = count * onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+    size = math.prod(tensor.dims) * onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
     return size if size >= DETACH_FROM_BYTES else 0
 
 

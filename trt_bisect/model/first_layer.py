@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 
 from trt_bisect.data.feeds import Feeds
+from trt_bisect.data.statistics import Moments
 from trt_bisect.model.network import Network
 from trt_bisect.model.observe import Segments
 from trt_bisect.model.qdq import Written
@@ -62,7 +63,6 @@ def first_layer(network: Network, name: str) -> FirstLayer | None:
 
     Args:
         network: as it was read, batch normalisation folded.
-        name: the name of the input.
     """
     reads, scaled = name, False
     while True:
@@ -96,7 +96,7 @@ def first_outputs(network: Network, layer: FirstLayer, samples: Iterable[Feeds])
     channels = {
         name: len(network.constant(node.input[1])) for name, node in zip(outputs, layer.convolutions, strict=True)
     }
-    moments: dict[str, _Moments] = {}
+    moments: dict[str, Moments] = {}
     reach = 0.0
     try:
         for feeds in islice(samples, _SAMPLES):
@@ -104,43 +104,14 @@ def first_outputs(network: Network, layer: FirstLayer, samples: Iterable[Feeds])
                 seen = {**feeds, **tensors}
                 reach = max(reach, float(np.abs(seen[layer.reads]).max(initial=0.0)))
                 for name in outputs:
-                    if (found := _by_channel(seen[name], channels[name])) is not None and found.size:
-                        moments[name] = _Moments.of(found).joined(moments.get(name))
+                    if (values := _by_channel(seen[name], channels[name])) is not None and values.size:
+                        moments.setdefault(name, Moments(channels[name])).add(values)
     except Exception:
         return None
-    ratios = [ratio for name in outputs if name in moments for ratio in moments[name].ratios()]
+    spreads = [moments[name].spread(k) for name in outputs if name in moments for k in range(channels[name])]
+    alive = [spread for spread in spreads if spread.std or spread.mean]
+    ratios = [spread.std / max(abs(spread.mean), np.finfo(np.float64).tiny) for spread in alive]
     return FirstOutputs(reach, float(np.median(ratios))) if ratios else None
-
-
-@dataclass(frozen=True)
-class _Moments:
-    """Count, mean and sum of squared distances from the mean, of each channel; samples join without being kept.
-
-    They join as in Chan, Golub and LeVeque, Updating Formulae and a Pairwise Algorithm (1979).
-    """
-
-    count: int
-    mean: np.ndarray
-    squares: np.ndarray
-
-    @classmethod
-    def of(cls, values: np.ndarray) -> _Moments:
-        """Returns the moments of ``[channels, places]``."""
-        return cls(values.shape[1], values.mean(axis=1), values.var(axis=1) * values.shape[1])
-
-    def joined(self, other: _Moments | None) -> _Moments:
-        """Returns the moments of both."""
-        if other is None:
-            return self
-        count, apart = self.count + other.count, other.mean - self.mean
-        mean = self.mean + apart * (other.count / count)
-        return _Moments(count, mean, self.squares + other.squares + apart**2 * (self.count * other.count / count))
-
-    def ratios(self) -> np.ndarray:
-        """Returns standard deviation / |mean| of the channels that are not 0 everywhere."""
-        mean, std = np.abs(self.mean), np.sqrt(self.squares / self.count)
-        alive = mean + std > 0
-        return np.asarray(std[alive] / np.maximum(mean[alive], np.finfo(np.float64).tiny))
 
 
 def feeds_state(network: Network, name: str) -> bool:

@@ -102,18 +102,18 @@ class Wiring:
 
     def before(self, tensor: str) -> set[str]:
         """The names of all layers that a tensor depends on, without Q/DQ nodes."""
-        found: set[str] = set()
+        names: set[str] = set()
         waiting, seen = [tensor], {tensor}
         while waiting:
             node = self.makers.get(waiting.pop())
             if node is None:
                 continue
             if node.op_type not in _PAIRS:
-                found.add(node.name)
+                names.add(node.name)
             fresh = {name for name in tensors_read(node) if name not in self.constants} - seen
             seen |= fresh
             waiting += fresh
-        return found
+        return names
 
     def broadcasts(self, one: str, other: str) -> bool:
         """Returns true if an Add of two tensors repeats one along another axis than the batch; false if unknown."""
@@ -169,13 +169,13 @@ def tensors_in_low(network: Network) -> frozenset[str]:
 def _inside_kernels(network: Network, int8: Collection[int]) -> set[str]:
     """The tensors between a layer and the only reader that it is fused with."""
     uses = tensor_uses(network.skeleton.graph)
-    found: set[str] = set()
+    inside: set[str] = set()
     for layer in network.layers:
         for tensor in layer.inputs:
             maker = network.producers.get(tensor)
             if maker is not None and uses[tensor] == 1 and _is_fused(maker, layer, tensor, int8):
-                found.add(tensor)
-    return found
+                inside.add(tensor)
+    return inside
 
 
 def _is_fused(maker: Layer, reader: Layer, tensor: str, int8: Collection[int]) -> bool:

@@ -42,11 +42,6 @@ def typed_slots(node: onnx.NodeProto, floats: Collection[str], kind: FloatType) 
     share a variable together. The newest schema counts: TensorRT takes bfloat16 for operators of any opset, while ONNX
     allows it for Conv and others from opset 22 on.
 
-    Args:
-        node: the node of the graph.
-        floats: the names of the float32 tensors.
-        kind: the type.
-
     Returns:
         None if the node has bodies, no float32 output, or a float32 output that must stay float32.
     """
@@ -68,8 +63,6 @@ def carries(node: onnx.NodeProto, slots: TypedSlots, exact: Callable[[str], bool
     """Returns true if a node rounds nothing where its inputs have a type already.
 
     Args:
-        node: the node of the graph.
-        slots: the slots of the node.
         exact: returns true for an input that is not a constant, or that the type holds exactly.
     """
     return node.op_type in CARRIES and all(exact(node.input[slot]) for slot in slots.inputs)
@@ -230,10 +223,8 @@ def layers_of(
     """The layers of a prepared graph in execution order.
 
     Args:
-        graph: the graph of the network.
         weights: the weights that are detached from the graph.
         pairs: the Q/DQ pairs of the network's file: only layers with pairs are quantizable, if there are any.
-        low: the low precision.
     """
     types = TensorTypes.of(graph)
     constants = {tensor.name for tensor in graph.initializer} | set(weights)
@@ -274,17 +265,19 @@ def layers_of(
 def _existing_roundings(
     node: onnx.NodeProto, constants: Collection[str], pairs: ExistingPairs
 ) -> tuple[tuple[Rounding, ...], str]:
-    found = [
+    roundings = [
         Rounding(slot, name, name in constants, quantizers[0].axis, quantizers)
         for slot, name in enumerate(node.input)
         if (quantizers := pairs.inputs.get((node.name, slot)))
     ]
-    found += [
+    roundings += [
         Rounding(slot, name, fixed=quantizers, at_output=True)
         for slot, name in enumerate(node.output)
         if (quantizers := pairs.outputs.get((node.name, slot)))
     ]
-    return tuple(rounding.made_symmetric() for rounding in found), "" if found else "the network has no Q/DQ at it"
+    return tuple(
+        rounding.made_symmetric() for rounding in roundings
+    ), "" if roundings else "the network has no Q/DQ at it"
 
 
 def _typed_roundings(

@@ -51,17 +51,17 @@ class Matching:
 
     def notes(self, first: str, second: str) -> list[str]:
         """Returns sentences on how many layers were matched, and on those that were not, by the networks' files."""
-        ways = [each.by for each in self.pairs.values()]
+        ways = [match.by for match in self.pairs.values()]
         counts = ", ".join(f"{ways.count(way)} by {way}" for way in (BY_NAME, BY_OUTPUT, BY_STRUCTURE) if way in ways)
-        found = [f"layers of '{first}' that are in '{second}': {counts or 'none'}"]
+        sentences = [f"layers of '{first}' that are in '{second}': {counts or 'none'}"]
         for source, layers in (
-            (first, [each.first for each in self.left if each.first]),
-            (second, [each.second for each in self.left if each.second]),
+            (first, [match.first for match in self.left if match.first]),
+            (second, [match.second for match in self.left if match.second]),
         ):
             if layers:
                 named = ", ".join(f"'{layer.name}' ({layer.op_type})" for layer in layers)
-                found.append(f"layers that are only in '{source}': {named}")
-        return found
+                sentences.append(f"layers that are only in '{source}': {named}")
+        return sentences
 
 
 def match_layers(first: Network, second: Network) -> Matching:
@@ -121,8 +121,8 @@ def match_inputs(first: Network, second: Network) -> dict[str, str]:
     Raises:
         BadInput: an input of the second network has no counterpart, or one of another size.
     """
-    found = match_specs(first.inputs, second.inputs)
-    missing = [spec.name for spec in second.inputs if spec.name not in found.values()]
+    names = match_specs(first.inputs, second.inputs)
+    missing = [spec.name for spec in second.inputs if spec.name not in names.values()]
     if missing:
         raise BadInput(
             f"'{second.source}' has the input '{missing[0]}', and '{first.source}' none that could be the same: it has "
@@ -132,13 +132,13 @@ def match_inputs(first: Network, second: Network) -> dict[str, str]:
         )
     theirs = {spec.name: spec for spec in second.inputs}
     for ours in first.inputs:
-        other = theirs.get(found.get(ours.name, ""))
+        other = theirs.get(names.get(ours.name, ""))
         if other is not None and _differ(ours.shape, other.shape):
             raise BadInput(
                 f"'{first.source}' has the input {ours}, and '{second.source}' the input {other}: no sample fits both.",
                 "Give two networks of the same inputs.",
             )
-    return found
+    return names
 
 
 def _differ(first: tuple[int | None, ...], second: tuple[int | None, ...]) -> bool:
@@ -150,12 +150,12 @@ def _differ(first: tuple[int | None, ...], second: tuple[int | None, ...]) -> bo
 def match_specs(first: Iterable[TensorSpec], second: Iterable[TensorSpec]) -> dict[str, str]:
     """Maps names of inputs, or of outputs, to those of another network: by name, else in order, of equal ranks."""
     ours, theirs = list(first), list(second)
-    found = match_names((spec.name for spec in ours), (spec.name for spec in theirs))
-    left = [spec for spec in ours if spec.name not in found], [s for s in theirs if s.name not in found.values()]
+    names = match_names((spec.name for spec in ours), (spec.name for spec in theirs))
+    left = [spec for spec in ours if spec.name not in names], [s for s in theirs if s.name not in names.values()]
     if len(left[0]) == len(left[1]):
         in_order = zip(*left, strict=True)
-        found |= {one.name: other.name for one, other in in_order if len(one.shape) == len(other.shape)}
-    return found
+        names |= {one.name: other.name for one, other in in_order if len(one.shape) == len(other.shape)}
+    return names
 
 
 def _kinds(network: Network) -> dict[int, _Kind]:

@@ -17,13 +17,17 @@ from trt_bisect.data.feeds import TensorSpec
 from trt_bisect.errors import BadInput
 from trt_bisect.model.existing import (
     ExistingPairs,
+    in_bf16,
+    in_question,
     low_of_pairs,
+    others_in_fp32,
     pair_notes,
     refuse_other_pairs,
     switch_notes,
     take_out_pairs,
+    take_out_types,
+    type_notes,
 )
-from trt_bisect.model.existing_types import in_bf16, in_question, raised, take_out_types, type_notes
 from trt_bisect.model.file import Weights, detach_weights, read_model, weights_digest
 from trt_bisect.model.fusions import Shape
 from trt_bisect.model.layers import Layer, Rounding, TensorTypes, layers_of
@@ -145,11 +149,7 @@ class Network:
         return replace(self, skeleton=skeleton, layers=layers)
 
     def with_base(self, base: Precision) -> Network:
-        """Returns this network with another base.
-
-        Raises:
-            BadInput: its operators are too old for it.
-        """
+        """Returns this network with another base; raises BadInput if its operators are too old for it."""
         if self.opset < self.low.oldest_opset(base):
             raise BadInput(
                 f"'{self.source}' was loaded for another base and cannot be measured on one in {base.upper()}.",
@@ -184,11 +184,7 @@ class Network:
         return name in self.weights or name in self._small_constants
 
     def constant(self, name: str) -> np.ndarray:
-        """The values of a constant of the graph.
-
-        Raises:
-            KeyError: no constant has that name.
-        """
+        """The values of a constant of the graph; raises KeyError if no constant has that name."""
         if name in self.weights:
             return self.weights[name]
         return numpy_helper.to_array(self._small_constants[name])
@@ -378,7 +374,7 @@ def _prepared(
     if in_type is not None:
         layers = in_question(layers, in_type)
     if in_base is not None:
-        layers, base = raised(layers, in_base), Precision.BF16
+        layers, base = others_in_fp32(layers, in_base), Precision.BF16
     if not layers:
         raise BadInput(f"'{source}' has no layers: all of it is constant.", "Give the network as it was exported.")
     notes = [cut.note] if cut else []

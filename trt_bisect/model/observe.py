@@ -90,7 +90,7 @@ class Segments:
         whole = self._written.model
         model = onnx.ModelProto()
         model.CopyFrom(whole)
-        nodes = [whole.graph.node[place] for place in cut.nodes]
+        nodes = [whole.graph.node[node_index] for node_index in cut.nodes]
         read = {name for node in nodes for name in tensors_read(node)}
         constants = [tensor for tensor in whole.graph.initializer if tensor.name in read]
         detached = [tensor.name for tensor in constants if tensor.data_location == onnx.TensorProto.EXTERNAL]
@@ -137,27 +137,27 @@ def can_be_cut(model: onnx.ModelProto) -> bool:
 def _cut(written: Written, groups: Sequence[Sequence[str]]) -> list[_Cut]:
     """Returns for each group the segment of the nodes that it needs and no earlier group needed."""
     graph = written.model.graph
-    makers = {name: place for place, node in enumerate(graph.node) for name in node.output if name}
+    makers = {name: node_index for node_index, node in enumerate(graph.node) for name in node.output if name}
     fed = {value.name for value in graph.input} - {tensor.name for tensor in graph.initializer}
     reads = [[name for name in tensors_read(node) if name in makers or name in fed] for node in graph.node]
     segment: dict[int, int] = {}
     for number, names in enumerate(groups):
         waiting = [makers[name] for name in names]
         while waiting:
-            place = waiting.pop()
-            if place not in segment:
-                segment[place] = number
-                waiting += [makers[name] for name in reads[place] if name in makers]
+            node_index = waiting.pop()
+            if node_index not in segment:
+                segment[node_index] = number
+                waiting += [makers[name] for name in reads[node_index] if name in makers]
     last = {name: number for number, names in enumerate(groups) for name in names}
-    for place, number in segment.items():
-        for name in reads[place]:
+    for node_index, number in segment.items():
+        for name in reads[node_index]:
             last[name] = max(last.get(name, 0), number)
     wanted = {name for names in groups for name in names}
     cuts = []
     for number, names in enumerate(groups):
-        nodes = sorted(place for place, its_segment in segment.items() if its_segment == number)
-        made = dict.fromkeys(name for place in nodes for name in graph.node[place].output if name)
-        outside = dict.fromkeys(name for place in nodes for name in reads[place] if name not in made)
+        nodes = sorted(node_index for node_index, its_segment in segment.items() if its_segment == number)
+        made = dict.fromkeys(name for node_index in nodes for name in graph.node[node_index].output if name)
+        outside = dict.fromkeys(name for node_index in nodes for name in reads[node_index] if name not in made)
         gives = tuple(name for name in made if name in wanted or last.get(name, -1) > number)
         let_go = tuple(name for name, until in last.items() if until == number)
         cuts.append(_Cut(tuple(nodes), tuple(outside), gives, tuple(names), let_go))
@@ -225,9 +225,7 @@ class Observer:
     """Runs a written graph, in one session or in segments, and returns tensors inside it.
 
     Args:
-        written: the graph.
         groups: the tensors, in groups that are read one after another; nodes of the graph must make them.
-        source: the network's file, for messages.
 
     Attributes:
         types: by tensor, ONNX Runtime's name of its type; empty if the graph runs in segments.

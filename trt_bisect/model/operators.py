@@ -77,7 +77,7 @@ _NAMED = 3
 _TENSOR = re.compile(r"tensor\((\w+)\)")
 _TYPES = {"float": onnx.TensorProto.FLOAT, "double": onnx.TensorProto.DOUBLE}
 
-Kind = tuple[str, str]
+Operator = tuple[str, str]
 """The domain and the name of an operator."""
 
 
@@ -120,7 +120,6 @@ def cut_around(
         model: its functions are inlined and its nodes named; not changed.
         weights: those that are detached from it.
         part: ``before`` or ``after`` the nodes that cannot be run.
-        source: the file's name, for messages.
 
     Returns:
         The model itself and None if it has no such node.
@@ -128,8 +127,8 @@ def cut_around(
     Raises:
         BadInput: nothing is left of the network, or the type of a tensor that it is cut at is not known.
     """
-    unknown: set[Kind] = set()
-    doubted = {kind_of(node) for node in model.graph.node if _not_of_onnx(node)}
+    unknown: set[Operator] = set()
+    doubted = {operator_of(node) for node in model.graph.node if _not_of_onnx(node)}
     kept = typed = model
     if doubted:
         typed = onnx.shape_inference.infer_shapes(model)
@@ -149,11 +148,11 @@ def cut_around(
     return kept, _cut(_split(model.graph, unknown), kept, part)
 
 
-def kind_of(node: onnx.NodeProto) -> Kind:
+def operator_of(node: onnx.NodeProto) -> Operator:
     """Returns the operator of a node, or that of an unknown node in its bodies."""
     bodies = (body for attribute in node.attribute for body in subgraphs_of_attribute(attribute))
     inside = (inner for body in bodies for inner in body.node)
-    return next((kind_of(inner) for inner in inside if _not_of_onnx(inner)), (node.domain, node.op_type))
+    return next((operator_of(inner) for inner in inside if _not_of_onnx(inner)), (node.domain, node.op_type))
 
 
 def _not_of_onnx(node: onnx.NodeProto) -> bool:
@@ -161,7 +160,7 @@ def _not_of_onnx(node: onnx.NodeProto) -> bool:
     return not onnx.defs.has(node.op_type, node.domain) or any(_not_of_onnx(n) for body in bodies for n in body.node)
 
 
-def _is_named(kind: Kind, refusal: str) -> bool:
+def _is_named(kind: Operator, refusal: str) -> bool:
     """Returns true if ONNX Runtime's error is about an operator: it names it, or the domain that it does not know."""
     domain, name = kind
     return re.search(rf"\b{re.escape(name)}\b", refusal) is not None or (domain != "" and f"domain {domain}" in refusal)
@@ -185,22 +184,22 @@ def open_unoptimised(
     return ort.InferenceSession(copy.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
 
-def _split(graph: onnx.GraphProto, kinds: set[Kind]) -> _Split:
+def _split(graph: onnx.GraphProto, kinds: set[Operator]) -> _Split:
     fixed = {tensor.name for tensor in graph.initializer} | {tensor.values.name for tensor in graph.sparse_initializer}
-    found, tainted = _Split([], [], [], fixed), set[str]()
+    split, tainted = _Split([], [], [], fixed), set[str]()
     for node in graph.node:
         reads = {name for name in tensors_read(node) if name}
-        if kind_of(node) in kinds:
-            found.unknown.append(node)
+        if operator_of(node) in kinds:
+            split.unknown.append(node)
             tainted.update(node.output)
         elif tainted & reads:
-            found.after.append(node)
+            split.after.append(node)
             tainted.update(node.output)
         else:
-            found.before.append(node)
+            split.before.append(node)
             if reads <= fixed:
                 fixed.update(node.output)
-    return found
+    return split
 
 
 def _before(model: onnx.ModelProto, split: _Split, source: str) -> onnx.ModelProto:
@@ -283,7 +282,7 @@ def _cut(split: _Split, kept: onnx.ModelProto, part: str) -> Cut:
 
 
 def _named(nodes: Sequence[onnx.NodeProto]) -> str:
-    kinds = dict.fromkeys(f"{domain}.{name}".lstrip(".") for domain, name in map(kind_of, nodes))
+    kinds = dict.fromkeys(f"{domain}.{name}".lstrip(".") for domain, name in map(operator_of, nodes))
     return f"{listed([*kinds], _NAMED)} (node {listed([node.name for node in nodes], _NAMED)})"
 
 

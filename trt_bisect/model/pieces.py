@@ -64,12 +64,12 @@ class Boundaries:
     @cached_property
     def live(self) -> tuple[tuple[str, ...], ...]:
         """For every layer k the tensors computed up to layer k and read after it, in the order of their computation."""
-        found: list[tuple[str, ...]] = []
+        by_layer: list[tuple[str, ...]] = []
         alive: list[str] = []
         for layer in self.layers:
             alive = [name for name in (*alive, *layer.outputs) if self.last_read.get(name, -1) > layer.index]
-            found.append(tuple(alive))
-        return tuple(found)
+            by_layer.append(tuple(alive))
+        return tuple(by_layer)
 
     def most_bytes(self, facts: TensorFacts) -> int:
         """Returns the bytes of the tensors that are alive together at most in one inference: live and just read."""
@@ -143,9 +143,9 @@ def _best_places(ends: Sequence[int], counts: Sequence[int], weights: Sequence[i
             size = counts[b] - counts[a]
             if size > 2 * layers and a < b - 1:
                 break
-            found = cost[a] + weights[b] + usual * abs(size - layers) / layers
-            if found < cost[b]:
-                cost[b], before[b] = found, a
+            cost_here = cost[a] + weights[b] + usual * abs(size - layers) / layers
+            if cost_here < cost[b]:
+                cost[b], before[b] = cost_here, a
     places = [len(ends) - 1]
     while places[-1] > 0:
         places.append(before[places[-1]])

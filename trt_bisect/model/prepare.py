@@ -55,7 +55,6 @@ def prepare(
         model: as read from the file; it is changed and must not be used again.
         weights: those that are detached from it. In the graph, ``model.prepare`` keeps them apart.
         shapes: fixed shapes of inputs, by name.
-        source: the file's name, for messages.
         part: the part that is kept if ONNX Runtime cannot run a node, see ``model.operators``.
         opset: the oldest that the low precision can be written with; 13 is the oldest for all.
 
@@ -156,13 +155,7 @@ def infer_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def refuse_shapes(graph: onnx.GraphProto, shapes: Shapes, source: str) -> None:
-    """Raises BadInput if an input of the graph does not take the shape that is given for it, or there is none.
-
-    Args:
-        graph: of the network as it is in the file.
-        shapes: sizes by input.
-        source: the file's name, for the message.
-    """
+    """Raises BadInput if an input of the graph does not take the shape that is given for it, or there is none."""
     inputs = _inputs_of(graph)
     for name, shape in shapes.items():
         if name not in inputs:
@@ -269,10 +262,6 @@ def names_for_parser(nodes: Sequence[str], constants: Collection[str]) -> dict[s
     ``fc_6_22``. So ``fc_6`` gets the name ``fc.6``.
 
     Source: ``ImporterContext::registerLayer`` in onnx-tensorrt's ``ImporterContext.cpp``.
-
-    Args:
-        nodes: the names of all nodes.
-        constants: the names of the initializers.
     """
     taken = {*nodes, *constants}
     names: dict[str, str] = {}
@@ -440,7 +429,12 @@ def drop_odd_outputs(graph: onnx.GraphProto, source: str) -> tuple[str, ...]:
     Raises:
         BadInput: the graph has no other outputs.
     """
-    odd = [value.name for value in graph.output if value.type.WhichOneof("value") in _ODD_TYPES or _holds_maps(value)]
+    odd = [
+        value.name
+        for value in graph.output
+        if value.type.WhichOneof("value") in _ODD_TYPES
+        or value.type.sequence_type.elem_type.WhichOneof("value") == "map_type"
+    ]
     kept = [value for value in graph.output if value.name not in odd]
     if not kept:
         raise BadInput(
@@ -455,16 +449,12 @@ def drop_odd_outputs(graph: onnx.GraphProto, source: str) -> tuple[str, ...]:
     return (f"outputs that are maps or optional values are left out: {', '.join(map(repr, odd))}",)
 
 
-def _holds_maps(value: onnx.ValueInfoProto) -> bool:
-    return bool(value.type.sequence_type.elem_type.WhichOneof("value") == "map_type")
-
-
 def refuse_integer_layers(graph: gs.Graph, source: str) -> None:
     """Raises BadInput if there are integer layers: no plan can put them in higher precision."""
-    found = [node.op for node in graph.nodes if node.op.startswith("QLinear") or node.op in _INTEGER_OPS]
-    if found:
+    ops = [node.op for node in graph.nodes if node.op.startswith("QLinear") or node.op in _INTEGER_OPS]
+    if ops:
         raise BadInput(
-            f"'{source}' is quantized already, into {len(found)} integer layers ({', '.join(sorted(set(found)))}): "
+            f"'{source}' is quantized already, into {len(ops)} integer layers ({', '.join(sorted(set(ops)))}): "
             "no such layer can be put back into high precision.",
             "Give the FP32 network, or quantize it in Q/DQ format (QuantFormat.QDQ in ONNX Runtime).",
         )
@@ -493,7 +483,6 @@ def import_detached(model: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -
 
     Args:
         model: its initializers without values are ``weights``.
-        weights: the weights by name.
     """
     graph = gs.import_onnx(model)
     fixed, outputs = _not_foldable(graph), {id(tensor) for tensor in graph.outputs}

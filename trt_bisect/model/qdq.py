@@ -156,7 +156,6 @@ def sub_network(network: Network, piece: Piece, facts: TensorFacts) -> Network:
     """Returns the layers of a piece as a network. Names are kept, weights are shared, layers are numbered from 0.
 
     Args:
-        network: the whole network.
         piece: its ``reads`` become the inputs, its ``leaves`` the outputs.
         facts: used for inputs whose shape the network does not give.
     """
@@ -208,8 +207,6 @@ def write_switch(writer: PlanWriter, high: Precision, piece: Piece | None = None
     """Writes the network of ``writer`` with both precisions of every quantizable layer, and the others in its base.
 
     Args:
-        writer: writes the network.
-        high: the high precision.
         piece: the layers to write, none of whose leaves has two versions (see ``model.pieces``); None for all.
     """
     writing, names, tag = GraphWriting(writer.context, scales_are_inputs=True), Names(), writer.context.tag

@@ -64,7 +64,6 @@ def compare_with_file(
 
     Args:
         network: the network; layers kept high and pairs made symmetric are compared as they are in the file.
-        feeds: the sample.
         outputs: the outputs that are compared first.
         prepared: the network's FP32 outputs on the sample, if they are known.
 
@@ -83,11 +82,11 @@ def compare_with_file(
         apart = max((relative_difference(theirs[name], ours[name]) for name in theirs), default=0.0)
         if apart <= FLOAT_NOISE:
             continue
-        found, skipped = _first_difference(network, comparison, feeds)
-        if found:
+        difference, skipped = _first_difference(network, comparison, feeds)
+        if difference:
             raise BadInput(
                 f"'{network.source}' as prepared for measuring gives another output than the file: {comparison.words}, "
-                f"{found}, from the same inputs.",
+                f"{difference}, from the same inputs.",
                 "trt-bisect would judge another network. Please report it with the network; simplifying it first "
                 "(onnx-simplifier, Polygraphy) may help.",
             )
@@ -206,18 +205,14 @@ def _first_difference(network: Network, comparison: _Comparison, feeds: Feeds) -
         names = dict.fromkeys(name for piece in group for name in (*piece.reads, *piece.leaves))
         tensors = {**feeds, **(_run_file(comparison.file, list(names), feeds) or {})}
         for piece in group:
-            found = _piece_difference(network, writer, comparison.plan, piece, tensors, facts)
-            if found:
-                return found, skipped
+            difference = _piece_difference(network, writer, comparison.plan, piece, tensors, facts)
+            if difference:
+                return difference, skipped
     return "", skipped
 
 
 def _pieces(network: Network, facts: TensorFacts, made: set[str]) -> list[Piece]:
-    """The shortest pieces whose inputs and outputs (``reads`` and ``leaves``) are all in the file, too.
-
-    Args:
-        made: the tensors that the file computes.
-    """
+    """The shortest pieces whose inputs and outputs (``reads`` and ``leaves``) are all in the file, too."""
     rounded_too = {rounding.tensor for layer in network.layers for rounding in layer.roundings if rounding.at_output}
     known = (made & set(facts.shapes)) - rounded_too
     boundaries = Boundaries.of(network)

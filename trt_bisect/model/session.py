@@ -50,8 +50,6 @@ def make_session(
     """Makes a session, with Q/DQ fusion off unless ``integers``.
 
     Args:
-        written: the graph.
-        provider: ONNX Runtime's execution provider.
         threads: for one inference; None for ``session_threads()``.
         one_of_many: true to take memory from an arena that all such sessions share, instead of one of its own.
         level: the level of ONNX Runtime's optimisations. Up to ``SAME_SUMS`` the outputs are the same bit by bit;
@@ -141,8 +139,8 @@ def integer_sums_are_exact() -> bool:
     graph = helper.make_graph(pairs, "g", [x], [y], kept)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
     session = make_session(Written(model, {}), threads=1, integers=True)
-    (found,) = session.run(None, {"x": largest.T.astype(np.float32)})
-    return float(found[0, 0]) == _SUMMED * float(largest[0, 0]) ** 2
+    (sums,) = session.run(None, {"x": largest.T.astype(np.float32)})
+    return float(sums[0, 0]) == _SUMMED * float(largest[0, 0]) ** 2
 
 
 def give_back_arena() -> None:

@@ -70,9 +70,6 @@ def groups_within(
     """Returns tensors in groups to be read one after another; one group if the network cannot be cut.
 
     Args:
-        network: has the tensors.
-        names: their names.
-        feeds: a sample.
         memory: the bytes for a group, and for what later groups need.
         runs: the number of runs of the network that are held at the same time.
     """

@@ -37,7 +37,6 @@ def read_without_weights(
     """Reads an ONNX file; the weights are copied once, from the file into the arrays.
 
     Args:
-        path: the path of the file.
         least: smaller weights stay in the graph, in bytes.
         types: the types of the weights that are taken out, ``TensorProto.DataType``.
 
@@ -111,32 +110,32 @@ def _fields(message: memoryview) -> Iterator[_Field]:
     """Yields the fields of a message; raises ValueError if it is none."""
     start, end = 0, len(message)
     while start < end:
-        key, place = _varint(message, start)
+        key, offset = _varint(message, start)
         wire_type, content = key & 7, message[:0]
         if wire_type == _VARINT:
-            _, place = _varint(message, place)
+            _, offset = _varint(message, offset)
         elif wire_type == _LENGTH:
-            size, place = _varint(message, place)
-            content = message[place : place + size]
-            place += size
+            size, offset = _varint(message, offset)
+            content = message[offset : offset + size]
+            offset += size
         elif wire_type in _FIXED_SIZES:
-            place += _FIXED_SIZES[wire_type]
+            offset += _FIXED_SIZES[wire_type]
         else:
             raise ValueError(f"no protobuf field has wire type {wire_type}")
-        if place > end:
+        if offset > end:
             raise ValueError("a field ends behind its message")
-        yield _Field(key >> 3, message[start:place], content)
-        start = place
+        yield _Field(key >> 3, message[start:offset], content)
+        start = offset
 
 
-def _varint(message: memoryview, place: int) -> tuple[int, int]:
-    """Returns the number at ``place``, seven bits a byte, the lowest first; and the place after it."""
+def _varint(message: memoryview, offset: int) -> tuple[int, int]:
+    """Returns the number at ``offset``, seven bits a byte, the lowest first; and the offset after it."""
     value = shift = 0
-    while shift < 64 and place < len(message):
-        byte = message[place]
-        value, shift, place = value | (byte & 0x7F) << shift, shift + 7, place + 1
+    while shift < 64 and offset < len(message):
+        byte = message[offset]
+        value, shift, offset = value | (byte & 0x7F) << shift, shift + 7, offset + 1
         if byte < 0x80:
-            return value, place
+            return value, offset
     raise ValueError("a number does not end")
 
 
@@ -144,9 +143,7 @@ def write_with_weights(file: BinaryIO, skeleton: onnx.ModelProto, weights: Mappi
     """Writes an ONNX file; the weights go from the arrays into the file.
 
     Args:
-        file: to write to.
         skeleton: the network; initializers of external data have their values in ``weights``.
-        weights: the weights by name.
     """
     model, graph = onnx.ModelProto(), onnx.GraphProto()
     model.CopyFrom(skeleton)
@@ -180,8 +177,8 @@ def _in_message(number: int, parts: list[bytes | memoryview]) -> list[bytes | me
 
 
 def _as_varint(value: int) -> bytes:
-    found = bytearray()
+    encoded = bytearray()
     while value >= 0x80:
-        found.append(value & 0x7F | 0x80)
+        encoded.append(value & 0x7F | 0x80)
         value >>= 7
-    return bytes([*found, value])
+    return bytes([*encoded, value])

@@ -304,9 +304,6 @@ class GraphWriting:
         """Writes one layer; returns the names of the tensors that are rounded for it.
 
         Args:
-            layer: to write.
-            precision: the precision that it gets.
-            names: the names of the tensors.
             followed: the tensors that are rounded where they are made.
         """
         node = onnx.NodeProto()

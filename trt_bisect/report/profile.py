@@ -12,7 +12,7 @@ from trt_bisect.data.statistics import Spread
 from trt_bisect.report.page.tables import Bars, Panels, Ranges, TablePage, section_of
 from trt_bisect.report.result import Result
 from trt_bisect.support.figures import counted
-from trt_bisect.support.table import INDEX, NAME, Column, Part
+from trt_bisect.support.table import INDEX, NAME, Column, NestedColumns
 
 TENSORS = "profile.csv"
 
@@ -50,9 +50,9 @@ class ProfiledTensor:
     shape: Annotated[
         tuple[int | str | None, ...], Column("Shape", "On the first sample; sorted by the number of values", rank=5)
     ]
-    spread: Annotated[Spread | None, Part()]
-    rounded: Annotated[Spread | None, Part("rounded_", "Rounded", rank=9, shown=("min", "max"))] = None
-    rounding: Annotated[RoundingFigures | None, Part("rounding_")] = None
+    spread: Annotated[Spread | None, NestedColumns()]
+    rounded: Annotated[Spread | None, NestedColumns("rounded_", "Rounded", rank=9, shown=("min", "max"))] = None
+    rounding: Annotated[RoundingFigures | None, NestedColumns("rounding_")] = None
     histogram: TensorHistogram | None = None
     map: ChannelMap | None = None
 

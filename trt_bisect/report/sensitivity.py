@@ -12,7 +12,7 @@ from trt_bisect.precision import Precision
 from trt_bisect.report.figure_text import loss_text
 from trt_bisect.report.page.tables import Bars, Panels, TablePage, section_of
 from trt_bisect.report.result import Result
-from trt_bisect.support.table import INDEX, LOSS, NAME, PERCENT, Column, Part
+from trt_bisect.support.table import INDEX, LOSS, NAME, PERCENT, Column, NestedColumns
 
 WAYS = {"both": Precision.INT8, "weight": Precision.INT8_WEIGHT, "activation": Precision.INT8_ACTIVATION}
 """The rounded parts of a layer, and the precision of each."""
@@ -47,7 +47,7 @@ class SensitiveOp:
     worth: Annotated[float | None, Column("Worth", "Fixed alone, divided by the share of the multiply-adds", rank=2)]
     macs: Annotated[int, Column("MACs", "Multiply-adds for one inference")]
     share: Annotated[float, Column("Cost", "Share of the network's multiply-adds", PERCENT, rank=3)]
-    metrics: Annotated[Mapping[str, float | None], Part(help="On the worst final output", shares=FRACTIONS)]
+    metrics: Annotated[Mapping[str, float | None], NestedColumns(help="On the worst final output", shares=FRACTIONS)]
 
     def figure(self, name: str) -> float | None:
         """Returns ``loss``, ``gain``, ``worth``, ``macs``, or a metric by its name; None if there is none."""

@@ -45,9 +45,7 @@ def kept(folder: Path | None, form: Form[Value], key: str, compute: Callable[[],
 
     Args:
         folder: the run folder; None to store nothing.
-        form: the form of the result.
         key: a digest of everything that decides the result.
-        compute: returns the result.
     """
     if folder is None:
         return compute()
@@ -139,7 +137,6 @@ def save_inputs(folder: Path, key: str, inputs: Sequence[Feeds], about: Mapping[
     """Stores the judged inputs under ``key``. If all have one shape, the user can give ``inputs.npz`` as ``--input``.
 
     Args:
-        folder: the run folder.
         key: a digest of everything that decides the inputs.
         inputs: one dictionary of arrays for each input.
         about: facts on the inputs, in JSON types.

@@ -14,7 +14,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from io import FileIO
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 from uuid import uuid4
 
@@ -54,8 +53,6 @@ class Journal:
     """The trials of one fingerprint in a run folder. The folder must be locked by ``working_in``.
 
     Args:
-        folder: the run folder.
-        fingerprint: the fingerprint of the run.
         about: the parts of the fingerprint, in JSON types.
         file: the journal's file if it is open already.
 
@@ -115,20 +112,16 @@ class Journal:
 
     def keep(self, *trials: Trial) -> None:
         """Appends trials, before the first ones the parts of the fingerprint, and waits until they are on disk."""
-        self._append(*self._head, *({"run": self._fingerprint, "trial": trial.to_json()} for trial in trials))
+        records = [*self._head, *({"run": self._fingerprint, "trial": trial.to_json()} for trial in trials)]
+        append(self._file, self.path, b"".join(json.dumps(record).encode() + b"\n" for record in records))
         self._head = []
         self.trials.update({trial.plan: trial for trial in trials})
         self._wanted.update(trial.plan for trial in trials)
 
-    def _append(self, *records: Mapping[str, Any]) -> None:
-        append(self._file, self.path, b"".join(json.dumps(record).encode() + b"\n" for record in records))
-
     def __enter__(self) -> Journal:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._file.close()
 
 

@@ -99,9 +99,5 @@ def read(kind: type[Kind], path: Path) -> Kind | None:
 
 
 def write(path: Path, record: Any) -> None:
-    """Writes a dataclass as JSON, in lines.
-
-    Raises:
-        BadInput: the file cannot be written.
-    """
+    """Writes a dataclass as JSON, in lines; raises BadInput if the file cannot be written."""
     write_whole(path, encode_lines(record))

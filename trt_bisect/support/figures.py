@@ -31,7 +31,6 @@ def percent(share: float, threshold: float | None = None) -> str:
     ``>99.9999%``. The page writes percentages by the same rule (``tools/web/page/format.js``).
 
     Args:
-        share: the share.
         threshold: the text is on the same side of this share as ``share`` is, for which it has up to six decimals.
     """
     value = 100.0 * share

@@ -27,7 +27,6 @@ def make_folder(folder: Path, option: str = "--output") -> Path:
     """Makes a folder if it does not exist, and returns it.
 
     Args:
-        folder: its path.
         option: the option that names it, for the message.
 
     Raises:
@@ -110,7 +109,6 @@ def locked(folder: Path, option: str = "--output") -> Iterator[None]:
     """Locks an existing folder. There is no lock file, and the system releases the lock when the process ends.
 
     Args:
-        folder: the folder.
         option: the option that named it, for messages.
 
     Raises:

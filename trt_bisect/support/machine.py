@@ -46,8 +46,8 @@ def processor() -> str:
     Source: the line ``flags`` (x86) or ``Features`` (ARM) of ``/proc/cpuinfo``, see proc(5).
     """
     file = Path("/proc/cpuinfo")
-    found = re.search(r"^(?:flags|Features)\s*: (.*)$", file.read_text(), re.MULTILINE) if file.is_file() else None
-    flags = found[1].split() if found else []
+    line = re.search(r"^(?:flags|Features)\s*: (.*)$", file.read_text(), re.MULTILINE) if file.is_file() else None
+    flags = line[1].split() if line else []
     return " ".join([platform.machine(), *(name for name in _VECTORS if name in flags)])
 
 
@@ -59,9 +59,9 @@ def peak_bytes() -> int:
     """
     status = Path("/proc/self/status")
     if status.is_file():
-        found = re.search(r"VmHWM:\s+(\d+) kB", status.read_text())
-        if found:
-            return int(found[1]) * 1024
+        peak = re.search(r"VmHWM:\s+(\d+) kB", status.read_text())
+        if peak:
+            return int(peak[1]) * 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 

@@ -88,7 +88,6 @@ class TimeLimited:
     """Another display, which raises TimeUp at every step or stage after a time, except where it is ``lifted``.
 
     Args:
-        shown: the other display.
         seconds: the time from now on.
     """
 
@@ -271,8 +270,8 @@ class NotebookProgress:
             self._bar = None
 
 
-class PrefixedProgress:
-    """Another display with a name before each stage and line; ``close`` leaves that display open."""
+class PrefixedProgress(Silent):
+    """Another display with a name before each stage and line; no time left, as it is that of one job among several."""
 
     def __init__(self, shown: Progress, name: str) -> None:
         self._shown = shown
@@ -286,15 +285,9 @@ class PrefixedProgress:
         """Begins a step."""
         self._shown.step(what, size)
 
-    def left(self, seconds: float | None) -> None:
-        """Does nothing: it is the time of one job among several."""
-
     def say(self, text: str) -> None:
         """Shows a permanent line."""
         self._shown.say(f"{self._name}: {text}")
-
-    def close(self) -> None:
-        """Does nothing: the other display stays open."""
 
 
 def default_progress() -> Progress:

@@ -1,8 +1,8 @@
 """Tables of dataclasses: a column is described once, on its field, for CSV files, the screen and the pages.
 
 ``Annotated[float | None, Column("SQNR", "dB", DECIBELS, rank=0)]`` describes the column of a field or a property, and
-``Annotated[Spread, Part("fp32_", "{high}")]`` takes the columns of a nested dataclass, with a prefix. Numbers and texts
-without a description are columns of the CSV file alone; other fields without one are no columns.
+``Annotated[Spread, NestedColumns("fp32_", "{high}")]`` takes the columns of a nested dataclass, with a prefix. Numbers
+and texts without a description are columns of the CSV file alone; other fields without one are no columns.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Part:
+class NestedColumns:
     """The columns of a nested dataclass, or of the keys of a mapping.
 
     Attributes:
@@ -140,8 +140,7 @@ def columns_of(
     """Returns the columns of a table.
 
     Args:
-        kind: the dataclass of its rows.
-        rows: the rows; a mapping that is a ``Part`` has a column for each key that they have.
+        rows: the rows; a mapping that is a ``NestedColumns`` has a column for each key that they have.
         raised: keys of columns that have at most the rank 1.
         names: the texts that stand in titles and phrases, such as ``low="INT8"``.
     """
@@ -154,7 +153,7 @@ def columns_of(
             key=each.key.format_map(known),
             rank=1 if each.key in raised and each.rank != 0 else each.rank,
         )
-        for each in _columns(kind, rows, Part(), ())
+        for each in _columns(kind, rows, NestedColumns(), ())
     )
 
 
@@ -163,12 +162,12 @@ class _Names(dict[str, str]):
         return name
 
 
-def _columns(kind: type, rows: Sequence[Any], part: Part, path: tuple[str, ...]) -> Iterator[TableColumn]:
+def _columns(kind: type, rows: Sequence[Any], part: NestedColumns, path: tuple[str, ...]) -> Iterator[TableColumn]:
     for name, hint, about in _described(kind):
         at = (*path, name)
-        if isinstance(about, Part) and isinstance(hint, type) and is_dataclass(hint):
+        if isinstance(about, NestedColumns) and isinstance(hint, type) and is_dataclass(hint):
             yield from _columns(hint, rows, about, at)
-        elif isinstance(about, Part):
+        elif isinstance(about, NestedColumns):
             of_all = TableColumn("", about.help, NUMBER, path=at)
             for key in dict.fromkeys(key for row in rows for key in of_all.value(row) or ()):
                 title = key.replace("{", "{{").replace("}", "}}")
@@ -178,7 +177,7 @@ def _columns(kind: type, rows: Sequence[Any], part: Part, path: tuple[str, ...])
             yield _column(about or Column(""), hint, part, name, at)
 
 
-def _column(about: Column, hint: Any, part: Part, name: str, path: tuple[str, ...]) -> TableColumn:
+def _column(about: Column, hint: Any, part: NestedColumns, name: str, path: tuple[str, ...]) -> TableColumn:
     kind = about.kind or _SCALARS.get(hint) or (SHAPE if int in _parts_of(hint) else TEXT)
     title, rank = about.title, about.rank
     if part.title and title:
@@ -195,24 +194,24 @@ def _parts_of(hint: Any) -> tuple[Any, ...]:
 
 
 @cache
-def _described(kind: type) -> tuple[tuple[str, Any, Column | Part | None], ...]:
+def _described(kind: type) -> tuple[tuple[str, Any, Column | NestedColumns | None], ...]:
     """The fields of a dataclass, then its properties with a description: name, type, description."""
     hints = get_type_hints(kind, include_extras=True)
-    found = [(field.name, *_parted(hints[field.name])) for field in fields(kind)]
+    described = [(field.name, *_parted(hints[field.name])) for field in fields(kind)]
     own = [each for base in reversed(kind.__mro__) for each in vars(base).items() if isinstance(each[1], property)]
     for name, made in own:
         hint, about = _parted(get_type_hints(made.fget, include_extras=True).get("return"))
         if about is not None:
-            found.append((name, hint, about))
-    return tuple(found)
+            described.append((name, hint, about))
+    return tuple(described)
 
 
-def _parted(hint: Any) -> tuple[Any, Column | Part | None]:
+def _parted(hint: Any) -> tuple[Any, Column | NestedColumns | None]:
     """A type without its annotation and without None, and the annotation."""
     about = None
     if get_origin(hint) is Annotated:
         hint, *said = get_args(hint)
-        about = next((each for each in said if isinstance(each, (Column, Part))), None)
+        about = next((each for each in said if isinstance(each, (Column, NestedColumns))), None)
     if get_origin(hint) in (Union, UnionType):
         hint = next(each for each in get_args(hint) if each is not NoneType)
     return hint, about

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 
-from trt_bisect.driver.recipes.local_search import FEW_UNITS, Goal, improved
+from trt_bisect.driver.recipes.local_search import FEW_UNITS, BetterSet, improved
 from trt_bisect.driver.recipes.search_space import Batches, Kept, MeasuredSets, Sensitivities, Space, saved
 from trt_bisect.driver.suspects.search import Loss, Result
 from trt_bisect.precision import PrecisionPlan
@@ -44,7 +44,6 @@ def lowered(
     """Lowers units of a set that meets the budget, in an order; a unit stays high if it cannot go low any more.
 
     Args:
-        known: the measurements.
         start: the set; it meets the budget.
         order: the order of the units; those outside ``start`` are passed over.
         too_many: asked with the units found so far that stay high: true ends the search.
@@ -77,9 +76,6 @@ def without_most(known: MeasuredSets, kept: Kept, ranked: Sequence[int], enough:
     """Returns a set that meets the budget without as many first units of a ranking as can go low.
 
     Args:
-        known: the measurements.
-        kept: the set.
-        ranked: the ranking.
         enough: it is known that so many can go low.
     """
     too_many = len(ranked) + 1
@@ -123,15 +119,14 @@ def orders(space: Space, alone: Sensitivities | None = None) -> list[tuple[int, 
     """The orders in which units are lowered: the dearest first, and those that lose least for their cost.
 
     Args:
-        space: the units.
         alone: the loss of each unit alone low, and its gain alone high; without it there is one order.
     """
     units, cost = range(len(space.units)), space.costs
-    found = [sorted(units, key=lambda unit: (-cost[unit], unit))]
+    rankings = [sorted(units, key=lambda unit: (-cost[unit], unit))]
     for figures in () if alone is None else (alone.losses, alone.gains):
         rank = [(figures[unit] / cost[unit], -cost[unit], unit) for unit in units]
-        found.append(sorted(units, key=rank.__getitem__))
-    return list(dict.fromkeys(map(tuple, found)))
+        rankings.append(sorted(units, key=rank.__getitem__))
+    return list(dict.fromkeys(map(tuple, rankings)))
 
 
 @dataclass(frozen=True)
@@ -167,10 +162,7 @@ def cheapest(
     """Lowers the units in several orders, side by side, and improves the cheapest set that this gives.
 
     Args:
-        space: the units to choose from.
-        rankings: orders of the units; see ``orders``.
         limit: the number of plans tried to find a cheaper set by local search; 0 for none.
-        alone: the sensitivities, for the local search.
         dearest: an order ends as soon as its set would cost more; if all do, the result has all units high.
     """
     known = MeasuredSets(space, limit)
@@ -203,7 +195,6 @@ def surely_cheapest(space: Space, dearest: float = math.inf) -> Batches[Cheapest
     set, and no sensitivities.
 
     Args:
-        space: the units to choose from.
         dearest: the search ends as soon as the set would cost more.
 
     Returns:
@@ -304,10 +295,10 @@ def most_high(space: Space) -> float:
     return _MOST_HIGH if space.has_many else math.inf
 
 
-def cheaper(space: Space, kept: Kept) -> Goal:
+def cheaper(space: Space, kept: Kept) -> BetterSet:
     """Returns the goal of a set that costs less than ``kept``."""
     price, budget = space.price(kept), space.budget
-    return Goal(price[0], lambda other: space.price(other) < price, budget, _HOPE * budget, space.price)
+    return BetterSet(price[0], lambda other: space.price(other) < price, budget, _HOPE * budget, space.price)
 
 
 def reduced(known: MeasuredSets, kept: Kept) -> Batches[Kept]:

@@ -63,8 +63,6 @@ def path(space: Space, chosen: Kept, alone: Sensitivities | None, points: int) -
     """Returns sets of units, each part of the next: chosen units first, and those that gain most for their cost first.
 
     Args:
-        space: the units to choose from.
-        chosen: the choice of a search.
         alone: the sensitivities; None where they were not measured.
         points: the largest number of sets, the empty one and the whole one included.
     """

@@ -96,7 +96,7 @@ def fit(measured: Mapping[Kept, float], units: Sequence[int], fixed: Kept, budge
 
 
 @dataclass(frozen=True)
-class Goal:
+class BetterSet:
     """The conditions for a set to be better than the current one.
 
     Attributes:
@@ -114,14 +114,12 @@ class Goal:
     key: Callable[[Kept], Any]
 
 
-def improved(known: MeasuredSets, kept: Kept, alone: Sensitivities, goal: Goal) -> Batches[Kept | None]:
+def improved(known: MeasuredSets, kept: Kept, alone: Sensitivities, goal: BetterSet) -> Batches[Kept | None]:
     """Returns a better set, which was measured; None if none was found.
 
     Args:
         known: the measurements, and the number of plans that may still be measured.
-        kept: the current set.
         alone: the sensitivities; they choose the units to change where there are many.
-        goal: the conditions for a better set.
     """
     few = len(known.space.units) <= FEW_UNITS
     units = sorted(known.space.all) if few else _candidates(known, kept, alone)
@@ -139,20 +137,20 @@ def improved(known: MeasuredSets, kept: Kept, alone: Sensitivities, goal: Goal) 
     return None
 
 
-def _worth_measuring(known: MeasuredSets, units: Sequence[int], fixed: Kept, goal: Goal) -> list[Kept]:
+def _worth_measuring(known: MeasuredSets, units: Sequence[int], fixed: Kept, goal: BetterSet) -> list[Kept]:
     """Returns the sets of units, with those that stay high, to measure next: the smallest estimated losses first."""
     high, space = all_sets(len(units)), known.space
     costs = space.cost(fixed) + high @ np.array([space.costs[unit] for unit in units])
     losses = fit(known.losses, units, fixed, space.budget).losses(~high)
     places = np.flatnonzero((losses <= goal.hopeful) & (costs <= goal.most + _ROUNDED))
-    found: list[Kept] = []
+    promising: list[Kept] = []
     for place in places[np.argsort(losses[places], kind="stable")]:
         kept = fixed.union(units[column] for column in np.flatnonzero(high[place]).tolist())
         if kept not in known.losses and goal.allowed(kept):
-            found.append(kept)
-            if len(found) == _AT_ONCE:
+            promising.append(kept)
+            if len(promising) == _AT_ONCE:
                 break
-    return found
+    return promising
 
 
 def _candidates(known: MeasuredSets, kept: Kept, alone: Sensitivities) -> list[int]:
@@ -190,8 +188,6 @@ def within(space: Space, most: float, limit: int) -> Batches[MostAccurate]:
     """Searches the set of units to keep high that loses least and costs no more than ``most``.
 
     Args:
-        space: the units to choose from.
-        most: the largest cost.
         limit: the number of plans tried to improve the set.
     """
     known, most = MeasuredSets(space, limit), most + _ROUNDED
@@ -211,7 +207,7 @@ def within(space: Space, most: float, limit: int) -> Batches[MostAccurate]:
     best = min(filter(payable, known.losses), key=order)
     while known.losses[best] > 0.0:
         loss = known.losses[best]
-        goal = Goal(most, payable, loss * (1.0 - _LESS), _HOPE * loss, order)
+        goal = BetterSet(most, payable, loss * (1.0 - _LESS), _HOPE * loss, order)
         better = yield from improved(known, best, alone, goal)
         if better is None:
             break
@@ -225,9 +221,6 @@ def _grown(known: MeasuredSets, alone: Sensitivities, most: float, *, per_cost: 
     Gains become smaller as other units are kept high, as a rule: so only units with the largest gains so far are tried.
 
     Args:
-        known: the measurements.
-        alone: the sensitivities.
-        most: the largest cost.
         per_cost: rank units by gain for their cost, not by gain.
     """
     space = known.space

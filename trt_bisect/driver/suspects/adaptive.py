@@ -60,21 +60,16 @@ BatchSearch = Generator[Sequence[PrecisionPlan], Sequence[Loss], Findings]
 """A search that asks for several plans together."""
 
 
-def adaptive(
-    question: Question, watched: list[Step] | None = None, stride: int = STRIDE, share: float = SHARE
-) -> BatchSearch:
+def adaptive(question: Question, watched: list[Step] | None = None) -> BatchSearch:
     """Finds the suspects of ``exhaustive`` with fewer plans; see above.
 
     A suspect was measured on both sides, with the suspects before it high. If full INT8 is good there is none, and no
     stride is refined.
 
     Args:
-        question: the network and the losses that are tolerated.
         watched: steps are added to it as soon as they are settled. If the search begins again, it is emptied.
-        stride: the number of quantizable layers in a stride; 1 measures every boundary.
-        share: see ``SHARE``.
     """
-    walk = _Walk(question, stride, share * question.step, [] if watched is None else watched)
+    walk = _Walk(question, STRIDE, SHARE * question.step, [] if watched is None else watched)
     ahead = walk.ends[1:]
     losses = yield [question.all_but(()), question.prefix(-1), *walk.plans(ahead)]
     full, nothing, losses = losses[0], losses[1], losses[2:]

@@ -133,7 +133,6 @@ def _next_step(
     """Returns the first step after ``low`` that is a suspect's or cannot be measured, or None.
 
     Args:
-        question: the network and the losses that are tolerated.
         low: the position of the last boundary settled.
         so_far: the losses up to it.
         kept: layers that stay high.
@@ -194,7 +193,6 @@ def search_for(curve: str, question: Question, watched: list[Step] | None = None
     Args:
         curve: ``full`` measures every boundary, ``adaptive`` those where the loss changes and every stride's ends,
             ``culprits`` those that the verdict needs.
-        question: the network and the losses that are tolerated.
         watched: steps are added to it as soon as they are settled.
     """
     if curve == ADAPTIVE:

@@ -22,7 +22,7 @@ _AFTER_A_SURPRISE, _FEWEST = 12, 3
 batch whose forecast failed, and doubles with each one whose forecast held."""
 
 
-class Forecast(Protocol):
+class LossForecast(Protocol):
     """Forecasts the losses of plans that are not measured yet."""
 
     def losses(self, plan: PrecisionPlan, assumed: Losses) -> Sequence[float]:
@@ -91,7 +91,7 @@ class GoodOrBad:
 
 
 def foreseen(
-    start: Callable[[], Search[Any]], known: Losses, forecast: Forecast, limit: int | None
+    start: Callable[[], Search[Any]], known: Losses, forecast: LossForecast, limit: int | None
 ) -> list[PrecisionPlan]:
     """Returns the plans that a search will ask for, the next one first.
 
@@ -100,14 +100,13 @@ def foreseen(
 
     Args:
         start: begins the search anew.
-        known: the losses measured so far.
-        forecast: the forecast of the other losses.
         limit: the most plans returned; None for all.
     """
     wanted: dict[PrecisionPlan, None] = {}
     futures: deque[dict[PrecisionPlan, Loss]] = deque([{}])
-    while futures and not _full(wanted, limit):
-        futures.extend(_follow(start(), known, futures.popleft(), forecast, wanted, limit))
+    most = math.inf if limit is None else limit
+    while futures and len(wanted) < most:
+        futures.extend(_follow(start(), known, futures.popleft(), forecast, wanted, most))
     return list(wanted)
 
 
@@ -115,17 +114,15 @@ def _follow(
     search: Search[Any],
     known: Losses,
     future: Mapping[PrecisionPlan, Loss],
-    forecast: Forecast,
+    forecast: LossForecast,
     wanted: dict[PrecisionPlan, None],
-    limit: int | None,
+    limit: float,
 ) -> list[dict[PrecisionPlan, Loss]]:
     """Follows a search until it ends, until there are ``limit`` plans, or until several losses are forecast.
 
     Args:
         search: not begun.
-        known: the losses measured so far.
         future: the losses assumed so far.
-        forecast: the forecast of the other losses.
         wanted: the plans that the search asks for are added to it.
         limit: the most plans wanted.
 
@@ -135,7 +132,7 @@ def _follow(
     losses, assumed = {**known, **future}, dict(future)
     try:
         plan = next(search)
-        while not _full(wanted, limit):
+        while len(wanted) < limit:
             if plan not in losses:
                 wanted[plan] = None
                 likely = forecast.losses(plan, losses)
@@ -146,10 +143,6 @@ def _follow(
     except StopIteration:
         pass
     return []
-
-
-def _full(wanted: Mapping[PrecisionPlan, None], limit: int | None) -> bool:
-    return limit is not None and len(wanted) >= limit
 
 
 class ConcurrentMeasurer(Protocol):
@@ -174,14 +167,13 @@ class ConcurrentMeasurer(Protocol):
 
 
 def drive_speculatively(
-    start: Callable[[], Search[Result]], measure_all: MeasureAll, forecast: Forecast, limit: int | None = None
+    start: Callable[[], Search[Result]], measure_all: MeasureAll, forecast: LossForecast, limit: int | None = None
 ) -> Result:
     """Runs a search to its end, and measures plans in batches.
 
     Args:
         start: begins the search anew; it must ask for the same plans if it is sent the same losses.
         measure_all: returns the losses of a batch.
-        forecast: the forecast of losses that are not measured yet.
         limit: the most plans in a batch; None for all that can be foreseen, as long as forecasts hold.
     """
     return drive(start(), _Batches(start, measure_all, forecast, limit, grows=limit is None).loss)
@@ -193,7 +185,7 @@ class _Batches:
 
     start: Callable[[], Search[Any]]
     measure_all: MeasureAll
-    forecast: Forecast
+    forecast: LossForecast
     size: int | None
     grows: bool
     known: dict[PrecisionPlan, Loss] = field(default_factory=dict)
@@ -219,14 +211,13 @@ class _Batches:
 
 
 def drive_concurrently(
-    start: Callable[[], Search[Result]], measurer: ConcurrentMeasurer, forecast: Forecast, reach: int = 1
+    start: Callable[[], Search[Result]], measurer: ConcurrentMeasurer, forecast: LossForecast, reach: int = 1
 ) -> tuple[Result, int]:
     """Runs a search to its end, with every worker on the plan that it asks for or on one that it may ask for next.
 
     Args:
         start: begins the search anew; it must ask for the same plans if it is sent the same losses.
         measurer: measures plans, in whatever order.
-        forecast: the forecast of losses that are not measured yet.
         reach: the number of plans foreseen at once for each worker. More costs less time here. Where a forecast names
             several losses, only the first plans are worth measuring.
 
@@ -246,7 +237,7 @@ class _Workers:
 
     start: Callable[[], Search[Any]]
     measurer: ConcurrentMeasurer
-    forecast: Forecast
+    forecast: LossForecast
     reach: int
     known: dict[PrecisionPlan, Loss] = field(default_factory=dict)
     asked: set[PrecisionPlan] = field(default_factory=set)
