@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from trt_bisect.precision import Precision, PrecisionPlan, all_but, only, prefix
     from trt_bisect.report.check import CheckReport
     from trt_bisect.report.comparison import Comparison
+    from trt_bisect.report.losses import Sensitivity
     from trt_bisect.report.model import Report
     from trt_bisect.report.profile import Profile
     from trt_bisect.report.regression.result import Regression
     from trt_bisect.report.result import load
-    from trt_bisect.report.sensitivity import Sensitivity
     from trt_bisect.report.worst import WorstReport
 
 _HOME = {
@@ -81,7 +81,7 @@ _HOME = {
     "read_cache": "calibration.cache",
     "regress": "commands.regress.regress",
     "run": "commands.run.run",
-    "Sensitivity": "report.sensitivity",
+    "Sensitivity": "report.losses",
     "sensitivity": "commands.sensitivity",
     "similarity": "analyzer.compare_output",
     "worst": "commands.worst",

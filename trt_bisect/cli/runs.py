@@ -230,8 +230,8 @@ def regress_command(
     from rich.console import Console
 
     from trt_bisect.commands.regress.regress import regress
+    from trt_bisect.report.nightly import print_regression
     from trt_bisect.report.regression.result import SUMMARY
-    from trt_bisect.report.regression.text import print_regression
 
     if suite is not None and suite_file is not None:
         raise BadInput(f"Two suites are given, '{suite}' and --config '{suite_file}'.", "Leave out one of the two.")

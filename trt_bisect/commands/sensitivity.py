@@ -25,7 +25,7 @@ from trt_bisect.preparation.experiment import Experiment
 from trt_bisect.preparation.judgement import Judgement
 from trt_bisect.preparation.preparation import Preparation
 from trt_bisect.preparation.workspace import working_in
-from trt_bisect.report.sensitivity import WAYS, SensitiveOp, Sensitivity
+from trt_bisect.report.losses import WAYS, SensitiveOp, Sensitivity
 from trt_bisect.support.progress import Progress, default_progress
 
 _BOTH = "both"

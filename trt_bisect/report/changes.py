@@ -138,7 +138,7 @@ class RunChanges:
 
     def __str__(self) -> str:
         """Returns a sentence for each change, the worse ones first, and what else is different."""
-        from trt_bisect.report.regression.text import made_of_text, sentence
+        from trt_bisect.report.nightly import made_of_text, sentence
 
         ordered = sorted(self.changes, key=lambda change: change.effect != WORSE)
         said = [

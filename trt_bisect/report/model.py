@@ -429,7 +429,7 @@ class Report(Holder):
         Raises:
             BadInput: Plotly is not installed.
         """
-        from trt_bisect.report.notebook.curve_plot import curve
+        from trt_bisect.report.plots import curve
 
         return curve(self, log=log)
 

@@ -152,9 +152,9 @@ def load(path: str | Path) -> Report | Result:
     """
     from trt_bisect.report.check import CheckReport
     from trt_bisect.report.comparison import Comparison
+    from trt_bisect.report.losses import Sensitivity
     from trt_bisect.report.model import REPORT, Report
     from trt_bisect.report.profile import Profile
-    from trt_bisect.report.sensitivity import Sensitivity
     from trt_bisect.report.worst import WorstReport
 
     tables = (Sensitivity, Comparison, Profile, WorstReport, CheckReport)

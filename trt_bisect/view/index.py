@@ -19,12 +19,12 @@ from trt_bisect.history.trends import heights
 from trt_bisect.report.check import CheckReport
 from trt_bisect.report.comparison import Comparison
 from trt_bisect.report.figure_text import figure_text
+from trt_bisect.report.losses import Sensitivity
 from trt_bisect.report.model import REPORT, SO_FAR, Report
 from trt_bisect.report.page.render import asset, icon
 from trt_bisect.report.page.tables import TablePage
 from trt_bisect.report.profile import Profile
 from trt_bisect.report.result import Result
-from trt_bisect.report.sensitivity import Sensitivity
 from trt_bisect.report.verdict import TONES, UNMEASURED, spoken
 from trt_bisect.report.worst import WorstReport
 from trt_bisect.runs.progress_file import FINISHED, PROGRESS, RUNNING

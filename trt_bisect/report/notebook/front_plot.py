@@ -12,7 +12,7 @@ from trt_bisect.analyzer.metrics import FRACTIONS
 from trt_bisect.errors import BadInput
 from trt_bisect.report.answer import FrontPoint
 from trt_bisect.report.model import Report
-from trt_bisect.report.notebook.curve_plot import axis, graph_objects, height
+from trt_bisect.report.plots import axis, graph_objects, height
 from trt_bisect.support.figures import percent
 
 if TYPE_CHECKING:

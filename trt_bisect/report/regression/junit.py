@@ -12,8 +12,8 @@ from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
 
 from trt_bisect.report import changes
+from trt_bisect.report.nightly import made_of_text, sentence, sentences
 from trt_bisect.report.regression.result import NetworkResult, Regression
-from trt_bisect.report.regression.text import made_of_text, sentence, sentences
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _CASES = {

@@ -125,8 +125,8 @@ class Regression:
         Raises:
             BadInput: the folder cannot be written.
         """
+        from trt_bisect.report.nightly import markdown
         from trt_bisect.report.regression.junit import junit_xml
-        from trt_bisect.report.regression.text import markdown
 
         path = make_folder(Path(folder))
         write_whole(path / JUNIT, junit_xml(self))

@@ -12,8 +12,8 @@ from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import PlanWriter
 from trt_bisect.report.markdown import bullets
 from trt_bisect.report.tensorboard.board import Board
-from trt_bisect.report.tensorboard.gather import LoudChannels, TensorHistograms
 from trt_bisect.report.tensorboard.graph import graph_of
+from trt_bisect.report.tensorboard.histograms import LoudChannels, TensorHistograms
 from trt_bisect.report.tensorboard.tags import FP32, layer_tags, output_tags, run_name
 from trt_bisect.report.tensorboard.weights import WeightHistograms, weights_of
 from trt_bisect.report.tensorboard.writer import LogRun

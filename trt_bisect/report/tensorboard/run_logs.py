@@ -26,8 +26,8 @@ from trt_bisect.report.markdown import bullets, literal, table
 from trt_bisect.report.model import Report
 from trt_bisect.report.screen.run import next_lines
 from trt_bisect.report.tensorboard.board import Board
-from trt_bisect.report.tensorboard.gather import LoudChannels, TensorHistograms
 from trt_bisect.report.tensorboard.graph import graph_of
+from trt_bisect.report.tensorboard.histograms import LoudChannels, TensorHistograms
 from trt_bisect.report.tensorboard.steps import Step, write_steps
 from trt_bisect.report.tensorboard.tags import (
     CURVE,

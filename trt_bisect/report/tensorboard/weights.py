@@ -10,7 +10,7 @@ from trt_bisect.model.layers import TensorTypes, weight_axis
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import PlanWriter
 from trt_bisect.model.quantizer import Quantizer
-from trt_bisect.report.tensorboard.gather import LoudChannels, Seen, rounded
+from trt_bisect.report.tensorboard.histograms import LoudChannels, Seen, rounded
 from trt_bisect.report.tensorboard.tags import FP32, INT8, numbered
 from trt_bisect.report.tensorboard.writer import LogRun
 

@@ -11,9 +11,9 @@ from rich.text import Text
 from trt_bisect.analyzer.advisor import LEAST_COSINE, LOW_SIMILARITY
 from trt_bisect.analyzer.compared import ComparedTensor
 from trt_bisect.report.comparison import INDEX, Comparison
+from trt_bisect.report.losses import SensitiveOp, Sensitivity
 from trt_bisect.report.profile import Profile, ProfiledTensor
 from trt_bisect.report.screen.layout import fitted
-from trt_bisect.report.sensitivity import SensitiveOp, Sensitivity
 from trt_bisect.support.figures import counted
 
 ADVICE_UP_TO = 20
