@@ -106,7 +106,7 @@ def worst_command(
     Exit codes: 0 searched; 2 bad use or input; 130 interrupted, the result covers the samples until then.
     """
     from trt_bisect.commands.worst import worst_with
-    from trt_bisect.report.screen.worst import print_worst
+    from trt_bisect.report.screen.tables import print_worst
 
     report = worst_with(model, replace(options, progress=display.progress()))
     display.show(report, print_worst, 120, f"Report and inputs: {options.output}" if options.output else "")

@@ -34,7 +34,7 @@ from trt_bisect.preparation.fixed_layers import fixed_notes
 from trt_bisect.preparation.two_networks import TwoNetworks, matched_layers
 from trt_bisect.report.comparison import Comparison
 from trt_bisect.report.tensorboard.board import Board, open_board
-from trt_bisect.report.tensorboard.comparison_logs import ComparisonLogs
+from trt_bisect.report.tensorboard.run_logs import ComparisonLogs
 from trt_bisect.support.files import output_folder
 from trt_bisect.support.progress import Progress, default_progress
 

@@ -29,9 +29,9 @@ from trt_bisect.options.commands import ProfileOptions
 from trt_bisect.options.declare import takes
 from trt_bisect.preparation.asked_network import asked_network
 from trt_bisect.preparation.fixed_layers import fixed_notes
-from trt_bisect.report.profile import Profile, ProfiledTensor
+from trt_bisect.report.comparison import Profile, ProfiledTensor
 from trt_bisect.report.tensorboard.board import open_board
-from trt_bisect.report.tensorboard.profile_logs import ProfileLogs
+from trt_bisect.report.tensorboard.run_logs import ProfileLogs
 from trt_bisect.support.files import output_folder
 from trt_bisect.support.progress import Progress, default_progress
 

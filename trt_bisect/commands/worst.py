@@ -26,7 +26,7 @@ from trt_bisect.preparation.asked_network import asked_network
 from trt_bisect.preparation.fixed_layers import fixed_notes, refuse_emulated_only
 from trt_bisect.preparation.judgement import Judgement
 from trt_bisect.preparation.preparation import Preparation
-from trt_bisect.report.worst import WorstReport, spread_of, without_infinities
+from trt_bisect.report.losses import WorstReport, spread_of, without_infinities
 from trt_bisect.support.files import output_folder
 from trt_bisect.support.notes import RANGES, noted
 from trt_bisect.support.progress import default_progress

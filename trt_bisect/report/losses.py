@@ -1,18 +1,27 @@
-"""The loss that each layer causes alone, and its files."""
+"""The results of ``sensitivity`` and ``worst``: the loss that each layer causes alone, and that on each input."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 from trt_bisect.analyzer.metrics import FRACTIONS, JUDGING
+from trt_bisect.analyzer.worst import MetricDistribution, distribution_of
+from trt_bisect.data.array_files import load_samples, save_samples
+from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import BadInput
 from trt_bisect.precision import Precision
-from trt_bisect.report.figure_text import loss_text
+from trt_bisect.report.figure_text import figure_text, loss_text, threshold_text
 from trt_bisect.report.page.tables import Bars, Panels, TablePage, section_of
-from trt_bisect.report.result import Result
-from trt_bisect.support.table import INDEX, LOSS, NAME, PERCENT, Column, Part
+from trt_bisect.report.result import Result, file_in
+from trt_bisect.support.table import FIGURE, INDEX, LOSS, NAME, PERCENT, Column, Part
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from typing_extensions import Self
 
 WAYS = {"both": Precision.INT8, "weight": Precision.INT8_WEIGHT, "activation": Precision.INT8_ACTIVATION}
 """The rounded parts of a layer, and the precision of each."""
@@ -155,3 +164,214 @@ class Sensitivity(Result):
 
 def _place(value: float | None, sign: float) -> tuple[bool, float]:
     return value is None, 0.0 if value is None else sign * value
+
+
+WORST_CSV, WORST = "worst.csv", "worst"
+NO_INPUTS: tuple[Feeds, ...] = ()
+
+
+@dataclass(frozen=True)
+class JudgedSample:
+    """A sample of the data set.
+
+    Attributes:
+        rank: 1 for the worst one; None for one that is not kept.
+        sample: its index in the data set.
+        value: the metric; None where the low precision gave no finite output.
+        loss: the loss of this value; None for infinite.
+        misses: it misses the threshold; None without one.
+        faint: FP32's output on it is almost zero.
+    """
+
+    rank: Annotated[int | None, Column("Rank", "1 is the worst input", rank=0)]
+    sample: Annotated[int, Column("Sample", "Index of the sample in the data set", NAME, rank=0)]
+    value: Annotated[float | None, Column("{metric}", "{low} against FP32", FIGURE, rank=0)]
+    loss: Annotated[float | None, Column("Loss", kind=LOSS, rank=1)]
+    misses: Annotated[bool | None, Column("Misses", "The threshold", rank=0)]
+    faint: Annotated[
+        bool, Column("Faint", "FP32's output on this sample is almost zero: the sample does not count", rank=1)
+    ]
+
+
+@dataclass(frozen=True, repr=False)
+class WorstReport(Result):
+    """The worst inputs of a data set, and the distribution of the metric over it.
+
+    Attributes:
+        arithmetic: ``emulated`` or ``measured``.
+        metric: its name.
+        order: the order of the metric's values from the worst to the best: ``ascending`` or ``descending``.
+        threshold: the worst value that is still good; None where the metric has none.
+        allowed: the loss that the threshold allows.
+        high: the layers that were left in high precision.
+        source: the data set.
+        values: the metric on each sample; None where the low precision gave no finite output.
+        losses: the losses of these values; None for infinite.
+        faint: samples left out because FP32's output on them is almost zero.
+        places: indices of the worst samples, worst first.
+        stopped: the search was stopped before the end of the data set.
+        distribution: the distribution over the samples that are not faint; over all samples if all are faint.
+        verdict: a sentence that says if the inputs or the network cause the loss.
+        notes: further remarks, a sentence each.
+        low: the low precision.
+        inputs: the worst samples, worst first; no part of the JSON file.
+    """
+
+    COMMAND = "worst"
+    inputs = NO_INPUTS
+
+    model: str
+    engine: str
+    typing: str
+    arithmetic: str
+    metric: str
+    order: str
+    threshold: float | None
+    allowed: float | None
+    high: tuple[str, ...]
+    source: str
+    values: tuple[float | None, ...]
+    losses: tuple[float | None, ...]
+    faint: tuple[int, ...]
+    places: tuple[int, ...]
+    stopped: bool
+    distribution: MetricDistribution
+    verdict: str
+    notes: tuple[str, ...] = ()
+    low: str = str(Precision.INT8)
+
+    def holding(self, inputs: tuple[Feeds, ...]) -> Self:
+        """Returns the report itself, with the worst samples."""
+        object.__setattr__(self, "inputs", inputs)
+        return self
+
+    @property
+    def names(self) -> Mapping[str, str]:
+        """The names of the low precision and of the metric."""
+        return {"low": self.low.upper(), "metric": self.metric}
+
+    @property
+    def samples(self) -> tuple[JudgedSample, ...]:
+        """The samples in the order of the data set."""
+        ranks, faint = {place: rank for rank, place in enumerate(self.places, 1)}, frozenset(self.faint)
+        return tuple(
+            JudgedSample(
+                ranks.get(place),
+                place,
+                value,
+                loss,
+                None if self.allowed is None else loss is None or loss > self.allowed,
+                place in faint,
+            )
+            for place, (value, loss) in enumerate(zip(self.values, self.losses, strict=True))
+        )
+
+    def tables(self) -> Mapping[str, tuple[type, Sequence[Any]]]:
+        """Returns the samples."""
+        return {WORST_CSV: (JudgedSample, self.samples)}
+
+    def table(self) -> pd.DataFrame:
+        """Returns the samples as a pandas table, in the order of the data set; ``rank`` 1 is the worst one."""
+        table: pd.DataFrame = super().table().set_index("sample")
+        return table
+
+    @property
+    def quantiles(self) -> Mapping[str, str]:
+        """The best value, the median, the percentiles and the worst value as text, by title.
+
+        A percentile is the value that so many per cent of the inputs reach or exceed in quality.
+        """
+        spread = self.distribution
+        values = {"best": spread.best, "median": spread.median}
+        values |= {f"{percent} % reach": value for percent, value in spread.percentiles.items()}
+        values["worst"] = spread.worst
+        return {title: figure_text(self.metric, value) for title, value in values.items()}
+
+    def page(self) -> TablePage:
+        """Returns the page."""
+        least = "" if self.threshold is None else threshold_text(self.metric, self.threshold)
+        quantiles = {f"{title[:1].upper()}{title[1:]}": text for title, text in self.quantiles.items()}
+        plots = (
+            Bars("Distribution of the samples", "value"),
+            Panels("The samples in their order", ("value", "loss"), log=("loss",)),
+        )
+        return TablePage(
+            command=self.COMMAND,
+            model=self.model,
+            headline=self.verdict,
+            low=self.low,
+            metric=self.metric,
+            facts={**description(self), **quantiles, "Threshold": least},
+            notes=self.notes,
+            sections=section_of(
+                "samples",
+                "Samples",
+                WORST_CSV,
+                JudgedSample,
+                self.samples,
+                self.names,
+                filters=("misses", "faint"),
+                plots=plots,
+                sort="loss",
+                descending=True,
+                red=("misses", True),
+            ),
+        )
+
+    def save(self, folder: str | Path) -> Path:
+        """Writes ``worst.json``, ``worst.csv`` and the worst samples into a folder.
+
+        Returns:
+            The samples, ``worst.npz``, or a folder ``worst`` where their shapes differ: ``run`` takes it as inputs.
+
+        Raises:
+            BadInput: it cannot be written.
+        """
+        return save_samples(super().save(folder), WORST, self.inputs)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Self:
+        """Returns the report that ``save`` wrote, with its samples.
+
+        Args:
+            folder: the folder that was saved into, or ``worst.json`` in it.
+
+        Raises:
+            BadInput: the folder holds none, or one that this version cannot read.
+        """
+        found = super().load(folder)
+        return found.holding(tuple(load_samples(file_in(folder, f"{cls.COMMAND}.json").parent, WORST)))
+
+
+def spread_of(
+    values: Sequence[float | None], losses: Sequence[float | None], faint: Sequence[int], allowed: float | None
+) -> MetricDistribution:
+    """Returns the distribution over the samples that are not faint; over all samples if all are faint.
+
+    Args:
+        values: the metric on each sample; None where it has no value.
+        losses: the losses of these values; None for infinite.
+        faint: the indices of the faint samples.
+        allowed: the loss that the threshold allows; None without a threshold.
+    """
+    counted = sorted(set(range(len(values))) - set(faint)) or list(range(len(values)))
+    return distribution_of(
+        [math.nan if (value := values[place]) is None else value for place in counted],
+        [math.inf if (loss := losses[place]) is None else loss for place in counted],
+        allowed,
+    )
+
+
+def without_infinities(values: tuple[float, ...]) -> tuple[float | None, ...]:
+    """Returns ``values`` with None in place of values that are not finite."""
+    return tuple(value if math.isfinite(value) else None for value in values)
+
+
+def description(report: WorstReport) -> Mapping[str, str]:
+    """Returns the data, the network in low precision and the metric of a search, as text by title."""
+    left = ", ".join(report.high)
+    return {
+        "Data": f"{report.source}, {len(report.values)} samples{', stopped there' if report.stopped else ''}",
+        report.low.upper(): f"{report.engine} ({report.arithmetic})" + (f", high: {left}" if left else ""),
+        "Metric": f"{report.metric}, worst first: {report.order}",
+    }

@@ -1,13 +1,26 @@
-"""A nightly run in words: the sentences on its changes, on the screen and as Markdown."""
+"""The result of ``regress``: its files, and the same in words, as Markdown and as JUnit XML.
+
+JUnit XML has the form that Jenkins' schema ``junit-10.xsd`` allows and GitLab reads. Each network is a suite. It has
+the same few cases every time, and one more for each layer that fails, so that the file of a network with thousands of
+layers stays small.
+"""
 
 from __future__ import annotations
 
+import re
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+from xml.etree.ElementTree import Element, SubElement
 
 from rich.console import Console
 from rich.text import Text
 
+from trt_bisect.errors import BadInput, first_line
+from trt_bisect.report import changes
 from trt_bisect.report.changes import (
     BETTER,
     CULPRIT,
@@ -29,8 +42,200 @@ from trt_bisect.report.changes import (
 )
 from trt_bisect.report.figure_text import figure_text, loss_text
 from trt_bisect.report.markdown import bullets, literal, table
-from trt_bisect.report.regression.result import ERROR, FAILED, JUNIT, PASSED, SUMMARY, NetworkResult, Regression
+from trt_bisect.report.model import SCHEMA as REPORT_SCHEMA
+from trt_bisect.report.model import Report
+from trt_bisect.support.codec import Malformed, decode, encode_lines, write
 from trt_bisect.support.figures import counted, listed
+from trt_bisect.support.files import make_folder, write_whole
+
+SCHEMA = 2
+REGRESSION, JUNIT, SUMMARY = "regression.json", "junit.xml", "summary.md"
+FILES = (REGRESSION, JUNIT, SUMMARY)
+PASSED, FAILED, ERROR = "passed", "failed", "error"
+_KIND = "trt-bisect baseline"
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """The runs that a network is compared with.
+
+    Attributes:
+        name: the network's in the suite.
+        repeats: the number of runs.
+        measured: the nightly run in which they were measured; empty where that is not known.
+        runs: their reports, equal ones once, with what comparisons read; see ``compared_part``. What they are made of
+            is always the last good night's.
+        kind: the same in every baseline.
+        schema: the schema of the reports.
+    """
+
+    name: str
+    repeats: int
+    measured: str
+    runs: tuple[Report, ...]
+    kind: str = _KIND
+    schema: int = REPORT_SCHEMA
+
+
+@dataclass(frozen=True)
+class NetworkResult:
+    """One network of a nightly run.
+
+    Attributes:
+        name: the name in the suite.
+        run: the run folder, relative to the nightly folder.
+        status: ``passed``, ``failed``, or ``error`` where nothing could be measured.
+        seconds: the time measuring it took, repeats included.
+        tonight: the report, without the layers, which are in the run folder; None where nothing could be measured.
+        baseline: the runs that it was compared with, without the layers; None for a new network.
+        failures: the changes that fail the night: those that a repeat confirmed, and missed targets.
+        changes: the other changes that a repeat confirmed.
+        noise: changes that the repeat did not confirm.
+        differs: the parts that differ between the two runs; None where they are not known.
+        accepted: the changes are accepted, so that only a missed target fails.
+        targets: the targets of ``int8`` and ``recipe``.
+        message: the reason why nothing could be measured.
+    """
+
+    name: str
+    run: str
+    status: str = ERROR
+    seconds: float = 0.0
+    tonight: Report | None = None
+    baseline: Baseline | None = None
+    failures: tuple[Change, ...] = ()
+    changes: tuple[Change, ...] = ()
+    noise: tuple[Change, ...] = ()
+    differs: tuple[Difference, ...] | None = None
+    accepted: bool = False
+    targets: Mapping[str, float] = field(default_factory=dict)
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class Regression:
+    """A nightly run.
+
+    Attributes:
+        suite: the path of its file.
+        folder: the folder of this nightly run.
+        number: the number of the nightly run in its folder.
+        began: the time of its start in UTC, ISO 8601.
+        baseline: a description of the baseline; empty without one.
+        accepted: this run became the baseline, by ``--update-baseline`` or as the first one that passed.
+        status: ``failed`` if a network failed, else ``error`` if one could not be measured, else ``passed``.
+        exit_code: 0: passed. 1: worse than the baseline, or a target missed. 3: a network not measured, and none worse.
+        networks: the networks in the suite's order.
+        gone: networks of the baseline that the suite no longer has.
+        baseline_folder: the folder that ``--baseline`` named and that can be updated; None for ``latest``, a run, a
+            report or a nightly run.
+        schema: the version of the form of this file; keys may be added without a new number.
+    """
+
+    suite: str
+    folder: Path
+    number: int
+    began: str
+    baseline: str
+    accepted: bool
+    status: str
+    exit_code: int
+    networks: tuple[NetworkResult, ...]
+    gone: tuple[str, ...] = ()
+    baseline_folder: Path | None = None
+    schema: int = SCHEMA
+
+    @property
+    def is_worse(self) -> bool:
+        """True if a figure is worse than in the baseline, which ``--update-baseline`` would accept."""
+        return any(change.kind != TARGET for result in self.networks for change in result.failures)
+
+    def save(self, folder: str | Path) -> Path:
+        """Writes ``regression.json``, ``junit.xml`` and ``summary.md`` into a folder, which is made if it is missing.
+
+        Returns:
+            The folder.
+
+        Raises:
+            BadInput: the folder cannot be written.
+        """
+        path = make_folder(Path(folder))
+        write_whole(path / JUNIT, junit_xml(self))
+        write_whole(path / SUMMARY, markdown(self).encode())
+        write(path / REGRESSION, self)
+        return path
+
+
+@dataclass(frozen=True)
+class _Head:
+    """The beginning of a baseline of any version."""
+
+    kind: str
+    schema: int
+
+
+def read_baselines(folder: Path, *, replacing: bool = False) -> dict[str, Baseline]:
+    """Returns the baselines in a folder by the networks' names; empty where there is no folder.
+
+    Args:
+        folder: the folder.
+        replacing: baselines of other versions are left out, since new ones replace them.
+
+    Raises:
+        BadInput: a JSON file in it is no baseline, or one that this version cannot read.
+    """
+    baselines = {}
+    for path in sorted(folder.glob("*.json")):
+        try:
+            text = path.read_bytes()
+            head = decode(_Head, text)
+            if head.kind != _KIND:
+                raise Malformed(f"its 'kind' is not '{_KIND}'")
+            if head.schema == REPORT_SCHEMA:
+                baseline = decode(Baseline, text)
+                if not baseline.runs:
+                    raise Malformed("it holds no run")
+                baselines[baseline.name] = baseline
+        except (OSError, Malformed, RecursionError) as error:
+            raise BadInput(
+                f"'{path}' is not a baseline: {first_line(error)}.",
+                "Give --baseline a folder that --update-baseline wrote, a run folder, a report.json, or 'latest'.",
+            ) from error
+        if head.schema != REPORT_SCHEMA and not replacing:
+            raise BadInput(
+                f"'{path}' is a baseline of another version of trt-bisect, which this one cannot read.",
+                "Make a new one: the same command with --update-baseline measures the suite and replaces it.",
+            )
+    return baselines
+
+
+def write_baselines(folder: Path, baselines: Mapping[str, Baseline]) -> None:
+    """Writes baselines by the stems of their files, and removes the baselines of other networks from the folder.
+
+    Raises:
+        BadInput: the folder cannot be written, or it holds JSON that is no baseline.
+    """
+    read_baselines(folder, replacing=True)
+    make_folder(folder, "--baseline")
+    for stem, baseline in baselines.items():
+        runs = b",\n".join(encode_lines(_given(run)).strip() for run in baseline.runs)
+        head = encode_lines({"kind": baseline.kind, "schema": baseline.schema, **vars(baseline), "runs": ()})
+        write_whole(folder / f"{stem}.json", head.replace(b' "runs": []', b' "runs": [\n%s\n ]' % runs))
+    for path in folder.glob("*.json"):
+        if path.stem not in baselines:
+            path.unlink()
+
+
+def _given(record: Any) -> dict[str, Any]:
+    """Returns the fields of a dataclass that are not as its class has them by default, and those of its layers."""
+    given = {
+        each.name: value
+        for each in fields(record)
+        if (value := getattr(record, each.name))
+        != (each.default if each.default_factory is MISSING else each.default_factory())
+    }
+    return {**given, "layers": list(map(_given, record.layers))} if isinstance(record, Report) else given
+
 
 _PLANS = {INT8: "full INT8", RECIPE: "the recipe"}
 _STYLES = {PASSED: "bold green", FAILED: "bold red", ERROR: "bold yellow"}
@@ -229,3 +434,95 @@ def _range(values: Sequence[float | None], text: Callable[[float], str]) -> str:
     if not known:
         return "not measured"
     return " to ".join(dict.fromkeys((text(known[0]), text(known[-1]))))
+
+
+_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_CASES = {
+    "similarity": (changes.SIMILARITY, changes.RECIPE_LAYERS, changes.PART),
+    "target": (changes.TARGET,),
+    "latency": (changes.LATENCY,),
+    "culprits": (changes.CULPRIT,),
+    "precision obeyed": (changes.OBEYED,),
+    "trials": (changes.OUTCOME,),
+}
+"""The kinds of changes that fail each case."""
+_OF_LAYERS = (changes.CULPRIT, changes.OBEYED, changes.OUTCOME)
+_MOST_LAYERS = 200
+_LONGEST = 2000
+"""Characters of an attribute."""
+
+
+def junit_xml(regression: Regression) -> bytes:
+    """Returns the document, in UTF-8."""
+    root = Element("testsuites", name="trt-bisect")
+    for result in regression.networks:
+        root.append(_suite(result, regression.began))
+    for count in ("tests", "failures", "errors"):
+        root.set(count, str(sum(int(suite.get(count, "0")) for suite in root)))
+    ElementTree.indent(root)
+    written: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
+    return written + b"\n"
+
+
+def _suite(result: NetworkResult, began: str) -> Element:
+    cases = list(_cases(result))
+    suite = Element(
+        "testsuite",
+        name=_attribute(result.name),
+        tests=str(len(cases)),
+        failures=str(sum(case.find("failure") is not None for case in cases)),
+        errors=str(sum(case.find("error") is not None for case in cases)),
+        skipped=str(sum(case.find("skipped") is not None for case in cases)),
+        time=f"{result.seconds:.3f}",
+        timestamp=began[:19],
+    )
+    suite.extend(cases)
+    lines = sentences(result)
+    if result.tonight is not None and result.baseline is not None:
+        lines.append(f"What differs from the baseline: {made_of_text(result.differs)}.")
+    SubElement(suite, "system-out").text = _xml_text("\n".join(lines))
+    return suite
+
+
+def _cases(result: NetworkResult) -> Iterator[Element]:
+    report = result.tonight
+    if report is None:
+        yield _failing(_case(result, "measured"), "error", [result.message])
+        return
+    is_compared = result.baseline is not None and not result.accepted
+    judged = {"target": bool(result.targets), "latency": is_compared and report.latency is not None}
+    yield _case(result, "measured", result.seconds)
+    for name, kinds in _CASES.items():
+        case = _case(result, name)
+        failing = [sentence(change, report.metric) for change in result.failures if change.kind in kinds]
+        if failing:
+            _failing(case, "failure", failing)
+        elif not judged.get(name, is_compared):
+            SubElement(case, "skipped")
+        yield case
+    for change in [change for change in result.failures if change.kind in _OF_LAYERS][:_MOST_LAYERS]:
+        case = _case(result, f"layer {change.what}: {change.kind}")
+        yield _failing(case, "failure", [sentence(change, report.metric)])
+
+
+def _case(result: NetworkResult, name: str, seconds: float = 0.0) -> Element:
+    return Element(
+        "testcase", classname=_attribute(f"trt-bisect.{result.name}"), name=_attribute(name), time=f"{seconds:.3f}"
+    )
+
+
+def _failing(case: Element, tag: str, messages: list[str]) -> Element:
+    problem = SubElement(
+        case, tag, message=_attribute(messages[0]), type="regression" if tag == "failure" else "not measured"
+    )
+    problem.text = _xml_text("\n".join(messages))
+    return case
+
+
+def _attribute(text: str) -> str:
+    return _xml_text(text)[:_LONGEST]
+
+
+def _xml_text(text: str) -> str:
+    """Returns a text without the characters that XML 1.0 cannot hold, even escaped."""
+    return _NOT_XML.sub("\ufffd", text)

@@ -1,45 +1,50 @@
-"""The TensorBoard logs of ``run``: FP32, full INT8, the plans around each culprit, the recipe, and the curve."""
+"""The TensorBoard logs of ``run``, ``compare`` and ``profile``.
+
+``run`` logs FP32, full INT8, the plans around each culprit, the recipe, and the curve; ``compare`` the tensors and
+weights of both runs, and the similarity of each tensor; ``profile`` the FP32 run.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
 from trt_bisect.analyzer.judge import Rule
-from trt_bisect.analyzer.origins import activation_origins, plan_observer
+from trt_bisect.analyzer.origins import INPUT, RESULT, Origin, Tensors, activation_origins, plan_observer
 from trt_bisect.builder.base import EMULATED
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.driver.suspects.search import Findings
 from trt_bisect.evaluator.accuracy import ACCURACY
 from trt_bisect.evaluator.rebuild import RebuildEvaluator
 from trt_bisect.evaluator.trial import Trial
+from trt_bisect.model.layers import Layer
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.shapes import groups_within
 from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.report.answer import FrontPoint
+from trt_bisect.report.comparison import Comparison
 from trt_bisect.report.markdown import bullets, literal, table
 from trt_bisect.report.model import Report
 from trt_bisect.report.screen.run import next_lines
-from trt_bisect.report.tensorboard.board import Board
-from trt_bisect.report.tensorboard.graph import graph_of
-from trt_bisect.report.tensorboard.histograms import LoudChannels, TensorHistograms
-from trt_bisect.report.tensorboard.steps import Step, write_steps
-from trt_bisect.report.tensorboard.tags import (
+from trt_bisect.report.tensorboard.board import (
     CURVE,
     FP32,
     INT8,
     PLANS,
+    Board,
+    LogRun,
     layer_tags,
     output_tags,
     run_name,
 )
-from trt_bisect.report.tensorboard.weights import WeightHistograms, weights_of
-from trt_bisect.report.tensorboard.writer import LogRun
+from trt_bisect.report.tensorboard.graph import graph_of
+from trt_bisect.report.tensorboard.histograms import LoudChannels, TensorHistograms, WeightHistograms, weights_of
+from trt_bisect.report.tensorboard.steps import Step, write_steps
 from trt_bisect.support.progress import Progress
 
 
@@ -290,3 +295,109 @@ def _origin_of_histograms(report: Report) -> list[str]:
         f"the similarities were measured on {report.engine}; the histograms are of the emulation on ONNX Runtime, "
         "since TensorRT fuses layers and gives final outputs only"
     ]
+
+
+class ComparisonLogs:
+    """Collects histograms of the compared tensors, and writes the logs at the end."""
+
+    def __init__(self, board: Board, origins: Mapping[str, Origin], network: Network | None) -> None:
+        self._board, self._network = board, network
+        names = [layer.name for layer in network.layers] if network else []
+        self._layers = layer_tags([*names, *(name for name, origin in origins.items() if not origin.layer)])
+        self._channels, tags = LoudChannels(board.channels), output_tags(origins.values(), self._layers)
+        self._fp32 = TensorHistograms(FP32, origins, tags, self._channels)
+        self._int8 = TensorHistograms(INT8, origins, tags, self._channels)
+
+    def watched(self, samples: Iterable[tuple[Tensors, Tensors]]) -> Iterator[tuple[Tensors, Tensors]]:
+        """Yields the same samples and counts their tensors; it keeps none of them."""
+        for reference, output in samples:
+            self._fp32.add(reference)
+            self._int8.add(output)
+            yield reference, output
+            del reference, output
+
+    def write(self, found: Comparison, writer: PlanWriter | None, plan: PrecisionPlan | None) -> None:
+        """Writes the FP32 run and the INT8 run.
+
+        Args:
+            found: the comparison.
+            writer: the writer of the network's plans; None where its scales are not known: then there are no weights.
+            plan: the compared plan.
+
+        Raises:
+            BadInput: the folder cannot be written.
+        """
+        network, weights = self._network, None
+        if network is not None and writer is not None:
+            weights = WeightHistograms(network, weights_of(network, writer, self._layers), self._channels)
+        self._board.clear()
+        with LogRun(self._board.folder / run_name(0)) as run:
+            self._fp32.write(run)
+            if network is not None:
+                run.graph(graph_of(network))
+            if weights is not None:
+                weights.write(run)
+            run.texts(not_finite=bullets(self._fp32.not_finite()))
+        with LogRun(self._board.folder / run_name(1, "cosine", _worst_result(found))) as run:
+            self._int8.write(run)
+            if network is not None:
+                run.graph(graph_of(network, plan))
+            if weights is not None and plan is not None:
+                weights.write(run, plan.lowered)
+            _write_figures(run, found)
+            run.texts(
+                advice=_advice(found),
+                notes=bullets(found.notes),
+                not_finite=bullets(self._int8.not_finite()),
+            )
+
+
+def _worst_result(found: Comparison) -> float | None:
+    """Returns the least cosine of the network's outputs; None if none is known."""
+    results = [row.figures.cosine for row in found.tensors if row.origin.kind == RESULT]
+    return min((value for value in results if not math.isnan(value)), default=None)
+
+
+def _write_figures(run: LogRun, found: Comparison) -> None:
+    """Writes cosine and SQNR of each tensor; the step is the index of its layer."""
+    for row in found.tensors:
+        if row.origin.index is not None and row.origin.tensor:
+            for name in ("cosine", "sqnr"):
+                value = getattr(row.figures, name)
+                if math.isfinite(value):
+                    run.scalar(f"tensor {name}", value, row.origin.index)
+
+
+def _advice(found: Comparison) -> str:
+    rows = [(", ".join(each.layers), each.reason, each.tensor, each.words) for each in found.advice]
+    return table(["layer", "reason", "tensor", "evidence"], rows) if rows else ""
+
+
+class ProfileLogs:
+    """Collects histograms of the profiled layers' outputs, and writes them with those of the weights."""
+
+    def __init__(self, board: Board, network: Network, writer: PlanWriter, layers: Sequence[Layer]) -> None:
+        self._board, self._network, self._channels = board, network, LoudChannels(board.channels)
+        tags = layer_tags(layer.name for layer in network.layers)
+        chosen = {layer.name: tags[layer.name] for layer in layers}
+        read = {name for layer in layers for name in layer.inputs}
+        origins = {
+            name: origin
+            for name, origin in activation_origins(network, writer, ()).items()
+            if origin.layer in chosen or (origin.kind == INPUT and name in read)
+        }
+        self._weights = weights_of(network, writer, chosen)
+        self._outputs = TensorHistograms(FP32, origins, output_tags(origins.values(), chosen), self._channels)
+
+    def add(self, tensors: Mapping[str, np.ndarray]) -> None:
+        """Adds a sample's tensors."""
+        self._outputs.add(tensors)
+
+    def write(self, notes: Sequence[str]) -> None:
+        """Writes the run; raises BadInput if the folder cannot be written."""
+        self._board.clear()
+        with LogRun(self._board.folder / run_name(0)) as run:
+            run.graph(graph_of(self._network))
+            self._outputs.write(run)
+            WeightHistograms(self._network, self._weights, self._channels).write(run)
+            run.texts(notes=bullets(notes), not_finite=bullets(self._outputs.not_finite()))

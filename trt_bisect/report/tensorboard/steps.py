@@ -12,7 +12,7 @@ from trt_bisect.evaluator.accuracy import ACCURACY, accuracy_in
 from trt_bisect.evaluator.each_input import INPUTS, OF_METRIC
 from trt_bisect.evaluator.trial import WHOLE, Trial, TrialKey
 from trt_bisect.precision import PrecisionPlan
-from trt_bisect.report.tensorboard.writer import LogRun
+from trt_bisect.report.tensorboard.board import LogRun
 
 
 @dataclass(frozen=True)
