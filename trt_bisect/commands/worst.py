@@ -11,7 +11,7 @@ from typing import Any
 
 from trt_bisect.analyzer.judge import DEFAULT_SHARE, Rule
 from trt_bisect.analyzer.metrics import BUILT_IN, default_threshold, find_metric
-from trt_bisect.analyzer.worst import verdict
+from trt_bisect.analyzer.worst import distribution_of, verdict
 from trt_bisect.builder.base import EMULATED, MEASURED, Outputs
 from trt_bisect.builder.engines import ONNXRUNTIME, choose_engine, choose_typing, typing_to_ask
 from trt_bisect.calibration.ranges import Ranges, keeping_unusable_high
@@ -26,7 +26,7 @@ from trt_bisect.preparation.asked_network import asked_network
 from trt_bisect.preparation.fixed_layers import fixed_notes, refuse_emulated_only
 from trt_bisect.preparation.judgement import Judgement
 from trt_bisect.preparation.preparation import Preparation
-from trt_bisect.report.losses import WorstReport, spread_of, without_infinities
+from trt_bisect.report.losses import WorstReport
 from trt_bisect.support.files import output_folder
 from trt_bisect.support.notes import RANGES, noted
 from trt_bisect.support.progress import default_progress
@@ -87,8 +87,11 @@ class WorstSearch(Preparation):
         found = self.find_worst(self.builder_for(engine, ranges, source), source, options.keep, keep=True)
         known, low = math.isfinite(found.rule.threshold), self.network.low.precision
         allowed = found.rule.budget if known else None
-        values, losses = without_infinities(found.similarities), without_infinities(found.losses)
-        distribution = spread_of(values, losses, found.faint, allowed)
+        distribution = distribution_of(found.similarities, found.losses, allowed, found.faint)
+        values, losses = (
+            tuple(figure if math.isfinite(figure) else None for figure in figures)
+            for figures in (found.similarities, found.losses)
+        )
         return WorstReport(
             model=self.network.source,
             engine=engine,

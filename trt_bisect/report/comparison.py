@@ -14,7 +14,7 @@ from trt_bisect.analyzer.tensors import RoundingFigures
 from trt_bisect.data.statistics import Spread
 from trt_bisect.errors import BadInput
 from trt_bisect.precision import Precision
-from trt_bisect.report.page.tables import Bars, Panels, Ranges, TablePage, section_of
+from trt_bisect.report.page.tables import Bars, Panels, Ranges, TablePage
 from trt_bisect.report.result import Result
 from trt_bisect.support.figures import counted, percent
 from trt_bisect.support.table import INDEX, NAME, Column, Part, TableColumn, columns_of
@@ -109,6 +109,7 @@ class Comparison(Result):
         names, low = self.names, self.low.upper()
         channels = sorted(self.channels, key=lambda row: (math.isnan(row.figures.sqnr), row.figures.sqnr))
         cut = len(channels) - _MOST_CHANNELS
+        words = f"The {_MOST_CHANNELS} with the lowest SQNR; {cut} more are in {CHANNELS}."
         compared: Mapping[str, Any] = {
             "filters": ("kind", "op_type", "quantized_dtype"),
             "plots": (
@@ -129,32 +130,26 @@ class Comparison(Result):
             },
             notes=self.notes,
             sections=[
-                *section_of(
+                *self.section(
                     "advice",
                     "Abnormal layers",
                     ADVICE,
-                    Advice,
-                    self.advice,
                     filters=("reason",),
                     words="A tensor inside the network explains a loss. Only 'trt-bisect run' proves the cause.",
                 ),
-                *section_of("tensors", "Tensors", TENSORS, ComparedTensor, self.tensors, names, **compared),
-                *section_of("weights", "Weights", WEIGHTS, ComparedTensor, self.weights, names, **compared),
-                *section_of(
+                *self.section("tensors", "Tensors", TENSORS, **compared),
+                *self.section("weights", "Weights", WEIGHTS, **compared),
+                *self.section(
                     "channels",
                     "Channels of the weights",
                     CHANNELS,
-                    ComparedChannel,
                     channels[:_MOST_CHANNELS],
-                    names,
                     filters=("op_type",),
                     plots=(Bars("Distribution of the channels", "scale"),),
-                    words=f"The {_MOST_CHANNELS} with the lowest SQNR; {cut} more are in {CHANNELS}."
-                    if cut > 0
-                    else "",
+                    words=words if cut > 0 else "",
                     sort="sqnr",
                 ),
-                *section_of("matched", "Layers of both networks", MATCHED, MatchedLayer, self.matched, filters=("by",)),
+                *(self.section("matched", "Layers of both networks", MATCHED, filters=("by",)) if self.other else []),
             ],
         )
 
@@ -281,7 +276,5 @@ class Profile(Result):
             headline=f"{len(self.tensors)} tensors of {counted(layers, 'layer')}, in FP32.",
             facts={"Samples": f"{self.samples} of {self.source}" if self.samples else ""},
             notes=self.notes,
-            sections=section_of(
-                "tensors", "Tensors", PROFILED, ProfiledTensor, self.tensors, filters=filters, plots=plots
-            ),
+            sections=self.section("tensors", "Tensors", PROFILED, filters=filters, plots=plots),
         )

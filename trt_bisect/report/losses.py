@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from trt_bisect.analyzer.metrics import FRACTIONS, JUDGING
-from trt_bisect.analyzer.worst import MetricDistribution, distribution_of
+from trt_bisect.analyzer.worst import MetricDistribution
 from trt_bisect.data.array_files import load_samples, save_samples
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import BadInput
 from trt_bisect.precision import Precision
 from trt_bisect.report.figure_text import figure_text, loss_text, threshold_text
-from trt_bisect.report.page.tables import Bars, Panels, TablePage, section_of
+from trt_bisect.report.page.tables import Bars, Panels, TablePage
 from trt_bisect.report.result import Result, file_in
 from trt_bisect.support.table import FIGURE, INDEX, LOSS, NAME, PERCENT, Column, Part
 
@@ -106,7 +105,12 @@ class Sensitivity(Result):
             figure = "loss"
         higher = figure in JUDGING and JUDGING[figure].higher
         sign = -1.0 if (not higher if descending is None else descending) else 1.0
-        return tuple(sorted(rows, key=lambda op: _place(op.figure(figure), sign)))
+
+        def place(op: SensitiveOp) -> tuple[bool, float]:
+            value = op.figure(figure)
+            return value is None, 0.0 if value is None else sign * value
+
+        return tuple(sorted(rows, key=place))
 
     @property
     def names(self) -> Mapping[str, str]:
@@ -135,13 +139,10 @@ class Sensitivity(Result):
                 "Arithmetic": self.arithmetic,
                 f"Loss of full {self.low.upper()}": full,
             },
-            sections=section_of(
+            sections=self.section(
                 "layers",
                 "Layers",
                 LAYERS,
-                SensitiveOp,
-                self.ops,
-                self.names,
                 filters=("sensitive_type", "op_type"),
                 raised=(self.metric,),
                 plots=plots,
@@ -160,10 +161,6 @@ class Sensitivity(Result):
             f"'{worst.op_name}'{part} is the most sensitive layer: alone in {self.low.upper()} it loses "
             f"{loss_text(self.metric, worst.loss)}."
         )
-
-
-def _place(value: float | None, sign: float) -> tuple[bool, float]:
-    return value is None, 0.0 if value is None else sign * value
 
 
 WORST_CSV, WORST = "worst.csv", "worst"
@@ -303,13 +300,10 @@ class WorstReport(Result):
             metric=self.metric,
             facts={**description(self), **quantiles, "Threshold": least},
             notes=self.notes,
-            sections=section_of(
+            sections=self.section(
                 "samples",
                 "Samples",
                 WORST_CSV,
-                JudgedSample,
-                self.samples,
-                self.names,
                 filters=("misses", "faint"),
                 plots=plots,
                 sort="loss",
@@ -341,30 +335,6 @@ class WorstReport(Result):
         """
         found = super().load(folder)
         return found.holding(tuple(load_samples(file_in(folder, f"{cls.COMMAND}.json").parent, WORST)))
-
-
-def spread_of(
-    values: Sequence[float | None], losses: Sequence[float | None], faint: Sequence[int], allowed: float | None
-) -> MetricDistribution:
-    """Returns the distribution over the samples that are not faint; over all samples if all are faint.
-
-    Args:
-        values: the metric on each sample; None where it has no value.
-        losses: the losses of these values; None for infinite.
-        faint: the indices of the faint samples.
-        allowed: the loss that the threshold allows; None without a threshold.
-    """
-    counted = sorted(set(range(len(values))) - set(faint)) or list(range(len(values)))
-    return distribution_of(
-        [math.nan if (value := values[place]) is None else value for place in counted],
-        [math.inf if (loss := losses[place]) is None else loss for place in counted],
-        allowed,
-    )
-
-
-def without_infinities(values: tuple[float, ...]) -> tuple[float | None, ...]:
-    """Returns ``values`` with None in place of values that are not finite."""
-    return tuple(value if math.isfinite(value) else None for value in values)
 
 
 def description(report: WorstReport) -> Mapping[str, str]:

@@ -21,6 +21,7 @@ from rich.text import Text
 
 from trt_bisect.errors import BadInput
 from trt_bisect.report.figure_text import metric_texts
+from trt_bisect.report.page.tables import Section, section_of
 from trt_bisect.support import codec
 from trt_bisect.support.files import make_folder, write_whole
 from trt_bisect.support.table import cell_text, csv_of, table_of
@@ -89,19 +90,14 @@ class Shown:
 
 
 def _text(shown: Overview) -> list[str]:
-    said = [part for line in (shown.lines or [shown.headline]) for part in _wrapped(line)]
+    said: list[str] = []
+    for line in shown.lines or [shown.headline]:
+        wrapped = textwrap.wrap(line, _WIDTH, break_long_words=False, break_on_hyphens=False)
+        said += [line] if line.startswith(" ") else wrapped or [""]
     if len(said) >= LINES:
         return [*said[: LINES - 1], "..."]
     said += [textwrap.shorten(shown.facts, _WIDTH, placeholder=" ...")] if shown.facts else []
     return [*said, *_rows(shown, LINES - len(said) - 2)][:LINES]
-
-
-def _wrapped(line: str) -> list[str]:
-    return (
-        [line]
-        if line.startswith(" ")
-        else textwrap.wrap(line, _WIDTH, break_long_words=False, break_on_hyphens=False) or [""]
-    )
 
 
 def _rows(shown: Overview, room: int) -> Iterator[str]:
@@ -153,6 +149,11 @@ class Result(Shown, ABC):
     @abstractmethod
     def page(self) -> TablePage:
         """Returns the page."""
+
+    def section(self, id: str, title: str, file: str, rows: Sequence[Any] | None = None, **more: Any) -> list[Section]:
+        """Returns the section of the page on a table, or on some of its rows; see ``section_of``."""
+        kind, every = self.tables()[file]
+        return section_of(id, title, file, kind, every if rows is None else rows, self.names, **more)
 
     @property
     def names(self) -> Mapping[str, str]:

@@ -12,7 +12,16 @@ import numpy as np
 import onnx
 
 from trt_bisect.analyzer.structure.findings import SEVERITIES, SHARED_LAYER, SHARED_WEIGHT, Finding, found
-from trt_bisect.analyzer.structure.graph import ACTIVATIONS, PAIR, WEIGHTED, FileGraph, integer, integers, text
+from trt_bisect.analyzer.structure.graph import (
+    ACTIVATIONS,
+    PAIR,
+    WEIGHTED,
+    FileGraph,
+    integer,
+    integers,
+    text,
+    with_bodies,
+)
 from trt_bisect.analyzer.structure.qdq import is_dequantized, pair_findings
 
 MIN_OPSET, MAX_OPSET = 9, 24
@@ -83,31 +92,23 @@ def type_findings(graph: FileGraph) -> Iterator[Finding]:
 
 def operator_findings(graph: FileGraph) -> Iterator[Finding]:
     """Yields operators that TensorRT's parser refuses, in any form or in the form that they have here."""
-    for node in graph.all_nodes():
+    for node in with_bodies(graph.nodes):
         name = node.name or f"node_of_{node.output[0] if node.output else node.op_type}"
         full = f"{node.domain}::{node.op_type}" if node.domain else node.op_type
         if node.op_type in INTEGER_OPS:
             yield found("integer operator", name, f"operator {full}")
-        elif node.op_type in SHIPPED_PLUGINS and (node.domain or not _is_onnx(node)):
+        elif node.op_type in SHIPPED_PLUGINS and (node.domain or not onnx.defs.has(node.op_type)):
             yield found("plugin of TensorRT", name, f"operator {full}")
         elif node.op_type in OWN_TO_TENSORRT:
             continue
-        elif node.domain or not _is_onnx(node):
+        elif node.domain or not onnx.defs.has(node.op_type):
             yield found("plugin needed", name, f"operator {full}")
         elif node.op_type in REFUSED:
             yield found("operator refused", name, f"operator {full}")
         else:
-            refused = _RESTRICTED.get(node.op_type, _nothing)(node, graph)
-            if refused:
+            refuses = _RESTRICTED.get(node.op_type)
+            if refuses is not None and (refused := refuses(node, graph)):
                 yield found("operator restricted", name, f"{node.op_type} with {refused}")
-
-
-def _is_onnx(node: onnx.NodeProto) -> bool:
-    return onnx.defs.has(node.op_type)
-
-
-def _nothing(_node: onnx.NodeProto, _graph: FileGraph) -> str:
-    return ""
 
 
 def _more_than_one_output(node: onnx.NodeProto, _graph: FileGraph) -> str:
@@ -116,10 +117,6 @@ def _more_than_one_output(node: onnx.NodeProto, _graph: FileGraph) -> str:
 
 def _dilated(node: onnx.NodeProto, _graph: FileGraph) -> str:
     return f"dilations {list(integers(node, 'dilations'))}" if set(integers(node, "dilations")) - {1} else ""
-
-
-def _max_pool(node: onnx.NodeProto, graph: FileGraph) -> str:
-    return _more_than_one_output(node, graph) or _dilated(node, graph)
 
 
 def _reducing_scatter(node: onnx.NodeProto, _graph: FileGraph) -> str:
@@ -133,10 +130,6 @@ def _resize(node: onnx.NodeProto, _graph: FileGraph) -> str:
     return "antialias" if integer(node, "antialias") else ""
 
 
-def _lstm(node: onnx.NodeProto, _graph: FileGraph) -> str:
-    return next((f"{name} 1" for name in ("input_forget", "layout") if integer(node, name)), "")
-
-
 def _training(node: onnx.NodeProto, graph: FileGraph) -> str:
     mode = graph.values(node.input[2]) if node.op_type == "Dropout" and len(node.input) > 2 else None
     return "training mode on" if integer(node, "training_mode") or (mode is not None and np.any(mode)) else ""
@@ -148,13 +141,13 @@ def _text_constant(node: onnx.NodeProto, _graph: FileGraph) -> str:
 
 
 _RESTRICTED: dict[str, Callable[[onnx.NodeProto, FileGraph], str]] = {
-    "MaxPool": _max_pool,
+    "MaxPool": lambda node, graph: _more_than_one_output(node, graph) or _dilated(node, graph),
     "AveragePool": _dilated,
     "LpPool": _dilated,
     "LayerNormalization": _more_than_one_output,
     "ScatterND": _reducing_scatter,
     "Resize": _resize,
-    "LSTM": _lstm,
+    "LSTM": lambda node, _: next((f"{name} 1" for name in ("input_forget", "layout") if integer(node, name)), ""),
     "BatchNormalization": _training,
     "Dropout": _training,
     "Constant": _text_constant,

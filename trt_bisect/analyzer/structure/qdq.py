@@ -102,7 +102,8 @@ def pair_findings(graph: FileGraph) -> Iterator[Finding]:
     yield from _out_of_line(pairs)
     if pairs:
         yield from _residual_findings(graph)
-        yield from _coverage_findings(graph, {pair.out for pair in pairs if pair.in_blocks or _is_narrow(pair)})
+        narrow = [pair for pair in pairs if pair.dtype is not None and pair.dtype not in (np.int8, np.uint8, np.int32)]
+        yield from _coverage_findings(graph, {pair.out for pair in pairs if pair.in_blocks or pair in narrow})
 
 
 def _level_findings(pair: Pair) -> Iterator[Finding]:
@@ -230,11 +231,6 @@ def _is_bias(node: onnx.NodeProto, slot: int, graph: FileGraph) -> bool:
     if node.op_type == "Add":
         return any(graph.maker_op(name) == "MatMul" for name in node.input)
     return node.op_type in WEIGHTED and slot == _BIAS_SLOT
-
-
-def _is_narrow(pair: Pair) -> bool:
-    """Returns true if the levels have neither eight nor 32 bits: then the weights alone may be quantized."""
-    return pair.dtype is not None and pair.dtype not in (np.int8, np.uint8, np.int32)
 
 
 def _residual_findings(graph: FileGraph) -> Iterator[Finding]:

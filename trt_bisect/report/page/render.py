@@ -17,7 +17,7 @@ from trt_bisect.recipe.files import FOLDER
 from trt_bisect.report.explanation import EXPLANATION, Explanation
 from trt_bisect.report.model import Report
 from trt_bisect.report.network_graph import NETWORK, Graph
-from trt_bisect.report.page.data import PageData, explanation_for, graph_for, page_data, recipe_texts
+from trt_bisect.report.page.data import PageData, page_data, recipe_texts
 from trt_bisect.report.page.tables import TablePage
 from trt_bisect.support.codec import encode, read
 from trt_bisect.support.files import write_whole
@@ -151,8 +151,8 @@ def write_page(report: Report, folder: Path) -> None:
     """
     data = page_data(
         report,
-        graph_for(read(Graph, folder / NETWORK), report),
-        explanation_for(read(Explanation, folder / EXPLANATION), report),
+        read(Graph, folder / NETWORK),
+        read(Explanation, folder / EXPLANATION),
         recipe_texts(folder / FOLDER),
         folder=str(folder),
     )

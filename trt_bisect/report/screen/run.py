@@ -62,8 +62,18 @@ def print_report(report: Report, console: Console, *, every_layer: bool = False,
         around: lines that the command prints before and after the report.
     """
     print_verdict(report, console)
-    parts = [*_parts(report, console), *_note_parts(report), *_curve_parts(report, console, every_layer=every_layer)]
-    room = LINES - 1 - around - height(verdict_text(report), console) - height(_next(report), console)
+    parts = [*_parts(report, console), *_note_parts(report)]
+    tried = [row for row in report.layers if row.quantizable and row.outcome != NOT_TRIED]
+    if tried or every_layer:
+        table = layer_table(report, report.layers if every_layer else tried, console)
+        parts.append(Part(f"curve of {counted(len(tried), 'layer')}", 9, [spaced(table)]))
+    room = (
+        LINES
+        - 1
+        - around
+        - height(verdict_lines(report.lines, report.verdict), console)
+        - height(_next(report), console)
+    )
     shown = dict.fromkeys(range(len(parts)), 0) if every_layer else fitting(parts, console, room)
     for place, version in sorted(shown.items()):
         console.print(parts[place].versions[version])
@@ -148,22 +158,15 @@ def _answer_parts(report: Report, answer: AnswerFacts, console: Console) -> Iter
     if len(answer.settings) > 1:
         yield Part("other settings", 7, [Text(f"Worst input in other settings: {settings}.")])
     if answer.equals:
-        yield Part(
-            "other recipes",
-            8,
-            [Text(f"Equally good sets of layers: {' or '.join(listed(names, 4) for names in answer.equals[:2])}.")],
-        )
+        sets = " or ".join(listed(names, 4) for names in answer.equals[:2])
+        yield Part("other recipes", 8, [Text(f"Equally good sets of layers: {sets}.")])
 
 
 def _note_parts(report: Report) -> Iterator[Part]:
     """Yields the notes, at most five, as many as fit."""
     notes, count = report.notes[:NOTES_UP_TO], len(report.notes)
     if notes:
-        yield Part(
-            "1 note" if count == 1 else f"{count} notes",
-            5,
-            [_notes(notes, count, shown) for shown in range(len(notes), 0, -1)],
-        )
+        yield Part(counted(count, "note"), 5, [_notes(notes, count, shown) for shown in range(len(notes), 0, -1)])
 
 
 def _notes(notes: Sequence[Note], count: int, shown: int) -> Text:
@@ -171,19 +174,6 @@ def _notes(notes: Sequence[Note], count: int, shown: int) -> Text:
     left = count - shown
     lines += [f"{left} more {'note is' if left == 1 else 'notes are'} in report.json."] if left else []
     return Text("\n".join(lines), style="yellow")
-
-
-def _curve_parts(report: Report, console: Console, *, every_layer: bool) -> Iterator[Part]:
-    """Yields the curve: of all layers, or of those that were measured."""
-    tried = [row for row in report.layers if row.quantizable and row.outcome != NOT_TRIED]
-    if tried or every_layer:
-        table = layer_table(report, report.layers if every_layer else tried, console)
-        yield Part(f"curve of {len(tried)} layers", 9, [spaced(table)])
-
-
-def verdict_text(report: Report) -> Text:
-    """Returns the lines of the summary."""
-    return verdict_lines(report.lines, report.verdict)
 
 
 def verdict_lines(lines: Sequence[Line], verdict: str) -> Text:
@@ -201,7 +191,7 @@ def _culprits(report: Report, most: int, console: Console) -> Table:
     Each has the figure of the network if it is put back, the cause, and the losses. A line stands above the weak ones.
     """
     main, weak = report.ranked_culprits
-    causes = _causes(report.explanation)
+    causes = {each.culprit: _cause(each) for each in report.advice}
     back, losses = f"If put back in {report.low.upper()}", ("Loss here", "Fixed alone")
     titles = ["Culprit", "Op", back, *(["Cause"] if causes else []), *losses]
     table = _table(titles, figures=(back, *losses))
@@ -221,17 +211,12 @@ def _culprits(report: Report, most: int, console: Console) -> Table:
     return with_columns_that_fit(table, console, ("Op", *reversed(losses)), prose=("Cause",))
 
 
-def _causes(explanation: Explanation | None) -> dict[str, str]:
-    """Returns for each culprit the side that loses and the first reason; empty without an explanation."""
-    advice = explanation.advice if explanation is not None else ()
-    return {each.culprit: _cause(each.blame, each.reasons) for each in advice}
-
-
-def _cause(blame: str | None, reasons: Sequence[str]) -> str:
+def _cause(advice: CulpritAdvice) -> str:
     """The side of a culprit that is to blame, and the first reason; ``SPREAD_OUT`` if a side has no reason."""
-    if blame is None:
-        return reasons[0] if reasons else "not known"
-    return f"{'weight and activation' if blame == BOTH else blame}: {reasons[0] if reasons else SPREAD_OUT}"
+    if advice.blame is None:
+        return advice.reasons[0] if advice.reasons else "not known"
+    side = "weight and activation" if advice.blame == BOTH else advice.blame
+    return f"{side}: {advice.reasons[0] if advice.reasons else SPREAD_OUT}"
 
 
 def _suspects(report: Report) -> list[str]:
@@ -371,9 +356,16 @@ def front_table(report: Report, points: Sequence[FrontPoint], console: Console) 
 
 
 def output_tables(report: Report) -> list[Table]:
-    """Returns the figures of the final outputs: with a task those of all outputs, and those of the task alone."""
-    of_task = report.metric == AGREEMENT.name
-    shown = _worst_outputs(report)
+    """Returns the figures of the final outputs: with a task those of all outputs, and those of the task alone.
+
+    Of many outputs it has the ones that full INT8 has the least SQNR on.
+    """
+    of_task, figures = report.metric == AGREEMENT.name, report.outputs.int8
+    shown = list(dict.fromkeys(name for _, of_plan in report.outputs.items() for name in of_plan))
+    if len(shown) > _OUTPUTS:
+        known = {name: figures.get(name, {}).get("sqnr") for name in shown}
+        shown.sort(key=lambda name: -math.inf if (value := known[name]) is None else value)
+        del shown[_OUTPUTS:]
     judged = [name for name in shown if any(AGREEMENT.name in each.get(name, {}) for _, each in report.outputs.items())]
     return [_output_table(report, names, of_task=of_task) for names in ([shown, judged] if of_task else [shown])]
 
@@ -386,31 +378,18 @@ def _output_table(report: Report, shown: Sequence[str], *, of_task: bool) -> Tab
     measured = {metric for _, of_plan in report.outputs.items() for name in shown for metric in of_plan.get(name, ())}
     wanted = (AGREEMENT.name, "cosine", "sqnr") if of_task else tuple(dict.fromkeys((report.metric, "sqnr")))
     metrics = [metric for metric in wanted if metric in measured] if of_task else wanted
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("Output", "Plan", *metrics, *(("counted",) if of_task else ())):
-        table.add_column(title, overflow="fold")
+    table = _table(("Output", "Plan", *metrics, *(("counted",) if of_task else ())), figures=())
     for plan, outputs in report.outputs.items():
         for name, values in ((name, outputs[name]) for name in shown if name in outputs):
             is_task = AGREEMENT.name in values
             known = {AGREEMENT.name: values[AGREEMENT.name]} if is_task else values
-            figures = [figure_text(metric, known.get(metric), _threshold(report, metric)) for metric in metrics]
-            counted = [f"{key} {value:.6g}" for key, value in values.items() if is_task and key != AGREEMENT.name]
-            table.add_row(Text(name), Text(plan), *map(Text, figures), *([Text(", ".join(counted))] if of_task else []))
+            figures = [
+                figure_text(metric, known.get(metric), report.threshold if metric == report.metric else None)
+                for metric in metrics
+            ]
+            counts = ", ".join(f"{key} {value:.6g}" for key, value in values.items() if is_task and key not in known)
+            table.add_row(*map(Text, (name, plan, *figures, *([counts] if of_task else []))))
     return table
-
-
-def _threshold(report: Report, metric: str) -> float | None:
-    return report.threshold if metric == report.metric else None
-
-
-def _worst_outputs(report: Report) -> list[str]:
-    """Returns the names of the outputs to show: all of a few, of many the ones that full INT8 has the least SQNR on."""
-    outputs = report.outputs.int8
-    names = list(dict.fromkeys(name for _, of_plan in report.outputs.items() for name in of_plan))
-    if len(names) <= _OUTPUTS:
-        return names
-    known = {name: outputs.get(name, {}).get("sqnr") for name in names}
-    return sorted(names, key=lambda name: -math.inf if (value := known[name]) is None else value)[:_OUTPUTS]
 
 
 def latency_lines(report: Report) -> list[str]:
@@ -459,7 +438,12 @@ def print_advice(explanation: Explanation, metric: str, console: Console) -> Non
             console.print(_indented(Text(f"Not measured: {names}", style="dim")))
     console.print()
     for advice in explanation.advice[:CULPRITS_UP_TO]:
-        _print_culprit(advice, metric, console)
+        console.print(Text(advice.evidence))
+        for place, remedy in enumerate(advice.remedies, start=1):
+            console.print(_indented(_remedy_text(place, remedy, metric)))
+            if place == 1 and remedy.commands:
+                console.print(Text(f"     {remedy.commands[0].text}", style="dim"), soft_wrap=True)
+        console.print()
     more = len(explanation.advice) - CULPRITS_UP_TO
     if more > 0:
         console.print(Text(f"{more} more culprits are in {EXPLANATION}.", style="dim"))
@@ -499,15 +483,6 @@ def _measured_lines(measured: Sequence[Tried], metric: str) -> Iterator[Padding]
     if missing:
         figures = "; ".join(f"{each.title} {figure_text(metric, each.similarity)}" for each in missing)
         yield _indented(Text(f"Measured, misses the threshold: {figures}", style="yellow"))
-
-
-def _print_culprit(advice: CulpritAdvice, metric: str, console: Console) -> None:
-    console.print(Text(advice.evidence))
-    for place, remedy in enumerate(advice.remedies, start=1):
-        console.print(_indented(_remedy_text(place, remedy, metric)))
-        if place == 1 and remedy.commands:
-            console.print(Text(f"     {remedy.commands[0].text}", style="dim"), soft_wrap=True)
-    console.print()
 
 
 def _remedy_text(place: int, remedy: Remedy, metric: str) -> Text:

@@ -124,8 +124,8 @@ def print_comparison(
         console.print(Text("No layer is abnormal.", style="bold green"))
     causes_first = sorted(found.advice, key=lambda advice: advice.reason == LOW_SIMILARITY)
     for advice in causes_first[:ADVICE_UP_TO]:
-        place = ", ".join(f"'{name}'" for name in advice.layers) or "The network"
-        console.print(Text(f"{place}: {advice.reason} ({advice.kind} '{advice.tensor}'): {advice.words}"))
+        where = ", ".join(f"'{name}'" for name in advice.layers) or "The network"
+        console.print(Text(f"{where}: {advice.reason} ({advice.kind} '{advice.tensor}'): {advice.words}"))
     if len(found.advice) > ADVICE_UP_TO:
         more = len(found.advice) - ADVICE_UP_TO
         console.print(Text(f"{more} more findings; --output FOLDER writes all.", style="dim"))
@@ -187,7 +187,12 @@ def print_worst(report: WorstReport, console: Console) -> None:
     for title, text in description(report).items():
         console.print(Text(f"{title + ':':8}{text}"))
     console.print()
-    console.print(spread_table(report))
+    spread = Table(box=None, pad_edge=False, header_style="bold")
+    spread.add_column("")
+    for title in report.quantiles:
+        spread.add_column(title, justify="right", no_wrap=True)
+    spread.add_row(Text(report.metric), *map(Text, report.quantiles.values()))
+    console.print(spread)
     console.print()
     for line in histogram_lines(report):
         console.print(Text(line))
@@ -196,18 +201,7 @@ def print_worst(report: WorstReport, console: Console) -> None:
     console.print(fitted(JudgedSample, worst, console, names=report.names, only=("rank", "sample", "value")))
     console.print()
     console.print(Text(report.verdict, style="bold green" if report.distribution.bad == 0 else "bold yellow"))
-    for note in remarks(report)[:NOTES_UP_TO]:
-        console.print(Text(f"Note: {note}", style="yellow"))
-
-
-def spread_table(report: WorstReport) -> Table:
-    """Returns the best value, the median, the percentiles and the worst value."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("")
-    for title in report.quantiles:
-        table.add_column(title, justify="right", no_wrap=True)
-    table.add_row(Text(report.metric), *map(Text, report.quantiles.values()))
-    return table
+    _print_notes(console, remarks(report)[:NOTES_UP_TO])
 
 
 def histogram_lines(report: WorstReport) -> list[str]:

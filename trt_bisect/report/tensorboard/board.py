@@ -36,7 +36,7 @@ def run_name(number: int, metric: str = "", score: float | None = None, accuracy
     """Returns the name of the run of a plan, such as ``tune_2_acc_0.973000`` or ``tune_3_cosine_0.998700``.
 
     It ends in the accuracy where one was measured, else in the metric and its value, else in neither: a similarity is
-    never called an accuracy.
+    never called an accuracy. Six digits tell 0.9999 from 0.99999.
 
     Args:
         number: the number of the plan, from 1 on; 0 for the baseline, FP32.
@@ -46,14 +46,9 @@ def run_name(number: int, metric: str = "", score: float | None = None, accuracy
     """
     name = f"tune_{number}" if number else "baseline"
     if accuracy is not None:
-        return f"{name}_acc_{score_text(accuracy)}"
+        return f"{name}_acc_{accuracy:#.6g}"
     word = re.sub(r"[^a-z0-9_]", "_", metric.lower())
-    return name if score is None else f"{name}_{word}_{score_text(score)}"
-
-
-def score_text(score: float) -> str:
-    """Returns a score with six digits, so that 0.9999 and 0.99999 differ."""
-    return f"{score:#.6g}"
+    return name if score is None else f"{name}_{word}_{score:#.6g}"
 
 
 def layer_tags(names: Iterable[str]) -> dict[str, str]:

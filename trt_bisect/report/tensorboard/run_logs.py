@@ -44,26 +44,15 @@ from trt_bisect.report.tensorboard.board import (
 )
 from trt_bisect.report.tensorboard.graph import graph_of
 from trt_bisect.report.tensorboard.histograms import LoudChannels, TensorHistograms, WeightHistograms, weights_of
-from trt_bisect.report.tensorboard.steps import Step, write_steps
+from trt_bisect.report.tensorboard.steps import MeasuredPlan, write_steps
 from trt_bisect.support.progress import Progress
 
 
 @dataclass(frozen=True)
-class Shown:
-    """A plan with a run of its own.
+class LoggedPlan(MeasuredPlan):
+    """A plan with a run of its own, and its description."""
 
-    Attributes:
-        what: a description of the plan.
-        score: the similarity measured; None where there is none.
-        accuracy: measured; None where there is none.
-        latency: the mean time of an inference, in milliseconds; None where it was not measured.
-    """
-
-    plan: PrecisionPlan
-    what: str
-    score: float | None = None
-    accuracy: float | None = None
-    latency: float | None = None
+    what: str = ""
 
 
 def plans_to_show(
@@ -75,7 +64,7 @@ def plans_to_show(
     trials: Mapping[str, Trial],
     reported: Mapping[PrecisionPlan, Trial],
     report: Report,
-) -> list[Shown]:
+) -> list[LoggedPlan]:
     """Returns full INT8, the plans with and without each suspect, the recipe and the front, each plan once.
 
     Args:
@@ -96,7 +85,10 @@ def plans_to_show(
             wanted.append((step.plan.keeping(step.layers, whole.high), f"up to {names}, but without it"))
             wanted.append((step.plan, f"up to {names}, with it"))
     wanted.append((recipe, "the recipe"))
-    wanted += [(_plan_of(point, network, recipe), _named(point)) for point in report.front]
+    wanted += [
+        (_plan_of(point, network, recipe), ": ".join(filter(None, ("of the front", ", ".join(point.names)))))
+        for point in report.front
+    ]
     plans: dict[str, PrecisionPlan] = {}
     words: dict[str, list[str]] = {}
     for plan, what in wanted:
@@ -114,7 +106,7 @@ def plans_to_show(
         elif figures[key] is None:
             figures[key] = point.figure
     return [
-        Shown(plan, "; ".join(words[key]), figures[key], accuracies.get(key), _latency(report, keys.get(key, "")))
+        LoggedPlan(plan, figures[key], accuracies.get(key), _latency(report, keys.get(key, "")), "; ".join(words[key]))
         for key, plan in plans.items()
     ]
 
@@ -128,10 +120,6 @@ def _plan_of(point: FrontPoint, network: Network, recipe: PrecisionPlan) -> Prec
     return plan
 
 
-def _named(point: FrontPoint) -> str:
-    return f"of the front: {', '.join(point.names)}" if point.names else "of the front"
-
-
 def _latency(report: Report, plan: str) -> float | None:
     timed = (report.latency or {}).get(plan)
     return timed.mean_ms if timed else None
@@ -143,8 +131,8 @@ def write_run(
     scales: Mapping[str, np.float32],
     feeds: Sequence[Feeds],
     rule: Rule,
-    plans: Sequence[Shown],
-    steps: Sequence[Step],
+    plans: Sequence[LoggedPlan],
+    steps: Sequence[MeasuredPlan],
     report: Report,
     progress: Progress,
     memory: int,
@@ -169,29 +157,28 @@ def write_run(
         BadInput: the logs cannot be written, or ONNX Runtime cannot run the network with its tensors as outputs.
     """
     fp32 = report.accuracy.fp32 if report.accuracy else None
-    shown = [Shown(network.free_plan(), "FP32", accuracy=fp32, latency=_latency(report, "fp32")), *plans]
-    names = [run_name(number, report.metric, each.score, each.accuracy) for number, each in enumerate(shown)]
+    reference = LoggedPlan(network.free_plan(), None, fp32, _latency(report, "fp32"), "FP32")
+    shown = [reference, *plans]
+    names = [run_name(number, report.metric, each.similarity, each.accuracy) for number, each in enumerate(shown)]
     progress.stage("Writing TensorBoard's logs", len(shown) * len(feeds))
     board.clear()
     plan_logs = PlanLogs(board, network, PlanWriter(network, scales, GraphTarget.ONNXRUNTIME), memory)
     for name, each in zip(names, shown, strict=True):
-        plan_logs.write(
-            name,
-            each,
-            feeds,
-            is_fp32=each is shown[0],
-            on_input=partial(progress.step, name),
-            figures=Step(each.plan, each.score, each.accuracy, each.latency).figures(),
-        )
+        plan_logs.write(name, each, feeds, is_fp32=each is reference, on_input=partial(progress.step, name))
     with LogRun(board.folder / PLANS) as run:
         write_steps(run, steps)
+    emulation = (
+        f"the similarities were measured on {report.engine}; the histograms are of the emulation on ONNX Runtime, "
+        "since TensorRT fuses layers and gives final outputs only"
+    )
+    origin = [] if report.arithmetic == EMULATED else [emulation]
     with LogRun(board.folder / CURVE) as run:
         _write_curve(run, report, rule)
-        rows = [(name, each.what, each.score, each.accuracy) for name, each in zip(names, shown, strict=True)]
+        rows = [(name, each.what, each.similarity, each.accuracy) for name, each in zip(names, shown, strict=True)]
         run.texts(
             summary=bullets([*(line.text for line in report.lines), *next_lines(report)]),
             culprits=_culprits(report),
-            notes=bullets([*_origin_of_histograms(report), *(note.text for note in report.notes)]),
+            notes=bullets([*origin, *(note.text for note in report.notes)]),
             runs=table(["run", "plan", report.metric, ACCURACY], rows),
         )
 
@@ -213,14 +200,7 @@ class PlanLogs:
         self._weights = WeightHistograms(network, weights_of(network, writer, self._layers), self._channels)
 
     def write(
-        self,
-        name: str,
-        shown: Shown,
-        feeds: Sequence[Feeds],
-        *,
-        is_fp32: bool,
-        on_input: Callable[[], None],
-        figures: Mapping[str, float],
+        self, name: str, shown: LoggedPlan, feeds: Sequence[Feeds], *, is_fp32: bool, on_input: Callable[[], None]
     ) -> None:
         """Runs a plan on each input and writes its run.
 
@@ -230,7 +210,6 @@ class PlanLogs:
             feeds: the inputs.
             is_fp32: the plan is FP32 itself, not a plan with INT8 layers.
             on_input: is called before each input.
-            figures: the figures of the plan, by name.
 
         Raises:
             BadInput: the run cannot be written, or ONNX Runtime cannot run the plan with its tensors as outputs.
@@ -251,7 +230,7 @@ class PlanLogs:
             run.graph(graph_of(network, plan))
             histograms.write(run)
             self._weights.write(run, None if is_fp32 else plan.lowered)
-            for tag, value in figures.items():
+            for tag, value in shown.figures().items():
                 run.scalar(tag, value, 0)
             text = "" if is_fp32 else _plan_text(shown, network)
             run.texts(plan=text, not_finite=bullets(histograms.not_finite()))
@@ -268,7 +247,7 @@ def _write_curve(run: LogRun, report: Report, rule: Rule) -> None:
             run.scalar("drop", row.drop, row.index)
 
 
-def _plan_text(shown: Shown, network: Network) -> str:
+def _plan_text(shown: LoggedPlan, network: Network) -> str:
     in_int8 = shown.plan.lowered
     kept = [layer.name for layer in network.layers if layer.quantizable and layer.index not in in_int8]
     text = f"{shown.what}: {len(in_int8)} layers in INT8."
@@ -286,15 +265,6 @@ def _culprits(report: Report) -> str:
     ]
     titles = ["k", "culprit", "operator", "similarity", "drop", "gain", "taken back", "what is rounded"]
     return table(titles, rows) if rows else ""
-
-
-def _origin_of_histograms(report: Report) -> list[str]:
-    if report.arithmetic == EMULATED:
-        return []
-    return [
-        f"the similarities were measured on {report.engine}; the histograms are of the emulation on ONNX Runtime, "
-        "since TensorRT fuses layers and gives final outputs only"
-    ]
 
 
 class ComparisonLogs:
@@ -338,24 +308,18 @@ class ComparisonLogs:
             if weights is not None:
                 weights.write(run)
             run.texts(not_finite=bullets(self._fp32.not_finite()))
-        with LogRun(self._board.folder / run_name(1, "cosine", _worst_result(found))) as run:
+        cosines = [row.figures.cosine for row in found.tensors if row.origin.kind == RESULT]
+        least = min((value for value in cosines if not math.isnan(value)), default=None)
+        with LogRun(self._board.folder / run_name(1, "cosine", least)) as run:
             self._int8.write(run)
             if network is not None:
                 run.graph(graph_of(network, plan))
             if weights is not None and plan is not None:
                 weights.write(run, plan.lowered)
             _write_figures(run, found)
-            run.texts(
-                advice=_advice(found),
-                notes=bullets(found.notes),
-                not_finite=bullets(self._int8.not_finite()),
-            )
-
-
-def _worst_result(found: Comparison) -> float | None:
-    """Returns the least cosine of the network's outputs; None if none is known."""
-    results = [row.figures.cosine for row in found.tensors if row.origin.kind == RESULT]
-    return min((value for value in results if not math.isnan(value)), default=None)
+            rows = [(", ".join(each.layers), each.reason, each.tensor, each.words) for each in found.advice]
+            advice = table(["layer", "reason", "tensor", "evidence"], rows) if rows else ""
+            run.texts(advice=advice, notes=bullets(found.notes), not_finite=bullets(self._int8.not_finite()))
 
 
 def _write_figures(run: LogRun, found: Comparison) -> None:
@@ -366,11 +330,6 @@ def _write_figures(run: LogRun, found: Comparison) -> None:
                 value = getattr(row.figures, name)
                 if math.isfinite(value):
                     run.scalar(f"tensor {name}", value, row.origin.index)
-
-
-def _advice(found: Comparison) -> str:
-    rows = [(", ".join(each.layers), each.reason, each.tensor, each.words) for each in found.advice]
-    return table(["layer", "reason", "tensor", "evidence"], rows) if rows else ""
 
 
 class ProfileLogs:
