@@ -55,7 +55,7 @@ class WorstInputs:
 
 
 @dataclass
-class _Held:
+class _Candidate:
     """A sample that can be among the worst.
 
     Attributes:
@@ -81,7 +81,7 @@ class WorstSamples:
 
     def __init__(self, count: int) -> None:
         self._count = count
-        self._held: list[_Held] = []
+        self._held: list[_Candidate] = []
         self._octaves: list[tuple[int, ...]] = []
 
     @property
@@ -98,7 +98,7 @@ class WorstSamples:
             norms: the norms of the FP32 outputs; empty if the metric is not relative.
             tie: among samples with equal losses the one where this is larger is worse.
         """
-        new = _Held(len(self._octaves), (loss, tie), tuple(map(octave, norms)), feeds)
+        new = _Candidate(len(self._octaves), (loss, tie), tuple(map(octave, norms)), feeds)
         self._octaves.append(new.octaves)
         for other in self._held:
             if other.loss >= new.loss:

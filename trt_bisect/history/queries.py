@@ -164,7 +164,8 @@ def write_table(table: pd.DataFrame, path: Path, option: str) -> None:
     """
     texts = table.copy()
     for name in table.select_dtypes(object):
-        if option == "--csv" or not all(map(_is_names, table[name])):
+        lists = (isinstance(cell, tuple) and all(isinstance(part, str) for part in cell) for cell in table[name])
+        if option == "--csv" or not all(lists):
             texts[name] = [json.dumps(cell) if isinstance(cell, (tuple, dict)) else cell for cell in table[name]]
     try:
         with whole_file(path) as file:
@@ -176,10 +177,6 @@ def write_table(table: pd.DataFrame, path: Path, option: str) -> None:
         raise BadInput("The package 'pyarrow' is not installed.", install("history")) from error
     except BadInput as error:
         raise BadInput(error.problem, f"Choose another with {option}.") from error
-
-
-def _is_names(value: object) -> bool:
-    return isinstance(value, tuple) and all(isinstance(each, str) for each in value)
 
 
 LATENCY_MOVED = 0.05

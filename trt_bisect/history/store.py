@@ -374,18 +374,14 @@ def recorded(folder: Path | None, history: str | Path, say: Callable[[str], None
     finally:
         file = None if folder is None else history_file(history, folder)
         if folder is not None and file is not None and holds_run(folder):
-            _record(folder, file, say, label)
-
-
-def _record(folder: Path, file: Path, say: Callable[[str], None], label: str) -> None:
-    try:
-        with History(file, say=say) as opened:
-            opened.record(folder, label)
-    except TrtBisectError as error:
-        say(f"Not recorded in the history: {error.problem}")
-    except Exception as error:
-        logging.getLogger(__name__).debug("not recorded", exc_info=True)
-        say(f"Not recorded in the history '{file}': {type(error).__name__}: {first_line(error)}")
+            try:
+                with History(file, say=say) as opened:
+                    opened.record(folder, label)
+            except TrtBisectError as error:
+                say(f"Not recorded in the history: {error.problem}")
+            except Exception as error:
+                logging.getLogger(__name__).debug("not recorded", exc_info=True)
+                say(f"Not recorded in the history '{file}': {type(error).__name__}: {first_line(error)}")
 
 
 def _text(value: object) -> str:

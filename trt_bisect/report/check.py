@@ -10,7 +10,7 @@ from typing import Any
 from trt_bisect.analyzer.structure.findings import ERROR, SEVERITIES, Finding
 from trt_bisect.analyzer.structure.kernels import EngineFacts
 from trt_bisect.analyzer.structure.roundings import TensorRounding
-from trt_bisect.report.page.tables import Bars, TablePage
+from trt_bisect.report.page.tables import BarPlot, TablePage
 from trt_bisect.report.result import Result
 from trt_bisect.support.figures import counted
 
@@ -71,7 +71,10 @@ class CheckReport(Result):
 
     def page(self) -> TablePage:
         """Returns the page."""
-        kinds, tensors = Bars("Distribution of the findings", "kind"), Bars("Distribution of the tensors", "quantized")
+        kinds, tensors = (
+            BarPlot("Distribution of the findings", "kind"),
+            BarPlot("Distribution of the tensors", "quantized"),
+        )
         filters = ("role", "op_type", "quantized", "origin")
         red = ("severity", ERROR)
         return TablePage(

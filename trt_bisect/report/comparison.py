@@ -14,7 +14,7 @@ from trt_bisect.analyzer.tensors import RoundingFigures
 from trt_bisect.data.statistics import Spread
 from trt_bisect.errors import BadInput
 from trt_bisect.precision import Precision
-from trt_bisect.report.page.tables import Bars, Panels, Ranges, TablePage
+from trt_bisect.report.page.tables import BarPlot, PanelPlot, RangePlot, TablePage
 from trt_bisect.report.result import Result
 from trt_bisect.support.figures import counted, percent
 from trt_bisect.support.table import INDEX, NAME, Column, Part, TableColumn, columns_of
@@ -113,9 +113,9 @@ class Comparison(Result):
         compared: Mapping[str, Any] = {
             "filters": ("kind", "op_type", "quantized_dtype"),
             "plots": (
-                Panels(f"All metrics, {names['low']} against {names['high']}", _METRICS, log=_LOGARITHMIC),
-                Ranges(f"Ranges: {names['high']}, {names['low']}, and their difference"),
-                Bars("Distribution of the tensors", "sqnr"),
+                PanelPlot(f"All metrics, {names['low']} against {names['high']}", _METRICS, log=_LOGARITHMIC),
+                RangePlot(f"RangePlot: {names['high']}, {names['low']}, and their difference"),
+                BarPlot("Distribution of the tensors", "sqnr"),
             ),
         }
         return TablePage(
@@ -145,7 +145,7 @@ class Comparison(Result):
                     CHANNELS,
                     channels[:_MOST_CHANNELS],
                     filters=("op_type",),
-                    plots=(Bars("Distribution of the channels", "scale"),),
+                    plots=(BarPlot("Distribution of the channels", "scale"),),
                     words=words if cut > 0 else "",
                     sort="sqnr",
                 ),
@@ -264,9 +264,9 @@ class Profile(Result):
     def page(self) -> TablePage:
         """Returns the page."""
         plots = (
-            Ranges("Range of each tensor"),
-            Panels("Moments", ("mean", "std", "scale"), log=("scale",), split="role"),
-            Bars("Distribution of the tensors", "std"),
+            RangePlot("Range of each tensor"),
+            PanelPlot("Moments", ("mean", "std", "scale"), log=("scale",), split="role"),
+            BarPlot("Distribution of the tensors", "std"),
         )
         filters = ("role", "op_type", "quantized_dtype")
         layers = len({row.index for row in self.tensors})

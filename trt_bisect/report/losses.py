@@ -14,7 +14,7 @@ from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import BadInput
 from trt_bisect.precision import Precision
 from trt_bisect.report.figure_text import figure_text, loss_text, threshold_text
-from trt_bisect.report.page.tables import Bars, Panels, TablePage
+from trt_bisect.report.page.tables import BarPlot, PanelPlot, TablePage
 from trt_bisect.report.result import Result, file_in
 from trt_bisect.support.table import FIGURE, INDEX, LOSS, NAME, PERCENT, Column, Part
 
@@ -125,8 +125,8 @@ class Sensitivity(Result):
         """Returns the page."""
         full = "not measured" if self.full is None else loss_text(self.metric, self.full)
         plots = (
-            Panels("Loss, fixed alone and worth over the layers", OWN[:3], log=("loss",), split="sensitive_type"),
-            Bars("Distribution of the rows", "loss"),
+            PanelPlot("Loss, fixed alone and worth over the layers", OWN[:3], log=("loss",), split="sensitive_type"),
+            BarPlot("Distribution of the rows", "loss"),
         )
         return TablePage(
             command=self.COMMAND,
@@ -289,8 +289,8 @@ class WorstReport(Result):
         least = "" if self.threshold is None else threshold_text(self.metric, self.threshold)
         quantiles = {f"{title[:1].upper()}{title[1:]}": text for title, text in self.quantiles.items()}
         plots = (
-            Bars("Distribution of the samples", "value"),
-            Panels("The samples in their order", ("value", "loss"), log=("loss",)),
+            BarPlot("Distribution of the samples", "value"),
+            PanelPlot("The samples in their order", ("value", "loss"), log=("loss",)),
         )
         return TablePage(
             command=self.COMMAND,

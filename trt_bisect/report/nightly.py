@@ -167,7 +167,7 @@ class Regression:
 
 
 @dataclass(frozen=True)
-class _Head:
+class _BaselineHead:
     """The beginning of a baseline of any version."""
 
     kind: str
@@ -188,7 +188,7 @@ def read_baselines(folder: Path, *, replacing: bool = False) -> dict[str, Baseli
     for path in sorted(folder.glob("*.json")):
         try:
             text = path.read_bytes()
-            head = decode(_Head, text)
+            head = decode(_BaselineHead, text)
             if head.kind != _KIND:
                 raise Malformed(f"its 'kind' is not '{_KIND}'")
             if head.schema == REPORT_SCHEMA:

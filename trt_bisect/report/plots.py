@@ -63,7 +63,8 @@ def curve(report: Report, *, log: bool = True) -> Figure:
     )
     for row in failed:
         figure.add_vrect(row.index - 0.5, row.index + 0.5, fillcolor="#8a5a00", opacity=0.2, line_width=0)
-    title = f"{_titled(report.metric)} of the final outputs, with layers 0 to k in {report.low.upper()}"
+    words = FIGURES.get(report.metric, report.metric)
+    title = f"{words[:1].upper()}{words[1:]} of the final outputs, with layers 0 to k in {report.low.upper()}"
     figure.update_layout(title=title, hovermode="closest", margin={"t": 60, "b": 40})
     figure.update_xaxes(title="layer k, in execution order", range=ends)
     figure.update_yaxes(**axis(report.metric, log))
@@ -77,11 +78,6 @@ def _levels(report: Report) -> Iterator[tuple[str, float, dict[str, str]]]:
         value = getattr(report.similarity, plan)
         if value is not None:
             yield f"{name} {figure_text(report.metric, value)}", value, {"dash": "dot", "color": colour}
-
-
-def _titled(metric: str) -> str:
-    words = FIGURES.get(metric, metric)
-    return words[:1].upper() + words[1:]
 
 
 def graph_objects() -> Any:

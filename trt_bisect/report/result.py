@@ -125,7 +125,7 @@ SCHEMA = 2
 
 
 @dataclass(frozen=True)
-class _Head:
+class _ResultHead:
     schema: int
 
 
@@ -222,7 +222,7 @@ class Result(Shown, ABC):
         path, again = file_in(folder, f"{cls.COMMAND}.json"), f"Run 'trt-bisect {cls.COMMAND}' again."
         try:
             text = path.read_bytes()
-            schema = codec.decode(_Head, text).schema
+            schema = codec.decode(_ResultHead, text).schema
             if schema != SCHEMA:
                 raise BadInput(f"'{path}' is of schema {schema}, and this version reads schema {SCHEMA}.", again)
             return codec.decode(cls, text)

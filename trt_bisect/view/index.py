@@ -100,9 +100,7 @@ class Row:
     def figure(self, plan: str) -> str:
         """Returns the same with its unit, for the table."""
         value = self.values.get(plan)
-        if value is None:
-            return ""
-        return figure_text(self.metric, value)
+        return "" if value is None else figure_text(self.metric, value)
 
     @property
     def points(self) -> list[tuple[float, float]]:

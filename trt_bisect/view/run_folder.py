@@ -164,10 +164,7 @@ class RunFolder:
         whole = found is not None and found is not so_far
         status = RUNNING if running is not None else found.state if found is not None and whole else INTERRUPTED
         when = max(found.started if found is not None else 0.0, running["began"] if running is not None else 0.0)
-        limits = DEFAULT_THRESHOLDS["cosine"], DEFAULT_SHARE
-        version = {"trt_bisect": __version__}
-        report = found or Report(self.path.name, "", "", "", "", "cosine", *limits, "fp32", version, "")
-        return Snapshot(report, status, progress, when or self._report.when, whole)
+        return Snapshot(found or _unread(self.path.name), status, progress, when or self._report.when, whole)
 
     def state(self) -> State:
         """Returns the data of the page; the same object as before if nothing changed.
@@ -204,3 +201,9 @@ class RunFolder:
         if record is None or not {*_SHOWN, "began"} <= set(record) or not isinstance(record["began"], (int, float)):
             return None
         return record if is_running(record, time.time() - self._progress.when) else None
+
+
+def _unread(model: str) -> Report:
+    """Returns the report of a run that has nothing but the name of its folder."""
+    limits = DEFAULT_THRESHOLDS["cosine"], DEFAULT_SHARE
+    return Report(model, "", "", "", "", "cosine", *limits, "fp32", {"trt_bisect": __version__}, "")

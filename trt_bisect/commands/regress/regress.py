@@ -182,7 +182,7 @@ def nightly_runs_in(folder: Path) -> Iterator[NightlyRuns]:
 
 
 @dataclass(frozen=True)
-class Reference:
+class NightlyReference:
     """The baselines that a nightly run is compared with.
 
     Attributes:
@@ -198,7 +198,7 @@ class Reference:
     is_latest: bool = False
 
 
-def find_reference(baseline: str | Path, nights: NightlyRuns, suite: Suite, *, update: bool) -> Reference:
+def find_reference(baseline: str | Path, nights: NightlyRuns, suite: Suite, *, update: bool) -> NightlyReference:
     """Returns the reference that ``--baseline`` names.
 
     Args:
@@ -213,12 +213,12 @@ def find_reference(baseline: str | Path, nights: NightlyRuns, suite: Suite, *, u
     if str(baseline) == LATEST:
         night = nights.latest_baseline()
         if night is None:
-            return Reference("", {}, is_latest=True)
+            return NightlyReference("", {}, is_latest=True)
         later = [each for each in nights.all() if each.number > night.number and each.status not in (RUNNING, PASSED)]
         failed = ", ".join(f"{each.number} ({each.status})" for each in later[-_NAMED:])
         why = "the newest that passed or was accepted" + (f"; not nightly run {failed}" if failed else "")
         networks = read_baselines(night.baseline, replacing=update)
-        return Reference(f"{night.title}, {why}" if networks else "", networks, is_latest=True)
+        return NightlyReference(f"{night.title}, {why}" if networks else "", networks, is_latest=True)
     path = Path(baseline)
     report, is_night = path / REPORT if path.is_dir() else path, (path / NIGHTLY_RUN).is_file()
     if update and (report.is_file() or is_night):
@@ -227,14 +227,14 @@ def find_reference(baseline: str | Path, nights: NightlyRuns, suite: Suite, *, u
             "Give --update-baseline with 'latest', or with a --baseline folder of its own.",
         )
     if report.is_file():
-        return Reference(str(path), _of_run(report, suite))
+        return NightlyReference(str(path), _of_run(report, suite))
     networks = read_baselines(path / BASELINE if is_night else path, replacing=update)
     if not networks and not update:
         raise BadInput(
             f"There is no baseline in '{path}'.",
             "Make one with --update-baseline, or give a run folder, a report.json, or 'latest'.",
         )
-    return Reference(str(path) if networks else "", networks, None if is_night else path)
+    return NightlyReference(str(path) if networks else "", networks, None if is_night else path)
 
 
 def _of_run(path: Path, suite: Suite) -> dict[str, Baseline]:
@@ -363,7 +363,7 @@ class _Night:
 
     suite: Suite
     nightly_run: NightlyRun
-    reference: Reference
+    reference: NightlyReference
     accepts: bool
     runner: Runner
     progress: Progress
@@ -406,7 +406,7 @@ class _Night:
         if known is not None:
             outlines = tuple(replace(report, layers=()) for report in known.runs)
             blank = replace(blank, baseline=replace(known, runs=outlines))
-        runs = _Runs(task, self.nightly_run.folder, self.runner, PrefixedProgress(self.progress, task.name))
+        runs = _NetworkRuns(task, self.nightly_run.folder, self.runner, PrefixedProgress(self.progress, task.name))
         try:
             result = self._compared(blank, known, runs)
             baseline = self._next_baseline(result, known, runs)
@@ -415,7 +415,7 @@ class _Night:
             result, baseline = replace(blank, message=message.replace("\n", " ")), known
         return replace(result, seconds=max(perf_counter() - began, runs.seconds)), baseline
 
-    def _compared(self, blank: NetworkResult, known: Baseline | None, runs: _Runs) -> NetworkResult:
+    def _compared(self, blank: NetworkResult, known: Baseline | None, runs: _NetworkRuns) -> NetworkResult:
         """Returns the result of a network: its first run against the targets and the baseline."""
         now, task = runs.report(1), runs.task
         noise: list[Change] = []
@@ -443,7 +443,7 @@ class _Night:
             differs=differs,
         )
 
-    def _confirmed(self, known: Baseline, runs: _Runs) -> tuple[tuple[Change, ...], list[Change]]:
+    def _confirmed(self, known: Baseline, runs: _NetworkRuns) -> tuple[tuple[Change, ...], list[Change]]:
         """Returns the changes that a run in a fresh folder shows again, and the others, which are noise."""
         seen = runs.changes(1, known)
         if not seen:
@@ -452,7 +452,7 @@ class _Night:
         again = {change.key for change in runs.changes(2, known)}
         return tuple(change for change in seen if change.key in again), [c for c in seen if c.key not in again]
 
-    def _next_baseline(self, result: NetworkResult, known: Baseline | None, runs: _Runs) -> Baseline | None:
+    def _next_baseline(self, result: NetworkResult, known: Baseline | None, runs: _NetworkRuns) -> Baseline | None:
         """Returns the baseline of a network for the next nightly runs.
 
         A network that is not better and has the same layers keeps its old figures. So a slow decline in small steps is
@@ -495,7 +495,7 @@ class _Night:
         )
 
 
-class _Runs:
+class _NetworkRuns:
     """The runs of one network in a nightly run. Each is measured when it is first needed; the first one is judged.
 
     A run that was finished before the nightly run was interrupted is read from its folder.

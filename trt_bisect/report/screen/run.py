@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from rich.console import Console, Group
@@ -20,7 +20,7 @@ from trt_bisect.report.answer import AS_CHEAP, FOLLOWERS, RECIPE, AnswerFacts, C
 from trt_bisect.report.explanation import EXPLANATION, Cause, CulpritAdvice, Explanation, Remedy, Tried
 from trt_bisect.report.figure_text import figure_text, loss_text, metric_texts
 from trt_bisect.report.model import FOLLOWS, NOT_TRIED, LayerRow, Report
-from trt_bisect.report.screen.layout import Part, fitted, fitting, height, spaced, with_columns_that_fit
+from trt_bisect.report.screen.layout import ScreenPart, fitted, fitting, height, spaced, titled, with_columns_that_fit
 from trt_bisect.report.summary import DOUBTING, FEW_INPUTS
 from trt_bisect.report.verdict import STYLES, WITH_DOUBTS
 from trt_bisect.support.figures import counted, listed, number, percent
@@ -66,7 +66,7 @@ def print_report(report: Report, console: Console, *, every_layer: bool = False,
     tried = [row for row in report.layers if row.quantizable and row.outcome != NOT_TRIED]
     if tried or every_layer:
         table = layer_table(report, report.layers if every_layer else tried, console)
-        parts.append(Part(f"curve of {counted(len(tried), 'layer')}", 9, [spaced(table)]))
+        parts.append(ScreenPart(f"curve of {counted(len(tried), 'layer')}", 9, [spaced(table)]))
     room = (
         LINES
         - 1
@@ -111,31 +111,33 @@ def _next(report: Report) -> Text:
     return Text("\n".join(next_lines(report)), style="bold", overflow="fold")
 
 
-def _parts(report: Report, console: Console) -> Iterator[Part]:
+def _parts(report: Report, console: Console) -> Iterator[ScreenPart]:
     """Yields the parts under the verdict in the order in which they are printed."""
     if report.culprits:
-        yield Part("culprits", 0, [spaced(_culprits(report, rows, console)) for rows in (_ROWS, _FEW_ROWS)])
+        yield ScreenPart("culprits", 0, [spaced(_culprits(report, rows, console)) for rows in (_ROWS, _FEW_ROWS)])
     if report.explanation is not None:
         short = causes_in_short(report.explanation, report.metric)
-        yield from (Part("causes", 2, [short]),) if short else ()
+        yield from (ScreenPart("causes", 2, [short]),) if short else ()
     suspects = _suspects(report)
     if suspects:
-        yield Part("suspects", 5, [spaced(Text("\n".join(suspects[:count]))) for count in range(len(suspects), 0, -1)])
+        yield ScreenPart(
+            "suspects", 5, [spaced(Text("\n".join(suspects[:count]))) for count in range(len(suspects), 0, -1)]
+        )
     if any(len(figures) > 1 for _, figures in report.outputs.items()):
-        yield Part("outputs", 4, [spaced(table) for table in output_tables(report)])
+        yield ScreenPart("outputs", 4, [spaced(table) for table in output_tables(report)])
     if report.answer is not None:
         yield from _answer_parts(report, report.answer, console)
     fed = _fed(report)
     if fed is not None:
-        yield Part("input values", 3, [spaced(fed)])
+        yield ScreenPart("input values", 3, [spaced(fed)])
     if report.answer is not None and report.answer.confidence:
-        yield Part("confidence", 1, [Text(f"Confidence: {report.answer.rests_on}")])
+        yield ScreenPart("confidence", 1, [Text(f"Confidence: {report.answer.rests_on}")])
     timed = latency_lines(report)
     if timed:
-        yield Part("latency", 2, [Text("\n".join(timed)), Text(timed[0])])
+        yield ScreenPart("latency", 2, [Text("\n".join(timed)), Text(timed[0])])
 
 
-def _answer_parts(report: Report, answer: AnswerFacts, console: Console) -> Iterator[Part]:
+def _answer_parts(report: Report, answer: AnswerFacts, console: Console) -> Iterator[ScreenPart]:
     """Yields the calibrators, and the recipe on given and unseen inputs and in other settings."""
     if len(answer.calibrators) > 1:
         usable = [row for row in answer.calibrators if row.chosen or row.meets or row.cost is not None]
@@ -143,30 +145,30 @@ def _answer_parts(report: Report, answer: AnswerFacts, console: Console) -> Iter
         why = _why_chosen(answer, report.metric)
         tables = [_calibrators(report, each, console) for each in rows]
         explained = [spaced(Group(table, Text(why))) for table in tables] if why else []
-        yield Part("calibrators", 5, [*explained, *map(spaced, tables)])
+        yield ScreenPart("calibrators", 5, [*explained, *map(spaced, tables)])
     if report.front:
         named = [point for point in report.front if point.names]
-        yield Part("front", 1, [spaced(front_table(report, points, console)) for points in (report.front, named)])
+        yield ScreenPart("front", 1, [spaced(front_table(report, points, console)) for points in (report.front, named)])
     if report.moves:
         moves = [fitted(Move, report.moves[:most], console) for most in (len(report.moves), _FEW_ROWS)]
-        yield Part("scales of other calibrators", 4, [spaced(table) for table in moves])
+        yield ScreenPart("scales of other calibrators", 4, [spaced(table) for table in moves])
     table = _inputs(report, answer, console)
     if table is not None:
-        yield Part("inputs", 0, [spaced(table)])
+        yield ScreenPart("inputs", 0, [spaced(table)])
     text = partial(figure_text, report.metric, threshold=report.threshold)
     settings = ", ".join(f"{setting_text(name)} {text(value)}" for name, value in answer.settings.items())
     if len(answer.settings) > 1:
-        yield Part("other settings", 7, [Text(f"Worst input in other settings: {settings}.")])
+        yield ScreenPart("other settings", 7, [Text(f"Worst input in other settings: {settings}.")])
     if answer.equals:
         sets = " or ".join(listed(names, 4) for names in answer.equals[:2])
-        yield Part("other recipes", 8, [Text(f"Equally good sets of layers: {sets}.")])
+        yield ScreenPart("other recipes", 8, [Text(f"Equally good sets of layers: {sets}.")])
 
 
-def _note_parts(report: Report) -> Iterator[Part]:
+def _note_parts(report: Report) -> Iterator[ScreenPart]:
     """Yields the notes, at most five, as many as fit."""
     notes, count = report.notes[:NOTES_UP_TO], len(report.notes)
     if notes:
-        yield Part(counted(count, "note"), 5, [_notes(notes, count, shown) for shown in range(len(notes), 0, -1)])
+        yield ScreenPart(counted(count, "note"), 5, [_notes(notes, count, shown) for shown in range(len(notes), 0, -1)])
 
 
 def _notes(notes: Sequence[Note], count: int, shown: int) -> Text:
@@ -192,9 +194,8 @@ def _culprits(report: Report, most: int, console: Console) -> Table:
     """
     main, weak = report.ranked_culprits
     causes = {each.culprit: _cause(each) for each in report.advice}
-    back, losses = f"If put back in {report.low.upper()}", ("Loss here", "Fixed alone")
-    titles = ["Culprit", "Op", back, *(["Cause"] if causes else []), *losses]
-    table = _table(titles, figures=(back, *losses))
+    back = f"If put back in {report.low.upper()}>"
+    table = titled("Culprit", "Op", back, *(["Cause"] if causes else []), "Loss here>", "Fixed alone>")
     for place, row in enumerate((*main, *weak)[:most]):
         if place == len(main):
             table.add_row(Text("Weak (for the margin, or within the noise):"), style="dim")
@@ -208,7 +209,7 @@ def _culprits(report: Report, most: int, console: Console) -> Table:
         others = left - min(left, len(weak))
         kinds = [f"{others} more" if others else "", f"{left - others} weak" if left > others else ""]
         table.add_row(Text(f"{' and '.join(filter(None, kinds))}, in layers.csv"), style="dim")
-    return with_columns_that_fit(table, console, ("Op", *reversed(losses)), prose=("Cause",))
+    return with_columns_that_fit(table, console, ("Op", "Fixed alone", "Loss here"), prose=("Cause",))
 
 
 def _cause(advice: CulpritAdvice) -> str:
@@ -233,9 +234,8 @@ def _suspects(report: Report) -> list[str]:
 
 def _calibrators(report: Report, rows: Sequence[CalibratorRow], console: Console) -> Table:
     """Returns calibrators: all low with each on the inputs tried, and the recipe that its ranges lead to."""
-    full = f"Full {report.low.upper()}"
-    titles = ["Calibrator", full, "inputs", "passes", "first recipe", "layers", "mean loss", ""]
-    table = _table(titles, figures=(full, "inputs", "first recipe", "layers", "mean loss"))
+    full = f"Full {report.low.upper()}>"
+    table = titled("Calibrator", full, "inputs>", "passes", "first recipe>", "layers>", "mean loss>", "")
     for row in rows:
         table.add_row(*map(Text, calibrator_cells(report, row)), style="bold" if row.chosen else "")
     return with_columns_that_fit(table, console, ("inputs", "mean loss", "layers", "passes"))
@@ -280,8 +280,7 @@ def _inputs(report: Report, answer: AnswerFacts, console: Console) -> Table | No
     sets = sets_of_inputs(answer)
     if not sets:
         return None
-    titles = ["Recipe on", "passes", "mean", "5th perc.", "worst", "which"]
-    table = _table(titles, figures=titles[1:5])
+    table = titled("Recipe on", "passes>", "mean>", "5th perc.>", "worst>", "which")
     for name, held in sets:
         table.add_row(*map(Text, held_cells(report, name, held)), style="" if held.holds == held.inputs else "yellow")
     return with_columns_that_fit(table, console, ("which", "mean"))
@@ -318,16 +317,6 @@ def held_cells(report: Report, name: str, held: Held) -> tuple[str, ...]:
     """Returns the cells of a set of inputs; of the worst one the file's name without its folder."""
     figures = (figure_text(report.metric, value, report.threshold) for value in (held.mean, held.fifth, held.worst))
     return name, f"{held.holds} of {held.inputs}", *figures, held.worst_input.rsplit("/", 1)[-1]
-
-
-def _table(titles: Sequence[str], figures: Iterable[str]) -> Table:
-    """Returns an empty table whose columns ``figures`` are numbers."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    numbers = set(figures)
-    for title in titles:
-        is_number = title in numbers
-        table.add_column(title, justify="right" if is_number else "left", no_wrap=is_number, overflow="fold")
-    return table
 
 
 def layer_table(report: Report, rows: Sequence[LayerRow], console: Console) -> Table:
@@ -378,7 +367,7 @@ def _output_table(report: Report, shown: Sequence[str], *, of_task: bool) -> Tab
     measured = {metric for _, of_plan in report.outputs.items() for name in shown for metric in of_plan.get(name, ())}
     wanted = (AGREEMENT.name, "cosine", "sqnr") if of_task else tuple(dict.fromkeys((report.metric, "sqnr")))
     metrics = [metric for metric in wanted if metric in measured] if of_task else wanted
-    table = _table(("Output", "Plan", *metrics, *(("counted",) if of_task else ())), figures=())
+    table = titled("Output", "Plan", *metrics, *(("counted",) if of_task else ()))
     for plan, outputs in report.outputs.items():
         for name, values in ((name, outputs[name]) for name in shown if name in outputs):
             is_task = AGREEMENT.name in values

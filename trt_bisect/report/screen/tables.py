@@ -22,7 +22,7 @@ from trt_bisect.report.check import CheckReport
 from trt_bisect.report.comparison import Comparison, Profile, ProfiledTensor
 from trt_bisect.report.figure_text import figure_text
 from trt_bisect.report.losses import JudgedSample, SensitiveOp, Sensitivity, WorstReport, description
-from trt_bisect.report.screen.layout import fitted
+from trt_bisect.report.screen.layout import fitted, titled
 from trt_bisect.report.screen.run import NOTES_UP_TO
 from trt_bisect.support.figures import counted
 from trt_bisect.support.table import INDEX
@@ -187,10 +187,7 @@ def print_worst(report: WorstReport, console: Console) -> None:
     for title, text in description(report).items():
         console.print(Text(f"{title + ':':8}{text}"))
     console.print()
-    spread = Table(box=None, pad_edge=False, header_style="bold")
-    spread.add_column("")
-    for title in report.quantiles:
-        spread.add_column(title, justify="right", no_wrap=True)
+    spread = titled("", *(f"{title}>" for title in report.quantiles))
     spread.add_row(Text(report.metric), *map(Text, report.quantiles.values()))
     console.print(spread)
     console.print()

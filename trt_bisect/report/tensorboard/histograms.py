@@ -47,7 +47,7 @@ class LoudChannels:
         return (chosen, rows[chosen]) if len(rows) == count else None
 
 
-class Seen:
+class ChannelHistograms:
     """One tensor's histogram, and those of its channels."""
 
     def __init__(self) -> None:
@@ -92,7 +92,7 @@ class TensorHistograms:
         self, kind: str, origins: Mapping[str, Origin], tags: Mapping[str, str], channels: LoudChannels
     ) -> None:
         self._kind, self._origins, self._tags, self._channels = kind, origins, tags, channels
-        self._seen: dict[tuple[str, str], Seen] = {}
+        self._seen: dict[tuple[str, str], ChannelHistograms] = {}
         self._pool = ThreadsIfLong(cores())
 
     def add(self, tensors: Mapping[str, np.ndarray]) -> None:
@@ -109,7 +109,7 @@ class TensorHistograms:
     def _count(self, name: str, kind: str, values: np.ndarray) -> None:
         tag = self._tags[name]
         channels = self._channels.of(tag, values, self._origins[name].channel_axis)
-        self._seen.setdefault((tag, kind), Seen()).add(values, channels)
+        self._seen.setdefault((tag, kind), ChannelHistograms()).add(values, channels)
 
     def write(self, run: LogRun) -> None:
         """Writes the histograms."""
@@ -183,7 +183,7 @@ class WeightHistograms:
 
     def __init__(self, network: Network, weights: Iterable[Weight], channels: LoudChannels) -> None:
         self._network, self._weights, self._channels = network, list(weights), channels
-        self._made: dict[tuple[str, str], Seen] = {}
+        self._made: dict[tuple[str, str], ChannelHistograms] = {}
 
     def write(self, run: LogRun, int8: Collection[int] | None = None) -> None:
         """Writes the weights in FP32; with ``int8``, the rounded weights of these layers."""
@@ -193,7 +193,7 @@ class WeightHistograms:
             elif weight.quantizers and weight.layer in int8:
                 self._histogram(weight, INT8).write(run, f"{weight.tag}/{INT8}")
 
-    def _histogram(self, weight: Weight, kind: str) -> Seen:
+    def _histogram(self, weight: Weight, kind: str) -> ChannelHistograms:
         key = weight.tag, kind
         if key not in self._made:
             values = self._network.constant(weight.tensor)
@@ -201,6 +201,6 @@ class WeightHistograms:
             if kind == INT8:
                 values = rounded(values, weight.quantizers)
                 channels = self._channels.of(weight.tag, values, weight.axis)
-            self._made[key] = Seen()
+            self._made[key] = ChannelHistograms()
             self._made[key].add(values, channels)
         return self._made[key]
