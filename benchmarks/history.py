@@ -64,8 +64,7 @@ def _run(folder: Path) -> float:
 
 
 def _fill(year: Path, template: Path, nights: int, networks: int, layers: int) -> None:
-    from trt_bisect.history.run_folders import entries_in
-    from trt_bisect.history.store import History
+    from trt_bisect.history.store import History, entries_in
     from trt_bisect.report.model import ByPlan
 
     (entry,), random = entries_in(template), np.random.default_rng(0)
@@ -109,10 +108,9 @@ def _recording(folder: Path, year: Path, repeat: int) -> dict[str, float]:
 def _asking(year: Path, repeat: int) -> dict[str, float]:
     from rich.console import Console
 
-    from trt_bisect.history.queries import HistoryFilter
+    from trt_bisect.history.queries import HistoryFilter, trends
     from trt_bisect.history.screen import trend_table
     from trt_bisect.history.store import History
-    from trt_bisect.history.trends import trends
 
     def every(work: Callable[[History], object]) -> float:
         def opened() -> None:

@@ -21,14 +21,12 @@ import msgspec
 
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.report.check import CheckReport
-from trt_bisect.report.comparison import Comparison
+from trt_bisect.report.comparison import Comparison, Profile
 from trt_bisect.report.explanation import Explanation
+from trt_bisect.report.losses import Sensitivity, WorstReport
 from trt_bisect.report.model import Report
 from trt_bisect.report.network_graph import Graph
-from trt_bisect.report.profile import Profile
-from trt_bisect.report.regression.result import Regression
-from trt_bisect.report.sensitivity import Sensitivity
-from trt_bisect.report.worst import WorstReport
+from trt_bisect.report.nightly import Regression
 
 if typing.TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig

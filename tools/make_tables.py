@@ -14,13 +14,19 @@ from trt_bisect.analyzer.structure.findings import Finding
 from trt_bisect.analyzer.structure.roundings import TensorRounding
 from trt_bisect.report.answer import FrontPoint
 from trt_bisect.report.check import CHECK_CSV, TENSORS_CSV
-from trt_bisect.report.comparison import ADVICE, CHANNELS, MATCHED, TENSORS, WEIGHTS, MatchedLayer
+from trt_bisect.report.comparison import (
+    ADVICE,
+    CHANNELS,
+    MATCHED,
+    PROFILED,
+    TENSORS,
+    WEIGHTS,
+    MatchedLayer,
+    ProfiledTensor,
+)
+from trt_bisect.report.losses import LAYERS, WORST_CSV, JudgedSample, SensitiveOp
 from trt_bisect.report.model import FRONT, LayerRow
 from trt_bisect.report.model import LAYERS as RUN_LAYERS
-from trt_bisect.report.profile import TENSORS as PROFILED
-from trt_bisect.report.profile import ProfiledTensor
-from trt_bisect.report.sensitivity import LAYERS, SensitiveOp
-from trt_bisect.report.worst import WORST_CSV, JudgedSample
 from trt_bisect.support.table import columns_of
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "tables.md"

@@ -35,13 +35,11 @@ if TYPE_CHECKING:
     from trt_bisect.model.network import Network, load_network
     from trt_bisect.precision import Precision, PrecisionPlan, all_but, only, prefix
     from trt_bisect.report.check import CheckReport
-    from trt_bisect.report.comparison import Comparison
+    from trt_bisect.report.comparison import Comparison, Profile
+    from trt_bisect.report.losses import Sensitivity, WorstReport
     from trt_bisect.report.model import Report
-    from trt_bisect.report.profile import Profile
-    from trt_bisect.report.regression.result import Regression
+    from trt_bisect.report.nightly import Regression
     from trt_bisect.report.result import load
-    from trt_bisect.report.sensitivity import Sensitivity
-    from trt_bisect.report.worst import WorstReport
 
 _HOME = {
     "BadInput": "errors",
@@ -53,12 +51,12 @@ _HOME = {
     "NothingMeasured": "errors",
     "Precision": "precision",
     "PrecisionPlan": "precision",
-    "Profile": "report.profile",
+    "Profile": "report.comparison",
     "Question": "driver.suspects.search",
-    "Regression": "report.regression.result",
+    "Regression": "report.nightly",
     "Report": "report.model",
     "TrtBisectError": "errors",
-    "WorstReport": "report.worst",
+    "WorstReport": "report.losses",
     "all_but": "precision",
     "bisect": "driver.suspects.curves",
     "calibrate": "calibration.collect",
@@ -81,7 +79,7 @@ _HOME = {
     "read_cache": "calibration.cache",
     "regress": "commands.regress.regress",
     "run": "commands.run.run",
-    "Sensitivity": "report.sensitivity",
+    "Sensitivity": "report.losses",
     "sensitivity": "commands.sensitivity",
     "similarity": "analyzer.compare_output",
     "worst": "commands.worst",

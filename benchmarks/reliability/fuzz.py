@@ -103,7 +103,7 @@ def _look(runs: Path) -> None:
     """Every page of the list and of each run, as ``view`` serves them."""
     from starlette.testclient import TestClient
 
-    from trt_bisect.view.app import make_app
+    from trt_bisect.view.server import make_app
 
     client = TestClient(make_app(runs), raise_server_exceptions=False)
     pages = ["/", "/rows", *(f"/run/{name}/{what}" for name in ("one", "two") for what in ("", "data.json"))]

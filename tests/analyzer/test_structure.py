@@ -27,10 +27,9 @@ from tests.support.flawed_structures import (
     quantized_residual,
 )
 from trt_bisect.analyzer.blame import Evidence
-from trt_bisect.analyzer.structure.check import structure_findings
+from trt_bisect.analyzer.structure.check import INTEGER_OPS, REFUSED, structure_findings
 from trt_bisect.analyzer.structure.findings import KINDS, found
 from trt_bisect.analyzer.structure.graph import FileGraph
-from trt_bisect.analyzer.structure.operators import INTEGER_OPS, REFUSED
 
 
 def kind_of(case):

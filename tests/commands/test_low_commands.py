@@ -104,7 +104,7 @@ def test_worst_ranks_the_inputs_by_their_overflow(tmp_path):
     assert all(value > 0.9999 for place, value in enumerate(report.values) if place != 4)
     assert report.threshold == 0.9999
     report.save(tmp_path / "worst")
-    assert trt_bisect.report.worst.WorstReport.load(tmp_path / "worst").low == "fp16"
+    assert trt_bisect.report.losses.WorstReport.load(tmp_path / "worst").low == "fp16"
 
 
 def test_compare_shows_every_tensor_as_fp16_makes_it(tmp_path):

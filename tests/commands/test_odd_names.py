@@ -22,7 +22,7 @@ from trt_bisect.analyzer.structure.findings import SHARED_WEIGHT
 from trt_bisect.cli.app import bound_to
 from trt_bisect.report.advice import CALIBRATOR, EQUALISATION
 from trt_bisect.report.explanation import Explanation
-from trt_bisect.report.screen.advice import print_advice
+from trt_bisect.report.screen.run import print_advice
 from trt_bisect.support.codec import read
 from trt_bisect.support.notes import SHAPES
 

@@ -31,7 +31,7 @@ from trt_bisect.recipe.commands import (
     with_moved,
 )
 from trt_bisect.recipe.trtexec import Build
-from trt_bisect.report.screen.advice import print_advice
+from trt_bisect.report.screen.run import print_advice
 
 KINDS = frozenset({Precision.INT8, Precision.FP16, Precision.FP32})
 SHAPES = {"x:0": ((1, 3, 8, 8), (2, 3, 8, 8), (4, 3, 8, 8)), "mask": ((1, 8), (1, 8), (1, 8))}

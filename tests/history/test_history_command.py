@@ -16,9 +16,8 @@ import pytest
 
 from tests.support.nights import at, night
 from trt_bisect import History
-from trt_bisect.history.queries import HistoryFilter
+from trt_bisect.history.queries import HistoryFilter, changes, heights, spark_text, trends
 from trt_bisect.history.store import HISTORY
-from trt_bisect.history.trends import changes, heights, spark_text, trends
 
 START = at("2026-11-01T02:00")
 DAY = 86400.0

@@ -19,8 +19,8 @@ from tests.support.records import record_of
 from tests.support.waiting import LIMIT
 from trt_bisect import BadInput, History
 from trt_bisect.history import store
+from trt_bisect.history.queries import milliseconds
 from trt_bisect.history.store import HISTORY
-from trt_bisect.history.trends import milliseconds
 
 VERSION_1 = Path(__file__).parents[1] / "files" / "history-1.sql"
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from tests.support.records import record_of, report_from
 from trt_bisect import History
+from trt_bisect.history.queries import changes
 from trt_bisect.history.store import HISTORY
-from trt_bisect.history.trends import changes
 
 OLD = Path(__file__).parents[1] / "files" / "report-1"
 

@@ -17,9 +17,7 @@ from trt_bisect.builder.base import latency_of
 from trt_bisect.report.answer import RecipeLayers
 from trt_bisect.report.changes import Change
 from trt_bisect.report.model import ByPlan
-from trt_bisect.report.regression.junit import junit_xml
-from trt_bisect.report.regression.result import Baseline, NetworkResult, Regression
-from trt_bisect.report.regression.text import markdown, sentences
+from trt_bisect.report.nightly import Baseline, NetworkResult, Regression, junit_xml, markdown, sentences
 
 # Jenkins' own (jenkinsci/xunit-plugin, MIT, the licence is in the file), as pytest ships it with its sources.
 BROKEN = "The file is broken."

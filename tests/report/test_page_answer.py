@@ -16,9 +16,11 @@ from trt_bisect import Report
 from trt_bisect.report.answer import Accuracies, Held
 from trt_bisect.report.explanation import Cause, Explanation, Tried
 from trt_bisect.report.model import ByPlan, NextStep
+from trt_bisect.report.network_graph import NETWORK, Graph
 from trt_bisect.report.page.data import page_data, recipe_texts
 from trt_bisect.report.page.render import render_page
 from trt_bisect.report.summary import doubt_lines
+from trt_bisect.support.codec import read
 from trt_bisect.support.notes import Line
 
 CLIPPED = "output 'y' is clipped at 25.0%"
@@ -168,7 +170,7 @@ def answered(report) -> Report:
 
 def test_the_answer_and_a_suspect(tab, strange_run, answered, tmp_path):
     page_file = tmp_path / "report.html"
-    page_file.write_text(render_page(page_data(answered, json.loads((strange_run / "network.json").read_text()))))
+    page_file.write_text(render_page(page_data(answered, read(Graph, strange_run / NETWORK))))
     with tab.shown(page_file, width=390) as page:
         assert page.locator("#graph-box").is_visible()
         assert page.locator("#recipe-empty").is_visible()

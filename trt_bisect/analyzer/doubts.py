@@ -78,7 +78,11 @@ def _found(rule: Rule, trial: Trial) -> Iterator[Doubt]:
                 yield Doubt(name, HIDDEN, f"{text}of '{output_of(name)}' hide it.")
             yield from _by_reach(name, figures)
             if figures.vanished:
-                yield Doubt(name, VANISHED, _vanished(name, figures.vanished))
+                shown = ", ".join(map(str, figures.vanished[:_SHOWN_CLASSES]))
+                more = len(figures.vanished) - _SHOWN_CLASSES
+                classes = f"{'class' if len(figures.vanished) == 1 else 'classes'} {shown}"
+                lost = f"lost {classes}{f' and {more} more' if more > 0 else ''}"
+                yield Doubt(name, VANISHED, f"'{name}' {lost}: INT8 never predicts this where FP32 is confident.")
     warning = sqnr_disagreement(rule, trial)
     if warning is not None:
         yield warning
@@ -97,13 +101,6 @@ def _by_reach(name: str, figures: OutputFigures) -> Iterator[Doubt]:
         )
     elif reach < _SHORT_REACH:
         yield Doubt(name, SHORT, f"'{name}' never exceeds {percent(reach)} of its largest FP32 magnitude.")
-
-
-def _vanished(name: str, classes: tuple[int, ...]) -> str:
-    shown = ", ".join(map(str, classes[:_SHOWN_CLASSES]))
-    more = f" and {len(classes) - _SHOWN_CLASSES} more" if len(classes) > _SHOWN_CLASSES else ""
-    noun = "class" if len(classes) == 1 else "classes"
-    return f"'{name}' lost {noun} {shown}{more}: INT8 never predicts this where FP32 is confident."
 
 
 def constant_outputs(rule: Rule, references: Sequence[Outputs]) -> tuple[tuple[Doubt, ...], tuple[str, ...]]:
@@ -158,9 +155,7 @@ def sqnr_disagreement(rule: Rule, trial: Trial) -> Doubt | None:
     level = -10.0 * math.log10(2.0 * rule.budget)
     for name, figures in rule.judged(trial).items():
         found, value = _on_worst_input(figures)
-        if found is None or value is None:
-            continue
-        if found <= -EXACT_SQNR:
+        if found is None or value is None or found <= -EXACT_SQNR:
             continue
         good = rule.metric.loss(value) <= rule.budget
         if good and found < level - _ALLOWED_DECIBELS:

@@ -140,7 +140,7 @@ def overflow_advice(network: Network, found: Sequence[Overflow]) -> Iterator[Adv
 
 
 @dataclass(frozen=True)
-class _Place:
+class _PlanTensor:
     """A tensor in the graph of the plan with all layers low, before it is rounded for a layer.
 
     Attributes:
@@ -156,10 +156,10 @@ class _Place:
     role: str
 
 
-def _places(writer: PlanWriter) -> list[_Place]:
+def _places(writer: PlanWriter) -> list[_PlanTensor]:
     """The tensors that are rounded, in the order of layers: the outputs of low layers, and what no low layer made."""
     network, made = writer.network, set[str]()
-    found: list[_Place] = []
+    found: list[_PlanTensor] = []
     for layer in network.layers:
         if not layer.quantizable:
             continue
@@ -167,17 +167,17 @@ def _places(writer: PlanWriter) -> list[_Place]:
         assert slots is not None
         for rounding in layer.roundings:
             if not rounding.is_weight and rounding.tensor not in made:
-                found.append(_Place(layer, rounding.tensor, rounding.tensor, "input"))
+                found.append(_PlanTensor(layer, rounding.tensor, rounding.tensor, "input"))
         node = network.skeleton.graph.node[layer.index]
         outputs = [node.output[slot] for slot in slots.outputs]
         made.update(outputs)
-        found += [_Place(layer, name, f"{name}{writer.context.tag}unrounded", "output") for name in outputs]
+        found += [_PlanTensor(layer, name, f"{name}{writer.context.tag}unrounded", "output") for name in outputs]
     return found
 
 
 def _run(
-    writer: PlanWriter, places: Sequence[_Place], low: Collection[int], feeds: Feeds, position: int, memory: int
-) -> Iterator[tuple[_Place, np.ndarray]]:
+    writer: PlanWriter, places: Sequence[_PlanTensor], low: Collection[int], feeds: Feeds, position: int, memory: int
+) -> Iterator[tuple[_PlanTensor, np.ndarray]]:
     """Yields the tensors of a sample, with the layers ``low`` in the low precision; in the order of layers."""
     network = writer.network
     by_tensor = {place.tensor: place for place in reversed(places)}
@@ -192,7 +192,7 @@ def _run(
 
 
 def _in_low_run(
-    place: _Place, kind: FloatType, values: np.ndarray, position: int, spoiled: set[str]
+    place: _PlanTensor, kind: FloatType, values: np.ndarray, position: int, spoiled: set[str]
 ) -> Overflow | None:
     """The overflow of one tensor; ``spoiled`` has the tensors with infinite values or NaN so far, and gains this."""
     finite = np.isfinite(values)
@@ -206,7 +206,7 @@ def _in_low_run(
     return _overflow(place, NOT_FINITE, kind, values, ~finite, position) if first and place.role == "output" else None
 
 
-def _in_fp32(place: _Place, kind: FloatType, values: np.ndarray, position: int | None) -> Overflow | None:
+def _in_fp32(place: _PlanTensor, kind: FloatType, values: np.ndarray, position: int | None) -> Overflow | None:
     """The overflow of FP32 values: some become infinite, or every value other than zero becomes zero."""
     rounded = kind.rounded(values)
     lost = np.isfinite(values) & ~np.isfinite(rounded)
@@ -217,7 +217,7 @@ def _in_fp32(place: _Place, kind: FloatType, values: np.ndarray, position: int |
 
 
 def _overflow(
-    place: _Place, kind: str, low: FloatType, values: np.ndarray, where: np.ndarray, position: int | None
+    place: _PlanTensor, kind: str, low: FloatType, values: np.ndarray, where: np.ndarray, position: int | None
 ) -> Overflow:
     element = tuple(int(index[0]) for index in np.nonzero(where)) if values.ndim else ()
     value = float(values[element])
@@ -240,7 +240,7 @@ def _of_weights(network: Network, kind: FloatType) -> Iterator[Overflow]:
     for layer in network.layers:
         for rounding in layer.roundings if layer.quantizable else ():
             if rounding.is_weight:
-                place = _Place(layer, rounding.tensor, rounding.tensor, "weight")
+                place = _PlanTensor(layer, rounding.tensor, rounding.tensor, "weight")
                 overflow = _in_fp32(place, kind, np.asarray(network.constant(rounding.tensor), np.float32), None)
                 if overflow is not None:
                     yield overflow

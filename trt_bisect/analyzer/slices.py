@@ -123,7 +123,11 @@ class Slices:
 
     def notes(self) -> list[str]:
         """Returns a sentence on each output that is judged in groups."""
-        return [_note(groups) for groups in self.by_output.values()] if self.apart else []
+        notes = []
+        for output, groups in self.by_output.items() if self.apart else ():
+            parts = ", ".join(f"[{':, ' * group.axis}{group.places}] up to {group.largest:.3g}" for group in groups)
+            notes.append(f"output '{output}' is judged as {_NUMBERS.get(len(groups), len(groups))}: {parts}")
+        return notes
 
 
 def output_of(name: str) -> str:
@@ -239,9 +243,3 @@ def _spans(kinds: np.ndarray) -> list[tuple[tuple[int, int], ...]]:
     for run in runs:
         of_kind.setdefault(int(kinds[run[0]]), []).append(run)
     return [tuple(spans) for spans in of_kind.values()]
-
-
-def _note(groups: Sequence[Slice]) -> str:
-    first = groups[0]
-    parts = ", ".join(f"[{':, ' * group.axis}{group.places}] up to {group.largest:.3g}" for group in groups)
-    return f"output '{first.output}' is judged as {_NUMBERS.get(len(groups), len(groups))}: {parts}"

@@ -287,20 +287,17 @@ class TensorStatistics:
         if axis is None:
             values, axis = values.reshape(-1), 0
         for part in channel_parts(values.shape, axis):
-            self._add(values, part)
-
-    def _add(self, values: np.ndarray, part: tuple[slice, ...]) -> None:
-        block = as_block(values[part])
-        self._spread.add(block)
-        if not self._quantizers:
-            self._histogram.add(block)
-            return
-        quantizers = [quantizer.of_part(part) for quantizer in self._quantizers]
-        after = as_block(round_trips(np.asarray(values[part], np.float32), quantizers))
-        self._rounded.add(after)
-        self._histogram.add(np.concatenate([block, after]))
-        if self._rounding is not None:
-            self._rounding.add(values, part)
+            block = as_block(values[part])
+            self._spread.add(block)
+            if not self._quantizers:
+                self._histogram.add(block)
+                continue
+            quantizers = [quantizer.of_part(part) for quantizer in self._quantizers]
+            after = as_block(round_trips(np.asarray(values[part], np.float32), quantizers))
+            self._rounded.add(after)
+            self._histogram.add(np.concatenate([block, after]))
+            if self._rounding is not None:
+                self._rounding.add(values, part)
 
     def figures(self) -> TensorFigures:
         """Returns the figures of all samples added."""

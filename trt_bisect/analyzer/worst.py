@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -55,13 +55,13 @@ class WorstInputs:
 
 
 @dataclass
-class _Held:
+class _Candidate:
     """A sample that can be among the worst.
 
     Attributes:
         loss: the loss, and what decides between equal losses.
         octaves: the octaves of the norms of its FP32 outputs.
-        beaten: the number of samples that are worse and nowhere fainter.
+        beaten: the number of samples that are worse, or earlier and as bad, and nowhere fainter.
     """
 
     place: int
@@ -69,14 +69,6 @@ class _Held:
     octaves: tuple[int, ...]
     feeds: Feeds
     beaten: int = 0
-
-    def beats(self, later: _Held) -> bool:
-        """Returns true if this sample is at least as bad as a later one and nowhere fainter."""
-        return self.loss >= later.loss and _nowhere_fainter(self.octaves, later.octaves)
-
-    def is_beaten_by(self, later: _Held) -> bool:
-        """Returns true if a later sample is worse than this one and nowhere fainter."""
-        return later.loss > self.loss and _nowhere_fainter(later.octaves, self.octaves)
 
 
 class WorstSamples:
@@ -89,7 +81,7 @@ class WorstSamples:
 
     def __init__(self, count: int) -> None:
         self._count = count
-        self._held: list[_Held] = []
+        self._held: list[_Candidate] = []
         self._octaves: list[tuple[int, ...]] = []
 
     @property
@@ -106,11 +98,13 @@ class WorstSamples:
             norms: the norms of the FP32 outputs; empty if the metric is not relative.
             tie: among samples with equal losses the one where this is larger is worse.
         """
-        new = _Held(len(self._octaves), (loss, tie), tuple(map(octave, norms)), feeds)
+        new = _Candidate(len(self._octaves), (loss, tie), tuple(map(octave, norms)), feeds)
         self._octaves.append(new.octaves)
         for other in self._held:
-            new.beaten += other.beats(new)
-            other.beaten += other.is_beaten_by(new)
+            if other.loss >= new.loss:
+                new.beaten += _nowhere_fainter(other.octaves, new.octaves)
+            else:
+                other.beaten += _nowhere_fainter(new.octaves, other.octaves)
         self._held = [sample for sample in (*self._held, new) if sample.beaten < self._count]
 
     def faint(self) -> tuple[int, ...]:
@@ -171,7 +165,8 @@ def worst_inputs(
                 on_sample(len(judged) + 1)
             reference = fp32.infer(feeds)
             judge = judge or _SampleJudge.of(rule, reference, class_axis, task)
-            judge = judge.cutting(slices, reference)
+            if slices is not None and not judge.slices.by_output:
+                judge = replace(judge, slices=slices(reference))
             found = judge.figures(reference, int8.infer(feeds))
             judged.append((found.loss, found.similarity))
             search.offer(feeds, found.loss, found.norms, found.tie)
@@ -228,10 +223,6 @@ class _SampleJudge:
         rule = rule if isinstance(rule, Rule) else rule(reference)
         classes, _ = classes_of([reference], rule.outputs or reference, rule.metric.name, class_axis)
         return cls(rule, classes, task([reference]))
-
-    def cutting(self, find: Callable[[Outputs], Slices] | None, reference: Outputs) -> _SampleJudge:
-        """Returns a judge with the slices of a sample, unless there are slices already."""
-        return self if find is None or self.slices.by_output else replace(self, slices=find(reference))
 
     def figures(self, reference: Outputs, output: Outputs) -> _SampleFigures:
         """Returns the figures of a sample."""
@@ -306,24 +297,29 @@ class MetricDistribution:
     bad: int | None
 
 
-def distribution_of(values: Sequence[float], losses: Sequence[float], allowed: float | None) -> MetricDistribution:
+def distribution_of(
+    values: Sequence[float], losses: Sequence[float], allowed: float | None, faint: Collection[int] = ()
+) -> MetricDistribution:
     """Returns the distribution of a metric's values. Percentiles are values that occur, without interpolation.
 
     Args:
         values: the metric on each sample, NaN where it has no value; at least one.
         losses: the loss of each sample; infinite where the metric has no value.
         allowed: the loss that the threshold allows; None without a threshold.
+        faint: the samples that do not count, by index, unless all are faint.
     """
+    counting = sorted(set(range(len(values))) - set(faint)) or range(len(values))
+    values, losses = [values[place] for place in counting], [losses[place] for place in counting]
     by_loss = [values[place] for place in sorted(range(len(values)), key=lambda place: (losses[place], place))]
 
     def at(rank: int) -> float | None:
-        return None if math.isnan(by_loss[rank]) else by_loss[rank]
+        return by_loss[rank] if math.isfinite(by_loss[rank]) else None
 
     count = len(values)
     middle = sorted(losses)[count // 2]
     return MetricDistribution(
         count=count,
-        not_finite=sum(map(math.isnan, values)),
+        not_finite=sum(not math.isfinite(value) for value in values),
         best=at(0),
         median=at(count // 2),
         percentiles={p: at((p * count + 99) // 100 - 1) for p in PERCENTILES},

@@ -36,7 +36,7 @@ def sensitivity_command(
         order: Sort the most sensitive layers first (worst), or by value.
     """
     from trt_bisect.commands.sensitivity import sensitivity_with
-    from trt_bisect.report.screen.tensors import print_sensitivity
+    from trt_bisect.report.screen.tables import print_sensitivity
 
     if way in ("weight", "activation") and options.low != "int8":
         problem = f"Only INT8 has separate rows for weights and activations, {options.low} has none."
@@ -70,7 +70,7 @@ def compare_command(
     """
     from trt_bisect.commands.compare import compare_with
     from trt_bisect.report.comparison import sort_column
-    from trt_bisect.report.screen.tensors import print_comparison
+    from trt_bisect.report.screen.tables import print_comparison
 
     sort_column(sort)
     found = compare_with(model, replace(options, other=other, progress=display.progress()))
@@ -88,7 +88,7 @@ def profile_command(
 ) -> None:
     """List the inputs, outputs, weights and biases of each layer in FP32: dtype, INT8 scale, shape, moments."""
     from trt_bisect.commands.profile import profile_with
-    from trt_bisect.report.screen.tensors import print_profile
+    from trt_bisect.report.screen.tables import print_profile
 
     found = profile_with(model, replace(options, progress=display.progress()))
     display.show(found, partial(print_profile, top=top, columns=listed(columns)), WIDE)
@@ -106,7 +106,7 @@ def worst_command(
     Exit codes: 0 searched; 2 bad use or input; 130 interrupted, the result covers the samples until then.
     """
     from trt_bisect.commands.worst import worst_with
-    from trt_bisect.report.screen.worst import print_worst
+    from trt_bisect.report.screen.tables import print_worst
 
     report = worst_with(model, replace(options, progress=display.progress()))
     display.show(report, print_worst, 120, f"Report and inputs: {options.output}" if options.output else "")

@@ -32,7 +32,7 @@ def layers_command(
     Below the layers are the inputs and outputs of the network, with dtype and shape.
     """
     from trt_bisect.preparation.asked_network import asked_network
-    from trt_bisect.report.screen.network import print_layers
+    from trt_bisect.report.screen.tables import print_layers
 
     network = asked_network(options, model, options.shapes)
     if display.json:
@@ -62,7 +62,7 @@ def check_command(
         all_layers: Print all layers of each finding, and the quantization of each layer.
     """
     from trt_bisect.commands.check import check
-    from trt_bisect.report.screen.network import print_check
+    from trt_bisect.report.screen.tables import print_check
 
     report = check(model, output=output, engine=engine, shapes=shapes)
     printed = partial(print_check, every_layer=all_layers)

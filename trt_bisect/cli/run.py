@@ -33,8 +33,7 @@ def run_command(
     from trt_bisect.commands.run.run import run_with
     from trt_bisect.commands.run.stopped import StoppedRun
     from trt_bisect.report.page.render import PAGE
-    from trt_bisect.report.screen.advice import print_advice
-    from trt_bisect.report.screen.run import console_for_reports, print_report, print_verdict
+    from trt_bisect.report.screen.run import console_for_reports, print_advice, print_report, print_verdict
 
     folder = Path(str(run_folder(options.output, model)))
     command = shlex.join(["trt-bisect", *sys.argv[1:]])

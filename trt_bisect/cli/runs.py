@@ -131,9 +131,8 @@ def history_command(
     from msgspec import to_builtins
 
     from trt_bisect.history.queries import HistoryFilter, write_table
-    from trt_bisect.history.run_folders import run_folders
     from trt_bisect.history.screen import print_history
-    from trt_bisect.history.store import History, history_of
+    from trt_bisect.history.store import History, history_of, run_folders
 
     if fingerprint is not None and not re.fullmatch("[0-9a-f]{1,64}", fingerprint.lower()):
         raise BadInput(f"'{fingerprint}' is no fingerprint.", "Give hexadecimal digits, as report.json has them.")
@@ -230,8 +229,7 @@ def regress_command(
     from rich.console import Console
 
     from trt_bisect.commands.regress.regress import regress
-    from trt_bisect.report.regression.result import SUMMARY
-    from trt_bisect.report.regression.text import print_regression
+    from trt_bisect.report.nightly import SUMMARY, print_regression
 
     if suite is not None and suite_file is not None:
         raise BadInput(f"Two suites are given, '{suite}' and --config '{suite_file}'.", "Leave out one of the two.")

@@ -65,24 +65,16 @@ def check(
     return report
 
 
-def _read(source: str) -> tuple[Network | None, str]:
-    """The network as ``run`` reads it; None, and the reason, if ``run`` cannot read the file."""
-    try:
-        return load_network(source), ""
-    except TrtBisectError as error:
-        return None, error.problem
-
-
 def _report_on(model: onnx.ModelProto, weights: Weights, source: str, engine: str, shapes: Shapes) -> CheckReport:
     refuse_shapes(model.graph, shapes, source)
     graph = FileGraph.of(model, source, weights)
-    network, unread = _read(source)
+    network, unread = None, ""
     tensors: tuple[TensorRounding, ...] = ()
-    if network is not None:
-        try:
-            tensors = tuple(tensor_roundings(network))
-        except TrtBisectError as error:
-            unread = error.problem
+    try:
+        network = load_network(source)
+        tensors = tuple(tensor_roundings(network))
+    except TrtBisectError as error:
+        unread = error.problem
     report = CheckReport(
         model=source,
         opset=graph.opset,

@@ -7,15 +7,22 @@ from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
-from trt_bisect.analyzer.advisor import Advice, advise
-from trt_bisect.analyzer.compared import Compared, compare_tensors, compare_weight_pairs, compare_weights
+from trt_bisect.analyzer.advisor import advise
+from trt_bisect.analyzer.compared import (
+    Compared,
+    ComparedChannel,
+    compare_tensors,
+    compare_weight_pairs,
+    compare_weights,
+)
 from trt_bisect.analyzer.metrics import default_threshold
 from trt_bisect.analyzer.origins import BothRuns, Origin, Tensors, activation_origins, weight_origins
 from trt_bisect.builder.base import EMULATED
 from trt_bisect.builder.engines import ONNXRUNTIME
 from trt_bisect.calibration.collect import ranges_of
-from trt_bisect.calibration.ranges import Ranges, keeping_unusable_high, no_ranges
+from trt_bisect.calibration.ranges import keeping_unusable_high, no_ranges
 from trt_bisect.data.array_files import open_dumps
 from trt_bisect.data.datasets import Dataset, open_dataset
 from trt_bisect.data.feeds import Feeds
@@ -34,7 +41,7 @@ from trt_bisect.preparation.fixed_layers import fixed_notes
 from trt_bisect.preparation.two_networks import TwoNetworks, matched_layers
 from trt_bisect.report.comparison import Comparison
 from trt_bisect.report.tensorboard.board import Board, open_board
-from trt_bisect.report.tensorboard.comparison_logs import ComparisonLogs
+from trt_bisect.report.tensorboard.run_logs import ComparisonLogs
 from trt_bisect.support.files import output_folder
 from trt_bisect.support.progress import Progress, default_progress
 
@@ -74,9 +81,7 @@ def compare_with(model: str | Path | Network | None, options: CompareOptions) ->
             raise BadInput("There is no network.", "Give MODEL, or two saved runs with --fp32 and --int8.")
         two = options.other is not None
         knows_scales = not saved or options.calibration is not None or (network is not None and network.has_pairs)
-        planned = None
-        if network is not None and knows_scales and not two:
-            planned = _planned(network, options, shown)
+        planned = _planned(network, options, shown) if network is not None and knows_scales and not two else None
         if two:
             found, logs = _two_networks(network, options, shown, board)
         elif saved:
@@ -114,20 +119,16 @@ class _Planned:
 
 
 def _planned(network: Network, options: CompareOptions, progress: Progress) -> _Planned:
-    ranges, data = _ranges_and_data(network, options, progress)
+    given, pictures = options.calibration, options.preprocessing()
+    if network.low.needs_ranges:
+        ranges, data = ranges_of(network, given, options.calibrating(), progress)
+    else:
+        ranges = no_ranges(network.low.title)
+        data = None if given is None else open_dataset(given, network.inputs, pictures=pictures)
     network, kept_high = keeping_unusable_high(network, ranges)
     writer = PlanWriter(network, ranges.scales, GraphTarget.ONNXRUNTIME)
     plan = network.full(network.base or Precision.FP32)
     return _Planned(network, writer, plan, data, (*fixed_notes(network), *network.notes, *kept_high))
-
-
-def _ranges_and_data(network: Network, options: CompareOptions, progress: Progress) -> tuple[Ranges, Dataset | None]:
-    """The ranges and the data that they come from; FP16 and BF16 need none, and the data is run only."""
-    if network.low.needs_ranges:
-        return ranges_of(network, options.calibration, options.calibrating(), progress)
-    given = options.calibration
-    data = None if given is None else open_dataset(given, network.inputs, pictures=options.preprocessing())
-    return no_ranges(network.low.title), data
 
 
 def _emulated(
@@ -147,25 +148,17 @@ def _emulated(
     counted, both = _Counted(progress, len(groups)), BothRuns(planned.writer, planned.plan, origins, groups)
     logs = None if board is None else ComparisonLogs(board, origins, planned.network)
     tensors = _compared(both.on, chain([first], rest), origins, counted, logs)
-    weights, channels = compare_weights(planned.network, planned.weights())
-    found = Comparison(
+    of_engine = f"{final_outputs_only(options.engine)}; 'trt-bisect run' measures the engine"
+    found = _result(
+        tensors,
+        compare_weights(planned.network, planned.weights()),
+        planned.network.low,
+        options,
         model=planned.network.source,
         arithmetic=EMULATED,
         source=samples.source,
         samples=counted.count,
-        tensors=tuple(each.row for each in tensors),
-        weights=tuple(each.row for each in weights),
-        channels=channels,
-        advice=_advice(tensors, weights, options, planned.network.low),
-        low=str(planned.network.low.precision),
-        notes=(
-            *planned.notes,
-            *(
-                ()
-                if options.engine == ONNXRUNTIME
-                else (f"{final_outputs_only(options.engine)}; 'trt-bisect run' measures the engine",)
-            ),
-        ),
+        notes=(*planned.notes, *(() if options.engine == ONNXRUNTIME else (of_engine,))),
     )
     return found, logs
 
@@ -203,21 +196,19 @@ def _two_networks(
     counted = _Counted(progress, both.groups)
     logs = None if board is None else ComparisonLogs(board, both.origins, network)
     tensors = _compared(both.on, chain([first], rest), both.origins, counted, logs)
-    weights, channels = compare_weight_pairs(both.weights())
-    found = Comparison(
+    found = _result(
+        tensors,
+        compare_weight_pairs(both.weights()),
+        other.low,
+        options,
         model=network.source,
         arithmetic=EMULATED,
         source=samples.source,
         samples=counted.count,
-        tensors=tuple(each.row for each in tensors),
-        weights=tuple(each.row for each in weights),
-        channels=channels,
-        advice=_advice(tensors, weights, options, other.low),
         notes=(
             *both.matching.notes(network.source, other.source),
             *(f"'{each.source}': {each.part}" for each in (network, other) if each.part),
         ),
-        low=str(other.low.precision),
         other=other.source,
         matched=matched_layers(both.matching),
     )
@@ -254,28 +245,39 @@ def _saved_runs(
     counted, low = _Counted(progress), network.low if network else options.low_precision
     logs = None if board is None else ComparisonLogs(board, origins, planned.network if planned else network)
     tensors = compare_tensors(logs.watched(pairs) if logs else pairs, origins, counted, histograms=True)
-    weights, channels = compare_weights(planned.network, planned.weights()) if planned else ((), ())
-    found = Comparison(
+    found = _result(
+        tensors,
+        compare_weights(planned.network, planned.weights()) if planned else ((), ()),
+        low,
+        options,
         model=network.source if network else "",
         arithmetic=SAVED,
         source=f"{fp32} and {int8}",
         samples=counted.count,
-        tensors=tuple(each.row for each in tensors),
-        weights=tuple(each.row for each in weights),
-        channels=channels,
-        advice=_advice(tensors, weights, options, low),
-        low=str(low.precision),
         notes=(*(planned.notes if planned else ()), *unmatched),
     )
     return found, logs
 
 
-def _advice(
-    tensors: tuple[Compared, ...], weights: tuple[Compared, ...], options: CompareOptions, low: LowPrecision
-) -> tuple[Advice, ...]:
+def _result(
+    tensors: tuple[Compared, ...],
+    compared_weights: tuple[tuple[Compared, ...], tuple[ComparedChannel, ...]],
+    low: LowPrecision,
+    options: CompareOptions,
+    **facts: Any,
+) -> Comparison:
+    """Returns the result, with the advice on tensors and weights; ``facts`` are its other attributes."""
+    weights, channels = compared_weights
     own = default_threshold("cosine", low.precision)
     assert own is not None
-    return advise(tensors, weights, own if options.threshold is None else float(options.threshold), low.title)
+    return Comparison(
+        tensors=tuple(each.row for each in tensors),
+        weights=tuple(each.row for each in weights),
+        channels=channels,
+        advice=advise(tensors, weights, own if options.threshold is None else float(options.threshold), low.title),
+        low=str(low.precision),
+        **facts,
+    )
 
 
 class _Counted:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain
@@ -29,9 +29,9 @@ from trt_bisect.options.commands import ProfileOptions
 from trt_bisect.options.declare import takes
 from trt_bisect.preparation.asked_network import asked_network
 from trt_bisect.preparation.fixed_layers import fixed_notes
-from trt_bisect.report.profile import Profile, ProfiledTensor
+from trt_bisect.report.comparison import Profile, ProfiledTensor
 from trt_bisect.report.tensorboard.board import open_board
-from trt_bisect.report.tensorboard.profile_logs import ProfileLogs
+from trt_bisect.report.tensorboard.run_logs import ProfileLogs
 from trt_bisect.support.files import output_folder
 from trt_bisect.support.progress import Progress, default_progress
 
@@ -94,7 +94,7 @@ _Pair = tuple[str, tuple[object, ...]]
 
 
 @dataclass(frozen=True)
-class _Seen:
+class _SeenTensors:
     """The figures of each tensor over the samples."""
 
     samples: int
@@ -130,17 +130,17 @@ class _Known:
             if layer.quantizable and (rounding.fixed or rounding.is_weight or rounding.tensor in self.scales)
         }
 
-    def places(self, layer: Layer) -> Iterator[_Place]:
+    def places(self, layer: Layer) -> Iterator[_TensorUse]:
         """Yields the tensors of a layer, as its node has them: inputs first."""
         node, quantizers = self.network.skeleton.graph.node[layer.index], self.quantizers(layer)
         for at_output, names in ((False, node.input), (True, node.output)):
             for slot, name in enumerate(names):
                 if name:
-                    yield _Place(slot, name, at_output, quantizers.get((slot, at_output), ()))
+                    yield _TensorUse(slot, name, at_output, quantizers.get((slot, at_output), ()))
 
 
 @dataclass(frozen=True)
-class _Place:
+class _TensorUse:
     """A tensor at one position of a layer, and the quantizers that round it there."""
 
     slot: int
@@ -188,11 +188,12 @@ def _seen(
     memory: int,
     progress: Progress,
     logs: ProfileLogs | None,
-) -> _Seen:
+) -> _SeenTensors:
     if samples is None:
-        return _Seen(0, {}, {}, {})
+        return _SeenTensors(0, {}, {}, {})
     progress.stage("Profiling", samples.length)
-    network, wanted = known.network, list(_wanted(known, layers))
+    network, uses = known.network, (place for layer in layers for place in known.places(layer))
+    wanted = {place.pair: place for place in uses if not known.writer.context.is_constant(place.tensor)}.values()
     names = list(dict.fromkeys(name for layer in layers for name in (*layer.inputs, *layer.outputs)))
     statistics: dict[_Pair, TensorStatistics] = {}
     shapes: dict[str, tuple[int, ...]] = {}
@@ -213,16 +214,10 @@ def _seen(
             del tensors
         count += 1
         progress.step(f"sample {count}")
-    return _Seen(count, {pair: each.figures() for pair, each in statistics.items()}, shapes, dtypes)
+    return _SeenTensors(count, {pair: each.figures() for pair, each in statistics.items()}, shapes, dtypes)
 
 
-def _wanted(known: _Known, layers: Sequence[Layer]) -> Iterable[_Place]:
-    """The tensors whose values are counted, one for each pair."""
-    places = (place for layer in layers for place in known.places(layer))
-    return {place.pair: place for place in places if not known.writer.context.is_constant(place.tensor)}.values()
-
-
-def _rows(known: _Known, layer: Layer, seen: _Seen) -> Iterator[ProfiledTensor]:
+def _rows(known: _Known, layer: Layer, seen: _SeenTensors) -> Iterator[ProfiledTensor]:
     """The layer's inputs, weights, biases and outputs, as its node has them."""
     for place in known.places(layer):
         name, first = place.tensor, place.quantizers[0] if place.quantizers else None
@@ -241,7 +236,7 @@ def _rows(known: _Known, layer: Layer, seen: _Seen) -> Iterator[ProfiledTensor]:
             scale=float(np.max(first.scale)) if first else None,
             zero_point=_zero_point(first),
             shape=seen.shapes.get(name, shape),
-            map=_map(known, layer, place) if is_constant else None,
+            map=_channel_map(known, layer, place) if is_constant else None,
             **({"spread": None} if figures is None else vars(figures)),
         )
 
@@ -254,16 +249,6 @@ def _constant_role(layer: Layer, slot: int) -> str:
     return BIAS if layer.op_type == "Add" else CONSTANT
 
 
-def _weight_axis(known: _Known, layer: Layer, place: _Place) -> int | None:
-    """The axis of a weight's output channels; None where there are no channels."""
-    if place.at_output:
-        return None
-    own = next((each for each in layer.roundings if each.is_weight and each.slot == place.slot), None)
-    if own is not None and own.axis is not None:
-        return own.axis
-    return weight_axis(known.network.skeleton.graph.node[layer.index], place.slot, known.types)
-
-
 def _zero_point(quantizer: Quantizer | None) -> int | None:
     """The zero point of a quantizer; None without one, for FP8, and where the channels have several."""
     if quantizer is None or quantizer.in_fp8 or np.unique(quantizer.zero_point).size > 1:
@@ -271,7 +256,7 @@ def _zero_point(quantizer: Quantizer | None) -> int | None:
     return int(quantizer.zero_point.reshape(-1)[0])
 
 
-def _figures_of_constant(known: _Known, place: _Place) -> TensorFigures | None:
+def _figures_of_constant(known: _Known, place: _TensorUse) -> TensorFigures | None:
     values = known.network.constant(place.tensor)
     if values.dtype.kind not in _NUMBERS:
         return None
@@ -280,7 +265,13 @@ def _figures_of_constant(known: _Known, place: _Place) -> TensorFigures | None:
     return statistics.figures()
 
 
-def _map(known: _Known, layer: Layer, place: _Place) -> ChannelMap | None:
-    """The channels of a constant; None where it has none."""
+def _channel_map(known: _Known, layer: Layer, place: _TensorUse) -> ChannelMap | None:
+    """The output channels of a constant; None where it has none."""
     values = known.network.constant(place.tensor)
-    return channel_map(values, _weight_axis(known, layer, place)) if values.dtype.kind == "f" else None
+    if values.dtype.kind != "f" or place.at_output:
+        return None
+    weights = (each for each in layer.roundings if each.is_weight and each.slot == place.slot)
+    axis = next((each.axis for each in weights), None)
+    if axis is None:
+        axis = weight_axis(known.network.skeleton.graph.node[layer.index], place.slot, known.types)
+    return channel_map(values, axis)

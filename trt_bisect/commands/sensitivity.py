@@ -14,7 +14,6 @@ from trt_bisect.data.named import content_of
 from trt_bisect.evaluator.branch import BranchEvaluator
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.model.cost import macs
-from trt_bisect.model.layers import Layer
 from trt_bisect.model.network import Network
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.options.commands import SensitivityOptions
@@ -26,7 +25,7 @@ from trt_bisect.preparation.judgement import Judgement
 from trt_bisect.preparation.preparation import prepared
 from trt_bisect.preparation.setup import Setup
 from trt_bisect.preparation.workspace import working_in
-from trt_bisect.report.sensitivity import WAYS, SensitiveOp, Sensitivity
+from trt_bisect.report.losses import WAYS, SensitiveOp, Sensitivity
 from trt_bisect.support.progress import Progress, default_progress
 
 _BOTH = "both"
@@ -138,7 +137,7 @@ class _Plans:
             (k, part): nothing.keeping({k}, precision)
             for part, precision in parts.items()
             for k in chosen
-            if part == _BOTH or _rounds_both(network.layers[k])
+            if part == _BOTH or len({rounding.is_weight for rounding in network.layers[k].roundings}) == 2
         }
         without = {k: full.keeping({k}, high) for k in chosen} if gains else {}
         return cls(alone, full, without)
@@ -146,11 +145,6 @@ class _Plans:
     def all(self) -> list[PrecisionPlan]:
         """Every plan."""
         return [*self.alone.values(), self.full, *self.without.values()]
-
-
-def _rounds_both(layer: Layer) -> bool:
-    """Returns true if the layer rounds a weight and an activation."""
-    return {rounding.is_weight for rounding in layer.roundings} == {True, False}
 
 
 def _difference(full: float | None, left: float | None) -> float | None:

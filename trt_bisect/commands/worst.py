@@ -11,7 +11,7 @@ from typing import Any
 
 from trt_bisect.analyzer.judge import DEFAULT_SHARE, Rule
 from trt_bisect.analyzer.metrics import BUILT_IN, default_threshold, find_metric
-from trt_bisect.analyzer.worst import verdict
+from trt_bisect.analyzer.worst import distribution_of, verdict
 from trt_bisect.builder.base import EMULATED, MEASURED, Outputs
 from trt_bisect.builder.engines import ONNXRUNTIME, choose_engine, choose_typing, typing_to_ask
 from trt_bisect.calibration.ranges import Ranges
@@ -27,7 +27,7 @@ from trt_bisect.preparation.fixed_layers import fixed_notes, refuse_emulated_onl
 from trt_bisect.preparation.judgement import Judgement
 from trt_bisect.preparation.preparation import find_worst, refuse_unknown_outputs, say_engine, usable
 from trt_bisect.preparation.setup import Setup
-from trt_bisect.report.worst import WorstReport, spread_of, without_infinities
+from trt_bisect.report.losses import WorstReport
 from trt_bisect.support.files import output_folder
 from trt_bisect.support.progress import default_progress
 
@@ -85,8 +85,11 @@ def _search(setup: Setup, options: WorstOptions) -> WorstReport:
     found = find_worst(setup, network, builder, source, options.keep, keep=True)
     known, low = math.isfinite(found.rule.threshold), network.low.precision
     allowed = found.rule.budget if known else None
-    values, losses = without_infinities(found.similarities), without_infinities(found.losses)
-    distribution = spread_of(values, losses, found.faint, allowed)
+    distribution = distribution_of(found.similarities, found.losses, allowed, found.faint)
+    values, losses = (
+        tuple(figure if math.isfinite(figure) else None for figure in figures)
+        for figures in (found.similarities, found.losses)
+    )
     return WorstReport(
         model=network.source,
         engine=engine,

@@ -9,12 +9,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from trt_bisect.history.queries import HistoryEntry, HistoryFilter
+from trt_bisect.history.queries import HistoryEntry, HistoryFilter, Trend, engine_text, milliseconds, spark_text, trends
 from trt_bisect.history.store import History
-from trt_bisect.history.trends import Trend, engine_text, milliseconds, spark_text, trends
 from trt_bisect.report.figure_text import figure_text
 from trt_bisect.report.model import Report
-from trt_bisect.report.screen.layout import with_columns_that_fit
+from trt_bisect.report.screen.layout import titled, with_columns_that_fit
 from trt_bisect.report.verdict import STYLES, spoken
 from trt_bisect.runs.progress_file import FINISHED
 from trt_bisect.support.figures import listed
@@ -42,28 +41,22 @@ def trend_table(groups: Sequence[Trend], console: Console) -> Table:
     Columns that do not fit on the console are left out, here and in ``run_table``.
     """
     timed = any(milliseconds(entry.report, "int8") is not None for trend in groups for entry in trend.entries)
-    table = _table("Label", "Engine", "Metric", "Runs>", "Last, UTC", "Verdict", "INT8>", "over runs", "Recipe>")
-    _add(table, "Culprits>", *(("INT8 ms>", "over runs") if timed else ()), "Changed last")
+    figures = ("INT8>", "over runs", "Recipe>", "Culprits>", *(("INT8 ms>", "over runs") if timed else ()))
+    table = titled("Label", "Engine", "Metric", "Runs>", "Last, UTC", "Verdict", *figures, "Changed last")
     for trend in groups:
         finished = [entry.report for entry in trend.finished]
         last, drawn = finished[-1] if finished else None, finished[-RUNS_DRAWN:]
-        cells: list[str | Text] = [
-            trend.label,
-            trend.engine,
-            trend.metric,
-            str(len(trend.entries)),
-            _when(trend.entries[-1]),
-        ]
-        cells += [
+        int8, recipe = (
+            figure_text(trend.metric, getattr(last.similarity, plan)) if last else "-" for plan in ("int8", "recipe")
+        )
+        times = [_milliseconds(last), spark_text([milliseconds(report, "int8") for report in drawn])] if timed else []
+        table.add_row(
+            *map(Text, (trend.label, trend.engine, trend.metric, str(len(trend.entries)), _when(trend.entries[-1]))),
             _verdict(last.verdict if last else "-"),
-            figure_text(trend.metric, last.similarity.int8) if last else "-",
-            spark_text([report.similarity.int8 for report in drawn]),
-            figure_text(trend.metric, last.similarity.recipe) if last else "-",
-            str(len(last.culprits)) if last else "-",
-        ]
-        if timed:
-            cells += [_milliseconds(last), spark_text([milliseconds(report, "int8") for report in drawn])]
-        table.add_row(*map(_cell, [*cells, trend.last_change or ("-" if len(finished) < 2 else "nothing")]))
+            *map(Text, (int8, spark_text([report.similarity.int8 for report in drawn]), recipe)),
+            *map(Text, (str(len(last.culprits)) if last else "-", *times)),
+            Text(trend.last_change or ("-" if len(finished) < 2 else "nothing")),
+        )
     dropped = ("over runs", "Metric", "Runs", "INT8 ms", "Changed last", "Engine")
     return with_columns_that_fit(table, console, dropped, prose=("Changed last", "Engine"))
 
@@ -72,45 +65,23 @@ def run_table(groups: Sequence[Trend], top: int, console: Console) -> Table:
     """Returns one row for each of the last ``top`` runs, all for 0, in the order of recording."""
     rows = sorted((row for trend in groups for row in trend.compared()), key=lambda row: row[0].id)
     timed = any(milliseconds(entry.report, "int8") is not None for entry, _ in rows)
-    table = _table("Began, UTC", "Engine", "Metric", "Verdict", "INT8>", "Recipe>", "Culprits")
-    _add(table, *(("INT8 ms>",) if timed else ()), "s>", "Differs from the run before", "Folder")
+    figures = ("INT8>", "Recipe>", "Culprits", *(("INT8 ms>",) if timed else ()), "s>")
+    table = titled("Began, UTC", "Engine", "Metric", "Verdict", *figures, "Differs from the run before", "Folder")
     for entry, differences in rows[-top:]:
         report, finished = entry.report, entry.report.state == FINISHED
-        figures = [figure_text(report.metric, getattr(report.similarity, plan)) for plan in ("int8", "recipe")]
-        cells: list[str | Text] = [
-            _when(entry),
-            engine_text(report),
-            report.metric,
-            _verdict(report.verdict if finished else ""),
-            *figures,
-        ]
         culprits = (report.answer.ranked if report.answer is not None else ()) or report.culprits
-        cells.append(listed(culprits, 3) if culprits else "none" if finished else "")
-        cells += [_milliseconds(report)] if timed else []
-        cells.append(f"{report.seconds.total:.1f}" if finished else "")
-        cells += [", ".join(differences) if finished else report.state, Path(entry.folder).name]
-        table.add_row(*map(_cell, cells), style="" if finished else "dim")
+        table.add_row(
+            *map(Text, (_when(entry), engine_text(report), report.metric)),
+            _verdict(report.verdict if finished else ""),
+            *(Text(figure_text(report.metric, value)) for _, value in report.similarity.items()),
+            Text(listed(culprits, 3) if culprits else "none" if finished else ""),
+            *([Text(_milliseconds(report))] if timed else []),
+            Text(f"{report.seconds.total:.1f}" if finished else ""),
+            *map(Text, (", ".join(differences) if finished else report.state, Path(entry.folder).name)),
+            style="" if finished else "dim",
+        )
     dropped = ("s", "Metric", "Folder", "Engine", "INT8 ms")
     return with_columns_that_fit(table, console, dropped, prose=("Differs from the run before", "Culprits"))
-
-
-def _table(*titles: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    _add(table, *titles)
-    return table
-
-
-def _add(table: Table, *titles: str) -> None:
-    """Adds columns; ``>`` at the end of a title makes one of numbers."""
-    for title in titles:
-        is_number = title.endswith(">")
-        table.add_column(
-            title.removesuffix(">"), justify="right" if is_number else "left", overflow="fold", no_wrap=is_number
-        )
-
-
-def _cell(text: str | Text) -> Text:
-    return text if isinstance(text, Text) else Text(text)
 
 
 def _verdict(verdict: str) -> Text:

@@ -7,12 +7,13 @@ last connection is closed; then the main file has everything. No connection is o
 from __future__ import annotations
 
 import gc
+import json
 import logging
 import os
 import sqlite3
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -21,15 +22,150 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from trt_bisect.errors import BadInput, TrtBisectError, first_line
-from trt_bisect.history.migration import OLD_TABLES, converted
 from trt_bisect.history.queries import EVERYTHING, HistoryEntry, HistoryFilter, entry_of, table_of
-from trt_bisect.history.run_folders import entries_in, holds_run
-from trt_bisect.report.model import LayerRow, Report
-from trt_bisect.runs.progress_file import FINISHED
+from trt_bisect.report.model import REPORT, SO_FAR, LayerRow, Report
+from trt_bisect.report.older import read_report, report_of
+from trt_bisect.runs.journal import JOURNAL, complete_lines, records_of
+from trt_bisect.runs.progress_file import FINISHED, INTERRUPTED, RUNNING, runs_in
 from trt_bisect.support import codec
 
 if TYPE_CHECKING:
     import pandas as pd
+
+OLD_TABLES = ("layers", "trials", "reports", "runs", "fingerprints")
+_INDEX = ("id", "journal", "folder", "label", "started", "recorded")
+_SAME = ("model", "engine", "typing", "strategy", "arithmetic", "metric", "precision", "exit_code")
+_COUNTS = ("plans", "builds", "inferences", "peak_bytes", "command", "started")
+
+
+def converted(base: sqlite3.Connection) -> Iterator[HistoryEntry]:
+    """Yields the entries of an old file, their reports with the figures that it holds.
+
+    Raises:
+        sqlite3.Error, KeyError, TypeError, ValueError: the file is damaged.
+    """
+    has_layers = base.execute("SELECT 1 FROM sqlite_master WHERE name = 'layers'").fetchone()
+    found = base.execute(
+        "SELECT reports.*, journal, folder, digest, made_of FROM reports JOIN runs ON runs.id = run "
+        "JOIN fingerprints ON fingerprints.id = fingerprint ORDER BY reports.id"
+    )
+    names = [name for name, *_ in found.description]
+    for values in found:
+        row = dict(zip(names, values, strict=True))
+        layers = base.execute("SELECT * FROM layers WHERE report = ? ORDER BY layer", [row["id"]]) if has_layers else ()
+        report = report_of(json.dumps({**_old_record(row), "layers": list(map(_old_layer, layers))}))
+        yield entry_of([row[name] for name in _INDEX], replace(report, state=row["state"]))
+
+
+def _old_record(row: dict[str, Any]) -> dict[str, Any]:
+    """Returns the content of a ``report.json``, without the layers."""
+    made_of = json.loads(row["made_of"])
+    timed = {plan: row[f"{plan}_ms"] for plan in ("fp32", "fp16", "int8", "recipe")}
+    latency = {
+        plan: ms and {"mean_ms": ms, "median_ms": ms, "p99_ms": ms, "runs": 0, "layers": [], "computed": {}}
+        for plan, ms in timed.items()
+    }
+    seconds = {stage: row[f"{stage}_seconds"] for stage in ("calibrate", "build", "infer", "total")}
+    return {
+        **{name: row[name] for name in (*_SAME, *_COUNTS)},
+        **{name: row[name] or 0.0 for name in ("threshold", "share")},
+        "schema": row.get("schema", 1),
+        "versions": made_of.get("versions", {}),
+        "culprits": json.loads(row["culprits"]),
+        "similarity": {"int8": row["int8"], "recipe": row["recipe"]},
+        "outputs": {"int8": {}, "recipe": {}},
+        "recipe": {"high": json.loads(row["high"]), "added": [], "meets": bool(row["meets"])},
+        "ranges": {},
+        "inputs": {},
+        "notes": [],
+        "summary": "",
+        "seconds": {stage: value for stage, value in seconds.items() if value is not None},
+        "fingerprint": row["digest"],
+        "made_of": made_of,
+        "latency": latency if any(timed.values()) else None,
+    }
+
+
+def _old_layer(row: tuple[Any, ...]) -> dict[str, Any]:
+    """Returns one of the ``layers`` of ``report.json``; the file holds those that are quantizable."""
+    _, index, name, outcome, similarity, drop, culprit, ran = row
+    record = {"index": index, "name": name, "op_type": "", "shape": None, "quantizable": True, "similarity": similarity}
+    return {**record, "drop": drop, "culprit": bool(culprit), "outcome": outcome, "asked": "", "ran": ran, "rounds": []}
+
+
+_EPOCH = datetime.fromtimestamp(0, timezone.utc)
+
+
+def holds_run(folder: Path) -> bool:
+    """Returns true if a folder has the file of a report."""
+    return any((folder / name).is_file() for name in (SO_FAR, REPORT))
+
+
+def run_folders(places: Iterable[Path]) -> list[Path]:
+    """Returns the run folders among ``places`` and under them, the oldest run first. Links are not followed.
+
+    Raises:
+        BadInput: one of the places has no run folder.
+    """
+    began: dict[Path, datetime] = {}
+    for place in places:
+        folders = [Path(folder) for folder, _, _ in os.walk(place) if holds_run(Path(folder))]
+        entries = [entry for folder in folders for entry in _reports_in(folder)]
+        if not entries:
+            raise BadInput(
+                f"There is no run in '{place}'.", "Give a run folder, or the folder above several run folders."
+            )
+        for entry in entries:
+            began[Path(entry.folder)] = min(began.get(Path(entry.folder), entry.started), entry.started)
+    return sorted(began, key=lambda folder: (began[folder], folder))
+
+
+def entries_in(folder: Path) -> list[HistoryEntry]:
+    """Returns the reports in a run folder, finished or not. The run may be running.
+
+    Raises:
+        BadInput: the folder has no readable report.
+    """
+    entries = list(_reports_in(folder))
+    if not entries:
+        raise BadInput(f"There is no run in '{folder}'.", "Give the folder that 'run' wrote into.")
+    run, made_of = _run_of(folder)
+    for place, entry in enumerate(entries):
+        report = entry.report
+        known = report.made_of or made_of.get(report.fingerprint) or {"versions": dict(report.versions)}
+        entries[place] = replace(entry, run=run, report=replace(report, made_of=known))
+    return entries
+
+
+def _reports_in(folder: Path) -> Iterator[HistoryEntry]:
+    """Yields the report, and that of a later run which is not finished."""
+    report, so_far = read_report(folder / REPORT), read_report(folder / SO_FAR)
+    if report is not None:
+        yield _entry(folder / REPORT, report)
+    if so_far is not None and (report is None or so_far.started != report.started):
+        yield _entry(folder / SO_FAR, replace(so_far, state=RUNNING if runs_in(folder) else INTERRUPTED))
+
+
+def _entry(path: Path, report: Report) -> HistoryEntry:
+    """Returns the report in a file as an entry without label and run. A report of an old version has no start."""
+    started = report.started or path.stat().st_mtime - report.seconds.total
+    try:
+        when = datetime.fromtimestamp(started, timezone.utc)
+    except (OverflowError, ValueError, OSError):
+        when = _EPOCH
+    return HistoryEntry(0, "", str(path.parent.absolute()), "", when, _EPOCH, report)
+
+
+def _run_of(folder: Path) -> tuple[str, dict[str, Mapping[str, Any]]]:
+    """Returns the id of the folder's journal, and by fingerprint its parts as the journal has them."""
+    try:
+        lines = complete_lines((folder / JOURNAL).read_bytes()).splitlines()
+    except OSError:
+        lines = []
+    heads = [r for r in records_of(line for line in lines if b'"about"' in line) if isinstance(r.get("about"), dict)]
+    ids = [head["id"] for head in heads if isinstance(head.get("id"), str)]
+    return ids[0] if ids else f"in {folder.absolute()}", {str(head.get("run")): head["about"] for head in heads}
+
 
 HISTORY = "trt-bisect-history.sqlite"
 BESIDE, NONE = "beside", "none"
@@ -238,18 +374,14 @@ def recorded(folder: Path | None, history: str | Path, say: Callable[[str], None
     finally:
         file = None if folder is None else history_file(history, folder)
         if folder is not None and file is not None and holds_run(folder):
-            _record(folder, file, say, label)
-
-
-def _record(folder: Path, file: Path, say: Callable[[str], None], label: str) -> None:
-    try:
-        with History(file, say=say) as opened:
-            opened.record(folder, label)
-    except TrtBisectError as error:
-        say(f"Not recorded in the history: {error.problem}")
-    except Exception as error:
-        logging.getLogger(__name__).debug("not recorded", exc_info=True)
-        say(f"Not recorded in the history '{file}': {type(error).__name__}: {first_line(error)}")
+            try:
+                with History(file, say=say) as opened:
+                    opened.record(folder, label)
+            except TrtBisectError as error:
+                say(f"Not recorded in the history: {error.problem}")
+            except Exception as error:
+                logging.getLogger(__name__).debug("not recorded", exc_info=True)
+                say(f"Not recorded in the history '{file}': {type(error).__name__}: {first_line(error)}")
 
 
 def _text(value: object) -> str:

@@ -236,7 +236,10 @@ def recipe_files(
         if low.needs_ranges:
             texts[CACHE] = format_cache({**weak.scales, **scales}, build.target.header)
     texts[README] = readme(network, weak, refused, build)
-    return RecipeFiles(texts, written, build, None if alone else network, _refused_note(refused, name), name)
+    note = (
+        f"trtexec cannot express this recipe, so {TRTEXEC} makes it fail ({listed(refused, 3)}): use {POLYGRAPHY} or "
+    )
+    return RecipeFiles(texts, written, build, None if alone else network, (note + name,) if refused else (), name)
 
 
 def recipe_commands(folder: str, build: Build, network: str) -> dict[str, str]:
@@ -258,15 +261,6 @@ def recipe_commands(folder: str, build: Build, network: str) -> dict[str, str]:
     commands[POLYGRAPHY] = shlex.join(convert)
     commands[TRTEXEC] = f"(cd {shlex.quote(folder)} && {weak})" if folder else weak
     return commands
-
-
-def _refused_note(refused: list[str], network: str) -> tuple[str, ...]:
-    if not refused:
-        return ()
-    return (
-        f"trtexec cannot express this recipe, so {TRTEXEC} makes it fail ({listed(tuple(refused), 3)}): use "
-        f"{POLYGRAPHY} or {network}",
-    )
 
 
 def plan_json(network: Network, kept: Mapping[str, Precision], high: Precision, scales: Scales, build: Build) -> str:
@@ -342,7 +336,8 @@ def readme(network: Network, weak: WeakPlan, refused: list[str], build: Build) -
         rows.append(f"| `{CACHE}` | the scales for {build.target.title} |")
     rows.append(f"| `{MODELOPT}` | the layers for ModelOpt to leave alone: `{_modelopt(low.precision)}` |")
     rows.append(f"| `{PLAN}` | the precision of every layer that {title} would round |")
-    rows.append(_row_of_annotated(QDQ_NETWORK if alone else FLOAT_NETWORK))
+    what = "to look at in Netron: drop, culprit, scales and precision stand on each node; made by `run`"
+    rows.append(f"| `{ANNOTATED}` | {what}. Its weights are those in `{QDQ_NETWORK if alone else FLOAT_NETWORK}` |")
     parts = [
         f"# Recipe\n\nFor {build.target.title} ({build.target.why}); `--trt-version` names another version. Run "
         "the commands in this folder.",
@@ -357,7 +352,10 @@ def readme(network: Network, weak: WeakPlan, refused: list[str], build: Build) -
             "has no separate scales, and no constraints on layers."
         )
     if low.precision not in FLOAT_TYPES:
-        parts.append(f"{_ABOUT_A_REAL_ENGINE}\n\n{_fenced(shlex.join(_checking(name, build)))}")
+        usual = (f"{dynamic}:{'x'.join(map(str, build.shapes[dynamic][1]))}" for dynamic in build.dynamic)
+        shapes = [word for shape in usual for word in ("--shape", shape)]
+        checking = ["trt-bisect", "check", name, "--engine", "tensorrt-rtx", *shapes]
+        parts.append(f"{_ABOUT_A_REAL_ENGINE}\n\n{_fenced(shlex.join(checking))}")
     if build.weak:
         parts.append(_about_weak(weak, refused, build, commands, cached=low.needs_ranges))
     if low is INT8:
@@ -365,23 +363,15 @@ def readme(network: Network, weak: WeakPlan, refused: list[str], build: Build) -
     return "\n\n".join(parts) + "\n"
 
 
-def _checking(network: str, build: Build) -> list[str]:
-    """Returns the words of the command that asks a real engine what its kernels make of the pairs."""
-    usual = [f"{name}:{'x'.join(map(str, build.shapes[name][1]))}" for name in build.dynamic]
-    shapes = [word for shape in usual for word in ("--shape", shape)]
-    return ["trt-bisect", "check", network, "--engine", "tensorrt-rtx", *shapes]
-
-
 def _about_building(command: str, build: Build) -> str:
-    unsaid = missing(build)
-    text = _fenced(command)
+    parts, unsaid = [_fenced(command)], missing(build)
     if build.dynamic:
-        text += (
-            "\n\nThe shapes are those of the data that the recipe was measured on. Give your own shapes for other data."
+        parts.append(
+            "The shapes are those of the data that the recipe was measured on. Give your own shapes for other data."
         )
     if unsaid:
-        text += f"\n\nThe command cannot express all settings of the measured engine. It lacks {'; '.join(unsaid)}."
-    return text
+        parts.append(f"The command cannot express all settings of the measured engine. It lacks {'; '.join(unsaid)}.")
+    return "\n\n".join(parts)
 
 
 def _about_weak(weak: WeakPlan, refused: list[str], build: Build, commands: Mapping[str, str], *, cached: bool) -> str:
@@ -430,11 +420,6 @@ def _modelopt(low: Precision) -> str:
     if low in FLOAT_TYPES:
         return f"python -m modelopt.onnx.autocast --low_precision_type {low} --nodes_to_exclude ..."
     return f"python -m modelopt.onnx.quantization --quantize_mode {low} --nodes_to_exclude ..."
-
-
-def _row_of_annotated(file_of_weights: str) -> str:
-    what = "to look at in Netron: drop, culprit, scales and precision stand on each node; made by `run`"
-    return f"| `{ANNOTATED}` | {what}. Its weights are those in `{file_of_weights}` |"
 
 
 def _in_table(text: str) -> str:

@@ -62,7 +62,13 @@ def advice_on(
     ends = [abs(end) for each in around for end in (each.fp32.min, each.fp32.max) if end is not None]
     reach = max(ends, default=0.0)
     own = [each for each in tried if not each.culprits or evidence.layer.name in each.culprits]
-    best = {each.remedy: each for each in sorted(own, key=_merit)}
+
+    def merit(tried: Tried) -> tuple[bool, float, bool, float]:
+        """The best last. Of equally cheap ones, that for the whole network wins: it is one command."""
+        loss = -math.inf if tried.loss is None else -tried.loss
+        return tried.meets, -tried.cost if tried.meets else 0.0, tried.meets and not tried.culprits, loss
+
+    best = {each.remedy: each for each in sorted(own, key=merit)}
     recipe_cost = next((each.cost for each in own if each.own and each.meets), math.inf)
     if setting.low is Precision.INT8:
         remedies = [
@@ -141,12 +147,6 @@ def cause_of(
         tuple(measured),
         tuple(unmeasured.values()),
     )
-
-
-def _merit(tried: Tried) -> tuple[bool, float, bool, float]:
-    """Returns a sort key, the best last. Of equally cheap ones, that for the whole network wins: it is one command."""
-    loss = -math.inf if tried.loss is None else -tried.loss
-    return tried.meets, -tried.cost if tried.meets else 0.0, tried.meets and not tried.culprits, loss
 
 
 def _data_remedies(evidence: Evidence, setting: Setting) -> Iterator[Remedy]:

@@ -138,7 +138,7 @@ class RunChanges:
 
     def __str__(self) -> str:
         """Returns a sentence for each change, the worse ones first, and what else is different."""
-        from trt_bisect.report.regression.text import made_of_text, sentence
+        from trt_bisect.report.nightly import made_of_text, sentence
 
         ordered = sorted(self.changes, key=lambda change: change.effect != WORSE)
         said = [
@@ -237,7 +237,11 @@ def differences(before: Report, now: Report) -> tuple[Difference, ...] | None:
         return None
     earlier, later = _parts(before), _parts(now)
     return tuple(
-        Difference(_label(name), _part_text(name, earlier.get(name)), _part_text(name, later.get(name)))
+        Difference(
+            _LABELS.get(name) or f"option {name.replace('_', '-')}",
+            _part_text(name, earlier.get(name)),
+            _part_text(name, later.get(name)),
+        )
         for name in dict.fromkeys((*earlier, *later))
         if earlier.get(name) != later.get(name)
     )
@@ -381,10 +385,6 @@ def _parts(report: Report) -> dict[str, Any]:
         "share": report.share,
         "strategy": report.strategy,
     }
-
-
-def _label(name: str) -> str:
-    return _LABELS.get(name) or f"option {name.replace('_', '-')}"
 
 
 def _part_text(name: str, value: Any) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from trt_bisect.analyzer.structure.findings import ERROR, SEVERITIES, Finding
 from trt_bisect.analyzer.structure.kernels import EngineFacts
 from trt_bisect.analyzer.structure.roundings import TensorRounding
-from trt_bisect.report.page.tables import Bars, TablePage, section_of
+from trt_bisect.report.page.tables import BarPlot, TablePage
 from trt_bisect.report.result import Result
 from trt_bisect.support.figures import counted
 
@@ -71,32 +71,24 @@ class CheckReport(Result):
 
     def page(self) -> TablePage:
         """Returns the page."""
-        findings = section_of(
-            "findings",
-            "Findings",
-            CHECK_CSV,
-            Finding,
-            self.rows,
-            filters=("severity", "kind"),
-            plots=(Bars("Distribution of the findings", "kind"),),
-            red=("severity", ERROR),
+        kinds, tensors = (
+            BarPlot("Distribution of the findings", "kind"),
+            BarPlot("Distribution of the tensors", "quantized"),
         )
-        tensors = section_of(
-            "quantization",
-            "Quantization of each layer",
-            TENSORS_CSV,
-            TensorRounding,
-            self.tensors,
-            filters=("role", "op_type", "quantized", "origin"),
-            plots=(Bars("Distribution of the tensors", "quantized"),),
-        )
+        filters = ("role", "op_type", "quantized", "origin")
+        red = ("severity", ERROR)
         return TablePage(
             command=self.COMMAND,
             model=self.model,
             headline=self.summary,
             facts={"Opset": str(self.opset), "Nodes": str(self.nodes), "Q/DQ pairs": str(self.pairs)},
             notes=self.remarks,
-            sections=[*findings, *tensors],
+            sections=[
+                *self.section("findings", "Findings", CHECK_CSV, filters=("severity", "kind"), plots=(kinds,), red=red),
+                *self.section(
+                    "quantization", "Quantization of each layer", TENSORS_CSV, filters=filters, plots=(tensors,)
+                ),
+            ],
         )
 
     @property

@@ -1,4 +1,4 @@
-"""The result of ``compare``: tensors, weights and their channels in FP32 and INT8, and the advice."""
+"""The results of ``compare`` and ``profile``: the tensors of two runs, and those of one network."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from typing import Annotated, Any
 
 from trt_bisect.analyzer.advisor import LOW_SIMILARITY, Advice
 from trt_bisect.analyzer.compared import ComparedChannel, ComparedPart, ComparedTensor
+from trt_bisect.analyzer.histograms import ChannelMap, TensorHistogram
+from trt_bisect.analyzer.tensors import RoundingFigures
+from trt_bisect.data.statistics import Spread
 from trt_bisect.errors import BadInput
 from trt_bisect.precision import Precision
-from trt_bisect.report.page.tables import Bars, Panels, Ranges, TablePage, section_of
+from trt_bisect.report.page.tables import BarPlot, PanelPlot, RangePlot, TablePage
 from trt_bisect.report.result import Result
-from trt_bisect.support.figures import percent
-from trt_bisect.support.table import NAME, Column, TableColumn, columns_of
+from trt_bisect.support.figures import counted, percent
+from trt_bisect.support.table import INDEX, NAME, Column, NestedColumns, TableColumn, columns_of
 
 TENSORS, WEIGHTS, CHANNELS, ADVICE = "tensors.csv", "weights.csv", "channels.csv", "advice.csv"
 MATCHED = "matched.csv"
-INDEX = "index"
 _HIGHER_IS_BETTER = ("cosine", "sqnr", "rounding_sqnr", "rounding_levels", "rounding_levels_90", "worst_cosine")
 _METRICS = ("cosine", "sqnr", "mse", "l1", "kl", "max_abs", "max_rel")
 _LOGARITHMIC = ("mse", "l1", "kl", "max_abs", "max_rel")
@@ -107,12 +109,13 @@ class Comparison(Result):
         names, low = self.names, self.low.upper()
         channels = sorted(self.channels, key=lambda row: (math.isnan(row.figures.sqnr), row.figures.sqnr))
         cut = len(channels) - _MOST_CHANNELS
+        words = f"The {_MOST_CHANNELS} with the lowest SQNR; {cut} more are in {CHANNELS}."
         compared: Mapping[str, Any] = {
             "filters": ("kind", "op_type", "quantized_dtype"),
             "plots": (
-                Panels(f"All metrics, {names['low']} against {names['high']}", _METRICS, log=_LOGARITHMIC),
-                Ranges(f"Ranges: {names['high']}, {names['low']}, and their difference"),
-                Bars("Distribution of the tensors", "sqnr"),
+                PanelPlot(f"All metrics, {names['low']} against {names['high']}", _METRICS, log=_LOGARITHMIC),
+                RangePlot(f"RangePlot: {names['high']}, {names['low']}, and their difference"),
+                BarPlot("Distribution of the tensors", "sqnr"),
             ),
         }
         return TablePage(
@@ -127,32 +130,26 @@ class Comparison(Result):
             },
             notes=self.notes,
             sections=[
-                *section_of(
+                *self.section(
                     "advice",
                     "Abnormal layers",
                     ADVICE,
-                    Advice,
-                    self.advice,
                     filters=("reason",),
                     words="A tensor inside the network explains a loss. Only 'trt-bisect run' proves the cause.",
                 ),
-                *section_of("tensors", "Tensors", TENSORS, ComparedTensor, self.tensors, names, **compared),
-                *section_of("weights", "Weights", WEIGHTS, ComparedTensor, self.weights, names, **compared),
-                *section_of(
+                *self.section("tensors", "Tensors", TENSORS, **compared),
+                *self.section("weights", "Weights", WEIGHTS, **compared),
+                *self.section(
                     "channels",
                     "Channels of the weights",
                     CHANNELS,
-                    ComparedChannel,
                     channels[:_MOST_CHANNELS],
-                    names,
                     filters=("op_type",),
-                    plots=(Bars("Distribution of the channels", "scale"),),
-                    words=f"The {_MOST_CHANNELS} with the lowest SQNR; {cut} more are in {CHANNELS}."
-                    if cut > 0
-                    else "",
+                    plots=(BarPlot("Distribution of the channels", "scale"),),
+                    words=words if cut > 0 else "",
                     sort="sqnr",
                 ),
-                *section_of("matched", "Layers of both networks", MATCHED, MatchedLayer, self.matched, filters=("by",)),
+                *(self.section("matched", "Layers of both networks", MATCHED, filters=("by",)) if self.other else []),
             ],
         )
 
@@ -197,3 +194,87 @@ def sorted_rows(rows: Sequence[Any], column: str) -> tuple[Any, ...]:
         return missing, 0.0 if missing else sign * value
 
     return tuple(sorted(rows, key=place))
+
+
+PROFILED = "profile.csv"
+
+
+@dataclass(frozen=True)
+class ProfiledTensor:
+    """One tensor at one layer.
+
+    Attributes:
+        role: ``input``, ``output``, ``weight``, ``bias`` or ``constant``.
+        slot: its position among the layer's inputs or outputs.
+        quantized_dtype: the type that INT8 rounds it to for this layer; empty where it is not rounded.
+        scale: the scale of that rounding, the largest of a per-channel scale; None where it is not rounded.
+        zero_point: the zero point of that rounding; None where it is not rounded, for FP8, and where the channels have
+            several.
+        shape: the shape on the first sample.
+        spread: the spread of the values, before the rounding; None where no data was given.
+        rounded: the spread of the values after the Q/DQ pair; None where it is not rounded, or no data was given.
+        rounding: the error of the pair; None where there is no ``rounded``, and for FP8.
+        histogram: the histogram of the finite values before and, as ``int8``, after the rounding; None where there are
+            none.
+        map: the channels of a weight; None where there are none.
+    """
+
+    index: Annotated[int, Column("#", "Place in execution order", INDEX, rank=1)]
+    layer: Annotated[str, Column("Layer", kind=NAME, rank=0)]
+    op_type: Annotated[str, Column("Op", "Operator", rank=4)]
+    role: Annotated[str, Column("Role", "Input, output, weight, bias or constant", rank=0)]
+    slot: Annotated[int, Column("Slot", "Position among the layer's inputs or outputs")]
+    tensor: Annotated[str, Column("Tensor", rank=8)]
+    dtype: Annotated[str, Column("dtype", rank=4)]
+    quantized_dtype: Annotated[str, Column("Rounded to", "By INT8", rank=3)]
+    scale: Annotated[float | None, Column("Scale", "INT8 scale; the largest if each channel has its own", rank=3)]
+    zero_point: Annotated[int | None, Column("Zero point", "INT8 zero point")]
+    shape: Annotated[
+        tuple[int | str | None, ...], Column("Shape", "On the first sample; sorted by the number of values", rank=5)
+    ]
+    spread: Annotated[Spread | None, NestedColumns()]
+    rounded: Annotated[Spread | None, NestedColumns("rounded_", "Rounded", rank=9, shown=("min", "max"))] = None
+    rounding: Annotated[RoundingFigures | None, NestedColumns("rounding_")] = None
+    histogram: TensorHistogram | None = None
+    map: ChannelMap | None = None
+
+
+@dataclass(frozen=True, repr=False)
+class Profile(Result):
+    """The tensors of the selected layers, in execution order.
+
+    Attributes:
+        source: a description of where the samples come from.
+        samples: their number.
+        notes: further remarks, a sentence each.
+    """
+
+    COMMAND = "profile"
+
+    model: str
+    source: str
+    samples: int
+    tensors: tuple[ProfiledTensor, ...]
+    notes: tuple[str, ...] = ()
+
+    def tables(self) -> Mapping[str, tuple[type, Sequence[Any]]]:
+        """Returns the tensors."""
+        return {PROFILED: (ProfiledTensor, self.tensors)}
+
+    def page(self) -> TablePage:
+        """Returns the page."""
+        plots = (
+            RangePlot("Range of each tensor"),
+            PanelPlot("Moments", ("mean", "std", "scale"), log=("scale",), split="role"),
+            BarPlot("Distribution of the tensors", "std"),
+        )
+        filters = ("role", "op_type", "quantized_dtype")
+        layers = len({row.index for row in self.tensors})
+        return TablePage(
+            command=self.COMMAND,
+            model=self.model,
+            headline=f"{len(self.tensors)} tensors of {counted(layers, 'layer')}, in FP32.",
+            facts={"Samples": f"{self.samples} of {self.source}" if self.samples else ""},
+            notes=self.notes,
+            sections=self.section("tensors", "Tensors", PROFILED, filters=filters, plots=plots),
+        )

@@ -24,8 +24,7 @@ from trt_bisect.report.answer import Accuracies, AnswerFacts, FrontPoint, Goal, 
 from trt_bisect.report.explanation import EXPLANATION, CulpritAdvice, Explanation, RemedyFile
 from trt_bisect.report.figure_text import ACCURACY, figure_text, loss_text
 from trt_bisect.report.network_graph import NETWORK, Graph
-from trt_bisect.report.overview import Overview, Shown
-from trt_bisect.report.result import file_in
+from trt_bisect.report.result import Overview, Shown, file_in
 from trt_bisect.report.verdict import COLOURS, UNMEASURED, code_of, verdict_of
 from trt_bisect.runs.progress_file import FINISHED
 from trt_bisect.support.codec import Malformed, encode_lines, write
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from trt_bisect.report.changes import RunChanges
-    from trt_bisect.report.layer_table import LayerTable
+    from trt_bisect.report.plots import LayerTable
 
 SCHEMA = 3
 REPORT, SO_FAR, LAYERS, FRONT = "report.json", "run.json", "layers.csv", "front.csv"
@@ -428,7 +427,7 @@ class Report(Holder):
         Raises:
             BadInput: Plotly is not installed.
         """
-        from trt_bisect.report.notebook.curve_plot import curve
+        from trt_bisect.report.plots import curve
 
         return curve(self, log=log)
 
@@ -441,7 +440,7 @@ class Report(Holder):
         Raises:
             BadInput: the front was not measured, or Plotly is not installed.
         """
-        from trt_bisect.report.notebook.front_plot import front
+        from trt_bisect.report.plots import front
 
         return front(self, log=log)
 
@@ -520,7 +519,7 @@ class Report(Holder):
         """Returns the layers as a pandas table, one row a layer, in execution order; ``.style`` is for a notebook."""
         import pandas as pd
 
-        from trt_bisect.report.layer_table import LayerTable
+        from trt_bisect.report.plots import LayerTable
 
         rows = [{**asdict(row), "rounds": [rounded.tensor for rounded in row.rounds]} for row in self.layers]
         index = pd.Index([row.pop("index") for row in rows], name="index")
@@ -565,8 +564,8 @@ class Report(Holder):
         Raises:
             BadInput: the folder cannot be written.
         """
-        from trt_bisect.report.annotated import write_annotated
-        from trt_bisect.report.page.files import write_page
+        from trt_bisect.report.network_graph import write_annotated
+        from trt_bisect.report.page.render import write_page
 
         path, made = make_folder(Path(folder)), self.attached
         text = encode_lines(self)

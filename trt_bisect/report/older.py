@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -48,16 +48,23 @@ def _upgraded(record: dict[str, Any]) -> dict[str, Any]:
     """Returns a record of schema 1 or 2 in the form of schema 3; it keeps its own number."""
     recipe, answer, inputs = record["recipe"], record.get("answer"), record["inputs"]
     by_input = record.get("by_input", {})
+    step = {name: record.get(f"next_{'step' if name == 'what' else name}", "") for name in ("kind", "what", "command")}
     return {
         **record,
         "state": INTERRUPTED if record.get("stopped") == INTERRUPTED else FINISHED,
         "verdict": verdict_in(record["exit_code"], meets=bool(recipe["meets"] and not recipe["high"])),
         "lines": [{"kind": line.partition(":")[0].lower(), "text": line} for line in record["summary"].splitlines()],
-        "notes": _said(record["notes"]),
+        "notes": [{"kind": OLDER, "text": text} for text in record["notes"]],
         "by_input": {plan: by_input.get(plan) for plan in ("int8", "recipe")},
-        "inputs": {**inputs, "fed": {by: _named(fed) for by, fed in inputs.get("fed", {}).items()}},
+        "inputs": {
+            **inputs,
+            "fed": {
+                by: {name: {"name": name, **figures} for name, figures in fed.items()}
+                for by, fed in inputs.get("fed", {}).items()
+            },
+        },
         "answer": None if answer is None else _answer(answer),
-        "next": _next(record),
+        "next": step if any(step.values()) else None,
     }
 
 
@@ -67,21 +74,5 @@ def _answer(answer: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **answer,
         "doubts": [{"kind": kind, "text": text} for kind, text in zip(kinds, doubts, strict=True)],
-        "confidence": [{**said, "short": said["text"].partition(":")[0]} for said in _said(answer["confidence"])],
+        "confidence": [{"kind": OLDER, "text": text, "short": text.partition(":")[0]} for text in answer["confidence"]],
     }
-
-
-def _said(texts: Iterable[str]) -> list[dict[str, str]]:
-    return [{"kind": OLDER, "text": text} for text in texts]
-
-
-def _named(fed: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    return {name: {"name": name, **figures} for name, figures in fed.items()}
-
-
-def _next(record: Mapping[str, Any]) -> dict[str, str] | None:
-    step = {
-        name: record.get(f"next_{key}", "")
-        for name, key in (("kind", "kind"), ("what", "step"), ("command", "command"))
-    }
-    return step if any(step.values()) else None

@@ -1,20 +1,27 @@
-"""The results of ``compare``, ``profile``, ``sensitivity``, ``worst`` and ``check``: one tree of dataclasses each.
+"""Results: in short, as text and in a notebook, and those that are tables.
 
-The tree is the content of the JSON file. CSV files, the page and the tables on the screen follow from the descriptions
-on the fields of its rows.
+The results of ``compare``, ``profile``, ``sensitivity``, ``worst`` and ``check`` are one tree of dataclasses each, the
+content of the JSON file. CSV files, the page and the tables on the screen follow from the descriptions on the fields of
+its rows.
 """
 
 from __future__ import annotations
 
+import io
+import textwrap
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
 from trt_bisect.errors import BadInput
 from trt_bisect.report.figure_text import metric_texts
-from trt_bisect.report.overview import Overview, Shown
+from trt_bisect.report.page.tables import Section, section_of
 from trt_bisect.support import codec
 from trt_bisect.support.files import make_folder, write_whole
 from trt_bisect.support.table import cell_text, csv_of, table_of
@@ -26,11 +33,99 @@ if TYPE_CHECKING:
     from trt_bisect.report.model import Report
     from trt_bisect.report.page.tables import PageColumn, TablePage
 
+LINES, _WIDTH = 20, 100
+_ROWS = 20
+"""The most rows in a notebook."""
+
+
+@dataclass(frozen=True)
+class Overview:
+    """A result in short.
+
+    Attributes:
+        headline: the result in a sentence.
+        facts: a line on what it is of.
+        colour: the CSS colour of the verdict; empty without one.
+        titles: of the columns of the table, the most important first.
+        rows: the cells of its rows, the most important first.
+        lines: the result in sentences, which the text has in place of the headline. A command is indented, and stays
+            in one line.
+        notes: further remarks.
+        methods: by method of the result, what it gives.
+    """
+
+    headline: str
+    facts: str = ""
+    colour: str = ""
+    titles: Sequence[str] = ()
+    rows: Sequence[Sequence[str]] = ()
+    lines: Sequence[str] = ()
+    notes: Sequence[str] = ()
+    methods: Mapping[str, str] = field(default_factory=dict)
+
+
+class Shown:
+    """Base of results that ``print``, the prompt and a notebook show in short."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def overview(self) -> Overview:
+        """The result in short."""
+
+    def __str__(self) -> str:
+        """Returns the result in at most 20 lines."""
+        return "\n".join(_text(self.overview))
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        """Returns the HTML that a notebook shows; names are escaped."""
+        from trt_bisect.report.page.render import environment
+
+        shown = self.overview
+        more = max(0, len(shown.rows) - _ROWS)
+        return environment().get_template("notebook.html.j2").render(shown=shown, rows=shown.rows[:_ROWS], more=more)
+
+
+def _text(shown: Overview) -> list[str]:
+    said: list[str] = []
+    for line in shown.lines or [shown.headline]:
+        wrapped = textwrap.wrap(line, _WIDTH, break_long_words=False, break_on_hyphens=False)
+        said += [line] if line.startswith(" ") else wrapped or [""]
+    if len(said) >= LINES:
+        return [*said[: LINES - 1], "..."]
+    said += [textwrap.shorten(shown.facts, _WIDTH, placeholder=" ...")] if shown.facts else []
+    return [*said, *_rows(shown, LINES - len(said) - 2)][:LINES]
+
+
+def _rows(shown: Overview, room: int) -> Iterator[str]:
+    """Yields a blank line and the table, with a line on the rows for which there is no room."""
+    from trt_bisect.report.screen.layout import with_columns_that_fit
+
+    if room < 2 or not shown.rows:
+        return
+    most = len(shown.rows) if len(shown.rows) <= room else room - 1
+    table = Table(box=None, pad_edge=False)
+    for title in shown.titles:
+        table.add_column(Text(title), no_wrap=True, overflow="ellipsis")
+    for cells in shown.rows[:most]:
+        table.add_row(*map(Text, cells))
+    console = Console(file=io.StringIO(), width=_WIDTH, force_jupyter=False, color_system=None)
+    with console.capture() as printed:
+        console.print(with_columns_that_fit(table, console, [*reversed(shown.titles[1:])]))
+    yield ""
+    yield from (line.rstrip() for line in printed.get().splitlines())
+    if len(shown.rows) > most:
+        yield f"... and {len(shown.rows) - most} more"
+
+
 SCHEMA = 2
 
 
 @dataclass(frozen=True)
-class _Head:
+class _ResultHead:
     schema: int
 
 
@@ -54,6 +149,11 @@ class Result(Shown, ABC):
     @abstractmethod
     def page(self) -> TablePage:
         """Returns the page."""
+
+    def section(self, id: str, title: str, file: str, rows: Sequence[Any] | None = None, **more: Any) -> list[Section]:
+        """Returns the section of the page on a table, or on some of its rows; see ``section_of``."""
+        kind, every = self.tables()[file]
+        return section_of(id, title, file, kind, every if rows is None else rows, self.names, **more)
 
     @property
     def names(self) -> Mapping[str, str]:
@@ -122,7 +222,7 @@ class Result(Shown, ABC):
         path, again = file_in(folder, f"{cls.COMMAND}.json"), f"Run 'trt-bisect {cls.COMMAND}' again."
         try:
             text = path.read_bytes()
-            schema = codec.decode(_Head, text).schema
+            schema = codec.decode(_ResultHead, text).schema
             if schema != SCHEMA:
                 raise BadInput(f"'{path}' is of schema {schema}, and this version reads schema {SCHEMA}.", again)
             return codec.decode(cls, text)
@@ -151,11 +251,9 @@ def load(path: str | Path) -> Report | Result:
         BadInput: there is no result, or one that this version cannot read.
     """
     from trt_bisect.report.check import CheckReport
-    from trt_bisect.report.comparison import Comparison
+    from trt_bisect.report.comparison import Comparison, Profile
+    from trt_bisect.report.losses import Sensitivity, WorstReport
     from trt_bisect.report.model import REPORT, Report
-    from trt_bisect.report.profile import Profile
-    from trt_bisect.report.sensitivity import Sensitivity
-    from trt_bisect.report.worst import WorstReport
 
     tables = (Sensitivity, Comparison, Profile, WorstReport, CheckReport)
     kinds: dict[str, type[Report | Result]] = {REPORT: Report}

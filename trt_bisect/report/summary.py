@@ -70,12 +70,11 @@ def verdict_lines(
         nothing: the trial with no layer low.
         full: the trial of all layers low.
     """
-    lines = [
-        *above_verdict(report.inputs),
-        *_few_inputs(report),
-        *fixed_lines(network),
-        *_on_plans(report, network, rule, findings, nothing, full),
-    ]
+    lines, given = above_verdict(report.inputs), report.answer.given if report.answer is not None else None
+    if given is not None and given.inputs == 1:
+        text = "the verdict rests on a single sample (copies do not count): give more, such as you have in production"
+        lines.append(Line(FEW_INPUTS, f"FEW INPUTS: {text}."))
+    lines += [*fixed_lines(network), *_on_plans(report, network, rule, findings, nothing, full)]
     if report.accuracy is not None:
         lines.append(accuracy_line(report.accuracy))
     if report.stopped and report.answer is not None:
@@ -121,8 +120,11 @@ def _on_plans(
         return
     yield from _blamed(report, network, rule, findings)
     with_layers = f"RECIPE: with {layers_high(report)} the network"
-    holds = recipe_holds_on(answer, text, with_layers) if answer.given else [f"{with_layers} measures {restored}."]
-    yield Line(RECIPE, " ".join([*holds, _price(report, answer, rule, low), *_scales(report)]), recipe.high)
+    holds = [*holds_on(answer, text, with_layers)] if answer.given else [f"{with_layers} measures {restored}."]
+    holds += ["No input was held out to test it."] if answer.given and answer.unseen is None else []
+    moved = listed([move.tensor for move in report.moves], _NAMED)
+    scales = [f"Scales of another calibrator for {moved} cost no speed."] if report.moves else []
+    yield Line(RECIPE, " ".join([*holds, _price(report, answer, rule, low), *scales]), recipe.high)
     if report.goal.most is not None:
         yield _best_within(report, restored, low)
         return
@@ -153,13 +155,6 @@ def _best_within(report: Report, restored: str, low: str) -> Line:
     )
 
 
-def _scales(report: Report) -> Iterator[str]:
-    """Yields a sentence on the tensors with the scale of another calibrator."""
-    if report.moves:
-        tensors = listed([move.tensor for move in report.moves], _NAMED)
-        yield f"Scales of another calibrator for {tensors} cost no speed."
-
-
 def doubt_lines(answer: AnswerFacts) -> list[Line]:
     """Returns the doubts on a plan as lines."""
     return [Line(DOUBTED, f"DOUBT: {doubt.text}", doubt.layers) for doubt in answer.doubts]
@@ -172,9 +167,7 @@ def fixed_text(network: Network) -> str:
         if layer.fixed is not None:
             by_precision.setdefault(str(layer.fixed).upper(), []).append(layer.name)
     parts = [f"{listed(names, _NAMED)} in {precision}" for precision, names in sorted(by_precision.items())]
-    count = len(network.scales)
-    parts += [f"{'one scale' if count == 1 else f'{count} scales'}"] if count else []
-    return "; ".join(parts)
+    return "; ".join([*parts, *([counted(len(network.scales), "scale")] if network.scales else [])])
 
 
 def fixed_lines(network: Network) -> Iterator[Line]:
@@ -208,14 +201,6 @@ def above_verdict(inputs: JudgedInputs) -> list[Line]:
     """Returns the lines above the verdict, with which a pass is doubted: a part judged alone, warnings on the data."""
     part = [Line(PART, f"PART: {inputs.part}")] if inputs.part else []
     return [*part, *(Line(DATA, f"DATA: {warning}") for warning in inputs.warnings)]
-
-
-def _few_inputs(report: Report) -> Iterator[Line]:
-    """Yields a line where all inputs are one sample."""
-    given = report.answer.given if report.answer is not None else None
-    if given is not None and given.inputs == 1:
-        text = "the verdict rests on a single sample (copies do not count): give more, such as you have in production"
-        yield Line(FEW_INPUTS, f"FEW INPUTS: {text}.")
 
 
 def _plan_texts(report: Report) -> Iterator[str]:
@@ -387,13 +372,6 @@ def holds_on(answer: AnswerFacts, text: Callable[[float], str], plan: str) -> It
         yield f"{plan} passes on {' and on '.join(parts)}."
 
 
-def recipe_holds_on(answer: AnswerFacts, text: Callable[[float], str], plan: str) -> Iterator[str]:
-    """Yields the sentence of ``holds_on`` on a recipe, and one if no inputs were held out to test it."""
-    yield from holds_on(answer, text, plan)
-    if answer.given is not None and answer.unseen is None:
-        yield "No input was held out to test it."
-
-
 def _too_dear(answer: AnswerFacts, low: str, text: Callable[[float], str]) -> Iterator[Line]:
     """Yields a line on free calibrators, or on what to do if the recipe gives up more than half of the gain."""
     for row in answer.free_ranges[:1]:
@@ -463,16 +441,13 @@ def _accumulates(network: Network, rule: Rule, findings: Findings) -> str:
     steps = sorted(
         (step for step in findings.steps if not math.isnan(step.rise) and step.rise > 0), key=lambda step: -step.rise
     )
-    largest = [
-        f"{_span([network.layers[k].name for k in step.layers])} ({rule.loss_text(step.rise)})"
-        for step in steps[:LARGEST_STEPS]
-    ]
+    largest = []
+    for step in steps[:LARGEST_STEPS]:
+        first, last = (network.layers[step.layers[end]].name for end in (0, -1))
+        span = first if len(step.layers) == 1 else f"{first} to {last} together"
+        largest.append(f"{span} ({rule.loss_text(step.rise)})")
     steps_text = f" The largest steps of the curve are {', '.join(largest)}." if largest else ""
     return (
         f"no single layer loses {rule.loss_text(rule.step)} or more, and the threshold allows "
         f"{rule.loss_text(rule.budget)}: the loss accumulates over many layers.{steps_text}"
     )
-
-
-def _span(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]} together"

@@ -15,18 +15,16 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from trt_bisect.errors import BadInput
-from trt_bisect.history.trends import heights
+from trt_bisect.history.queries import heights
 from trt_bisect.report.check import CheckReport
-from trt_bisect.report.comparison import Comparison
+from trt_bisect.report.comparison import Comparison, Profile
 from trt_bisect.report.figure_text import figure_text
+from trt_bisect.report.losses import Sensitivity, WorstReport
 from trt_bisect.report.model import REPORT, SO_FAR, Report
 from trt_bisect.report.page.render import asset, icon
 from trt_bisect.report.page.tables import TablePage
-from trt_bisect.report.profile import Profile
 from trt_bisect.report.result import Result
-from trt_bisect.report.sensitivity import Sensitivity
 from trt_bisect.report.verdict import TONES, UNMEASURED, spoken
-from trt_bisect.report.worst import WorstReport
 from trt_bisect.runs.progress_file import FINISHED, PROGRESS, RUNNING
 from trt_bisect.support.figures import counted, duration
 from trt_bisect.view.run_folder import Gone, Replaced, RunFolder, Snapshot, Throttled
@@ -102,9 +100,7 @@ class Row:
     def figure(self, plan: str) -> str:
         """Returns the same with its unit, for the table."""
         value = self.values.get(plan)
-        if value is None:
-            return ""
-        return figure_text(self.metric, value)
+        return "" if value is None else figure_text(self.metric, value)
 
     @property
     def points(self) -> list[tuple[float, float]]:

@@ -19,7 +19,7 @@ from trt_bisect.report.explanation import EXPLANATION, Explanation
 from trt_bisect.report.model import REPORT, SO_FAR, Report
 from trt_bisect.report.network_graph import NETWORK, Graph
 from trt_bisect.report.older import read_report
-from trt_bisect.report.page.data import PageData, explanation_for, graph_for, page_data, recipe_texts
+from trt_bisect.report.page.data import PageData, page_data, recipe_texts
 from trt_bisect.report.page.render import render_page
 from trt_bisect.runs.progress_file import INTERRUPTED, PROGRESS, RUNNING, is_running
 from trt_bisect.support.codec import encode, read
@@ -174,7 +174,8 @@ class RunFolder:
         """
         found = self.snapshot()
         graph, explanation = self._graph.value(), self._explanation.value()
-        names = _precisions(self._plan.value())
+        layers = (self._plan.value() or {}).get("layers")
+        names: dict[str, str] = layers if isinstance(layers, dict) else {}
         files = (self._so_far, self._report, self._graph, self._explanation, self._plan)
         made_of = (*(file.stamp for file in files), found.status, found.progress)
         if self._state is None or made_of != self._made_of:
@@ -182,8 +183,8 @@ class RunFolder:
             is_named = found.report.answer is not None and names.items() <= rows.items()
             data = page_data(
                 found.report,
-                graph_for(graph, found.report),
-                explanation_for(explanation, found.report) if found.whole else None,
+                graph,
+                explanation if found.whole else None,
                 recipe_texts(self.path / FOLDER) if found.whole or (names and is_named) else None,
                 status=found.status,
                 progress=found.progress,
@@ -200,12 +201,6 @@ class RunFolder:
         if record is None or not {*_SHOWN, "began"} <= set(record) or not isinstance(record["began"], (int, float)):
             return None
         return record if is_running(record, time.time() - self._progress.when) else None
-
-
-def _precisions(plan: dict[str, Any] | None) -> dict[str, str]:
-    """Returns the precisions of the layers in a recipe's ``plan.json``; empty without a plan that can be read."""
-    layers = (plan or {}).get("layers")
-    return layers if isinstance(layers, dict) else {}
 
 
 def _unread(model: str) -> Report:

@@ -1,23 +1,194 @@
-"""The server: its socket, its printed address, and uvicorn."""
+"""The server of ``view``: who may read, the web application with the page of a run and the list of runs, the socket.
+
+A request needs the token and a host name of this machine; others get 403 and no content.
+"""
 
 from __future__ import annotations
 
 import errno
+import hashlib
 import ipaddress
 import os
+import secrets
 import shlex
 import socket
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote
 
 import uvicorn
+from starlette.applications import Starlette
+from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from trt_bisect.errors import BadInput
-from trt_bisect.view.app import make_app
-from trt_bisect.view.auth import LOOPBACK_NAMES, TokenAuth
+from trt_bisect.errors import BadInput, own_fault
+from trt_bisect.report.page.render import render_tables
 from trt_bisect.view.certificate import Certificate
-from trt_bisect.view.index import is_run_folder
+from trt_bisect.view.index import Runs, is_run_folder, render_index, render_rows
+from trt_bisect.view.run_folder import LIVE, Gone, RunFolder, State, Throttled
+
+_HEADERS = {
+    "cache-control": "no-store",
+    "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+}
+LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
+
+
+class TokenAuth:
+    """Passes requests with the right token to an application; other requests get 403 and no content.
+
+    The token comes in ``?token=`` or ``Authorization: token ...``. The answer sets a cookie with another secret, which
+    later requests may have instead of the token.
+    """
+
+    def __init__(self, app: ASGIApp, token: str, *, names: frozenset[str] = frozenset(), secure: bool = False) -> None:
+        """Makes the secret and the name of the cookie.
+
+        Args:
+            app: the application to protect.
+            token: the right one.
+            names: the allowed host names of requests, without ports; any if empty. With a server bound to loopback,
+                this blocks pages of other sites whose names resolve to this machine (DNS rebinding).
+            secure: the cookie is sent over TLS only.
+        """
+        self._app = app
+        self._token = token.encode()
+        self._names = names
+        self._secret = secrets.token_urlsafe()
+        self._cookie = f"trt-bisect-{secrets.token_hex(4)}"
+        self._secure = "; Secure" if secure else ""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers a request."""
+        request = Request(scope)
+        known = _equal(request.cookies.get(self._cookie, ""), self._secret.encode())
+        if not (known or self._has_token(request)) or not self._has_right_host(request):
+            await Response(status_code=403, headers=_HEADERS)(scope, receive, send)
+            return
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in _HEADERS.items():
+                    headers.setdefault(name, value)
+                if not known:
+                    kept = f"{self._cookie}={self._secret}; HttpOnly; SameSite=Strict; Path=/{self._secure}"
+                    headers.append("set-cookie", kept)
+            await send(message)
+
+        await self._app(scope, receive, send_with_headers)
+
+    def _has_token(self, request: Request) -> bool:
+        scheme, _, given = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "token":
+            given = request.query_params.get("token", "")
+        return _equal(given.strip(), self._token)
+
+    def _has_right_host(self, request: Request) -> bool:
+        name = request.headers.get("host", "").lower()
+        host, colon, port = name.rpartition(":")
+        return not self._names or (host if colon and port.isdecimal() else name) in self._names
+
+
+def _equal(given: str, right: bytes) -> bool:
+    """Compares in constant time."""
+    return secrets.compare_digest(given.encode(errors="replace"), right)
+
+
+FindState = Callable[[Request], State]
+_NOT_FRAMED = {"content-security-policy": "frame-ancestors 'none'"}
+"""The header of pages that have a policy of their own: nobody else's page may show them."""
+
+
+def make_app(folder: Path) -> Starlette:
+    """Returns the application for a run folder, or for the run folders under a folder.
+
+    It checks no token; ``TokenAuth`` does. A run's state is made on the event loop, once for all viewers.
+    """
+    if is_run_folder(folder):
+        state = Throttled(RunFolder(folder).state)
+        routes = [*_run_routes("/", lambda _: state()), _result_route("/{path}", Runs(folder))]
+    else:
+        routes = _index_routes(Runs(folder))
+    app = Starlette(routes=routes, exception_handlers={404: _nothing, 405: _nothing, Gone: _nothing, Exception: _fault})
+    app.router.redirect_slashes = False
+    return app
+
+
+def _run_routes(path: str, find: FindState) -> list[Route]:
+    async def page(request: Request) -> Response:
+        return HTMLResponse(find(request).page, headers=_NOT_FRAMED)
+
+    async def live(request: Request) -> Response:
+        state = find(request)
+        zips = "gzip" in request.headers.get("accept-encoding", "")
+        headers = {"content-encoding": "gzip"} if zips else {}
+        return _unless_cached(request, state.etag, state.zipped if zips else state.body, "application/json", headers)
+
+    return [Route(path, page), Route(f"{path}{LIVE}", live)]
+
+
+def _index_routes(runs: Runs) -> list[Route]:
+    states: dict[RunFolder, Throttled[State]] = {}
+    rows = Throttled(lambda: render_rows(runs).encode())
+
+    def state(request: Request) -> State:
+        run = runs.named(request.path_params["name"])
+        if run is None:
+            raise Gone
+        return states.setdefault(run, Throttled(run.state))()
+
+    async def index(_: Request) -> Response:
+        nonce = secrets.token_urlsafe(16)
+        policy = (
+            f"default-src 'none'; style-src 'nonce-{nonce}'; script-src 'nonce-{nonce}'; connect-src 'self'; "
+            "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        )
+        return HTMLResponse(render_index(runs, nonce), headers={"content-security-policy": policy})
+
+    async def table(request: Request) -> Response:
+        body = rows()
+        return _unless_cached(request, f'"{hashlib.sha256(body).hexdigest()[:32]}"', body, "text/html", {})
+
+    pages = _result_route("/result/{path:path}", runs)
+    return [Route("/", index), Route("/rows", table), *_run_routes("/run/{name:path}/", state), pages]
+
+
+def _result_route(path: str, runs: Runs) -> Route:
+    async def result(request: Request) -> Response:
+        page = runs.result(request.path_params["path"])
+        if page is None:
+            raise Gone
+        return HTMLResponse(render_tables(page), headers=_NOT_FRAMED)
+
+    return Route(path, result)
+
+
+def _unless_cached(request: Request, etag: str, body: bytes, media_type: str, headers: dict[str, str]) -> Response:
+    """Returns the body, or 304 without a body if the request's ``If-None-Match`` is ``etag``."""
+    headers = {**headers, "etag": etag, "vary": "accept-encoding"}
+    if request.headers.get("if-none-match") == etag:
+        return Response(status_code=304, headers=headers)
+    return Response(body, media_type=media_type, headers=headers)
+
+
+async def _nothing(_: Request, error: Exception) -> Response:
+    status = getattr(error, "status_code", 404)
+    return PlainTextResponse("There is nothing here.\n", status)
+
+
+async def _fault(_: Request, error: Exception) -> Response:
+    return PlainTextResponse(f"There is {own_fault(error)}\n", 500)
+
 
 PORT = 8765
 _NEXT_PORTS = 50

@@ -13,7 +13,7 @@ SEVERITIES = (ERROR, WARNING, NOTE)
 
 
 @dataclass(frozen=True)
-class Kind:
+class FindingKind:
     """A kind of finding.
 
     Attributes:
@@ -35,7 +35,7 @@ class Finding:
     """One finding in a network.
 
     Attributes:
-        severity: see ``Kind``.
+        severity: see ``FindingKind``.
         kind: a key of ``KINDS``.
         layers: the names that TensorRT gives the layers; empty for the network as a whole.
         what: the finding in words.
@@ -64,219 +64,219 @@ def found(kind: str, layers: str | Iterable[str], what: str) -> Finding:
 SHARED_WEIGHT, SHARED_LAYER = "shared weight", "shared layer"
 
 
-KINDS: dict[str, Kind] = {
-    "opset too old": Kind(
+KINDS: dict[str, FindingKind] = {
+    "opset too old": FindingKind(
         ERROR,
         "TensorRT 10 parses opset 9 to 24.",
         "Export again with opset 13 or later, or convert the file with onnx.version_converter.",
     ),
-    "opset too new": Kind(
+    "opset too new": FindingKind(
         WARNING,
         "TensorRT 10.15 parses up to opset 24, 10.0 up to 20; it may refuse operators of a later opset.",
         "Export with an opset that the deployed TensorRT lists.",
     ),
-    "operator refused": Kind(
+    "operator refused": FindingKind(
         ERROR,
         "TensorRT's parser has no importer for this operator: TensorRT cannot build the network.",
         "Replace the operator with supported ones, cut it out of the network, or write a plugin with its name.",
     ),
-    "integer operator": Kind(
+    "integer operator": FindingKind(
         ERROR,
         "TensorRT reads quantization from QuantizeLinear and DequantizeLinear only, and refuses integer operators.",
         "Quantize the FP32 network in Q/DQ format (QuantFormat.QDQ in ONNX Runtime, or ModelOpt).",
     ),
-    "operator restricted": Kind(
+    "operator restricted": FindingKind(
         ERROR,
         "TensorRT's parser takes this operator, but not in this form.",
         "Change the named attribute or output, or do this computation after the network.",
     ),
-    "plugin needed": Kind(
+    "plugin needed": FindingKind(
         ERROR,
         "ONNX has no such operator: TensorRT looks for a plugin with its name, and fails without this plugin.",
         "Register the plugin before the network is parsed, or replace the node.",
     ),
-    "plugin of TensorRT": Kind(
+    "plugin of TensorRT": FindingKind(
         NOTE,
         "TensorRT includes a plugin with this name; ONNX Runtime does not know it.",
         "Load TensorRT's plugin library; measure with an NVIDIA engine, or cut the network before it.",
     ),
-    "type refused": Kind(
+    "type refused": FindingKind(
         ERROR,
         "TensorRT has no tensors of this type.",
         "Convert the tensor before the network.",
     ),
-    "float64": Kind(
+    "float64": FindingKind(
         WARNING,
         "TensorRT casts the tensor to FP32 and clamps values that do not fit.",
         "Export in float32.",
     ),
-    SHARED_WEIGHT: Kind(
+    SHARED_WEIGHT: FindingKind(
         WARNING,
         "Changing the weight for one layer (rounding, QAT, equalisation) changes every layer that reads it.",
         "If one of these layers is a culprit, export a copy for each layer; otherwise do nothing.",
         loses_accuracy=True,
     ),
-    SHARED_LAYER: Kind(
+    SHARED_LAYER: FindingKind(
         WARNING,
         "One module is applied several times: it has one set of weights, and QAT gives it one range, although the "
         "activations differ.",
         "Make a module for each use before QAT; with calibration each use has its own range.",
         loses_accuracy=True,
     ),
-    "norm cannot fold": Kind(
+    "norm cannot fold": FindingKind(
         WARNING,
         "Another branch reads the output before the BatchNormalization, so that it cannot be folded into the weights: "
         "the BatchNormalization runs as a layer of its own, in float.",
         "Let the other branch read the output after the BatchNormalization, or fold a copy of the layer.",
     ),
-    "activation cannot fuse": Kind(
+    "activation cannot fuse": FindingKind(
         WARNING,
         "Another branch reads the output before the activation, so that TensorRT writes it to memory and runs the "
         "activation as a layer of its own.",
         "Let the other branch read the output after the activation if the network allows it.",
     ),
-    "activation before the sum": Kind(
+    "activation before the sum": FindingKind(
         WARNING,
         "TensorRT fuses convolution, sum and activation in this order; with an activation before the sum, the sum can "
         "be a layer of its own.",
         "Put the activation after the sum in the next training; a change of the file cannot help.",
     ),
-    "transpose between": Kind(
+    "transpose between": FindingKind(
         WARNING,
         "A Transpose between two layers that would be fused makes two layers and a copy of the tensor.",
         "Move the Transpose behind the activation or the sum (their result does not depend on the order of the axes).",
     ),
-    "transposes cancel": Kind(
+    "transposes cancel": FindingKind(
         NOTE,
         "The two Transpose nodes cancel each other; without fusion they make two copies of the tensor.",
         "Simplify the file.",
     ),
-    "asymmetric": Kind(
+    "asymmetric": FindingKind(
         ERROR,
         "TensorRT quantizes symmetrically: its parser refuses a zero point other than 0.",
         "Quantize again with symmetric ranges (ActivationSymmetric and WeightSymmetric in ONNX Runtime).",
         loses_accuracy=True,
     ),
-    "unsigned": Kind(
+    "unsigned": FindingKind(
         WARNING,
         "TensorRT reads an unsigned pair as INT8, and clips values above 127 steps, half of the range.",
         "Quantize again to INT8 (QuantType.QInt8 in ONNX Runtime).",
         loses_accuracy=True,
     ),
-    "unsigned weight": Kind(
+    "unsigned weight": FindingKind(
         ERROR,
         "TensorRT's parser refuses to dequantize a stored UINT8 tensor.",
         "Quantize again to INT8 (QuantType.QInt8 in ONNX Runtime).",
         loses_accuracy=True,
     ),
-    "per-channel activation": Kind(
+    "per-channel activation": FindingKind(
         ERROR,
         "TensorRT quantizes activations with one scale for a tensor; scales for each channel are for weights only.",
         "Quantize activations per tensor; equalise the channels if one is much larger than the others.",
         loses_accuracy=True,
     ),
-    "per-channel axis": Kind(
+    "per-channel axis": FindingKind(
         WARNING,
         "TensorRT's INT8 kernels take one scale for each output channel; with another axis the layer runs in float.",
         "Quantize the weight along its output channels.",
         loses_accuracy=True,
     ),
-    "residual without pair": Kind(
+    "residual without pair": FindingKind(
         WARNING,
         "With a pair on one side only, the sum runs in float: it is not fused with the convolution, and the other side "
         "is converted back and forth.",
         "Put a Q/DQ pair on the skip connection too; the side that comes from a convolution needs none.",
     ),
-    "residual with extra pair": Kind(
+    "residual with extra pair": FindingKind(
         WARNING,
         "The side that comes from a convolution has a pair: TensorRT then does not fuse the sum with the convolution, "
         "and rounds the convolution's output before the sum needlessly.",
         "Remove that pair; the fusion needs only the pair on the skip connection.",
     ),
-    "integer bias": Kind(
+    "integer bias": FindingKind(
         ERROR,
         "TensorRT's parser refuses to dequantize INT32, the type in which ONNX Runtime's quantizer stores biases.",
         "Leave biases in float (QuantizeBias=False in ONNX Runtime).",
         loses_accuracy=True,
     ),
-    "pair on a bias": Kind(
+    "pair on a bias": FindingKind(
         WARNING,
         "TensorRT adds biases unrounded; a bias of eight bits adds an error to every output.",
         "Leave biases in float.",
         loses_accuracy=True,
     ),
-    "double pair": Kind(
+    "double pair": FindingKind(
         WARNING,
         "The tensor is rounded twice: this adds a needless error, and TensorRT must requantize in between.",
         "Keep one of the two pairs.",
         loses_accuracy=True,
     ),
-    "pair before the activation": Kind(
+    "pair before the activation": FindingKind(
         WARNING,
         "The pair stands between a layer and its activation: the two are not fused, and half of the levels are used "
         "for values that the activation cuts off.",
         "Put the pair behind the activation.",
         loses_accuracy=True,
     ),
-    "scale not positive": Kind(
+    "scale not positive": FindingKind(
         ERROR,
         "TensorRT's parser refuses scales that are 0, negative or NaN.",
         "Calibrate again; a tensor of zeros needs any positive scale, or no pair.",
         loses_accuracy=True,
     ),
-    "scale infinite": Kind(
+    "scale infinite": FindingKind(
         ERROR,
         "All values are rounded to 0, and dequantizing gives NaN.",
         "Calibrate again without the samples that overflow, or leave the layer in float.",
         loses_accuracy=True,
     ),
-    "scale denormal": Kind(
+    "scale denormal": FindingKind(
         ERROR,
         "GPUs treat a denormal scale as 0 and then divide by 0.",
         "Calibrate again; a tensor of zeros needs any normal scale, or no pair.",
         loses_accuracy=True,
     ),
-    "scale out of line": Kind(
+    "scale out of line": FindingKind(
         WARNING,
         "The levels of this tensor or channel are a thousand times coarser or finer than those around it. Often the "
         "cause is one outlier in calibration, a mask, or a dead channel.",
         "Check the values; calibrate with entropy or a percentile, equalise the channels, or keep the layer in float.",
         loses_accuracy=True,
     ),
-    "half quantized": Kind(
+    "half quantized": FindingKind(
         WARNING,
         "TensorRT runs a layer in INT8 only if both operands are quantized: here one operand is rounded needlessly.",
         "Quantize both operands, or neither.",
         loses_accuracy=True,
     ),
-    "never quantized": Kind(
+    "never quantized": FindingKind(
         NOTE,
         "The layer runs in float, as if it had been excluded.",
         "If this is not intended, check the quantizer's list of operators and exclusions.",
     ),
-    "engine not built": Kind(
+    "engine not built": FindingKind(
         ERROR,
         "The engine refuses the file, so its kernels are unknown.",
         "The message names the node; change the node, or remove its layer from the network.",
     ),
-    "rounded in float": Kind(
+    "rounded in float": FindingKind(
         WARNING,
         "The kernel reads floats, rounds them and computes in float: the layer loses the accuracy of INT8 and gains no "
         "speed.",
         "Keep the layer in float: its kernel computes in float either way.",
     ),
-    "kernel for a pair": Kind(
+    "kernel for a pair": FindingKind(
         NOTE,
         "The engine runs a kernel that only rounds, or only multiplies by a scale. For the first layer of a network "
         "this is unavoidable.",
         "Keep the layer in float if the profiler shows that the kernel costs more than INT8 saves.",
     ),
-    "fusion broken": Kind(
+    "fusion broken": FindingKind(
         WARNING,
         "The engine without pairs computes these layers in one kernel. Between the parts a tensor is written and read.",
         "Give all of these layers pairs, or none.",
     ),
-    "not float32": Kind(
+    "not float32": FindingKind(
         NOTE,
         "Without Q/DQ pairs, trt-bisect quantizes only layers that read float32: no plan changes this layer.",
         "Export in float32, or with pairs; TensorRT chooses FP16 itself.",

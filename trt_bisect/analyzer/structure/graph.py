@@ -167,10 +167,6 @@ class FileGraph:
                 found.append((node, slot))
         return found
 
-    def all_nodes(self) -> Iterator[onnx.NodeProto]:
-        """Returns every node, including those in the bodies of control flow."""
-        return _with_bodies(self.nodes)
-
 
 def _sort(graph: onnx.GraphProto, source: str) -> None:
     """Sorts the nodes in place, each behind the nodes it reads from; ``source`` names the file in an error."""
@@ -190,11 +186,12 @@ def _sort(graph: onnx.GraphProto, source: str) -> None:
     graph.node.extend(nodes)
 
 
-def _with_bodies(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+def with_bodies(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    """Yields every node, including those in the bodies of control flow."""
     for node in nodes:
         yield node
         for body in _bodies(node):
-            yield from _with_bodies(body.node)
+            yield from with_bodies(body.node)
 
 
 def _bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:

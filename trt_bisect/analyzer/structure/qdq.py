@@ -19,7 +19,7 @@ _BIAS_SLOT = 2
 
 
 @dataclass(frozen=True, eq=False)
-class Pair:
+class QdqPair:
     """A quantizer with its dequantizer, or one of them alone.
 
     Attributes:
@@ -60,7 +60,7 @@ class Pair:
         return self.scale is not None and self.scale.ndim > 1
 
 
-def pairs_of(graph: FileGraph) -> tuple[Pair, ...]:
+def pairs_of(graph: FileGraph) -> tuple[QdqPair, ...]:
     """Returns the pairs of a graph in execution order, including quantizers without a dequantizer."""
     found_pairs = []
     for node in graph.nodes:
@@ -72,14 +72,14 @@ def pairs_of(graph: FileGraph) -> tuple[Pair, ...]:
     return tuple(found_pairs)
 
 
-def _pair(graph: FileGraph, node: onnx.NodeProto) -> Pair:
+def _pair(graph: FileGraph, node: onnx.NodeProto) -> QdqPair:
     """Returns the pair that ends at ``node``. Its parameters are the quantizer's if it has a quantizer."""
     quantizer = graph.makers.get(graph.moved_from(node.input[0]))
     quantized_here = quantizer is not None and quantizer.op_type == QUANTIZE
     source = quantizer if quantizer is not None and quantized_here else node
     scale, zero = ([*source.input[1:], "", ""])[:2]
     levels = source.output[0] if source.op_type == QUANTIZE else source.input[0]
-    return Pair(
+    return QdqPair(
         tensor=source.input[0],
         stored=source.op_type == DEQUANTIZE,
         is_constant=source.input[0] in graph.constants,
@@ -102,10 +102,11 @@ def pair_findings(graph: FileGraph) -> Iterator[Finding]:
     yield from _out_of_line(pairs)
     if pairs:
         yield from _residual_findings(graph)
-        yield from _coverage_findings(graph, {pair.out for pair in pairs if pair.in_blocks or _is_narrow(pair)})
+        narrow = [pair for pair in pairs if pair.dtype is not None and pair.dtype not in (np.int8, np.uint8, np.int32)]
+        yield from _coverage_findings(graph, {pair.out for pair in pairs if pair.in_blocks or pair in narrow})
 
 
-def _level_findings(pair: Pair) -> Iterator[Finding]:
+def _level_findings(pair: QdqPair) -> Iterator[Finding]:
     """Yields findings on the zero points and the type of the levels."""
     if pair.zero_point is not None and pair.zero_point.dtype.kind in "iu" and np.any(pair.zero_point):
         points = sorted({int(point) for point in np.ravel(pair.zero_point)})
@@ -117,7 +118,7 @@ def _level_findings(pair: Pair) -> Iterator[Finding]:
         yield found("unsigned", pair.layers, f"'{pair.tensor}' is quantized to uint8")
 
 
-def _scale_findings(pair: Pair, graph: FileGraph) -> Iterator[Finding]:
+def _scale_findings(pair: QdqPair, graph: FileGraph) -> Iterator[Finding]:
     """Yields unusable scales, and scales far above those of the other channels. Channels of zeros do not count."""
     if pair.scale is None or pair.scale.size == 0 or pair.scale.dtype.kind != "f":
         return
@@ -145,7 +146,7 @@ def _scale_findings(pair: Pair, graph: FileGraph) -> Iterator[Finding]:
             )
 
 
-def _channels_with_values(pair: Pair, graph: FileGraph) -> np.ndarray:
+def _channels_with_values(pair: QdqPair, graph: FileGraph) -> np.ndarray:
     """Returns true for each scale of a channel that is not all zeros, bool ``[scales]``; true if values are unknown."""
     assert pair.scale is not None
     values = graph.values(pair.tensor)
@@ -156,11 +157,11 @@ def _channels_with_values(pair: Pair, graph: FileGraph) -> np.ndarray:
     return np.asarray(np.any(channels != zero, axis=1))
 
 
-def _count(where: np.ndarray, pair: Pair) -> str:
+def _count(where: np.ndarray, pair: QdqPair) -> str:
     return f"{int(where.sum())} of {where.size} channels, channel {int(np.argmax(where))} " if pair.per_channel else ""
 
 
-def _out_of_line(pairs: tuple[Pair, ...]) -> Iterator[Finding]:
+def _out_of_line(pairs: tuple[QdqPair, ...]) -> Iterator[Finding]:
     """Yields activations with a scale far from those of the activations just before and after."""
     usable = [pair for pair in pairs if not pair.is_constant and _single_scale(pair) is not None]
     scales = [_single_scale(pair) or 0.0 for pair in usable]
@@ -178,7 +179,7 @@ def _out_of_line(pairs: tuple[Pair, ...]) -> Iterator[Finding]:
             )
 
 
-def _single_scale(pair: Pair) -> float | None:
+def _single_scale(pair: QdqPair) -> float | None:
     """Returns the scale of a pair with a single, usable scale; else None."""
     if pair.scale is None or pair.scale.size != 1:
         return None
@@ -186,7 +187,7 @@ def _single_scale(pair: Pair) -> float | None:
     return scale if np.isfinite(scale) and scale >= np.finfo(np.float32).tiny else None
 
 
-def _place_findings(pair: Pair, graph: FileGraph) -> Iterator[Finding]:
+def _place_findings(pair: QdqPair, graph: FileGraph) -> Iterator[Finding]:
     """Yields findings on the place of a pair and on its axis."""
     if pair.per_channel and not pair.is_constant and pair.scale is not None:
         yield found("per-channel activation", pair.layers, f"{pair.scale.size} scales on '{pair.tensor}'")
@@ -206,7 +207,7 @@ def _place_findings(pair: Pair, graph: FileGraph) -> Iterator[Finding]:
         yield from _axis_findings(pair, graph)
 
 
-def _axis_findings(pair: Pair, graph: FileGraph) -> Iterator[Finding]:
+def _axis_findings(pair: QdqPair, graph: FileGraph) -> Iterator[Finding]:
     """Yields weights with scales along another axis than the output channels, unless they are moved after the pair."""
     rank = graph.rank(pair.tensor)
     for node, slot in pair.readers:
@@ -230,11 +231,6 @@ def _is_bias(node: onnx.NodeProto, slot: int, graph: FileGraph) -> bool:
     if node.op_type == "Add":
         return any(graph.maker_op(name) == "MatMul" for name in node.input)
     return node.op_type in WEIGHTED and slot == _BIAS_SLOT
-
-
-def _is_narrow(pair: Pair) -> bool:
-    """Returns true if the levels have neither eight nor 32 bits: then the weights alone may be quantized."""
-    return pair.dtype is not None and pair.dtype not in (np.int8, np.uint8, np.int32)
 
 
 def _residual_findings(graph: FileGraph) -> Iterator[Finding]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from trt_bisect.model.file import tensors_read
-from trt_bisect.model.layers import Layer, Rounding, TensorTypes
+from trt_bisect.model.layers import Rounding, TensorTypes
 from trt_bisect.model.network import Network
 from trt_bisect.support.table import INDEX, NAME, Column
 
@@ -59,31 +59,21 @@ def tensor_roundings(network: Network) -> Iterator[TensorRounding]:
         places = [(slot, name, False) for slot, name in enumerate(node.input) if name]
         places += [(slot, name, True) for slot, name in enumerate(node.output) if name]
         for slot, name, at_output in places:
-            rounding = _rounding(layer, slot, at_output)
+            own = (each for each in layer.roundings if (each.slot, each.at_output) == (slot, at_output))
+            rounding = next(own, None) if layer.quantizable else None
+            of_constant = WEIGHT if rounding is not None and rounding.is_weight else CONSTANT
+            role = OUTPUT if at_output else of_constant if name in constants else INPUT
             yield TensorRounding(
                 layer.index,
                 layer.name,
                 layer.op_type,
-                OUTPUT if at_output else _role(name in constants, rounding),
+                role,
                 name,
                 str(types.dtypes.get(name, "")),
                 *_pair(network, rounding),
                 0 if at_output else calls[name],
                 layer.why_not,
             )
-
-
-def _rounding(layer: Layer, slot: int, at_output: bool) -> Rounding | None:
-    if not layer.quantizable:
-        return None
-    found = (each for each in layer.roundings if each.slot == slot and each.at_output == at_output)
-    return next(found, None)
-
-
-def _role(is_constant: bool, rounding: Rounding | None) -> str:
-    if not is_constant:
-        return INPUT
-    return WEIGHT if rounding is not None and rounding.is_weight else CONSTANT
 
 
 def _pair(network: Network, rounding: Rounding | None) -> tuple[str, int, int | None, str]:

@@ -527,11 +527,12 @@ def _yolo_head(name: str, rows: np.ndarray, last: bool, many: int, extra: int) -
     objectness = last and width > 5 and not queries
 
     def read(outputs: Outputs) -> list[Detections]:
-        return [_image(_turned(image[None], last)) for image in outputs[name]]
-
-    def _image(found: np.ndarray) -> Detections:
-        scores = found[:, 4:width]
-        return _best_class(corners(found[:, :4]), scores[:, 1:] * scores[:, :1] if objectness else scores)
+        images = []
+        for candidates in (_turned(image[None], last) for image in outputs[name]):
+            scores = candidates[:, 4:width]
+            shares = scores[:, 1:] * scores[:, :1] if objectness else scores
+            images.append(_best_class(corners(candidates[:, :4]), shares))
+        return images
 
     classes = width - 4 - objectness
     what = "YOLO v5 candidates: cx cy w h, objectness" if objectness else "candidates: cx cy w h"

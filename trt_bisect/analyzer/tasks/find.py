@@ -34,7 +34,11 @@ def classify(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
     Raises:
         BadInput: no output has a class axis.
     """
-    found = classes_of_floats(asked, reference)
+    floats = [name for name, value in reference[0].items() if value.dtype.kind == "f" and value.ndim]
+    axis = asked.class_axis
+    fits = [name for name in floats if axis is None or -reference[0][name].ndim <= axis < reference[0][name].ndim]
+    known = {name: find_classes([each[name] for each in reference], axis) for name in fits}
+    found = {name: classes for name, classes in known.items() if classes.axis is not None}
     if not found:
         raise not_told(asked.name, reference[0], CLASSIFY_OUTPUTS)
     axes = ", ".join(f"'{name}' (axis {classes.axis})" for name, classes in found.items())
@@ -52,15 +56,6 @@ def classify(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
 
     note = f"--task {asked.name} compares the class with the largest score of {axes}"
     return Task(asked.entry, note, tuple(found), each_input(list(found), read, count, further))
-
-
-def classes_of_floats(asked: AskedTask, reference: Sequence[Outputs]) -> dict[str, Classes]:
-    """Returns the classes of each output of floats whose class axis is known."""
-    floats = [name for name, value in reference[0].items() if value.dtype.kind == "f" and value.ndim]
-    axis = asked.class_axis
-    fits = {name: axis is None or -reference[0][name].ndim <= axis < reference[0][name].ndim for name in floats}
-    found = {name: find_classes([each[name] for each in reference], axis) for name in floats if fits[name]}
-    return {name: classes for name, classes in found.items() if classes.axis is not None}
 
 
 def _counted_classify(classes: Classes, before: np.ndarray, after: np.ndarray) -> dict[str, float]:
@@ -97,7 +92,14 @@ def segment(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
     found = {name: classes for name in reference[0] if (classes := _classes(name, asked, reference)) is not None}
     if not found:
         raise not_told(asked.name, reference[0], SEGMENT_OUTPUTS)
-    sizes = {name: _number_of_classes(name, classes, reference) for name, classes in found.items()}
+    sizes = {
+        name: int(max(each[name].max(initial=0) for each in reference)) + 1
+        if classes.kind == _LABELS
+        else 2
+        if classes.axis is None
+        else int(reference[0][name].shape[classes.axis])
+        for name, classes in found.items()
+    }
 
     def read(outputs: Outputs) -> dict[str, np.ndarray]:
         return {name: _labels(classes, outputs[name]) for name, classes in found.items()}
@@ -128,12 +130,6 @@ def _classes(name: str, asked: AskedTask, reference: Sequence[Outputs]) -> Class
         return Classes(None, OWN)
     spatial = first.ndim - 1 - (first.ndim > 3)
     return classes if classes.axis is not None and spatial >= 2 else None
-
-
-def _number_of_classes(name: str, classes: Classes, reference: Sequence[Outputs]) -> int:
-    if classes.kind == _LABELS:
-        return int(max(each[name].max(initial=0) for each in reference)) + 1
-    return 2 if classes.axis is None else int(reference[0][name].shape[classes.axis])
 
 
 def _labels(classes: Classes, output: np.ndarray) -> np.ndarray:
@@ -208,11 +204,12 @@ def embed(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
         raise not_told(asked.name, reference[0], EMBED_OUTPUTS)
     how = "each row is a vector" if ranks[name] < 3 else "the average over the tokens (axis 1) is the vector"
 
-    def read(outputs: Outputs) -> np.ndarray:
-        return _vectors(outputs[name])
+    def further(total: Counts) -> dict[str, float]:
+        return {"cosine": min(total["cosines"]), "mean_cosine": float(np.mean(total["cosines"]))}
 
     note = f"--task {asked.name} compares the nearest neighbours among FP32's vectors of the inputs by '{name}': {how}"
-    return Task(asked.entry, note, (name,), each_input([name], read, _counted_embed, _further_embed, _sought))
+    judge = each_input([name], lambda outputs: _vectors(outputs[name]), _counted_embed, further, _sought)
+    return Task(asked.entry, note, (name,), judge)
 
 
 def _vectors(output: np.ndarray) -> np.ndarray:
@@ -259,10 +256,6 @@ def _counted_embed(before: _Sought, after: np.ndarray) -> Counts:
     return {AGREED: kept, ITEMS: float(counting), "cosines": own.tolist()}
 
 
-def _further_embed(total: Counts) -> dict[str, float]:
-    return {"cosine": min(total["cosines"]), "mean_cosine": float(np.mean(total["cosines"]))}
-
-
 TEXT_OUTPUTS = "one output of CTC scores, [N, T, C] or [T, 1, C], whose blank is the first or the last class"
 Line = tuple[int, ...]
 
@@ -280,15 +273,17 @@ def text(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
         raise not_told(asked.name, reference[0], TEXT_OUTPUTS)
     name, blank = found
 
-    def read(outputs: Outputs) -> list[Line]:
-        return lines_of(outputs[name], blank)
-
     def further(total: Counts) -> dict[str, float]:
         return {"lines": total["lines"], "exact": total["exact"], "edits": total[ITEMS] - total[AGREED]}
 
     classes = reference[0][name].shape[-1]
     note = f"--task {asked.name} reads '{name}' as CTC scores of {classes} classes, of which {blank} is the blank"
-    return Task(asked.entry, note, (name,), each_input([name], read, _counted_text, further))
+    return Task(
+        asked.entry,
+        note,
+        (name,),
+        each_input([name], lambda outputs: lines_of(outputs[name], blank), _counted_text, further),
+    )
 
 
 def blank_of(name: str, reference: Sequence[Outputs]) -> int | None:

@@ -104,32 +104,20 @@ def each_input(
         fp32 = known([read(outputs) for outputs in reference])
 
         def figures(outputs: Mapping[int, Outputs]) -> OutputFigures:
-            if not finite_like([reference[place] for place in outputs], list(outputs.values()), names):
-                return not_finite(len(outputs))
+            if not all(_finite_like(reference[place], after, names) for place, after in outputs.items()):
+                values = {AGREEMENT.name: (float("nan"),) * len(outputs)} if len(outputs) > 1 else {}
+                return OutputFigures({}, False, "NaN or infinite values", values)
             counts = [count(fp32[place], read(after)) for place, after in outputs.items()]
             total = {name: sum((one[name] for one in counts[1:]), start=counts[0][name]) for name in counts[0]}
             shares = [share(one[AGREED], one[ITEMS]) if one[ITEMS] else None for one in counts]
-            return agreement(share(total[AGREED], total[ITEMS]), total[ITEMS], shares, further(total))
+            agreement, items = share(total[AGREED], total[ITEMS]), float(total[ITEMS])
+            others = {name: float(value) for name, value in further(total).items()}
+            inputs = {AGREEMENT.name: tuple(shares)} if len(shares) > 1 else {}
+            return OutputFigures({AGREEMENT.name: agreement, ITEMS: items, **others}, inputs=inputs)
 
         return figures
 
     return judge
-
-
-def agreement(
-    value: float, items: float, by_input: Sequence[float | None], further: Mapping[str, float]
-) -> OutputFigures:
-    """Returns the figures of a task.
-
-    Args:
-        value: the agreement over all inputs together.
-        items: the number of things compared.
-        by_input: the agreement on each input; None where there is nothing to compare.
-        further: figures that are shown beside it.
-    """
-    values = {AGREEMENT.name: float(value), ITEMS: float(items), **{name: float(v) for name, v in further.items()}}
-    inputs = {AGREEMENT.name: tuple(by_input)} if len(by_input) > 1 else {}
-    return OutputFigures(values, inputs=inputs)
 
 
 def share(agreed: float, items: float) -> float:
@@ -137,29 +125,15 @@ def share(agreed: float, items: float) -> float:
     return float(agreed / items) if items else 1.0
 
 
-def finite_like(reference: Sequence[Outputs], outputs: Sequence[Outputs], names: Iterable[str]) -> bool:
+def _finite_like(before: Outputs, after: Outputs, names: Iterable[str]) -> bool:
     """Returns true if the outputs ``names`` hold no NaN or infinity, apart from arrays in which FP32 does too."""
-    return all(
-        np.isfinite(after[name]).all() or not np.isfinite(before[name]).all()
-        for name in names
-        for before, after in zip(reference, outputs, strict=True)
-    )
-
-
-def not_finite(inputs: int) -> OutputFigures:
-    """Returns the figures of outputs with NaN or infinite values."""
-    values = {AGREEMENT.name: (float("nan"),) * inputs} if inputs > 1 else {}
-    return OutputFigures({}, False, "NaN or infinite values", values)
-
-
-def shapes_text(outputs: Outputs) -> str:
-    """Returns the outputs' names with their shapes, for messages."""
-    return ", ".join(f"'{name}' {list(np.shape(value))}" for name, value in outputs.items())
+    return all(np.isfinite(after[name]).all() or not np.isfinite(before[name]).all() for name in names)
 
 
 def not_told(task: str, outputs: Outputs, supported: str) -> BadInput:
     """Returns the error for outputs that a task cannot read."""
+    shapes = ", ".join(f"'{name}' {list(np.shape(value))}" for name, value in outputs.items())
     return BadInput(
-        f"--task {task} cannot read the outputs {shapes_text(outputs)}.",
+        f"--task {task} cannot read the outputs {shapes}.",
         f"Supported outputs: {supported}. Name the outputs with --outputs, or leave out --task to judge the numbers.",
     )

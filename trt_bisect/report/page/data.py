@@ -64,11 +64,15 @@ def page_data(
     progress: Mapping[str, Any] | None = None,
     folder: str = "",
 ) -> PageData:
-    """Returns the data of a page; ``folder`` is the run folder, as the commands on the recipe's files name it."""
+    """Returns the data of a page; ``folder`` is the run folder, as the commands on the recipe's files name it.
+
+    A graph or an explanation of another network is left out: an earlier run may have left it in the folder.
+    """
+    names = [row.name for row in report.layers]
     return PageData(
         report,
-        graph,
-        explanation,
+        graph if graph is not None and [layer.name for layer in graph.layers] == names else None,
+        explanation if explanation is not None and set(names).issuperset(explanation.layers) else None,
         headline=headline(report, status),
         fragile=fragile(report),
         status=status,
@@ -114,15 +118,3 @@ def _text(path: Path) -> str | dict[str, int]:
         except ValueError:
             pass
     return {"bytes": size}
-
-
-def graph_for(graph: Graph | None, report: Report) -> Graph | None:
-    """Returns the graph if it is of the report's network, else None: an earlier run may have left it."""
-    same = graph is not None and [layer.name for layer in graph.layers] == [row.name for row in report.layers]
-    return graph if same else None
-
-
-def explanation_for(explanation: Explanation | None, report: Report) -> Explanation | None:
-    """Returns the explanation if it is of the report's network, else None."""
-    names = {row.name for row in report.layers}
-    return explanation if explanation is not None and names.issuperset(explanation.layers) else None

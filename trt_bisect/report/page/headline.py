@@ -28,14 +28,18 @@ def headline(report: Report, status: str = "finished") -> str:
         return f"Stopped before full {report.low.upper()} was measured on all inputs."
     if verdict == UNMEASURED:
         return "Nothing could be measured: no engine could be built and run."
-    threshold = _short(report.figure, report.least)
+    threshold = "-" if report.least is None else threshold_text(report.figure, report.least)
     full = f"Full {report.low.upper()}{_OF_THE_PART if report.inputs.part else ''}"
     if verdict == PASSES:
         return f"{full} passes: it meets {threshold}, and no layer has to stay in high precision."
     if verdict == WITH_DOUBTS:
         return f"{full} passes, but doubtful: it meets {threshold}, and the doubts speak against it."
     misses = "gives no figure" if report.figures.int8 is None else f"misses {threshold}"
-    return f"{full} {verdict}: it {misses}; {_blame(report)}, {_cure(report)}."
+    if report.recipe.meets:
+        cure = f"{layers_high(report)} {'restores' if len(report.recipe.high) == 1 else 'restore'} it"
+    else:
+        cure = "no recipe is known yet" if _is_unfinished(report) else "no plan tried meets it"
+    return f"{full} {verdict}: it {misses}; {_blame(report)}, and {cure}."
 
 
 def fragile(report: Report) -> tuple[str, ...]:
@@ -73,21 +77,7 @@ def _blame(report: Report) -> str:
     return f"{len(report.culprits)} layers are to blame" if report.culprits else "no single layer is to blame"
 
 
-def _cure(report: Report) -> str:
-    high = len(report.recipe.high)
-    if report.recipe.meets:
-        return f"and {layers_high(report)} {'restores' if high == 1 else 'restore'} it"
-    return "and no recipe is known yet" if _is_unfinished(report) else "and no plan tried meets it"
-
-
 def _is_unfinished(report: Report) -> bool:
     """True if the search of the recipe was stopped, or goes on."""
     stopped = bool(report.stopped) or (report.answer is not None and bool(report.answer.not_done))
     return stopped and not any(line.kind == NO_RECIPE for line in report.lines)
-
-
-def _short(metric: str, value: float | None) -> str:
-    """Returns a threshold with the digits that it was given with."""
-    if value is None:
-        return "-"
-    return threshold_text(metric, value)

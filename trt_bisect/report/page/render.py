@@ -13,9 +13,14 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from trt_bisect._version import __version__
-from trt_bisect.report.page.data import PageData
+from trt_bisect.recipe.files import FOLDER
+from trt_bisect.report.explanation import EXPLANATION, Explanation
+from trt_bisect.report.model import Report
+from trt_bisect.report.network_graph import NETWORK, Graph
+from trt_bisect.report.page.data import PageData, page_data, recipe_texts
 from trt_bisect.report.page.tables import TablePage
-from trt_bisect.support.codec import encode
+from trt_bisect.support.codec import encode, read
+from trt_bisect.support.files import write_whole
 
 PAGE = "report.html"
 ASSETS = Path(__file__).parent / "assets"
@@ -136,3 +141,19 @@ def _policy(digests: list[str], live: str) -> str:
             "form-action 'none'",
         )
     )
+
+
+def write_page(report: Report, folder: Path) -> None:
+    """Writes ``report.html``, with the network, the explanation and the recipe that the folder holds.
+
+    Raises:
+        BadInput: the folder cannot be written.
+    """
+    data = page_data(
+        report,
+        read(Graph, folder / NETWORK),
+        read(Explanation, folder / EXPLANATION),
+        recipe_texts(folder / FOLDER),
+        folder=str(folder),
+    )
+    write_whole(folder / PAGE, render_page(data).encode())

@@ -14,7 +14,7 @@ from trt_bisect.support.table import INDEX, PAPER, TableColumn, columns_of
 
 
 @dataclass(frozen=True)
-class Panels:
+class PanelPlot:
     """A plot with one panel for each column, the rows' positions on the shared x axis.
 
     Attributes:
@@ -31,7 +31,7 @@ class Panels:
 
 
 @dataclass(frozen=True)
-class Ranges:
+class RangePlot:
     """A plot of each row's range in both runs, and below it of the difference of their widths."""
 
     title: str
@@ -39,7 +39,7 @@ class Ranges:
 
 
 @dataclass(frozen=True)
-class Bars:
+class BarPlot:
     """A histogram of the values of one column over the rows shown; the reader can choose another column."""
 
     title: str
@@ -89,7 +89,7 @@ class Section:
     columns: tuple[PageColumn, ...]
     rows: Sequence[Sequence[Any]]
     pictures: Sequence[Mapping[str, Any]]
-    plots: tuple[Panels | Ranges | Bars, ...] = ()
+    plots: tuple[PanelPlot | RangePlot | BarPlot, ...] = ()
     filters: tuple[str, ...] = ()
     sort: str = ""
     descending: bool = False
@@ -151,7 +151,9 @@ def section_of(
         more: the other attributes of the section.
     """
     columns = [each for each in columns_of(kind, rows, raised, **(names or {})) if each.title]
-    columns = [each for each in columns if any(_is_known(each.cell(row)) for row in rows)]
+    columns = [
+        each for each in columns if any(cell not in (None, "") and cell == cell for cell in map(each.cell, rows))
+    ]
     own = {each.name for each in fields(kind)}
     drawn = [name for name in ("histogram", "map") if name in own]
     section = Section(
@@ -165,7 +167,3 @@ def section_of(
         **more,
     )
     return [section] if rows else []
-
-
-def _is_known(value: Any) -> bool:
-    return value is not None and value != "" and value == value

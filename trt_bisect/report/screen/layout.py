@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from rich.cells import cell_len
 from rich.console import Console, Group, RenderableType
@@ -20,7 +20,7 @@ _PROSE = 14
 
 
 @dataclass(frozen=True)
-class Part:
+class ScreenPart:
     """A part of a screen.
 
     Attributes:
@@ -39,7 +39,7 @@ def height(content: RenderableType, console: Console) -> int:
     return len(console.render_lines(content, pad=False))
 
 
-def fitting(parts: Sequence[Part], console: Console, room: int) -> dict[int, int]:
+def fitting(parts: Sequence[ScreenPart], console: Console, room: int) -> dict[int, int]:
     """Returns the version to show of each part that fits into ``room`` lines, by the place of the part."""
     chosen: dict[int, int] = {}
     for place in sorted(range(len(parts)), key=lambda place: parts[place].rank):
@@ -54,6 +54,16 @@ def fitting(parts: Sequence[Part], console: Console, room: int) -> dict[int, int
 def spaced(content: RenderableType) -> Group:
     """Returns a table or text with a blank line above it."""
     return Group(Text(""), content)
+
+
+def titled(*titles: str) -> Table:
+    """Returns an empty table; ``>`` at the end of a title, which is not shown, makes a column of numbers."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in titles:
+        is_number = title.endswith(">")
+        justify: Literal["right", "left"] = "right" if is_number else "left"
+        table.add_column(Text(title.removesuffix(">")), justify=justify, no_wrap=is_number, overflow="fold")
+    return table
 
 
 def fitted(
@@ -134,7 +144,7 @@ def with_columns_that_fit(
 
 def _width(columns: Sequence[Column], prose: Collection[str]) -> int:
     """The columns of a console that a table needs, its sentences wrapped."""
-    widths = [min(_natural(column), _PROSE if column.header in prose else _natural(column)) for column in columns]
+    widths = [min(_natural(column), _PROSE if str(column.header) in prose else _natural(column)) for column in columns]
     return sum(widths) + 2 * (len(widths) - 1)
 
 

@@ -1,13 +1,14 @@
-"""The report on the screen: the verdict, the next command, the culprits, the calibrators and the inputs."""
+"""The report on the screen: the verdict, the next command, the culprits, the calibrators, the inputs, the advice."""
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from rich.console import Console, Group
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -16,11 +17,10 @@ from trt_bisect.analyzer.metrics import AGREEMENT
 from trt_bisect.data.statistics import FedInput
 from trt_bisect.report.advice import SPREAD_OUT
 from trt_bisect.report.answer import AS_CHEAP, FOLLOWERS, RECIPE, AnswerFacts, CalibratorRow, FrontPoint, Held, Move
-from trt_bisect.report.explanation import Explanation
+from trt_bisect.report.explanation import EXPLANATION, Cause, CulpritAdvice, Explanation, Remedy, Tried
 from trt_bisect.report.figure_text import figure_text, loss_text, metric_texts
 from trt_bisect.report.model import FOLLOWS, NOT_TRIED, LayerRow, Report
-from trt_bisect.report.screen.advice import causes_in_short
-from trt_bisect.report.screen.layout import Part, fitted, fitting, height, spaced, with_columns_that_fit
+from trt_bisect.report.screen.layout import ScreenPart, fitted, fitting, height, spaced, titled, with_columns_that_fit
 from trt_bisect.report.summary import DOUBTING, FEW_INPUTS
 from trt_bisect.report.verdict import STYLES, WITH_DOUBTS
 from trt_bisect.support.figures import counted, listed, number, percent
@@ -62,8 +62,18 @@ def print_report(report: Report, console: Console, *, every_layer: bool = False,
         around: lines that the command prints before and after the report.
     """
     print_verdict(report, console)
-    parts = [*_parts(report, console), *_note_parts(report), *_curve_parts(report, console, every_layer=every_layer)]
-    room = LINES - 1 - around - height(verdict_text(report), console) - height(_next(report), console)
+    parts = [*_parts(report, console), *_note_parts(report)]
+    tried = [row for row in report.layers if row.quantizable and row.outcome != NOT_TRIED]
+    if tried or every_layer:
+        table = layer_table(report, report.layers if every_layer else tried, console)
+        parts.append(ScreenPart(f"curve of {counted(len(tried), 'layer')}", 9, [spaced(table)]))
+    room = (
+        LINES
+        - 1
+        - around
+        - height(verdict_lines(report.lines, report.verdict), console)
+        - height(_next(report), console)
+    )
     shown = dict.fromkeys(range(len(parts)), 0) if every_layer else fitting(parts, console, room)
     for place, version in sorted(shown.items()):
         console.print(parts[place].versions[version])
@@ -101,31 +111,33 @@ def _next(report: Report) -> Text:
     return Text("\n".join(next_lines(report)), style="bold", overflow="fold")
 
 
-def _parts(report: Report, console: Console) -> Iterator[Part]:
+def _parts(report: Report, console: Console) -> Iterator[ScreenPart]:
     """Yields the parts under the verdict in the order in which they are printed."""
     if report.culprits:
-        yield Part("culprits", 0, [spaced(_culprits(report, rows, console)) for rows in (_ROWS, _FEW_ROWS)])
+        yield ScreenPart("culprits", 0, [spaced(_culprits(report, rows, console)) for rows in (_ROWS, _FEW_ROWS)])
     if report.explanation is not None:
         short = causes_in_short(report.explanation, report.metric)
-        yield from (Part("causes", 2, [short]),) if short else ()
+        yield from (ScreenPart("causes", 2, [short]),) if short else ()
     suspects = _suspects(report)
     if suspects:
-        yield Part("suspects", 5, [spaced(Text("\n".join(suspects[:count]))) for count in range(len(suspects), 0, -1)])
+        yield ScreenPart(
+            "suspects", 5, [spaced(Text("\n".join(suspects[:count]))) for count in range(len(suspects), 0, -1)]
+        )
     if any(len(figures) > 1 for _, figures in report.outputs.items()):
-        yield Part("outputs", 4, [spaced(table) for table in output_tables(report)])
+        yield ScreenPart("outputs", 4, [spaced(table) for table in output_tables(report)])
     if report.answer is not None:
         yield from _answer_parts(report, report.answer, console)
     fed = _fed(report)
     if fed is not None:
-        yield Part("input values", 3, [spaced(fed)])
+        yield ScreenPart("input values", 3, [spaced(fed)])
     if report.answer is not None and report.answer.confidence:
-        yield Part("confidence", 1, [Text(f"Confidence: {report.answer.rests_on}")])
+        yield ScreenPart("confidence", 1, [Text(f"Confidence: {report.answer.rests_on}")])
     timed = latency_lines(report)
     if timed:
-        yield Part("latency", 2, [Text("\n".join(timed)), Text(timed[0])])
+        yield ScreenPart("latency", 2, [Text("\n".join(timed)), Text(timed[0])])
 
 
-def _answer_parts(report: Report, answer: AnswerFacts, console: Console) -> Iterator[Part]:
+def _answer_parts(report: Report, answer: AnswerFacts, console: Console) -> Iterator[ScreenPart]:
     """Yields the calibrators, and the recipe on given and unseen inputs and in other settings."""
     if len(answer.calibrators) > 1:
         usable = [row for row in answer.calibrators if row.chosen or row.meets or row.cost is not None]
@@ -133,37 +145,30 @@ def _answer_parts(report: Report, answer: AnswerFacts, console: Console) -> Iter
         why = _why_chosen(answer, report.metric)
         tables = [_calibrators(report, each, console) for each in rows]
         explained = [spaced(Group(table, Text(why))) for table in tables] if why else []
-        yield Part("calibrators", 5, [*explained, *map(spaced, tables)])
+        yield ScreenPart("calibrators", 5, [*explained, *map(spaced, tables)])
     if report.front:
         named = [point for point in report.front if point.names]
-        yield Part("front", 1, [spaced(front_table(report, points, console)) for points in (report.front, named)])
+        yield ScreenPart("front", 1, [spaced(front_table(report, points, console)) for points in (report.front, named)])
     if report.moves:
         moves = [fitted(Move, report.moves[:most], console) for most in (len(report.moves), _FEW_ROWS)]
-        yield Part("scales of other calibrators", 4, [spaced(table) for table in moves])
+        yield ScreenPart("scales of other calibrators", 4, [spaced(table) for table in moves])
     table = _inputs(report, answer, console)
     if table is not None:
-        yield Part("inputs", 0, [spaced(table)])
+        yield ScreenPart("inputs", 0, [spaced(table)])
     text = partial(figure_text, report.metric, threshold=report.threshold)
     settings = ", ".join(f"{setting_text(name)} {text(value)}" for name, value in answer.settings.items())
     if len(answer.settings) > 1:
-        yield Part("other settings", 7, [Text(f"Worst input in other settings: {settings}.")])
+        yield ScreenPart("other settings", 7, [Text(f"Worst input in other settings: {settings}.")])
     if answer.equals:
-        yield Part(
-            "other recipes",
-            8,
-            [Text(f"Equally good sets of layers: {' or '.join(listed(names, 4) for names in answer.equals[:2])}.")],
-        )
+        sets = " or ".join(listed(names, 4) for names in answer.equals[:2])
+        yield ScreenPart("other recipes", 8, [Text(f"Equally good sets of layers: {sets}.")])
 
 
-def _note_parts(report: Report) -> Iterator[Part]:
+def _note_parts(report: Report) -> Iterator[ScreenPart]:
     """Yields the notes, at most five, as many as fit."""
     notes, count = report.notes[:NOTES_UP_TO], len(report.notes)
     if notes:
-        yield Part(
-            "1 note" if count == 1 else f"{count} notes",
-            5,
-            [_notes(notes, count, shown) for shown in range(len(notes), 0, -1)],
-        )
+        yield ScreenPart(counted(count, "note"), 5, [_notes(notes, count, shown) for shown in range(len(notes), 0, -1)])
 
 
 def _notes(notes: Sequence[Note], count: int, shown: int) -> Text:
@@ -171,19 +176,6 @@ def _notes(notes: Sequence[Note], count: int, shown: int) -> Text:
     left = count - shown
     lines += [f"{left} more {'note is' if left == 1 else 'notes are'} in report.json."] if left else []
     return Text("\n".join(lines), style="yellow")
-
-
-def _curve_parts(report: Report, console: Console, *, every_layer: bool) -> Iterator[Part]:
-    """Yields the curve: of all layers, or of those that were measured."""
-    tried = [row for row in report.layers if row.quantizable and row.outcome != NOT_TRIED]
-    if tried or every_layer:
-        table = layer_table(report, report.layers if every_layer else tried, console)
-        yield Part(f"curve of {len(tried)} layers", 9, [spaced(table)])
-
-
-def verdict_text(report: Report) -> Text:
-    """Returns the lines of the summary."""
-    return verdict_lines(report.lines, report.verdict)
 
 
 def verdict_lines(lines: Sequence[Line], verdict: str) -> Text:
@@ -201,10 +193,9 @@ def _culprits(report: Report, most: int, console: Console) -> Table:
     Each has the figure of the network if it is put back, the cause, and the losses. A line stands above the weak ones.
     """
     main, weak = report.ranked_culprits
-    causes = _causes(report.explanation)
-    back, losses = f"If put back in {report.low.upper()}", ("Loss here", "Fixed alone")
-    titles = ["Culprit", "Op", back, *(["Cause"] if causes else []), *losses]
-    table = _table(titles, figures=(back, *losses))
+    causes = {each.culprit: _cause(each) for each in report.advice}
+    back = f"If put back in {report.low.upper()}>"
+    table = titled("Culprit", "Op", back, *(["Cause"] if causes else []), "Loss here>", "Fixed alone>")
     for place, row in enumerate((*main, *weak)[:most]):
         if place == len(main):
             table.add_row(Text("Weak (for the margin, or within the noise):"), style="dim")
@@ -218,20 +209,15 @@ def _culprits(report: Report, most: int, console: Console) -> Table:
         others = left - min(left, len(weak))
         kinds = [f"{others} more" if others else "", f"{left - others} weak" if left > others else ""]
         table.add_row(Text(f"{' and '.join(filter(None, kinds))}, in layers.csv"), style="dim")
-    return with_columns_that_fit(table, console, ("Op", *reversed(losses)), prose=("Cause",))
+    return with_columns_that_fit(table, console, ("Op", "Fixed alone", "Loss here"), prose=("Cause",))
 
 
-def _causes(explanation: Explanation | None) -> dict[str, str]:
-    """Returns for each culprit the side that loses and the first reason; empty without an explanation."""
-    advice = explanation.advice if explanation is not None else ()
-    return {each.culprit: _cause(each.blame, each.reasons) for each in advice}
-
-
-def _cause(blame: str | None, reasons: Sequence[str]) -> str:
+def _cause(advice: CulpritAdvice) -> str:
     """The side of a culprit that is to blame, and the first reason; ``SPREAD_OUT`` if a side has no reason."""
-    if blame is None:
-        return reasons[0] if reasons else "not known"
-    return f"{'weight and activation' if blame == BOTH else blame}: {reasons[0] if reasons else SPREAD_OUT}"
+    if advice.blame is None:
+        return advice.reasons[0] if advice.reasons else "not known"
+    side = "weight and activation" if advice.blame == BOTH else advice.blame
+    return f"{side}: {advice.reasons[0] if advice.reasons else SPREAD_OUT}"
 
 
 def _suspects(report: Report) -> list[str]:
@@ -248,9 +234,8 @@ def _suspects(report: Report) -> list[str]:
 
 def _calibrators(report: Report, rows: Sequence[CalibratorRow], console: Console) -> Table:
     """Returns calibrators: all low with each on the inputs tried, and the recipe that its ranges lead to."""
-    full = f"Full {report.low.upper()}"
-    titles = ["Calibrator", full, "inputs", "passes", "first recipe", "layers", "mean loss", ""]
-    table = _table(titles, figures=(full, "inputs", "first recipe", "layers", "mean loss"))
+    full = f"Full {report.low.upper()}>"
+    table = titled("Calibrator", full, "inputs>", "passes", "first recipe>", "layers>", "mean loss>", "")
     for row in rows:
         table.add_row(*map(Text, calibrator_cells(report, row)), style="bold" if row.chosen else "")
     return with_columns_that_fit(table, console, ("inputs", "mean loss", "layers", "passes"))
@@ -295,8 +280,7 @@ def _inputs(report: Report, answer: AnswerFacts, console: Console) -> Table | No
     sets = sets_of_inputs(answer)
     if not sets:
         return None
-    titles = ["Recipe on", "passes", "mean", "5th perc.", "worst", "which"]
-    table = _table(titles, figures=titles[1:5])
+    table = titled("Recipe on", "passes>", "mean>", "5th perc.>", "worst>", "which")
     for name, held in sets:
         table.add_row(*map(Text, held_cells(report, name, held)), style="" if held.holds == held.inputs else "yellow")
     return with_columns_that_fit(table, console, ("which", "mean"))
@@ -335,16 +319,6 @@ def held_cells(report: Report, name: str, held: Held) -> tuple[str, ...]:
     return name, f"{held.holds} of {held.inputs}", *figures, held.worst_input.rsplit("/", 1)[-1]
 
 
-def _table(titles: Sequence[str], figures: Iterable[str]) -> Table:
-    """Returns an empty table whose columns ``figures`` are numbers."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    numbers = set(figures)
-    for title in titles:
-        is_number = title in numbers
-        table.add_column(title, justify="right" if is_number else "left", no_wrap=is_number, overflow="fold")
-    return table
-
-
 def layer_table(report: Report, rows: Sequence[LayerRow], console: Console) -> Table:
     """Returns the curve, a row for each layer: its figures are those with it and all layers before it in INT8."""
     return fitted(
@@ -371,9 +345,16 @@ def front_table(report: Report, points: Sequence[FrontPoint], console: Console) 
 
 
 def output_tables(report: Report) -> list[Table]:
-    """Returns the figures of the final outputs: with a task those of all outputs, and those of the task alone."""
-    of_task = report.metric == AGREEMENT.name
-    shown = _worst_outputs(report)
+    """Returns the figures of the final outputs: with a task those of all outputs, and those of the task alone.
+
+    Of many outputs it has the ones that full INT8 has the least SQNR on.
+    """
+    of_task, figures = report.metric == AGREEMENT.name, report.outputs.int8
+    shown = list(dict.fromkeys(name for _, of_plan in report.outputs.items() for name in of_plan))
+    if len(shown) > _OUTPUTS:
+        known = {name: figures.get(name, {}).get("sqnr") for name in shown}
+        shown.sort(key=lambda name: -math.inf if (value := known[name]) is None else value)
+        del shown[_OUTPUTS:]
     judged = [name for name in shown if any(AGREEMENT.name in each.get(name, {}) for _, each in report.outputs.items())]
     return [_output_table(report, names, of_task=of_task) for names in ([shown, judged] if of_task else [shown])]
 
@@ -386,31 +367,18 @@ def _output_table(report: Report, shown: Sequence[str], *, of_task: bool) -> Tab
     measured = {metric for _, of_plan in report.outputs.items() for name in shown for metric in of_plan.get(name, ())}
     wanted = (AGREEMENT.name, "cosine", "sqnr") if of_task else tuple(dict.fromkeys((report.metric, "sqnr")))
     metrics = [metric for metric in wanted if metric in measured] if of_task else wanted
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("Output", "Plan", *metrics, *(("counted",) if of_task else ())):
-        table.add_column(title, overflow="fold")
+    table = titled("Output", "Plan", *metrics, *(("counted",) if of_task else ()))
     for plan, outputs in report.outputs.items():
         for name, values in ((name, outputs[name]) for name in shown if name in outputs):
             is_task = AGREEMENT.name in values
             known = {AGREEMENT.name: values[AGREEMENT.name]} if is_task else values
-            figures = [figure_text(metric, known.get(metric), _threshold(report, metric)) for metric in metrics]
-            counted = [f"{key} {value:.6g}" for key, value in values.items() if is_task and key != AGREEMENT.name]
-            table.add_row(Text(name), Text(plan), *map(Text, figures), *([Text(", ".join(counted))] if of_task else []))
+            figures = [
+                figure_text(metric, known.get(metric), report.threshold if metric == report.metric else None)
+                for metric in metrics
+            ]
+            counts = ", ".join(f"{key} {value:.6g}" for key, value in values.items() if is_task and key not in known)
+            table.add_row(*map(Text, (name, plan, *figures, *([counts] if of_task else []))))
     return table
-
-
-def _threshold(report: Report, metric: str) -> float | None:
-    return report.threshold if metric == report.metric else None
-
-
-def _worst_outputs(report: Report) -> list[str]:
-    """Returns the names of the outputs to show: all of a few, of many the ones that full INT8 has the least SQNR on."""
-    outputs = report.outputs.int8
-    names = list(dict.fromkeys(name for _, of_plan in report.outputs.items() for name in of_plan))
-    if len(names) <= _OUTPUTS:
-        return names
-    known = {name: outputs.get(name, {}).get("sqnr") for name in names}
-    return sorted(names, key=lambda name: -math.inf if (value := known[name]) is None else value)[:_OUTPUTS]
 
 
 def latency_lines(report: Report) -> list[str]:
@@ -434,3 +402,99 @@ def _style(row: LayerRow) -> str:
     if row.outcome in (FOLLOWS, NOT_TRIED):
         return "dim"
     return "" if row.outcome == "measured" else "yellow"
+
+
+CULPRITS_UP_TO = 5
+_CAUSES_UP_TO = _MEETING_UP_TO = _MISSING_UP_TO = 3
+
+
+def print_advice(explanation: Explanation, metric: str, console: Console) -> None:
+    """Prints the advice in full: the causes, and for each culprit the evidence and the remedies.
+
+    Names are printed as they are, never as markup.
+
+    Args:
+        explanation: the run's.
+        metric: its name, for the figures of the remedies that were measured.
+        console: to print on.
+    """
+    for cause in explanation.causes:
+        console.print(Text(_title(cause, explanation), style="bold"))
+        for line in _measured_lines(cause.measured, metric):
+            console.print(line)
+        if cause.remedies:
+            names = ", ".join(remedy.remedy for remedy in cause.remedies)
+            console.print(_indented(Text(f"Not measured: {names}", style="dim")))
+    console.print()
+    for advice in explanation.advice[:CULPRITS_UP_TO]:
+        console.print(Text(advice.evidence))
+        for place, remedy in enumerate(advice.remedies, start=1):
+            console.print(_indented(_remedy_text(place, remedy, metric)))
+            if place == 1 and remedy.commands:
+                console.print(Text(f"     {remedy.commands[0].text}", style="dim"), soft_wrap=True)
+        console.print()
+    more = len(explanation.advice) - CULPRITS_UP_TO
+    if more > 0:
+        console.print(Text(f"{more} more culprits are in {EXPLANATION}.", style="dim"))
+    if explanation.advice:
+        console.print(Text(f"{EXPLANATION} has the commands for every tool.", style="dim"))
+    whole = [each for each in explanation.tried if not each.culprits]
+    if whole:
+        console.print(Text("Measured on all inputs, for the whole network:", style="bold"))
+    for each in whole:
+        console.print(Text(f"  {_sentence(each, metric)}.", style="green" if each.meets else ""))
+
+
+def causes_in_short(explanation: Explanation, metric: str) -> Group | None:
+    """Returns the causes, a line each, and the cheapest remedy measured to be cheaper than the recipe; or None.
+
+    The arguments are those of ``print_advice``.
+    """
+    if not explanation.causes:
+        return None
+    causes = [Text(_title(cause, explanation)) for cause in explanation.causes[:_CAUSES_UP_TO]]
+    recipe = next((each.cost for each in explanation.tried if each.own and each.meets), math.inf)
+    cheaper = [each for each in explanation.tried if each.meets and each.cost < recipe]
+    return Group(*causes, *_measured_lines(sorted(cheaper, key=lambda each: each.cost)[:1], metric))
+
+
+def _title(cause: Cause, explanation: Explanation) -> str:
+    total = sum(len(each.culprits) for each in explanation.causes)
+    who = f"'{cause.culprits[0]}'" if total == 1 else f"{len(cause.culprits)} of {total} culprits"
+    return f"{who}: {cause.words}."
+
+
+def _measured_lines(measured: Sequence[Tried], metric: str) -> Iterator[Padding]:
+    """Yields lines on remedies that were measured: those that meet the threshold, then those that miss it."""
+    for each in [each for each in measured if each.meets][:_MEETING_UP_TO]:
+        yield _indented(Text(f"{_sentence(each, metric)} (measured)", style="green"))
+    missing = [each for each in measured if not each.meets][:_MISSING_UP_TO]
+    if missing:
+        figures = "; ".join(f"{each.title} {figure_text(metric, each.similarity)}" for each in missing)
+        yield _indented(Text(f"Measured, misses the threshold: {figures}", style="yellow"))
+
+
+def _remedy_text(place: int, remedy: Remedy, metric: str) -> Text:
+    text = Text.assemble(f"{place}. ", (remedy.remedy, "bold"), f" (cost in speed: {remedy.speed}). {remedy.why}")
+    if remedy.tried is None:
+        return text.append(" Not measured.", style="dim")
+    return text.append(
+        f" Measured: {_sentence(remedy.tried, metric)}.", style="green" if remedy.tried.meets else "yellow"
+    )
+
+
+def _sentence(tried: Tried, metric: str) -> str:
+    """Returns the measured result of a remedy in words, without a full stop."""
+    if tried.similarity is None:
+        return f"{tried.title}: no figure (not finite or not measured)"
+    meets = "meets the threshold" if tried.meets else "misses the threshold"
+    high = (
+        f" with {counted(tried.high, 'layer')} in high precision ({percent(tried.cost)} of INT8's gain in speed)"
+        if tried.high
+        else ""
+    )
+    return f"{tried.title} gives {figure_text(metric, tried.similarity)}{high}, which {meets}"
+
+
+def _indented(text: Text) -> Padding:
+    return Padding(text, (0, 0, 0, 2))

@@ -35,7 +35,7 @@ _PLAIN = (
     AttributeProto.FLOATS,
     AttributeProto.STRINGS,
 )
-_LISTS: dict[type, str] = {int: "i", float: "f", bytes: "s"}
+_FIELDS: dict[type, str] = {int: "i", float: "f", bytes: "s"}
 Value = bytes | int | float | Sequence[bytes] | Sequence[int] | Sequence[float]
 """The types of a node's attributes."""
 
@@ -55,6 +55,8 @@ def graph_of(network: Network, plan: PrecisionPlan | None = None) -> Any:
     graph, types = GraphDef(), TensorTypes.of(network.skeleton.graph)
     given, results = [spec.name for spec in network.inputs], [f"{spec.name}_output" for spec in network.outputs]
     names = iter(legal_names([*given, *(layer.name for layer in network.layers), *results]))
+    on_judged = {layer.outputs[0]: layer.shape for layer in network.layers if layer.outputs and layer.shape is not None}
+    known = {**types.shapes, **on_judged}
     sources: dict[str, str] = {}
     for spec in network.inputs:
         sources[spec.name] = next(names)
@@ -62,7 +64,7 @@ def graph_of(network: Network, plan: PrecisionPlan | None = None) -> Any:
     for layer in network.layers:
         node, name = network.skeleton.graph.node[layer.index], next(names)
         device = FOLLOWS if not layer.quantizable else str(plan.precisions[layer.index] if plan else Precision.FP32)
-        shapes = [_shape(layer, tensor, types) for tensor in node.output]
+        shapes = [known.get(tensor) for tensor in node.output]
         read = [sources[tensor] for tensor in layer.inputs if tensor in sources]
         _add(graph, name, layer.op_type, read, device, _layer_attributes(layer, node, types), shapes)
         sources.update({tensor: f"{name}:{slot}" if slot else name for slot, tensor in enumerate(node.output)})
@@ -118,21 +120,11 @@ def _add(
 
 
 def _set(attribute: Any, value: Value) -> None:
-    if isinstance(value, bytes):
-        attribute.s = value
-    elif isinstance(value, int):
-        attribute.i = value
-    elif isinstance(value, float):
-        attribute.f = value
-    else:
-        for each in value:
-            getattr(attribute.list, _LISTS[type(each)]).append(each)
-
-
-def _shape(layer: Layer, tensor: str, types: TensorTypes) -> Shape | None:
-    """Returns a tensor's shape, on the judged input where that is known."""
-    is_first = bool(layer.outputs) and tensor == layer.outputs[0]
-    return layer.shape if is_first and layer.shape is not None else types.shapes.get(tensor)
+    if isinstance(value, (bytes, int, float)):
+        setattr(attribute, _FIELDS[type(value)], value)
+        return
+    for each in value:
+        getattr(attribute.list, _FIELDS[type(each)]).append(each)
 
 
 def _boundary_attributes(spec: TensorSpec) -> dict[str, Value]:

@@ -1,64 +1,58 @@
-"""The TensorBoard logs of ``run``: FP32, full INT8, the plans around each culprit, the recipe, and the curve."""
+"""The TensorBoard logs of ``run``, ``compare`` and ``profile``.
+
+``run`` logs FP32, full INT8, the plans around each culprit, the recipe, and the curve; ``compare`` the tensors and
+weights of both runs, and the similarity of each tensor; ``profile`` the FP32 run.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
 from trt_bisect.analyzer.judge import Rule
-from trt_bisect.analyzer.origins import activation_origins, plan_observer
+from trt_bisect.analyzer.origins import INPUT, RESULT, Origin, Tensors, activation_origins, plan_observer
 from trt_bisect.builder.base import EMULATED
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.driver.suspects.search import Findings
 from trt_bisect.evaluator.accuracy import ACCURACY
 from trt_bisect.evaluator.rebuild import RebuildEvaluator
 from trt_bisect.evaluator.trial import Trial
+from trt_bisect.model.layers import Layer
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.shapes import groups_within
 from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.report.answer import FrontPoint
+from trt_bisect.report.comparison import Comparison
 from trt_bisect.report.markdown import bullets, literal, table
 from trt_bisect.report.model import Report
 from trt_bisect.report.screen.run import next_lines
-from trt_bisect.report.tensorboard.board import Board
-from trt_bisect.report.tensorboard.gather import LoudChannels, TensorHistograms
-from trt_bisect.report.tensorboard.graph import graph_of
-from trt_bisect.report.tensorboard.steps import Step, write_steps
-from trt_bisect.report.tensorboard.tags import (
+from trt_bisect.report.tensorboard.board import (
     CURVE,
     FP32,
     INT8,
     PLANS,
+    Board,
+    LogRun,
     layer_tags,
     output_tags,
     run_name,
 )
-from trt_bisect.report.tensorboard.weights import WeightHistograms, weights_of
-from trt_bisect.report.tensorboard.writer import LogRun
+from trt_bisect.report.tensorboard.graph import graph_of
+from trt_bisect.report.tensorboard.histograms import LoudChannels, TensorHistograms, WeightHistograms, weights_of
+from trt_bisect.report.tensorboard.steps import MeasuredPlan, write_steps
 from trt_bisect.support.progress import Progress
 
 
 @dataclass(frozen=True)
-class Shown:
-    """A plan with a run of its own.
+class LoggedPlan(MeasuredPlan):
+    """A plan with a run of its own, and its description."""
 
-    Attributes:
-        what: a description of the plan.
-        score: the similarity measured; None where there is none.
-        accuracy: measured; None where there is none.
-        latency: the mean time of an inference, in milliseconds; None where it was not measured.
-    """
-
-    plan: PrecisionPlan
-    what: str
-    score: float | None = None
-    accuracy: float | None = None
-    latency: float | None = None
+    what: str = ""
 
 
 def plans_to_show(
@@ -70,7 +64,7 @@ def plans_to_show(
     trials: Mapping[str, Trial],
     reported: Mapping[PrecisionPlan, Trial],
     report: Report,
-) -> list[Shown]:
+) -> list[LoggedPlan]:
     """Returns full INT8, the plans with and without each suspect, the recipe and the front, each plan once.
 
     Args:
@@ -91,7 +85,10 @@ def plans_to_show(
             wanted.append((step.plan.keeping(step.layers, whole.high), f"up to {names}, but without it"))
             wanted.append((step.plan, f"up to {names}, with it"))
     wanted.append((recipe, "the recipe"))
-    wanted += [(_plan_of(point, network, recipe), _named(point)) for point in report.front]
+    wanted += [
+        (_plan_of(point, network, recipe), ": ".join(filter(None, ("of the front", ", ".join(point.names)))))
+        for point in report.front
+    ]
     plans: dict[str, PrecisionPlan] = {}
     words: dict[str, list[str]] = {}
     for plan, what in wanted:
@@ -109,7 +106,7 @@ def plans_to_show(
         elif figures[key] is None:
             figures[key] = point.figure
     return [
-        Shown(plan, "; ".join(words[key]), figures[key], accuracies.get(key), _latency(report, keys.get(key, "")))
+        LoggedPlan(plan, figures[key], accuracies.get(key), _latency(report, keys.get(key, "")), "; ".join(words[key]))
         for key, plan in plans.items()
     ]
 
@@ -123,10 +120,6 @@ def _plan_of(point: FrontPoint, network: Network, recipe: PrecisionPlan) -> Prec
     return plan
 
 
-def _named(point: FrontPoint) -> str:
-    return f"of the front: {', '.join(point.names)}" if point.names else "of the front"
-
-
 def _latency(report: Report, plan: str) -> float | None:
     timed = (report.latency or {}).get(plan)
     return timed.mean_ms if timed else None
@@ -138,8 +131,8 @@ def write_run(
     scales: Mapping[str, np.float32],
     feeds: Sequence[Feeds],
     rule: Rule,
-    plans: Sequence[Shown],
-    steps: Sequence[Step],
+    plans: Sequence[LoggedPlan],
+    steps: Sequence[MeasuredPlan],
     report: Report,
     progress: Progress,
     memory: int,
@@ -164,29 +157,28 @@ def write_run(
         BadInput: the logs cannot be written, or ONNX Runtime cannot run the network with its tensors as outputs.
     """
     fp32 = report.accuracy.fp32 if report.accuracy else None
-    shown = [Shown(network.free_plan(), "FP32", accuracy=fp32, latency=_latency(report, "fp32")), *plans]
-    names = [run_name(number, report.metric, each.score, each.accuracy) for number, each in enumerate(shown)]
+    reference = LoggedPlan(network.free_plan(), None, fp32, _latency(report, "fp32"), "FP32")
+    shown = [reference, *plans]
+    names = [run_name(number, report.metric, each.similarity, each.accuracy) for number, each in enumerate(shown)]
     progress.stage("Writing TensorBoard's logs", len(shown) * len(feeds))
     board.clear()
     plan_logs = PlanLogs(board, network, PlanWriter(network, scales, GraphTarget.ONNXRUNTIME), memory)
     for name, each in zip(names, shown, strict=True):
-        plan_logs.write(
-            name,
-            each,
-            feeds,
-            is_fp32=each is shown[0],
-            on_input=partial(progress.step, name),
-            figures=Step(each.plan, each.score, each.accuracy, each.latency).figures(),
-        )
+        plan_logs.write(name, each, feeds, is_fp32=each is reference, on_input=partial(progress.step, name))
     with LogRun(board.folder / PLANS) as run:
         write_steps(run, steps)
+    emulation = (
+        f"the similarities were measured on {report.engine}; the histograms are of the emulation on ONNX Runtime, "
+        "since TensorRT fuses layers and gives final outputs only"
+    )
+    origin = [] if report.arithmetic == EMULATED else [emulation]
     with LogRun(board.folder / CURVE) as run:
         _write_curve(run, report, rule)
-        rows = [(name, each.what, each.score, each.accuracy) for name, each in zip(names, shown, strict=True)]
+        rows = [(name, each.what, each.similarity, each.accuracy) for name, each in zip(names, shown, strict=True)]
         run.texts(
             summary=bullets([*(line.text for line in report.lines), *next_lines(report)]),
             culprits=_culprits(report),
-            notes=bullets([*_origin_of_histograms(report), *(note.text for note in report.notes)]),
+            notes=bullets([*origin, *(note.text for note in report.notes)]),
             runs=table(["run", "plan", report.metric, ACCURACY], rows),
         )
 
@@ -208,14 +200,7 @@ class PlanLogs:
         self._weights = WeightHistograms(network, weights_of(network, writer, self._layers), self._channels)
 
     def write(
-        self,
-        name: str,
-        shown: Shown,
-        feeds: Sequence[Feeds],
-        *,
-        is_fp32: bool,
-        on_input: Callable[[], None],
-        figures: Mapping[str, float],
+        self, name: str, shown: LoggedPlan, feeds: Sequence[Feeds], *, is_fp32: bool, on_input: Callable[[], None]
     ) -> None:
         """Runs a plan on each input and writes its run.
 
@@ -225,7 +210,6 @@ class PlanLogs:
             feeds: the inputs.
             is_fp32: the plan is FP32 itself, not a plan with INT8 layers.
             on_input: is called before each input.
-            figures: the figures of the plan, by name.
 
         Raises:
             BadInput: the run cannot be written, or ONNX Runtime cannot run the plan with its tensors as outputs.
@@ -246,7 +230,7 @@ class PlanLogs:
             run.graph(graph_of(network, plan))
             histograms.write(run)
             self._weights.write(run, None if is_fp32 else plan.lowered)
-            for tag, value in figures.items():
+            for tag, value in shown.figures().items():
                 run.scalar(tag, value, 0)
             text = "" if is_fp32 else _plan_text(shown, network)
             run.texts(plan=text, not_finite=bullets(histograms.not_finite()))
@@ -263,7 +247,7 @@ def _write_curve(run: LogRun, report: Report, rule: Rule) -> None:
             run.scalar("drop", row.drop, row.index)
 
 
-def _plan_text(shown: Shown, network: Network) -> str:
+def _plan_text(shown: LoggedPlan, network: Network) -> str:
     in_int8 = shown.plan.lowered
     kept = [layer.name for layer in network.layers if layer.quantizable and layer.index not in in_int8]
     text = f"{shown.what}: {len(in_int8)} layers in INT8."
@@ -283,10 +267,96 @@ def _culprits(report: Report) -> str:
     return table(titles, rows) if rows else ""
 
 
-def _origin_of_histograms(report: Report) -> list[str]:
-    if report.arithmetic == EMULATED:
-        return []
-    return [
-        f"the similarities were measured on {report.engine}; the histograms are of the emulation on ONNX Runtime, "
-        "since TensorRT fuses layers and gives final outputs only"
-    ]
+class ComparisonLogs:
+    """Collects histograms of the compared tensors, and writes the logs at the end."""
+
+    def __init__(self, board: Board, origins: Mapping[str, Origin], network: Network | None) -> None:
+        self._board, self._network = board, network
+        names = [layer.name for layer in network.layers] if network else []
+        self._layers = layer_tags([*names, *(name for name, origin in origins.items() if not origin.layer)])
+        self._channels, tags = LoudChannels(board.channels), output_tags(origins.values(), self._layers)
+        self._fp32 = TensorHistograms(FP32, origins, tags, self._channels)
+        self._int8 = TensorHistograms(INT8, origins, tags, self._channels)
+
+    def watched(self, samples: Iterable[tuple[Tensors, Tensors]]) -> Iterator[tuple[Tensors, Tensors]]:
+        """Yields the same samples and counts their tensors; it keeps none of them."""
+        for reference, output in samples:
+            self._fp32.add(reference)
+            self._int8.add(output)
+            yield reference, output
+            del reference, output
+
+    def write(self, found: Comparison, writer: PlanWriter | None, plan: PrecisionPlan | None) -> None:
+        """Writes the FP32 run and the INT8 run.
+
+        Args:
+            found: the comparison.
+            writer: the writer of the network's plans; None where its scales are not known: then there are no weights.
+            plan: the compared plan.
+
+        Raises:
+            BadInput: the folder cannot be written.
+        """
+        network, weights = self._network, None
+        if network is not None and writer is not None:
+            weights = WeightHistograms(network, weights_of(network, writer, self._layers), self._channels)
+        self._board.clear()
+        with LogRun(self._board.folder / run_name(0)) as run:
+            self._fp32.write(run)
+            if network is not None:
+                run.graph(graph_of(network))
+            if weights is not None:
+                weights.write(run)
+            run.texts(not_finite=bullets(self._fp32.not_finite()))
+        cosines = [row.figures.cosine for row in found.tensors if row.origin.kind == RESULT]
+        least = min((value for value in cosines if not math.isnan(value)), default=None)
+        with LogRun(self._board.folder / run_name(1, "cosine", least)) as run:
+            self._int8.write(run)
+            if network is not None:
+                run.graph(graph_of(network, plan))
+            if weights is not None and plan is not None:
+                weights.write(run, plan.lowered)
+            _write_figures(run, found)
+            rows = [(", ".join(each.layers), each.reason, each.tensor, each.words) for each in found.advice]
+            advice = table(["layer", "reason", "tensor", "evidence"], rows) if rows else ""
+            run.texts(advice=advice, notes=bullets(found.notes), not_finite=bullets(self._int8.not_finite()))
+
+
+def _write_figures(run: LogRun, found: Comparison) -> None:
+    """Writes cosine and SQNR of each tensor; the step is the index of its layer."""
+    for row in found.tensors:
+        if row.origin.index is not None and row.origin.tensor:
+            for name in ("cosine", "sqnr"):
+                value = getattr(row.figures, name)
+                if math.isfinite(value):
+                    run.scalar(f"tensor {name}", value, row.origin.index)
+
+
+class ProfileLogs:
+    """Collects histograms of the profiled layers' outputs, and writes them with those of the weights."""
+
+    def __init__(self, board: Board, network: Network, writer: PlanWriter, layers: Sequence[Layer]) -> None:
+        self._board, self._network, self._channels = board, network, LoudChannels(board.channels)
+        tags = layer_tags(layer.name for layer in network.layers)
+        chosen = {layer.name: tags[layer.name] for layer in layers}
+        read = {name for layer in layers for name in layer.inputs}
+        origins = {
+            name: origin
+            for name, origin in activation_origins(network, writer, ()).items()
+            if origin.layer in chosen or (origin.kind == INPUT and name in read)
+        }
+        self._weights = weights_of(network, writer, chosen)
+        self._outputs = TensorHistograms(FP32, origins, output_tags(origins.values(), chosen), self._channels)
+
+    def add(self, tensors: Mapping[str, np.ndarray]) -> None:
+        """Adds a sample's tensors."""
+        self._outputs.add(tensors)
+
+    def write(self, notes: Sequence[str]) -> None:
+        """Writes the run; raises BadInput if the folder cannot be written."""
+        self._board.clear()
+        with LogRun(self._board.folder / run_name(0)) as run:
+            run.graph(graph_of(self._network))
+            self._outputs.write(run)
+            WeightHistograms(self._network, self._weights, self._channels).write(run)
+            run.texts(notes=bullets(notes), not_finite=bullets(self._outputs.not_finite()))

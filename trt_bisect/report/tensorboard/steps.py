@@ -12,11 +12,11 @@ from trt_bisect.evaluator.accuracy import ACCURACY, accuracy_in
 from trt_bisect.evaluator.each_input import INPUTS, OF_METRIC
 from trt_bisect.evaluator.trial import WHOLE, Trial, TrialKey
 from trt_bisect.precision import PrecisionPlan
-from trt_bisect.report.tensorboard.writer import LogRun
+from trt_bisect.report.tensorboard.board import LogRun
 
 
 @dataclass(frozen=True)
-class Step:
+class MeasuredPlan:
     """One plan that was measured.
 
     Attributes:
@@ -39,7 +39,7 @@ class Step:
         }
 
 
-def steps_of(own: Mapping[str, Trial], shared: Mapping[str, Trial], rule: Rule, ranges: str) -> list[Step]:
+def steps_of(own: Mapping[str, Trial], shared: Mapping[str, Trial], rule: Rule, ranges: str) -> list[MeasuredPlan]:
     """Returns each plan that was measured with some ranges once, in the order in which they were measured first.
 
     Its similarity is the one on most inputs: of all of them on whole engines, else in the search, else of the judged
@@ -69,7 +69,7 @@ def steps_of(own: Mapping[str, Trial], shared: Mapping[str, Trial], rule: Rule, 
                 best[key.plan] = rank, trial
         plans.setdefault(key.plan, PrecisionPlan.from_key(key.plan))
     return [
-        Step(plan, _similarity(best[key][1], rule) if key in best else None, accuracies.get(key))
+        MeasuredPlan(plan, _similarity(best[key][1], rule) if key in best else None, accuracies.get(key))
         for key, plan in plans.items()
     ]
 
@@ -90,7 +90,7 @@ def _similarity(trial: Trial, rule: Rule) -> float | None:
     return rule.metric.value(worst) if math.isfinite(worst) else None
 
 
-def write_steps(run: LogRun, steps: Iterable[Step]) -> None:
+def write_steps(run: LogRun, steps: Iterable[MeasuredPlan]) -> None:
     """Writes the figures of all plans as scalars; the step is the plan's number, from 1 on."""
     for number, step in enumerate(steps, 1):
         for name, value in step.figures().items():

@@ -1,17 +1,20 @@
-"""Histograms of one run's tensors, sample by sample, without keeping the tensors."""
+"""Histograms for TensorBoard: of a run's tensors, sample by sample, without keeping them, and of the weights."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
 from trt_bisect.analyzer.histograms import GrowingHistogram
-from trt_bisect.analyzer.origins import Origin
+from trt_bisect.analyzer.origins import Origin, bias_names
 from trt_bisect.analyzer.parts import parts
+from trt_bisect.model.layers import TensorTypes, weight_axis
+from trt_bisect.model.network import Network
+from trt_bisect.model.qdq import PlanWriter
 from trt_bisect.model.quantizer import Quantizer
-from trt_bisect.report.tensorboard.tags import INT8, ROUNDED
-from trt_bisect.report.tensorboard.writer import LogRun
+from trt_bisect.report.tensorboard.board import FP32, INT8, ROUNDED, LogRun, numbered
 from trt_bisect.support.machine import ThreadsIfLong, cores
 
 _BUCKETS, _CHANNEL_BINS, _CHANNEL_BUCKETS = 64, 128, 32
@@ -44,7 +47,7 @@ class LoudChannels:
         return (chosen, rows[chosen]) if len(rows) == count else None
 
 
-class Seen:
+class ChannelHistograms:
     """One tensor's histogram, and those of its channels."""
 
     def __init__(self) -> None:
@@ -89,7 +92,7 @@ class TensorHistograms:
         self, kind: str, origins: Mapping[str, Origin], tags: Mapping[str, str], channels: LoudChannels
     ) -> None:
         self._kind, self._origins, self._tags, self._channels = kind, origins, tags, channels
-        self._seen: dict[tuple[str, str], Seen] = {}
+        self._seen: dict[tuple[str, str], ChannelHistograms] = {}
         self._pool = ThreadsIfLong(cores())
 
     def add(self, tensors: Mapping[str, np.ndarray]) -> None:
@@ -106,7 +109,7 @@ class TensorHistograms:
     def _count(self, name: str, kind: str, values: np.ndarray) -> None:
         tag = self._tags[name]
         channels = self._channels.of(tag, values, self._origins[name].channel_axis)
-        self._seen.setdefault((tag, kind), Seen()).add(values, channels)
+        self._seen.setdefault((tag, kind), ChannelHistograms()).add(values, channels)
 
     def write(self, run: LogRun) -> None:
         """Writes the histograms."""
@@ -127,3 +130,77 @@ def rounded(values: np.ndarray, quantizers: Iterable[Quantizer]) -> np.ndarray:
     for quantizer in quantizers:
         values = quantizer.round_trip(values)
     return values
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A weight of a layer.
+
+    Attributes:
+        tag: ``<layer>/weights``, ``<layer>/weights_1`` for the second; ``<layer>/bias`` for a bias.
+        quantizers: the quantizers of its INT8 rounding; empty where it is not rounded.
+        axis: the axis of its channels; None where there are none.
+    """
+
+    layer: int
+    tensor: str
+    tag: str
+    quantizers: tuple[Quantizer, ...]
+    axis: int | None
+
+
+def weights_of(network: Network, writer: PlanWriter, layers: Mapping[str, str]) -> list[Weight]:
+    """Returns the floating-point constants of each layer that INT8 can round, or with at least two axes, and biases.
+
+    Args:
+        network: the network in FP32.
+        writer: the writer of its plans.
+        layers: the beginnings of the layers' tags; other layers are ignored.
+    """
+    types, found = TensorTypes.of(network.skeleton.graph), []
+    for layer in network.layers:
+        node, number = network.skeleton.graph.node[layer.index], 0
+        roundings = {each.slot: each for each in layer.roundings if each.is_weight}
+        biases = bias_names(network, layer, types) if layer.name in layers else []
+        for slot, name in enumerate(node.input if layer.name in layers else ()):
+            if not writer.context.is_constant(name) or types.dtypes[name].kind != "f":
+                continue
+            if slot not in roundings and (len(types.shapes[name]) < 2 or name in biases):
+                continue
+            rounding = roundings.get(slot)
+            quantizers = writer.quantizers(layer, rounding) if rounding and layer.quantizable else ()
+            axis = rounding.axis if rounding and rounding.axis is not None else weight_axis(node, slot, types)
+            found.append(Weight(layer.index, name, numbered(f"{layers[layer.name]}/weights", number), quantizers, axis))
+            number += 1
+        for place, name in enumerate(biases):
+            if types.dtypes[name].kind == "f":
+                found.append(Weight(layer.index, name, numbered(f"{layers[layer.name]}/bias", place), (), None))
+    return found
+
+
+class WeightHistograms:
+    """Histograms of weights in FP32 and rounded, made once for all runs."""
+
+    def __init__(self, network: Network, weights: Iterable[Weight], channels: LoudChannels) -> None:
+        self._network, self._weights, self._channels = network, list(weights), channels
+        self._made: dict[tuple[str, str], ChannelHistograms] = {}
+
+    def write(self, run: LogRun, int8: Collection[int] | None = None) -> None:
+        """Writes the weights in FP32; with ``int8``, the rounded weights of these layers."""
+        for weight in self._weights:
+            if int8 is None:
+                self._histogram(weight, FP32).write(run, f"{weight.tag}/{FP32}")
+            elif weight.quantizers and weight.layer in int8:
+                self._histogram(weight, INT8).write(run, f"{weight.tag}/{INT8}")
+
+    def _histogram(self, weight: Weight, kind: str) -> ChannelHistograms:
+        key = weight.tag, kind
+        if key not in self._made:
+            values = self._network.constant(weight.tensor)
+            channels = self._channels.of(weight.tag, values, weight.axis)
+            if kind == INT8:
+                values = rounded(values, weight.quantizers)
+                channels = self._channels.of(weight.tag, values, weight.axis)
+            self._made[key] = ChannelHistograms()
+            self._made[key].add(values, channels)
+        return self._made[key]

@@ -1,25 +1,167 @@
-"""The report of a search for the worst inputs."""
+"""The results of ``sensitivity`` and ``worst``: the loss that each layer causes alone, and that on each input."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from trt_bisect.analyzer.worst import MetricDistribution, distribution_of
+from trt_bisect.analyzer.metrics import FRACTIONS, JUDGING
+from trt_bisect.analyzer.worst import MetricDistribution
 from trt_bisect.data.array_files import load_samples, save_samples
 from trt_bisect.data.feeds import Feeds
+from trt_bisect.errors import BadInput
 from trt_bisect.precision import Precision
-from trt_bisect.report.figure_text import figure_text, threshold_text
-from trt_bisect.report.page.tables import Bars, Panels, TablePage, section_of
+from trt_bisect.report.figure_text import figure_text, loss_text, threshold_text
+from trt_bisect.report.page.tables import BarPlot, PanelPlot, TablePage
 from trt_bisect.report.result import Result, file_in
-from trt_bisect.support.table import FIGURE, LOSS, NAME, Column
+from trt_bisect.support.table import FIGURE, INDEX, LOSS, NAME, PERCENT, Column, NestedColumns
 
 if TYPE_CHECKING:
     import pandas as pd
     from typing_extensions import Self
+
+WAYS = {"both": Precision.INT8, "weight": Precision.INT8_WEIGHT, "activation": Precision.INT8_ACTIVATION}
+"""The rounded parts of a layer, and the precision of each."""
+LAYERS = "sensitivity.csv"
+OWN = ("loss", "gain", "worth", "macs")
+"""The figures that rows can be sorted by, beside the metrics."""
+
+
+@dataclass(frozen=True)
+class SensitiveOp:
+    """The sensitivity of one layer, with one of its parts rounded.
+
+    Attributes:
+        op_name: the layer.
+        sensitive_type: ``both``, ``weight`` or ``activation``: the part that is rounded, while all else is high.
+        loss: the loss by the metric of the run; None where it could not be measured.
+        gain: for ``both``: the loss with all layers low minus the loss with this layer alone high.
+        worth: the gain divided by ``share``; None if one of them is not known.
+        macs: the layer's multiply-adds for one inference.
+        share: its fraction of the network's multiply-adds.
+        metrics: by name, each metric on the worst final output.
+    """
+
+    index: Annotated[int, Column("#", "Place in execution order", INDEX, rank=1)]
+    op_name: Annotated[str, Column("Layer", kind=NAME, rank=0)]
+    sensitive_type: Annotated[str, Column("Rounded", "The part that is rounded", rank=0)]
+    op_type: Annotated[str, Column("Op", "Operator", rank=4)]
+    loss: Annotated[float | None, Column("Loss", "Loss with this layer alone in {low}, by {metric}", LOSS, rank=0)]
+    gain: Annotated[
+        float | None, Column("Fixed alone", "Loss that full {low} wins back if only this layer is high", LOSS, rank=1)
+    ]
+    worth: Annotated[float | None, Column("Worth", "Fixed alone, divided by the share of the multiply-adds", rank=2)]
+    macs: Annotated[int, Column("MACs", "Multiply-adds for one inference")]
+    share: Annotated[float, Column("Cost", "Share of the network's multiply-adds", PERCENT, rank=3)]
+    metrics: Annotated[Mapping[str, float | None], NestedColumns(help="On the worst final output", shares=FRACTIONS)]
+
+    def figure(self, name: str) -> float | None:
+        """Returns ``loss``, ``gain``, ``worth``, ``macs``, or a metric by its name; None if there is none."""
+        if name in OWN:
+            value: float | None = getattr(self, name)
+            return value
+        return self.metrics.get(name)
+
+
+@dataclass(frozen=True, repr=False)
+class Sensitivity(Result):
+    """The layers of a network, ordered by their losses in a low precision.
+
+    Attributes:
+        ops: one row for each layer and rounded part, the worst first.
+        full: the loss with every layer in question low.
+        low: the low precision.
+    """
+
+    COMMAND = "sensitivity"
+
+    model: str
+    metric: str
+    arithmetic: str
+    full: float | None
+    ops: tuple[SensitiveOp, ...]
+    low: str = str(Precision.INT8)
+
+    def sorted_by(
+        self, figure: str, *, descending: bool | None = None, way: str | None = None
+    ) -> tuple[SensitiveOp, ...]:
+        """Returns the rows sorted by ``loss``, ``gain``, ``worth``, ``macs`` or a metric, rows without it last.
+
+        Args:
+            figure: one of these.
+            descending: the largest first; None for the most sensitive first.
+            way: only the rows of this rounded part: ``both``, ``weight`` or ``activation``.
+
+        Raises:
+            BadInput: no row has such a figure.
+        """
+        rows = [op for op in self.ops if way in (None, op.sensitive_type)]
+        if not any(op.figure(figure) is not None for op in rows):
+            known = [*OWN, *dict.fromkeys(name for op in self.ops for name in op.metrics)]
+            raise BadInput(f"There is no column '{figure}' to sort by.", f"Use one of {', '.join(known)}.")
+        if descending is None and figure == self.metric:
+            figure = "loss"
+        higher = figure in JUDGING and JUDGING[figure].higher
+        sign = -1.0 if (not higher if descending is None else descending) else 1.0
+
+        def place(op: SensitiveOp) -> tuple[bool, float]:
+            value = op.figure(figure)
+            return value is None, 0.0 if value is None else sign * value
+
+        return tuple(sorted(rows, key=place))
+
+    @property
+    def names(self) -> Mapping[str, str]:
+        """The names of the low precision and of the metric."""
+        return {"low": self.low.upper(), "metric": self.metric}
+
+    def tables(self) -> Mapping[str, tuple[type, Sequence[Any]]]:
+        """Returns the rows; each metric is a column."""
+        return {LAYERS: (SensitiveOp, self.ops)}
+
+    def page(self) -> TablePage:
+        """Returns the page."""
+        full = "not measured" if self.full is None else loss_text(self.metric, self.full)
+        plots = (
+            PanelPlot("Loss, fixed alone and worth over the layers", OWN[:3], log=("loss",), split="sensitive_type"),
+            BarPlot("Distribution of the rows", "loss"),
+        )
+        return TablePage(
+            command=self.COMMAND,
+            model=self.model,
+            headline=self._headline(),
+            low=self.low,
+            metric=self.metric,
+            facts={
+                "Metric": self.metric,
+                "Arithmetic": self.arithmetic,
+                f"Loss of full {self.low.upper()}": full,
+            },
+            sections=self.section(
+                "layers",
+                "Layers",
+                LAYERS,
+                filters=("sensitive_type", "op_type"),
+                raised=(self.metric,),
+                plots=plots,
+                sort="loss",
+                descending=True,
+            ),
+        )
+
+    def _headline(self) -> str:
+        known = [op for op in self.ops if op.loss is not None]
+        if not known:
+            return "No layer could be measured."
+        worst = max(known, key=lambda op: op.loss or 0.0)
+        part = "" if worst.sensitive_type == "both" else f" ({worst.sensitive_type} alone)"
+        return (
+            f"'{worst.op_name}'{part} is the most sensitive layer: alone in {self.low.upper()} it loses "
+            f"{loss_text(self.metric, worst.loss)}."
+        )
+
 
 WORST_CSV, WORST = "worst.csv", "worst"
 NO_INPUTS: tuple[Feeds, ...] = ()
@@ -147,8 +289,8 @@ class WorstReport(Result):
         least = "" if self.threshold is None else threshold_text(self.metric, self.threshold)
         quantiles = {f"{title[:1].upper()}{title[1:]}": text for title, text in self.quantiles.items()}
         plots = (
-            Bars("Distribution of the samples", "value"),
-            Panels("The samples in their order", ("value", "loss"), log=("loss",)),
+            BarPlot("Distribution of the samples", "value"),
+            PanelPlot("The samples in their order", ("value", "loss"), log=("loss",)),
         )
         return TablePage(
             command=self.COMMAND,
@@ -158,13 +300,10 @@ class WorstReport(Result):
             metric=self.metric,
             facts={**description(self), **quantiles, "Threshold": least},
             notes=self.notes,
-            sections=section_of(
+            sections=self.section(
                 "samples",
                 "Samples",
                 WORST_CSV,
-                JudgedSample,
-                self.samples,
-                self.names,
                 filters=("misses", "faint"),
                 plots=plots,
                 sort="loss",
@@ -196,30 +335,6 @@ class WorstReport(Result):
         """
         found = super().load(folder)
         return found.holding(tuple(load_samples(file_in(folder, f"{cls.COMMAND}.json").parent, WORST)))
-
-
-def spread_of(
-    values: Sequence[float | None], losses: Sequence[float | None], faint: Sequence[int], allowed: float | None
-) -> MetricDistribution:
-    """Returns the distribution over the samples that are not faint; over all samples if all are faint.
-
-    Args:
-        values: the metric on each sample; None where it has no value.
-        losses: the losses of these values; None for infinite.
-        faint: the indices of the faint samples.
-        allowed: the loss that the threshold allows; None without a threshold.
-    """
-    counted = sorted(set(range(len(values))) - set(faint)) or list(range(len(values)))
-    return distribution_of(
-        [math.nan if (value := values[place]) is None else value for place in counted],
-        [math.inf if (loss := losses[place]) is None else loss for place in counted],
-        allowed,
-    )
-
-
-def without_infinities(values: tuple[float, ...]) -> tuple[float | None, ...]:
-    """Returns ``values`` with None in place of values that are not finite."""
-    return tuple(value if math.isfinite(value) else None for value in values)
 
 
 def description(report: WorstReport) -> Mapping[str, str]:

@@ -1,6 +1,6 @@
-"""The curve of similarity over layers as a Plotly figure.
+"""The report in a notebook: the curve and the front as Plotly figures, the layers as a pandas table with a style.
 
-A notebook needs Plotly's Python figure. The page draws the same curve in JavaScript, from live data.
+A notebook needs Plotly's Python figures. The page draws the same in JavaScript, from live data.
 """
 
 from __future__ import annotations
@@ -9,13 +9,18 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
+
 from trt_bisect.analyzer.metrics import BUILT_IN, FRACTIONS
 from trt_bisect.errors import BadInput, install
+from trt_bisect.report.answer import FrontPoint
 from trt_bisect.report.figure_text import figure_text, loss_text, threshold_text
 from trt_bisect.report.model import LayerRow, Report
 from trt_bisect.report.summary import FIGURES
+from trt_bisect.support.figures import percent
 
 if TYPE_CHECKING:
+    from pandas.io.formats.style import Styler
     from plotly.graph_objects import Figure
 
 _SUSPECT = {"symbol": "diamond-open", "size": 9, "color": "#8a5a00"}
@@ -58,7 +63,8 @@ def curve(report: Report, *, log: bool = True) -> Figure:
     )
     for row in failed:
         figure.add_vrect(row.index - 0.5, row.index + 0.5, fillcolor="#8a5a00", opacity=0.2, line_width=0)
-    title = f"{_titled(report.metric)} of the final outputs, with layers 0 to k in {report.low.upper()}"
+    words = FIGURES.get(report.metric, report.metric)
+    title = f"{words[:1].upper()}{words[1:]} of the final outputs, with layers 0 to k in {report.low.upper()}"
     figure.update_layout(title=title, hovermode="closest", margin={"t": 60, "b": 40})
     figure.update_xaxes(title="layer k, in execution order", range=ends)
     figure.update_yaxes(**axis(report.metric, log))
@@ -72,11 +78,6 @@ def _levels(report: Report) -> Iterator[tuple[str, float, dict[str, str]]]:
         value = getattr(report.similarity, plan)
         if value is not None:
             yield f"{name} {figure_text(report.metric, value)}", value, {"dash": "dot", "color": colour}
-
-
-def _titled(metric: str) -> str:
-    words = FIGURES.get(metric, metric)
-    return words[:1].upper() + words[1:]
 
 
 def graph_objects() -> Any:
@@ -125,3 +126,87 @@ def _hover(report: Report, row: LayerRow) -> str:
     if row.drop is not None:
         lines.append(f"loss here {loss_text(report.metric, row.drop)}")
     return "<br>".join(lines)
+
+
+_MOST_LAYERS = 5
+
+
+def front(report: Report, *, log: bool = True) -> Figure:
+    """Returns the figure over the cost in per cent: a diamond is a plan with a name, the dashed line the target.
+
+    Args:
+        report: a report with a front.
+        log: for cosine and top-1, draws 1 - similarity on a logarithmic axis, reversed.
+
+    Raises:
+        BadInput: the front was not measured, or Plotly is not installed.
+    """
+    go = graph_objects()
+    if not report.front:
+        raise BadInput("The front was not measured.", "Run with front=True, or --front.")
+    log = log and report.figure in FRACTIONS
+    points = [point for point in report.front if point.figure is not None]
+    figure = go.Figure(
+        go.Scatter(
+            x=[100.0 * point.cost for point in points],
+            y=[None if point.figure is None else height(point.figure, log) for point in points],
+            mode="lines+markers+text",
+            line={"shape": "hv"},
+            marker={
+                "symbol": ["diamond" if point.names else "circle" for point in points],
+                "size": [11 if point.names else 6 for point in points],
+            },
+            text=[", ".join(point.names) for point in points],
+            textposition=["bottom left" if point.cost > 0.5 else "bottom right" for point in points],
+            customdata=[_front_hover(report, point) for point in points],
+            hovertemplate="%{customdata}<extra></extra>",
+        )
+    )
+    if report.least is not None:
+        figure.add_hline(height(report.least, log), line={"dash": "dash", "color": "#17703c"})
+    figure.update_layout(hovermode="closest", margin={"t": 30, "b": 40})
+    figure.update_xaxes(title="cost: the share of INT8's gain in speed that is given up, %")
+    figure.update_yaxes(**axis(report.figure, log))
+    return figure
+
+
+def _front_hover(report: Report, point: FrontPoint) -> str:
+    names = [escape(name) for name in list(point.high)[:_MOST_LAYERS]]
+    more = [f"and {len(point.high) - _MOST_LAYERS} more"] if len(point.high) > _MOST_LAYERS else []
+    titles = [f"<b>{', '.join(point.names)}</b>"] if point.names else []
+    figures = f"cost {percent(point.cost)}, {escape(report.figure)} {report.text(point.figure)}"
+    return "<br>".join([*titles, figures, f"{len(point.high)} left high", *names, *more])
+
+
+_CULPRIT = "color: #b3201a; font-weight: bold"
+_QUIET = "color: #6b7580"
+
+
+class LayerTable(pd.DataFrame):
+    """A DataFrame whose ``style`` highlights culprits, writes similarities as the screen does, and escapes names.
+
+    ``attrs["metric"]`` names the metric of the column ``similarity``.
+    """
+
+    @property
+    def _constructor(self) -> type[LayerTable]:
+        return LayerTable
+
+    @property
+    def style(self) -> Styler:
+        """The styled table for a notebook; names are escaped."""
+        metric = str(self.attrs.get("metric", ""))
+
+        def text(value: Any) -> str:
+            return figure_text(metric, None if pd.isna(value) else value)
+
+        known: dict[Any, Any] = {"similarity": text} if "similarity" in self.columns else {}
+        styler: Styler = super().style
+        styler.format(known, escape="html", na_rep="", precision=6).apply(_cell_styles, axis=1)
+        return styler
+
+
+def _cell_styles(row: pd.Series[Any]) -> list[str]:
+    """Returns the CSS of each cell of a row."""
+    style = _CULPRIT if row.get("culprit") is True else _QUIET if row.get("outcome") == "follows" else ""
+    return [style] * len(row)

@@ -1,0 +1,528 @@
+"""The result of ``regress``: its files, and the same in words, as Markdown and as JUnit XML.
+
+JUnit XML has the form that Jenkins' schema ``junit-10.xsd`` allows and GitLab reads. Each network is a suite. It has
+the same few cases every time, and one more for each layer that fails, so that the file of a network with thousands of
+layers stays small.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+from xml.etree.ElementTree import Element, SubElement
+
+from rich.console import Console
+from rich.text import Text
+
+from trt_bisect.errors import BadInput, first_line
+from trt_bisect.report import changes
+from trt_bisect.report.changes import (
+    BETTER,
+    CULPRIT,
+    CURVE,
+    DROP,
+    INT8,
+    LATENCY,
+    LAYER,
+    OBEYED,
+    OUTCOME,
+    PART,
+    RECIPE,
+    RECIPE_LAYERS,
+    SIMILARITY,
+    TARGET,
+    WORSE,
+    Change,
+    Difference,
+)
+from trt_bisect.report.figure_text import figure_text, loss_text
+from trt_bisect.report.markdown import bullets, literal, table
+from trt_bisect.report.model import SCHEMA as REPORT_SCHEMA
+from trt_bisect.report.model import Report
+from trt_bisect.support.codec import Malformed, decode, encode_lines, write
+from trt_bisect.support.figures import counted, listed
+from trt_bisect.support.files import make_folder, write_whole
+
+SCHEMA = 2
+REGRESSION, JUNIT, SUMMARY = "regression.json", "junit.xml", "summary.md"
+FILES = (REGRESSION, JUNIT, SUMMARY)
+PASSED, FAILED, ERROR = "passed", "failed", "error"
+_KIND = "trt-bisect baseline"
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """The runs that a network is compared with.
+
+    Attributes:
+        name: the network's in the suite.
+        repeats: the number of runs.
+        measured: the nightly run in which they were measured; empty where that is not known.
+        runs: their reports, equal ones once, with what comparisons read; see ``compared_part``. What they are made of
+            is always the last good night's.
+        kind: the same in every baseline.
+        schema: the schema of the reports.
+    """
+
+    name: str
+    repeats: int
+    measured: str
+    runs: tuple[Report, ...]
+    kind: str = _KIND
+    schema: int = REPORT_SCHEMA
+
+
+@dataclass(frozen=True)
+class NetworkResult:
+    """One network of a nightly run.
+
+    Attributes:
+        name: the name in the suite.
+        run: the run folder, relative to the nightly folder.
+        status: ``passed``, ``failed``, or ``error`` where nothing could be measured.
+        seconds: the time measuring it took, repeats included.
+        tonight: the report, without the layers, which are in the run folder; None where nothing could be measured.
+        baseline: the runs that it was compared with, without the layers; None for a new network.
+        failures: the changes that fail the night: those that a repeat confirmed, and missed targets.
+        changes: the other changes that a repeat confirmed.
+        noise: changes that the repeat did not confirm.
+        differs: the parts that differ between the two runs; None where they are not known.
+        accepted: the changes are accepted, so that only a missed target fails.
+        targets: the targets of ``int8`` and ``recipe``.
+        message: the reason why nothing could be measured.
+    """
+
+    name: str
+    run: str
+    status: str = ERROR
+    seconds: float = 0.0
+    tonight: Report | None = None
+    baseline: Baseline | None = None
+    failures: tuple[Change, ...] = ()
+    changes: tuple[Change, ...] = ()
+    noise: tuple[Change, ...] = ()
+    differs: tuple[Difference, ...] | None = None
+    accepted: bool = False
+    targets: Mapping[str, float] = field(default_factory=dict)
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class Regression:
+    """A nightly run.
+
+    Attributes:
+        suite: the path of its file.
+        folder: the folder of this nightly run.
+        number: the number of the nightly run in its folder.
+        began: the time of its start in UTC, ISO 8601.
+        baseline: a description of the baseline; empty without one.
+        accepted: this run became the baseline, by ``--update-baseline`` or as the first one that passed.
+        status: ``failed`` if a network failed, else ``error`` if one could not be measured, else ``passed``.
+        exit_code: 0: passed. 1: worse than the baseline, or a target missed. 3: a network not measured, and none worse.
+        networks: the networks in the suite's order.
+        gone: networks of the baseline that the suite no longer has.
+        baseline_folder: the folder that ``--baseline`` named and that can be updated; None for ``latest``, a run, a
+            report or a nightly run.
+        schema: the version of the form of this file; keys may be added without a new number.
+    """
+
+    suite: str
+    folder: Path
+    number: int
+    began: str
+    baseline: str
+    accepted: bool
+    status: str
+    exit_code: int
+    networks: tuple[NetworkResult, ...]
+    gone: tuple[str, ...] = ()
+    baseline_folder: Path | None = None
+    schema: int = SCHEMA
+
+    @property
+    def is_worse(self) -> bool:
+        """True if a figure is worse than in the baseline, which ``--update-baseline`` would accept."""
+        return any(change.kind != TARGET for result in self.networks for change in result.failures)
+
+    def save(self, folder: str | Path) -> Path:
+        """Writes ``regression.json``, ``junit.xml`` and ``summary.md`` into a folder, which is made if it is missing.
+
+        Returns:
+            The folder.
+
+        Raises:
+            BadInput: the folder cannot be written.
+        """
+        path = make_folder(Path(folder))
+        write_whole(path / JUNIT, junit_xml(self))
+        write_whole(path / SUMMARY, markdown(self).encode())
+        write(path / REGRESSION, self)
+        return path
+
+
+@dataclass(frozen=True)
+class _BaselineHead:
+    """The beginning of a baseline of any version."""
+
+    kind: str
+    schema: int
+
+
+def read_baselines(folder: Path, *, replacing: bool = False) -> dict[str, Baseline]:
+    """Returns the baselines in a folder by the networks' names; empty where there is no folder.
+
+    Args:
+        folder: the folder.
+        replacing: baselines of other versions are left out, since new ones replace them.
+
+    Raises:
+        BadInput: a JSON file in it is no baseline, or one that this version cannot read.
+    """
+    baselines = {}
+    for path in sorted(folder.glob("*.json")):
+        try:
+            text = path.read_bytes()
+            head = decode(_BaselineHead, text)
+            if head.kind != _KIND:
+                raise Malformed(f"its 'kind' is not '{_KIND}'")
+            if head.schema == REPORT_SCHEMA:
+                baseline = decode(Baseline, text)
+                if not baseline.runs:
+                    raise Malformed("it holds no run")
+                baselines[baseline.name] = baseline
+        except (OSError, Malformed, RecursionError) as error:
+            raise BadInput(
+                f"'{path}' is not a baseline: {first_line(error)}.",
+                "Give --baseline a folder that --update-baseline wrote, a run folder, a report.json, or 'latest'.",
+            ) from error
+        if head.schema != REPORT_SCHEMA and not replacing:
+            raise BadInput(
+                f"'{path}' is a baseline of another version of trt-bisect, which this one cannot read.",
+                "Make a new one: the same command with --update-baseline measures the suite and replaces it.",
+            )
+    return baselines
+
+
+def write_baselines(folder: Path, baselines: Mapping[str, Baseline]) -> None:
+    """Writes baselines by the stems of their files, and removes the baselines of other networks from the folder.
+
+    Raises:
+        BadInput: the folder cannot be written, or it holds JSON that is no baseline.
+    """
+    read_baselines(folder, replacing=True)
+    make_folder(folder, "--baseline")
+    for stem, baseline in baselines.items():
+        runs = b",\n".join(encode_lines(_given(run)).strip() for run in baseline.runs)
+        head = encode_lines({"kind": baseline.kind, "schema": baseline.schema, **vars(baseline), "runs": ()})
+        write_whole(folder / f"{stem}.json", head.replace(b' "runs": []', b' "runs": [\n%s\n ]' % runs))
+    for path in folder.glob("*.json"):
+        if path.stem not in baselines:
+            path.unlink()
+
+
+def _given(record: Any) -> dict[str, Any]:
+    """Returns the fields of a dataclass that are not as its class has them by default, and those of its layers."""
+    given = {
+        each.name: value
+        for each in fields(record)
+        if (value := getattr(record, each.name))
+        != (each.default if each.default_factory is MISSING else each.default_factory())
+    }
+    return {**given, "layers": list(map(_given, record.layers))} if isinstance(record, Report) else given
+
+
+_PLANS = {INT8: "full INT8", RECIPE: "the recipe"}
+_STYLES = {PASSED: "bold green", FAILED: "bold red", ERROR: "bold yellow"}
+_MOST = 5
+"""The most layers with a sentence of their own, where only their own figures changed."""
+_MOST_ROWS = 500
+_MOST_DETAILED = 50
+"""The most networks with details in Markdown: GitHub takes 1 MiB a step."""
+_MOST_NAMES = 4
+
+
+def sentence(change: Change, metric: str) -> str:
+    """Returns the sentence on one change.
+
+    Args:
+        change: the change.
+        metric: the name of the metric that decides.
+    """
+
+    def figure(value: float) -> str:
+        return figure_text(metric, value)
+
+    def drop(value: float) -> str:
+        return loss_text(metric, value)
+
+    kind, what, is_worse, now = change.kind, change.what, change.effect == WORSE, change.now
+    if kind == SIMILARITY:
+        return f"{_PLANS[what]} is {change.effect}: {_moved(change, figure)}"
+    if kind == LATENCY:
+        side = "slower" if is_worse else "faster"
+        return f"latency of {what} is {side}: {_moved(change, lambda value: f'{value:.3f} ms')}"
+    if kind == CULPRIT:
+        return f"{'new culprit' if is_worse else 'no longer a culprit:'} '{what}', costs {_moved(change, drop)}"
+    if kind == DROP:
+        return f"'{what}' costs {'more' if is_worse else 'less'}: {_moved(change, drop)}"
+    if kind == CURVE:
+        return f"the curve at '{what}' is {change.effect}: {_moved(change, figure)}"
+    if kind == OUTCOME:
+        return f"'{what}': {now}, was {' or '.join(change.before)}"
+    if kind == OBEYED:
+        return f"'{what}' {'no longer runs' if is_worse else 'runs again'} in the requested precision"
+    if kind == RECIPE_LAYERS:
+        means = {WORSE: ", and no longer meets the threshold", BETTER: ", and meets the threshold again"}
+        after, *before = (listed(high, most=6) or "no layer" for high in (now, *change.before))
+        return f"the recipe keeps {after} in high precision, was {' or '.join(before)}{means.get(change.effect, '')}"
+    if kind == LAYER:
+        return f"layer '{what}' is {now}"
+    if kind == PART and not now:
+        return "the whole network was judged, before only a part"
+    if kind == PART:
+        return f"a different part of the network was judged than before. {now}"
+    measured = "is not measured" if now is None else f"measures {figure(now)}"
+    missed = f"{_PLANS[what]} {measured}, the {kind} is {figure(change.before[0])}"
+    if kind == TARGET:
+        return missed
+    if is_worse:
+        return f"{missed}: only --update-baseline makes this a baseline"
+    return f"{missed}: with this baseline only worse figures fail; set a 'target' to require a figure"
+
+
+def sentences(result: NetworkResult) -> list[str]:
+    """Returns the changes of a network, the failures first; of layers with changed figures a few and a count."""
+    report = result.tonight
+    if report is None:
+        return [result.message]
+    part = report.inputs.part
+    is_told = not part or any(change.kind == PART for change in (*result.failures, *result.changes))
+    overall = [change for change in result.changes if change.kind not in (DROP, CURVE, LAYER)]
+    texts = [] if is_told else [part]
+    texts += [sentence(change, report.metric) for change in (*result.failures, *overall)]
+    for kind in (DROP, CURVE):
+        changed = [change for change in result.changes if change.kind == kind]
+        texts += [sentence(change, report.metric) for change in changed[:_MOST]]
+        if len(changed) > _MOST:
+            texts.append(f"{len(changed) - _MOST} more layers changed in the same way (regression.json has all)")
+    for state in ("new", "gone"):
+        names = [change.what for change in result.changes if change.kind == LAYER and change.now == state]
+        if names:
+            texts.append(f"{'layer' if len(names) == 1 else 'layers'} {state}: {listed(names)}")
+    if result.baseline is None:
+        texts.append("new: only its targets and its recipe are judged")
+    elif result.baseline.measured:
+        texts.append(f"compared with {result.baseline.measured}")
+    if result.noise:
+        texts.append(
+            f"noise: {counted(len(result.noise), 'figure')} outside the baseline's range, inside it in a repeat, first "
+            f"{sentence(result.noise[0], report.metric)}"
+        )
+    return texts
+
+
+def made_of_text(differs: Sequence[Difference] | None) -> str:
+    """Returns the parts that differ between the baseline and this run."""
+    if differs is None:
+        return "not known: the baseline is of an older version that did not record its parts"
+    if not differs:
+        return "nothing: model, ranges, data, engine, versions, GPU and options are the same"
+    return "; ".join(f"{part.what} ({part.before} → {part.now})" for part in differs)
+
+
+def print_regression(regression: Regression, console: Console) -> None:
+    """Prints a nightly run: a line for each network, and its changes under it. Names are never read as markup."""
+    for result in regression.networks:
+        report, figures = result.tonight, ""
+        if report is not None:
+            cells = (f"{_PLANS[plan]} {figure_text(report.metric, value)}" for plan, value in report.similarity.items())
+            figures = f": {', '.join(cells)}"
+        console.print(Text.assemble((f"{result.status:7}", _STYLES[result.status]), f" {result.name}{figures}"))
+        for text in sentences(result):
+            console.print(Text(f"        {text}"))
+        if report is not None and result.baseline is not None and result.differs != ():
+            console.print(Text(f"        what differs: {made_of_text(result.differs)}", style="dim"))
+    if regression.gone:
+        console.print(Text(f"In the baseline, but no longer in the suite: {listed(regression.gone)}"))
+    console.print(Text(f"\n{_headline(regression)}.", style=_STYLES[regression.status]))
+    if regression.is_worse:
+        console.print(Text(f"To accept the changes: {_accept_command(regression)}"))
+    console.print(Text(f"{regression.folder / SUMMARY}, {JUNIT} and the runs' reports beside it"))
+
+
+def markdown(regression: Regression) -> str:
+    """Returns a nightly run as Markdown, for GitHub's step summary, a merge request or a mail."""
+    return "\n\n".join(_blocks(regression)) + "\n"
+
+
+def _blocks(regression: Regression) -> Iterator[str]:
+    yield f"## trt-bisect: {regression.status}"
+    yield literal(f"Night {regression.number}, {regression.began}: {_headline(regression)}.")
+    header = ("network", "", "full INT8", "was", "recipe", "was", "culprits")
+    yield table(header, map(_row, regression.networks[:_MOST_ROWS]))
+    if len(regression.networks) > _MOST_ROWS:
+        yield f"{len(regression.networks) - _MOST_ROWS} more are in `regression.json`."
+    if regression.gone:
+        yield literal(f"In the baseline, but no longer in the suite: {listed(regression.gone)}.")
+    changed = [
+        result
+        for result in regression.networks
+        if result.failures or result.changes or result.noise or result.message or result.differs
+    ]
+    for result in sorted(changed, key=lambda result: result.status != FAILED)[:_MOST_DETAILED]:
+        yield f"### {literal(result.name)}: {result.status}"
+        yield bullets(sentences(result) or ["no figure moved beyond noise"])
+        if result.baseline is not None and result.tonight is not None:
+            yield literal(f"What differs from the baseline: {made_of_text(result.differs)}.")
+    if len(changed) > _MOST_DETAILED:
+        yield f"{len(changed) - _MOST_DETAILED} more networks changed: `regression.json` has them."
+    if regression.is_worse:
+        yield "To accept the changes as the new baseline:"
+        yield f"```\n{_accept_command(regression)}\n```"
+
+
+def _row(result: NetworkResult) -> tuple[str, ...]:
+    report = result.tonight
+    if report is None:
+        return (result.name, result.status, *[""] * 5)
+
+    def figure(value: float | None) -> str:
+        return figure_text(report.metric, value)
+
+    runs = result.baseline.runs if result.baseline else ()
+    cells = []
+    for plan, value in report.similarity.items():
+        was = [earlier for run in runs if (earlier := getattr(run.similarity, plan)) is not None]
+        cells += [figure(value), _range(was, figure) if was else ""]
+    return (result.name, result.status, *cells, listed(report.culprits, _MOST_NAMES) or "none")
+
+
+def _headline(regression: Regression) -> str:
+    """Returns the nightly run in a sentence."""
+    statuses = [result.status for result in regression.networks]
+    counts = [
+        f"{statuses.count(status)} {word}"
+        for status, word in ((FAILED, "failed"), (ERROR, "not measured"), (PASSED, "passed"))
+        if status in statuses
+    ]
+    against = f"against {regression.baseline}" if regression.baseline else "with nothing to compare with"
+    accepted = "; this run is the new baseline" if regression.accepted else ""
+    return f"{', '.join(counts)}, {against}{accepted}"
+
+
+def _accept_command(regression: Regression) -> str:
+    """Returns the command that makes the figures of this nightly run the baseline."""
+    folder = regression.baseline_folder
+    options = ["--config", regression.suite, *(["--baseline", str(folder)] if folder else []), "--update-baseline"]
+    return shlex.join(["trt-bisect", "regress", *options])
+
+
+def _moved(change: Change, text: Callable[[float], str]) -> str:
+    now = "not measured" if change.now is None else text(change.now)
+    return f"{now}, was {_range(change.before, text)}"
+
+
+def _range(values: Sequence[float | None], text: Callable[[float], str]) -> str:
+    """Returns the range of the values that were measured, as text."""
+    known = sorted(value for value in values if value is not None)
+    if not known:
+        return "not measured"
+    return " to ".join(dict.fromkeys((text(known[0]), text(known[-1]))))
+
+
+_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_CASES = {
+    "similarity": (changes.SIMILARITY, changes.RECIPE_LAYERS, changes.PART),
+    "target": (changes.TARGET,),
+    "latency": (changes.LATENCY,),
+    "culprits": (changes.CULPRIT,),
+    "precision obeyed": (changes.OBEYED,),
+    "trials": (changes.OUTCOME,),
+}
+"""The kinds of changes that fail each case."""
+_OF_LAYERS = (changes.CULPRIT, changes.OBEYED, changes.OUTCOME)
+_MOST_LAYERS = 200
+_LONGEST = 2000
+"""Characters of an attribute."""
+
+
+def junit_xml(regression: Regression) -> bytes:
+    """Returns the document, in UTF-8."""
+    root = Element("testsuites", name="trt-bisect")
+    for result in regression.networks:
+        root.append(_suite(result, regression.began))
+    for count in ("tests", "failures", "errors"):
+        root.set(count, str(sum(int(suite.get(count, "0")) for suite in root)))
+    ElementTree.indent(root)
+    written: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
+    return written + b"\n"
+
+
+def _suite(result: NetworkResult, began: str) -> Element:
+    cases = list(_cases(result))
+    suite = Element(
+        "testsuite",
+        name=_attribute(result.name),
+        tests=str(len(cases)),
+        failures=str(sum(case.find("failure") is not None for case in cases)),
+        errors=str(sum(case.find("error") is not None for case in cases)),
+        skipped=str(sum(case.find("skipped") is not None for case in cases)),
+        time=f"{result.seconds:.3f}",
+        timestamp=began[:19],
+    )
+    suite.extend(cases)
+    lines = sentences(result)
+    if result.tonight is not None and result.baseline is not None:
+        lines.append(f"What differs from the baseline: {made_of_text(result.differs)}.")
+    SubElement(suite, "system-out").text = _xml_text("\n".join(lines))
+    return suite
+
+
+def _cases(result: NetworkResult) -> Iterator[Element]:
+    report = result.tonight
+    if report is None:
+        yield _failing(_case(result, "measured"), "error", [result.message])
+        return
+    is_compared = result.baseline is not None and not result.accepted
+    judged = {"target": bool(result.targets), "latency": is_compared and report.latency is not None}
+    yield _case(result, "measured", result.seconds)
+    for name, kinds in _CASES.items():
+        case = _case(result, name)
+        failing = [sentence(change, report.metric) for change in result.failures if change.kind in kinds]
+        if failing:
+            _failing(case, "failure", failing)
+        elif not judged.get(name, is_compared):
+            SubElement(case, "skipped")
+        yield case
+    for change in [change for change in result.failures if change.kind in _OF_LAYERS][:_MOST_LAYERS]:
+        case = _case(result, f"layer {change.what}: {change.kind}")
+        yield _failing(case, "failure", [sentence(change, report.metric)])
+
+
+def _case(result: NetworkResult, name: str, seconds: float = 0.0) -> Element:
+    return Element(
+        "testcase", classname=_attribute(f"trt-bisect.{result.name}"), name=_attribute(name), time=f"{seconds:.3f}"
+    )
+
+
+def _failing(case: Element, tag: str, messages: list[str]) -> Element:
+    problem = SubElement(
+        case, tag, message=_attribute(messages[0]), type="regression" if tag == "failure" else "not measured"
+    )
+    problem.text = _xml_text("\n".join(messages))
+    return case
+
+
+def _attribute(text: str) -> str:
+    return _xml_text(text)[:_LONGEST]
+
+
+def _xml_text(text: str) -> str:
+    """Returns a text without the characters that XML 1.0 cannot hold, even escaped."""
+    return _NOT_XML.sub("\ufffd", text)

@@ -1,1 +1,0 @@
-"""A nightly comparison as text, Markdown and JUnit XML."""

@@ -1,0 +1,229 @@
+"""The screens of ``layers``, ``check``, ``compare``, ``profile``, ``sensitivity`` and ``worst``.
+
+Names are printed as they are, never as markup.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from trt_bisect.analyzer.advisor import LEAST_COSINE, LOW_SIMILARITY
+from trt_bisect.analyzer.compared import ComparedTensor
+from trt_bisect.analyzer.structure.findings import ERROR, NOTE, WARNING, Finding
+from trt_bisect.analyzer.structure.roundings import TensorRounding
+from trt_bisect.data.feeds import TensorSpec
+from trt_bisect.model.layers import Layer
+from trt_bisect.model.network import Network
+from trt_bisect.report.check import CheckReport
+from trt_bisect.report.comparison import Comparison, Profile, ProfiledTensor
+from trt_bisect.report.figure_text import figure_text
+from trt_bisect.report.losses import JudgedSample, SensitiveOp, Sensitivity, WorstReport, description
+from trt_bisect.report.screen.layout import fitted, titled
+from trt_bisect.report.screen.run import NOTES_UP_TO
+from trt_bisect.support.figures import counted
+from trt_bisect.support.table import INDEX
+
+LAYERS_OF_A_KIND = 5
+_STYLES = {ERROR: "bold red", WARNING: "yellow", NOTE: "dim"}
+
+
+def print_layers(network: Network, console: Console) -> None:
+    """Prints a row for each layer, the inputs and outputs, and the option that gives dynamic inputs their sizes."""
+    names = {"low": network.low.title}
+    console.print(
+        fitted(Layer, network.layers, console, names=names, style=lambda row: "" if row.quantizable else "dim")
+    )
+    pairs = " The network has Q/DQ pairs: plans keep their scales." if network.has_pairs else ""
+    lines = [f"{len(network.layers)} layers, {len(network.quantizable)} of them quantizable.{pairs}"]
+    lines.append(f"Inputs: {', '.join(map(str, network.inputs))}. Outputs: {', '.join(map(str, network.outputs))}.")
+    if dynamic := [spec for spec in network.inputs if None in spec.shape]:
+        lines.append(f"'?' is dynamic. Sizes: {' '.join(map(_sized, dynamic))}")
+    console.print(Text("\n".join(lines)), soft_wrap=True)
+
+
+def _sized(spec: TensorSpec) -> str:
+    """The option that gives a dynamic input sizes, 1 for the batch and 224 elsewhere as an example."""
+    sizes = (size or (224 if place else 1) for place, size in enumerate(spec.shape))
+    return f"--shape {spec.name}:{'x'.join(map(str, sizes))}"
+
+
+def print_check(report: CheckReport, console: Console, *, every_layer: bool = False) -> None:
+    """Prints the table of findings by kind, then the summary. Names are printed as they are, never as markup."""
+    if report.findings:
+        console.print(check_table(report, every_layer=every_layer))
+        console.print()
+    if every_layer and report.tensors:
+        rows = report.tensors
+        console.print(fitted(TensorRounding, rows, console, style=lambda row: "" if row.quantized else "dim"))
+        console.print()
+    for remark in report.remarks:
+        console.print(Text(remark, style="yellow"))
+    style = "bold red" if report.exit_code else "bold green"
+    console.print(Text(report.summary, style=style))
+
+
+def check_table(report: CheckReport, *, every_layer: bool = False) -> Table:
+    """Returns a table with one row for each kind: severity and kind, the layers, the reason and the remedy."""
+    kinds: dict[str, list[Finding]] = {}
+    for finding in report.findings:
+        kinds.setdefault(finding.kind, []).append(finding)
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 1, 0))
+    table.add_column("Finding", overflow="fold", ratio=2)
+    table.add_column("Layers", overflow="fold", ratio=4)
+    table.add_column("Why it matters, and what to do", overflow="fold", ratio=5)
+    for kind, findings in kinds.items():
+        first = findings[0]
+        shown = findings if every_layer else findings[:LAYERS_OF_A_KIND]
+        lines = [": ".join(filter(None, (", ".join(finding.layers), finding.what))) for finding in shown]
+        if len(findings) > len(shown):
+            lines.append(f"and {len(findings) - len(shown)} more")
+        table.add_row(
+            Text(f"{first.severity}: {kind} ({len(findings)})", style=_STYLES[first.severity]),
+            Text("\n".join(lines)),
+            Text.assemble(first.why, "\n", (first.remedy, "bold")),
+        )
+    return table
+
+
+ADVICE_UP_TO = 20
+
+
+def print_comparison(
+    found: Comparison, console: Console, *, sort: str = INDEX, top: int = 0, columns: Sequence[str] = ()
+) -> None:
+    """Prints tensors, weights, advice and notes; ``top`` rows of each table, all for 0.
+
+    Args:
+        found: the comparison.
+        console: to print on; tables have the columns that fit.
+        sort: the column to sort by.
+        top: the number of rows of each table.
+        columns: the columns of the CSV files, to show instead of the usual ones.
+
+    Raises:
+        BadInput: rows cannot be sorted by ``sort``, or there is no such column.
+    """
+    tensors = found.sorted_by(sort)
+    both = f"'{found.other}' against '{found.model}'" if found.other else f"{found.low.upper()} against FP32"
+    tensors_of = both if found.other else f"{found.low.upper()} ({found.arithmetic}) against FP32"
+    console.print(Text(f"Tensors of {tensors_of}, {counted(found.samples, 'sample')}:"))
+    console.print(_compared(_first(tensors, top), found, columns, console))
+    _print_hidden(console, len(tensors), top)
+    if found.weights:
+        weights = found.sorted_by(sort, weights=True)
+        console.print()
+        console.print(Text(f"Weights, {both}:"))
+        console.print(_compared(_first(weights, top), found, columns, console))
+        _print_hidden(console, len(weights), top)
+    console.print()
+    if not found.advice:
+        console.print(Text("No layer is abnormal.", style="bold green"))
+    causes_first = sorted(found.advice, key=lambda advice: advice.reason == LOW_SIMILARITY)
+    for advice in causes_first[:ADVICE_UP_TO]:
+        where = ", ".join(f"'{name}'" for name in advice.layers) or "The network"
+        console.print(Text(f"{where}: {advice.reason} ({advice.kind} '{advice.tensor}'): {advice.words}"))
+    if len(found.advice) > ADVICE_UP_TO:
+        more = len(found.advice) - ADVICE_UP_TO
+        console.print(Text(f"{more} more findings; --output FOLDER writes all.", style="dim"))
+    _print_notes(console, found.notes)
+
+
+def print_profile(found: Profile, console: Console, *, top: int = 0, columns: Sequence[str] = ()) -> None:
+    """Prints the tensors of the selected layers, and the notes; ``top`` rows, all for 0.
+
+    Raises:
+        BadInput: there is no such column as one of ``columns``.
+    """
+    if found.samples:
+        console.print(Text(f"{counted(found.samples, 'sample')} of {found.source}:"))
+    console.print(fitted(ProfiledTensor, found.tensors[:top] if top else found.tensors, console, only=columns))
+    _print_hidden(console, len(found.tensors), top)
+    _print_notes(console, found.notes)
+
+
+def print_sensitivity(
+    found: Sensitivity, console: Console, *, rows: Sequence[SensitiveOp], sort: str, top: int = 0
+) -> None:
+    """Prints rows, of which the column ``sort`` is among the last to be left out; ``top`` rows, all for 0."""
+    shown = rows[:top] if top else rows
+    console.print(fitted(SensitiveOp, shown, console, names=found.names, raised=(found.metric, sort)))
+    full = "not measured" if found.full is None else f"{found.full:.6g}"
+    loss = f"Loss of full {found.low.upper()}: {full} ({found.metric}, {found.arithmetic})."
+    console.print(Text(f"\n{len(shown)} of {len(rows)} rows. {loss}"))
+
+
+def _compared(rows: Sequence[ComparedTensor], found: Comparison, columns: Sequence[str], console: Console) -> Table:
+    """The table of tensors or weights, those of a low cosine in red."""
+
+    def style(row: ComparedTensor) -> str:
+        return "bold red" if row.figures.cosine < LEAST_COSINE else ""
+
+    return fitted(ComparedTensor, rows, console, names=found.names, only=columns, style=style)
+
+
+def _first(rows: Sequence[ComparedTensor], top: int) -> Sequence[ComparedTensor]:
+    return rows[:top] if top else rows
+
+
+def _print_hidden(console: Console, count: int, top: int) -> None:
+    if top and count > top:
+        console.print(Text(f"{count - top} more rows; --top 0 prints all, --output FOLDER writes all.", style="dim"))
+
+
+def _print_notes(console: Console, notes: Sequence[str]) -> None:
+    for note in notes:
+        console.print(Text(f"Note: {note}", style="yellow"))
+
+
+_BAR = 40
+
+
+def print_worst(report: WorstReport, console: Console) -> None:
+    """Prints the data, the distribution with its histogram, the worst inputs and the verdict."""
+    for title, text in description(report).items():
+        console.print(Text(f"{title + ':':8}{text}"))
+    console.print()
+    spread = titled("", *(f"{title}>" for title in report.quantiles))
+    spread.add_row(Text(report.metric), *map(Text, report.quantiles.values()))
+    console.print(spread)
+    console.print()
+    for line in histogram_lines(report):
+        console.print(Text(line))
+    console.print()
+    worst = [report.samples[place] for place in report.places]
+    console.print(fitted(JudgedSample, worst, console, names=report.names, only=("rank", "sample", "value")))
+    console.print()
+    console.print(Text(report.verdict, style="bold green" if report.distribution.bad == 0 else "bold yellow"))
+    _print_notes(console, remarks(report)[:NOTES_UP_TO])
+
+
+def histogram_lines(report: WorstReport) -> list[str]:
+    """Returns one line for each bar; a bar that is not empty has at least one block."""
+    bins = report.distribution.bins
+    most = max((bar.count for bar in bins), default=0)
+    edges = [[figure_text(report.metric, edge) for edge in (bar.low, bar.high)] for bar in bins]
+    width = max((len(edge) for pair in edges for edge in pair), default=0)
+    lines = []
+    for bar, (low, high) in zip(bins, edges, strict=True):
+        blocks = max(round(_BAR * bar.count / most), int(bar.count > 0))
+        lines.append(f"{low:>{width}} to {high:>{width}}  {'█' * blocks:<{_BAR}} {bar.count}".rstrip())
+    if report.distribution.not_finite:
+        lines.append(f"{'not finite':>{2 * width + 4}}  {report.distribution.not_finite}")
+    return lines
+
+
+def remarks(report: WorstReport) -> list[str]:
+    """Returns the notes beside the verdict, a sentence each."""
+    notes = []
+    if report.stopped:
+        notes.append(f"the search was stopped: only the first {len(report.values)} samples were seen")
+    if report.faint:
+        notes.append(
+            f"{len(report.faint)} of {len(report.values)} samples were left out, the first is number "
+            f"{report.faint[0]}: FP32's output on them is almost zero, so that float noise decides"
+        )
+    return [*notes, *report.notes]
