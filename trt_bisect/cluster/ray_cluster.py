@@ -5,11 +5,9 @@ from __future__ import annotations
 import importlib.util
 import pickle
 import socket
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
-from itertools import count
 from time import monotonic
 from typing import Any
 
@@ -19,7 +17,7 @@ from trt_bisect.builder.engines import ONNXRUNTIME
 from trt_bisect.builder.isolation import Worker
 from trt_bisect.builder.tensorrt_build import timings_of
 from trt_bisect.cluster.address import AUTO, GOES_ON, local_processes
-from trt_bisect.cluster.ray_process import TRIES, Events
+from trt_bisect.cluster.ray_process import TRIES, Event
 from trt_bisect.errors import BadInput, EngineUnavailable, TrialFailed, TrtBisectError, first_line, install
 from trt_bisect.evaluator.trial import LOST
 from trt_bisect.evaluator.workers import Attempt, Cluster, FailedAttempt, LocalCluster, TrialSpec
@@ -32,8 +30,6 @@ _ANSWER_SECONDS = 90.0
 _WAIT_SECONDS = 1.0
 _FULL_SECONDS = 60.0
 """The time after which a cluster without room for a task is given up."""
-_TICKETS = count()
-"""No two tasks of this process have one: what a task that was abandoned has written is never that of another."""
 
 
 def open_cluster(address: str, say: Callable[[str], None]) -> Cluster:
@@ -51,7 +47,13 @@ def open_cluster(address: str, say: Callable[[str], None]) -> Cluster:
 
 
 class RayCluster(AbstractContextManager["RayCluster"]):
-    """A Ray cluster that was joined, through a process that uses Ray; see ``ray_process``."""
+    """A Ray cluster that was joined, through a process that uses Ray; see ``ray_process``.
+
+    Attributes:
+        address: the address that it was joined at.
+        size: the number of tasks that the living nodes can run at the same time, without nodes that were refused.
+        holder: the object whose content is the last one that was sent.
+    """
 
     def __init__(self, address: str, say: Callable[[str], None]) -> None:
         """Joins the cluster.
@@ -63,12 +65,9 @@ class RayCluster(AbstractContextManager["RayCluster"]):
             raise BadInput(f"The cluster '{address}' needs Ray, which is not installed.", install("cluster"))
         _reach(address)
         self.address = address
-        self._say = say
-        self._under_way: dict[int, Any] = {}
-        self._ended: deque[tuple[Any, Any]] = deque()
-        self._had_room = 0.0
+        self.size = 0
         self.holder: object = None
-        """The object whose content is the last one that was sent."""
+        self._say = say
         # A task that lacks memory is begun again as often as one whose node is lost; Ray's default is for ever.
         environment = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_task_oom_retries": str(TRIES - 1)}
         self._process = Worker(environment, "trt_bisect.cluster.ray_process")
@@ -89,36 +88,23 @@ class RayCluster(AbstractContextManager["RayCluster"]):
 
     def employ(self, engine: str) -> None:
         """Gives each task from now on a GPU, or, where the engine is ONNX Runtime, a processor."""
-        self._ask("employ", engine != ONNXRUNTIME)
+        self.size = self._ask("employ", engine != ONNXRUNTIME)
 
-    @property
-    def size(self) -> int:
-        """The number of tasks that the living nodes can run at the same time, without nodes that were refused."""
-        places: int = self._ask("places") if self._process.alive else 0
-        return places
-
-    def put(self, content: bytes, holder: object) -> None:
-        """Sends what the next tasks work on."""
-        self._ask("put", content)
-        self.holder = holder
-
-    def begin(self, of: Any, request: str, argument: Any) -> None:
+    def begin(self, name: str, content: bytes, files: Mapping[str, bytes] | None = None) -> None:
         """Begins a task; it waits until a worker is free.
 
         Args:
-            of: the caller's own object, returned with the result. If it is the folder of a run, it has a method
-                ``write`` that takes new lines of the journal, and its progress and report so far.
-            request: ``begin_plan`` or ``begin_run`` of ``ray_process.RayProcess``.
-            argument: its argument.
+            name: the key of a plan, or the folder of a run.
+            content: what the task works on; empty for what the last one did.
+            files: what the folder of a run has already; None for a plan.
         """
-        if not self._under_way:
-            self._had_room = monotonic()
-        ticket = next(_TICKETS)
-        self._under_way[ticket] = of
-        self._ask(request, ticket, argument)
+        self._ask("begin", name, content, files)
 
-    def ended(self) -> tuple[Any, Any]:
-        """Waits for the next task that has ended, or was lost too often; returns its object and its result.
+    def ended(self, write: Callable[[str, bytes, Mapping[str, bytes]], None] = lambda *_: None) -> tuple[str, Any]:
+        """Waits for the next task that has ended, or was lost too often; returns its name and its result.
+
+        Args:
+            write: takes the name of a run, new lines of its journal, and its progress and report so far.
 
         Returns:
             The result is an EngineUnavailable if its worker was lost each time, and another TrtBisectError if the task
@@ -128,37 +114,35 @@ class RayCluster(AbstractContextManager["RayCluster"]):
             EngineUnavailable: no node can be used, or the cluster is gone.
             RuntimeError: the task failed by an error of trt-bisect itself.
         """
-        while not self._ended:
-            events: Events = self._ask("wait", _WAIT_SECONDS)
-            for line in events.said:
+        had_room = monotonic()
+        while True:
+            event: Event = self._ask("wait", _WAIT_SECONDS)
+            self.size = event.places
+            for line in event.said:
                 self._say(line)
-            for ticket, (lines, shown) in events.written.items():
-                if ticket in self._under_way:
-                    self._under_way[ticket].write(lines, shown)
-            for ticket, result in events.ended.items():
-                if isinstance(result, RuntimeError):
-                    raise result
-                self._ended.append((self._under_way.pop(ticket), result))
-            if events.places:
-                self._had_room = monotonic()
-            elif not self._ended and events.refused:
+            if isinstance(event.result, RuntimeError):
+                raise event.result
+            if event.result is not None:
+                return event.name, event.result
+            if event.name:
+                write(event.name, event.lines, event.shown)
+            if event.places:
+                had_room = monotonic()
+            elif event.refused:
                 raise EngineUnavailable(
-                    f"No node of '{self.address}' can be used: {events.refused}",
+                    f"No node of '{self.address}' can be used: {event.refused}",
                     "Install on them the same versions as here, or leave out --cluster.",
                 )
-            elif monotonic() - self._had_room > _FULL_SECONDS:
+            elif monotonic() - had_room > _FULL_SECONDS:
                 raise EngineUnavailable(
                     f"No node of '{self.address}' has had room for a task for {_FULL_SECONDS:g} s.",
                     "A task needs a GPU where the engine is NVIDIA's, else a processor.",
                 )
-        return self._ended.popleft()
 
     def abandon(self) -> None:
-        """Cancels the tasks that have not ended."""
-        self._ended.clear()
-        if self._under_way and self._process.alive:
+        """Ends the tasks that have not ended."""
+        if self._process.alive:
             self._ask("abandon")
-        self._under_way.clear()
 
     def _ask(self, request: str, *arguments: Any) -> Any:
         try:
@@ -204,11 +188,13 @@ class RayWorkerPool:
 
     def begin(self, plan: PrecisionPlan) -> None:
         """Begins to try a plan; the first one also sends the ``TrialSpec``, with this machine's timing cache."""
+        content = b""
         if self._cluster.holder is not self:
             cache = self._timing_cache
             timings = cache.read_bytes() if cache is not None and cache.is_file() else b""
-            self._cluster.put(pickle.dumps(replace(self._spec, timings=timings), protocol=5), self)
-        self._cluster.begin(plan, "begin_plan", plan.key())
+            content = pickle.dumps(replace(self._spec, timings=timings), protocol=5)
+        self._cluster.begin(plan.key(), content)
+        self._cluster.holder = self
 
     def ended(self) -> tuple[PrecisionPlan, Attempt]:
         """Waits for the next plan that was tried, or lost too often; returns it and its attempt.
@@ -217,7 +203,8 @@ class RayWorkerPool:
             EngineUnavailable: no node can be used, or the cluster is gone.
             TrtBisectError: a worker raised it.
         """
-        plan, result = self._cluster.ended()
+        key, result = self._cluster.ended()
+        plan = PrecisionPlan.from_key(key)
         if isinstance(result, EngineUnavailable):
             return plan, FailedAttempt(LOST, result.problem)
         if isinstance(result, TrtBisectError):

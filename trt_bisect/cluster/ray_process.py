@@ -3,16 +3,17 @@
 It is a process of its own because Ray ends its process when the cluster's head has been gone for a minute, takes over
 the signals, and writes to stderr. It answers the requests of ``ray_cluster.RayCluster``, one at a time.
 
-Ray itself begins a task again whose worker or node was lost. These are tasks and not actors: an actor keeps its place
-on a node, and a plan that waits for a lost one would not go to the node that is free.
+A plan is a task, which Ray itself begins again if its worker or node is lost. It is no call of an actor, in a
+``ray.util.ActorPool`` for example: an actor keeps its place on a node, and a plan that waits for a lost one would not
+go to the node that is free. A whole run has its place until it ends, so it is an actor, which is asked for its journal
+meanwhile. Ray would restart it with what it had at first; it is begun again here, with the journal so far.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from time import monotonic
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,34 +22,54 @@ from trt_bisect._version import __version__
 from trt_bisect.builder import worker
 from trt_bisect.cluster.address import GOES_ON
 from trt_bisect.errors import BadInput, EngineUnavailable, TrtBisectError, first_line
+from trt_bisect.runs.journal import JOURNAL
 from trt_bisect.support.figures import counted
 
 TRIES = 3
-"""The number of times that a task is begun whose worker or node is lost each time."""
-_HEAD = "node:__internal_head__"
-"""The resource that Ray gives its head."""
-_LOOK_AT_NODES = 1.0
-"""Seconds between two requests for the list of nodes."""
+"""The number of times that a plan or a run is begun whose worker or node is lost each time."""
 
 
 @dataclass(frozen=True)
-class Events:
-    """The events since the last request for them.
+class Event:
+    """The next event on the cluster, at most one.
 
     Attributes:
-        ended: by ticket, the results of the tasks that have ended. A TrtBisectError is the task's own,
-            EngineUnavailable means that its worker was lost each time, a RuntimeError is one of trt-bisect itself.
-        written: by ticket, new whole lines of a run's journal, and by name the files that show how far it is.
+        name: the plan or run that has ended, or has written something; empty for none.
+        result: what it returned. A TrtBisectError is the task's own, EngineUnavailable means that its worker was lost
+            each time, a RuntimeError is one of trt-bisect itself; None if it has not ended.
+        lines: new whole lines of a run's journal.
+        shown: by name, the files that show how far a run is, if they have changed.
         said: lines for the user.
         places: the number of tasks that can run at the same time.
         refused: the reason why a node is not used; empty if all are.
     """
 
-    ended: Mapping[int, Any]
-    written: Mapping[int, tuple[bytes, Mapping[str, bytes]]]
-    said: tuple[str, ...]
-    places: int
-    refused: str
+    name: str = ""
+    result: Any = None
+    lines: bytes = b""
+    shown: Mapping[str, bytes] | None = None
+    said: tuple[str, ...] = ()
+    places: int = 0
+    refused: str = ""
+
+
+@dataclass
+class _Task:
+    """A plan or a run that is under way.
+
+    Attributes:
+        name: the plan's key, or the run's folder.
+        content: the reference to what it works on.
+        files: by name, what is in the run's folder when it is begun again; None for a plan.
+        actor: the run's.
+        losses: the number of times that the run's worker was lost.
+    """
+
+    name: str
+    content: Any
+    files: dict[str, bytes] | None
+    actor: Any = None
+    losses: int = 0
 
 
 def serve(descriptor: int, parent: int) -> None:
@@ -73,116 +94,133 @@ class RayProcess:
                 f"No Ray cluster can be used at '{address}': {first_line(error)}",
                 f"Start one with '{head}', with the same versions of Python and Ray as here.",
             ) from error
-        self._task = ray.remote(_make_task())
-        self._mailbox: Any = None
+        task, actor = _remote()
+        self._task, self._actor = ray.remote(task), ray.remote(actor)
         self._content: Any = None
-        self._under_way: dict[Any, tuple[int, tuple[list[Any], Any], Any]] = {}
-        self._resource, self._nodes, self._looked = "", dict[str, tuple[str, int]](), 0.0
+        self._under_way: dict[Any, _Task] = {}
+        """By the references to the results."""
+        self._news: dict[Any, _Task] = {}
+        """By the references to what runs have written."""
+        self._needs: dict[str, int] = {}
+        self._nodes = dict[str, tuple[str, int]]()
         self._refused: dict[str, str] = {}
         self._said: list[str] = []
 
-    def employ(self, gpu: bool) -> None:
-        """Gives each task from now on a GPU, or else a processor."""
-        if self._resource != ("GPU" if gpu else "CPU"):
-            self._resource, self._nodes, self._looked = "GPU" if gpu else "CPU", {}, 0.0
-            self.places()
+    def employ(self, gpu: bool) -> int:
+        """Gives each task from now on a GPU, or else a processor; returns the number of places."""
+        needs = {"num_cpus": 0, "num_gpus": 1} if gpu else {"num_cpus": 1, "num_gpus": 0}
+        if self._needs != needs:
+            self._needs, self._nodes = needs, {}
+            self._places()
             self._said.append(f"Cluster: {self._capacity()}")
+        return self._places()
 
-    def places(self) -> int:
+    def _places(self) -> int:
         """Returns the number of tasks that the living nodes can run at the same time, without refused nodes."""
-        if monotonic() - self._looked > _LOOK_AT_NODES:
-            found = {}
-            for node in self._ray.nodes():
-                room = int(node["Resources"].get(self._resource, 0.0)) if node["Alive"] else 0
-                if room:
-                    found[node["NodeID"]] = f"{node['NodeManagerHostname']} ({node['NodeID'][:8]})", room
-            gone = [name for key, (name, _) in self._nodes.items() if key not in found]
-            self._nodes, self._looked = found, monotonic()
-            self._said += [f"Node {name} is gone: {self._capacity()} left" for name in gone]
+        found, resource = {}, "GPU" if self._needs["num_gpus"] else "CPU"
+        for node in self._ray.nodes():
+            room = int(node["Resources"].get(resource, 0.0)) if node["Alive"] else 0
+            if room:
+                found[node["NodeID"]] = f"{node['NodeManagerHostname']} ({node['NodeID'][:8]})", room
+        gone = [name for key, (name, _) in self._nodes.items() if key not in found]
+        self._nodes = found
+        self._said += [f"Node {name} is gone: {self._capacity()} left" for name in gone]
         return sum(room for key, (_, room) in self._nodes.items() if key not in self._refused)
 
     def _capacity(self) -> str:
         workers = sum(room for _, room in self._nodes.values())
         return f"{counted(workers, 'worker')} on {counted(len(self._nodes), 'node')}"
 
-    def put(self, content: bytes) -> None:
-        """Puts what the next tasks work on into Ray's object store; it stays there while a task needs it."""
-        self._content = self._ray.put(np.frombuffer(content, np.uint8))
+    def begin(self, name: str, content: bytes, files: dict[str, bytes] | None) -> None:
+        """Begins a task; see ``RayCluster.begin``. Ray's object store keeps the content while a task needs it."""
+        if content:
+            self._content = self._ray.put(np.frombuffer(content, np.uint8))
+        self._submit(_Task(name, self._content, files))
 
-    def begin_plan(self, ticket: int, plan: str) -> None:
-        """Begins to try the plan with this key; ``ticket`` identifies the task in the answers of ``wait``."""
-        self._submit(ticket, ([], plan), self._content)
-
-    def begin_run(self, ticket: int, files: Mapping[str, bytes]) -> None:
-        """Begins a whole run, whose folder holds ``files``: the journal is kept on the head, and outlives its node."""
-        if self._mailbox is None:
-            actor = self._ray.remote(_make_mailbox())
-            self._mailbox = actor.options(num_cpus=0, resources={_HEAD: 0.001}).remote()
-        self._ray.get(self._mailbox.open.remote(ticket, files))
-        self._submit(ticket, ([self._mailbox], ticket), self._content)
-
-    def _submit(self, ticket: int, arguments: tuple[list[Any], Any], content: Any) -> None:
-        """Begins a task.
-
-        Args:
-            ticket: identifies it.
-            arguments: its mailbox and its subject, see ``ray_worker.done``; a node without trt-bisect can read them.
-            content: the reference to what it works on.
-        """
+    def _submit(self, task: _Task) -> None:
         from ray.util.scheduling_strategies import NodeLabelSchedulingStrategy, NotIn
 
         where: Any = "SPREAD"
         if self._refused:
             where = NodeLabelSchedulingStrategy(hard={"ray.io/node-id": NotIn(*self._refused)})
-        needs = {"num_gpus": 1, "num_cpus": 0} if self._resource == "GPU" else {"num_cpus": 1}
-        task = self._task.options(max_retries=TRIES - 1, scheduling_strategy=where, **needs)
         # In a list: Ray fetches what an argument refers to before it calls the function.
-        self._under_way[task.remote(__version__, [content], *arguments)] = ticket, arguments, content
+        content = [task.content]
+        if task.files is None:
+            remote = self._task.options(max_retries=TRIES - 1, scheduling_strategy=where, **self._needs)
+            self._under_way[remote.remote(__version__, "tried", content, task.name)] = task
+        else:
+            task.actor = self._actor.options(max_concurrency=2, scheduling_strategy=where, **self._needs).remote()
+            self._under_way[task.actor.call.remote(__version__, "done", content, task.files)] = task
+            self._ask_for_news(task, task.files)
 
-    def wait(self, seconds: float) -> Events:
-        """Returns as soon as a task has ended, or after so many seconds."""
-        tasks = list(self._under_way)
+    def _ask_for_news(self, task: _Task, files: Mapping[str, bytes]) -> None:
+        self._news[task.actor.call.remote(__version__, "written", [], len(files[JOURNAL]))] = task
+
+    def wait(self, seconds: float) -> Event:
+        """Returns the next event, or after so many seconds that there was none."""
+        from ray.exceptions import RayError
+
         try:
-            self._ray.wait(tasks, timeout=seconds)
-            done, _ = self._ray.wait(tasks, num_returns=len(tasks), timeout=0)
-            written: Any = self._ray.get(self._mailbox.take.remote()) if self._mailbox else {}
-        except (self._ray.exceptions.RayError, ConnectionError) as error:
+            done, _ = self._ray.wait([*self._under_way, *self._news], timeout=seconds)
+        except (RayError, ConnectionError) as error:
             raise EngineUnavailable(f"The cluster is gone: {first_line(error)}", GOES_ON) from error
-        ended = {}
-        for task in done:
-            ticket, arguments, content = self._under_way.pop(task)
-            node, refusal, result = self._result(task)
-            if not refusal:
-                ended[ticket] = result
-                for mailbox in arguments[0]:
-                    mailbox.close.remote(ticket)
-                continue
-            if node not in self._refused:
-                name = self._nodes[node][0] if node in self._nodes else node
-                self._said.append(f"Node {name} is not used, since its figures would differ: {refusal}")
-            self._refused[node] = refusal
-            self._submit(ticket, arguments, content)
-        places, refused = self.places(), next(iter(self._refused.values()), "")
+        event = self._event(done[0]) if done else Event()
+        places, refused = self._places(), next(iter(self._refused.values()), "")
         said, self._said = tuple(self._said), []
-        return Events(ended, written, said, places, refused)
+        return replace(event, said=said, places=places, refused=refused)
 
-    def _result(self, task: Any) -> tuple[str, str, Any]:
-        """Returns the node of a task, the reason why that is not used, and what the task returned or raised."""
+    def _event(self, reference: Any) -> Event:
+        """Returns what has happened when Ray has an answer; a task that was refused or lost is begun again."""
         from ray.exceptions import RayError, RayTaskError
 
+        is_news = reference in self._news
+        task = (self._news if is_news else self._under_way).pop(reference)
         try:
-            result: tuple[str, str, Any] = self._ray.get(task)
+            node, refusal, result = self._ray.get(reference)
         except RayTaskError as error:
-            return "", "", error.cause if isinstance(error.cause, TrtBisectError) else RuntimeError(str(error))
-        except RayError as error:
-            why = f"{TRIES} times the worker or its node was lost: {first_line(error)}"
-            return "", "", EngineUnavailable(why)
-        return result
+            node, refusal = "", ""
+            result = error.cause if isinstance(error.cause, TrtBisectError) else RuntimeError(str(error))
+        except RayError as error:  # that of news has no news: the run's own tells the loss
+            return Event() if is_news else self._lost(task, first_line(error))
+        if is_news and task.files is not None and not refusal and not isinstance(result, Exception):
+            lines, shown = result
+            task.files[JOURNAL] += lines
+            self._ask_for_news(task, task.files)
+            return Event(task.name, None, lines, shown)
+        if refusal:
+            return Event() if is_news else self._refuse(task, node, refusal)
+        self._end(task)
+        return Event(task.name, result)
+
+    def _lost(self, task: _Task, why: str) -> Event:
+        task.losses += 1
+        self._end(task)
+        if task.files is None or task.losses == TRIES:
+            return Event(task.name, EngineUnavailable(f"{TRIES} times the worker or its node was lost: {why}"))
+        self._submit(task)
+        return Event()
+
+    def _refuse(self, task: _Task, node: str, why: str) -> Event:
+        if node not in self._refused:
+            name = self._nodes[node][0] if node in self._nodes else node
+            self._said.append(f"Node {name} is not used, since its figures would differ: {why}")
+        self._refused[node] = why
+        self._end(task)
+        self._submit(task)
+        return Event()
+
+    def _end(self, task: _Task) -> None:
+        """Gives the place of a run's actor back."""
+        if task.actor is not None:
+            self._ray.kill(task.actor)
+            self._news = {reference: other for reference, other in self._news.items() if other is not task}
 
     def abandon(self) -> None:
         """Ends the tasks that have not ended."""
-        for task in self._under_way:
-            self._ray.cancel(task, force=True)
+        for reference, task in self._under_way.items():
+            if task.files is None:
+                self._ray.cancel(reference, force=True)
+            self._end(task)
         self._under_way.clear()
 
     def close(self) -> None:
@@ -190,13 +228,13 @@ class RayProcess:
         self._ray.shutdown()
 
 
-def _make_task() -> Callable[..., Any]:
-    """Returns the function of all tasks.
+def _remote() -> tuple[Callable[..., Any], type]:
+    """Returns the function of a task, and the class of an actor with the same function.
 
-    Ray pickles a function that is defined in a function by value, so that a node without trt-bisect can report that.
+    Ray pickles what is defined in a function by value, so that a node without trt-bisect can report that.
     """
 
-    def task(version: str, content: list[Any], mailbox: list[Any], subject: Any) -> tuple[str, str, Any]:
+    def call(version: str, function: str, content: list[Any], argument: Any) -> tuple[str, str, Any]:
         import ray
 
         node = ray.get_runtime_context().get_node_id()
@@ -207,35 +245,10 @@ def _make_task() -> Callable[..., Any]:
             return node, f"trt-bisect cannot be imported there: {error}", None
         if trt_bisect.__version__ != version:
             return node, f"trt_bisect {trt_bisect.__version__} instead of {version}", None
-        return ray_worker.done(node, content[0], mailbox, subject)
+        return node, *ray_worker.call(function, node, content, argument)
 
-    return task
+    class Actor:
+        def call(self, *arguments: Any) -> tuple[str, str, Any]:
+            return call(*arguments)
 
-
-def _make_mailbox() -> type:
-    """Returns the class of the actor that keeps the files of runs, defined in a function for the same reason."""
-
-    class Mailbox:
-        def __init__(self) -> None:
-            self.files: dict[int, dict[str, bytes]] = {}
-            self.unread: dict[int, tuple[bytes, dict[str, bytes]]] = {}
-
-        def open(self, ticket: int, files: Mapping[str, bytes]) -> None:
-            self.files[ticket] = dict(files)
-
-        def read(self, ticket: int) -> Mapping[str, bytes]:
-            return self.files[ticket]
-
-        def write(self, ticket: int, journal: str, lines: bytes, shown: dict[str, bytes]) -> None:
-            self.files[ticket][journal] += lines
-            lines_before, shown_before = self.unread.get(ticket, (b"", {}))
-            self.unread[ticket] = lines_before + lines, {**shown_before, **shown}
-
-        def close(self, ticket: int) -> None:
-            del self.files[ticket]
-
-        def take(self) -> Mapping[int, tuple[bytes, dict[str, bytes]]]:
-            unread, self.unread = self.unread, {}
-            return unread
-
-    return Mailbox
+    return call, Actor

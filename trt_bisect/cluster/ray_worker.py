@@ -4,49 +4,48 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from threading import Event, Thread
+from time import sleep
 from typing import Any
 
 import ray
 
 from trt_bisect._version import versions
 from trt_bisect.builder.isolation import IsolatedBuilder, WorkerProcess
-from trt_bisect.errors import EngineUnavailable
+from trt_bisect.errors import EngineUnavailable, TrtBisectError
 from trt_bisect.evaluator.workers import Attempt, TrialSpec, attempt
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.report.model import SO_FAR, Report
-from trt_bisect.runs.journal import JOURNAL
+from trt_bisect.runs.journal import JOURNAL, complete_lines
 from trt_bisect.runs.progress_file import PROGRESS
 from trt_bisect.support.files import ScratchFolder
 
 _SECONDS = 1.0
-"""Seconds between two messages on a run's journal."""
+"""Seconds between two answers about a run's journal."""
 
 
-def done(node: str, content: Any, mailbox: list[Any], subject: Any) -> tuple[str, str, Any]:
-    """Tries a plan or does a run.
-
-    Args:
-        node: this node.
-        content: the reference to what is worked on, pickled.
-        mailbox: for a run the actor that keeps its files, else empty.
-        subject: the plan's key, or the run's ticket.
+def call(function: str, node: str, content: list[Any], argument: Any) -> tuple[str, Any]:
+    """Calls a function of this module by its name.
 
     Returns:
-        The node, the reason why it cannot be used, which is empty if it can, and the result.
+        The reason why this node cannot be used, which is empty if it can, and the result.
     """
     try:
-        return node, "", _do_run(content, mailbox[0], subject) if mailbox else _try_plan(node, content, subject)
+        match function:
+            case "tried":
+                return "", tried(node, content[0], argument)
+            case "done":
+                return "", done(content[0], argument)
+            case _:
+                return "", written(argument)
     except EngineUnavailable as error:
-        return node, error.problem, None
+        return error.problem, None
 
 
-def _try_plan(node: str, content: Any, plan: str) -> tuple[str, Attempt, bytes]:
+def tried(node: str, content: Any, plan: str) -> tuple[str, Attempt, bytes]:
     """Tries the plan with this key, for the ``TrialSpec`` in ``content``.
 
     Returns:
@@ -94,64 +93,50 @@ def _refuse_others(facts: Mapping[str, str], own: Mapping[str, str]) -> None:
         raise EngineUnavailable(", ".join(differing))
 
 
-def _do_run(content: Any, mailbox: Any, ticket: int) -> tuple[Report, Mapping[str, bytes]]:
-    """Does the run in ``content``, a ``commands.regress.remote.RunElsewhere``.
+_scratch = ScratchFolder()
+"""The folder of this process's run."""
+_shown: dict[str, bytes] = {}
+"""What was last told of the files that show how far the run is."""
 
-    Args:
-        content: see above.
-        mailbox: the actor that has the files of the run's folder: the journal so far, and the ranges and inputs that
-            were found before.
-        ticket: identifies the run there.
+
+def done(content: Any, files: Mapping[str, bytes]) -> tuple[Report | TrtBisectError, Mapping[str, bytes]]:
+    """Does the run in ``content``, a ``commands.regress.remote.RunElsewhere``, in a folder that holds ``files``.
 
     Returns:
-        The report, and the contents of its folder's files by relative path.
+        The report, or the run's error, and the contents of its folder's files by relative path.
     """
     run = pickle.loads(ray.get(content))
     _refuse_others(run.facts, versions())
-    with ScratchFolder() as folder:
-        for name, file in ray.get(mailbox.read.remote(ticket)).items():
+    with _scratch as folder:
+        for name, file in files.items():
             (folder / name).write_bytes(file)
-        with _sending(folder, mailbox, ticket):
+        try:
             report: Report = run(folder)
-        files = [file for file in folder.rglob("*") if file.is_file()]
-        contents = {str(file.relative_to(folder)): file.read_bytes() for file in files}
-        return report.changed(files=None, graph=None), contents  # which are among the contents
+            result: Report | TrtBisectError = report.changed(files=None, graph=None)  # which are among the contents
+        except EngineUnavailable:
+            raise
+        except TrtBisectError as error:
+            result = error
+        paths = [path for path in folder.rglob("*") if path.is_file()]
+        return result, {str(path.relative_to(folder)): path.read_bytes() for path in paths}
 
 
-@contextmanager
-def _sending(folder: Path, mailbox: Any, ticket: int) -> Iterator[None]:
-    """Sends what a run writes for others, once a second and at the end, from another thread.
+def written(start: int) -> tuple[bytes, Mapping[str, bytes]]:
+    """Returns what the run has written for others, after a second.
 
-    That is the new lines of its journal, its progress and, if it is another one, its report so far.
+    Returns:
+        The whole lines of its journal from byte ``start`` on; and its progress and its report so far, if they have
+        changed.
     """
-    sent, so_far = (folder / JOURNAL).stat().st_size, b""
-    over = Event()
-
-    def send_new() -> None:
-        nonlocal sent, so_far
-        with (folder / JOURNAL).open("rb") as file:
-            file.seek(sent)
-            lines = file.read()
-        lines = lines[: lines.rfind(b"\n") + 1]
-        sent += len(lines)
-        shown = {}
-        for name in (PROGRESS, SO_FAR):
-            with suppress(OSError):
-                shown[name] = (folder / name).read_bytes()
-        if shown.get(SO_FAR) == so_far:
-            del shown[SO_FAR]
-        so_far = shown.get(SO_FAR, so_far)
-        ray.get(mailbox.write.remote(ticket, JOURNAL, lines, shown))
-
-    def watch() -> None:
-        while not over.wait(_SECONDS):
-            send_new()
-
-    thread = Thread(target=watch, name="trt-bisect sender", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
-        send_new()
+    sleep(_SECONDS)
+    lines = b""
+    with suppress(OSError), (_scratch.path / JOURNAL).open("rb") as journal:
+        journal.seek(start)
+        lines = complete_lines(journal.read())
+    shown = {}
+    for name in (PROGRESS, SO_FAR):
+        with suppress(OSError):
+            shown[name] = (_scratch.path / name).read_bytes()
+    shown = {name: content for name, content in shown.items() if _shown.get(name) != content}
+    _shown.update(shown)
+    return lines, shown

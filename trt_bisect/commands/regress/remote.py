@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from os import SEEK_END
 from pathlib import Path
 from typing import Any
 
@@ -130,11 +131,15 @@ def _runs_of_a_kind(
     cluster: RayCluster, jobs: Sequence[WantedRun], say: Callable[[str], None]
 ) -> Iterator[tuple[WantedRun, Report | TrtBisectError]]:
     """Runs that need the same of a node; one more than there are places is sent ahead."""
-    waiting, under_way = deque(jobs), 0
+    waiting, under_way = deque(jobs), dict[str, _Folder]()
+
+    def write(name: str, lines: bytes, shown: Mapping[str, bytes]) -> None:
+        under_way[name].write(lines, shown)
+
     with ExitStack() as folders:
         folders.callback(cluster.abandon)
         while waiting or under_way:
-            if waiting and under_way <= cluster.size:
+            if waiting and len(under_way) <= cluster.size:
                 job = waiting.popleft()
                 try:
                     content = pickled(job)
@@ -143,12 +148,11 @@ def _runs_of_a_kind(
                     yield job, error
                 else:
                     folders.callback(folder.close)
-                    cluster.put(content, folder)
-                    cluster.begin(folder, "begin_run", folder.so_far())
-                    under_way += 1
+                    under_way[str(job.folder)] = folder
+                    cluster.begin(str(job.folder), content, folder.so_far())
                 continue
-            folder, result = cluster.ended()
-            under_way -= 1
+            name, result = cluster.ended(write)
+            folder = under_way.pop(name)
             yield folder.job, folder.ended(result)
 
 
@@ -229,19 +233,22 @@ class _Folder:
             with suppress(BadInput):
                 write_whole(self._path / name, shown[name])
 
-    def ended(self, result: tuple[Report, Mapping[str, bytes]] | TrtBisectError) -> Report | TrtBisectError:
-        """Returns the report of the run, when its files are in the folder; or its error."""
+    def ended(
+        self, result: tuple[Report | TrtBisectError, Mapping[str, bytes]] | TrtBisectError
+    ) -> Report | TrtBisectError:
+        """Returns the report of the run, or its error, when its files are in the folder."""
         try:
             if isinstance(result, TrtBisectError):
                 return result
-            report, files = result
+            outcome, files = result
+            self.write(files[JOURNAL][self._journal.seek(0, SEEK_END) :], {})
+            (self._path / SO_FAR).unlink(missing_ok=True)
             for name, content in files.items():
                 path = self._path / name
-                if name != JOURNAL and path.resolve().is_relative_to(self._path.resolve()):
+                if name not in (JOURNAL, PROGRESS) and path.resolve().is_relative_to(self._path.resolve()):
                     make_folder(path.parent)
                     write_whole(path, content)
-            (self._path / SO_FAR).unlink(missing_ok=True)
-            return report
+            return outcome
         finally:
             self.close()
 
