@@ -7,16 +7,15 @@ import pickle
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
-from time import sleep
+from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 import ray
 
 from trt_bisect._version import versions
-from trt_bisect.builder.isolation import IsolatedBuilder, WorkerProcess
-from trt_bisect.errors import EngineUnavailable, TrtBisectError
-from trt_bisect.evaluator.workers import Attempt, TrialSpec, attempt
+from trt_bisect.builder.isolation import WorkerProcess
+from trt_bisect.evaluator.workers import Attempt, TrialSpec, attempt, refuse_others
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.report.model import SO_FAR, Report
 from trt_bisect.runs.journal import JOURNAL, complete_lines
@@ -24,54 +23,35 @@ from trt_bisect.runs.progress_file import PROGRESS
 from trt_bisect.support.files import ScratchFolder
 
 _SECONDS = 1.0
-"""Seconds between two answers about a run's journal."""
+"""Seconds between two messages on a run's journal."""
 
 
-def call(function: str, node: str, content: list[Any], argument: Any) -> tuple[str, Any]:
-    """Calls a function of this module by its name.
-
-    Returns:
-        The reason why this node cannot be used, which is empty if it can, and the result.
-    """
-    try:
-        match function:
-            case "tried":
-                return "", tried(node, content[0], argument)
-            case "done":
-                return "", done(content[0], argument)
-            case _:
-                return "", written(argument)
-    except EngineUnavailable as error:
-        return error.problem, None
-
-
-def tried(node: str, content: Any, plan: str) -> tuple[str, Attempt, bytes]:
+def try_plan(content: Any, plan: str) -> tuple[str, Attempt, bytes]:
     """Tries the plan with this key, for the ``TrialSpec`` in ``content``.
 
     Returns:
         The worker's name, which no other of the cluster has, the attempt, and the bytes of the timing cache if that has
         grown, else none.
     """
-    if not _kept or _kept[0].key != content.hex():
+    key = content.hex()
+    if key not in _kept:
         while _kept:
-            _kept.pop().process.stop()
-        _kept.append(_PlanWorker(content.hex(), pickle.loads(ray.get(content))))
-    return f"{node}-{os.getpid()}", *_kept[0].tried(PrecisionPlan.from_key(plan))
+            _kept.popitem()[1].process.stop()
+        _kept[key] = _PlanWorker(pickle.loads(ray.get(content)))
+    name = f"{ray.get_runtime_context().get_node_id()}-{os.getpid()}"
+    return name, *_kept[key].tried(PrecisionPlan.from_key(plan))
 
 
 class _PlanWorker:
-    """A ``TrialSpec``, identified by ``key``, and its builder in a ``process`` of its own."""
+    """A ``TrialSpec``, and its builder in a ``process`` of its own."""
 
-    def __init__(self, key: str, spec: TrialSpec) -> None:
-        """Starts the builder; raises EngineUnavailable if its figures would differ, or it does not start."""
-        self.key = key
+    def __init__(self, spec: TrialSpec) -> None:
         self._inputs = spec.inputs
         self._scratch = ScratchFolder()
         self._timing_cache, self._timings = self._scratch.path / "timing.cache", spec.timings
-        options = replace(spec.options, timing_cache=self._timing_cache)
         self.process = WorkerProcess()
-        self._builder = IsolatedBuilder(partial(spec.make, options), options.timeout, self.process)
-        _refuse_others(spec.facts, {**versions(), **self._builder.versions})
+        options = replace(spec.options, timing_cache=self._timing_cache)
+        self._builder = replace(spec, options=options).started(self.process)
 
     def tried(self, plan: PrecisionPlan) -> tuple[Attempt, bytes]:
         """Returns the attempt at a plan, and the timing cache if the build has added to it."""
@@ -82,61 +62,54 @@ class _PlanWorker:
         return result, b"" if self._timings == before else self._timings
 
 
-_kept: list[_PlanWorker] = []
-"""The plan worker of this process, once there is one."""
+_kept: dict[str, _PlanWorker] = {}
+"""The plan worker of this process, once there is one, by the content that it works on."""
 
 
-def _refuse_others(facts: Mapping[str, str], own: Mapping[str, str]) -> None:
-    """Raises EngineUnavailable if the versions and the device of this node, ``own``, are not those of ``facts``."""
-    differing = [f"{name} {own.get(name)} instead of {fact}" for name, fact in facts.items() if own.get(name) != fact]
-    if differing:
-        raise EngineUnavailable(", ".join(differing))
+def do_run(content: Any, files: Mapping[str, bytes], queue: Any, key: tuple[str, int]) -> Any:
+    """Does the run in ``content``, a ``commands.regress.remote.RunElsewhere``.
 
-
-_scratch = ScratchFolder()
-"""The folder of this process's run."""
-_shown: dict[str, bytes] = {}
-"""What was last told of the files that show how far the run is."""
-
-
-def done(content: Any, files: Mapping[str, bytes]) -> tuple[Report | TrtBisectError, Mapping[str, bytes]]:
-    """Does the run in ``content``, a ``commands.regress.remote.RunElsewhere``, in a folder that holds ``files``.
+    Args:
+        content: see above.
+        files: what its folder has already: the journal so far, and the ranges and inputs that were found before.
+        queue: takes what the run writes meanwhile.
+        key: identifies the run there.
 
     Returns:
-        The report, or the run's error, and the contents of its folder's files by relative path.
+        The report, and the contents of its folder's files by relative path.
     """
     run = pickle.loads(ray.get(content))
-    _refuse_others(run.facts, versions())
-    with _scratch as folder:
+    refuse_others(run.facts, versions())
+    with ScratchFolder() as folder:
         for name, file in files.items():
             (folder / name).write_bytes(file)
+        over = Event()
+        sender = Thread(target=_send, args=(folder, queue, key, over), name="trt-bisect sender", daemon=True)
+        sender.start()
         try:
             report: Report = run(folder)
-            result: Report | TrtBisectError = report.changed(files=None, graph=None)  # which are among the contents
-        except EngineUnavailable:
-            raise
-        except TrtBisectError as error:
-            result = error
-        paths = [path for path in folder.rglob("*") if path.is_file()]
-        return result, {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+        finally:
+            over.set()
+            sender.join()
+        contents = {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+        return report.changed(files=None, graph=None), contents  # which are among the contents
 
 
-def written(start: int) -> tuple[bytes, Mapping[str, bytes]]:
-    """Returns what the run has written for others, after a second.
+def _send(folder: Path, queue: Any, key: tuple[str, int], over: Event) -> None:
+    """Puts what a run writes into a queue, once a second and at the end.
 
-    Returns:
-        The whole lines of its journal from byte ``start`` on; and its progress and its report so far, if they have
-        changed.
+    That is the new lines of its journal, and its progress and its report so far if they have changed.
     """
-    sleep(_SECONDS)
-    lines = b""
-    with suppress(OSError), (_scratch.path / JOURNAL).open("rb") as journal:
-        journal.seek(start)
-        lines = complete_lines(journal.read())
-    shown = {}
-    for name in (PROGRESS, SO_FAR):
-        with suppress(OSError):
-            shown[name] = (_scratch.path / name).read_bytes()
-    shown = {name: content for name, content in shown.items() if _shown.get(name) != content}
-    _shown.update(shown)
-    return lines, shown
+    sent, before, is_over = (folder / JOURNAL).stat().st_size, dict[str, bytes](), False
+    while not is_over:
+        is_over = over.wait(_SECONDS)
+        with (folder / JOURNAL).open("rb") as journal:
+            journal.seek(sent)
+            lines = complete_lines(journal.read())
+        shown = {}
+        for name in (PROGRESS, SO_FAR):
+            with suppress(OSError):
+                shown[name] = (folder / name).read_bytes()
+        changed = {name: content for name, content in shown.items() if before.get(name) != content}
+        queue.put((key, lines, changed))
+        sent, before = sent + len(lines), shown

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from os import SEEK_END
 from pathlib import Path
 from typing import Any
 
@@ -233,22 +232,19 @@ class _Folder:
             with suppress(BadInput):
                 write_whole(self._path / name, shown[name])
 
-    def ended(
-        self, result: tuple[Report | TrtBisectError, Mapping[str, bytes]] | TrtBisectError
-    ) -> Report | TrtBisectError:
-        """Returns the report of the run, or its error, when its files are in the folder."""
+    def ended(self, result: tuple[Report, Mapping[str, bytes]] | TrtBisectError) -> Report | TrtBisectError:
+        """Returns the report of the run, when its files are in the folder; or its error."""
         try:
             if isinstance(result, TrtBisectError):
                 return result
-            outcome, files = result
-            self.write(files[JOURNAL][self._journal.seek(0, SEEK_END) :], {})
-            (self._path / SO_FAR).unlink(missing_ok=True)
+            report, files = result
             for name, content in files.items():
                 path = self._path / name
-                if name not in (JOURNAL, PROGRESS) and path.resolve().is_relative_to(self._path.resolve()):
+                if name != JOURNAL and path.resolve().is_relative_to(self._path.resolve()):
                     make_folder(path.parent)
                     write_whole(path, content)
-            return outcome
+            (self._path / SO_FAR).unlink(missing_ok=True)
+            return report
         finally:
             self.close()
 
