@@ -1,6 +1,6 @@
 """A Ray cluster: plans and whole runs are its tasks.
 
-Ray is used by a process of its own, ``_RayProcess``, because Ray ends its process when the cluster's head has been gone
+Ray is used by a process of its own, ``RayProcess``, because Ray ends its process when the cluster's head has been gone
 for a minute, takes over the signals, and writes to stderr. ``RayCluster`` asks it, one request at a time.
 
 The tasks are no calls of actors, as in a ``ray.util.ActorPool``: an actor keeps its place on a node, and a plan that
@@ -13,11 +13,14 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import os
 import pickle
 import socket
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
+from threading import Event, Thread
 from time import monotonic
 from typing import Any, NamedTuple
 
@@ -27,14 +30,25 @@ from trt_bisect._version import __version__, versions
 from trt_bisect.builder import worker
 from trt_bisect.builder.base import Builder
 from trt_bisect.builder.engines import ONNXRUNTIME
-from trt_bisect.builder.isolation import Worker
+from trt_bisect.builder.isolation import Worker, WorkerProcess
 from trt_bisect.builder.tensorrt_build import timings_of
 from trt_bisect.cluster.address import AUTO, GOES_ON, local_processes
 from trt_bisect.errors import BadInput, EngineUnavailable, TrialFailed, TrtBisectError, first_line, install
 from trt_bisect.evaluator.trial import LOST
-from trt_bisect.evaluator.workers import Attempt, Cluster, FailedAttempt, LocalCluster, TrialSpec
+from trt_bisect.evaluator.workers import (
+    Attempt,
+    Cluster,
+    FailedAttempt,
+    LocalCluster,
+    TrialSpec,
+    attempt,
+    refuse_others,
+)
 from trt_bisect.precision import PrecisionPlan
-from trt_bisect.runs.journal import JOURNAL
+from trt_bisect.report.model import SO_FAR, Report
+from trt_bisect.runs.journal import JOURNAL, complete_lines
+from trt_bisect.runs.progress_file import PROGRESS
+from trt_bisect.support.files import ScratchFolder
 from trt_bisect.support.figures import counted
 
 TRIES = 3
@@ -90,7 +104,7 @@ class RayCluster(AbstractContextManager["RayCluster"]):
         except (OSError, OverflowError, UnicodeError, RuntimeError, TrialFailed) as error:
             raise BadInput(
                 f"{problem}: {first_line(error)}",
-                f"Give the address that '{head}' printed, or ray://HOST:10001; Python and Ray must be the same as here.",
+                f"Give the address that '{head}' printed, or ray://HOST:10001; it must have the Python and Ray of here.",
             ) from error
 
     def pool(self, spec: TrialSpec, builder: Builder) -> RayWorkerPool | None:  # noqa: ARG002
@@ -105,12 +119,10 @@ class RayCluster(AbstractContextManager["RayCluster"]):
         self.size = self._ask("employ", engine != ONNXRUNTIME)
 
     def begin(self, name: str, content: bytes, files: Mapping[str, bytes] | None = None) -> None:
-        """Begins a task; it waits until a worker is free.
+        """Begins a task, which waits until a worker is free: a plan, by its key, or a run, by its folder.
 
-        Args:
-            name: the key of a plan, or the folder of a run.
-            content: what the task works on; empty for what the last one did.
-            files: what the folder of a run has already; None for a plan.
+        It works on ``content``, or, if that is empty, on what the last one did; ``files`` is what the folder of a run
+        has already, None for a plan.
         """
         self._ask("begin", _Task(name, None if files is None else dict(files)), content)
 
@@ -234,6 +246,7 @@ class _Task:
     name: str
     files: dict[str, bytes] | None
     content: Any = None
+    needs: Mapping[str, int] | None = None
     tries: int = 0
 
 
@@ -294,7 +307,7 @@ class RayProcess:
 
             on_the_head = {"node:__internal_head__": 0.001}
             self._queue = Queue(actor_options={"num_cpus": 0, "resources": on_the_head})
-        task.content = self._content
+        task.content, task.needs = self._content, self._needs
         self._submit(task)
 
     def _submit(self, task: _Task) -> None:
@@ -307,7 +320,7 @@ class RayProcess:
         is_plan = task.files is None
         asked = ("try_plan", task.name) if is_plan else ("do_run", task.files, self._queue, (task.name, task.tries))
         retries = TRIES - 1 if is_plan else 0
-        call = self._call.options(max_retries=retries, scheduling_strategy=where, **self._needs)
+        call = self._call.options(max_retries=retries, scheduling_strategy=where, **task.needs)
         # In a list: Ray fetches what an argument refers to before it calls the function.
         self._under_way[call.remote(__version__, [task.content], *asked)] = task
 
@@ -366,7 +379,7 @@ class RayProcess:
 
 
 def _make_call() -> Callable[..., Any]:
-    """Returns the function of all tasks: it calls one of ``ray_worker``, and says which node it is and what it lacks.
+    """Returns the function of all tasks: it calls another one here, and says which node it is and what it lacks.
 
     Ray pickles a function that is defined in a function by value, so that a node without trt-bisect can report that.
     """
@@ -377,15 +390,105 @@ def _make_call() -> Callable[..., Any]:
         node = ray.get_runtime_context().get_node_id()
         try:
             import trt_bisect
-            from trt_bisect.cluster import ray_worker
+            from trt_bisect.cluster import ray_cluster
             from trt_bisect.errors import EngineUnavailable
         except ImportError as error:
             return node, f"trt-bisect cannot be imported there: {error}", None
         if trt_bisect.__version__ != version:
             return node, f"trt_bisect {trt_bisect.__version__} instead of {version}", None
         try:
-            return node, "", getattr(ray_worker, function)(content[0], *arguments)
+            return node, "", getattr(ray_cluster, function)(content[0], *arguments)
         except EngineUnavailable as error:
             return node, error.problem, None
 
     return call
+
+
+def try_plan(content: Any, plan: str) -> tuple[str, Attempt, bytes]:
+    """Tries the plan with this key, for the ``TrialSpec`` in ``content``.
+
+    Returns:
+        The worker's name, which no other of the cluster has, the attempt, and the bytes of the timing cache if that has
+        grown, else none.
+    """
+    import ray
+
+    key = content.hex()
+    if key not in _kept:
+        while _kept:
+            _kept.popitem()[1].process.stop()
+        _kept[key] = _PlanWorker(pickle.loads(ray.get(content)))
+    name = f"{ray.get_runtime_context().get_node_id()}-{os.getpid()}"
+    return name, *_kept[key].tried(PrecisionPlan.from_key(plan))
+
+
+class _PlanWorker:
+    """A ``TrialSpec``, and its builder in a ``process`` of its own."""
+
+    def __init__(self, spec: TrialSpec) -> None:
+        self._inputs = spec.inputs
+        self._scratch = ScratchFolder()
+        self._timing_cache, self._timings = self._scratch.path / "timing.cache", spec.timings
+        self.process = WorkerProcess()
+        options = replace(spec.options, timing_cache=self._timing_cache)
+        self._builder = replace(spec, options=options).started(self.process)
+
+    def tried(self, plan: PrecisionPlan) -> tuple[Attempt, bytes]:
+        """Returns the attempt at a plan, and the timing cache if the build has added to it."""
+        with self._scratch:  # closed between plans: Ray ends its processes without asking them
+            self._timing_cache.write_bytes(self._timings)
+            result = attempt(plan, self._builder, self._inputs)
+            before, self._timings = self._timings, self._timing_cache.read_bytes()
+        return result, b"" if self._timings == before else self._timings
+
+
+_kept: dict[str, _PlanWorker] = {}
+"""The plan worker of this process, once there is one, by the content that it works on."""
+
+
+def do_run(content: Any, files: Mapping[str, bytes], queue: Any, key: tuple[str, int]) -> Any:
+    """Does the run in ``content``, a ``commands.regress.remote.RunElsewhere``.
+
+    ``files`` is what its folder has already: the journal so far, and the ranges and inputs that were found before.
+    ``queue`` takes what it writes meanwhile, under ``key``.
+
+    Returns:
+        The report, and the contents of its folder's files by relative path.
+    """
+    import ray
+
+    run = pickle.loads(ray.get(content))
+    refuse_others(run.facts, versions())
+    with ScratchFolder() as folder:
+        for name, file in files.items():
+            (folder / name).write_bytes(file)
+        over = Event()
+        sender = Thread(target=_send, args=(folder, queue, key, over), name="trt-bisect sender", daemon=True)
+        sender.start()
+        try:
+            report: Report = run(folder)
+        finally:
+            over.set()
+            sender.join()
+        contents = {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+        return report.changed(files=None, graph=None), contents  # which are among the contents
+
+
+def _send(folder: Path, queue: Any, key: tuple[str, int], over: Event) -> None:
+    """Puts what a run writes into a queue, once a second and at the end.
+
+    That is the new lines of its journal, and its progress and its report so far if they have changed.
+    """
+    sent, before, is_over = (folder / JOURNAL).stat().st_size, dict[str, bytes](), False
+    while not is_over:
+        is_over = over.wait(_WAIT_SECONDS)
+        with (folder / JOURNAL).open("rb") as journal:
+            journal.seek(sent)
+            lines = complete_lines(journal.read())
+        shown = {}
+        for name in (PROGRESS, SO_FAR):
+            with suppress(OSError):
+                shown[name] = (folder / name).read_bytes()
+        changed = {name: content for name, content in shown.items() if before.get(name) != content}
+        queue.put((key, lines, changed))
+        sent, before = sent + len(lines), shown
