@@ -14,10 +14,11 @@ import trt_bisect
 from tests.support import fake_builders
 from tests.support.waiting import is_running, wait_until
 from tests.support.worker_runs import without_times
+from trt_bisect.builder import isolation
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.tensorrt_build import timings_of
-from trt_bisect.cluster.ray_cluster import RayCluster
-from trt_bisect.cluster.ray_process import TRIES, RayProcess
+from trt_bisect.cluster import ray_cluster
+from trt_bisect.cluster.ray_cluster import TRIES, RayCluster, RayProcess
 from trt_bisect.errors import BadInput, EngineUnavailable
 from trt_bisect.evaluator.trial import LOST
 from trt_bisect.evaluator.workers import Answers, FailedAttempt, TrialSpec
@@ -70,7 +71,7 @@ def test_every_plan_is_answered_and_both_nodes_work(cluster, tmp_path, monkeypat
     """The first two plans wait for each other; the inputs and the network are sent once."""
     sent = []
     ask = cluster._ask
-    monkeypatch.setattr(cluster, "_ask", lambda *request: (sent.append(request[0]), ask(*request))[1])
+    monkeypatch.setattr(cluster, "_ask", lambda *request: (sent.append(request), ask(*request))[1])
     wait, begun, go_on = both_wait(tmp_path)
     pool = cluster.pool(faulty(plan_0=wait, plan_1=wait), None)
     assert pool.size == 2
@@ -86,7 +87,7 @@ def test_every_plan_is_answered_and_both_nodes_work(cluster, tmp_path, monkeypat
         assert answers.ran == {0: "int8"}
         assert answers.messages == (fake_builders.A_WARNING,)
     assert len({int(answers.outputs[0]["pid"]) for answers in found.values()}) == 2
-    assert sent.count("put") == 1
+    assert sum(request == "begin" and bool(content) for request, *_, content in sent) == 1
 
 
 def test_two_pools_take_turns(cluster):
@@ -261,9 +262,15 @@ def test_a_cluster_that_cannot_be_joined_names_the_command_for_its_head(monkeypa
     def refuse(**_):
         raise ConnectionAbortedError("Initialization failure from server")
 
-    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(init=refuse))
-    with pytest.raises(BadInput) as error:
-        RayProcess().connect(address)
+    def ask(request, _):
+        raise isolation._answer(RayProcess(), request)
+
+    monkeypatch.setattr("importlib.util.find_spec", str)
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(init=refuse, remote=None))
+    monkeypatch.setattr(ray_cluster, "_reach", str)
+    monkeypatch.setattr(ray_cluster, "Worker", lambda *_: SimpleNamespace(ask=ask))
+    with pytest.raises(BadInput, match="Initialization failure from server\n") as error:
+        RayCluster(address, print)
     assert command in error.value.remedy
 
 

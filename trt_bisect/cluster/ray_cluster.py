@@ -1,30 +1,58 @@
-"""A Ray cluster as this process sees it: plans and whole runs are its tasks."""
+"""A Ray cluster: plans and whole runs are its tasks.
+
+Ray is used by a process of its own, ``RayProcess``, because Ray ends its process when the cluster's head has been gone
+for a minute, takes over the signals, and writes to stderr. ``RayCluster`` asks it, one request at a time.
+
+The tasks are no calls of actors, as in a ``ray.util.ActorPool``: an actor keeps its place on a node, and a plan that
+waits for a lost one would not go to the node that is free. Ray begins a plan again whose worker or node was lost. It
+would begin a run again with what the run had at first; so a run tells its journal through a ``ray.util.queue.Queue``,
+and is begun again here with the journal so far.
+"""
 
 from __future__ import annotations
 
 import importlib.util
+import logging
+import os
 import pickle
 import socket
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
-from dataclasses import replace
-from itertools import count
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from threading import Event, Thread
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple
 
-from trt_bisect._version import versions
+import numpy as np
+
+from trt_bisect._version import __version__, versions
+from trt_bisect.builder import isolation
 from trt_bisect.builder.base import Builder
 from trt_bisect.builder.engines import ONNXRUNTIME
-from trt_bisect.builder.isolation import Worker
+from trt_bisect.builder.isolation import Worker, WorkerProcess
 from trt_bisect.builder.tensorrt_build import timings_of
 from trt_bisect.cluster.address import AUTO, GOES_ON, local_processes
-from trt_bisect.cluster.ray_process import TRIES, Events
 from trt_bisect.errors import BadInput, EngineUnavailable, TrialFailed, TrtBisectError, first_line, install
 from trt_bisect.evaluator.trial import LOST
-from trt_bisect.evaluator.workers import Attempt, Cluster, FailedAttempt, LocalCluster, TrialSpec
+from trt_bisect.evaluator.workers import (
+    Attempt,
+    Cluster,
+    FailedAttempt,
+    LocalCluster,
+    TrialSpec,
+    attempt,
+    refuse_others,
+)
 from trt_bisect.precision import PrecisionPlan
+from trt_bisect.report.model import SO_FAR, Report
+from trt_bisect.runs.journal import JOURNAL, complete_lines
+from trt_bisect.runs.progress_file import PROGRESS
+from trt_bisect.support.figures import counted
+from trt_bisect.support.files import ScratchFolder
 
+TRIES = 3
+"""The number of times that a task is begun whose worker or node is lost each time."""
 _REACH_SECONDS = 5.0
 _JOIN_SECONDS = 60.0
 _ANSWER_SECONDS = 90.0
@@ -32,8 +60,6 @@ _ANSWER_SECONDS = 90.0
 _WAIT_SECONDS = 1.0
 _FULL_SECONDS = 60.0
 """The time after which a cluster without room for a task is given up."""
-_TICKETS = count()
-"""No two tasks of this process have one: what a task that was abandoned has written is never that of another."""
 
 
 def open_cluster(address: str, say: Callable[[str], None]) -> Cluster:
@@ -51,34 +77,35 @@ def open_cluster(address: str, say: Callable[[str], None]) -> Cluster:
 
 
 class RayCluster(AbstractContextManager["RayCluster"]):
-    """A Ray cluster that was joined, through a process that uses Ray; see ``ray_process``."""
+    """A Ray cluster that was joined.
+
+    Attributes:
+        size: the number of tasks that the living nodes can run at the same time, without nodes that were refused.
+        holder: the object whose content is the last one that was sent.
+    """
 
     def __init__(self, address: str, say: Callable[[str], None]) -> None:
-        """Joins the cluster.
-
-        Raises:
-            BadInput: Ray is not installed, or there is no cluster that can be joined.
-        """
+        """Joins the cluster; raises BadInput if Ray is not installed, or there is none that can be joined."""
         if importlib.util.find_spec("ray") is None:
             raise BadInput(f"The cluster '{address}' needs Ray, which is not installed.", install("cluster"))
-        _reach(address)
-        self.address = address
-        self._say = say
-        self._under_way: dict[int, Any] = {}
-        self._ended: deque[tuple[Any, Any]] = deque()
-        self._had_room = 0.0
+        self.size = 0
         self.holder: object = None
-        """The object whose content is the last one that was sent."""
+        self._address, self._say = address, say
         # A task that lacks memory is begun again as often as one whose node is lost; Ray's default is for ever.
         environment = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_task_oom_retries": str(TRIES - 1)}
-        self._process = Worker(environment, "trt_bisect.cluster.ray_process")
+        # The client server of ray:// may hang with gRPC's handling of forks: ray-project/ray#63202.
+        head = "GRPC_ENABLE_FORK_SUPPORT=0 ray start --head" if "://" in address else "ray start --head"
+        problem = f"Nothing answers at '{address}'"
         try:
+            _reach(address)
+            problem = f"'{address}' answers, but cannot be joined as a Ray cluster"
+            self._process = Worker(environment, __name__)
             self._process.ask(("connect", address), _JOIN_SECONDS)
-        except TrialFailed as failure:
+        except (OSError, OverflowError, UnicodeError, RuntimeError, TrialFailed) as error:
             raise BadInput(
-                f"'{address}' answers, but cannot be joined as a Ray cluster: {first_line(failure)}",
-                "Give the address that 'ray start --head' printed, or ray://HOST:10001 for its client server.",
-            ) from failure
+                f"{problem}: {first_line(error)}",
+                f"Give the address that '{head}' printed, or ray://HOST:10001, with the Python and Ray of here.",
+            ) from error
 
     def pool(self, spec: TrialSpec, builder: Builder) -> RayWorkerPool | None:  # noqa: ARG002
         """Returns workers for the plans of ``spec``; none where the user has interrupted the run."""
@@ -89,83 +116,63 @@ class RayCluster(AbstractContextManager["RayCluster"]):
 
     def employ(self, engine: str) -> None:
         """Gives each task from now on a GPU, or, where the engine is ONNX Runtime, a processor."""
-        self._ask("employ", engine != ONNXRUNTIME)
+        self.size = self._ask("employ", engine != ONNXRUNTIME)
 
-    @property
-    def size(self) -> int:
-        """The number of tasks that the living nodes can run at the same time, without nodes that were refused."""
-        places: int = self._ask("places") if self._process.alive else 0
-        return places
+    def begin(self, name: str, content: bytes, files: Mapping[str, bytes] | None = None) -> None:
+        """Begins a task, which waits until a worker is free: a plan, by its key, or a run, by its folder.
 
-    def put(self, content: bytes, holder: object) -> None:
-        """Sends what the next tasks work on."""
-        self._ask("put", content)
-        self.holder = holder
-
-    def begin(self, of: Any, request: str, argument: Any) -> None:
-        """Begins a task; it waits until a worker is free.
-
-        Args:
-            of: the caller's own object, returned with the result. If it is the folder of a run, it has a method
-                ``write`` that takes new lines of the journal, and its progress and report so far.
-            request: ``begin_plan`` or ``begin_run`` of ``ray_process.RayProcess``.
-            argument: its argument.
+        It works on ``content``, or, if that is empty, on what the last one did; ``files`` is what the folder of a run
+        has already, None for a plan.
         """
-        if not self._under_way:
-            self._had_room = monotonic()
-        ticket = next(_TICKETS)
-        self._under_way[ticket] = of
-        self._ask(request, ticket, argument)
+        self._ask("begin", _Task(name, None if files is None else dict(files)), content)
 
-    def ended(self) -> tuple[Any, Any]:
-        """Waits for the next task that has ended, or was lost too often; returns its object and its result.
+    def ended(self, write: Callable[[str, bytes, Mapping[str, bytes]], None] = lambda *_: None) -> tuple[str, Any]:
+        """Waits for the next task that has ended, or was lost too often; returns its name and its result.
 
-        Returns:
-            The result is an EngineUnavailable if its worker was lost each time, and another TrtBisectError if the task
-            raised it.
+        The result is an EngineUnavailable if its worker was lost each time, and another TrtBisectError if the task
+        raised it. Meanwhile ``write`` is called with the name of a run, new lines of its journal, and by name the files
+        that show how far it is.
 
         Raises:
             EngineUnavailable: no node can be used, or the cluster is gone.
             RuntimeError: the task failed by an error of trt-bisect itself.
         """
-        while not self._ended:
-            events: Events = self._ask("wait", _WAIT_SECONDS)
-            for line in events.said:
+        had_room = monotonic()
+        while True:
+            event: _Event = self._ask("wait", _WAIT_SECONDS)
+            self.size = event.places
+            for line in event.said:
                 self._say(line)
-            for ticket, (lines, shown) in events.written.items():
-                if ticket in self._under_way:
-                    self._under_way[ticket].write(lines, shown)
-            for ticket, result in events.ended.items():
-                if isinstance(result, RuntimeError):
-                    raise result
-                self._ended.append((self._under_way.pop(ticket), result))
-            if events.places:
-                self._had_room = monotonic()
-            elif not self._ended and events.refused:
+            for news in event.written:
+                write(*news)
+            if isinstance(event.result, RuntimeError):
+                raise event.result
+            if event.name:
+                return event.name, event.result
+            if event.places:
+                had_room = monotonic()
+            elif event.refused:
                 raise EngineUnavailable(
-                    f"No node of '{self.address}' can be used: {events.refused}",
+                    f"No node of '{self._address}' can be used: {event.refused}",
                     "Install on them the same versions as here, or leave out --cluster.",
                 )
-            elif monotonic() - self._had_room > _FULL_SECONDS:
+            elif monotonic() - had_room > _FULL_SECONDS:
                 raise EngineUnavailable(
-                    f"No node of '{self.address}' has had room for a task for {_FULL_SECONDS:g} s.",
+                    f"No node of '{self._address}' has had room for a task for {_FULL_SECONDS:g} s.",
                     "A task needs a GPU where the engine is NVIDIA's, else a processor.",
                 )
-        return self._ended.popleft()
 
     def abandon(self) -> None:
-        """Cancels the tasks that have not ended."""
-        self._ended.clear()
-        if self._under_way and self._process.alive:
+        """Ends the tasks that have not ended."""
+        if self._process.alive:
             self._ask("abandon")
-        self._under_way.clear()
 
     def _ask(self, request: str, *arguments: Any) -> Any:
         try:
             return self._process.ask((request, *arguments), _ANSWER_SECONDS)
         except TrialFailed as failure:
             raise EngineUnavailable(
-                f"The cluster '{self.address}' does not answer any more: {first_line(failure)}", GOES_ON
+                f"The cluster '{self._address}' does not answer any more: {first_line(failure)}", GOES_ON
             ) from failure
 
     def __exit__(self, *_: object) -> None:
@@ -176,17 +183,10 @@ class RayCluster(AbstractContextManager["RayCluster"]):
 
 
 def _reach(address: str) -> None:
-    """Raises BadInput if nothing listens there: Ray itself would try for a minute or more, and say little."""
-    if address == AUTO:
-        return
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    try:
+    """Raises OSError if nothing listens there: Ray itself would try for a minute or more, and say little."""
+    if address != AUTO:
+        host, _, port = address.removeprefix("ray://").rpartition(":")
         socket.create_connection((host.strip("[]"), int(port)), _REACH_SECONDS).close()
-    except (OSError, OverflowError, UnicodeError) as error:
-        raise BadInput(
-            f"Nothing answers at '{address}': {first_line(error)}",
-            "Give the address that 'ray start --head' printed, or ray://HOST:10001 for its client server.",
-        ) from error
 
 
 class RayWorkerPool:
@@ -196,6 +196,7 @@ class RayWorkerPool:
         options = replace(spec.options, threads=1) if spec.engine == ONNXRUNTIME else spec.options
         self._cluster, self._spec = cluster, replace(spec, options=options)
         self._timing_cache = options.timing_cache
+        self.abandon = cluster.abandon
 
     @property
     def size(self) -> int:
@@ -204,30 +205,290 @@ class RayWorkerPool:
 
     def begin(self, plan: PrecisionPlan) -> None:
         """Begins to try a plan; the first one also sends the ``TrialSpec``, with this machine's timing cache."""
+        content = b""
         if self._cluster.holder is not self:
             cache = self._timing_cache
             timings = cache.read_bytes() if cache is not None and cache.is_file() else b""
-            self._cluster.put(pickle.dumps(replace(self._spec, timings=timings), protocol=5), self)
-        self._cluster.begin(plan, "begin_plan", plan.key())
+            content = pickle.dumps(replace(self._spec, timings=timings), protocol=5)
+        self._cluster.begin(plan.key(), content)
+        self._cluster.holder = self
 
     def ended(self) -> tuple[PrecisionPlan, Attempt]:
-        """Waits for the next plan that was tried, or lost too often; returns it and its attempt.
-
-        Raises:
-            EngineUnavailable: no node can be used, or the cluster is gone.
-            TrtBisectError: a worker raised it.
-        """
-        plan, result = self._cluster.ended()
+        """Waits for the next plan that was tried, or lost too often; raises as ``RayCluster.ended``, or as a worker."""
+        key, result = self._cluster.ended()
+        plan = PrecisionPlan.from_key(key)
         if isinstance(result, EngineUnavailable):
             return plan, FailedAttempt(LOST, result.problem)
         if isinstance(result, TrtBisectError):
             raise result
-        worker, tried, timings = result
+        worker_name, tried, timings = result
         if timings and self._timing_cache is not None:
             with suppress(OSError):
-                timings_of(self._timing_cache, worker).write_bytes(timings)
+                timings_of(self._timing_cache, worker_name).write_bytes(timings)
         return plan, tried
 
+
+class _Event(NamedTuple):
+    """What happened: ``name`` is the task that has ended, with its result; that of a lost one is EngineUnavailable."""
+
+    name: str
+    result: Any
+    written: list[tuple[str, bytes, Mapping[str, bytes]]]
+    said: list[str]
+    places: int
+    refused: str
+
+
+@dataclass
+class _Task:
+    """A task that is under way: ``files`` is what a run that is begun again finds in its folder, None for a plan."""
+
+    name: str
+    files: dict[str, bytes] | None
+    content: Any = None
+    needs: Mapping[str, int] = field(default_factory=dict)
+    tries: int = 0
+
+
+def serve(descriptor: int, parent: int) -> None:
+    """Answers the requests of a ``RayCluster``, in a process of its own; see ``builder.isolation``."""
+    isolation.serve(descriptor, parent, RayProcess())
+
+
+class RayProcess:
+    """The process that uses Ray; it has one method for each request."""
+
+    def connect(self, address: str) -> None:
+        """Joins the cluster at an address, as Ray takes it."""
+        import ray
+
+        self._ray = ray
+        ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False, ignore_reinit_error=True)
+        self._call = ray.remote(_make_call())
+        self._queue: Any = None
+        self._content: Any = None
+        self._under_way: dict[Any, _Task] = {}
+        self._needs: dict[str, int] = {}
+        self._nodes = dict[str, tuple[str, int]]()
+        self._refused: dict[str, str] = {}
+        self._said: list[str] = []
+
+    def employ(self, gpu: bool) -> int:
+        """Gives each task from now on a GPU, or else a processor; returns the number of places."""
+        needs = {"num_cpus": 0, "num_gpus": 1} if gpu else {"num_cpus": 1}
+        if self._needs != needs:
+            self._needs, self._nodes = needs, {}
+            self._places()
+            self._said.append(f"Cluster: {self._capacity()}")
+        return self._places()
+
+    def _places(self) -> int:
+        """Returns the number of tasks that the living nodes can run at the same time, without refused nodes."""
+        found, resource = {}, "GPU" if "num_gpus" in self._needs else "CPU"
+        for node in self._ray.nodes():
+            room = int(node["Resources"].get(resource, 0.0)) if node["Alive"] else 0
+            if room:
+                found[node["NodeID"]] = f"{node['NodeManagerHostname']} ({node['NodeID'][:8]})", room
+        gone = [name for key, (name, _) in self._nodes.items() if key not in found]
+        self._nodes = found
+        self._said += [f"Node {name} is gone: {self._capacity()} left" for name in gone]
+        return sum(room for key, (_, room) in self._nodes.items() if key not in self._refused)
+
+    def _capacity(self) -> str:
+        workers = sum(room for _, room in self._nodes.values())
+        return f"{counted(workers, 'worker')} on {counted(len(self._nodes), 'node')}"
+
+    def begin(self, task: _Task, content: bytes) -> None:
+        """Begins a task. Ray's object store keeps the content while a task needs it."""
+        if content:
+            self._content = self._ray.put(np.frombuffer(content, np.uint8))
+        if task.files is not None and self._queue is None:
+            from ray.util.queue import Queue
+
+            on_the_head = {"node:__internal_head__": 0.001}
+            self._queue = Queue(actor_options={"num_cpus": 0, "resources": on_the_head})
+        task.content, task.needs = self._content, self._needs
+        self._submit(task)
+
+    def _submit(self, task: _Task) -> None:
+        from ray.util.scheduling_strategies import NodeLabelSchedulingStrategy, NotIn
+
+        where: Any = "SPREAD"
+        if self._refused:
+            where = NodeLabelSchedulingStrategy(hard={"ray.io/node-id": NotIn(*self._refused)})
+        task.tries += 1
+        is_plan = task.files is None
+        asked = ("try_plan", task.name) if is_plan else ("do_run", task.files, self._queue, (task.name, task.tries))
+        retries = TRIES - 1 if is_plan else 0
+        call = self._call.options(max_retries=retries, scheduling_strategy=where, **task.needs)
+        # In a list, since Ray fetches an argument that is a reference.
+        self._under_way[call.remote(__version__, [task.content], *asked)] = task
+
+    def wait(self, seconds: float) -> _Event:
+        """Returns what happens next, or after so many seconds that nothing has."""
+        try:
+            done, _ = self._ray.wait(list(self._under_way), timeout=seconds)
+            messages = self._queue.get_nowait_batch(self._queue.qsize()) if self._queue else []
+        except (self._ray.exceptions.RayError, ConnectionError) as error:
+            raise EngineUnavailable(f"The cluster is gone: {first_line(error)}", GOES_ON) from error
+        journals = {(task.name, task.tries): task.files for task in self._under_way.values() if task.files}
+        written = []
+        for (name, tries), lines, shown in messages:
+            if (name, tries) in journals:
+                journals[name, tries][JOURNAL] += lines
+                written.append((name, lines, shown))
+        task = self._under_way.pop(done[0]) if done else None
+        result = None if task is None else self._result(done[0], task)
+        name = "" if task is None or result is None else task.name
+        places, refused = self._places(), next(iter(self._refused.values()), "")
+        said, self._said = self._said, []
+        return _Event(name, result, written, said, places, refused)
+
+    def _result(self, reference: Any, task: _Task) -> Any:
+        """Returns what a task returned or raised; None if it is begun again.
+
+        That is where its node is not used, or its run was lost.
+        """
+        try:
+            node, refusal, result = self._ray.get(reference)
+        except self._ray.exceptions.RayTaskError as error:
+            return error.cause if isinstance(error.cause, TrtBisectError) else RuntimeError(str(error))
+        except self._ray.exceptions.RayError as error:
+            if task.files is None or task.tries >= TRIES:
+                return EngineUnavailable(f"{TRIES} times the worker or its node was lost: {first_line(error)}")
+        else:
+            if not refusal:
+                return result
+            if node not in self._refused:
+                name = self._nodes[node][0] if node in self._nodes else node
+                self._said.append(f"Node {name} is not used, since its figures would differ: {refusal}")
+            self._refused[node] = refusal
+            task.tries -= 1
+        self._submit(task)
+        return None
+
     def abandon(self) -> None:
-        """Cancels the plans that have not ended."""
-        self._cluster.abandon()
+        """Ends the tasks that have not ended."""
+        for reference in self._under_way:
+            self._ray.cancel(reference, force=True)
+        self._under_way.clear()
+
+    def close(self) -> None:
+        """Leaves the cluster."""
+        self._ray.shutdown()
+
+
+def _make_call() -> Callable[..., Any]:
+    """Returns the function of all tasks: it calls another one here, and says which node it is and what it lacks.
+
+    Ray pickles a function that is defined in a function by value, so that a node without trt-bisect can report that.
+    """
+
+    def call(version: str, content: list[Any], function: str, *arguments: Any) -> tuple[str, str, Any]:
+        import ray
+
+        node = ray.get_runtime_context().get_node_id()
+        try:
+            import trt_bisect
+            from trt_bisect.cluster import ray_cluster
+            from trt_bisect.errors import EngineUnavailable
+        except ImportError as error:
+            return node, f"trt-bisect cannot be imported there: {error}", None
+        if trt_bisect.__version__ != version:
+            return node, f"trt_bisect {trt_bisect.__version__} instead of {version}", None
+        try:
+            return node, "", getattr(ray_cluster, function)(content[0], *arguments)
+        except EngineUnavailable as error:
+            return node, error.problem, None
+
+    return call
+
+
+def try_plan(content: Any, plan: str) -> tuple[str, Attempt, bytes]:
+    """Tries the plan with this key, for the ``TrialSpec`` in ``content``.
+
+    Returns:
+        The worker's name, which no other of the cluster has, the attempt, and the bytes of the timing cache if that has
+        grown, else none.
+    """
+    import ray
+
+    key = content.hex()
+    if key not in _kept:
+        while _kept:
+            _kept.popitem()[1].process.stop()
+        _kept[key] = _PlanWorker(pickle.loads(ray.get(content)))
+    name = f"{ray.get_runtime_context().get_node_id()}-{os.getpid()}"
+    return name, *_kept[key].tried(PrecisionPlan.from_key(plan))
+
+
+class _PlanWorker:
+    """A ``TrialSpec``, and its builder in a ``process`` of its own."""
+
+    def __init__(self, spec: TrialSpec) -> None:
+        self._inputs = spec.inputs
+        self._scratch = ScratchFolder()
+        self._timing_cache, self._timings = self._scratch.path / "timing.cache", spec.timings
+        self.process = WorkerProcess()
+        options = replace(spec.options, timing_cache=self._timing_cache)
+        self._builder = replace(spec, options=options).started(self.process)
+
+    def tried(self, plan: PrecisionPlan) -> tuple[Attempt, bytes]:
+        """Returns the attempt at a plan, and the timing cache if the build has added to it."""
+        with self._scratch:  # closed between plans: Ray ends its processes without asking them
+            self._timing_cache.write_bytes(self._timings)
+            result = attempt(plan, self._builder, self._inputs)
+            before, self._timings = self._timings, self._timing_cache.read_bytes()
+        return result, b"" if self._timings == before else self._timings
+
+
+_kept: dict[str, _PlanWorker] = {}
+"""The plan worker of this process, once there is one, by the content that it works on."""
+
+
+def do_run(content: Any, files: Mapping[str, bytes], queue: Any, key: tuple[str, int]) -> Any:
+    """Does the run in ``content``, a ``commands.regress.remote.RunElsewhere``.
+
+    ``files`` is what its folder has already: the journal so far, and the ranges and inputs that were found before.
+    ``queue`` takes what it writes meanwhile, under ``key``.
+
+    Returns:
+        The report, and the contents of its folder's files by relative path.
+    """
+    import ray
+
+    run = pickle.loads(ray.get(content))
+    refuse_others(run.facts, versions())
+    with ScratchFolder() as folder:
+        for name, file in files.items():
+            (folder / name).write_bytes(file)
+        over = Event()
+        sender = Thread(target=_send, args=(folder, queue, key, over), name="trt-bisect sender", daemon=True)
+        sender.start()
+        try:
+            report: Report = run(folder)
+        finally:
+            over.set()
+            sender.join()
+        contents = {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+        return report.changed(files=None, graph=None), contents  # which are among the contents
+
+
+def _send(folder: Path, queue: Any, key: tuple[str, int], over: Event) -> None:
+    """Puts what a run writes into a queue, once a second and at the end.
+
+    That is the new lines of its journal, and its progress and its report so far if they have changed.
+    """
+    sent, before, is_over = (folder / JOURNAL).stat().st_size, dict[str, bytes](), False
+    while not is_over:
+        is_over = over.wait(_WAIT_SECONDS)
+        with (folder / JOURNAL).open("rb") as journal:
+            journal.seek(sent)
+            lines = complete_lines(journal.read())
+        shown = {}
+        for name in (PROGRESS, SO_FAR):
+            with suppress(OSError):
+                shown[name] = (folder / name).read_bytes()
+        changed = {name: content for name, content in shown.items() if before.get(name) != content}
+        queue.put((key, lines, changed))
+        sent, before = sent + len(lines), shown

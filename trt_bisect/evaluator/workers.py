@@ -15,6 +15,7 @@ from queue import SimpleQueue
 from time import perf_counter
 from typing import Protocol
 
+from trt_bisect._version import versions
 from trt_bisect.builder.base import Builder, BuildOptions, Outputs
 from trt_bisect.builder.engines import ONNXRUNTIME
 from trt_bisect.builder.gpu import visible_gpus
@@ -99,6 +100,19 @@ class TrialSpec:
     options: BuildOptions
     inputs: Sequence[Feeds]
     timings: bytes = b""
+
+    def started(self, process: WorkerProcess) -> IsolatedBuilder:
+        """Starts a builder in a process; raises EngineUnavailable if it does not start or its figures would differ."""
+        builder = IsolatedBuilder(partial(self.make, self.options), self.options.timeout, process)
+        refuse_others(self.facts, {**versions(), **builder.versions})
+        return builder
+
+
+def refuse_others(facts: Mapping[str, str], own: Mapping[str, str]) -> None:
+    """Raises EngineUnavailable if the versions and the device of a worker, ``own``, are not those of ``facts``."""
+    differing = [f"{name} {own.get(name)} instead of {fact}" for name, fact in facts.items() if own.get(name) != fact]
+    if differing:
+        raise EngineUnavailable(", ".join(differing))
 
 
 class WorkerPool(Protocol):
@@ -245,26 +259,17 @@ class LocalWorkerPool:
             self._busy.add(process)
             usable = True
             try:
-                return attempt(plan, self._builders.get(process) or self._open(process), self._spec.inputs)
+                if process not in self._builders:
+                    self._builders[process] = self._spec.started(process)
+                return attempt(plan, self._builders[process], self._spec.inputs)
             except EngineUnavailable:
                 if self._abandoning:
                     raise
                 usable = False
-                self._leave_out(process)
+                self._usable.discard(process)
+                if not self._usable:
+                    self._idle.put(None)
             finally:
                 self._busy.discard(process)
                 if usable:
                     self._idle.put(process)
-
-    def _open(self, process: WorkerProcess) -> Builder:
-        spec = self._spec
-        builder = IsolatedBuilder(partial(spec.make, spec.options), spec.options.timeout, process)
-        if dict(builder.versions) != dict(spec.facts):
-            raise EngineUnavailable("The engines of this worker differ from those of the FP32 reference.")
-        self._builders[process] = builder
-        return builder
-
-    def _leave_out(self, process: WorkerProcess) -> None:
-        self._usable.discard(process)
-        if not self._usable:
-            self._idle.put(None)

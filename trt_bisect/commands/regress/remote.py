@@ -16,8 +16,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from trt_bisect._version import versions
 from trt_bisect.builder.engines import AUTO, ONNXRUNTIME, choose_engine
 from trt_bisect.calibration.cache import is_cache_path, read_cache
@@ -39,7 +37,7 @@ from trt_bisect.preparation.asked_network import asked_network
 from trt_bisect.preparation.workspace import refuse_another_network
 from trt_bisect.report.model import SO_FAR, Report
 from trt_bisect.runs.cached_inputs import CANDIDATES, INPUTS, INPUTS_ABOUT, MAGNITUDES, RANGES
-from trt_bisect.runs.journal import JOURNAL, append, opened
+from trt_bisect.runs.journal import JOURNAL, append, complete_lines, opened
 from trt_bisect.runs.progress_file import PROGRESS
 from trt_bisect.support.files import locked, make_folder, write_whole
 from trt_bisect.support.machine import use_at_most
@@ -111,45 +109,32 @@ def run_elsewhere(
     """
     if not is_ray(address):
         raise BadInput(f"Whole runs cannot be sent to '{address}'.", "Give the address of a Ray cluster, or 'auto'.")
-    by_engine: dict[bool, list[WantedRun]] = {}
-    for job in jobs:
-        by_engine.setdefault(_engine(job) == ONNXRUNTIME, []).append(job)
-    with RayCluster(address, say) as cluster:
-        for alike in by_engine.values():
-            cluster.employ(_engine(alike[0]))
-            yield from _runs_of_a_kind(cluster, alike, say)
+    waiting, under_way = deque(sorted(jobs, key=lambda job: _engine(job) == ONNXRUNTIME)), dict[str, _Folder]()
+    with RayCluster(address, say) as cluster, ExitStack() as folders:
+        folders.callback(cluster.abandon)
+        while waiting or under_way:
+            if not waiting or len(under_way) > cluster.size:  # one more than there are places is sent ahead
+                name, result = cluster.ended(lambda name, *news: under_way[name].write(*news))
+                folder = under_way.pop(name)
+                yield folder.job, folder.ended(result)
+                continue
+            job = waiting.popleft()
+            try:
+                content = pickled(job)
+                folder = _Folder(job, say)
+            except TrtBisectError as error:
+                yield job, error
+            else:
+                folders.callback(folder.close)
+                under_way[str(job.folder)] = folder
+                cluster.employ(_engine(job))
+                cluster.begin(str(job.folder), content, folder.so_far())
 
 
 def _engine(job: WantedRun) -> str:
     """The engine of a job. What this machine has decides for ``auto``, and only for that."""
     asked: str = job.keywords.get("engine", AUTO)
     return choose_engine(asked) if asked == AUTO else asked
-
-
-def _runs_of_a_kind(
-    cluster: RayCluster, jobs: Sequence[WantedRun], say: Callable[[str], None]
-) -> Iterator[tuple[WantedRun, Report | TrtBisectError]]:
-    """Runs that need the same of a node; one more than there are places is sent ahead."""
-    waiting, under_way = deque(jobs), 0
-    with ExitStack() as folders:
-        folders.callback(cluster.abandon)
-        while waiting or under_way:
-            if waiting and under_way <= cluster.size:
-                job = waiting.popleft()
-                try:
-                    content = pickled(job)
-                    folder = _Folder(job, say)
-                except TrtBisectError as error:
-                    yield job, error
-                else:
-                    folders.callback(folder.close)
-                    cluster.put(content, folder)
-                    cluster.begin(folder, "begin_run", folder.so_far())
-                    under_way += 1
-                continue
-            folder, result = cluster.ended()
-            under_way -= 1
-            yield folder.job, folder.ended(result)
 
 
 def pickled(job: WantedRun) -> bytes:
@@ -193,11 +178,7 @@ def _carried(given: Any, network: Network, pictures: Preprocessing, *, keep_mask
             return StagedFile(name, Ranges({}, {}, ""))
         return StagedFile(name, read_cache(Path(name), network.rounded_activations, keep_masks=keep_masks))
     data = open_dataset(given, network.inputs, pictures=pictures)
-    return StagedFile(name, replace(data, samples=partial(_again, list(data.samples()))))
-
-
-def _again(samples: list[Mapping[str, np.ndarray]]) -> list[Mapping[str, np.ndarray]]:
-    return samples
+    return StagedFile(name, replace(data, samples=partial(list, list(data.samples()))))
 
 
 class _Folder:
@@ -216,8 +197,7 @@ class _Folder:
     def so_far(self) -> dict[str, bytes]:
         """The files that the run continues from: the whole lines of its journal, the ranges and the inputs."""
         self._journal.seek(0)
-        journal = self._journal.read()
-        journal = journal[: journal.rfind(b"\n") + 1]
+        journal = complete_lines(self._journal.read())
         self._journal.truncate(len(journal))
         files = {name: (self._path / name).read_bytes() for name in _FOUND_BEFORE if (self._path / name).is_file()}
         return {**files, JOURNAL: journal}
