@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from trt_bisect.calibration.collect import calibrate
     from trt_bisect.commands.check import check
     from trt_bisect.commands.compare import compare
+    from trt_bisect.commands.migrate import migrate
     from trt_bisect.commands.profile import profile
     from trt_bisect.commands.regress.regress import regress
     from trt_bisect.commands.run.run import run
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from trt_bisect.report.check import CheckReport
     from trt_bisect.report.comparison import Comparison, Profile
     from trt_bisect.report.losses import Sensitivity, WorstReport
+    from trt_bisect.report.migration import Migration
     from trt_bisect.report.model import Report
     from trt_bisect.report.nightly import Regression
     from trt_bisect.report.result import load
@@ -47,6 +49,7 @@ _HOME = {
     "Comparison": "report.comparison",
     "EngineUnavailable": "errors",
     "History": "history.store",
+    "Migration": "report.migration",
     "Network": "model.network",
     "NothingMeasured": "errors",
     "Precision": "precision",
@@ -72,6 +75,7 @@ _HOME = {
     "load_network": "model.network",
     "make_builder": "builder.engines",
     "make_rule": "analyzer.judge",
+    "migrate": "commands.migrate",
     "only": "precision",
     "open_dataset": "data.datasets",
     "prefix": "precision",
@@ -93,6 +97,7 @@ __all__ = [
     "Comparison",
     "EngineUnavailable",
     "History",
+    "Migration",
     "Network",
     "NothingMeasured",
     "Precision",
@@ -119,6 +124,7 @@ __all__ = [
     "load_network",
     "make_builder",
     "make_rule",
+    "migrate",
     "only",
     "open_dataset",
     "prefix",

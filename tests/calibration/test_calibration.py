@@ -123,13 +123,24 @@ def test_cache_bits_round_trip():
     text = format_cache(scales)
     assert text.splitlines()[0] == "TRT-100300-EntropyCalibration2"
     assert text.splitlines()[1] == "data: 3c010204"  # 1/127 = 0x3c010204 in IEEE 754
-    assert parse_cache(text, "it") == scales
+    assert parse_cache(text, "it").scales == scales
 
 
 @given(st.floats(width=32, min_value=2.0**-120, max_value=2.0**20))
 def test_any_scale_survives_the_cache_to_the_bit(value):
     parsed = parse_cache(f"TRT-8600-MinMaxCalibration\nt: {struct.pack('>f', value).hex()}\n", "it")
-    assert struct.pack(">f", parsed["t"]) == struct.pack(">f", value)
+    assert struct.pack(">f", parsed.scales["t"]) == struct.pack(">f", value)
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize("prefix", ["", "0x"])
+def test_a_cache_of_another_writer_is_read_in_either_byte_order(order, prefix):
+    scales = {f"t{k}": np.float32(value) for k, value in enumerate([1 / 127, 0.0213, 3.7, 0.5, 0.0, 12.25])}
+    lines = [f"{name}: {prefix}{struct.pack(order + 'f', scale).hex()}" for name, scale in scales.items()]
+    cache = parse_cache("\n".join(["TRT-8601-MinMaxCalibration", *lines]), "it")
+    assert cache.scales == scales
+    assert cache.little_endian is (order == "<")
+    assert cache.header == "TRT-8601-MinMaxCalibration"
 
 
 def test_cache_ranges_are_used_to_the_bit(lenet, tmp_path):

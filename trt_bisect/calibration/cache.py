@@ -2,6 +2,7 @@
 
 The format, as TensorRT's calibrators write it: a first line ``TRT-<version>-<calibrator>``, then a line for each
 tensor, ``name: 3c008912``, where the eight hex digits are the big-endian bits of the float32 scale (absmax / 127).
+Other writers have ``0x`` before the digits, or little-endian bits.
 Source: the cache of TensorRT's sampleINT8 and the code of ``IInt8Calibrator`` users, e.g. NVIDIA's ``polygraphy``.
 The version is ``NV_TENSORRT_VERSION`` in NvInferRuntimeBase.h: 8.6.1 is 8601, 10.3.0 is 100300. TensorRT skips a cache
 of another version and calibrates; without data it then fails ("bound to nullptr", NVIDIA/Deep-Learning-Accelerator-SW
@@ -76,8 +77,27 @@ _VERSION = re.compile(r"(\d{1,2})\.(\d{1,2})(?:\.(\d{1,2}))?(?:\.\w+)*")
 _RTX = re.compile(r"(?i)(?:tensorrt-)?rtx[- ]?")
 _KNOWN = range(5, 12)
 """The major versions of TensorRT."""
-_HEADER = re.compile(r"TRT-\d+-\w+")
-_BITS = re.compile(r"[0-9a-fA-F]{1,8}")
+_HEADER = re.compile(r"TRT-\w+-\w+")
+_BITS = re.compile(r"(?:0x)?([0-9a-fA-F]{1,8})")
+_ORDINARY = (1e-9, 1e6)
+"""The scales that a calibrator finds are in this range, or 0. A fifth of all bits are, read in the wrong order."""
+_FEWEST = 3
+"""The fewest scales of which the order of their bits is told."""
+
+
+@dataclass(frozen=True)
+class CalibrationCache:
+    """The content of a calibration cache.
+
+    Attributes:
+        header: the first line, such as ``TRT-8600-EntropyCalibration2``.
+        scales: by tensor, in the order of the file, the float32 scale, bit for bit.
+        little_endian: the bits are in the order that TensorRT does not write.
+    """
+
+    header: str
+    scales: Mapping[str, np.float32]
+    little_endian: bool = False
 
 
 def parse_version(text: str) -> TensorRTVersion:
@@ -119,8 +139,8 @@ def is_cache_path(source: object) -> bool:
         return False
 
 
-def parse_cache(text: str, source: str) -> dict[str, np.float32]:
-    """Parses the text of a cache; returns its scales by tensor name, bit for bit.
+def parse_cache(text: str, source: str) -> CalibrationCache:
+    """Parses the text of a cache.
 
     Raises:
         BadInput: the text is no calibration cache, or one of its lines cannot be read.
@@ -131,20 +151,40 @@ def parse_cache(text: str, source: str) -> dict[str, np.float32]:
             f"'{source}' is not a TensorRT calibration cache: it does not begin with 'TRT-<version>-<calibrator>'.",
             "Give the cache that TensorRT's calibrator wrote, or data (.npz) to calibrate with.",
         )
-    scales: dict[str, np.float32] = {}
+    bits: dict[str, bytes] = {}
     for number, line in enumerate(lines[1:], start=2):
         if not line.strip():
             continue
-        name, colon, bits = line.rpartition(":")
-        if not colon or not name or not _BITS.fullmatch(bits.strip()):
+        name, colon, digits = line.rpartition(":")
+        found = _BITS.fullmatch(digits.strip())
+        if not colon or not name or not found:
             raise BadInput(
                 f"Line {number} of the calibration cache '{source}' cannot be read: {line[:80]!r}.",
                 "A line is 'tensor: 3c008912': a tensor and the bits of its scale in hex. Write the cache again.",
             )
-        scales[name.strip()] = np.float32(struct.unpack(">f", bytes.fromhex(bits.strip().zfill(8)))[0])
-    if not scales:
+        bits[name.strip()] = bytes.fromhex(found.group(1).zfill(8))
+    if not bits:
         raise BadInput(f"The calibration cache '{source}' holds no tensor.", "Write the cache again.")
-    return scales
+    big, little = (
+        {name: np.float32(struct.unpack(f"{order}f", four)[0]) for name, four in bits.items()} for order in "><"
+    )
+    reverse = len(bits) >= _FEWEST and _ordinary(little) > 0.9 and _ordinary(big) < 0.5
+    return CalibrationCache(lines[0].strip(), little if reverse else big, reverse)
+
+
+def _ordinary(scales: Mapping[str, np.float32]) -> float:
+    """Returns the share of scales in ``_ORDINARY``."""
+    least, most = _ORDINARY
+    return sum(bool(scale == 0 or least <= scale <= most) for scale in scales.values()) / len(scales)
+
+
+def open_cache(path: Path) -> CalibrationCache:
+    """Reads the file of a calibration cache; raises BadInput if it cannot be read, or is none."""
+    try:
+        text = path.read_bytes().decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"The calibration cache '{path}' cannot be read: {error}", "Check the file.") from error
+    return parse_cache(text, str(path))
 
 
 def read_cache(path: Path, tensors: tuple[str, ...], *, keep_masks: bool = False) -> Ranges:
@@ -158,11 +198,7 @@ def read_cache(path: Path, tensors: tuple[str, ...], *, keep_masks: bool = False
     Raises:
         BadInput: the file is no cache, or lacks more than half of the tensors: it belongs to another network.
     """
-    try:
-        text = path.read_bytes().decode("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"The calibration cache '{path}' cannot be read: {error}", "Check the file.") from error
-    scales = parse_cache(text, str(path))
+    scales = open_cache(path).scales
     missing = [name for name in tensors if name not in scales]
     if 2 * len(missing) > len(tensors):
         raise BadInput(

@@ -38,6 +38,7 @@ COMMANDS = {
     "profile": ("losses", BEGINS_ANEW),
     "calibrate": ("network", BEGINS_ANEW),
     "check": ("network", BEGINS_ANEW),
+    "migrate": ("network", BEGINS_ANEW),
     "worst": ("losses", GOES_ON),
     "view": ("runs", GOES_ON),
     "history": ("runs", GOES_ON),

@@ -1,17 +1,17 @@
-"""The commands on a network before anything is measured: ``layers``, ``check``, ``calibrate``; and ``engines``."""
+"""The commands on a network alone: ``layers``, ``check``, ``calibrate``, ``migrate``; and ``engines``."""
 
 from __future__ import annotations
 
 import sys
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 from trt_bisect.cli.display import DISPLAY, Configured, Display, Model, console
 from trt_bisect.errors import BadInput
-from trt_bisect.options.commands import CalibrateOptions, LayersOptions
+from trt_bisect.options.commands import CalibrateOptions, LayersOptions, MigrateOptions
 from trt_bisect.options.concerns import DATA, RESULTS, TENSORRT
 from trt_bisect.options.declare import FLAT
 from trt_bisect.options.kinds import PLACE, SHAPES, SWITCH, Shapes
@@ -67,6 +67,28 @@ def check_command(
     report = check(model, output=output, engine=engine, shapes=shapes)
     printed = partial(print_check, every_layer=all_layers)
     display.show(report, printed, 160, f"Report: {output}" if output else "")
+    return report.exit_code
+
+
+def migrate_command(
+    model: Model,
+    /,
+    *,
+    options: Annotated[MigrateOptions, FLAT] = MigrateOptions(),
+    display: Display = Configured(),
+) -> int:
+    """Take an INT8 engine of TensorRT 7 to 10 along to TensorRT 11, which has no calibration caches and no INT8 flag.
+
+    The scales of the cache, bit for bit, and the precisions of the layers become one strongly typed network with Q/DQ
+    pairs. What weak typing decided by itself is listed with the choice made.
+
+    Exit codes: 0 written, and with --input measured and passed; 1 measured, and it fails; 2 bad use or input.
+    """
+    from trt_bisect.commands.migrate import migrate_with
+    from trt_bisect.report.screen.tables import print_migration
+
+    report = migrate_with(model, replace(options, progress=display.progress()))
+    display.show(report, print_migration, 160, f"Report: {Path(report.network).parent}")
     return report.exit_code
 
 

@@ -243,6 +243,34 @@ class CalibrateOptions(MemoryOptions, NetworkOptions, CalibrationOptions, Pictur
 
 
 @dataclass(frozen=True, kw_only=True)
+class MigrateOptions(OutputOptions, JudgeOptions, PictureOptions, DataOptions):
+    """The options of ``migrate``.
+
+    Attributes:
+        cache: Take the scales from this calibration cache of TensorRT 7 to 10.
+        layer_precisions: Take the precisions from the trtexec command line of the old engine, from its
+            --layerPrecisions (conv1:fp16,conv2:fp32), or from a file with either, or with a table (JSON, TOML).
+        base: Run what is not in INT8 in this precision.
+        inputs: Compare the network with FP32 on these inputs.
+        output: Write network.qdq.onnx, the plan and the report to this folder.
+    """
+
+    cache: Annotated[File | None, DATA(FILE)] = None
+    layer_precisions: Annotated[Data, PRECISION(named("TEXT", "FILE"), without="every layer in INT8")] = None
+    base: Annotated[
+        str, PRECISION(choice("fp32", "fp16"), without="fp16 if the command line allows FP16, else fp32")
+    ] = ""
+    inputs: Annotated[Data, DATA(named("DATA", "INPUT.npz"), *("--input", "--inputs"), without="not measured")] = None
+    output: Annotated[
+        Place | None, RESULTS(PLACE, *("--output", "-o"), without="trt-bisect-migrated", repeated=False)
+    ] = None
+    calibration: Annotated[Data, NOT_HERE] = field(default=None, init=False)
+    dataset: Annotated[Data, NOT_HERE] = field(default=None, init=False)
+    history: Annotated[File, NOT_HERE] = field(default=NONE, init=False)
+    trt_version: Annotated[str, NOT_HERE] = field(default="", init=False)
+
+
+@dataclass(frozen=True, kw_only=True)
 class LayersOptions(LowOptions, DataOptions):
     """The options of ``trt-bisect layers``."""
 
@@ -258,5 +286,6 @@ COMMANDS: dict[str, Any] = {
     "worst": WorstOptions,
     "compare": CompareOptions,
     "profile": ProfileOptions,
+    "migrate": MigrateOptions,
 }
 """The options of each command by its name, which is that of the Python function too."""

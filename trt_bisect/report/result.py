@@ -1,8 +1,8 @@
 """Results: in short, as text and in a notebook, and those that are tables.
 
-The results of ``compare``, ``profile``, ``sensitivity``, ``worst`` and ``check`` are one tree of dataclasses each, the
-content of the JSON file. CSV files, the page and the tables on the screen follow from the descriptions on the fields of
-its rows.
+The results of ``compare``, ``profile``, ``sensitivity``, ``worst``, ``check`` and ``migrate`` are one tree of
+dataclasses each, the content of the JSON file. CSV files, the page and the tables on the screen follow from the
+descriptions on the fields of its rows.
 """
 
 from __future__ import annotations
@@ -253,9 +253,10 @@ def load(path: str | Path) -> Report | Result:
     from trt_bisect.report.check import CheckReport
     from trt_bisect.report.comparison import Comparison, Profile
     from trt_bisect.report.losses import Sensitivity, WorstReport
+    from trt_bisect.report.migration import Migration
     from trt_bisect.report.model import REPORT, Report
 
-    tables = (Sensitivity, Comparison, Profile, WorstReport, CheckReport)
+    tables = (Sensitivity, Comparison, Profile, WorstReport, CheckReport, Migration)
     kinds: dict[str, type[Report | Result]] = {REPORT: Report}
     kinds |= {f"{kind.COMMAND}.json": kind for kind in tables}
     names = [Path(path).name] if Path(path).is_file() else [name for name in kinds if (Path(path) / name).is_file()]

@@ -266,8 +266,12 @@ def base_line(network: Network, asked: str, figure: str) -> Line:
 
 
 def base_misses(network: Network, rule: Rule, nothing: Trial) -> bool:
-    """Returns true if the network was measured to miss the threshold with all layers in its base, FP16 or BF16."""
-    if network.base_type is None or nothing.failed:
+    """Returns true if the network was measured to miss the threshold with all layers in its base, FP16 or BF16.
+
+    That is not known where the user fixed layers in the low precision.
+    """
+    low = network.low.precision
+    if network.base_type is None or nothing.failed or any(layer.fixed is low for layer in network.layers):
         return False
     loss = rule.loss(nothing)
     return loss is None or loss > rule.budget

@@ -22,9 +22,10 @@ from trt_bisect.report.check import CheckReport
 from trt_bisect.report.comparison import Comparison, Profile, ProfiledTensor
 from trt_bisect.report.figure_text import figure_text
 from trt_bisect.report.losses import JudgedSample, SensitiveOp, Sensitivity, WorstReport, description
+from trt_bisect.report.migration import Migration
 from trt_bisect.report.screen.layout import fitted, titled
 from trt_bisect.report.screen.run import NOTES_UP_TO
-from trt_bisect.support.figures import counted
+from trt_bisect.support.figures import counted, listed
 from trt_bisect.support.table import INDEX
 
 LAYERS_OF_A_KIND = 5
@@ -87,6 +88,24 @@ def check_table(report: CheckReport, *, every_layer: bool = False) -> Table:
             Text.assemble(first.why, "\n", (first.remedy, "bold")),
         )
     return table
+
+
+def print_migration(report: Migration, console: Console) -> None:
+    """Prints the choices with the names that fit, the commands, and what was measured."""
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 1, 0))
+    for title, ratio in (("What the old engine does not tell", 5), ("Choice", 4), ("Names", 4)):
+        table.add_column(title, overflow="fold", ratio=ratio)
+    for each in report.choices:
+        table.add_row(Text(each.about), Text(each.choice, style="bold"), Text(listed(each.names, LAYERS_OF_A_KIND)))
+    if report.choices:
+        console.print(table)
+    for option, why in report.gone.items():
+        console.print(Text(f"Gone in TensorRT 11: {option}; {why}.", style="dim"))
+    for engine, command in report.commands.items():
+        console.print(Text(f"{engine}: {command}"), soft_wrap=True)
+    style = "" if report.proof is None else "bold red" if report.exit_code else "bold green"
+    for sentence in (report.summary, *report.proven):
+        console.print(Text(sentence, style=style), soft_wrap=True)
 
 
 ADVICE_UP_TO = 20

@@ -1,0 +1,337 @@
+"""An engine with weak typing, as one strongly typed network for TensorRT 11. The command line calls this too.
+
+TensorRT 11 has no calibration caches, no INT8 flag and no precisions of layers: its graph says everything. A cache and
+the precisions say what weak typing was told. From these follow, in this order: a scale for each activation, the
+precision of each layer, the network with Q/DQ pairs, and its measure on the user's data. What weak typing decided by
+itself is in no file; each such choice is listed.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from trt_bisect.builder.base import BuildOptions
+from trt_bisect.builder.engines import ONNXRUNTIME
+from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
+from trt_bisect.builder.tensorrt_walk import WeakPlan
+from trt_bisect.calibration.cache import NEWEST_VERSION, CalibrationCache, TensorRTVersion, open_cache
+from trt_bisect.calibration.cache_names import BY_NAME, MOVED, as_scales, scales_for
+from trt_bisect.calibration.ranges import Ranges, keeping_unusable_high, ranges_from_scales
+from trt_bisect.commands.run.run import run_with
+from trt_bisect.data.datasets import open_dataset, profile_shapes
+from trt_bisect.data.feeds import Feeds
+from trt_bisect.data.named import content_of, name_of
+from trt_bisect.errors import BadInput
+from trt_bisect.model.file import read_model
+from trt_bisect.model.network import Network, load_network
+from trt_bisect.model.qdq import GraphTarget, PlanWriter, Written
+from trt_bisect.model.session import make_session
+from trt_bisect.options.commands import MigrateOptions, RunOptions
+from trt_bisect.options.concerns import EXPLAIN_NOTHING, NONE
+from trt_bisect.options.declare import takes
+from trt_bisect.precision import Precision, PrecisionPlan
+from trt_bisect.preparation.deployment import Deployment, read_deployment
+from trt_bisect.recipe.files import QDQ_NETWORK, recipe_files
+from trt_bisect.recipe.trtexec import Build, strong_command
+from trt_bisect.report.migration import Choice, MigratedLayer, Migration, Proof
+from trt_bisect.report.model import Report
+from trt_bisect.support.progress import Silent, default_progress
+
+RUN = "run"
+"""The folder of the measurement, in that of the migration."""
+
+
+@dataclass
+class _Notes:
+    """The choices so far."""
+
+    choices: list[Choice] = field(default_factory=list)
+
+    def add(self, kind: str, about: str, choice: str, names: Sequence[str] = ()) -> None:
+        self.choices.append(Choice(kind, about, choice, tuple(names)))
+
+
+@takes(MigrateOptions)
+def migrate(model: str | Path | Network, options: MigrateOptions) -> Migration:
+    """Writes the network of an engine with weak typing as TensorRT 11 takes it: with Q/DQ pairs, strongly typed.
+
+    Args:
+        model: the ONNX file that the engine was built from, in FP32 and without pairs; or a loaded network.
+        options: as listed.
+
+    Raises:
+        BadInput: something given cannot be used.
+    """
+    return migrate_with(model, options)
+
+
+def migrate_with(model: str | Path | Network, options: MigrateOptions) -> Migration:
+    """Does what ``migrate`` does."""
+    if options.cache is None:
+        raise BadInput("There is no calibration cache.", "Give --cache with the file that TensorRT's calibrator wrote.")
+    folder = Path(content_of(options.output or "trt-bisect-migrated"))
+    with closing(options.progress or default_progress()):
+        return _migrated(model, options, folder)
+
+
+def _migrated(model: str | Path | Network, options: MigrateOptions, folder: Path) -> Migration:
+    deployment, cache = (
+        read_deployment(content_of(options.layer_precisions) or ""),
+        open_cache(Path(options.cache or "")),
+    )
+    base = Precision(options.base or deployment.base)
+    network = _read(model, options)
+    notes = _Notes()
+    found = scales_for(network, cache)
+    ranges = _ranges(network, cache, as_scales(found), name_of(options.cache), notes)
+    asked = _precisions(network, deployment, notes)
+    network, without = _with_scales(network.fixing(asked), ranges, notes)
+    feeds = _feeds(network, options)
+    plan = network.full(base)
+    _tell_what_weak_typing_decides(network, plan, deployment, notes)
+    files = recipe_files(
+        network, ranges.scales, plan, base, WeakPlan((), ()), _build(network, deployment, feeds, notes)
+    )
+    used = {tensor for tensors in files.network.pairs.values() for tensor in tensors}
+    scales = tuple(each for each in found if each.tensor in used)
+    by_other = [each.tensor for each in scales if each.way not in (BY_NAME, MOVED)]
+    if by_other:
+        notes.add(
+            "found otherwise", "tensors that the cache does not name", "the scale of the entry in scales.csv", by_other
+        )
+    reasons = {**{k: f"asked for {kind}" for k, kind in asked.items() if kind is not Precision.INT8}, **without}
+    report = Migration(
+        model=network.source,
+        cache=name_of(options.cache),
+        header=cache.header,
+        search=shlex.join(
+            ["trt-bisect", "run", network.source, "--calibration", name_of(options.cache), *_judged(options)]
+        ),
+        deployment=deployment.source,
+        base=str(base),
+        network=str(folder / QDQ_NETWORK),
+        commands=_commands(files.build, str(folder / QDQ_NETWORK)),
+        layers=tuple(_rows(network, plan, reasons)),
+        scales=scales,
+        choices=tuple(notes.choices),
+        gone=deployment.gone,
+    )
+    files.write(folder)
+    if feeds:
+        report = replace(report, proof=_proof(network, ranges, plan, feeds, options, folder))
+    report.save(folder)
+    return report
+
+
+def _read(model: str | Path | Network, options: MigrateOptions) -> Network:
+    """Returns the network without a base: layers in INT8 then read and make float32 tensors, and the scales of pairs on
+    float32 tensors are float32 too, bit for bit."""
+    network = model if isinstance(model, Network) else load_network(model, options.shapes)
+    if network.has_pairs:
+        raise BadInput(
+            f"'{network.source}' has Q/DQ pairs: TensorRT 11 takes it as it is.", "Give the network without pairs."
+        )
+    return network
+
+
+def _feeds(network: Network, options: MigrateOptions) -> list[Feeds]:
+    """Returns the samples to measure on, none without data."""
+    given = content_of(options.inputs)
+    if given is None:
+        return []
+    return list(open_dataset(given, network.inputs, pictures=options.preprocessing()))
+
+
+def _ranges(
+    network: Network, cache: CalibrationCache, scales: Mapping[str, np.float32], source: str, notes: _Notes
+) -> Ranges:
+    """Returns the ranges of the cache; raises BadInput if it has those of less than half of the tensors."""
+    rounded = network.rounded_activations
+    lacking = [tensor for tensor in rounded if tensor not in scales]
+    if 2 * len(lacking) > len(rounded):
+        raise BadInput(
+            f"The calibration cache '{source}' is of another network: it lacks {len(lacking)} of the {len(rounded)} "
+            f"tensors that this one rounds, '{lacking[0]}' among them; its first is '{next(iter(cache.scales))}'.",
+            "Give the cache of this network, or the network that the cache was made with.",
+        )
+    if cache.little_endian:
+        notes.add("byte order", "the cache has little-endian bits, which TensorRT does not write", "read as such")
+    unused = [name for name in cache.scales if name not in scales and not name.startswith("(Unnamed Layer*")]
+    if unused:
+        notes.add(
+            "unused entries", "entries of the cache for tensors that the network does not have", "left out", unused
+        )
+    return ranges_from_scales(scales, f"cache {Path(source).name}")
+
+
+def _precisions(network: Network, deployment: Deployment, notes: _Notes) -> dict[int, Precision]:
+    """Returns the precision asked for by layer index; an exact name counts more than a pattern, the last one most."""
+    unknown, unable, asked = [], [], dict[int, Precision]()
+    exact = {layer.name: layer.index for layer in (*network.for_parser.layers, *network.layers)}
+    for name, kind in sorted(deployment.layers.items(), key=lambda entry: entry[0] in exact):
+        text = re.compile(".*".join(map(re.escape, name.split("*"))), re.DOTALL)
+        places = (
+            [exact[name]]
+            if name in exact
+            else [k for other, k in exact.items() if "*" in name and text.fullmatch(other)]
+        )
+        unknown += [] if places else [name]
+        low = kind is Precision.INT8
+        able = [k for k in places if network.layers[k].quantizable or not low]
+        unable += [network.layers[k].name for k in places if k not in able and name in exact]
+        asked |= dict.fromkeys(able, kind)
+    if unknown:
+        notes.add(
+            "unknown layer",
+            "named in the precisions, and no node of the ONNX file: a layer of TensorRT's parser, or a typing error",
+            "left out",
+            unknown,
+        )
+    if unable:
+        notes.add(
+            "cannot be INT8", "layers asked for INT8 that have no INT8 kernel from Q/DQ", "left in the base", unable
+        )
+    if deployment.outputs:
+        rest = [name for name in deployment.outputs if name not in deployment.layers]
+        about = "output types of layers: with strong typing an output has the type that its readers need"
+        notes.add("output types", about, "left out", rest) if rest else None
+    if not deployment.obeyed:
+        about = "the precisions were given without --precisionConstraints: TensorRT may have ignored them"
+        notes.add("not obeyed", about, "taken as asked", list(deployment.layers))
+    return asked
+
+
+def _with_scales(network: Network, ranges: Ranges, notes: _Notes) -> tuple[Network, dict[int, str]]:
+    """Returns the network with the layers high that lack a scale, and the reason for each."""
+    usable, _ = keeping_unusable_high(network, ranges)
+    without = {
+        layer.index: "the cache has no scale"
+        for layer, before in zip(usable.layers, network.layers, strict=True)
+        if before.quantizable and not layer.quantizable
+    }
+    if without:
+        names = [network.layers[k].name for k in without]
+        about = "layers that read a tensor without a usable scale in the cache"
+        notes.add("no scale", about, "left in the base, as TensorRT leaves them in floats", names)
+    return usable, without
+
+
+def _tell_what_weak_typing_decides(
+    network: Network, plan: PrecisionPlan, deployment: Deployment, notes: _Notes
+) -> None:
+    following = [layer.name for layer in network.layers if layer.follows and layer.fixed is None]
+    if following:
+        about = "layers between INT8 layers, which TensorRT may have run in INT8 as well"
+        notes.add("followers", about, "left in the base: their inputs are not rounded", following)
+    free = [network.layers[k].name for k in plan.lowered if network.layers[k].fixed is None]
+    if free:
+        about = "layers in INT8 that TensorRT may have run in floats where that was faster"
+        notes.add("faster in floats", about, "in INT8", free)
+    if deployment.dla is not None:
+        about = f"the engine ran on DLA core {deployment.dla}: one scale a weight, and FP16 beside INT8"
+        notes.add("DLA", about, "the network is for the GPU; TensorRT 11.4.1 has the DLA again, strongly typed")
+
+
+def _build(network: Network, deployment: Deployment, feeds: list[Feeds], notes: _Notes) -> Build:
+    """Returns the facts that the commands repeat; dynamic inputs have the shapes of the data, else the old ones."""
+    dynamic = tuple(spec.name for spec in network.inputs if None in spec.shape)
+    if feeds:
+        return Build(NEWEST_VERSION, shapes=profile_shapes(feeds), dynamic=dynamic)
+    known = {name: (deployment.shapes[name],) * 3 for name in dynamic if name in deployment.shapes}
+    if len(known) < len(dynamic):
+        lacking = [name for name in dynamic if name not in known]
+        notes.add(
+            "shapes", "dynamic inputs of which no shape was given", "the commands have none: add --optShapes", lacking
+        )
+    return Build(NEWEST_VERSION, shapes=known, dynamic=tuple(known))
+
+
+def _commands(build: Build, network: str) -> dict[str, str]:
+    rtx = replace(build, target=TensorRTVersion((0, 0, 0), "", rtx=True))
+    return {
+        "TensorRT 11": shlex.join(strong_command(build, network)),
+        "TensorRT-RTX": shlex.join(strong_command(rtx, network)),
+    }
+
+
+def _judged(options: MigrateOptions) -> list[str]:
+    """Returns the words of a command line that name the inputs."""
+    return ["--input", name_of(options.inputs)] if options.inputs is not None else []
+
+
+def _rows(network: Network, plan: PrecisionPlan, reasons: Mapping[int, str]) -> Iterator[MigratedLayer]:
+    for layer in network.layers:
+        precision = plan.precisions[layer.index]
+        why = "" if precision is Precision.INT8 else reasons.get(layer.index, layer.why_not)
+        yield MigratedLayer(layer.index, layer.name, layer.op_type, str(precision), why)
+
+
+def _proof(
+    network: Network, ranges: Ranges, plan: PrecisionPlan, feeds: list[Feeds], options: MigrateOptions, folder: Path
+) -> Proof:
+    """Compares the written file with the plan, and judges it against FP32 as ``run`` does, without a search."""
+    path = folder / QDQ_NETWORK
+    difference = _difference(network, ranges, plan, path, feeds)
+    given: dict[str, Any] = {
+        each.name: getattr(options, each.name)
+        for each in fields(RunOptions)
+        if each.init and hasattr(options, each.name) and each.name not in ("output", "progress")
+    }
+    asked = replace(
+        RunOptions(**given),
+        reference=network.source,
+        plan={"layers": {network.layers[k].name: str(Precision.INT8) for k in plan.lowered}},
+        output=folder / RUN,
+        engine=ONNXRUNTIME,
+        explain=EXPLAIN_NOTHING,
+        history=NONE,
+        progress=Silent(),
+    )
+    report: Report = run_with(path, asked)
+    return Proof(
+        inputs=len(feeds),
+        difference=difference,
+        metric=report.metric,
+        similarity=report.similarity.int8,
+        threshold=report.threshold,
+        verdict=report.verdict,
+        sentence=report.summary,
+        folder=str(folder / RUN),
+    )
+
+
+def _difference(network: Network, ranges: Ranges, plan: PrecisionPlan, path: Path, feeds: Sequence[Feeds]) -> float:
+    """Returns the largest difference of the outputs of the written network from those of the plan emulated.
+
+    It is a share of the largest magnitude of an output. Where layers are in FP16, both have FP32 in its place: FP16 of
+    two engines differs in its last bit, and a value between two INT8 levels makes that large.
+    """
+    floats = {each for each in plan.precisions if each is not Precision.INT8}
+    written = Written(*read_model(path))
+    if floats != {Precision.FP32}:
+        plan = replace(plan, precisions=tuple(Precision.FP32 if each in floats else each for each in plan.precisions))
+        written = PlanWriter(network, ranges.scales, GraphTarget.TENSORRT).write(plan)
+    session = make_session(written)
+    names = [output.name for output in session.get_outputs()]
+    largest = 0.0
+    with OnnxRuntimeBuilder(network, ranges.scales, BuildOptions()).build(plan) as emulated:
+        for sample in feeds:
+            outputs = zip(names, session.run(names, dict(sample)), strict=True)
+            expected = emulated.infer(sample)
+            largest = max(largest, *(_apart(expected[name], values) for name, values in outputs))
+    return largest
+
+
+def _apart(expected: np.ndarray, written: np.ndarray) -> float:
+    """Returns the largest difference of two arrays as a share of the largest magnitude in the first one."""
+    one, other = np.asarray(expected, np.float64), np.asarray(written, np.float64)
+    largest = float(np.max(np.abs(one), initial=0.0)) or 1.0
+    return float(np.max(np.abs(one - other), initial=0.0)) / largest

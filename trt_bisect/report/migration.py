@@ -1,0 +1,177 @@
+"""The report of a migration: an engine with weak typing, as one strongly typed network."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from trt_bisect.calibration.cache_names import BY_NAME, TensorScale
+from trt_bisect.report.page.tables import TablePage
+from trt_bisect.report.result import Result
+from trt_bisect.support.figures import counted
+from trt_bisect.support.table import INDEX, NAME, Column
+
+LAYERS_CSV, SCALES_CSV, CHOICES_CSV = "migrate.csv", "scales.csv", "choices.csv"
+LARGEST_DIFFERENCE = 1e-6
+"""Of the written network's outputs from those of the emulated plan, as a share of the largest output. Two float32
+graphs of the same arithmetic add in different orders."""
+
+
+@dataclass(frozen=True)
+class MigratedLayer:
+    """A layer, and its precision in the written network.
+
+    Attributes:
+        why: the reason if the layer is not in INT8; empty if it is.
+    """
+
+    index: Annotated[int, Column("#", "Number of the layer", INDEX, rank=2)]
+    name: Annotated[str, Column("Layer", kind=NAME, rank=0)]
+    op_type: Annotated[str, Column("Operator", rank=3)]
+    precision: Annotated[str, Column("Precision", "In the written network", rank=0)]
+    why: Annotated[str, Column("Why not INT8", rank=1)] = ""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A fact that the deployment does not tell, and what the written network does instead.
+
+    Attributes:
+        kind: ``followers``, ``no scale``, ``faster in floats``, ``unknown layer``, ``cannot be INT8``,
+            ``output types``, ``not obeyed``, ``unused entries``, ``found otherwise``, ``byte order``, ``shapes`` or
+            ``DLA``.
+        about: what is unknown.
+        choice: what the network does.
+        names: the layers, tensors or entries.
+    """
+
+    kind: Annotated[str, Column("Kind", rank=2)]
+    about: Annotated[str, Column("Unknown", rank=1)]
+    choice: Annotated[str, Column("Choice", rank=0)]
+    names: tuple[str, ...] = ()
+
+    @property
+    def count(self) -> Annotated[int, Column("Number", "Of layers, tensors or entries", rank=3)]:
+        """The number of layers, tensors or entries."""
+        return len(self.names)
+
+
+@dataclass(frozen=True)
+class Proof:
+    """The written network on the user's data.
+
+    Attributes:
+        inputs: the number of inputs.
+        difference: the largest difference of its outputs from those of the plan emulated from the cache, as a share of
+            the largest magnitude of that output.
+        metric: the metric or task that judges it against FP32.
+        similarity: the lowest value over the inputs.
+        threshold: the worst acceptable value.
+        verdict: ``passes``, ``passes with doubts`` or ``fails``, as ``run`` says it.
+        sentence: the verdict in words.
+        folder: the run folder.
+    """
+
+    inputs: int
+    difference: float
+    metric: str
+    similarity: float | None
+    threshold: float
+    verdict: str
+    sentence: str
+    folder: str
+
+    @property
+    def is_same(self) -> bool:
+        """True if the written network computes the plan that the cache and the precisions describe."""
+        return self.difference <= LARGEST_DIFFERENCE
+
+
+@dataclass(frozen=True, repr=False)
+class Migration(Result):
+    """A deployment with weak typing, as one strongly typed network.
+
+    Attributes:
+        model: the network's file.
+        cache: the calibration cache, and its first line.
+        search: the command that names the layers to blame, if the network fails.
+        deployment: where the layer precisions come from; empty if nothing was given.
+        base: the precision of what is not in INT8.
+        network: the written file.
+        commands: by engine, the command that builds it.
+        layers: the layers in the order of execution.
+        scales: the scales of the activations that layers in INT8 round.
+        choices: what is not known of the old engine, and what was chosen.
+        gone: the options that TensorRT 11 does not have, each with what stands for it.
+        proof: the network on the user's data; None without data.
+    """
+
+    COMMAND = "migrate"
+
+    model: str
+    cache: str
+    header: str
+    search: str
+    deployment: str
+    base: str
+    network: str
+    commands: Mapping[str, str]
+    layers: tuple[MigratedLayer, ...]
+    scales: tuple[TensorScale, ...]
+    choices: tuple[Choice, ...] = ()
+    gone: Mapping[str, str] = field(default_factory=dict)
+    proof: Proof | None = None
+
+    @property
+    def exit_code(self) -> int:
+        """1 if the network was measured and fails, or is not the plan that the cache describes; else 0."""
+        return 0 if self.proof is None else int(self.proof.verdict != "passes" or not self.proof.is_same)
+
+    @property
+    def summary(self) -> str:
+        """A sentence with the number of layers in each precision, and of scales."""
+        kinds = Counter(layer.precision for layer in self.layers)
+        layers = ", ".join(f"{count} in {kind.upper()}" for kind, count in kinds.most_common())
+        named = sum(each.way == BY_NAME for each in self.scales)
+        others = (
+            f", {len(self.scales) - named} of them found otherwise than by name" if named < len(self.scales) else ""
+        )
+        return f"{self.network}: {layers}; {counted(len(self.scales), 'scale')} of the cache bit for bit{others}."
+
+    @property
+    def proven(self) -> list[str]:
+        """The sentences of the proof."""
+        if self.proof is None:
+            return ["Not measured: give --input with data to compare the network with FP32."]
+        same = "the plan of the cache" if self.proof.is_same else "NOT the plan of the cache"
+        return [
+            f"On {counted(self.proof.inputs, 'input')} the network computes {same}: outputs differ by at most "
+            f"{self.proof.difference:.1e}.",
+            self.proof.sentence,
+            *([] if self.proof.verdict == "passes" else [f"Find the layers to blame: {self.search}"]),
+        ]
+
+    def tables(self) -> Mapping[str, tuple[type, Sequence[Any]]]:
+        """Returns the layers, the scales, and the choices."""
+        return {
+            LAYERS_CSV: (MigratedLayer, self.layers),
+            SCALES_CSV: (TensorScale, self.scales),
+            CHOICES_CSV: (Choice, self.choices),
+        }
+
+    def page(self) -> TablePage:
+        """Returns the page."""
+        return TablePage(
+            command=self.COMMAND,
+            model=self.model,
+            headline=self.summary,
+            facts={"Cache": self.header, "Layer precisions": self.deployment, "Base": self.base.upper()},
+            notes=[*self.proven, *(f"{engine}: {command}" for engine, command in self.commands.items())],
+            sections=[
+                *self.section("choices", "What the old engine does not tell", CHOICES_CSV),
+                *self.section("layers", "Layers", LAYERS_CSV, filters=("precision", "op_type")),
+                *self.section("scales", "Scales", SCALES_CSV, filters=("way",)),
+            ],
+        )
