@@ -134,10 +134,10 @@ def rows() -> Iterator[Row]:
     lines = sum(module.lines for module in modules)
     importers = Counter(name for module in modules for name in module.imported)
     small = sum(module.lines < SMALL and importers[module.name] == 1 for module in modules)
-    yield Row("lines of the package", lines, 49_900, 36_000)
-    yield Row("lines of its code", sum(module.code_lines for module in modules), 31_900, 22_500)
-    yield Row("modules", len(modules), 235, 190)
-    yield Row("dataclasses", sum(module.dataclasses for module in modules), 310, 160)
+    yield Row("lines of the package", lines, 50_800, 36_000)
+    yield Row("lines of its code", sum(module.code_lines for module in modules), 32_500, 22_500)
+    yield Row("modules", len(modules), 237, 190)
+    yield Row("dataclasses", sum(module.dataclasses for module in modules), 318, 160)
     yield Row("share of imports, %", round(100 * sum(module.import_lines for module in modules) / lines, 1), 7.2, 6)
     yield Row(f"modules under {SMALL} lines with one importer", small, 4, 0)
     yield Row(f"modules over {LONG_MODULE} lines", sum(module.lines > LONG_MODULE for module in modules), 0, 0)
@@ -150,7 +150,7 @@ def rows() -> Iterator[Row]:
         2_800,
         1_900,
     )
-    yield Row("lines of tests", lines_in("tests", ".py"), 41_100, 30_000)
+    yield Row("lines of tests", lines_in("tests", ".py"), 41_400, 30_000)
     yield Row("lines of benchmarks", lines_in("benchmarks", ".py"), 4_500, 4_500)
     yield Row("lines of tools in Python", lines_in("tools", ".py"), 3_450, 2_500)
     yield Row("lines of the page's scripts", lines_in("tools/web/page", ".js"), 4_600, 4_000)

@@ -377,7 +377,7 @@ def test_worst_inputs_are_kept_for_one_typing_version_and_precision(monkeypatch,
         return len(calls) - before, report.inputs.similarities
 
     monkeypatch.setattr("trt_bisect.preparation.preparation.choose_engine", lambda _: "foreign")
-    monkeypatch.setattr("trt_bisect.preparation.setup.choose_typing", lambda *_: "weak")
+    monkeypatch.setattr("trt_bisect.preparation.setup.typing_of", lambda *_, **__: "weak")
     monkeypatch.setattr("trt_bisect.preparation.preparation.worst_inputs", counted)
     count, found = run()
     assert count == 1

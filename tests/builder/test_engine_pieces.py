@@ -89,7 +89,7 @@ def foreign(monkeypatch):
 
     def call(model, folder, spoil=None, **options):
         monkeypatch.setattr("trt_bisect.preparation.preparation.choose_engine", lambda _: "foreign")
-        monkeypatch.setattr("trt_bisect.preparation.setup.choose_typing", lambda *_: "strong")
+        monkeypatch.setattr("trt_bisect.preparation.setup.typing_of", lambda *_, **__: "strong")
         monkeypatch.setattr(
             "trt_bisect.preparation.setup.open_builder",
             lambda engine, typing, network, scales, options, shapes, _=None: Foreign(

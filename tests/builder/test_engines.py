@@ -23,12 +23,12 @@ from trt_bisect.builder.engines import (
     engine_status,
     list_engines,
     make_builder,
-    typing_to_ask,
+    typing_of,
 )
 from trt_bisect.builder.gpu import Gpu, find_gpu
 from trt_bisect.builder.tensorrt_module import import_tensorrt, version_of
 from trt_bisect.errors import BadInput, EngineUnavailable
-from trt_bisect.model.low import BF16, FP8, FP16
+from trt_bisect.model.low import BF16, FP8, FP16, INT8
 from trt_bisect.model.network import load_network
 from trt_bisect.precision import prefix
 from trt_bisect.report.screen.layout import fitted
@@ -140,7 +140,7 @@ def test_the_list_names_every_engine(machine, monkeypatch):
     monkeypatch.setattr(engines.np, "__version__", "1.26.4")
     listed = {status.name: status for status in list_engines()}
     assert list(listed) == ["onnxruntime", "tensorrt", "tensorrt-rtx"]
-    assert listed["tensorrt"] == EngineStatus("tensorrt", "10.3.0", ("weak", "strong"), str(H200))
+    assert listed["tensorrt"] == EngineStatus("tensorrt", "10.3.0", ("strong", "weak"), str(H200))
     assert "H200" in listed["tensorrt"].device
     assert not listed["tensorrt-rtx"].usable
     assert "'tensorrt-rtx-cu13-libs>=1.4'" in listed["tensorrt-rtx"].why_not
@@ -158,19 +158,16 @@ def test_all_that_is_missing_is_named_at_once(machine):
 @pytest.mark.parametrize(
     ("version", "asked", "typing"),
     [
-        ("8.5.2", "auto", "weak"),
+        ("8.5.2", "auto", "strong"),
         ("8.6.1", "weak", "weak"),
-        ("10.0.1", "auto", "weak"),
-        ("10.0.1", "strong", "strong"),
-        ("10.11.0", "auto", "weak"),
-        ("10.12.0", "auto", "strong"),
+        ("8.6.1", "strong", "strong"),
+        ("10.0.1", "auto", "strong"),
         ("10.12.0.36", "weak", "weak"),
-        ("10.9.0", "auto", "weak"),
         ("11.0.0", "auto", "strong"),
         ("11.4.1", "strong", "strong"),
     ],
 )
-def test_the_version_decides_the_typing_and_the_user_may_override(version, asked, typing):
+def test_the_graph_says_what_is_rounded_unless_the_user_asks_for_weak_typing(version, asked, typing):
     assert choose_typing("tensorrt", asked, version) == typing
 
 
@@ -178,7 +175,6 @@ def test_the_version_decides_the_typing_and_the_user_may_override(version, asked
     ("engine", "version", "asked", "message"),
     [
         ("tensorrt", "11.0.0", "weak", "11.0.0 has no weak"),
-        ("tensorrt", "8.6.1", "strong", "8.6.1 has no strong"),
         ("tensorrt-rtx", "1.7.1", "weak", "tensorrt-rtx 1.7.1 has no weak"),
         ("onnxruntime", "1.20.0", "weak", "onnxruntime 1.20.0 has no weak"),
         ("tensorrt", "8.6.1", "loose", "no typing 'loose'"),
@@ -338,15 +334,28 @@ def test_onnxruntime_is_known_under_every_name_of_its_package(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("asked", "low", "typing"), [("auto", FP16, "auto"), ("weak", BF16, "weak"), ("auto", FP8, "strong")]
+    ("version", "asked", "low", "cached", "typing"),
+    [
+        ("8.6.1", "auto", INT8, False, "strong"),
+        ("8.6.1", "auto", INT8, True, "weak"),
+        ("8.6.1", "strong", INT8, True, "strong"),
+        ("10.11.0", "auto", INT8, True, "weak"),
+        ("10.12.0", "auto", INT8, True, "strong"),
+        ("11.4.0", "auto", INT8, True, "strong"),
+        ("8.6.1", "auto", FP16, False, "weak"),
+        ("10.3.0", "auto", FP16, False, "strong"),
+        ("10.3.0", "weak", BF16, False, "weak"),
+        ("10.3.0", "auto", FP8, True, "strong"),
+    ],
 )
-def test_fp8_asks_for_strong_typing(asked, low, typing):
-    assert typing_to_ask(asked, low) == typing
+def test_a_job_is_weakly_typed_where_the_engine_of_its_user_is(machine, version, asked, low, cached, typing):
+    machine({"tensorrt": version})
+    assert typing_of("tensorrt", asked, low, cached=cached) == typing
 
 
 def test_fp8_and_weak_typing_exclude_each_other():
     with pytest.raises(BadInput, match="FP8"):
-        typing_to_ask("weak", FP8)
+        typing_of("tensorrt", "weak", FP8)
 
 
 def test_bf16_needs_tensorrt_10(machine, tmp_path):

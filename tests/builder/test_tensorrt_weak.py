@@ -14,7 +14,6 @@ from trt_bisect.answer.recipe_of import target_version
 from trt_bisect.builder import tensorrt_engine, tensorrt_weak
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.tensorrt_build import TensorRT, timings_of
-from trt_bisect.builder.tensorrt_engine import TensorRTStrongBuilder
 from trt_bisect.builder.tensorrt_weak import TensorRTWeakBuilder, cache_calibrator, obey_flag
 from trt_bisect.errors import BadInput, EngineUnavailable, TrialFailed
 from trt_bisect.model.network import load_network
@@ -169,6 +168,38 @@ def test_int8_is_allowed_constraints_are_obeyed_tf32_is_off(weak):
     assert rt.networks[-1].tensors["x"].dynamic_range == pytest.approx((-12.7, 12.7))
 
 
+@pytest.mark.parametrize(
+    ("plan", "flags", "pairs"),
+    [
+        (prefix(8, 3), {"INT8"}, True),
+        (prefix(8, 3, Precision.FP16), {"INT8", "FP16"}, True),
+        (int8_set(8, ()), set(), False),
+    ],
+)
+def test_before_tensorrt_10_the_pairs_are_parsed_and_the_precisions_allowed(network, monkeypatch, plan, flags, pairs):
+    """The way that docs/evidence measured on an H200 (``qdq``): no constraints, no ranges, the pairs alone."""
+    rt, operators = FakeTensorRT(), set()
+
+    def parser(parsed, logger):
+        def parse(path):
+            operators.update(node.op_type for node in onnx.load(path).graph.node)
+            return True
+
+        return SimpleNamespace(parse_from_file=parse, num_errors=0)
+
+    rt.module.OnnxParser = parser
+    monkeypatch.setattr(
+        tensorrt_engine, "start_tensorrt", lambda engine, plugins: TensorRT("tensorrt", rt.module, rt.logger, rt)
+    )
+    scales = {name: np.float32(0.1) for name in network.activations}
+    builder = tensorrt_engine.TensorRTStrongBuilder(network, scales, BuildOptions(), SHAPES)
+    builder.build(plan)
+    assert rt.configs[-1].flags == flags
+    assert ({"QuantizeLinear", "DequantizeLinear"} <= operators) is pairs
+    assert rt.networks[-1].asked() == {}
+    assert rt.networks[-1].tensors["x"].dynamic_range is None
+
+
 def test_fp16_is_allowed_only_where_a_plan_asks_for_it(weak):
     builder, rt = weak(BuildOptions(high=Precision.FP16))
     builder.build(prefix(8, 3, Precision.FP16))
@@ -270,14 +301,6 @@ def test_a_failed_build_is_an_outcome(weak):
 def test_tensorrt_11_has_no_weak_typing(weak):
     with pytest.raises(EngineUnavailable, match=r"11\.0\.0 has no weak"):
         weak(rt=FakeTensorRT("11.0.0"))
-
-
-def test_tensorrt_8_has_no_strong_typing(network, monkeypatch):
-    rt = FakeTensorRT("8.6.0")
-    monkeypatch.setattr(tensorrt_engine, "start_tensorrt", lambda engine, _: TensorRT(engine, rt.module, rt.logger, rt))
-    scales = {name: np.float32(0.1) for name in network.activations}
-    with pytest.raises(EngineUnavailable, match=r"8\.6\.0 has no strong"):
-        TensorRTStrongBuilder(network, scales, BuildOptions(), SHAPES)
 
 
 def test_precisions_are_obeyed_by_the_flag_that_the_version_has():

@@ -9,10 +9,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import rich.console
 from rich.console import Console
 
+from trt_bisect import format_cache, load_network
 from trt_bisect.cli import app as commands
 from trt_bisect.cli import demo
 from trt_bisect.cli.demo import SAMPLE
@@ -44,6 +46,9 @@ def arguments_of(lenet, run_folder):
     """A command line for each command, and a key of its JSON document; None where that is a list."""
     network, data = [lenet / "lenet.onnx"], ["--calibration", lenet / "calibration.npz", "--calibrator", "minmax"]
     suite = f'[[network]]\nname = "lenet"\nmodel = "{network[0]}"\ncalibration = "{data[1]}"\nexplain = "none"\n'
+    cache = lenet.parent / "lenet.cache"
+    names = load_network(network[0]).activations
+    cache.write_text(format_cache(dict.fromkeys(names, np.float32(0.01))))
     suite += 'calibrator = "minmax"\nrepeats = 1\n'
     return {
         "run": ([*network, *data, "--explain", "none", "--history", "none"], "culprits"),
@@ -53,6 +58,7 @@ def arguments_of(lenet, run_folder):
         "profile": ([*network, *data], "tensors"),
         "calibrate": ([*network, *data], "scales"),
         "check": (network, "findings"),
+        "migrate": ([*network, "--cache", cache, "--output", lenet.parent / "migrated"], "choices"),
         "layers": (network, None),
         "engines": ([], None),
         "history": ([run_folder], None),
@@ -62,7 +68,7 @@ def arguments_of(lenet, run_folder):
     }
 
 
-OF_ALL = ("run", "sensitivity", "worst", "compare", "profile", "calibrate", "check", "layers", "engines",
+OF_ALL = ("run", "sensitivity", "worst", "compare", "profile", "calibrate", "check", "migrate", "layers", "engines",
           "history", "clean", "demo", "regress")  # fmt: skip
 
 

@@ -93,7 +93,7 @@ def test_a_convolution_before_its_relu_has_the_scale_of_the_relu_unless_typing_i
     assert all(alone.scales[conv] != alone.scales[relu] for conv, relu in relus.items())
     with prepared(network, data()) as (_, experiment):
         assert all(experiment.ranges.scales[conv] == alone.scales[relu] for conv, relu in relus.items())
-    monkeypatch.setattr(given_data, "choose_typing", lambda *_: "weak")
+    monkeypatch.setattr(given_data, "typing_of", lambda *_: "weak")
     with prepared(network, data()) as (_, experiment):
         assert scales(experiment.ranges) == scales(alone)
 

@@ -81,7 +81,7 @@ def test_however_a_check_ends_its_words_and_records_are_kept(gpu_check, monkeypa
     seconds = 4.0 if outcome == "timed out" else 60.0
     check = bench.Check("start", "", lambda bench: None, seconds, needs_gpu=False)
     monkeypatch.setattr(gpu_check, "_why_not", lambda engine: "")
-    monkeypatch.setattr(gpu_check, "choose_typing", lambda engine: "weak")
+    monkeypatch.setattr(gpu_check, "choose_typing", lambda *_: "weak")
     made = gpu_check._run_apart(check, "tensorrt", has_gpu=True, left=100)
     assert made["outcome"] == outcome
     assert "before" in made["message"]
@@ -91,7 +91,7 @@ def test_however_a_check_ends_its_words_and_records_are_kept(gpu_check, monkeypa
 def test_an_expectation_that_does_not_hold_fails_the_check(gpu_check, monkeypatch, tmp_path):
     recorded = {"expectations": [{"what": "near", "holds": False, "said": "0.5"}], "figures": {}}
     monkeypatch.setattr(gpu_check, "_why_not", lambda engine: "")
-    monkeypatch.setattr(gpu_check, "choose_typing", lambda engine: "weak")
+    monkeypatch.setattr(gpu_check, "choose_typing", lambda *_: "weak")
     monkeypatch.setattr(gpu_check, "_ended", lambda *_: ("passed", ""))
     monkeypatch.setattr(gpu_check, "_recorded", lambda folder: recorded)
     made = gpu_check._run_apart(gpu_check.BY_NAME["start"], "tensorrt", has_gpu=True, left=100)
@@ -101,7 +101,7 @@ def test_an_expectation_that_does_not_hold_fails_the_check(gpu_check, monkeypatc
 
 def test_checks_for_which_no_time_is_left_are_told(gpu_check, monkeypatch):
     monkeypatch.setattr(gpu_check, "_why_not", lambda engine: "")
-    monkeypatch.setattr(gpu_check, "choose_typing", lambda engine: "weak")
+    monkeypatch.setattr(gpu_check, "choose_typing", lambda *_: "weak")
     made = gpu_check._run_apart(gpu_check.BY_NAME["ocr"], "tensorrt", has_gpu=True, left=0.2)
     assert made["outcome"] == "no time left"
 

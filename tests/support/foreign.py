@@ -47,7 +47,9 @@ def foreign(monkeypatch):
             return Foreign(OnnxRuntimeBuilder(network, scales, options), network, typing, in_float, tells, computed)
 
         monkeypatch.setattr(preparation, "choose_engine", lambda asked: asked if asked == "onnxruntime" else "foreign")
-        monkeypatch.setattr(setup, "choose_typing", lambda engine, _: "strong" if engine == "onnxruntime" else typing)
+        monkeypatch.setattr(
+            setup, "typing_of", lambda engine, *_, **__: "strong" if engine == "onnxruntime" else typing
+        )
         monkeypatch.setattr(setup, "open_builder", opened)
 
     return use

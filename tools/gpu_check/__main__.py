@@ -181,7 +181,7 @@ def _run_apart(
     why_not = _why_not(engine)
     if why_not:
         return {**made, "outcome": NOT_HERE, "message": why_not}
-    if choose_typing(engine) not in check.typings:
+    if choose_typing(engine, os.environ.get("GPU_CHECK_TYPING", "auto")) not in check.typings:
         return {**made, "outcome": NOT_HERE, "message": f"only with {' or '.join(check.typings)} typing"}
     if not has_gpu and not rehearse and (check.needs_gpu or engine == TENSORRT):
         return {**made, "outcome": NEEDS_GPU, "message": ""}

@@ -40,7 +40,7 @@ NOISY_SAMPLES = 16
 def start(bench: Experiment) -> None:
     """Import, version, the NumPy that goes with it, GPU, and a ``trt.Builder``."""
     bench.figure("version", engine_version(bench.engine))
-    bench.figure("typing", choose_typing(bench.engine))
+    bench.figure("typing", choose_typing(bench.engine, subjects.TYPING))
     if bench.gpu:
         gpu = find_gpu()
         bench.figure("gpu", gpu.name)

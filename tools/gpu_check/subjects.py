@@ -25,6 +25,8 @@ ROOT = Path(__file__).resolve().parents[2]
 BUILD_SECONDS = 200.0
 TIMINGS = Path(os.environ["GPU_CHECK_TIMINGS"]) if "GPU_CHECK_TIMINGS" in os.environ else None
 """A timing cache that all checks share, also those of processes side by side; without it each check times anew."""
+TYPING = os.environ.get("GPU_CHECK_TYPING", "auto")
+"""The typing of the engines: ``weak``, ``strong``, or that of the engine's version."""
 _PASSED = 32
 """Channels: as many as INT8 kernels take at once."""
 
@@ -136,7 +138,7 @@ def maker_of(
     return partial(
         make_builder,
         engine,
-        choose_typing(engine),
+        choose_typing(engine, TYPING),
         subject.network,
         subject.ranges.scales,
         options_for(engine, timing_cache, force_int8=force_int8),

@@ -19,7 +19,7 @@ from trt_bisect.builder.isolation import IsolatedBuilder, WorkerProcess
 from trt_bisect.builder.tensorrt_engine import import_pycuda
 from trt_bisect.builder.tensorrt_module import RTX, TENSORRT, import_tensorrt, version_of
 from trt_bisect.errors import BadInput, EngineUnavailable
-from trt_bisect.model.low import BF16, FP8, LowPrecision
+from trt_bisect.model.low import BF16, FLOAT_TYPES, FP8, LowPrecision
 from trt_bisect.model.network import Network
 from trt_bisect.model.quantizer import Scales
 from trt_bisect.support.table import Column
@@ -30,7 +30,8 @@ ENGINES = (ONNXRUNTIME, TENSORRT, RTX)
 TYPINGS = ("weak", "strong")
 
 _FIRST_STRONG = (10, 0)
-_STRONG_BY_DEFAULT = (10, 12)
+_CACHE_DEPRECATED = (10, 12)
+"""The first version of TensorRT whose calibration caches and weak typing are deprecated."""
 _FIRST_WITHOUT_WEAK = (11, 0)
 _OLDEST = (8, 5)
 _READS_NUMPY_2 = (10, 16)
@@ -161,10 +162,10 @@ def engine_version(engine: str) -> str:
 
 
 def choose_typing(engine: str, asked: str = AUTO, version: str | None = None) -> str:
-    """Returns ``weak`` or ``strong``: the typing asked for; for ``auto`` the default of the engine's version.
+    """Returns ``weak`` or ``strong``: the typing asked for; for ``auto`` strong, as TensorRT 11 and the others have it.
 
-    TensorRT: weak before 10.12, which deprecates it, then strong; 11 has no weak typing. The other engines have only
-    strong typing.
+    With strong typing the graph says what is rounded, by Q/DQ pairs. TensorRT before 10 takes the same pairs, and
+    chooses the precision of all else among those that are allowed.
 
     Args:
         asked: ``auto``, ``weak`` or ``strong``.
@@ -181,33 +182,41 @@ def choose_typing(engine: str, asked: str = AUTO, version: str | None = None) ->
     if asked == AUTO:
         return choices[0]
     if asked not in choices:
-        why = ""
-        if engine == TENSORRT:
-            why = ": it came with TensorRT 10" if asked == "strong" else ": it is gone in TensorRT 11"
+        why = ": it is gone in TensorRT 11" if engine == TENSORRT else ""
         raise BadInput(f"{engine} {version} has no {asked} typing{why}.", f"Use '--typing {choices[0]}', or 'auto'.")
     return asked
 
 
-def typing_to_ask(asked: str, low: LowPrecision) -> str:
-    """Returns the typing to ask ``choose_typing`` for: ``asked``, but strong for FP8, which weak typing does not have.
+def typing_of(engine: str, asked: str, low: LowPrecision, *, cached: bool = False) -> str:
+    """Returns the typing of a job: see ``choose_typing``.
+
+    For ``auto`` it is weak where a user's engine is: with a calibration cache before 10.12, which deprecates both, and
+    in FP16 before 10, which has only constraints for it.
+
+    Args:
+        engine: the engine.
+        asked: ``auto``, ``weak`` or ``strong``.
+        low: the low precision.
+        cached: the scales are those of a calibration cache.
 
     Raises:
-        BadInput: weak typing is asked for together with FP8.
+        BadInput: weak typing is asked for together with FP8, or the engine does not have the typing.
+        EngineUnavailable: the engine does not import.
     """
-    if low is not FP8:
-        return asked
-    if asked == "weak":
-        raise BadInput("FP8 needs strong typing.", "Leave out --typing weak.")
-    return "strong"
+    if low is FP8:
+        if asked == "weak":
+            raise BadInput("FP8 needs strong typing.", "Leave out --typing weak.")
+        asked = "strong"
+    if asked == AUTO and engine == TENSORRT:
+        version = version_of(engine_version(engine))
+        in_floats = low.precision in FLOAT_TYPES and version < _FIRST_STRONG
+        asked = "weak" if in_floats or (cached and version < _CACHE_DEPRECATED) else asked
+    return choose_typing(engine, asked)
 
 
 def _typings(engine: str, version: str) -> tuple[str, ...]:
-    number = version_of(version)
-    if engine != TENSORRT or number >= _FIRST_WITHOUT_WEAK:
-        return ("strong",)
-    if number < _FIRST_STRONG:
-        return ("weak",)
-    return ("strong", "weak") if number >= _STRONG_BY_DEFAULT else ("weak", "strong")
+    has_weak = engine == TENSORRT and version_of(version) < _FIRST_WITHOUT_WEAK
+    return ("strong", "weak") if has_weak else ("strong",)
 
 
 def make_builder(

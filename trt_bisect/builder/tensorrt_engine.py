@@ -48,7 +48,7 @@ from trt_bisect.errors import BadInput, EngineUnavailable, TrialFailed
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.quantizer import Scales
-from trt_bisect.precision import PrecisionPlan
+from trt_bisect.precision import Precision, PrecisionPlan
 
 PYCUDA = "pycuda.driver"
 
@@ -457,11 +457,16 @@ def output_allocator(trt: ModuleType, buffers: Mapping[str, Buffer]) -> Any:
     return BufferAllocator()
 
 
-_FIRST_MAJOR = 10
+_FIRST_STRONG = 10
+"""The first major version with strongly typed networks."""
 
 
 class TensorRTStrongBuilder:
-    """Builds strongly typed engines from plans."""
+    """Builds engines from plans that stand in the graph: with Q/DQ pairs and Casts, strongly typed from TensorRT 10 on.
+
+    Before 10 the pairs settle what is rounded to INT8. FP16 is allowed where the plan has any, and then TensorRT may
+    run a layer in FP16 that the plan has in FP32.
+    """
 
     typing = "strong"
     arithmetic = MEASURED
@@ -484,7 +489,7 @@ class TensorRTStrongBuilder:
         Raises:
             BadInput: a dynamic input has no shapes.
             BadInput: a DLA core is asked for.
-            EngineUnavailable: the engine is not installed, does not start here, or has no strong typing.
+            EngineUnavailable: the engine is not installed, or does not start here.
         """
         if options.dla is not None:
             raise BadInput("The DLA takes no strongly typed network here.", "Use '--typing weak', or leave out --dla.")
@@ -494,22 +499,23 @@ class TensorRTStrongBuilder:
         self._options = options
         self._shapes = dynamic_shapes(network, profile_shapes)
         self._rt = start_tensorrt(engine, options.plugins)
-        if engine == TENSORRT and self._rt.version[0] < _FIRST_MAJOR:
-            raise EngineUnavailable(
-                f"TensorRT {self._rt.module.__version__} has no strong typing.", "Use '--typing weak'."
-            )
+        self._allows = engine == TENSORRT and self._rt.version[0] < _FIRST_STRONG
         self.versions: Mapping[str, str] = versions_of(self._rt, options)
 
     def network_definition(self, plan: PrecisionPlan) -> Definition:
         """Returns the network of one plan as TensorRT parsed it; raises TrialFailed if the parser refuses the graph."""
         written = self._writer.write(plan)
-        flags = creation_flags(self._rt.module, ("STRONGLY_TYPED",))
+        flags = creation_flags(self._rt.module, ("EXPLICIT_BATCH",) if self._allows else ("STRONGLY_TYPED",))
         return parse_model(self._rt, written.model, written.weights, flags)
 
     def serialize(self, plan: PrecisionPlan) -> Serialized:
         """Builds the engine of one plan as bytes; raises TrialFailed."""
         definition = self.network_definition(plan)
         config, _ = new_config(self._rt, self._options, self._shapes, definition)
+        if self._allows:
+            flags = self._rt.module.BuilderFlag.__members__
+            for precision in sorted({Precision.INT8, Precision.FP16} & self._network.used_precisions(plan)):
+                config.set_flag(flags[precision.upper()])
         return serialize(self._rt, definition, config, self._options)
 
     def build(self, plan: PrecisionPlan) -> TensorRTEngine:

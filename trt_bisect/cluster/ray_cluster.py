@@ -229,7 +229,7 @@ class RayWorkerPool:
 
 
 class _Event(NamedTuple):
-    """What happened: ``name`` is the task that has ended, with its result; that of a lost one is EngineUnavailable."""
+    """An event: ``name`` is the task that has ended, with its result; that of a lost one is EngineUnavailable."""
 
     name: str
     result: Any

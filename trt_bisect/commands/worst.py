@@ -13,7 +13,7 @@ from trt_bisect.analyzer.judge import DEFAULT_SHARE, Rule
 from trt_bisect.analyzer.metrics import BUILT_IN, default_threshold, find_metric
 from trt_bisect.analyzer.worst import distribution_of, verdict
 from trt_bisect.builder.base import EMULATED, MEASURED, Outputs
-from trt_bisect.builder.engines import ONNXRUNTIME, choose_engine, choose_typing, typing_to_ask
+from trt_bisect.builder.engines import ONNXRUNTIME, choose_engine
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.data.datasets import Dataset, open_dataset
 from trt_bisect.data.named import content_of
@@ -93,7 +93,7 @@ def _search(setup: Setup, options: WorstOptions) -> WorstReport:
     return WorstReport(
         model=network.source,
         engine=engine,
-        typing=choose_typing(engine, typing_to_ask(options.typing, network.low)),
+        typing=builder.typing,
         arithmetic=EMULATED if engine == ONNXRUNTIME else MEASURED,
         metric=found.rule.metric.name,
         order=_ORDERS[options.direction],

@@ -388,7 +388,8 @@ class EngineOptions(LowOptions):
         precision: Run culprits and the layers of --high in this precision.
         followers: On ONNX Runtime, run layers that cannot be quantized on their own (Relu, Softmax) in high precision,
             or in INT8 between INT8 layers, as weak typing may.
-        typing: Use weak or strong typing.
+        typing: Build from Q/DQ pairs in the graph (strong), or from constraints on layers (weak: TensorRT 8 to 10).
+            auto: strong, and weak for a calibration cache before TensorRT 10.12.
         workspace: Limit TensorRT's workspace: MiB, or 512MB, 2GB.
         optimization_level: Set the builder's optimization level.
         force_int8: With weak typing, force INT8 instead of leaving the choice to TensorRT.

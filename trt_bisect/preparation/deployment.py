@@ -1,4 +1,4 @@
-"""How an engine with weak typing was built: the precisions of its layers, from what its users keep of it.
+"""The precisions of the layers of an engine with weak typing, from what its users keep of it.
 
 They keep the command line of trtexec, or only its ``--layerPrecisions``, or a table of layers and precisions. Sources:
 ``sampleOptions.cpp`` and ``sampleEngines.cpp`` of NVIDIA/TensorRT, release/8.5 to release/10.13. A list is split at
@@ -42,7 +42,7 @@ _GONE = {
 
 @dataclass(frozen=True)
 class Deployment:
-    """How an engine was built.
+    """The facts on how an engine was built.
 
     Attributes:
         source: where this comes from, for messages; empty if nothing is known.

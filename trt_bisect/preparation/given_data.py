@@ -16,7 +16,7 @@ from typing import Any
 
 from trt_bisect._version import versions
 from trt_bisect.analyzer.data_warnings import on_growing_ranges, on_units, on_values, reach_of_scales, zero_states
-from trt_bisect.builder.engines import choose_engine, choose_typing, typing_to_ask
+from trt_bisect.builder.engines import choose_engine, typing_of
 from trt_bisect.calibration.cache import is_cache_path, read_cache
 from trt_bisect.calibration.collect import Magnitudes, candidates, magnitudes
 from trt_bisect.calibration.histogram import THRESHOLDS, Calibrator
@@ -208,8 +208,7 @@ class DataCalibration:
 
         Weak typing takes the scales of all tensors, and TensorRT alone decides which of them it uses.
         """
-        asked = typing_to_ask(self._options.typing, self._network.low)
-        typing = choose_typing(choose_engine(self._options.engine), asked)
+        typing = typing_of(choose_engine(self._options.engine), self._options.typing, self._network.low)
         return None if typing == "weak" else tensors_in_low(self._network)
 
     def _kept(self, form: Form[Value], how: str, compute: Callable[[], Value]) -> Value:

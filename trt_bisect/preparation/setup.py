@@ -12,12 +12,14 @@ from typing import Any
 
 from trt_bisect._version import versions
 from trt_bisect.builder.base import Builder, BuildOptions, Engine, ProfileShapes
-from trt_bisect.builder.engines import ONNXRUNTIME, choose_typing, make_builder, open_builder, typing_to_ask
+from trt_bisect.builder.engines import ONNXRUNTIME, make_builder, open_builder, typing_of
 from trt_bisect.builder.isolation import WorkerProcess
+from trt_bisect.calibration.cache import is_cache_path
 from trt_bisect.calibration.ranges import Ranges, keeping_unusable_high
 from trt_bisect.cluster.ray_cluster import open_cluster
 from trt_bisect.data.datasets import digest_of_feeds, may_be_sizes, profile_shapes, profile_sizes
 from trt_bisect.data.feeds import Feeds
+from trt_bisect.data.named import content_of
 from trt_bisect.driver.suspects.curves import FULL
 from trt_bisect.evaluator.branch import branch_evaluator
 from trt_bisect.evaluator.rebuild import Compare, RebuildEvaluator, TrialStore
@@ -116,7 +118,8 @@ class Setup:
 
     def builder_for(self, network: Network, engine: str, ranges: Ranges, feeds: Iterable[Feeds]) -> Builder:
         """Returns the builder of an engine for inputs of the shapes of ``feeds``."""
-        typing = choose_typing(engine, typing_to_ask(self.options.typing, network.low))
+        cached = is_cache_path(content_of(self.options.calibration))
+        typing = typing_of(engine, self.options.typing, network.low, cached=cached)
         options, shapes = self._profiled(network, engine, feeds)
         return open_builder(engine, typing, network, ranges.scales, options, shapes)
 
