@@ -32,6 +32,7 @@ from trt_bisect.model.file import Weights, detach_weights, read_model, weights_d
 from trt_bisect.model.fusions import Shape
 from trt_bisect.model.layers import Layer, Rounding, TensorTypes, layers_of
 from trt_bisect.model.low import BF16, FLOAT_TYPES, INT8, FloatType, LowPrecision
+from trt_bisect.model.normalization import OPSET as NORM_OPSET
 from trt_bisect.model.operators import BEFORE, refusing_invalid
 from trt_bisect.model.prepare import (
     NAME_IN_FILE,
@@ -325,6 +326,8 @@ def load_network(
     part: str = BEFORE,
     low: LowPrecision = INT8,
     base: Precision | None = None,
+    *,
+    fuse_norms: bool = False,
 ) -> Network:
     """Reads an ONNX file of opset 9 or later and prepares it for measuring.
 
@@ -337,6 +340,7 @@ def load_network(
         part: the part that is kept if ONNX Runtime cannot run a node: ``before`` or ``after`` it. A note names it.
         low: the low precision in question.
         base: see ``Network``.
+        fuse_norms: a LayerNormalization that the exporter took apart becomes one node, of opset 17.
 
     Raises:
         BadInput: the file or a shape cannot be used.
@@ -347,7 +351,7 @@ def load_network(
             "Save it first, such as onnx.save(model, 'network.onnx'), and give the path.",
         )
     with refusing_invalid(Path(path)):
-        return _prepared(*read_model(Path(path)), shapes or {}, str(path), part, low, base)
+        return _prepared(*read_model(Path(path)), shapes or {}, str(path), part, low, base, fuse_norms)
 
 
 def _prepared(
@@ -358,10 +362,12 @@ def _prepared(
     part: str,
     low: LowPrecision,
     base: Precision | None,
+    fuse_norms: bool,
 ) -> Network:
     dropped, opset = drop_odd_outputs(model.graph, source), opset_of(model)
     refuse_other_pairs(model.graph, source)
-    graph, cut = prepare(model, weights, shapes, source, part, low.oldest_opset(base))
+    oldest = max(low.oldest_opset(base), NORM_OPSET if fuse_norms else 0)
+    graph, cut = prepare(model, weights, shapes, source, part, oldest, fuse_norms=fuse_norms)
     refuse_integer_layers(graph, source)
     pairs = take_out_pairs(graph)
     low = low_of_pairs(pairs, low, source)

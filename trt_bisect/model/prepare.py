@@ -22,6 +22,7 @@ from onnx_graphsurgeon.logger import G_LOGGER
 
 from trt_bisect.errors import BadInput, first_line
 from trt_bisect.model.file import Weights, detached_tensor, subgraphs_of_attribute
+from trt_bisect.model.normalization import fuse_normalizations
 from trt_bisect.model.operators import BEFORE, Cut, add_types, cut_around
 
 MIN_OPSET, UNNOTED_OPSET = 9, 11
@@ -48,6 +49,8 @@ def prepare(
     source: str,
     part: str = BEFORE,
     opset: int = 0,
+    *,
+    fuse_norms: bool = False,
 ) -> tuple[gs.Graph, Cut | None]:
     """Prepares a model; every node of the result is a layer: it has a name and does not compute a constant.
 
@@ -57,6 +60,7 @@ def prepare(
         shapes: fixed shapes of inputs, by name.
         part: the part that is kept if ONNX Runtime cannot run a node, see ``model.operators``.
         opset: the oldest that the low precision can be written with; 13 is the oldest for all.
+        fuse_norms: a LayerNormalization in parts becomes one node, see ``model.normalization``.
 
     Returns:
         The graph, and where it was cut; None if it is whole.
@@ -89,6 +93,8 @@ def prepare(
     ).cleanup()
     bypass_identities(graph)
     fold_batch_normalization(graph)
+    if fuse_norms:
+        fuse_normalizations(graph)
     return graph.cleanup(), cut
 
 

@@ -295,10 +295,13 @@ class NetworkOptions(Options):
         ort_ops: Load this library of your own operators for ONNX Runtime (RegisterCustomOps). Repeatable.
         unknown_ops: If ONNX Runtime cannot run a node, judge the part before the node, or the part after the node,
             from data that contain the node's outputs.
+        fuse_norms: Fuse a LayerNormalization that the exporter took apart (Pow, ReduceMean, Sqrt), in which FP16
+            overflows.
     """
 
     ort_ops: Annotated[Sequence[str], LAYERS(TEXTS, expert=True)] = ()
     unknown_ops: Annotated[str, LAYERS(choice("before", "after"), expert=True)] = "before"
+    fuse_norms: Annotated[bool, LAYERS(SWITCH, expert=True)] = False
 
     @property
     def low_precision(self) -> "LowPrecision":

@@ -62,7 +62,7 @@ def read_network(
     if isinstance(model, Network):
         network = model if low in (None, INT8, model.low) else model.with_low(low or INT8)
         return network if base is None else network.with_base(base)
-    return load_network(model, shapes, options.unknown_ops, low or INT8, base)
+    return load_network(model, shapes, options.unknown_ops, low or INT8, base, fuse_norms=options.fuse_norms)
 
 
 def _with_fixed_layers(

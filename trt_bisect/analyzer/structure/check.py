@@ -23,6 +23,8 @@ from trt_bisect.analyzer.structure.graph import (
     with_bodies,
 )
 from trt_bisect.analyzer.structure.qdq import is_dequantized, pair_findings
+from trt_bisect.model.normalization import decomposed_normalizations
+from trt_bisect.model.prepare import import_detached
 
 MIN_OPSET, MAX_OPSET = 9, 24
 
@@ -167,6 +169,7 @@ def structure_findings(graph: FileGraph) -> tuple[Finding, ...]:
         *pair_findings(graph),
         *_shared_findings(graph),
         *_fusion_findings(graph),
+        *_norm_findings(graph),
         *_float_findings(graph),
     ]
     return in_order(findings)
@@ -254,6 +257,14 @@ def _cancels(first: onnx.NodeProto, second: onnx.NodeProto) -> bool:
     if not order or not back:
         return not order and not back
     return len(order) == len(back) and [order[axis] for axis in back] == list(range(len(order)))
+
+
+def _norm_findings(graph: FileGraph) -> Iterator[Finding]:
+    """Yields each LayerNormalization that the exporter took apart."""
+    copied = onnx.ModelProto()
+    copied.CopyFrom(graph.model)
+    for norm in decomposed_normalizations(import_detached(copied, graph.weights)):
+        yield found("LayerNormalization in parts", norm.names, f"{len(norm.names)} nodes, from {norm.names[0]} on")
 
 
 def _float_findings(graph: FileGraph) -> Iterator[Finding]:

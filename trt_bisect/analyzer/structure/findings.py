@@ -105,6 +105,12 @@ KINDS: dict[str, FindingKind] = {
         "TensorRT has no tensors of this type.",
         "Convert the tensor before the network.",
     ),
+    "LayerNormalization in parts": FindingKind(
+        WARNING,
+        "In FP16 its square overflows above 255, and TensorRT keeps only the single operator in FP32 inside.",
+        "Export with opset 17 or later, or fuse it: 'trt-bisect run --fuse-norms' writes recipe/network.onnx so.",
+        loses_accuracy=True,
+    ),
     "float64": FindingKind(
         WARNING,
         "TensorRT casts the tensor to FP32 and clamps values that do not fit.",
