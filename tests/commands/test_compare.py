@@ -227,6 +227,11 @@ def test_the_planted_lenet(command, lenet, tmp_path):
     by_mse = [row.figures.mse for row in found.sorted_by("mse")]
     assert by_mse == sorted(by_mse, reverse=True)
     assert found.sorted_by("atol") == found.sorted_by("max_abs"), "its earlier name"
+    assert found.sorted_by() == found.sorted_by("mse"), "the order of the screen is the page's too"
+    tensors = next(each for each in found.page().sections if each.id == "tensors")
+    assert (tensors.sort, tensors.descending) == ("mse", True)
+    places = {layer.name: layer.index for layer in trt_bisect.load_network(lenet / "lenet_planted.onnx").layers}
+    assert all(advice.index == places[advice.layers[0]] for advice in found.advice), "of the layer, not of the maker"
     assert list(found.table()["tensor"]) == [row.origin.tensor for row in found.tensors]
 
 

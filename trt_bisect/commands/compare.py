@@ -39,7 +39,7 @@ from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.preparation.asked_network import asked_network
 from trt_bisect.preparation.fixed_layers import fixed_notes
 from trt_bisect.preparation.two_networks import TwoNetworks, matched_layers
-from trt_bisect.report.comparison import Comparison
+from trt_bisect.report.comparison import Comparison, sort_column
 from trt_bisect.report.tensorboard.board import Board, open_board
 from trt_bisect.report.tensorboard.run_logs import ComparisonLogs
 from trt_bisect.support.files import output_folder
@@ -71,6 +71,7 @@ def compare(model: str | Path | Network | None = None, options: CompareOptions =
 
 def compare_with(model: str | Path | Network | None, options: CompareOptions) -> Comparison:
     """Does what ``compare`` does."""
+    sort_column(options.sort)
     folder = None if options.output is None else Path(content_of(options.output))
     board = open_board(options.tensorboard, options.tensorboard_channels)
     fp32, int8 = options.fp32, options.int8
@@ -276,6 +277,7 @@ def _result(
         channels=channels,
         advice=advise(tensors, weights, own if options.threshold is None else float(options.threshold), low.title),
         low=str(low.precision),
+        sort=options.sort,
         **facts,
     )
 

@@ -38,6 +38,7 @@ from trt_bisect.options.declare import NOT_HERE, panel
 from trt_bisect.options.kinds import (
     FILE,
     PLACE,
+    TEXT,
     TEXTS,
     VERSION,
     Data,
@@ -202,6 +203,8 @@ class CompareOptions(LowOptions, TensorOptions):
         int8: Compare with this saved low-precision run of the same inputs.
         engine: Run on this engine. ONNX Runtime emulates INT8; TensorRT's engines give final outputs only.
         threshold: Call a tensor's similarity low below this cosine.
+        sort: Sort by this column: index, or, worst first, cosine, sqnr, mse, l1, kl, max_abs, max_rel or another
+            column.
     """
 
     other: Annotated[Model | None, COMPARISON(FILE, parse=False)] = None
@@ -212,6 +215,7 @@ class CompareOptions(LowOptions, TensorOptions):
     threshold: Annotated[
         Share | None, COMPARISON(number(least=0, most=1, share=True), without="0.99; 0.9999 for fp16, 0.999 for bf16")
     ] = None
+    sort: Annotated[str, COMPARISON(TEXT)] = "index"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ from trt_bisect.precision import Precision
 from trt_bisect.report.figure_text import figure_text, loss_text, threshold_text
 from trt_bisect.report.page.tables import BarPlot, PanelPlot, TablePage
 from trt_bisect.report.result import Result, file_in
-from trt_bisect.support.table import FIGURE, INDEX, LOSS, NAME, PERCENT, Column, NestedColumns
+from trt_bisect.support.table import FIGURE, INDEX, LOSS, NAME, PERCENT, Column, NestedColumns, worst_first
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -103,14 +103,8 @@ class Sensitivity(Result):
             raise BadInput(f"There is no column '{figure}' to sort by.", f"Use one of {', '.join(known)}.")
         if descending is None and figure == self.metric:
             figure = "loss"
-        higher = figure in JUDGING and JUDGING[figure].higher
-        sign = -1.0 if (not higher if descending is None else descending) else 1.0
-
-        def place(op: SensitiveOp) -> tuple[bool, float]:
-            value = op.figure(figure)
-            return value is None, 0.0 if value is None else sign * value
-
-        return tuple(sorted(rows, key=place))
+        higher = figure in JUDGING and JUDGING[figure].higher if descending is None else not descending
+        return worst_first(rows, lambda op: op.figure(figure), higher_is_better=higher)
 
     @property
     def names(self) -> Mapping[str, str]:

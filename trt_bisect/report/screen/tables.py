@@ -25,7 +25,6 @@ from trt_bisect.report.losses import JudgedSample, SensitiveOp, Sensitivity, Wor
 from trt_bisect.report.screen.layout import fitted, titled
 from trt_bisect.report.screen.run import NOTES_UP_TO
 from trt_bisect.support.figures import counted
-from trt_bisect.support.table import INDEX
 
 LAYERS_OF_A_KIND = 5
 _STYLES = {ERROR: "bold red", WARNING: "yellow", NOTE: "dim"}
@@ -92,29 +91,26 @@ def check_table(report: CheckReport, *, every_layer: bool = False) -> Table:
 ADVICE_UP_TO = 20
 
 
-def print_comparison(
-    found: Comparison, console: Console, *, sort: str = INDEX, top: int = 0, columns: Sequence[str] = ()
-) -> None:
+def print_comparison(found: Comparison, console: Console, *, top: int = 0, columns: Sequence[str] = ()) -> None:
     """Prints tensors, weights, advice and notes; ``top`` rows of each table, all for 0.
 
     Args:
         found: the comparison.
         console: to print on; tables have the columns that fit.
-        sort: the column to sort by.
         top: the number of rows of each table.
         columns: the columns of the CSV files, to show instead of the usual ones.
 
     Raises:
-        BadInput: rows cannot be sorted by ``sort``, or there is no such column.
+        BadInput: there is no such column.
     """
-    tensors = found.sorted_by(sort)
+    tensors = found.sorted_by()
     both = f"'{found.other}' against '{found.model}'" if found.other else f"{found.low.upper()} against FP32"
     tensors_of = both if found.other else f"{found.low.upper()} ({found.arithmetic}) against FP32"
     console.print(Text(f"Tensors of {tensors_of}, {counted(found.samples, 'sample')}:"))
     console.print(_compared(_first(tensors, top), found, columns, console))
     _print_hidden(console, len(tensors), top)
     if found.weights:
-        weights = found.sorted_by(sort, weights=True)
+        weights = found.sorted_by(weights=True)
         console.print()
         console.print(Text(f"Weights, {both}:"))
         console.print(_compared(_first(weights, top), found, columns, console))
