@@ -147,10 +147,10 @@ class WorstOptions(WithoutRecipeOptions):
         steps: Search only this many samples, from the first on.
         keep: Keep this many of the worst inputs.
         direction: Required with your own metric: say whether higher or lower values are better.
-        output: Write worst.json, worst.csv, worst.html and worst.npz, which 'run' takes as --input, to this folder.
+        output: Write worst.json, worst.csv, worst.html and worst.npz to this folder, which 'run' takes as --input.
     """
 
-    calibration: Annotated[Data, DATA(named("DATA", "DATA.npz"))] = None
+    calibration: Annotated[Data, DATA(named("DATA", "DATA.npz"))] = field(default=None, kw_only=False)
     dataset: Annotated[Data, DATA(named("DATA", "DATASET.npz"), without="the calibration data")] = field(
         default=None, kw_only=False
     )

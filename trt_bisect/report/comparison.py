@@ -88,17 +88,20 @@ class Comparison(Result):
         """The names of both runs."""
         return {"high": "First", "low": "Second"} if self.other else {"high": "FP32", "low": self.low.upper()}
 
-    def sorted_by(self, column: str | None = None, *, weights: bool = False) -> tuple[ComparedTensor, ...]:
+    def sorted_by(
+        self, column: str | None = None, *, descending: bool | None = None, weights: bool = False
+    ) -> tuple[ComparedTensor, ...]:
         """Returns the tensors, or the weights, the worst by a column first; by ``index`` in execution order.
 
         Args:
             column: its name; None for ``sort``.
+            descending: the largest first; None for the worst first.
             weights: the weights.
 
         Raises:
             BadInput: there is no such column of numbers.
         """
-        return sorted_rows(self.weights if weights else self.tensors, column or self.sort)
+        return sorted_rows(self.weights if weights else self.tensors, column or self.sort, descending)
 
     def tables(self) -> Mapping[str, tuple[type, Sequence[Any]]]:
         """Returns tensors, weights, channels, advice, and the layers of two networks."""
@@ -185,16 +188,20 @@ def sort_column(name: str) -> TableColumn:
     return known[key]
 
 
-def sorted_rows(rows: Sequence[Any], column: str) -> tuple[Any, ...]:
+def sorted_rows(rows: Sequence[Any], column: str, descending: bool | None = None) -> tuple[Any, ...]:
     """Returns rows with the worst by a column first, those without a figure last; ``index`` keeps their order.
+
+    Args:
+        descending: the largest first; None for the worst first.
 
     Raises:
         BadInput: there is no such column of numbers.
     """
     about = sort_column(column)
-    if about.key == INDEX:
+    if about.key == INDEX and not descending:
         return tuple(rows)
-    return worst_first(rows, about.value, higher_is_better=about.key in _HIGHER_IS_BETTER)
+    higher = about.key in _HIGHER_IS_BETTER if descending is None else not descending
+    return worst_first(rows, about.value, higher_is_better=higher)
 
 
 PROFILED = "profile.csv"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from trt_bisect.analyzer.metrics import FRACTIONS, JUDGING
 from trt_bisect.analyzer.worst import MetricDistribution
-from trt_bisect.data.array_files import load_samples, save_samples
+from trt_bisect.data.array_files import WORST, load_samples, save_samples
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import BadInput
 from trt_bisect.precision import Precision
@@ -85,7 +85,7 @@ class Sensitivity(Result):
     low: str = str(Precision.INT8)
 
     def sorted_by(
-        self, figure: str, *, descending: bool | None = None, way: str | None = None
+        self, figure: str = "loss", *, descending: bool | None = None, way: str | None = None
     ) -> tuple[SensitiveOp, ...]:
         """Returns the rows sorted by ``loss``, ``gain``, ``worth``, ``macs`` or a metric, rows without it last.
 
@@ -157,7 +157,7 @@ class Sensitivity(Result):
         )
 
 
-WORST_CSV, WORST = "worst.csv", "worst"
+WORST_CSV = f"{WORST}.csv"
 NO_INPUTS: tuple[Feeds, ...] = ()
 
 

@@ -49,7 +49,8 @@ def refuse_tensors(options: TensorFileOptions, folder: Path | None, engine: str)
 
 
 def save_tensors(options: TensorFileOptions, answer: Answer, folder: Path, progress: Progress) -> list[str]:
-    """Saves the tensors of ``--save-tensors``, of as many of the inputs given as fit into ``MOST`` bytes.
+    """Saves the tensors of ``--save-tensors``, of as many inputs as fit into ``MOST`` bytes: first those given, then
+    those held out.
 
     A sample that is there already, from the same plan under the same fingerprint, is not run again.
 
@@ -59,7 +60,9 @@ def save_tensors(options: TensorFileOptions, answer: Answer, folder: Path, progr
     if options.save_tensors == NO_TENSORS:
         return []
     writing = _Writing(answer, options.save_tensors == ALL_LAYERS)
-    feeds, labels = answer.given.feeds, answer.given.labels
+    held_out = answer.unseen_inputs
+    feeds = [*answer.given.feeds, *(held_out.feeds if held_out else ())]
+    labels = [*answer.given.labels, *(held_out.labels if held_out else ())]
     with writing.opened(writing.plans[_FP32]) as run:
         size = len(writing.plans) * sum(values.nbytes for values in run(feeds[0]).values())
     if options.polygraphy_json:
