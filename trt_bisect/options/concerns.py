@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 AUTO, BRANCH, EXHAUSTIVE, BISECT = "auto", "branch", "exhaustive", "bisect"
 QUICK, DEFAULT, THOROUGH = "quick", "default", "thorough"
 EXPLAIN_NOTHING, EXPLAIN_TENSORS, EXPLAIN_FULL, EXPLAIN_REMEDIES = "none", "tensors", "full", "remedies"
-NO_TENSORS, OUTPUTS, ALL_LAYERS = "none", "outputs", "layers"
+NO_TENSORS, OUTPUTS, ALL_LAYERS, BOUNDARIES = "none", "outputs", "layers", "boundaries"
 ENGINE_CHOICES = (AUTO, "onnxruntime", "tensorrt", "tensorrt-rtx")
 TYPING_CHOICES = (AUTO, "weak", "strong")
 CALIBRATORS = (AUTO, "entropy", "minmax", "percentile", "mse")
@@ -599,14 +599,15 @@ class TensorFileOptions(Options):
 
     Attributes:
         save_tensors: Save the final outputs, or the tensors of all layers (ONNX Runtime), of FP32, full INT8 and the
-            recipe in the run folder, for 'compare --fp32 --int8'.
+            recipe in the run folder, for 'compare --fp32 --int8'. boundaries: the final outputs, also of each boundary
+            of the curve.
         polygraphy_json: Save these tensors as Polygraphy's JSON too, in tensors/polygraphy: inputs.json for
             --load-inputs, and fp32.json, int8.json and recipe.json for --load-outputs.
     """
 
-    save_tensors: Annotated[str, RESULTS(choice(NO_TENSORS, OUTPUTS, ALL_LAYERS), expert=True, repeated=False)] = (
-        NO_TENSORS
-    )
+    save_tensors: Annotated[
+        str, RESULTS(choice(NO_TENSORS, OUTPUTS, ALL_LAYERS, BOUNDARIES), expert=True, repeated=False)
+    ] = NO_TENSORS
     polygraphy_json: Annotated[bool, RESULTS(SWITCH, expert=True, repeated=False)] = False
 
     def __post_init__(self) -> None:

@@ -31,7 +31,7 @@ from trt_bisect.commands.run.build_report import (
     without_recipe,
 )
 from trt_bisect.commands.run.live import SHARE, Live, SoFar
-from trt_bisect.commands.run.save_tensors import refuse_tensors, save_tensors
+from trt_bisect.commands.run.save_tensors import refuse_tensors, save_boundaries, save_tensors
 from trt_bisect.commands.run.search import search
 from trt_bisect.commands.run.stopped import (
     STOPS,
@@ -432,7 +432,7 @@ class _Run:
         answer = found.answer
         assert answer is not None
         if found.has_curve:
-            return report
+            return self._with_boundaries(found, report)
         self.setup.forecast.begins(CURVE)
         self.known = report, answer
         found.of_curve = self.setup.in_pieces(answer.experiment)
@@ -441,7 +441,15 @@ class _Run:
         found.gains = answering.alone.gains(answer, found.curve.findings.suspects)
         with lifted(self.setup.progress):
             self._measure_base(found)
-        return self._with_more(report, found)
+        return self._with_boundaries(found, self._with_more(report, found))
+
+    def _with_boundaries(self, found: Searched, report: Report) -> Report:
+        """Saves the outputs of the boundaries, if the user asks for them; returns the report with what was noted."""
+        if self.folder is None or found.answer is None:
+            return report
+        saved = save_boundaries(self.options, found.answer, found.curve.findings, self.folder, self.setup.progress)
+        self.verdict = report.changed(notes=(*report.notes, *noted(TENSORS, saved))) if saved else report
+        return self.verdict
 
     def _with_more(self, report: Report, found: Searched) -> Report:
         """Returns a report with all that was measured since its verdict, and keeps it."""
