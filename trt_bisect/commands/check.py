@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 
 from trt_bisect.analyzer.structure.check import in_order, structure_findings
+from trt_bisect.analyzer.structure.dropped import DroppedNode, dropped_nodes
 from trt_bisect.analyzer.structure.findings import found
 from trt_bisect.analyzer.structure.graph import FileGraph
 from trt_bisect.analyzer.structure.kernels import engine_facts, engine_findings
@@ -70,9 +71,10 @@ def _report_on(model: onnx.ModelProto, weights: Weights, source: str, engine: st
     graph = FileGraph.of(model, source, weights)
     network, unread = None, ""
     tensors: tuple[TensorRounding, ...] = ()
+    dropped: tuple[DroppedNode, ...] = ()
     try:
         network = load_network(source)
-        tensors = tuple(tensor_roundings(network))
+        tensors, dropped = tuple(tensor_roundings(network)), tuple(dropped_nodes(graph, network))
     except TrtBisectError as error:
         unread = error.problem
     report = CheckReport(
@@ -82,6 +84,7 @@ def _report_on(model: onnx.ModelProto, weights: Weights, source: str, engine: st
         pairs=len(pairs_of(graph)),
         findings=structure_findings(graph),
         tensors=tensors,
+        dropped=dropped,
         unread=unread,
     )
     return _with_engine(report, graph, network, engine, shapes) if engine else report

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from trt_bisect.analyzer.advisor import LEAST_COSINE, LOW_SIMILARITY
 from trt_bisect.analyzer.compared import ComparedTensor
+from trt_bisect.analyzer.structure.dropped import DroppedNode
 from trt_bisect.analyzer.structure.findings import ERROR, NOTE, WARNING, Finding
 from trt_bisect.analyzer.structure.roundings import TensorRounding
 from trt_bisect.data.feeds import TensorSpec
@@ -30,18 +31,28 @@ LAYERS_OF_A_KIND = 5
 _STYLES = {ERROR: "bold red", WARNING: "yellow", NOTE: "dim"}
 
 
-def print_layers(network: Network, console: Console) -> None:
+def print_layers(network: Network, console: Console, dropped: Sequence[DroppedNode] = ()) -> None:
     """Prints a row for each layer, the inputs and outputs, and the option that gives dynamic inputs their sizes."""
     names = {"low": network.low.title}
     console.print(
         fitted(Layer, network.layers, console, names=names, style=lambda row: "" if row.quantizable else "dim")
     )
+    if dropped:
+        console.print()
+        _print_dropped(dropped, console)
     pairs = " The network has Q/DQ pairs: plans keep their scales." if network.has_pairs else ""
     lines = [f"{len(network.layers)} layers, {len(network.quantizable)} of them quantizable.{pairs}"]
     lines.append(f"Inputs: {', '.join(map(str, network.inputs))}. Outputs: {', '.join(map(str, network.outputs))}.")
     if dynamic := [spec for spec in network.inputs if None in spec.shape]:
         lines.append(f"'?' is dynamic. Sizes: {' '.join(map(_sized, dynamic))}")
     console.print(Text("\n".join(lines)), soft_wrap=True)
+
+
+def _print_dropped(dropped: Sequence[DroppedNode], console: Console) -> None:
+    if dropped:
+        console.print(Text(f"Nodes of the file that are no layers ({len(dropped)}):"))
+        console.print(fitted(DroppedNode, dropped, console, style=lambda _: "dim"))
+        console.print()
 
 
 def _sized(spec: TensorSpec) -> str:
@@ -59,6 +70,7 @@ def print_check(report: CheckReport, console: Console, *, every_layer: bool = Fa
         rows = report.tensors
         console.print(fitted(TensorRounding, rows, console, style=lambda row: "" if row.quantized else "dim"))
         console.print()
+        _print_dropped(report.dropped, console)
     for remark in report.remarks:
         console.print(Text(remark, style="yellow"))
     style = "bold red" if report.exit_code else "bold green"
