@@ -13,7 +13,7 @@ import pytest
 from onnx import numpy_helper
 
 import trt_bisect
-from tests.model.test_followers import swish
+from tests.model.test_followers import swish, with_pairs
 from tests.support import networks
 from tests.support.networks import Sketch
 from trt_bisect.builder.base import BuildOptions
@@ -160,6 +160,14 @@ def test_with_rounded_followers_whole_engines_are_measured(command, tmp_path):
     assert code == 0
     found = trt_bisect.Sensitivity.load(tmp_path / "out")
     assert found.full == pytest.approx(1 - cosine(fp32, int8), rel=1e-4)
+    rows = {op.op_name: op for op in found.ops if op.op_name in ("swish", "relu", "turn", "gate", "last")}
+    assert set(rows) == {"swish", "relu", "turn", "gate"}, "the output is never rounded"
+    for name, row in rows.items():
+        at = next(layer.outputs[0] for layer in network.layers if layer.name == name)
+        rounded = with_pairs(model, {at: scales[at]}, [], first=None)
+        session = ort.InferenceSession(rounded.SerializeToString(), providers=["CPUExecutionProvider"])
+        (by_hand,) = session.run(None, {"x": data["x"][:1]})
+        assert row.loss == pytest.approx(1 - cosine(fp32, by_hand), rel=1e-3, abs=1e-9)
 
 
 def test_a_metric_of_the_users_own(lenet, digit):

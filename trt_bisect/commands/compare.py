@@ -46,6 +46,8 @@ from trt_bisect.support.files import output_folder
 from trt_bisect.support.progress import Progress, default_progress
 
 SAVED = "saved"
+IN_FILE, LARGEST_VALUE = "the network's own Q/DQ", "largest value"
+"""What chose a scale, where it was no calibrator: the file, or the largest value of a weight or of its channel."""
 
 
 @takes(CompareOptions)
@@ -104,6 +106,7 @@ class _Planned:
     Attributes:
         data: the calibration data; None if the ranges were given.
         notes: which layers stay high because of their ranges, and what else.
+        observer: the calibrator of the ranges, or where they are from.
     """
 
     network: Network
@@ -111,6 +114,7 @@ class _Planned:
     plan: PrecisionPlan
     data: Dataset | None
     notes: tuple[str, ...]
+    observer: str
 
     def origins(self) -> dict[str, Origin]:
         return activation_origins(self.network, self.writer, self.plan.lowered)
@@ -127,9 +131,10 @@ def _planned(network: Network, options: CompareOptions, progress: Progress) -> _
         ranges = no_ranges(network.low.title)
         data = None if given is None else open_dataset(given, network.inputs, pictures=pictures)
     network, kept_high = keeping_unusable_high(network, ranges)
-    writer = PlanWriter(network, ranges.scales, GraphTarget.ONNXRUNTIME)
+    writer = PlanWriter(network, ranges.scales, GraphTarget.ONNXRUNTIME, followers_round=options.followers_round)
     plan = network.full(network.base or Precision.FP32)
-    return _Planned(network, writer, plan, data, (*fixed_notes(network), *network.notes, *kept_high))
+    notes = (*fixed_notes(network), *network.notes, *kept_high)
+    return _Planned(network, writer, plan, data, notes, ranges.origin)
 
 
 def _emulated(
@@ -155,6 +160,7 @@ def _emulated(
         compare_weights(planned.network, planned.weights()),
         planned.network.low,
         options,
+        planned.observer,
         model=planned.network.source,
         arithmetic=EMULATED,
         source=samples.source,
@@ -180,6 +186,7 @@ def _two_networks(
     network: Network | None, options: CompareOptions, progress: Progress, board: Board | None
 ) -> tuple[Comparison, ComparisonLogs | None]:
     refused = [name for name in ("fp32", "int8", "recipe", *FIXING) if getattr(options, name)]
+    refused += ["followers"] if options.followers_round else []
     if network is None or options.other is None or refused:
         raise BadInput(
             f"Two networks run as their files say, and --{(refused or ['other'])[0].replace('_', '-')} cannot be used.",
@@ -202,6 +209,7 @@ def _two_networks(
         compare_weight_pairs(both.weights()),
         other.low,
         options,
+        IN_FILE,
         model=network.source,
         arithmetic=EMULATED,
         source=samples.source,
@@ -251,6 +259,7 @@ def _saved_runs(
         compare_weights(planned.network, planned.weights()) if planned else ((), ()),
         low,
         options,
+        planned.observer if planned else "",
         model=network.source if network else "",
         arithmetic=SAVED,
         source=f"{fp32} and {int8}",
@@ -265,15 +274,26 @@ def _result(
     compared_weights: tuple[tuple[Compared, ...], tuple[ComparedChannel, ...]],
     low: LowPrecision,
     options: CompareOptions,
+    observer: str,
     **facts: Any,
 ) -> Comparison:
-    """Returns the result, with the advice on tensors and weights; ``facts`` are its other attributes."""
+    """Returns the result, with the advice on tensors and weights.
+
+    Args:
+        tensors: the tensors.
+        compared_weights: the weights, and their channels.
+        low: the low precision.
+        options: those of the command.
+        observer: what chose the scales of the tensors.
+        facts: the other attributes of the result.
+    """
     weights, channels = compared_weights
+    of_weights = observer if observer == IN_FILE else LARGEST_VALUE
     own = default_threshold("cosine", low.precision)
     assert own is not None
     return Comparison(
-        tensors=tuple(each.row for each in tensors),
-        weights=tuple(each.row for each in weights),
+        tensors=tuple(each.row_by(observer) for each in tensors),
+        weights=tuple(each.row_by(of_weights) for each in weights),
         channels=channels,
         advice=advise(tensors, weights, own if options.threshold is None else float(options.threshold), low.title),
         low=str(low.precision),

@@ -23,6 +23,7 @@ from trt_bisect.options.concerns import (
     EngineOptions,
     ExplainOptions,
     FixedLayerOptions,
+    FollowerOptions,
     GoalOptions,
     HoldoutOptions,
     JudgeOptions,
@@ -191,7 +192,7 @@ class TensorOptions(OutputOptions, MemoryOptions, FixedLayerOptions, Calibration
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompareOptions(LowOptions, TensorOptions):
+class CompareOptions(FollowerOptions, TensorOptions):
     """The options of ``compare``.
 
     Attributes:

@@ -380,14 +380,34 @@ class CalibrationOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EngineOptions(LowOptions):
+class FollowerOptions(LowOptions):
+    """The layers that only follow.
+
+    Attributes:
+        followers: On ONNX Runtime, run layers that cannot be quantized on their own (Relu, Softmax) in high precision,
+            or in INT8 between INT8 layers, as weak typing may.
+    """
+
+    followers: Annotated[str, PRECISION(choice(FOLLOWERS_HIGH, FOLLOWERS_INT8), expert=True)] = FOLLOWERS_HIGH
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.low != INT8 and self.followers_round:
+            raise BadInput(f"--followers int8 does not go with --low {self.low}.", "Leave out one of the two.")
+
+    @property
+    def followers_round(self) -> bool:
+        """True if tensors of layers that only follow are rounded too."""
+        return self.followers == FOLLOWERS_INT8
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineOptions(FollowerOptions):
     """The inference engine, and how its engines are built.
 
     Attributes:
         engine: Build and run networks with this engine.
         precision: Run culprits and the layers of --high in this precision.
-        followers: On ONNX Runtime, run layers that cannot be quantized on their own (Relu, Softmax) in high precision,
-            or in INT8 between INT8 layers, as weak typing may.
         typing: Use weak or strong typing.
         workspace: Limit TensorRT's workspace: MiB, or 512MB, 2GB.
         optimization_level: Set the builder's optimization level.
@@ -400,7 +420,6 @@ class EngineOptions(LowOptions):
 
     engine: Annotated[str, PRECISION(choice(*ENGINE_CHOICES))] = AUTO
     precision: Annotated[str, PRECISION(choice("fp32", "fp16"), without="as --base, else fp32")] = ""
-    followers: Annotated[str, PRECISION(choice(FOLLOWERS_HIGH, FOLLOWERS_INT8), expert=True)] = FOLLOWERS_HIGH
     typing: Annotated[str, TENSORRT(choice(*TYPING_CHOICES))] = AUTO
     workspace: Annotated[Size | None, TENSORRT(MEBIBYTES, without="TensorRT's")] = None
     optimization_level: Annotated[int | None, TENSORRT(whole(least=0, most=5), without="TensorRT's")] = None
@@ -424,8 +443,6 @@ class EngineOptions(LowOptions):
                 f"--precision {self.precision} does not raise layers above a base of {self.base}.",
                 f"Give --precision fp32, or leave it out: then they are in {self.base}.",
             )
-        if self.low != INT8 and self.followers == FOLLOWERS_INT8:
-            raise BadInput(f"--followers int8 does not go with --low {self.low}.", "Leave out one of the two.")
 
     @property
     def high_precision(self) -> Precision:
@@ -456,7 +473,7 @@ class EngineOptions(LowOptions):
             optimization_level=self.optimization_level,
             force_int8=self.force_int8,
             tactic_sources=tuple(self.tactic_sources) or None,
-            followers_round=self.followers == FOLLOWERS_INT8,
+            followers_round=self.followers_round,
             plugins=tuple(self.plugins),
             dla=self.dla,
             timeout=self.build_timeout,

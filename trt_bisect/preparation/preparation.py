@@ -33,7 +33,7 @@ from trt_bisect.model.network import Network
 from trt_bisect.model.reading import compare_with_file
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.options.commands import MeasuringOptions, WithoutRecipeOptions
-from trt_bisect.options.concerns import AUTO, BRANCH, EXHAUSTIVE, FOLLOWERS_INT8
+from trt_bisect.options.concerns import AUTO, BRANCH, EXHAUSTIVE
 from trt_bisect.preparation.experiment import Experiment
 from trt_bisect.preparation.fixed_layers import refuse_emulated_only
 from trt_bisect.preparation.given_data import faint_note
@@ -340,7 +340,7 @@ def strategy_for(options: MeasuringOptions, engine: str) -> str:
     Raises:
         BadInput: the engine, or the strategy asked for, does not go together with rounded followers.
     """
-    if options.followers != FOLLOWERS_INT8:
+    if not options.followers_round:
         return options.strategy_on(engine)
     if engine != ONNXRUNTIME:
         raise BadInput(

@@ -202,6 +202,9 @@ def _place_findings(pair: QdqPair, graph: FileGraph) -> Iterator[Finding]:
     if not pair.stored and graph.maker_op(pair.tensor) == DEQUANTIZE:
         yield found("double pair", pair.layers, f"'{graph.root(pair.tensor)}' goes through two pairs")
     maker = graph.makers.get(pair.tensor)
+    if pair.is_output and not pair.is_constant and not pair.readers:
+        what = f"an output of the network, '{graph.root(pair.tensor)}', is rounded to {pair.dtype or 'eight bits'}"
+        yield found("output rounded", "" if maker is None else maker.name, what)
     cut = [node for node, _ in pair.readers if node.op_type in ACTIVATIONS]
     if maker is not None and maker.op_type in WEIGHTED and cut:
         yield found(
