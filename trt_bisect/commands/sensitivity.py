@@ -17,7 +17,7 @@ from trt_bisect.evaluator.branch import BranchEvaluator
 from trt_bisect.evaluator.trial import Cost, Trial
 from trt_bisect.model.cost import macs
 from trt_bisect.model.layers import TensorTypes
-from trt_bisect.model.network import Network
+from trt_bisect.model.network import GivenModel
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.session import make_session
 from trt_bisect.model.shapes import facts_for
@@ -37,7 +37,7 @@ _BOTH = "both"
 
 
 @takes(SensitivityOptions)
-def sensitivity(model: str | Path | Network, options: SensitivityOptions) -> Sensitivity:
+def sensitivity(model: GivenModel, options: SensitivityOptions) -> Sensitivity:
     """Measures each layer alone in low precision (INT8: its weights, its activations, both), and alone in high one.
 
     On ONNX Runtime each family of plans is one pass of the evaluator ``branch``. On NVIDIA engines a layer is rounded
@@ -56,7 +56,7 @@ def sensitivity(model: str | Path | Network, options: SensitivityOptions) -> Sen
     return sensitivity_with(model, options)
 
 
-def sensitivity_with(model: str | Path | Network, options: SensitivityOptions) -> Sensitivity:
+def sensitivity_with(model: GivenModel, options: SensitivityOptions) -> Sensitivity:
     """Does what ``sensitivity`` does."""
     folder = None if options.output is None else Path(content_of(options.output))
     with working_in(folder, options.progress or default_progress()) as shown:

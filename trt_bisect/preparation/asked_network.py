@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from trt_bisect.errors import BadInput
 from trt_bisect.model.low import INT8, LowPrecision
-from trt_bisect.model.network import Network, load_network
+from trt_bisect.model.network import GivenModel, Network, load_network
 from trt_bisect.model.operators import use_libraries
 from trt_bisect.options.commands import CompareOptions
 from trt_bisect.options.concerns import FIXING, FixedLayerOptions, NetworkOptions
@@ -18,7 +18,7 @@ from trt_bisect.preparation.plan_file import FilePlan, read_plan
 Shapes = Mapping[str, tuple[int, ...]]
 
 
-def asked_network(options: NetworkOptions, model: str | Path | Network, shapes: Shapes | None) -> Network:
+def asked_network(options: NetworkOptions, model: GivenModel | Callable[..., Any], shapes: Shapes | None) -> Network:
     """Returns a network with what the options ask of it.
 
     Args:
@@ -41,7 +41,7 @@ def asked_network(options: NetworkOptions, model: str | Path | Network, shapes: 
 
 def read_network(
     options: NetworkOptions,
-    model: str | Path | Network,
+    model: GivenModel | Callable[..., Any],
     shapes: Shapes | None,
     low: LowPrecision | None = None,
     base: Precision | None = None,

@@ -52,7 +52,7 @@ class Comparison(Result):
 
     Attributes:
         model: the network's file; empty where two saved runs were compared without it.
-        arithmetic: the arithmetic of the run in low precision: ``emulated`` or ``saved``.
+        arithmetic: the arithmetic of the run in low precision: ``emulated`` or ``saved``, or ``as it runs``.
         source: a description of where the samples come from.
         samples: their number.
         tensors: the tensors in execution order.

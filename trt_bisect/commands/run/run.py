@@ -48,7 +48,7 @@ from trt_bisect.driver.suspects.curves import ADAPTIVE
 from trt_bisect.errors import NothingMeasured, lacks_room
 from trt_bisect.evaluator.branch import BranchEvaluator
 from trt_bisect.evaluator.speed import measure_latencies
-from trt_bisect.model.network import Network
+from trt_bisect.model.network import GivenModel, Network
 from trt_bisect.options.commands import RunOptions
 from trt_bisect.options.concerns import EXPLAIN_NOTHING
 from trt_bisect.options.declare import takes
@@ -85,7 +85,7 @@ from trt_bisect.support.progress import TimeLimited, TimeUp, default_progress, l
 
 
 @takes(RunOptions)
-def run(model: str | Path | Network, options: RunOptions) -> Report:
+def run(model: GivenModel, options: RunOptions) -> Report:
     """Finds the layers that lose the network's accuracy in INT8, and a plan that restores it.
 
     Args:
@@ -100,9 +100,7 @@ def run(model: str | Path | Network, options: RunOptions) -> Report:
     return run_with(model, options)
 
 
-def run_with(
-    model: str | Path | Network, options: RunOptions, command: str = "", asked: RunOptions | None = None
-) -> Report:
+def run_with(model: GivenModel, options: RunOptions, command: str = "", asked: RunOptions | None = None) -> Report:
     """Does what ``run`` does.
 
     Args:
