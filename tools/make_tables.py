@@ -10,10 +10,11 @@ from pathlib import Path
 
 from trt_bisect.analyzer.advisor import Advice
 from trt_bisect.analyzer.compared import ComparedChannel, ComparedTensor
+from trt_bisect.analyzer.structure.dropped import DroppedNode
 from trt_bisect.analyzer.structure.findings import Finding
 from trt_bisect.analyzer.structure.roundings import TensorRounding
 from trt_bisect.report.answer import FrontPoint
-from trt_bisect.report.check import CHECK_CSV, TENSORS_CSV
+from trt_bisect.report.check import CHECK_CSV, DROPPED_CSV, TENSORS_CSV
 from trt_bisect.report.comparison import (
     ADVICE,
     CHANNELS,
@@ -42,6 +43,7 @@ _TABLES: Mapping[str, tuple[str, type]] = {
     WORST_CSV: ("worst", JudgedSample),
     CHECK_CSV: ("check", Finding),
     TENSORS_CSV: ("check", TensorRounding),
+    DROPPED_CSV: ("check", DroppedNode),
 }
 _HEAD = """# Columns of tables
 

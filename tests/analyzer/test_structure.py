@@ -64,7 +64,7 @@ ALONE = [
     "shared layer",
 ]
 ALONE += ["pair on a bias", "scale denormal", "half quantized", "activation before the sum", "norm cannot fold"]
-ALONE += ["residual with extra pair"]
+ALONE += ["residual with extra pair", "output rounded"]
 
 
 @pytest.mark.parametrize("case", ALONE)
@@ -245,6 +245,17 @@ def test_a_damaged_file_is_bad_input_or_is_checked(seed, tmp_path):
     except trt_bisect.BadInput as error:
         said = str(error)
     assert len(said.splitlines()) in (0, 2)
+
+
+def test_a_pair_that_nothing_reads_is_not_called_the_networks_output():
+    sketch = networks.Sketch()
+    for name, out in (("dangling", "gone"), ("last", "y")):
+        pair(sketch, "x", name, 0.05, zero=3)
+        sketch.nodes[-1].output[0] = out
+    found = findings_of(sketch.model({"x": [1, 3, 4, 4]}, {"y": [1, 3, 4, 4]}))
+    assert [each.layers for each in found if each.kind == "asymmetric"] == [
+        ("(read by nothing)",), ("(the network's output)",)
+    ]  # fmt: skip
 
 
 def test_a_bias_that_two_layers_share_is_no_shared_weight():

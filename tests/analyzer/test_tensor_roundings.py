@@ -3,12 +3,43 @@
 from __future__ import annotations
 
 import csv
+import json
 
+import numpy as np
 import onnx
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 
 import trt_bisect
 from tests.support import networks
+
+
+def test_nodes_that_are_no_layers_are_listed_with_what_became_of_them(tmp_path, command):
+    sketch = networks.Sketch(1)
+    sketch.nodes.append(
+        helper.make_node("Constant", [], ["two"], name="two", value=numpy_helper.from_array(np.float32([2.0])))
+    )
+    x = sketch.conv("x", "conv", 3, 4)
+    x = sketch.node("Identity", [x], "same")
+    sketch.node("Relu", [x], "unread")
+    x = sketch.node("Mul", [x, sketch.node("Sqrt", ["two"], "root")], "scaled")
+    sketch.nodes.append(helper.make_node("Add", [x, "two"], ["y"], name="sum"))
+    path = networks.save(sketch.model({"x": [1, 3, 8, 8]}, {"y": [1, 4, 8, 8]}), tmp_path)
+    expected = [
+        (None, "two", "constant", 2),
+        (0, "same", "passes its input on", 2),
+        (0, "unread", "no output of the network depends on it", 0),
+        (0, "root", "computed once, as a constant", 1),
+    ]
+    found = trt_bisect.check(path, output=tmp_path / "found")
+    assert [(each.after, each.node, each.why, each.calls) for each in found.dropped] == expected
+    assert trt_bisect.CheckReport.load(tmp_path / "found").dropped == found.dropped
+    _, out, _ = command("layers", path, "--all", "--json")
+    rows = json.loads(out)
+    assert [row["name"] for row in rows if row["index"] is not None] == ["conv", "scaled", "sum"]
+    assert [(row["after"], row["name"], row["why_not"], row["calls"]) for row in rows[3:]] == expected
+    for words in (["layers", path, "--all"], ["check", path, "--all-layers"]):
+        _, out, _ = command(*words)
+        assert "Nodes of the file that are no layers (4)" in out
 
 
 def test_a_float_network_has_what_a_plan_would_write(tmp_path):

@@ -170,8 +170,8 @@ BY_NUMPY = {
 def test_figures_and_order_are_numpys(metric, lenet, outputs):
     report = trt_bisect.worst(
         lenet / "lenet_planted.onnx",
+        lenet / "calibration.npz",
         lenet / "digits.npz",
-        calibration=lenet / "calibration.npz",
         engine="onnxruntime",
         steps=STEPS,
         keep=4,
@@ -195,7 +195,7 @@ def test_one_bad_input_among_good_ones(tmp_path):
     path, images = chain(tmp_path)
     data = np.concatenate([images, images[:1] * 1000])
     options = {"calibration": images, "engine": "onnxruntime", "calibrator": "minmax"}
-    report = trt_bisect.worst(path, data, metric="sqnr", threshold=5.0, keep=3, **options)
+    report = trt_bisect.worst(path, dataset=data, metric="sqnr", threshold=5.0, keep=3, **options)
     assert report.places[0] == 16
     assert report.verdict.startswith("A few bad inputs: 1 of 17 inputs")
     np.testing.assert_array_equal(report.inputs[0]["x"], data[16:])
@@ -218,6 +218,10 @@ def test_the_worst_is_the_one_that_a_run_takes(lenet, tmp_path):
     model, data = lenet / "lenet_planted.onnx", lenet / "calibration.npz"
     common = {"engine": "onnxruntime", "calibrator": "minmax"}
     report = trt_bisect.worst(model, calibration=data, keep=3, output=tmp_path / "w", **common)
+    stacked = np.load(tmp_path / "w" / "worst.npz")
+    opened = [*trt_bisect.open_dataset(tmp_path / "w", trt_bisect.load_network(model).inputs)]
+    assert len(opened) == 3
+    assert all(np.array_equal(feeds[name], stacked[name][k]) for k, feeds in enumerate(opened) for name in feeds)
     options = {**common, "curve": "culprits", "explain": "none", "holdout": 0.0}
     run = trt_bisect.run(model, data, samples=3, **options)
     assert report.places == run.inputs.places
@@ -273,7 +277,7 @@ def test_a_generator_is_gone_through_once_and_let_go(tmp_path):
             yield {"x": sample}
             del sample
 
-    report = trt_bisect.worst(path, endless(), calibration=images, engine="onnxruntime", steps=120, keep=3)
+    report = trt_bisect.worst(path, images, endless(), engine="onnxruntime", steps=120, keep=3)
     assert given == len(report.values) == 120
     assert most <= 20
 

@@ -12,6 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import trt_bisect
+from tests.model.test_followers import swish
 from tests.support import networks
 from tests.support.compared import Alive, tensors_of
 from tests.support.editions import edition
@@ -227,7 +228,54 @@ def test_the_planted_lenet(command, lenet, tmp_path):
     by_mse = [row.figures.mse for row in found.sorted_by("mse")]
     assert by_mse == sorted(by_mse, reverse=True)
     assert found.sorted_by("atol") == found.sorted_by("max_abs"), "its earlier name"
+    assert found.sorted_by() == found.sorted_by("mse"), "the order of the screen is the page's too"
+    tensors = next(each for each in found.page().sections if each.id == "tensors")
+    assert (tensors.sort, tensors.descending) == ("mse", True)
+    places = {layer.name: layer.index for layer in trt_bisect.load_network(lenet / "lenet_planted.onnx").layers}
+    assert all(advice.index == places[advice.layers[0]] for advice in found.advice), "of the layer, not of the maker"
     assert list(found.table()["tensor"]) == [row.origin.tensor for row in found.tensors]
+
+
+def test_scales_have_what_chose_them_and_their_axis(tmp_path):
+    model = networks.chain(2)
+    path, data = networks.save(model, tmp_path), networks.samples(model)
+    found = trt_bisect.compare(path, data, calibrator="percentile=99.9")
+    assert {row.observer for row in found.tensors if row.scale is not None} == {"percentile 99.9"}
+    assert {row.observer for row in found.tensors if row.scale is None} == {""}
+    axes = {"Conv": 0, "Gemm": 0 if onnx_transposes(model) else 1}
+    assert [(row.observer, row.axis) for row in found.weights] == [
+        ("largest value", axes[row.origin.op_type]) for row in found.weights
+    ]
+    assert {row.axis for row in trt_bisect.compare(path, data, one_scale=["*"]).weights} == {None}
+    assert {"observer", "axis", "dtype", "scale"} <= set(found.table().columns)
+
+
+def onnx_transposes(model):
+    (gemm,) = (node for node in model.graph.node if node.op_type == "Gemm")
+    return any(attribute.name == "transB" and attribute.i for attribute in gemm.attribute)
+
+
+def test_layers_that_only_follow_are_rounded_where_asked_for(command, tmp_path):
+    """Beside NumPy: what ``relu`` makes is in INT8 with --followers int8 alone, and its rounding has an error."""
+    model = swish()
+    path, data = networks.save(model, tmp_path), networks.samples(model, 3)
+    np.savez(tmp_path / "data.npz", **data)
+    words = ["compare", path, "--calibration", tmp_path / "data.npz", "--calibrator", "minmax", "--output"]
+    for followers, rounded in (
+        ("high", {"swish_out", "turn_out"}),
+        ("int8", {"swish_out", "turn_out", "a_out", "relu_out"}),
+    ):
+        assert command(*words, tmp_path / followers, "--followers", followers)[0] == 0
+        found = trt_bisect.Comparison.load(tmp_path / followers)
+        assert {row.origin.tensor for row in found.tensors if row.rounding} == rounded | {"x"}
+    relu = next(row for row in found.tensors if row.origin.tensor == "relu_out")
+    network = trt_bisect.load_network(path)
+    values = tensors_of(PlanWriter(network, {}, GraphTarget.ONNXRUNTIME).write(network.free_plan()), network, data)[
+        "relu_out"
+    ]
+    error = values - np.clip(np.rint(values / np.float32(relu.scale)), -127, 127) * np.float32(relu.scale)
+    assert relu.rounding.sqnr == pytest.approx(10 * np.log10((values**2).mean() / (error**2).mean()), abs=0.01)
+    assert command("compare", path, path, "--input", tmp_path / "data.npz", "--followers", "int8")[0] == 2
 
 
 def test_the_healthy_lenet(lenet):

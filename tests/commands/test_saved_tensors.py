@@ -88,6 +88,54 @@ def test_the_size_is_bounded(planted, tmp_path, monkeypatch):
     assert any(note.kind == TENSORS and "2 of 4 inputs" in note.text for note in report.notes)
 
 
+def test_held_out_samples_are_saved_and_samples_are_matched_by_their_names(planted, tmp_path):
+    """A float file judges its calibration data without the held-out fifth, a Q/DQ file all of it: in other orders."""
+    model, _ = planted
+    np.savez(tmp_path / "data.npz", **networks.samples(networks.chain(3), 25))
+    trt_bisect.run(model, tmp_path / "data.npz", **OPTIONS, output=tmp_path / "one", save_tensors="layers")
+    names = json.loads((tmp_path / "one/tensors/index.json").read_text())["samples"]
+    assert sorted(names) == sorted(f"{tmp_path / 'data.npz'} {k}" for k in range(25))
+    assert len(arrays(tmp_path / "one/tensors/fp32")) == 25
+    quantized = tmp_path / "one/recipe/network.qdq.onnx"
+    trt_bisect.run(quantized, tmp_path / "data.npz", **OPTIONS, output=tmp_path / "two", save_tensors="layers")
+    read = trt_bisect.compare(fp32=tmp_path / "one/tensors/recipe", int8=tmp_path / "two/tensors/int8")
+    assert read.samples == 25
+    assert min(row.figures.cosine for row in read.tensors) > 0.99999, "the same plan on the same samples"
+    (tmp_path / "two/tensors/int8/000003.npz").unlink()
+    read = trt_bisect.compare(fp32=tmp_path / "one/tensors/recipe", int8=tmp_path / "two/tensors/int8")
+    assert read.samples == 24
+    assert "24 samples are in both runs, 1 in one of them only" in read.notes
+
+
+@pytest.mark.parametrize("strategy", ["branch", "exhaustive"])
+def test_the_curve_can_be_made_again_from_the_outputs_of_its_boundaries(planted, tmp_path, strategy):
+    model, samples = planted
+    given = {**OPTIONS, "metric": "cosine", "threshold": 0.99, "strategy": strategy}
+    report = trt_bisect.run(model, samples, samples, **given, output=tmp_path, save_tensors="boundaries")
+    place = tmp_path / "tensors" / "boundaries"
+    fp32 = arrays(place / "fp32")
+    assert len(fp32) == report.inputs.judged == 4
+    measured = [row for row in report.layers if row.outcome == "measured"]
+    assert {path.name for path in place.iterdir() if path.is_dir()} == {
+        "fp32", *(f"{row.index}-{row.name}" for row in measured)
+    }  # fmt: skip
+    for row in measured:
+        cosines = []
+        for name, values in arrays(place / f"{row.index}-{row.name}").items():
+            one, other = (np.ravel(each["y"]).astype(float) for each in (fp32[name], values))
+            cosines.append(one @ other / np.sqrt((one @ one) * (other @ other)))
+        assert row.similarity == pytest.approx(min(cosines), abs=1e-6)
+
+
+def test_the_outputs_of_the_one_prefix_measured_alone(planted, tmp_path):
+    model, samples = planted
+    trt_bisect.run(model, samples, **OPTIONS, scoped="conv1", output=tmp_path, save_tensors="boundaries")
+    place = tmp_path / "tensors"
+    (last,) = (path for path in (place / "boundaries").iterdir() if path.is_dir() and path.name != "fp32")
+    assert last.name.endswith("-conv1")
+    assert np.array_equal(arrays(last)["000000.npz"]["y"], arrays(place / "int8")["000000.npz"]["y"])
+
+
 def test_without_a_folder_nothing_can_be_saved(planted):
     with pytest.raises(BadInput, match="output"):
         trt_bisect.run(*planted, **OPTIONS, save_tensors="outputs")

@@ -13,6 +13,7 @@ import pytest
 from onnx import numpy_helper
 
 import trt_bisect
+from tests.model.test_followers import swish, with_pairs
 from tests.support import networks
 from tests.support.networks import Sketch
 from trt_bisect.builder.base import BuildOptions
@@ -139,6 +140,34 @@ def test_sorting_and_the_columns_of_sensitive_ops(planted):
     assert gains == sorted(gains, reverse=True)
     with pytest.raises(trt_bisect.BadInput, match="no column 'beauty'"):
         planted.sorted_by("beauty")
+
+
+def test_with_rounded_followers_whole_engines_are_measured(command, tmp_path):
+    """The layers' pieces do not add up there; the command has no --strategy to say so with."""
+    model = swish()
+    path, data = networks.save(model, tmp_path), networks.samples(model, 3)
+    np.savez(tmp_path / "data.npz", **data)
+    network = load_network(path)
+    scales = calibrate(network, [{"x": data["x"][k : k + 1]} for k in range(3)], "minmax").scales
+    builder = OnnxRuntimeBuilder(network, scales, BuildOptions(followers_round=True))
+    plans = int8_set(len(network.layers), ()), int8_set(len(network.layers), network.quantizable)
+    fp32, int8 = (builder.build(plan).infer({"x": data["x"][:1]})["y"] for plan in plans)
+    np.savez(tmp_path / "one.npz", x=data["x"][:1])
+    code, _, _ = command(
+        "sensitivity", path, "--calibration", tmp_path / "data.npz", "--calibrator", "minmax",
+        "--input", tmp_path / "one.npz", "--followers", "int8", "--output", tmp_path / "out",
+    )  # fmt: skip
+    assert code == 0
+    found = trt_bisect.Sensitivity.load(tmp_path / "out")
+    assert found.full == pytest.approx(1 - cosine(fp32, int8), rel=1e-4)
+    rows = {op.op_name: op for op in found.ops if op.op_name in ("swish", "relu", "turn", "gate", "last")}
+    assert set(rows) == {"swish", "relu", "turn", "gate"}, "the output is never rounded"
+    for name, row in rows.items():
+        at = next(layer.outputs[0] for layer in network.layers if layer.name == name)
+        rounded = with_pairs(model, {at: scales[at]}, [], first=None)
+        session = ort.InferenceSession(rounded.SerializeToString(), providers=["CPUExecutionProvider"])
+        (by_hand,) = session.run(None, {"x": data["x"][:1]})
+        assert row.loss == pytest.approx(1 - cosine(fp32, by_hand), rel=1e-3, abs=1e-9)
 
 
 def test_a_metric_of_the_users_own(lenet, digit):

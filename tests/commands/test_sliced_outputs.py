@@ -142,7 +142,7 @@ def test_the_outputs_option_means_all_groups(planted, data):
 
 
 def test_the_worst_input_is_found_by_its_groups(planted, data):
-    found = trt_bisect.worst(planted, data, calibration=data, calibrator="minmax", engine="onnxruntime", keep=1)
+    found = trt_bisect.worst(planted, data, data, calibrator="minmax", engine="onnxruntime", keep=1)
     one_by_one = {"strategy": "bisect", **HOW}
     each = [trt_bisect.run(planted, data, inputs={"x": x[None]}, **one_by_one) for x in data["x"]]
     assert list(found.values) == pytest.approx([report.by_input.int8.values[0] for report in each], abs=1e-6)

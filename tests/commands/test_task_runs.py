@@ -116,7 +116,7 @@ def test_the_worst_input_is_that_of_the_least_agreement_and_then_of_the_least_co
     model, data = given
     empty = {"x": images(random, (0,))[0]}
     found = trt_bisect.worst(
-        model, [empty, *data], calibration=data, task="detect", engine="onnxruntime", calibrator="minmax", keep=5
+        model, data, [empty, *data], task="detect", engine="onnxruntime", calibrator="minmax", keep=5
     )
     assert found.values == (1.0, 0, 0, 0, 0)
     assert found.places[0] == 3, "three squares"

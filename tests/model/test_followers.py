@@ -73,8 +73,8 @@ def test_they_are_among_the_tensors_that_weak_typing_leaves_free(make, tmp_path,
             assert set(ops) <= {"Relu", "Add", "Clip", "Mul"}, (tensor, ops)
 
 
-def with_pairs(model, tensors, weights):
-    """The file with a Q/DQ pair on each tensor and weight, put there by hand."""
+def with_pairs(model, tensors, weights, first="x"):
+    """The file with a Q/DQ pair on each tensor and weight, and on its input ``first``, put there by hand."""
     model = onnx.ModelProto.FromString(model.SerializeToString())
     graph, nodes = model.graph, []
     constants = {tensor.name: tensor for tensor in graph.initializer}
@@ -91,7 +91,8 @@ def with_pairs(model, tensors, weights):
         nodes.append(helper.make_node("QuantizeLinear", [name, *parameters], [f"{name}@q"]))
         nodes.append(helper.make_node("DequantizeLinear", [f"{name}@q", *parameters], [f"{name}@d"]))
 
-    pair("x")
+    if first:
+        pair(first)
     for node in graph.node:
         node.input[:] = [f"{name}@d" if name in tensors else name for name in node.input]
         nodes.append(node)

@@ -14,7 +14,7 @@ import trt_bisect
 from tests.support import networks
 from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.trial import TrialKey
-from trt_bisect.precision import PrecisionPlan
+from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.preparation.fixed_layers import matching
 from trt_bisect.preparation.plan_file import read_plan
 from trt_bisect.report.summary import FIXED
@@ -73,6 +73,11 @@ def test_layers_by_pattern(planted, pattern, names):
         ({"high": ["recipe:nowhere"]}, "'nowhere'"),
         ({"plan": {"layers": {"conv1": "int4"}}}, "int8, fp8, bf16, fp16, fp32"),
         ({"plan": {"layers": {"conv1": {"weight": "int8"}}}}, "of activation and weight"),
+        ({"plan": {"layers": {"conv1": {"bias": "fp32"}}}}, "of activation and weight"),
+        ({"plan": {"layers": {"conv1": {}}}}, "of activation and weight"),
+        ({"high": ["top:2"]}, "Give output"),
+        ({"high": ["sensitivity:nowhere:2"]}, "nowhere"),
+        ({"high": ["sensitivity:nowhere"]}, "no number of layers"),
         ({"plan": {"scales": {"y": 0.5}}}, "activation 'y'"),
         ({"plan": {"scales": {"x": 0.0}}}, "above 0"),
         ({"plan": {"layer": {}}}, "no key 'layer'"),
@@ -109,6 +114,28 @@ def test_a_layer_fixed_in_int8_is_never_raised(planted, strategy, tmp_path):
     assert report.exit_code == 1
     assert SECOND not in report.culprits
     assert [line.layers for line in report.lines if line.kind == FIXED] == [(SECOND,)]
+
+
+def test_the_most_sensitive_layers_are_those_that_lose_most_alone(planted, tmp_path):
+    model, samples, _ = planted
+    common = {key: value for key, value in OPTIONS.items() if key not in ("threshold", "explain")}
+    alone = trt_bisect.sensitivity(model, samples, **common, output=tmp_path)
+    losses = {op.op_name: op.loss for op in alone.ops if op.sensitive_type == "both"}
+    wanted = sorted(losses, key=losses.get)[-2:]
+    assert set(wanted) == {FIRST, SECOND}
+    for high, place in (("top:2", tmp_path), (f"sensitivity:{tmp_path}:2", tmp_path / "other")):
+        report = trt_bisect.run(model, samples, **OPTIONS, high=[high], output=place)
+        assert {row.name for row in report.layers if row.fixed} == set(wanted)
+    with pytest.raises(BadInput, match="for INT8, not for FP16"):
+        trt_bisect.run(model, samples, engine="onnxruntime", low="fp16", high=[f"sensitivity:{tmp_path}:2"])
+
+
+def test_a_plan_can_name_one_side_of_a_layer_alone():
+    one, both = (
+        read_plan({"layers": {"conv1": sides}}).layers
+        for sides in ({"weight": "fp32"}, {"activation": "int8", "weight": "fp32"})
+    )
+    assert one == both == {"conv1": Precision.INT8_ACTIVATION}
 
 
 def test_scoped_measures_one_plan(planted, tmp_path):
@@ -193,7 +220,7 @@ def test_sensitivity_compare_profile_and_worst_obey(planted):
     profiled = trt_bisect.profile(model, samples, high=["conv1"])
     assert {row.layer for row in profiled.tensors if row.role == "weight" and row.scale is None} == {"conv1"}
     worst = {
-        name: trt_bisect.worst(model, samples, calibration=samples, engine="onnxruntime", **given)
+        name: trt_bisect.worst(model, samples, samples, engine="onnxruntime", **given)
         for name, given in {"all": {}, "high": {"high": [FIRST, SECOND]}}.items()
     }
     assert worst["high"].high == (FIRST, SECOND)

@@ -44,7 +44,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = {"calibration": few, "engine": "onnxruntime", "output": place, "history": "none"}
     trt_bisect.run(LENET, **run, samples=2, explain="remedies", front=True)
     trt_bisect.sensitivity(LENET, calibration=few, output=place)
-    trt_bisect.worst(LENET, few, calibration=few, engine="onnxruntime").save(place)
+    trt_bisect.worst(LENET, few, few, engine="onnxruntime").save(place)
     trt_bisect.compare(LENET, calibration=few).save(place)
     trt_bisect.profile(LENET, few).save(place)
     trt_bisect.check(LENET).save(place)

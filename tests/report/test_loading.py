@@ -26,7 +26,7 @@ def saved(tmp_path_factory):
     found = (
         trt_bisect.compare(path, data),
         trt_bisect.sensitivity(path, data),
-        trt_bisect.worst(path, data, calibration=data),
+        trt_bisect.worst(path, data, data),
         trt_bisect.profile(path, data),
         trt_bisect.check(path),
     )

@@ -138,3 +138,13 @@ def test_the_search_drops_down_its_hits(opened, report):
     opened.locator("#search").fill("block2.conv1")
     hits.first.click()
     assert opened.locator("#details-body .layer-name").inner_text() == "block2.conv1"
+
+
+def test_titles_of_columns_are_not_cut_and_those_of_axes_hold_no_markup(opened):
+    cut = "heads => heads.filter(each => each.scrollWidth > each.clientWidth + 1).map(each => each.innerText)"
+    heads = opened.locator("#table-head [role=columnheader]")
+    assert heads.evaluate_all(cut) == []
+    assert heads.locator("button").evaluate_all(cut) == []
+    titles = opened.locator(".js-plotly-plot .xtitle, .js-plotly-plot .ytitle").all_text_contents()
+    assert titles
+    assert not [title for title in titles if "<" in title]

@@ -86,7 +86,7 @@ def test_results_of_all_commands_are_loaded_and_shown_in_20_lines(report, lenet,
         trt_bisect.sensitivity(model, data),
         trt_bisect.compare(model, data),
         trt_bisect.profile(model),
-        trt_bisect.worst(model, data, calibration=data),
+        trt_bisect.worst(model, data, data),
         trt_bisect.check(model),
     ]
     for place, result in enumerate(made):

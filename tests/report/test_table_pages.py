@@ -30,7 +30,7 @@ def made(tmp_path_factory) -> Path:
     trt_bisect.compare(model, data, **options)
     trt_bisect.profile(model, data, **options)
     trt_bisect.sensitivity(model, data, **options)
-    trt_bisect.worst(model, data, calibration=data, **options)
+    trt_bisect.worst(model, data, data, **options)
     trt_bisect.check(model, output=place)
     return place
 

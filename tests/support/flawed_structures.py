@@ -104,6 +104,14 @@ def pair_before_relu():
     return finished(sketch, pair(sketch, x, "out", ACTIVATION))
 
 
+def rounded_output():
+    sketch = networks.Sketch(1)
+    x = sketch.node("Relu", [quantized_conv(sketch, pair(sketch, "x", "in", ACTIVATION), "conv", 3)], "last")
+    pair(sketch, x, "out", ACTIVATION)
+    sketch.nodes[-1].output[0] = "y"
+    return sketch.model({"x": [1, 3, 8, 8]}, {"y": [1, 4, 8, 8]})
+
+
 def weight_along_inputs():
     return one_conv(weight_scale=np.full(3, 0.01), axis=1)
 
@@ -269,6 +277,7 @@ PLANTED = {
     "integer bias": (lambda: with_bias(0.001, np.arange(4), np.int32, paired=False), ("conv",)),
     "pair on a bias": (lambda: with_bias(0.01, np.arange(4), np.float32, paired=True), ("conv",)),
     "double pair": (double_pair, ("conv",)),
+    "output rounded": (rounded_output, ("last",)),
     "pair before the activation": (pair_before_relu, ("conv",)),
     "scale not positive": (lambda: with_scale(0.0), ("conv",)),
     "scale not positive but NaN": (lambda: with_scale(np.nan), ("conv",)),

@@ -42,7 +42,7 @@ class Advice:
     """One finding on a tensor or a weight.
 
     Attributes:
-        index: the index of the layer that makes the tensor, or that reads it if it is a weight; None for an input.
+        index: the index of the first of ``layers``; None without any.
         layers: the layers that lose accuracy by it: the INT8 layers that read the rounded tensor, or the layer that
             makes it.
         tensor: its name.
@@ -78,21 +78,16 @@ def advise(
         least_cosine: a similarity below this is low.
         low: the name of the low precision in texts.
     """
-    tensors = tuple(tensors)
+    tensors, weights = tuple(tensors), tuple(weights)
+    index_of = {each.origin.layer: each.origin.index for each in (*weights, *tensors)}
     cosines = {each.origin.tensor: each.figures.cosine for each in tensors}
-    found = [
-        Advice(
-            each.origin.index,
-            _affected_layers(each, reason),
-            each.origin.tensor,
-            each.origin.kind,
-            reason,
-            f"{words}{_where(each, reason, low)}",
-            figure,
-        )
-        for each in (*tensors, *weights)
-        for reason, words, figure in _findings(each, cosines, least_cosine, low)
-    ]
+    found = []
+    for each in (*tensors, *weights):
+        for reason, words, figure in _findings(each, cosines, least_cosine, low):
+            layers = _affected_layers(each, reason)
+            index = index_of.get(layers[0]) if layers else None
+            words = f"{words}{_where(each, reason, low)}"
+            found.append(Advice(index, layers, each.origin.tensor, each.origin.kind, reason, words, figure))
     return tuple(sorted(found, key=lambda advice: -1 if advice.index is None else advice.index))
 
 

@@ -93,6 +93,8 @@ class ComparedTensor(ComparedPart):
             None for a weight.
         worst_sample: the index of that sample.
         note: the part that could not be compared.
+        observer: what chose the scale: the calibrator, the largest value of a weight, or the file; empty without one.
+        axis: the axis of the scales, where there are several.
         histogram: the histogram of the values in FP32, and of those that the INT8 layers read; None where no value is
             finite.
         map: the channels of a weight in FP32; None where there are none.
@@ -104,6 +106,8 @@ class ComparedTensor(ComparedPart):
     worst_cosine: Annotated[float | None, Column("Worst cosine", "Lowest cosine of a sample", PERCENT)] = None
     worst_sample: Annotated[int | None, Column("Worst sample", "Index of the sample with the lowest cosine")] = None
     note: Annotated[str, Column("Note")] = ""
+    observer: Annotated[str, Column("Scale by", "The calibrator that chose the scale, or where it is from")] = ""
+    axis: Annotated[int | None, Column("Axis", "Axis of the scales, where there are several")] = None
     histogram: TensorHistogram | None = None
     map: ChannelMap | None = None
 
@@ -114,10 +118,12 @@ class Compared(ComparedTensor):
 
     origin: Origin
 
-    @property
-    def row(self) -> ComparedTensor:
-        """The comparison alone."""
-        return ComparedTensor(**{**vars(self), "origin": self.origin.named})
+    def row_by(self, observer: str) -> ComparedTensor:
+        """Returns the comparison alone; ``observer`` chose the scale, if there is one."""
+        quantizers = self.origin.quantizers
+        several = [each.axis for each in quantizers if np.size(each.scale) > 1]
+        facts = {"observer": observer if quantizers else "", "axis": several[0] if several else None}
+        return ComparedTensor(**{**vars(self), "origin": self.origin.named, **facts})
 
 
 class _TensorComparison:

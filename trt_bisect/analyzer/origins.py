@@ -9,7 +9,7 @@ from typing import Annotated
 import numpy as np
 
 from trt_bisect.data.feeds import Feeds
-from trt_bisect.model.layers import Layer, TensorTypes, weight_axis
+from trt_bisect.model.layers import Layer, Rounding, TensorTypes, weight_axis
 from trt_bisect.model.low import FloatType
 from trt_bisect.model.network import Network
 from trt_bisect.model.observe import Observer
@@ -235,6 +235,11 @@ def _roundings(
                 as_result.add(rounding.tensor)
             elif layer.name not in readers.setdefault(rounding.tensor, []):
                 readers[rounding.tensor].append(layer.name)
+    for tensor in writer.context.followed(int8) - rounded.keys():
+        maker = network.producers[tensor]
+        at = Rounding(maker.outputs.index(tensor), tensor, at_output=True)
+        rounded[tensor] = writer.quantizers(maker, at)
+        readers[tensor] = [layer.name for layer in network.layers if tensor in layer.inputs]
     return rounded, readers, as_result
 
 

@@ -55,7 +55,6 @@ def compare_command(
     /,
     *,
     options: Annotated[CompareOptions, FLAT] = CompareOptions(),
-    sort: Annotated[str, DISPLAY()] = "index",
     top: Top = 50,
     columns: Columns = "",
     display: Display = Configured(),
@@ -65,16 +64,12 @@ def compare_command(
     Args:
         model: The ONNX network; not needed for two saved runs.
         other: A second network, such as the quantized network or yesterday's export.
-        sort: Sort by this column: index, or, worst first, cosine, sqnr, mse, l1, kl, max_abs, max_rel or another
-            column.
     """
     from trt_bisect.commands.compare import compare_with
-    from trt_bisect.report.comparison import sort_column
     from trt_bisect.report.screen.tables import print_comparison
 
-    sort_column(sort)
     found = compare_with(model, replace(options, other=other, progress=display.progress()))
-    display.show(found, partial(print_comparison, sort=sort, top=top, columns=listed(columns)), WIDE)
+    display.show(found, partial(print_comparison, top=top, columns=listed(columns)), WIDE)
 
 
 def profile_command(

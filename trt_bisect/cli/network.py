@@ -7,7 +7,7 @@ from contextlib import closing
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from trt_bisect.cli.display import DISPLAY, Configured, Display, Model, console
 from trt_bisect.errors import BadInput
@@ -25,20 +25,35 @@ def layers_command(
     /,
     *,
     options: Annotated[LayersOptions, FLAT] = LayersOptions(),
+    everything: Annotated[bool, DISPLAY(SWITCH, "--all")] = False,
     display: Display = Configured(),
 ) -> None:
     """List the layers in execution order with operator and output shape, and whether TensorRT can quantize them.
 
     Below the layers are the inputs and outputs of the network, with dtype and shape.
+
+    Args:
+        everything: List the file's other nodes too: constants, Q/DQ pairs, and operators that preparing drops.
     """
+    from trt_bisect.analyzer.structure.dropped import dropped_nodes
+    from trt_bisect.analyzer.structure.graph import FileGraph
+    from trt_bisect.model.file import read_model
     from trt_bisect.preparation.asked_network import asked_network
     from trt_bisect.report.screen.tables import print_layers
 
     network = asked_network(options, model, options.shapes)
+    file, weights = read_model(model) if everything else (None, {})
+    dropped = [*dropped_nodes(FileGraph.of(file, str(model), weights), network)] if file else []
     if display.json:
-        display.print_json([{name: getattr(layer, name) for name in _IN_JSON} for layer in network.layers])
+        layers = [{name: getattr(layer, name) for name in _IN_JSON} for layer in network.layers]
+        others: list[dict[str, Any]] = [
+            {"index": None, "name": each.node, "op_type": each.op_type, "shape": None, "quantizable": False}
+            | {"why_not": each.why, "after": each.after, "calls": each.calls}
+            for each in dropped
+        ]
+        display.print_json([*layers, *others])
     else:
-        print_layers(network, console(160))
+        print_layers(network, console(160), dropped)
 
 
 def check_command(

@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 
 from trt_bisect.analyzer.structure.check import in_order, structure_findings
+from trt_bisect.analyzer.structure.dropped import DroppedNode, dropped_nodes
 from trt_bisect.analyzer.structure.findings import found
 from trt_bisect.analyzer.structure.graph import FileGraph
 from trt_bisect.analyzer.structure.kernels import engine_facts, engine_findings
@@ -23,8 +24,8 @@ from trt_bisect.builder.isolation import WorkerProcess
 from trt_bisect.builder.tensorrt_module import RTX
 from trt_bisect.builder.tensorrt_rtx import layers_of_file
 from trt_bisect.errors import BadInput, TrialFailed, TrtBisectError
-from trt_bisect.model.file import Weights, read_model, save_model
-from trt_bisect.model.network import Network, load_network
+from trt_bisect.model.file import Weights, read_model, save_model, saved_model
+from trt_bisect.model.network import GivenModel, Network, load_network
 from trt_bisect.model.operators import refusing_invalid
 from trt_bisect.model.prepare import Shapes, refuse_shapes
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
@@ -36,7 +37,7 @@ _LARGEST_SCALE = 0.02
 
 
 def check(
-    model: str | Path, *, output: str | Path | None = None, engine: str = "", shapes: Shapes | None = None
+    model: GivenModel, *, output: str | Path | None = None, engine: str = "", shapes: Shapes | None = None
 ) -> CheckReport:
     """Looks at an ONNX file as it is, before anything is measured.
 
@@ -45,7 +46,7 @@ def check(
     types that TensorRT refuses. With an engine also what the pairs became in it.
 
     Args:
-        model: an ONNX file, with or without Q/DQ pairs.
+        model: an ONNX file, with or without Q/DQ pairs, or an ``onnx.ModelProto``; of a loaded network, its file.
         output: a folder for ``check.json``, ``check.csv`` and ``check.html``.
         engine: ``tensorrt-rtx``, which builds without a GPU: its kernels are looked at too. A file without pairs is
             built with every layer in INT8, and stand-in scales.
@@ -57,7 +58,7 @@ def check(
     """
     if engine not in ("", RTX):
         raise BadInput(f"check does not build with the engine '{engine}'.", f"Use '--engine {RTX}': it needs no GPU.")
-    path = Path(model)
+    path = Path(model.source) if isinstance(model, Network) else saved_model(model)
     with refusing_invalid(path):
         report = _report_on(*read_model(path), str(path), engine, shapes or {})
     if output is not None:
@@ -70,9 +71,10 @@ def _report_on(model: onnx.ModelProto, weights: Weights, source: str, engine: st
     graph = FileGraph.of(model, source, weights)
     network, unread = None, ""
     tensors: tuple[TensorRounding, ...] = ()
+    dropped: tuple[DroppedNode, ...] = ()
     try:
         network = load_network(source)
-        tensors = tuple(tensor_roundings(network))
+        tensors, dropped = tuple(tensor_roundings(network)), tuple(dropped_nodes(graph, network))
     except TrtBisectError as error:
         unread = error.problem
     report = CheckReport(
@@ -82,6 +84,7 @@ def _report_on(model: onnx.ModelProto, weights: Weights, source: str, engine: st
         pairs=len(pairs_of(graph)),
         findings=structure_findings(graph),
         tensors=tensors,
+        dropped=dropped,
         unread=unread,
     )
     return _with_engine(report, graph, network, engine, shapes) if engine else report

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from trt_bisect.analyzer.compared import (
     compare_weights,
 )
 from trt_bisect.analyzer.metrics import default_threshold
-from trt_bisect.analyzer.origins import BothRuns, Origin, Tensors, activation_origins, weight_origins
+from trt_bisect.analyzer.origins import BothRuns, Origin, Tensors, activation_origins, plan_observer, weight_origins
 from trt_bisect.builder.base import EMULATED
 from trt_bisect.builder.engines import ONNXRUNTIME
 from trt_bisect.calibration.collect import ranges_of
@@ -29,27 +29,30 @@ from trt_bisect.data.feeds import Feeds
 from trt_bisect.data.named import content_of
 from trt_bisect.errors import BadInput
 from trt_bisect.model.low import LowPrecision
-from trt_bisect.model.network import Network
+from trt_bisect.model.network import GivenModel, Network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.shapes import groups_within
 from trt_bisect.options.commands import CompareOptions
 from trt_bisect.options.concerns import FIXING
 from trt_bisect.options.declare import takes
 from trt_bisect.precision import Precision, PrecisionPlan
+from trt_bisect.preparation.as_it_runs import AsItRuns, as_it_runs, same_tensors
 from trt_bisect.preparation.asked_network import asked_network
 from trt_bisect.preparation.fixed_layers import fixed_notes
-from trt_bisect.preparation.two_networks import TwoNetworks, matched_layers
-from trt_bisect.report.comparison import Comparison
+from trt_bisect.preparation.two_networks import AsInFile, TwoNetworks, matched_layers
+from trt_bisect.report.comparison import Comparison, sort_column
 from trt_bisect.report.tensorboard.board import Board, open_board
 from trt_bisect.report.tensorboard.run_logs import ComparisonLogs
 from trt_bisect.support.files import output_folder
 from trt_bisect.support.progress import Progress, default_progress
 
-SAVED = "saved"
+SAVED, AS_IT_RUNS = "saved", "as it runs"
+IN_FILE, LARGEST_VALUE = "the network's own Q/DQ", "largest value"
+"""What chose a scale, where it was no calibrator: the file, or the largest value of a weight or of its channel."""
 
 
 @takes(CompareOptions)
-def compare(model: str | Path | Network | None = None, options: CompareOptions = CompareOptions()) -> Comparison:  # noqa: B008
+def compare(model: GivenModel | Any | None = None, options: CompareOptions = CompareOptions()) -> Comparison:  # noqa: B008
     """Compares every tensor and weight of a network in FP32 and in low precision over all samples; names odd layers.
 
     ONNX Runtime emulates the network with all layers low, all activations as outputs. A tensor is compared as its layer
@@ -57,7 +60,8 @@ def compare(model: str | Path | Network | None = None, options: CompareOptions =
     sample's tensors, those are held that fit into ``memory``.
 
     With ``other`` two networks are compared instead, each as its file says: in INT8 where it has Q/DQ pairs, else in
-    float. What comes under ``fp32`` is then of the first network, and under ``int8`` of the other.
+    float. What comes under ``fp32`` is then of the first network, and under ``int8`` of the other. Integer networks, a
+    session of ONNX Runtime and a function from feeds to outputs are compared as they run: the tensors of equal names.
 
     Args:
         model: an FP32 ONNX file or a loaded network; not needed for two saved runs, which get the layers from it.
@@ -69,20 +73,24 @@ def compare(model: str | Path | Network | None = None, options: CompareOptions =
     return compare_with(model, options)
 
 
-def compare_with(model: str | Path | Network | None, options: CompareOptions) -> Comparison:
+def compare_with(model: GivenModel | Any | None, options: CompareOptions) -> Comparison:
     """Does what ``compare`` does."""
+    sort_column(options.sort)
     folder = None if options.output is None else Path(content_of(options.output))
     board = open_board(options.tensorboard, options.tensorboard_channels)
     fp32, int8 = options.fp32, options.int8
     with output_folder(folder), closing(options.progress or default_progress()) as shown:
-        network = None if model is None else asked_network(options, model, options.shapes)
+        as_is = [as_it_runs(each) if options.other is not None else None for each in (model, options.other)]
+        network = None if model is None or as_is[0] else asked_network(options, model, options.shapes)
         saved = fp32 is not None or int8 is not None
-        if network is None and not saved:
+        if network is None and not saved and not as_is[0]:
             raise BadInput("There is no network.", "Give MODEL, or two saved runs with --fp32 and --int8.")
         two = options.other is not None
         knows_scales = not saved or options.calibration is not None or (network is not None and network.has_pairs)
         planned = _planned(network, options, shown) if network is not None and knows_scales and not two else None
-        if two:
+        if any(as_is):
+            found, logs = _as_they_run(network, as_is[0], as_is[1], options, shown), None
+        elif two:
             found, logs = _two_networks(network, options, shown, board)
         elif saved:
             found, logs = _saved_runs(network, planned, options, shown, board)
@@ -103,6 +111,7 @@ class _Planned:
     Attributes:
         data: the calibration data; None if the ranges were given.
         notes: which layers stay high because of their ranges, and what else.
+        observer: the calibrator of the ranges, or where they are from.
     """
 
     network: Network
@@ -110,6 +119,7 @@ class _Planned:
     plan: PrecisionPlan
     data: Dataset | None
     notes: tuple[str, ...]
+    observer: str
 
     def origins(self) -> dict[str, Origin]:
         return activation_origins(self.network, self.writer, self.plan.lowered)
@@ -126,9 +136,10 @@ def _planned(network: Network, options: CompareOptions, progress: Progress) -> _
         ranges = no_ranges(network.low.title)
         data = None if given is None else open_dataset(given, network.inputs, pictures=pictures)
     network, kept_high = keeping_unusable_high(network, ranges)
-    writer = PlanWriter(network, ranges.scales, GraphTarget.ONNXRUNTIME)
+    writer = PlanWriter(network, ranges.scales, GraphTarget.ONNXRUNTIME, followers_round=options.followers_round)
     plan = network.full(network.base or Precision.FP32)
-    return _Planned(network, writer, plan, data, (*fixed_notes(network), *network.notes, *kept_high))
+    notes = (*fixed_notes(network), *network.notes, *kept_high)
+    return _Planned(network, writer, plan, data, notes, ranges.origin)
 
 
 def _emulated(
@@ -154,6 +165,7 @@ def _emulated(
         compare_weights(planned.network, planned.weights()),
         planned.network.low,
         options,
+        planned.observer,
         model=planned.network.source,
         arithmetic=EMULATED,
         source=samples.source,
@@ -175,15 +187,91 @@ def _compared(
     return compare_tensors(logs.watched(runs) if logs else runs, origins, counted, histograms=True)
 
 
-def _two_networks(
-    network: Network | None, options: CompareOptions, progress: Progress, board: Board | None
-) -> tuple[Comparison, ComparisonLogs | None]:
+def _refuse_for_two(network: object, options: CompareOptions) -> None:
+    """Raises BadInput for options that change how a network runs, and without a first network."""
     refused = [name for name in ("fp32", "int8", "recipe", *FIXING) if getattr(options, name)]
+    refused += ["followers"] if options.followers_round else []
     if network is None or options.other is None or refused:
         raise BadInput(
             f"Two networks run as their files say, and --{(refused or ['other'])[0].replace('_', '-')} cannot be used.",
             "Leave this option out, or compare one network.",
         )
+
+
+def _as_they_run(
+    network: Network | None,
+    first: AsItRuns | None,
+    second: AsItRuns | None,
+    options: CompareOptions,
+    progress: Progress,
+) -> Comparison:
+    """Compares two networks of which one or both are run as they are: the tensors of equal names and shapes."""
+    _refuse_for_two(network or first, options)
+    other = asked_network(options, options.other, None) if second is None and options.other is not None else None
+    one, two = _runner(network, first), _runner(other, second)
+    given = options.calibration if options.inputs is None else options.inputs
+    specs = one.inputs or two.inputs
+    if given is None or not specs:
+        what = "No data was given to run." if given is None else "The inputs of neither network are known."
+        raise BadInput(what, "Give --input with samples, and a network or a session among the two.")
+    samples = open_dataset(given, specs, pictures=options.preprocessing())
+    rest = iter(samples)
+    sample = next(rest)
+    mine, theirs = one.tensors(sample), two.tensors(sample)
+    pairs = same_tensors(network, mine, theirs)
+    if not network:
+        pairs = {own: name for name, own in same_tensors(other, theirs, mine).items()}
+    if not pairs:
+        raise BadInput(
+            f"No tensor of '{one.source}' has the name and the shape of a tensor of '{two.source}'.",
+            "Compare their outputs: give both the same output names.",
+        )
+    progress.stage("Comparing", samples.length)
+    plain = AsInFile.of(network).origins() if network else {}
+    origins = {
+        name: replace(plain.get(name, Origin(tensor=name)), quantizers=(), readers=()) for name in mine if name in pairs
+    }
+    counted = _Counted(progress)
+
+    def runs(feeds: Feeds, _position: int) -> Iterable[tuple[Tensors, Tensors]]:
+        own, others = one.tensors(feeds), two.tensors(feeds)
+        yield {name: own[name] for name in origins}, {name: others[pairs[name]] for name in origins}
+
+    tensors = _compared(runs, chain([sample], rest), origins, counted, None)
+    alone = len(mine) - len(pairs), len(theirs) - len(pairs)
+    return _result(
+        tensors,
+        ((), ()),
+        options.low_precision,
+        options,
+        "",
+        model=one.source,
+        arithmetic=AS_IT_RUNS,
+        source=samples.source,
+        samples=counted.count,
+        notes=(
+            f"{len(pairs)} tensors are in both networks, {alone[0]} in the first one only, {alone[1]} in the other",
+        ),
+        other=two.source,
+    )
+
+
+def _runner(network: Network | None, given: AsItRuns | None) -> AsItRuns:
+    """A network as it runs; one that was read gives all of its tensors."""
+    if given is not None:
+        return given
+    assert network is not None
+    own = AsInFile.of(network)
+    observe = plan_observer(own.writer, own.plan, own.origins())
+    return AsItRuns(network.source, network.inputs, lambda feeds: next(observe(feeds, 0)))
+
+
+def _two_networks(
+    network: Network | None, options: CompareOptions, progress: Progress, board: Board | None
+) -> tuple[Comparison, ComparisonLogs | None]:
+    _refuse_for_two(network, options)
+    assert network is not None
+    assert options.other is not None
     other = asked_network(options, options.other, None)
     given = options.calibration if options.inputs is None else options.inputs
     if given is None:
@@ -201,6 +289,7 @@ def _two_networks(
         compare_weight_pairs(both.weights()),
         other.low,
         options,
+        IN_FILE,
         model=network.source,
         arithmetic=EMULATED,
         source=samples.source,
@@ -250,6 +339,7 @@ def _saved_runs(
         compare_weights(planned.network, planned.weights()) if planned else ((), ()),
         low,
         options,
+        planned.observer if planned else "",
         model=network.source if network else "",
         arithmetic=SAVED,
         source=f"{fp32} and {int8}",
@@ -264,18 +354,30 @@ def _result(
     compared_weights: tuple[tuple[Compared, ...], tuple[ComparedChannel, ...]],
     low: LowPrecision,
     options: CompareOptions,
+    observer: str,
     **facts: Any,
 ) -> Comparison:
-    """Returns the result, with the advice on tensors and weights; ``facts`` are its other attributes."""
+    """Returns the result, with the advice on tensors and weights.
+
+    Args:
+        tensors: the tensors.
+        compared_weights: the weights, and their channels.
+        low: the low precision.
+        options: those of the command.
+        observer: what chose the scales of the tensors.
+        facts: the other attributes of the result.
+    """
     weights, channels = compared_weights
+    of_weights = observer if observer == IN_FILE else LARGEST_VALUE
     own = default_threshold("cosine", low.precision)
     assert own is not None
     return Comparison(
-        tensors=tuple(each.row for each in tensors),
-        weights=tuple(each.row for each in weights),
+        tensors=tuple(each.row_by(observer) for each in tensors),
+        weights=tuple(each.row_by(of_weights) for each in weights),
         channels=channels,
         advice=advise(tensors, weights, own if options.threshold is None else float(options.threshold), low.title),
         low=str(low.precision),
+        sort=options.sort,
         **facts,
     )
 

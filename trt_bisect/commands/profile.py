@@ -19,7 +19,7 @@ from trt_bisect.data.datasets import Dataset, open_dataset
 from trt_bisect.data.named import content_of
 from trt_bisect.errors import BadInput
 from trt_bisect.model.layers import Layer, TensorTypes, weight_axis
-from trt_bisect.model.network import Network
+from trt_bisect.model.network import GivenModel, Network
 from trt_bisect.model.observe import observe_in_parts
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.quantizer import Quantizer
@@ -40,7 +40,7 @@ _NUMBERS = "fiub"
 
 
 @takes(ProfileOptions)
-def profile(model: str | Path | Network, options: ProfileOptions) -> Profile:
+def profile(model: GivenModel, options: ProfileOptions) -> Profile:
     """Lists the inputs, outputs, weights and biases of each layer in FP32: dtype, INT8 scale, shape, and moments.
 
     Of a tensor that INT8 rounds for a layer there are also the moments after its Q/DQ pair, and the share of values
@@ -58,7 +58,7 @@ def profile(model: str | Path | Network, options: ProfileOptions) -> Profile:
     return profile_with(model, options)
 
 
-def profile_with(model: str | Path | Network, options: ProfileOptions) -> Profile:
+def profile_with(model: GivenModel, options: ProfileOptions) -> Profile:
     """Does what ``profile`` does."""
     how = options.calibrating()
     folder = None if options.output is None else Path(content_of(options.output))

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from trt_bisect.analyzer.judge import Rule
 from trt_bisect.analyzer.metrics import BUILT_IN, DEFAULT_THRESHOLDS
 from trt_bisect.builder.base import EMULATED
+from trt_bisect.builder.onnxruntime import OnnxRuntimeEngine
 from trt_bisect.data.named import content_of
+from trt_bisect.errors import TrialFailed
 from trt_bisect.evaluator.branch import BranchEvaluator
-from trt_bisect.evaluator.trial import Trial
+from trt_bisect.evaluator.trial import Cost, Trial
 from trt_bisect.model.cost import macs
-from trt_bisect.model.network import Network
+from trt_bisect.model.layers import TensorTypes
+from trt_bisect.model.network import GivenModel
+from trt_bisect.model.qdq import GraphTarget, PlanWriter
+from trt_bisect.model.session import make_session
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.options.commands import SensitivityOptions
 from trt_bisect.options.declare import takes
@@ -32,11 +37,12 @@ _BOTH = "both"
 
 
 @takes(SensitivityOptions)
-def sensitivity(model: str | Path | Network, options: SensitivityOptions) -> Sensitivity:
+def sensitivity(model: GivenModel, options: SensitivityOptions) -> Sensitivity:
     """Measures each layer alone in low precision (INT8: its weights, its activations, both), and alone in high one.
 
     On ONNX Runtime each family of plans is one pass of the evaluator ``branch``. On NVIDIA engines a layer is rounded
-    as a whole, so only ``both`` is there; for other low precisions than INT8 too.
+    as a whole, so only ``both`` is there; for other low precisions than INT8 too. With ``followers="int8"`` there is a
+    row for each layer that only follows: what is lost where its outputs alone are rounded.
 
     Args:
         model: an FP32 ONNX file of opset 9 or later, or a loaded network.
@@ -50,7 +56,7 @@ def sensitivity(model: str | Path | Network, options: SensitivityOptions) -> Sen
     return sensitivity_with(model, options)
 
 
-def sensitivity_with(model: str | Path | Network, options: SensitivityOptions) -> Sensitivity:
+def sensitivity_with(model: GivenModel, options: SensitivityOptions) -> Sensitivity:
     """Does what ``sensitivity`` does."""
     folder = None if options.output is None else Path(content_of(options.output))
     with working_in(folder, options.progress or default_progress()) as shown:
@@ -89,22 +95,25 @@ def measure_alone(experiment: Experiment, progress: Progress, chosen: Collection
     full = rule.loss(trials[plans.full])
     cost = macs(network, facts_for(network, experiment.feeds[0]))
     total = sum(cost.values()) or 1
+    followers = [*_followers(experiment, progress)] if "followers" in experiment.parts and chosen is None else []
     gains = {k: _difference(full, rule.loss(trials[plan])) for k, plan in plans.without.items()}
+    alone = [(k, part, trials[plan], gains.get(k)) for (k, part), plan in plans.alone.items()]
+    alone += [(k, _BOTH, trial, _difference(full, rule.loss(without))) for k, trial, without in followers]
     ops = []
-    for (k, part), plan in plans.alone.items():
-        gain, share = gains.get(k) if part == _BOTH else None, cost[k] / total
+    for k, part, trial, gain_of_both in alone:
+        gain, share = gain_of_both if part == _BOTH else None, cost[k] / total
         ops.append(
             SensitiveOp(
                 index=k,
                 op_name=network.layers[k].name,
                 sensitive_type=part,
                 op_type=network.layers[k].op_type,
-                loss=rule.loss(trials[plan]),
+                loss=rule.loss(trial),
                 gain=gain,
                 worth=None if gain is None or not share else gain / share,
                 macs=cost[k],
                 share=share,
-                metrics=_worst_metrics(rule, trials[plan]),
+                metrics=_worst_metrics(rule, trial),
             )
         )
     ops.sort(key=lambda op: (-(op.loss if op.loss is not None else float("inf")), op.index))
@@ -145,6 +154,35 @@ class _Plans:
     def all(self) -> list[PrecisionPlan]:
         """Every plan."""
         return [*self.alone.values(), self.full, *self.without.values()]
+
+
+def _followers(experiment: Experiment, progress: Progress) -> Iterator[tuple[int, Trial, Trial]]:
+    """Yields each layer that only follows and whose outputs have a scale: its index, the trial with these outputs
+    alone rounded, and that of full INT8 without this rounding.
+    """
+    network, scales = experiment.network, experiment.ranges.scales
+    high = experiment.whole.high
+    nothing, full = network.plan((), network.base or high), network.full(high)
+    every = PlanWriter(network, scales, GraphTarget.ONNXRUNTIME, followers_round=True).context.followed(full.lowered)
+    floats = TensorTypes.of(network.skeleton.graph).float32 - {spec.name for spec in network.outputs}
+    own = {layer.index: frozenset(layer.outputs) & floats & scales.keys() for layer in network.layers if layer.follows}
+    progress.stage("Measuring layers that only follow", sum(map(bool, own.values())))
+    for k, tensors in own.items():
+        if tensors:
+            progress.step(network.layers[k].name)
+            yield k, _holding(experiment, nothing, tensors), _holding(experiment, full, every - tensors)
+
+
+def _holding(experiment: Experiment, plan: PrecisionPlan, tensors: frozenset[str]) -> Trial:
+    """Measures a plan with these tensors rounded where they are made. The journal has no name for such a trial."""
+    writer = PlanWriter(experiment.network, experiment.ranges.scales, GraphTarget.ONNXRUNTIME, held=tensors)
+    cost = Cost(0.0, 0.0, len(experiment.feeds))
+    try:
+        with OnnxRuntimeEngine(make_session(writer.write(plan)), {}) as engine:
+            outputs = [engine.infer(sample) for sample in experiment.feeds]
+    except TrialFailed as failure:
+        return Trial(plan.key(), failure.outcome, message=failure.message)
+    return Trial.judged(plan.key(), experiment.compare(outputs), {}, cost)
 
 
 def _difference(full: float | None, left: float | None) -> float | None:

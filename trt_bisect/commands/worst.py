@@ -18,7 +18,7 @@ from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.data.datasets import Dataset, open_dataset
 from trt_bisect.data.named import content_of
 from trt_bisect.errors import BadInput
-from trt_bisect.model.network import Network
+from trt_bisect.model.network import GivenModel, Network
 from trt_bisect.options.commands import WorstOptions
 from trt_bisect.options.declare import takes
 from trt_bisect.precision import low_of
@@ -41,7 +41,7 @@ _BEHIND: dict[str, Callable[[float, float], float]] = {
 
 
 @takes(WorstOptions)
-def worst(model: str | Path | Network, options: WorstOptions) -> WorstReport:
+def worst(model: GivenModel, options: WorstOptions) -> WorstReport:
     """Finds the inputs on which low precision and FP32 differ most, and how the difference is spread over the data.
 
     The data set is read once. In memory are about ``keep`` samples, and a few numbers for each of the others.
@@ -57,7 +57,7 @@ def worst(model: str | Path | Network, options: WorstOptions) -> WorstReport:
     return worst_with(model, options)
 
 
-def worst_with(model: str | Path | Network, options: WorstOptions) -> WorstReport:
+def worst_with(model: GivenModel, options: WorstOptions) -> WorstReport:
     """Does what ``worst`` does."""
     if options.threshold is not None and not math.isfinite(float(options.threshold)):
         raise BadInput(f"The threshold {options.threshold} is not a number.", "Give the worst acceptable value.")

@@ -16,6 +16,7 @@ import numpy as np
 
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import BadInput, first_line
+from trt_bisect.support.codec import read
 from trt_bisect.support.files import ScratchFolder, make_folder, whole_file
 
 _NUMPY_RAISES = (ValueError, OSError, EOFError, KeyError, MemoryError, SyntaxError, TokenError)
@@ -31,6 +32,8 @@ Source: ``polygraphy/json/serde.py`` of 0.49.0.
 """
 Tensors = dict[str, np.ndarray]
 _SUFFIXES = (".npz", ".json")
+WORST = "worst"
+"""The name of the samples that the command ``worst`` writes, and of its JSON file beside them."""
 _RUN_KINDS = "Give an .npz with the tensors by name, Polygraphy's --save-outputs JSON, or a folder of such files."
 
 
@@ -190,6 +193,8 @@ def open_dumps(
         FP32 run's names; and a sentence for each run on the tensors that only it has. Names that are not equal are
         matched without case, punctuation and a trailing ``:0``.
 
+    Samples that ``--save-tensors`` named are matched by their names, others by their order.
+
     Raises:
         BadInput: a file cannot be read, no name is in both runs, or their numbers of inferences differ.
     """
@@ -209,7 +214,7 @@ def open_dumps(
         (reference, {ours: output[theirs] for ours, theirs in names.items() if theirs in output})
         for reference, output in chain([first], pairs)
     )
-    return tuple(names), renamed, _unmatched(first, names)
+    return tuple(names), renamed, [*_unmatched(first, names), *_unpaired(paths)]
 
 
 def match_names(reference: Iterable[str], output: Iterable[str]) -> dict[str, str]:
@@ -239,12 +244,33 @@ def _unmatched(pair: tuple[Tensors, Tensors], names: Mapping[str, str]) -> list[
     return [f"in the {run} run only ({len(left)}): {_some(left)}" for run, left in unmatched if left]
 
 
+def _unpaired(paths: tuple[Path, Path]) -> list[str]:
+    one, other = map(_named_samples, paths)
+    common = one.keys() & other.keys()
+    alone = len(one.keys() ^ other.keys())
+    return [f"{len(common)} samples are in both runs, {alone} in one of them only"] if common and alone else []
+
+
 def _some(names: Iterable[str]) -> str:
     shown = [f"'{name}'" for name in names]
     return ", ".join(shown[:4]) + (" and others" if len(shown) > 4 else "")
 
 
+def _named_samples(path: Path) -> dict[str, Path]:
+    """Returns by its name the file of each sample in a folder that ``--save-tensors`` wrote; empty for others."""
+    index = read(dict, path.parent / "index.json") or {}
+    if path.name not in index.get("plans", ()):
+        return {}
+    files = {name: path / f"{number:06}.npz" for number, name in enumerate(index.get("samples", ()))}
+    return {name: file for name, file in files.items() if file.is_file()}
+
+
 def _pairs(paths: tuple[Path, Path], second: int) -> Iterator[tuple[Tensors, Tensors]]:
+    one, other = map(_named_samples, paths)
+    if common := [name for name in one if name in other]:
+        for name in common:
+            yield next(inferences(one[name])), next(inferences(other[name]))
+        return
     runs = zip_longest(inferences(paths[0], 0), inferences(paths[1], second))
     for position, (reference, output) in enumerate(runs):
         if reference is None or output is None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from trt_bisect.data.array_files import DAMAGED, load_saved, read_archive, read_array
+from trt_bisect.data.array_files import DAMAGED, WORST, load_saved, read_archive, read_array
 from trt_bisect.data.feeds import Feeds, TensorSpec
 from trt_bisect.data.file_kinds import DATA_KINDS, kind_of, similar_file
 from trt_bisect.data.named import load_function, samples_from
@@ -153,8 +153,9 @@ def open_dataset(
     """Opens a data set from a path, a ``module:function`` text, arrays, or an iterable of samples.
 
     Paths: ``.npz`` with one array for each input, samples stacked on the first axis; ``.npy`` for a network with a
-    single input; a folder with one ``.npz`` or ``.npy`` for each sample; a folder of JPEG, PNG or other pictures, also
-    in folders under it; one picture; ``.json`` as Polygraphy's ``--save-inputs`` writes it. ``module:function`` (or
+    single input; a folder with one ``.npz`` or ``.npy`` for each sample; the output folder of ``worst``; a folder of
+    JPEG, PNG or other pictures, also in folders under it; one picture; ``.json`` as Polygraphy's ``--save-inputs``
+    writes it. ``module:function`` (or
     ``file.py:function``) names a function that returns an iterable of samples, as Polygraphy's data loader scripts do;
     ``file.py`` alone means its function ``load_data``. See ``feeds_of`` for the forms of a sample.
 
@@ -217,6 +218,9 @@ def _open_named(text: str, specs: tuple[TensorSpec, ...], asked: Preprocessing) 
     if not path.exists():
         folder = f"Give the folder: {path.parent}" if "*" in path.name and path.parent.is_dir() else ""
         raise BadInput(f"The data set '{text}' does not exist.", folder or similar_file(path) or _KINDS)
+    if path.is_dir() and (path / f"{WORST}.json").is_file():
+        in_one = path / f"{WORST}.npz"
+        return _open_named(str(in_one if in_one.is_file() else path / WORST), specs, asked)
     if path.is_dir():
         return _open_folder(path, specs, asked)
     if path.suffix.lower() in SUFFIXES:

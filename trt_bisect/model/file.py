@@ -7,9 +7,12 @@ external, in a file named ``MEMORY`` that does not exist.
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import math
 import re
+import shutil
+import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -36,6 +39,26 @@ _DETACHABLE = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOU
 _DETACHABLE |= {TensorProto.UINT8, TensorProto.INT32, TensorProto.INT64, TensorProto.BOOL}
 
 Weights = dict[str, np.ndarray]
+
+
+ONNX_TYPES = (str, Path, onnx.ModelProto)
+"""The forms of a network that Python takes, besides one that is read already."""
+_saved: dict[str, Path] = {}
+
+
+def saved_model(model: str | Path | onnx.ModelProto) -> Path:
+    """Returns the path of a network; one in memory is written to a file that lasts as long as the process."""
+    if not isinstance(model, onnx.ModelProto):
+        return Path(model)
+    content = model.SerializeToString(deterministic=True)
+    digest = hashlib.sha256(content).hexdigest()
+    if digest not in _saved:
+        folder = Path(tempfile.mkdtemp(prefix="trt-bisect-"))
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        name = re.sub(r"[^A-Za-z0-9._-]+", "_", model.graph.name)[:60] or "network"
+        _saved[digest] = folder / f"{name}.onnx"
+        _saved[digest].write_bytes(content)
+    return _saved[digest]
 
 
 def read_model(path: Path) -> tuple[onnx.ModelProto, Weights]:

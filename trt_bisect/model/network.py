@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -28,7 +28,7 @@ from trt_bisect.model.existing import (
     take_out_types,
     type_notes,
 )
-from trt_bisect.model.file import Weights, detach_weights, read_model, weights_digest
+from trt_bisect.model.file import ONNX_TYPES, Weights, detach_weights, read_model, saved_model, weights_digest
 from trt_bisect.model.fusions import Shape
 from trt_bisect.model.layers import Layer, Rounding, TensorTypes, layers_of
 from trt_bisect.model.low import BF16, FLOAT_TYPES, INT8, FloatType, LowPrecision
@@ -320,8 +320,12 @@ class Network:
         return sha.hexdigest()
 
 
+GivenModel = str | Path | onnx.ModelProto | Network
+"""A network as Python takes it: a file, what ``onnx.load`` returns, or one that is read already."""
+
+
 def load_network(
-    path: str | Path,
+    path: str | Path | onnx.ModelProto | Callable[..., object],
     shapes: Shapes | None = None,
     part: str = BEFORE,
     low: LowPrecision = INT8,
@@ -335,7 +339,7 @@ def load_network(
     their scales kept.
 
     Args:
-        path: the file; its external data is in the same folder.
+        path: the file, whose external data is in the same folder; or the network as ``onnx.load`` returns it.
         shapes: sizes for dynamic inputs, by input name; other dynamic axes stay dynamic.
         part: the part that is kept if ONNX Runtime cannot run a node: ``before`` or ``after`` it. A note names it.
         low: the low precision in question.
@@ -345,11 +349,12 @@ def load_network(
     Raises:
         BadInput: the file or a shape cannot be used.
     """
-    if not isinstance(path, (str, Path)):
+    if not isinstance(path, ONNX_TYPES):
         raise BadInput(
-            f"A network is the path of an ONNX file, not {type(path).__name__}.",
-            "Save it first, such as onnx.save(model, 'network.onnx'), and give the path.",
+            f"A network is an ONNX file or an onnx.ModelProto, not {type(path).__name__}.",
+            "Export it as ONNX, and give the path. compare also takes a session, and a function, as 'other'.",
         )
+    path = saved_model(path)
     with refusing_invalid(Path(path)):
         return _prepared(*read_model(Path(path)), shapes or {}, str(path), part, low, base, fuse_norms)
 

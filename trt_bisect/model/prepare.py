@@ -455,14 +455,20 @@ def drop_odd_outputs(graph: onnx.GraphProto, source: str) -> tuple[str, ...]:
     return (f"outputs that are maps or optional values are left out: {', '.join(map(repr, odd))}",)
 
 
+def is_integer_layer(op_type: str) -> bool:
+    """Returns true for an operator that computes in integers."""
+    return op_type.startswith("QLinear") or op_type in _INTEGER_OPS
+
+
 def refuse_integer_layers(graph: gs.Graph, source: str) -> None:
     """Raises BadInput if there are integer layers: no plan can put them in higher precision."""
-    ops = [node.op for node in graph.nodes if node.op.startswith("QLinear") or node.op in _INTEGER_OPS]
+    ops = [node.op for node in graph.nodes if is_integer_layer(node.op)]
     if ops:
         raise BadInput(
             f"'{source}' is quantized already, into {len(ops)} integer layers ({', '.join(sorted(set(ops)))}): "
             "no such layer can be put back into high precision.",
-            "Give the FP32 network, or quantize it in Q/DQ format (QuantFormat.QDQ in ONNX Runtime).",
+            "Give the FP32 network, or quantize it in Q/DQ format (QuantFormat.QDQ in ONNX Runtime). "
+            "'compare' runs it as it is.",
         )
 
 

@@ -78,10 +78,18 @@ class PlanWriter:
         context: the facts that its graphs share.
     """
 
-    def __init__(self, network: Network, scales: Scales, target: GraphTarget, *, followers_round: bool = False) -> None:
+    def __init__(
+        self,
+        network: Network,
+        scales: Scales,
+        target: GraphTarget,
+        *,
+        followers_round: bool = False,
+        held: frozenset[str] | None = None,
+    ) -> None:
         self.network = network
         emulates = target is GraphTarget.ONNXRUNTIME
-        self.context = WritingContext.of(network, scales, emulates=emulates, followers_round=followers_round)
+        self.context = WritingContext.of(network, scales, emulates=emulates, followers_round=followers_round, held=held)
 
     def quantizers(self, layer: Layer, rounding: Rounding) -> tuple[Quantizer, ...]:
         """The quantizers of one rounding, first applied first.

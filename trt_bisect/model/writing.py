@@ -156,6 +156,7 @@ class WritingContext:
             type where the layer is low; none where that is float32.
         followers_round: tensors that layers which only follow make or read are rounded too, where they have a scale
             and an engine may hold them in INT8 (see ``model.fusions``).
+        held: exactly these tensors are rounded where they are made; None for those of ``followers_round``.
     """
 
     network: Network
@@ -167,9 +168,18 @@ class WritingContext:
     float_tensors: frozenset[str]
     base_slots: Mapping[int, TypedSlots]
     followers_round: bool = False
+    held: frozenset[str] | None = None
 
     @classmethod
-    def of(cls, network: Network, scales: Scales, *, emulates: bool, followers_round: bool = False) -> WritingContext:
+    def of(
+        cls,
+        network: Network,
+        scales: Scales,
+        *,
+        emulates: bool,
+        followers_round: bool = False,
+        held: frozenset[str] | None = None,
+    ) -> WritingContext:
         """The context for a network and the scales of its activations."""
         graph = network.skeleton.graph
         floats = TensorTypes.of(graph).float32
@@ -184,10 +194,13 @@ class WritingContext:
             float_tensors=floats,
             base_slots=base_slots,
             followers_round=followers_round,
+            held=held,
         )
 
     def followed(self, int8: Collection[int]) -> frozenset[str]:
         """Returns the tensors that are rounded where they are made, with the layers ``int8`` in INT8."""
+        if self.held is not None:
+            return self.held
         if not self.followers_round or self.network.low.precision is not Precision.INT8:
             return frozenset()
         found = followed_tensors(self.network, int8)

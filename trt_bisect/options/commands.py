@@ -23,6 +23,7 @@ from trt_bisect.options.concerns import (
     EngineOptions,
     ExplainOptions,
     FixedLayerOptions,
+    FollowerOptions,
     GoalOptions,
     HoldoutOptions,
     JudgeOptions,
@@ -38,6 +39,7 @@ from trt_bisect.options.declare import NOT_HERE, panel
 from trt_bisect.options.kinds import (
     FILE,
     PLACE,
+    TEXT,
     TEXTS,
     VERSION,
     Data,
@@ -146,10 +148,10 @@ class WorstOptions(WithoutRecipeOptions):
         steps: Search only this many samples, from the first on.
         keep: Keep this many of the worst inputs.
         direction: Required with your own metric: say whether higher or lower values are better.
-        output: Write worst.json, worst.csv, worst.html and worst.npz, which 'run' takes as --input, to this folder.
+        output: Write worst.json, worst.csv, worst.html and worst.npz to this folder, which 'run' takes as --input.
     """
 
-    calibration: Annotated[Data, DATA(named("DATA", "DATA.npz"))] = None
+    calibration: Annotated[Data, DATA(named("DATA", "DATA.npz"))] = field(default=None, kw_only=False)
     dataset: Annotated[Data, DATA(named("DATA", "DATASET.npz"), without="the calibration data")] = field(
         default=None, kw_only=False
     )
@@ -190,7 +192,7 @@ class TensorOptions(OutputOptions, MemoryOptions, FixedLayerOptions, Calibration
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompareOptions(LowOptions, TensorOptions):
+class CompareOptions(FollowerOptions, TensorOptions):
     """The options of ``compare``.
 
     Attributes:
@@ -202,6 +204,8 @@ class CompareOptions(LowOptions, TensorOptions):
         int8: Compare with this saved low-precision run of the same inputs.
         engine: Run on this engine. ONNX Runtime emulates INT8; TensorRT's engines give final outputs only.
         threshold: Call a tensor's similarity low below this cosine.
+        sort: Sort by this column: index, or, worst first, cosine, sqnr, mse, l1, kl, max_abs, max_rel or another
+            column.
     """
 
     other: Annotated[Model | None, COMPARISON(FILE, parse=False)] = None
@@ -212,6 +216,7 @@ class CompareOptions(LowOptions, TensorOptions):
     threshold: Annotated[
         Share | None, COMPARISON(number(least=0, most=1, share=True), without="0.99; 0.9999 for fp16, 0.999 for bf16")
     ] = None
+    sort: Annotated[str, COMPARISON(TEXT)] = "index"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 AUTO, BRANCH, EXHAUSTIVE, BISECT = "auto", "branch", "exhaustive", "bisect"
 QUICK, DEFAULT, THOROUGH = "quick", "default", "thorough"
 EXPLAIN_NOTHING, EXPLAIN_TENSORS, EXPLAIN_FULL, EXPLAIN_REMEDIES = "none", "tensors", "full", "remedies"
-NO_TENSORS, OUTPUTS, ALL_LAYERS = "none", "outputs", "layers"
+NO_TENSORS, OUTPUTS, ALL_LAYERS, BOUNDARIES = "none", "outputs", "layers", "boundaries"
 ENGINE_CHOICES = (AUTO, "onnxruntime", "tensorrt", "tensorrt-rtx")
 TYPING_CHOICES = (AUTO, "weak", "strong")
 CALIBRATORS = (AUTO, "entropy", "minmax", "percentile", "mse")
@@ -383,14 +383,34 @@ class CalibrationOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EngineOptions(LowOptions):
+class FollowerOptions(LowOptions):
+    """The layers that only follow.
+
+    Attributes:
+        followers: On ONNX Runtime, run layers that cannot be quantized on their own (Relu, Softmax) in high precision,
+            or in INT8 between INT8 layers, as weak typing may.
+    """
+
+    followers: Annotated[str, PRECISION(choice(FOLLOWERS_HIGH, FOLLOWERS_INT8), expert=True)] = FOLLOWERS_HIGH
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.low != INT8 and self.followers_round:
+            raise BadInput(f"--followers int8 does not go with --low {self.low}.", "Leave out one of the two.")
+
+    @property
+    def followers_round(self) -> bool:
+        """True if tensors of layers that only follow are rounded too."""
+        return self.followers == FOLLOWERS_INT8
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineOptions(FollowerOptions):
     """The inference engine, and how its engines are built.
 
     Attributes:
         engine: Build and run networks with this engine.
         precision: Run culprits and the layers of --high in this precision.
-        followers: On ONNX Runtime, run layers that cannot be quantized on their own (Relu, Softmax) in high precision,
-            or in INT8 between INT8 layers, as weak typing may.
         typing: Build from Q/DQ pairs in the graph (strong), or from constraints on layers (weak: TensorRT 8 to 10).
             auto: strong, and weak for a calibration cache before TensorRT 10.12.
         workspace: Limit TensorRT's workspace: MiB, or 512MB, 2GB.
@@ -404,7 +424,6 @@ class EngineOptions(LowOptions):
 
     engine: Annotated[str, PRECISION(choice(*ENGINE_CHOICES))] = AUTO
     precision: Annotated[str, PRECISION(choice("fp32", "fp16"), without="as --base, else fp32")] = ""
-    followers: Annotated[str, PRECISION(choice(FOLLOWERS_HIGH, FOLLOWERS_INT8), expert=True)] = FOLLOWERS_HIGH
     typing: Annotated[str, TENSORRT(choice(*TYPING_CHOICES))] = AUTO
     workspace: Annotated[Size | None, TENSORRT(MEBIBYTES, without="TensorRT's")] = None
     optimization_level: Annotated[int | None, TENSORRT(whole(least=0, most=5), without="TensorRT's")] = None
@@ -428,8 +447,6 @@ class EngineOptions(LowOptions):
                 f"--precision {self.precision} does not raise layers above a base of {self.base}.",
                 f"Give --precision fp32, or leave it out: then they are in {self.base}.",
             )
-        if self.low != INT8 and self.followers == FOLLOWERS_INT8:
-            raise BadInput(f"--followers int8 does not go with --low {self.low}.", "Leave out one of the two.")
 
     @property
     def high_precision(self) -> Precision:
@@ -460,7 +477,7 @@ class EngineOptions(LowOptions):
             optimization_level=self.optimization_level,
             force_int8=self.force_int8,
             tactic_sources=tuple(self.tactic_sources) or None,
-            followers_round=self.followers == FOLLOWERS_INT8,
+            followers_round=self.followers_round,
             plugins=tuple(self.plugins),
             dla=self.dla,
             timeout=self.build_timeout,
@@ -472,8 +489,8 @@ class FixedLayerOptions(NetworkOptions):
     """The layers whose precision the user fixes; no search changes it.
 
     Attributes:
-        high: Keep this layer in high precision: a name, a pattern with * and ?, re:PATTERN, op:Softmax, or recipe:RUN
-            for the high-precision layers of a run. Repeatable.
+        high: Keep this layer in high precision: a name, a pattern with * and ?, re:PATTERN, op:Softmax, recipe:RUN (a
+            recipe's layers), top:3 (the most sensitive). Repeatable.
         plan: Fix precisions and scales as in this TOML or JSON file, or as in a run folder's recipe.
         keep_low: Keep these layers in INT8, named as for --high. Repeatable.
         scoped: Measure one plan instead of searching: layers up to this layer (name or number) in INT8, the rest in
@@ -603,14 +620,15 @@ class TensorFileOptions(Options):
 
     Attributes:
         save_tensors: Save the final outputs, or the tensors of all layers (ONNX Runtime), of FP32, full INT8 and the
-            recipe in the run folder, for 'compare --fp32 --int8'.
+            recipe in the run folder, for 'compare --fp32 --int8'. boundaries: the final outputs, also of each boundary
+            of the curve.
         polygraphy_json: Save these tensors as Polygraphy's JSON too, in tensors/polygraphy: inputs.json for
             --load-inputs, and fp32.json, int8.json and recipe.json for --load-outputs.
     """
 
-    save_tensors: Annotated[str, RESULTS(choice(NO_TENSORS, OUTPUTS, ALL_LAYERS), expert=True, repeated=False)] = (
-        NO_TENSORS
-    )
+    save_tensors: Annotated[
+        str, RESULTS(choice(NO_TENSORS, OUTPUTS, ALL_LAYERS, BOUNDARIES), expert=True, repeated=False)
+    ] = NO_TENSORS
     polygraphy_json: Annotated[bool, RESULTS(SWITCH, expert=True, repeated=False)] = False
 
     def __post_init__(self) -> None:

@@ -17,7 +17,7 @@ from trt_bisect.errors import BadInput
 
 if TYPE_CHECKING:
     from trt_bisect.data.named import StagedFile
-    from trt_bisect.model.network import Network
+    from trt_bisect.model.network import GivenModel
     from trt_bisect.support.progress import Progress as Progress
 
     Data = Any
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     Channels = float | str | Sequence[float]
     PictureSize = int | str | Sequence[int]
     Shapes = Mapping[str, tuple[int, ...]]
-    Model = str | Path | Network
+    Model = GivenModel | Callable[..., Any]
     File = str | Path
     Place = str | Path | StagedFile
     Function = str | Callable[..., Any]

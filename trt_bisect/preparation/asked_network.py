@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from trt_bisect.errors import BadInput
 from trt_bisect.model.low import INT8, LowPrecision
-from trt_bisect.model.network import Network, load_network
+from trt_bisect.model.network import GivenModel, Network, load_network
 from trt_bisect.model.operators import use_libraries
 from trt_bisect.options.commands import CompareOptions
 from trt_bisect.options.concerns import FIXING, FixedLayerOptions, NetworkOptions
 from trt_bisect.precision import Precision
-from trt_bisect.preparation.fixed_layers import fixed_network, leaving_out, scoped, with_one_scale
+from trt_bisect.preparation.fixed_layers import fixed_network, in_folder, leaving_out, scoped, with_one_scale
 from trt_bisect.preparation.plan_file import FilePlan, read_plan
 
 Shapes = Mapping[str, tuple[int, ...]]
 
 
-def asked_network(options: NetworkOptions, model: str | Path | Network, shapes: Shapes | None) -> Network:
+def asked_network(options: NetworkOptions, model: GivenModel | Callable[..., Any], shapes: Shapes | None) -> Network:
     """Returns a network with what the options ask of it.
 
     Args:
@@ -41,7 +41,7 @@ def asked_network(options: NetworkOptions, model: str | Path | Network, shapes: 
 
 def read_network(
     options: NetworkOptions,
-    model: str | Path | Network,
+    model: GivenModel | Callable[..., Any],
     shapes: Shapes | None,
     low: LowPrecision | None = None,
     base: Precision | None = None,
@@ -78,10 +78,12 @@ def _with_fixed_layers(
             f"In '{plan.source}' layers that can never be low are in {plan.high}, here they are in {following}.",
             f"Add --base {plan.high}, or take 'high' out of a copy of the plan.",
         )
-    network = leaving_out(with_one_scale(network, options.one_scale), options.only, high)
+    output = getattr(options, "output", None)
+    raised, lowered, only = (in_folder(each, output) for each in (options.high, options.keep_low, options.only))
+    network = leaving_out(with_one_scale(network, options.one_scale), only, high)
     if options.scoped:
         network = scoped(network, options.scoped, high)
-    return fixed_network(network, options.high, options.keep_low, plan, high)
+    return fixed_network(network, raised, lowered, plan, high)
 
 
 def _file_plan(options: FixedLayerOptions) -> FilePlan | None:

@@ -7,6 +7,7 @@ import fnmatch
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from trt_bisect.builder.engines import ONNXRUNTIME
 from trt_bisect.errors import BadInput
@@ -17,9 +18,10 @@ from trt_bisect.model.quantizer import int8_scale
 from trt_bisect.options.concerns import INT16
 from trt_bisect.precision import Precision, low_of
 from trt_bisect.preparation.plan_file import FilePlan, read_plan
+from trt_bisect.report.losses import Sensitivity
 from trt_bisect.report.summary import fixed_text
 
-REGEX, OPERATOR, RECIPE = "re:", "op:", "recipe:"
+REGEX, OPERATOR, RECIPE, SENSITIVITY, TOP = "re:", "op:", "recipe:", "sensitivity:", "top:"
 _NEAR = 0.4
 
 
@@ -29,8 +31,9 @@ def matching(network: Network, pattern: str) -> list[Layer]:
     Args:
         network: with the layers.
         pattern: the name of a layer; else ``op:`` and an operator; ``re:`` and a regular expression that is searched in
-            names; ``recipe:`` and a run folder, for the layers that its recipe leaves high; or a name with ``*``, ``?``
-            and ``[...]``.
+            names; ``recipe:`` and a run folder, for the layers that its recipe leaves high; ``sensitivity:``, the
+            folder of that command, a colon and a number, for so many layers that lose most alone; or a name with
+            ``*``, ``?`` and ``[...]``.
 
     Raises:
         BadInput: no layer is meant; the message has similar names.
@@ -43,6 +46,8 @@ def matching(network: Network, pattern: str) -> list[Layer]:
         plan = read_plan(pattern.removeprefix(RECIPE))
         _refuse_others(plan, network)
         return [layer for name in plan.left_high for layer in matching(network, name)]
+    if pattern.startswith(SENSITIVITY):
+        return [layer for name in _most_sensitive(network, pattern) for layer in matching(network, name)]
     if pattern.startswith(OPERATOR):
         wanted = pattern.removeprefix(OPERATOR).lower()
         found = [layer for layer in layers if layer.op_type.lower() == wanted]
@@ -54,6 +59,36 @@ def matching(network: Network, pattern: str) -> list[Layer]:
     if not found:
         raise _nothing(network, pattern)
     return found
+
+
+def in_folder(patterns: Sequence[str], output: str | Path | None) -> list[str]:
+    """Returns patterns with ``sensitivity:FOLDER:3`` in place of ``top:3``, the folder being that of the command.
+
+    Raises:
+        BadInput: there is no folder.
+    """
+    wanted = [pattern for pattern in patterns if pattern.startswith(TOP)]
+    if wanted and output is None:
+        raise BadInput(f"'{wanted[0]}' reads the sensitivity in --output.", "Give --output, or sensitivity:FOLDER:N.")
+    return [
+        f"{SENSITIVITY}{output}:{pattern.removeprefix(TOP)}" if pattern in wanted else pattern for pattern in patterns
+    ]
+
+
+def _most_sensitive(network: Network, pattern: str) -> list[str]:
+    """The layers that lose most alone, as the command ``sensitivity`` measured; raises BadInput if they are unknown."""
+    folder, _, count = pattern.removeprefix(SENSITIVITY).rpartition(":")
+    if not folder or not count.isdecimal() or not int(count):
+        raise BadInput(
+            f"'{pattern}' has no number of layers.", "Give sensitivity:FOLDER:3 for the most sensitive three."
+        )
+    found = Sensitivity.load(folder)
+    if found.low != network.low.precision:
+        raise BadInput(
+            f"The sensitivity in '{folder}' is for {found.low.upper()}, not for {network.low.title}.",
+            f"Give --low {found.low}, or run 'trt-bisect sensitivity' again.",
+        )
+    return [op.op_name for op in found.sorted_by("loss", way="both")[: int(count)]]
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:

@@ -13,12 +13,15 @@ from trt_bisect.builder.base import Outputs
 from trt_bisect.data.array_files import inferences, match_names
 from trt_bisect.data.datasets import Dataset, digest_of_feeds, open_dataset
 from trt_bisect.data.feeds import Feeds
+from trt_bisect.data.named import code_digest
 from trt_bisect.errors import BadInput
+from trt_bisect.model.file import ONNX_TYPES, saved_model
 from trt_bisect.model.matching import match_inputs, match_layers
 from trt_bisect.model.network import Network
 from trt_bisect.model.observe import Observer
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.options.commands import MeasuringOptions
+from trt_bisect.preparation.as_it_runs import AsItRuns, as_it_runs
 from trt_bisect.preparation.asked_network import read_network
 from trt_bisect.preparation.two_networks import AsInFile, renamed_feeds
 
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
+_SAME = "Give a reference with the same names of outputs."
 _BOTH = "Give with --reference what the network gave for the samples of --input, in their order."
 
 
@@ -94,7 +98,7 @@ class SavedOutputs(Reference):
 
 def other_reference(
     options: MeasuringOptions, network: Network, inputs: Any, on_notes: Callable[[list[str]], None]
-) -> ReferenceNetwork | SavedOutputs | None:
+) -> ReferenceNetwork | ReferenceAsItRuns | SavedOutputs | None:
     """Returns the outputs that a network is judged by, from ``--reference``; None without it.
 
     Raises:
@@ -109,7 +113,42 @@ def other_reference(
         return SavedOutputs(network, samples, saved)
     if options.reference is None:
         return None
+    runs = as_it_runs(options.reference)
+    if runs is not None:
+        on_notes([f"judged by the outputs of '{runs.source}', which runs as it is, not by the network's own in FP32"])
+        return ReferenceAsItRuns(network, runs, options.reference)
     return ReferenceNetwork(network, read_network(options, options.reference, None), on_notes)
+
+
+class ReferenceAsItRuns(Reference):
+    """An integer network, a session or a function, whose outputs are the reference that a network is judged by.
+
+    Args:
+        network: the network that is judged.
+        runs: gives the outputs.
+        given: what the user gave.
+
+    Attributes:
+        digest: the digest of the reference; another one in each process, where its code does not say what it does.
+    """
+
+    def __init__(self, network: Network, runs: AsItRuns, given: Any) -> None:
+        self._names, self._runs = [spec.name for spec in network.outputs], runs
+        is_file = isinstance(given, ONNX_TYPES)
+        self.digest = hashlib.sha256(saved_model(given).read_bytes()).hexdigest() if is_file else code_digest(given)
+
+    def infer(self, feeds: Feeds) -> Outputs:
+        """Returns the outputs for a sample, by the names that they have in the judged network.
+
+        Raises:
+            BadInput: the reference cannot be run, or has none of the outputs.
+        """
+        found = self._runs.tensors(feeds)
+        outputs = {one: found[other] for one, other in match_names(self._names, found).items()}
+        if not outputs:
+            own, theirs = (", ".join(map(repr, each)) for each in (self._names, found))
+            raise BadInput(f"'{self._runs.source}' has none of the network's outputs ({own}): it has {theirs}.", _SAME)
+        return outputs
 
 
 class ReferenceNetwork(Reference):

@@ -1,7 +1,8 @@
 """A plan in a file: the precision of layers, and the scales of activations, that a user fixes.
 
 The file is TOML or JSON, with the keys of a recipe's ``plan.json``: ``layers`` holds by layer, or by a pattern (see
-``fixed_layers.matching``), ``int8``, ``fp16``, ``fp32`` and so on, or a table of ``activation`` and ``weight``;
+``fixed_layers.matching``), ``int8``, ``fp16``, ``fp32`` and so on, or a table of ``activation`` and ``weight``, of
+which only the one in ``fp32`` needs to be there;
 ``scales`` holds by activation its INT8 scale; ``one_scale`` lists layers or patterns whose weights have one scale each;
 ``low`` is the low precision, ``high`` that of layers that can never be low; ``activations`` is ``int16`` where the
 layers in INT8 have their activations in 16 bits; ``model`` and ``build`` are remarks.
@@ -103,12 +104,14 @@ def _plan(source: str, record: Any) -> FilePlan:
 
 
 def _precision(source: str, name: str, value: Any) -> Precision:
-    """The precision in one entry: a word, or one for the activations and one for the weights."""
+    """The precision in one entry: a word, or one for the activations, the weights, or each of them."""
     if not isinstance(value, Mapping):
         return _word(source, name, value)
-    if set(value) != set(_PARTS):
-        raise _unreadable(source, f"'{name}' is a word, or has both of {' and '.join(_PARTS)}")
-    activation, weight = (_word(source, name, value[part]) for part in _PARTS)
+    known = {part: _word(source, name, value[part]) for part in _PARTS if part in value}
+    if not set(value) <= set(_PARTS) or not (len(known) == len(_PARTS) or Precision.FP32 in known.values()):
+        remedy = f"has both of {' and '.join(_PARTS)}, or that of the two which is in fp32"
+        raise _unreadable(source, f"'{name}' is a word, or {remedy}")
+    activation, weight = (known.get(part, Precision.INT8) for part in _PARTS)
     if activation is weight:
         return activation
     if {activation, weight} != {Precision.INT8, Precision.FP32}:

@@ -32,8 +32,8 @@ from trt_bisect.evaluator.trial import Cost, Trial
 from trt_bisect.model.network import Network
 from trt_bisect.model.reading import compare_with_file
 from trt_bisect.model.shapes import facts_for
-from trt_bisect.options.commands import MeasuringOptions
-from trt_bisect.options.concerns import AUTO, BRANCH, EXHAUSTIVE, FOLLOWERS_INT8
+from trt_bisect.options.commands import MeasuringOptions, WithoutRecipeOptions
+from trt_bisect.options.concerns import AUTO, BRANCH, EXHAUSTIVE
 from trt_bisect.preparation.experiment import Experiment
 from trt_bisect.preparation.fixed_layers import refuse_emulated_only
 from trt_bisect.preparation.given_data import faint_note
@@ -333,23 +333,23 @@ def file_figure_noted(
 
 
 def strategy_for(options: MeasuringOptions, engine: str) -> str:
-    """Returns the strategy of a run; with rounded followers ``auto`` is ``exhaustive``.
+    """Returns the strategy; with rounded followers ``auto``, and that of commands without a choice, is ``exhaustive``.
 
     A layer that goes to INT8 changes what the followers before it round, so that pieces do not add up to the whole.
 
     Raises:
         BadInput: the engine, or the strategy asked for, does not go together with rounded followers.
     """
-    if options.followers != FOLLOWERS_INT8:
+    if not options.followers_round:
         return options.strategy_on(engine)
     if engine != ONNXRUNTIME:
         raise BadInput(
             f"'--followers int8' is an emulation; on the engine '{engine}' TensorRT decides.",
             "Leave it out, or add --engine onnxruntime.",
         )
-    if options.strategy == BRANCH:
+    if options.strategy == BRANCH and not isinstance(options, WithoutRecipeOptions):
         raise BadInput(
             "'--followers int8' cannot be measured in pieces: what is rounded depends on the layers after them.",
             "Leave out --strategy branch; exhaustive and bisect work.",
         )
-    return EXHAUSTIVE if options.strategy == AUTO else options.strategy
+    return EXHAUSTIVE if options.strategy in (AUTO, BRANCH) else options.strategy

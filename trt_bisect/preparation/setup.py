@@ -32,7 +32,7 @@ from trt_bisect.precision import Precision
 from trt_bisect.preparation.experiment import Experiment
 from trt_bisect.preparation.forecast import Forecast
 from trt_bisect.preparation.given_data import GivenData
-from trt_bisect.preparation.judged_by import ReferenceNetwork, SavedOutputs, other_reference
+from trt_bisect.preparation.judged_by import ReferenceAsItRuns, ReferenceNetwork, SavedOutputs, other_reference
 from trt_bisect.preparation.judgement import Judgement
 from trt_bisect.preparation.workspace import TIMING_CACHE, refuse_another_network
 from trt_bisect.runs.cached_inputs import fingerprint
@@ -65,7 +65,7 @@ class Setup:
     progress: Progress
     forecast: Forecast
     judgement: Judgement
-    judged_by: ReferenceNetwork | SavedOutputs | None
+    judged_by: ReferenceNetwork | ReferenceAsItRuns | SavedOutputs | None
     notes: list[Note]
     data: GivenData
     began: float = field(default_factory=perf_counter)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from trt_bisect.analyzer.structure.dropped import DroppedNode
 from trt_bisect.analyzer.structure.findings import ERROR, SEVERITIES, Finding
 from trt_bisect.analyzer.structure.kernels import EngineFacts
 from trt_bisect.analyzer.structure.roundings import TensorRounding
@@ -14,7 +15,7 @@ from trt_bisect.report.page.tables import BarPlot, TablePage
 from trt_bisect.report.result import Result
 from trt_bisect.support.figures import counted
 
-CHECK_CSV, TENSORS_CSV = "check.csv", "quantization.csv"
+CHECK_CSV, TENSORS_CSV, DROPPED_CSV = "check.csv", "quantization.csv", "dropped.csv"
 
 
 @dataclass(frozen=True, repr=False)
@@ -28,6 +29,7 @@ class CheckReport(Result):
         pairs: the number of Q/DQ pairs among them.
         findings: errors first.
         tensors: the quantization of each tensor of each layer, in execution order.
+        dropped: the nodes that are no layers, in the order of the file.
         unread: the reason why there are no ``tensors``: ``run`` cannot read the file; empty where it can.
         engine: the kernels of a real engine; None if none was asked for, or it was not built.
     """
@@ -41,6 +43,7 @@ class CheckReport(Result):
     findings: tuple[Finding, ...]
     tensors: tuple[TensorRounding, ...] = ()
     unread: str = ""
+    dropped: tuple[DroppedNode, ...] = ()
     engine: EngineFacts | None = None
 
     @property
@@ -66,8 +69,12 @@ class CheckReport(Result):
         )
 
     def tables(self) -> Mapping[str, tuple[type, Sequence[Any]]]:
-        """Returns the findings, and the quantization of the layers."""
-        return {CHECK_CSV: (Finding, self.rows), TENSORS_CSV: (TensorRounding, self.tensors)}
+        """Returns the findings, the quantization of the layers, and the nodes that are no layers."""
+        return {
+            CHECK_CSV: (Finding, self.rows),
+            TENSORS_CSV: (TensorRounding, self.tensors),
+            DROPPED_CSV: (DroppedNode, self.dropped),
+        }
 
     def page(self) -> TablePage:
         """Returns the page."""
@@ -88,6 +95,7 @@ class CheckReport(Result):
                 *self.section(
                     "quantization", "Quantization of each layer", TENSORS_CSV, filters=filters, plots=(tensors,)
                 ),
+                *self.section("dropped", "Nodes that are no layers", DROPPED_CSV, filters=("op_type", "why")),
             ],
         )
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from trt_bisect.analyzer.advisor import LOW_SIMILARITY, Advice
-from trt_bisect.analyzer.compared import ComparedChannel, ComparedPart, ComparedTensor
+from trt_bisect.analyzer.compared import ComparedChannel, ComparedTensor
 from trt_bisect.analyzer.histograms import ChannelMap, TensorHistogram
 from trt_bisect.analyzer.tensors import RoundingFigures
 from trt_bisect.data.statistics import Spread
@@ -17,7 +17,7 @@ from trt_bisect.precision import Precision
 from trt_bisect.report.page.tables import BarPlot, PanelPlot, RangePlot, TablePage
 from trt_bisect.report.result import Result
 from trt_bisect.support.figures import counted, percent
-from trt_bisect.support.table import INDEX, NAME, Column, NestedColumns, TableColumn, columns_of
+from trt_bisect.support.table import INDEX, NAME, Column, NestedColumns, TableColumn, columns_of, worst_first
 
 TENSORS, WEIGHTS, CHANNELS, ADVICE = "tensors.csv", "weights.csv", "channels.csv", "advice.csv"
 MATCHED = "matched.csv"
@@ -52,7 +52,7 @@ class Comparison(Result):
 
     Attributes:
         model: the network's file; empty where two saved runs were compared without it.
-        arithmetic: the arithmetic of the run in low precision: ``emulated`` or ``saved``.
+        arithmetic: the arithmetic of the run in low precision: ``emulated`` or ``saved``, or ``as it runs``.
         source: a description of where the samples come from.
         samples: their number.
         tensors: the tensors in execution order.
@@ -64,6 +64,7 @@ class Comparison(Result):
         other: the file of the second network, if two were compared: ``fp32`` in the names of columns stands for the
             first network, and ``int8`` for the second one.
         matched: the layers of both networks.
+        sort: the column by which screen and page sort tensors and weights, the worst first.
     """
 
     COMMAND = "compare"
@@ -80,19 +81,27 @@ class Comparison(Result):
     low: str = str(Precision.INT8)
     other: str = ""
     matched: tuple[MatchedLayer, ...] = ()
+    sort: str = INDEX
 
     @property
     def names(self) -> Mapping[str, str]:
         """The names of both runs."""
         return {"high": "First", "low": "Second"} if self.other else {"high": "FP32", "low": self.low.upper()}
 
-    def sorted_by(self, column: str = INDEX, *, weights: bool = False) -> tuple[ComparedTensor, ...]:
+    def sorted_by(
+        self, column: str | None = None, *, descending: bool | None = None, weights: bool = False
+    ) -> tuple[ComparedTensor, ...]:
         """Returns the tensors, or the weights, the worst by a column first; by ``index`` in execution order.
+
+        Args:
+            column: its name; None for ``sort``.
+            descending: the largest first; None for the worst first.
+            weights: the weights.
 
         Raises:
             BadInput: there is no such column of numbers.
         """
-        return sorted_rows(self.weights if weights else self.tensors, column)
+        return sorted_rows(self.weights if weights else self.tensors, column or self.sort, descending)
 
     def tables(self) -> Mapping[str, tuple[type, Sequence[Any]]]:
         """Returns tensors, weights, channels, advice, and the layers of two networks."""
@@ -117,6 +126,8 @@ class Comparison(Result):
                 RangePlot(f"RangePlot: {names['high']}, {names['low']}, and their difference"),
                 BarPlot("Distribution of the tensors", "sqnr"),
             ),
+            "sort": "" if self.sort == INDEX else sort_column(self.sort).key,
+            "descending": self.sort not in _HIGHER_IS_BETTER,
         }
         return TablePage(
             command=self.COMMAND,
@@ -177,23 +188,20 @@ def sort_column(name: str) -> TableColumn:
     return known[key]
 
 
-def sorted_rows(rows: Sequence[Any], column: str) -> tuple[Any, ...]:
+def sorted_rows(rows: Sequence[Any], column: str, descending: bool | None = None) -> tuple[Any, ...]:
     """Returns rows with the worst by a column first, those without a figure last; ``index`` keeps their order.
+
+    Args:
+        descending: the largest first; None for the worst first.
 
     Raises:
         BadInput: there is no such column of numbers.
     """
     about = sort_column(column)
-    if about.key == INDEX:
+    if about.key == INDEX and not descending:
         return tuple(rows)
-    sign = 1.0 if about.key in _HIGHER_IS_BETTER else -1.0
-
-    def place(row: ComparedPart) -> tuple[bool, float]:
-        value = about.value(row)
-        missing = value is None or math.isnan(value)
-        return missing, 0.0 if missing else sign * value
-
-    return tuple(sorted(rows, key=place))
+    higher = about.key in _HIGHER_IS_BETTER if descending is None else not descending
+    return worst_first(rows, about.value, higher_is_better=higher)
 
 
 PROFILED = "profile.csv"

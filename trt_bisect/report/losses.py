@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from trt_bisect.analyzer.metrics import FRACTIONS, JUDGING
 from trt_bisect.analyzer.worst import MetricDistribution
-from trt_bisect.data.array_files import load_samples, save_samples
+from trt_bisect.data.array_files import WORST, load_samples, save_samples
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import BadInput
 from trt_bisect.precision import Precision
 from trt_bisect.report.figure_text import figure_text, loss_text, threshold_text
 from trt_bisect.report.page.tables import BarPlot, PanelPlot, TablePage
 from trt_bisect.report.result import Result, file_in
-from trt_bisect.support.table import FIGURE, INDEX, LOSS, NAME, PERCENT, Column, NestedColumns
+from trt_bisect.support.table import FIGURE, INDEX, LOSS, NAME, PERCENT, Column, NestedColumns, worst_first
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -85,7 +85,7 @@ class Sensitivity(Result):
     low: str = str(Precision.INT8)
 
     def sorted_by(
-        self, figure: str, *, descending: bool | None = None, way: str | None = None
+        self, figure: str = "loss", *, descending: bool | None = None, way: str | None = None
     ) -> tuple[SensitiveOp, ...]:
         """Returns the rows sorted by ``loss``, ``gain``, ``worth``, ``macs`` or a metric, rows without it last.
 
@@ -103,14 +103,8 @@ class Sensitivity(Result):
             raise BadInput(f"There is no column '{figure}' to sort by.", f"Use one of {', '.join(known)}.")
         if descending is None and figure == self.metric:
             figure = "loss"
-        higher = figure in JUDGING and JUDGING[figure].higher
-        sign = -1.0 if (not higher if descending is None else descending) else 1.0
-
-        def place(op: SensitiveOp) -> tuple[bool, float]:
-            value = op.figure(figure)
-            return value is None, 0.0 if value is None else sign * value
-
-        return tuple(sorted(rows, key=place))
+        higher = figure in JUDGING and JUDGING[figure].higher if descending is None else not descending
+        return worst_first(rows, lambda op: op.figure(figure), higher_is_better=higher)
 
     @property
     def names(self) -> Mapping[str, str]:
@@ -163,7 +157,7 @@ class Sensitivity(Result):
         )
 
 
-WORST_CSV, WORST = "worst.csv", "worst"
+WORST_CSV = f"{WORST}.csv"
 NO_INPUTS: tuple[Feeds, ...] = ()
 
 

@@ -173,7 +173,7 @@ class Result(Shown, ABC):
         rows = section.rows
         if section.sort:
             by = [column.key for column in section.columns].index(section.sort)
-            known = [row for row in rows if row[by] is not None]
+            known = [row for row in rows if row[by] is not None and row[by] == row[by]]
             rows = sorted(known, key=lambda row: row[by], reverse=section.descending)
 
         def text(column: PageColumn, value: Any) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+BOUNDARIES = "boundaries"
+"""The folder in it of the curve: ``boundaries/fp32``, and by layer ``boundaries/0002-conv2`` and so on."""
 TENSORS, INDEX = "tensors", "index.json"
 SAMPLE = "{:06}.npz"
 """The file of a sample, by its number."""

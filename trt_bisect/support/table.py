@@ -10,17 +10,18 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from trt_bisect.support.figures import percent, shape_text
 
 if TYPE_CHECKING:
     import pandas as pd
 
+Row = TypeVar("Row")
 NUMBER, PERCENT, DECIBELS, TEXT, SHAPE, FLAG = "number", "percent", "decibels", "text", "shape", "flag"
 INDEX, NAME = "index", "name"
 FIGURE, LOSS, DECIDING = "figure", "loss", "deciding"
@@ -119,6 +120,20 @@ class TableColumn(Column):
     def text(self, row: Any) -> str:
         """Returns the text of a row on the screen; empty without a value."""
         return cell_text(self.kind, self.cell(row))
+
+
+def worst_first(
+    rows: Iterable[Row], figure: Callable[[Row], float | None], *, higher_is_better: bool
+) -> tuple[Row, ...]:
+    """Returns rows sorted by a figure, the worst first; rows without the figure stand last, in their order."""
+    sign = 1.0 if higher_is_better else -1.0
+
+    def place(row: Row) -> tuple[bool, float]:
+        value = figure(row)
+        is_missing = value is None or math.isnan(value)
+        return is_missing, 0.0 if value is None or is_missing else sign * value
+
+    return tuple(sorted(rows, key=place))
 
 
 def cell_text(kind: str, value: Any) -> str:

@@ -6,6 +6,7 @@ import { rankOf, verdictWord } from "./model.js";
 
 const WIDTHS = { index: 56, name: 0, shape: 132, decibels: 84, figure: 112, deciding: 112 };
 const LONGEST = 240;
+const FIGURE = 8;
 
 // Of the described ones, by kind: how a value is written.
 const writers = ({ metric, figure }) => ({
@@ -28,7 +29,7 @@ function described(about, model) {
   const write = writers(model)[kind];
   return {
     ...about,
-    width: WIDTHS[kind] ?? (isText ? widthFor(title, longest(), LONGEST) : 92),
+    width: WIDTHS[kind] ?? widthFor(title, isText ? longest() : FIGURE, LONGEST),
     value: (row) => (kind === "shape" ? values(row[key]) : row[key]),
     text: (row) => {
       if (![null, undefined, ""].includes(row[key])) return write(row[key]);
@@ -43,7 +44,7 @@ const added = (key, title, help, text = number) => ({
   key,
   title,
   help,
-  width: 92,
+  width: widthFor(title, FIGURE, LONGEST),
   value: (row) => row[key],
   text: (row) => text(row[key]),
   numeric: true,
@@ -51,7 +52,7 @@ const added = (key, title, help, text = number) => ({
 });
 
 const ADDED = [
-  added("activation", "Activ. alone", `Loss with only this layer's activations in ${LOW}`),
+  added("activation", "Activation alone", `Loss with only this layer's activations in ${LOW}`),
   added("weight", "Weight alone", `Loss with only this layer's weights in ${LOW}`),
   added("both", "Both alone", `Loss with only this layer in ${LOW}`),
   added("mse", "MSE", `MSE of the layer's output, FP32 against full ${LOW}`),

@@ -217,6 +217,12 @@ KINDS: dict[str, FindingKind] = {
         "Keep one of the two pairs.",
         loses_accuracy=True,
     ),
+    "output rounded": FindingKind(
+        WARNING,
+        "An output of the network is not in high precision: its rounding makes no layer faster.",
+        "Remove the pair between the layer and the output, or exclude the output where the network is quantized.",
+        loses_accuracy=True,
+    ),
     "pair before the activation": FindingKind(
         WARNING,
         "The pair stands between a layer and its activation: the two are not fused, and half of the levels are used "

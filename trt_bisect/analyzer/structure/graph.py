@@ -158,14 +158,21 @@ class FileGraph:
 
     def layers_reading(self, tensor: str) -> list[Reader]:
         """Returns the layers that read a tensor, also through Q/DQ and, for constants, through moving operators."""
-        passing = (*PAIR, *(MOVES if tensor in self.constants else ("Identity",)))
-        found: list[Reader] = []
+        passing, found = self._passing(tensor), list[Reader]()
         for node, slot in self.readers(tensor):
             if node.op_type in passing and slot == 0:
                 found += [reader for out in node.output for reader in self.layers_reading(out)]
             else:
                 found.append((node, slot))
         return found
+
+    def is_given_out(self, tensor: str) -> bool:
+        """Returns true for an output of the network, also through what ``layers_reading`` looks through."""
+        passed = (node for node, slot in self.readers(tensor) if node.op_type in self._passing(tensor) and slot == 0)
+        return tensor in self.outputs or any(self.is_given_out(out) for node in passed for out in node.output)
+
+    def _passing(self, tensor: str) -> tuple[str, ...]:
+        return (*PAIR, *(MOVES if tensor in self.constants else ("Identity",)))
 
 
 def _sort(graph: onnx.GraphProto, source: str) -> None:

@@ -32,6 +32,7 @@ class QdqPair:
         axis: the axis of the scales if there are several.
         out: the output of the pair.
         readers: the layers that read the output; see ``FileGraph.layers_reading``.
+        is_output: the output of the pair is an output of the network, as it is or through operators that move values.
     """
 
     tensor: str
@@ -43,11 +44,13 @@ class QdqPair:
     axis: int
     out: str
     readers: tuple[Reader, ...]
+    is_output: bool
 
     @property
     def layers(self) -> tuple[str, ...]:
-        """The names of the layers that read it."""
-        return tuple(dict.fromkeys(node.name for node, _ in self.readers)) or ("(the network's output)",)
+        """The names of the layers that read it; without any, what is there instead."""
+        without = "(the network's output)" if self.is_output else "(read by nothing)"
+        return tuple(dict.fromkeys(node.name for node, _ in self.readers)) or (without,)
 
     @property
     def per_channel(self) -> bool:
@@ -89,6 +92,7 @@ def _pair(graph: FileGraph, node: onnx.NodeProto) -> QdqPair:
         axis=integer(source, "axis", 1),
         out=node.output[0],
         readers=tuple(graph.layers_reading(node.output[0])),
+        is_output=graph.is_given_out(node.output[0]),
     )
 
 
@@ -198,6 +202,9 @@ def _place_findings(pair: QdqPair, graph: FileGraph) -> Iterator[Finding]:
     if not pair.stored and graph.maker_op(pair.tensor) == DEQUANTIZE:
         yield found("double pair", pair.layers, f"'{graph.root(pair.tensor)}' goes through two pairs")
     maker = graph.makers.get(pair.tensor)
+    if pair.is_output and not pair.is_constant and not pair.readers:
+        what = f"an output of the network, '{graph.root(pair.tensor)}', is rounded to {pair.dtype or 'eight bits'}"
+        yield found("output rounded", "" if maker is None else maker.name, what)
     cut = [node for node, _ in pair.readers if node.op_type in ACTIVATIONS]
     if maker is not None and maker.op_type in WEIGHTED and cut:
         yield found(

@@ -31,7 +31,7 @@ from trt_bisect.commands.run.build_report import (
     without_recipe,
 )
 from trt_bisect.commands.run.live import SHARE, Live, SoFar
-from trt_bisect.commands.run.save_tensors import refuse_tensors, save_tensors
+from trt_bisect.commands.run.save_tensors import refuse_tensors, save_boundaries, save_tensors
 from trt_bisect.commands.run.search import search
 from trt_bisect.commands.run.stopped import (
     STOPS,
@@ -48,7 +48,7 @@ from trt_bisect.driver.suspects.curves import ADAPTIVE
 from trt_bisect.errors import NothingMeasured, lacks_room
 from trt_bisect.evaluator.branch import BranchEvaluator
 from trt_bisect.evaluator.speed import measure_latencies
-from trt_bisect.model.network import Network
+from trt_bisect.model.network import GivenModel, Network
 from trt_bisect.options.commands import RunOptions
 from trt_bisect.options.concerns import EXPLAIN_NOTHING
 from trt_bisect.options.declare import takes
@@ -85,7 +85,7 @@ from trt_bisect.support.progress import TimeLimited, TimeUp, default_progress, l
 
 
 @takes(RunOptions)
-def run(model: str | Path | Network, options: RunOptions) -> Report:
+def run(model: GivenModel, options: RunOptions) -> Report:
     """Finds the layers that lose the network's accuracy in INT8, and a plan that restores it.
 
     Args:
@@ -100,9 +100,7 @@ def run(model: str | Path | Network, options: RunOptions) -> Report:
     return run_with(model, options)
 
 
-def run_with(
-    model: str | Path | Network, options: RunOptions, command: str = "", asked: RunOptions | None = None
-) -> Report:
+def run_with(model: GivenModel, options: RunOptions, command: str = "", asked: RunOptions | None = None) -> Report:
     """Does what ``run`` does.
 
     Args:
@@ -432,7 +430,7 @@ class _Run:
         answer = found.answer
         assert answer is not None
         if found.has_curve:
-            return report
+            return self._with_boundaries(found, report)
         self.setup.forecast.begins(CURVE)
         self.known = report, answer
         found.of_curve = self.setup.in_pieces(answer.experiment)
@@ -441,7 +439,15 @@ class _Run:
         found.gains = answering.alone.gains(answer, found.curve.findings.suspects)
         with lifted(self.setup.progress):
             self._measure_base(found)
-        return self._with_more(report, found)
+        return self._with_boundaries(found, self._with_more(report, found))
+
+    def _with_boundaries(self, found: Searched, report: Report) -> Report:
+        """Saves the outputs of the boundaries, if the user asks for them; returns the report with what was noted."""
+        if self.folder is None or found.answer is None:
+            return report
+        saved = save_boundaries(self.options, found.answer, found.curve.findings, self.folder, self.setup.progress)
+        self.verdict = report.changed(notes=(*report.notes, *noted(TENSORS, saved))) if saved else report
+        return self.verdict
 
     def _with_more(self, report: Report, found: Searched) -> Report:
         """Returns a report with all that was measured since its verdict, and keeps it."""

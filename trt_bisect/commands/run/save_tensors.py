@@ -6,6 +6,7 @@ Polygraphy's own classes write them as its JSON too, for its ``--load-inputs`` a
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -17,10 +18,13 @@ from trt_bisect.answer.result import Answer
 from trt_bisect.builder.engines import ONNXRUNTIME
 from trt_bisect.data.array_files import read_archive, write_archive
 from trt_bisect.data.feeds import Feeds
+from trt_bisect.driver.suspects.search import Findings
 from trt_bisect.errors import BadInput, TrialFailed
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
-from trt_bisect.options.concerns import ALL_LAYERS, NO_TENSORS, TensorFileOptions
+from trt_bisect.options.concerns import ALL_LAYERS, BOUNDARIES, NO_TENSORS, TensorFileOptions
 from trt_bisect.precision import PrecisionPlan, int8_set
+from trt_bisect.preparation.experiment import Experiment
+from trt_bisect.report.saved_run import BOUNDARIES as BOUNDARIES_FOLDER
 from trt_bisect.report.saved_run import INDEX, INPUTS_JSON, POLYGRAPHY, SAMPLE, TENSORS
 from trt_bisect.support.codec import read
 from trt_bisect.support.files import make_folder, whole_file, write_whole
@@ -31,6 +35,8 @@ Run = Callable[[Feeds], Tensors]
 MOST = 1 << 30
 """The bytes of the tensors that a run saves."""
 _FP32 = "fp32"
+_LONGEST = 100
+"""The most characters of a layer's name in that of a folder."""
 _BASE64 = 4 / 3
 """The bytes of text for a byte of an array in Polygraphy's JSON."""
 
@@ -49,7 +55,8 @@ def refuse_tensors(options: TensorFileOptions, folder: Path | None, engine: str)
 
 
 def save_tensors(options: TensorFileOptions, answer: Answer, folder: Path, progress: Progress) -> list[str]:
-    """Saves the tensors of ``--save-tensors``, of as many of the inputs given as fit into ``MOST`` bytes.
+    """Saves the tensors of ``--save-tensors``, of as many inputs as fit into ``MOST`` bytes: first those given, then
+    those held out.
 
     A sample that is there already, from the same plan under the same fingerprint, is not run again.
 
@@ -58,53 +65,103 @@ def save_tensors(options: TensorFileOptions, answer: Answer, folder: Path, progr
     """
     if options.save_tensors == NO_TENSORS:
         return []
-    writing = _Writing(answer, options.save_tensors == ALL_LAYERS)
-    feeds, labels = answer.given.feeds, answer.given.labels
-    with writing.opened(writing.plans[_FP32]) as run:
-        size = len(writing.plans) * sum(values.nbytes for values in run(feeds[0]).values())
-    if options.polygraphy_json:
-        size += int(_BASE64 * (size + sum(values.nbytes for values in feeds[0].values())))
-    count = min(len(feeds), MOST // max(size, 1))
-    if not count:
-        return [f"no tensors were saved: one sample of {len(writing.plans)} plans is larger than {MOST >> 20} MiB"]
-    kept = writing.begin(make_folder(folder / TENSORS), labels[:count], len(feeds))
-    progress.stage("Saving tensors", count * len(writing.plans))
-    for name, plan in writing.plans.items():
-        place = make_folder(kept / name)
-        missing = [number for number in range(count) if not (place / SAMPLE.format(number)).is_file()]
-        if not missing:
-            continue
-        with writing.opened(plan) as run:
-            for number in missing:
-                progress.step(f"{name} {labels[number]}")
-                with whole_file(place / SAMPLE.format(number)) as file:
-                    write_archive(file, run(feeds[number]))
-    if options.polygraphy_json:
-        write_polygraphy(kept, writing.plans, feeds[:count])
-    if count == len(feeds):
+    high = answer.experiment.whole.high
+    plans = {
+        _FP32: _nothing_low(answer.experiment),
+        "int8": answer.experiment.network.full(high),
+        "recipe": answer.plan,
+    }
+    writing = _Writing(answer.experiment, plans, options.save_tensors == ALL_LAYERS)
+    held_out = answer.unseen_inputs
+    feeds = [*answer.given.feeds, *(held_out.feeds if held_out else ())]
+    labels = [*answer.given.labels, *(held_out.labels if held_out else ())]
+    count, notes = writing.save(folder / TENSORS, feeds, labels, progress, as_json=options.polygraphy_json)
+    if count and options.polygraphy_json:
+        write_polygraphy(folder / TENSORS, writing.plans, feeds[:count])
+    return notes
+
+
+def save_boundaries(
+    options: TensorFileOptions, answer: Answer, findings: Findings, folder: Path, progress: Progress
+) -> list[str]:
+    """Saves the final outputs on the inputs that the curve is judged on: FP32's, and those of each boundary.
+
+    Where the user fixed all layers, as with ``--scoped``, the only boundary is that of the plan measured.
+
+    Returns:
+        A note if not all samples were saved; else nothing.
+    """
+    if options.save_tensors != BOUNDARIES:
         return []
-    return [f"tensors of {count} of {len(feeds)} inputs were saved: more do not fit into {MOST >> 20} MiB"]
+    experiment = answer.experiment
+    full = experiment.network.full(experiment.whole.high)
+    ends = {step.layers[-1]: step.plan for step in findings.steps} or {max(full.lowered, default=0): full}
+    width = len(str(len(full)))
+    names = {k: re.sub(r"[^A-Za-z0-9._-]+", "_", experiment.network.layers[k].name)[:_LONGEST] for k in ends}
+    plans = {f"{k:0{width}}-{names[k]}": plan for k, plan in ends.items()}
+    writing = _Writing(experiment, {_FP32: _nothing_low(experiment), **plans}, layers=False)
+    feeds, labels = experiment.feeds, answer.given.labels[: len(experiment.feeds)]
+    return writing.save(folder / TENSORS / BOUNDARIES_FOLDER, feeds, labels, progress)[1]
+
+
+def _nothing_low(experiment: Experiment) -> PrecisionPlan:
+    return int8_set(len(experiment.network.layers), ())
 
 
 class _Writing:
     """The plans whose tensors are saved, and the way to run them.
 
     Args:
-        answer: the answer of the run.
+        experiment: the network and its ranges.
+        plans: the plans by name; that of FP32 is among them.
         layers: every layer's tensors, not only the outputs.
-
-    Attributes:
-        plans: the plans by name.
     """
 
-    def __init__(self, answer: Answer, layers: bool) -> None:
-        self._experiment, self._layers = answer.experiment, layers
-        self._network = network = answer.experiment.network
-        high = answer.experiment.whole.high
-        self.plans = {_FP32: int8_set(len(network.layers), ()), "int8": network.full(high), "recipe": answer.plan}
-        self._writer = PlanWriter(network, answer.experiment.ranges.scales, GraphTarget.ONNXRUNTIME)
+    def __init__(self, experiment: Experiment, plans: Mapping[str, PrecisionPlan], layers: bool) -> None:
+        self._experiment, self.plans, self._layers = experiment, plans, layers
+        self._network = experiment.network
+        self._writer = PlanWriter(self._network, experiment.ranges.scales, GraphTarget.ONNXRUNTIME)
 
-    def begin(self, folder: Path, labels: Sequence[str], given: int) -> Path:
+    def save(
+        self, folder: Path, feeds: Sequence[Feeds], labels: Sequence[str], progress: Progress, *, as_json: bool = False
+    ) -> tuple[int, list[str]]:
+        """Saves as many samples as fit into ``MOST`` bytes, in a folder for each plan.
+
+        Args:
+            folder: made if it is missing.
+            feeds: the samples.
+            labels: their names.
+            progress: shows each one.
+            as_json: the same is to be written as Polygraphy's JSON too, which needs room.
+
+        Returns:
+            The number of samples, and a note if that is not all of them.
+        """
+        with self.opened(self.plans[_FP32]) as run:
+            size = len(self.plans) * sum(values.nbytes for values in run(feeds[0]).values())
+        if as_json:
+            size += int(_BASE64 * (size + sum(values.nbytes for values in feeds[0].values())))
+        count = min(len(feeds), MOST // max(size, 1))
+        if not count:
+            return 0, [f"no tensors were saved: one sample of {len(self.plans)} plans is larger than {MOST >> 20} MiB"]
+        self.begin(make_folder(folder), labels[:count], len(feeds))
+        progress.stage("Saving tensors", count * len(self.plans))
+        for name, plan in self.plans.items():
+            place = make_folder(folder / name)
+            missing = [number for number in range(count) if not (place / SAMPLE.format(number)).is_file()]
+            if not missing:
+                continue
+            with self.opened(plan) as run:
+                for number in missing:
+                    progress.step(f"{name} {labels[number]}")
+                    with whole_file(place / SAMPLE.format(number)) as file:
+                        write_archive(file, run(feeds[number]))
+        if count == len(feeds):
+            return count, []
+        room = f"more do not fit into {MOST >> 20} MiB"
+        return count, [f"tensors of {count} of {len(feeds)} inputs were saved: {room}"]
+
+    def begin(self, folder: Path, labels: Sequence[str], given: int) -> None:
         """Writes the index into the folder; removes the samples of another fingerprint, and those that are too many."""
         plans = {name: plan.key() for name, plan in self.plans.items()}
         outputs = {spec.name for spec in self._network.outputs}
@@ -131,7 +188,6 @@ class _Writing:
             if path.name not in names or name not in plans or (known or {}).get(name) != plans[name]:
                 path.unlink()
         write_whole(folder / INDEX, (json.dumps(index, indent=1) + "\n").encode())
-        return folder
 
     def opened(self, plan: PrecisionPlan) -> AbstractContextManager[Run]:
         """Opens a plan for inferences; raises BadInput where it cannot be built or run."""

@@ -139,6 +139,7 @@ def section_of(
     *,
     filters: tuple[str, ...] = (),
     raised: Collection[str] = (),
+    sort: str = "",
     **more: Any,
 ) -> list[Section]:
     """Returns a section of a page; none for a table without rows.
@@ -148,6 +149,7 @@ def section_of(
         names: the texts that stand in the titles of columns.
         filters: see ``Section``; a key without a column is left out.
         raised: columns that are printed although their description says not.
+        sort: see ``Section``; a key without a column keeps the order of the rows.
         more: the other attributes of the section.
     """
     columns = [each for each in columns_of(kind, rows, raised, **(names or {})) if each.title]
@@ -164,6 +166,7 @@ def section_of(
         [[each.cell(row) for each in columns] for row in rows],
         [{name: getattr(row, name) for name in drawn} for row in rows] if drawn else (),
         filters=tuple(key for key in filters if any(each.key == key for each in columns)),
+        sort=sort if any(each.key == sort for each in columns) else "",
         **more,
     )
     return [section] if rows else []

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from trt_bisect.analyzer.advisor import LEAST_COSINE, LOW_SIMILARITY
 from trt_bisect.analyzer.compared import ComparedTensor
+from trt_bisect.analyzer.structure.dropped import DroppedNode
 from trt_bisect.analyzer.structure.findings import ERROR, NOTE, WARNING, Finding
 from trt_bisect.analyzer.structure.roundings import TensorRounding
 from trt_bisect.data.feeds import TensorSpec
@@ -26,24 +27,33 @@ from trt_bisect.report.migration import Migration
 from trt_bisect.report.screen.layout import fitted, titled
 from trt_bisect.report.screen.run import NOTES_UP_TO
 from trt_bisect.support.figures import counted, listed
-from trt_bisect.support.table import INDEX
 
 LAYERS_OF_A_KIND = 5
 _STYLES = {ERROR: "bold red", WARNING: "yellow", NOTE: "dim"}
 
 
-def print_layers(network: Network, console: Console) -> None:
+def print_layers(network: Network, console: Console, dropped: Sequence[DroppedNode] = ()) -> None:
     """Prints a row for each layer, the inputs and outputs, and the option that gives dynamic inputs their sizes."""
     names = {"low": network.low.title}
     console.print(
         fitted(Layer, network.layers, console, names=names, style=lambda row: "" if row.quantizable else "dim")
     )
+    if dropped:
+        console.print()
+        _print_dropped(dropped, console)
     pairs = " The network has Q/DQ pairs: plans keep their scales." if network.has_pairs else ""
     lines = [f"{len(network.layers)} layers, {len(network.quantizable)} of them quantizable.{pairs}"]
     lines.append(f"Inputs: {', '.join(map(str, network.inputs))}. Outputs: {', '.join(map(str, network.outputs))}.")
     if dynamic := [spec for spec in network.inputs if None in spec.shape]:
         lines.append(f"'?' is dynamic. Sizes: {' '.join(map(_sized, dynamic))}")
     console.print(Text("\n".join(lines)), soft_wrap=True)
+
+
+def _print_dropped(dropped: Sequence[DroppedNode], console: Console) -> None:
+    if dropped:
+        console.print(Text(f"Nodes of the file that are no layers ({len(dropped)}):"))
+        console.print(fitted(DroppedNode, dropped, console, style=lambda _: "dim"))
+        console.print()
 
 
 def _sized(spec: TensorSpec) -> str:
@@ -61,6 +71,7 @@ def print_check(report: CheckReport, console: Console, *, every_layer: bool = Fa
         rows = report.tensors
         console.print(fitted(TensorRounding, rows, console, style=lambda row: "" if row.quantized else "dim"))
         console.print()
+        _print_dropped(report.dropped, console)
     for remark in report.remarks:
         console.print(Text(remark, style="yellow"))
     style = "bold red" if report.exit_code else "bold green"
@@ -111,29 +122,26 @@ def print_migration(report: Migration, console: Console) -> None:
 ADVICE_UP_TO = 20
 
 
-def print_comparison(
-    found: Comparison, console: Console, *, sort: str = INDEX, top: int = 0, columns: Sequence[str] = ()
-) -> None:
+def print_comparison(found: Comparison, console: Console, *, top: int = 0, columns: Sequence[str] = ()) -> None:
     """Prints tensors, weights, advice and notes; ``top`` rows of each table, all for 0.
 
     Args:
         found: the comparison.
         console: to print on; tables have the columns that fit.
-        sort: the column to sort by.
         top: the number of rows of each table.
         columns: the columns of the CSV files, to show instead of the usual ones.
 
     Raises:
-        BadInput: rows cannot be sorted by ``sort``, or there is no such column.
+        BadInput: there is no such column.
     """
-    tensors = found.sorted_by(sort)
+    tensors = found.sorted_by()
     both = f"'{found.other}' against '{found.model}'" if found.other else f"{found.low.upper()} against FP32"
     tensors_of = both if found.other else f"{found.low.upper()} ({found.arithmetic}) against FP32"
     console.print(Text(f"Tensors of {tensors_of}, {counted(found.samples, 'sample')}:"))
     console.print(_compared(_first(tensors, top), found, columns, console))
     _print_hidden(console, len(tensors), top)
     if found.weights:
-        weights = found.sorted_by(sort, weights=True)
+        weights = found.sorted_by(weights=True)
         console.print()
         console.print(Text(f"Weights, {both}:"))
         console.print(_compared(_first(weights, top), found, columns, console))

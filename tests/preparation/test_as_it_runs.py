@@ -1,0 +1,123 @@
+"""Networks in every form that Python takes, and networks that are compared as they run, beside ONNX Runtime itself."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_dynamic, quantize_static
+
+import trt_bisect
+from tests.support import networks
+from trt_bisect.errors import BadInput
+
+FAST = {"engine": "onnxruntime", "calibrator": "minmax"}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A chain of convolutions with a Gemm, its samples, and the folder of its file."""
+    model, folder = networks.chain(2), tmp_path_factory.mktemp("made")
+    samples = networks.samples(model, 6)
+    return networks.save(model, folder), samples, folder
+
+
+def session_of(path):
+    return ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+
+
+def outputs_of(path, samples):
+    return np.concatenate([session_of(path).run(["y"], {"x": x[None]})[0] for x in samples["x"]]).astype(float)
+
+
+def cosine_of(one, other):
+    one, other = np.ravel(one), np.ravel(other)
+    return one @ other / np.sqrt((one @ one) * (other @ other))
+
+
+class Reader(CalibrationDataReader):
+    def __init__(self, samples):
+        self.feeds = iter([{"x": x[None]} for x in samples["x"]])
+
+    def get_next(self):
+        return next(self.feeds, None)
+
+
+def test_a_network_in_memory_is_as_good_as_its_file(made):
+    path, samples, _ = made
+    model = onnx.load(path)
+    network = trt_bisect.load_network(model)
+    for given in (model, network):
+        assert trt_bisect.run(given, samples, **FAST).similarity == trt_bisect.run(path, samples, **FAST).similarity
+        assert trt_bisect.worst(given, samples, **FAST).values == trt_bisect.worst(path, samples, **FAST).values
+        one, other = (trt_bisect.sensitivity(each, samples, **FAST) for each in (given, path))
+        assert one.ops == other.ops
+        one, other = (trt_bisect.compare(each, samples, calibrator="minmax") for each in (given, path))
+        assert [row.figures for row in one.tensors] == [row.figures for row in other.tensors]
+        one, other = (trt_bisect.profile(each) for each in (given, path))
+        assert [row.tensor for row in one.tensors] == [row.tensor for row in other.tensors]
+        assert trt_bisect.check(given).findings == trt_bisect.check(path).findings
+    two = trt_bisect.compare(model, inputs=samples, other=model)
+    assert {row.figures.cosine for row in two.tensors} == {1.0}
+
+
+def test_an_integer_network_is_compared_as_it_runs(made, command):
+    path, samples, folder = made
+    quantize_static(path, folder / "q.onnx", Reader(samples), quant_format=QuantFormat.QOperator)
+    np.savez(folder / "samples.npz", **samples)
+    wanted = cosine_of(outputs_of(path, samples), outputs_of(folder / "q.onnx", samples))
+    with pytest.raises(BadInput, match="quantized already"):
+        trt_bisect.run(folder / "q.onnx", samples, **FAST)
+    code, _, _ = command(
+        "compare", path, folder / "q.onnx", "--input", folder / "samples.npz", "--output", folder / "out"
+    )
+    assert code == 0
+    found = trt_bisect.Comparison.load(folder / "out")
+    rows = {row.origin.tensor: row.figures.cosine for row in found.tensors}
+    assert rows["y"] == pytest.approx(wanted, abs=1e-4)
+    assert len(rows) > 3, "tensors in between too"
+    assert min(rows.values()) > 0.9
+    assert found.tensors[-1].origin.layer == "fc", "with the layers of the first network"
+    back = trt_bisect.compare(folder / "q.onnx", inputs=samples, other=path)
+    assert len(back.tensors) == len(rows)
+
+
+def test_dynamic_quantization_is_compared_as_it_runs(made):
+    path, samples, folder = made
+    quantize_dynamic(path, folder / "dynamic.onnx")
+    wanted = cosine_of(outputs_of(path, samples), outputs_of(folder / "dynamic.onnx", samples))
+    found = trt_bisect.compare(path, inputs=samples, other=onnx.load(folder / "dynamic.onnx"))
+    assert found.tensors[-1].figures.cosine == pytest.approx(wanted, abs=1e-4)
+
+
+def test_sessions_and_functions_are_compared_by_their_outputs(made):
+    path, samples, _ = made
+    session = session_of(path)
+
+    def doubled(feeds):
+        return {"y": session.run(["y"], feeds)[0] * 2}
+
+    for first, second in ((path, session), (session, session), (session, onnx.load(path))):
+        found = trt_bisect.compare(first, inputs=samples, other=second)
+        assert [row.origin.tensor for row in found.tensors] == ["y"]
+        assert found.tensors[0].figures.cosine == pytest.approx(1.0, abs=1e-6)
+    found = trt_bisect.compare(path, inputs=samples, other=doubled)
+    y = outputs_of(path, samples)
+    assert found.tensors[0].figures.mse == pytest.approx((y**2).mean(), rel=1e-4)
+    with pytest.raises(BadInput, match="cannot be run"):
+        trt_bisect.compare(path, inputs=samples, other=lambda feeds: feeds["z"])
+    with pytest.raises(BadInput, match="name and the shape"):
+        trt_bisect.compare(path, inputs=samples, other=lambda _: {"z": np.ones(3, np.float32)})
+    with pytest.raises(BadInput, match="The inputs of neither"):
+        trt_bisect.compare(doubled, inputs=samples, other=doubled)
+
+
+def test_a_network_is_judged_by_a_session_and_by_a_function(made):
+    path, samples, _ = made
+    session = session_of(path)
+    own = trt_bisect.run(path, samples, **FAST, explain="none").similarity
+    for reference in (session, lambda feeds: {"y": session.run(["y"], feeds)[0]}):
+        report = trt_bisect.run(path, samples, **FAST, explain="none", reference=reference)
+        assert report.similarity.int8 == pytest.approx(own.int8, abs=1e-6)
+        assert any("runs as it is" in note.text for note in report.notes)

@@ -1,0 +1,171 @@
+"""What is compared as it runs: an integer network, a session of ONNX Runtime, or a function from feeds to outputs.
+
+Nothing in it is taken apart: QOperator and dynamic quantization have no float layers that a plan could put back. Every
+tensor that can be read in floats is one to compare: floats as they are, and integers where a constant scale says what
+they stand for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+from onnx import numpy_helper
+
+from trt_bisect.analyzer.structure.graph import ACTIVATIONS
+from trt_bisect.data.feeds import Feeds, TensorSpec
+from trt_bisect.errors import BadInput, first_line
+from trt_bisect.model.file import ONNX_TYPES, saved_model, tensor_uses
+from trt_bisect.model.network import Network, spec_of
+from trt_bisect.model.prepare import is_integer_layer
+from trt_bisect.model.session import CPU
+
+_SCALE_SLOT = {"QuantizeLinear": 1, "QLinearConv": 6, "QLinearMatMul": 6, "QLinearAdd": 6, "QLinearMul": 6, "QGemm": 7}
+_OTHERS, _OF_CONCAT = 3, "QLinearConcat"
+"""The slot of the output's scale of QLinearSigmoid and the others with one input; QLinearConcat has it first."""
+_KEEPING = ("Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "MaxPool", "Slice", "Gather", "Identity")
+"""Operators that leave levels as they are."""
+_TYPES = ("float16", "double", "int64", "int32", "int8", "uint8", "bool")
+_ENDING = "_quantized"
+"""What ONNX Runtime's quantizer appends to the name of the tensor that it rounds."""
+
+
+@dataclass(frozen=True)
+class AsItRuns:
+    """A network that is run as it is.
+
+    Attributes:
+        source: its name in messages.
+        inputs: its inputs; empty where they are not known.
+        run: from feeds to tensors by name.
+    """
+
+    source: str
+    inputs: tuple[TensorSpec, ...]
+    run: Callable[[Feeds], Mapping[str, np.ndarray]]
+
+    def tensors(self, feeds: Feeds) -> dict[str, np.ndarray]:
+        """Returns its tensors in floats on a sample, whose inputs are matched by name, else by their order.
+
+        Raises:
+            BadInput: it cannot be run on this sample, or returns no arrays by name.
+        """
+        names = [spec.name for spec in self.inputs]
+        given = dict(feeds) if not names or set(names) == set(feeds) else dict(zip(names, feeds.values(), strict=False))
+        try:
+            found = self.run(given)
+            return {str(name): values for name, values in found.items() if np.asarray(values).dtype.kind == "f"}
+        except Exception as error:
+            problem = f"'{self.source}' cannot be run: {type(error).__name__}: {first_line(error)}"
+            raise BadInput(problem, "It takes arrays by input name, and returns arrays by output name.") from error
+
+
+def same_tensors(
+    network: Network | None, own: Mapping[str, np.ndarray], others: Mapping[str, np.ndarray]
+) -> dict[str, str]:
+    """Returns by tensor that of the same name and shape in another network.
+
+    What an activation makes is in an integer network under the name of what it reads: the kernel before it clips.
+
+    Args:
+        network: the network of ``own``; None where it is run as it is.
+        own: its tensors on a sample.
+        others: those of the other network.
+    """
+    found = {name: name for name, values in own.items() if name in others and values.shape == others[name].shape}
+    uses = tensor_uses(network.skeleton.graph) if network else {}
+    for layer in network.layers if network else ():
+        read, made = layer.inputs[:1], layer.outputs[0]
+        if layer.op_type in ACTIVATIONS and read and read[0] in found and made not in others and uses[read[0]] == 1:
+            found[made] = found.pop(read[0])
+    return found
+
+
+def as_it_runs(given: Any) -> AsItRuns | None:
+    """Returns a network that is run as it is: an integer network, a session, a function; None for any other one."""
+    if given is None or isinstance(given, Network):
+        return None
+    if isinstance(given, ONNX_TYPES):
+        path = saved_model(given)
+        return _integer_network(path) if path.is_file() and _is_integer(path) else None
+    if hasattr(given, "run") and hasattr(given, "get_inputs"):
+        return _session(given)
+    if callable(given):
+        return AsItRuns(getattr(given, "__name__", type(given).__name__), (), given)
+    return None
+
+
+def _session(session: Any) -> AsItRuns:
+    outputs = [each.name for each in session.get_outputs()]
+    types = {
+        f"tensor({name})": np.dtype(name) for name in ("float16", "double", "int64", "int32", "int8", "uint8", "bool")
+    }
+    inputs = tuple(
+        TensorSpec(
+            each.name,
+            types.get(each.type, np.dtype(np.float32)),
+            tuple(size if isinstance(size, int) else None for size in each.shape),
+        )
+        for each in session.get_inputs()
+    )
+    return AsItRuns(
+        "the session given", inputs, lambda feeds: dict(zip(outputs, session.run(outputs, feeds), strict=True))
+    )
+
+
+def _is_integer(path: Path) -> bool:
+    try:
+        return any(is_integer_layer(node.op_type) for node in onnx.load(str(path), load_external_data=False).graph.node)
+    except Exception:  # whatever protobuf raises: reading the network as one with floats says what is wrong
+        return False
+
+
+def _integer_network(path: Path) -> AsItRuns:
+    model = onnx.load(str(path))
+    levels, graph = _levels(model.graph), model.graph
+    known = {value.name for value in graph.output}
+    names = [name for node in graph.node for name in node.output if name]
+    graph.output.extend(onnx.ValueInfoProto(name=name) for name in names if name not in known)
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    try:
+        session = ort.InferenceSession(model.SerializeToString(), options, providers=[CPU])
+    except Exception as error:
+        raise BadInput(f"ONNX Runtime refuses '{path}': {first_line(error)}", "Run it alone to see why.") from error
+    constants = {tensor.name for tensor in graph.initializer}
+    inputs = tuple(spec_of(value) for value in graph.input if value.name not in constants)
+
+    def run(feeds: Feeds) -> dict[str, np.ndarray]:
+        found: dict[str, np.ndarray] = {}
+        for name, values in zip(names, session.run(names, feeds), strict=True):
+            if name in levels:
+                scale, zero = levels[name]
+                found.setdefault(name.removesuffix(_ENDING), (values.astype(np.float32) - zero) * scale)
+            else:
+                found[name] = values
+        return found
+
+    return AsItRuns(str(path), inputs, run)
+
+
+def _levels(graph: onnx.GraphProto) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """By tensor of integers its scale and zero point, where both are constants for the whole tensor."""
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    found: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+    for node in graph.node:
+        op, read = node.op_type, node.input
+        if op in _KEEPING and read and read[0] in found:
+            found[node.output[0]] = found[read[0]]
+        elif op in _SCALE_SLOT or op.startswith("QLinear"):
+            slot = 0 if op == _OF_CONCAT else _SCALE_SLOT.get(op, _OTHERS)
+            pair = [numpy_helper.to_array(constants[name]) for name in read[slot : slot + 2] if name in constants]
+            if len(pair) == 2:
+                scale, zero = pair
+                if scale.size == 1:
+                    found[node.output[0]] = scale.astype(np.float32), zero.astype(np.float32)
+    return found
