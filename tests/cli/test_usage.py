@@ -21,6 +21,7 @@ from trt_bisect.options.declare import declared
 
 RUN = "run lenet.onnx"
 DATA = f"{RUN} --calibration data.npz"
+COMPARE, SENSITIVITY = (f"{name} lenet.onnx --calibration data.npz" for name in ("compare", "sensitivity"))
 
 
 @pytest.fixture
@@ -32,6 +33,7 @@ def folder(tmp_path, lenet):
     (place / "two").mkdir()
     for name in ("two/0.npz", "two/1.npz"):
         shutil.copy(lenet / "calibration.npz", place / name)
+    (place / "list.json").write_text("[1, 2]")
     np.savez(place / "unnamed.npz", np.zeros((2, 1, 28, 28), np.float32))
     (place / "faulty.py").write_text(
         "def feeds():\n    yield {'data': [[[[0.0] * 28] * 28]]}\n    raise OSError('gone')\n"
@@ -89,6 +91,32 @@ def folder(tmp_path, lenet):
         ("check lenet.onnx -o data.npz", "data.npz", ""),
         (f"{DATA} -o data.npz", "data.npz", ""),
         ("run x.onnx --nonsense", "--nonsense", ""),
+        ("compare", "no network", ""),
+        ("compare lenet.onnx", "no ranges", ""),
+        (f"{COMPARE} --high ip3", "", "'ip2'"),
+        (f"{COMPARE} --sort beauty", "beauty", ""),
+        (f"{COMPARE} --recipe none", "no recipe", ""),
+        (f"{COMPARE} --recipe data.npz", "cannot be read", ""),
+        (f"{COMPARE} --engine tpu", "tpu", ""),
+        (f"{COMPARE} --threshold 2", "--threshold cannot be 2", ""),
+        ("compare --fp32 data.npz", "cannot be compared", ""),
+        ("compare --fp32 data.npz --int8 none.npz", "none.npz", ""),
+        ("compare --fp32 lenet.onnx --int8 lenet.onnx", "of an unknown kind", ""),
+        ("compare --fp32 data.npz --int8 unnamed.npz", "No tensor", ""),
+        ("compare --fp32 list.json --int8 list.json", "", "Polygraphy"),
+        (f"{COMPARE} -o data.npz", "data.npz", ""),
+        ("profile lenet.onnx --prefix nothing", "begins with 'nothing'", ""),
+        ("profile lenet.onnx --op Einsum", "'Einsum'", ""),
+        ("profile lenet.onnx --prefix conv --op Gemm", "operator Gemm", ""),
+        ("profile lenet.onnx --input none.npz", "none.npz", ""),
+        (f"{SENSITIVITY} --way half", "half", ""),
+        (f"{SENSITIVITY} --order up", "up", ""),
+        (f"{SENSITIVITY} --memory 0", "", "MiB"),
+        (f"{SENSITIVITY} --precision int4", "int4", ""),
+        (f"{SENSITIVITY} --samples 0", "--samples cannot be 0", ""),
+        (f"{SENSITIVITY} --calibrator magic", "magic", ""),
+        (f"{DATA} --explain nicely", "--explain cannot be 'nicely'", ""),
+        (f"{DATA} --explain remedies --low fp16", "--low fp16", ""),
     ],
 )
 def test_the_right_use_is_told(asked, problem, remedy, folder, command, monkeypatch):
@@ -98,6 +126,7 @@ def test_the_right_use_is_told(asked, problem, remedy, folder, command, monkeypa
     assert (code, out, len(lines)) == (2, "", 2)
     assert problem in lines[0]
     assert remedy in err
+    assert not list(folder.glob("trt-bisect-*"))
 
 
 def test_data_without_its_option_are_told_with_a_command_that_works(folder, command, monkeypatch, tmp_path):
