@@ -106,55 +106,6 @@ def test_layers_and_calibrate(command, lenet, tmp_path):
     assert code == 0
 
 
-BAD = {
-    "no such network": (["run", "none.onnx"], "none.onnx"),
-    "no ranges": (["run", "{lenet}"], "--calibration"),
-    "no such data": (["run", "{lenet}", "--calibration", "none.npz"], "none.npz"),
-    "unknown engine": (["run", "{lenet}", "--calibration", "{data}", "--engine", "tpu"], "tpu"),
-    "unknown strategy": (["run", "{lenet}", "--calibration", "{data}", "--strategy", "guess"], "guess"),
-    "unknown curve": (["run", "{lenet}", "--calibration", "{data}", "--curve", "half"], "half"),
-    "no memory": (["run", "{lenet}", "--calibration", "{data}", "--memory", "0"], "--memory 1"),
-    "unknown metric": (["run", "{lenet}", "--calibration", "{data}", "--metric", "mape"], "mape"),
-    "metric without threshold": (["run", "{lenet}", "--calibration", "{data}", "--metric", "mse"], "--threshold"),
-    "nothing to lose": (["run", "{lenet}", "--calibration", "{data}", "--threshold", "1"], "allows no loss"),
-    "unknown output": (["run", "{lenet}", "--calibration", "{data}", "--outputs", "logits"], "logits"),
-    "unknown shape": (["run", "{lenet}", "--calibration", "{data}", "--shape", "data:axb"], "data:axb"),
-    "wrong shape": (["layers", "{lenet}", "--shape", "data:1x3x28x28"], "1x3x28x28"),
-    "no samples": (["run", "{lenet}", "--calibration", "{data}", "--samples", "0"], "--samples 1 or more"),
-    "unknown calibrator": (["run", "{lenet}", "--calibration", "{data}", "--calibrator", "magic"], "magic"),
-    "bad percentile": (
-        ["run", "{lenet}", "--calibration", "{data}", "--calibrator", "percentile=0"],
-        "percentile more than 0",
-    ),
-    "unknown precision": (["run", "{lenet}", "--calibration", "{data}", "--precision", "int4"], "int4"),
-    "no time to build": (["run", "{lenet}", "--calibration", "{data}", "--build-timeout", "0"], "0 seconds"),
-    "worst without data": (["worst", "{lenet}"], "--calibration"),
-    "worst in an unknown direction": (["worst", "{lenet}", "--calibration", "{data}", "--direction", "odd"], "odd"),
-    "worst into a file": (["worst", "{lenet}", "--calibration", "{data}", "-o", "{data}"], "calibration.npz"),
-    "check into a file": (["check", "{lenet}", "-o", "{data}"], "calibration.npz"),
-    "folder is a file": (["run", "{lenet}", "--calibration", "{data}", "-o", "{data}"], "calibration.npz"),
-}
-
-
-@pytest.mark.parametrize("case", BAD)
-def test_bad_use_gives_exit_2_and_two_lines(command, case, lenet, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    arguments, said = BAD[case]
-    filled = [a.format(lenet=lenet / "lenet.onnx", data=lenet / "calibration.npz") for a in arguments]
-    code, _, err = command(*filled)
-    assert code == 2
-    message = err[err.index("trt-bisect:") :]
-    assert said in message
-    assert len(message.strip().splitlines()) <= 2
-    assert "Traceback" not in err
-
-
-def test_an_unknown_option_is_named(command):
-    code, _, err = command("run", "x.onnx", "--nonsense")
-    assert code == 2
-    assert "--nonsense" in err
-
-
 def test_what_was_measured_survives_bad_input(command, again, tmp_path):
     before = (tmp_path / "run/journal.jsonl").read_bytes()
     assert command(*again, "--outputs", "nonsense")[0] == 2

@@ -55,16 +55,8 @@ def test_the_command_line_comes_before_the_file_and_paths_are_relative_to_it(com
         ("threshold = 'high'", "'threshold' cannot be 'high'.", "number"),
         ("calibration = 'none.npz'", "none.npz", "folder of this file"),
         ("input = 'data.npz'\ninputs = 'data.npz'", "'input' and 'inputs'", "one of the two"),
-        (
-            "engine = 'tpu'",
-            "'engine' cannot be 'tpu'.",
-            "auto, onnxruntime, tensorrt, tensorrt-rtx",
-        ),
-        (
-            "engine =",
-            "",
-            "TOML",
-        ),
+        ("engine = 'tpu'", "'engine' cannot be 'tpu'.", "auto, onnxruntime, tensorrt, tensorrt-rtx"),
+        ("engine =", "", "TOML"),
     ],
 )
 def test_a_bad_file_is_refused_before_anything_is_run(command, folder, text, problem, remedy):

@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sys
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 
 import numpy as np
 import onnx
@@ -16,124 +14,71 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.support.networks import Sketch
-from trt_bisect.cli import main
 
 CHANNELS = 3
 
 
-@dataclass(frozen=True)
-class Mistake:
-    """A command line, and words of the problem and of the remedy. ``{f}`` is the folder of the files."""
-
-    name: str
-    command: str
-    problem: str
-    remedy: str
-
-    def __str__(self):
-        return self.name
-
-
-RIGHT = "run {f}/net.onnx --calibration {f}/right.npz"
-MISTAKES = [
-    Mistake(
-        "NHWC for NCHW",
-        "run {f}/net.onnx --calibration {f}/nhwc.npz",
+RIGHT = "run net.onnx --calibration right.npz"
+MISTAKES = {
+    "NHWC for NCHW": (
+        "run net.onnx --calibration nhwc.npz",
         "shape [1, 8, 6, 3]",
         "from NHWC to NCHW: array.transpose(0, 3, 1, 2)",
     ),
-    Mistake(
-        "uint8 for float",
-        "run {f}/net.onnx --calibration {f}/uint8.npz",
-        "dtype uint8",
-        "array.astype(np.float32) / 255",
-    ),
-    Mistake(
-        "no channel axis",
-        "run {f}/grey.onnx --calibration {f}/no_channel.npz",
-        "shape [5, 8, 6]",
-        "numpy.expand_dims(array, 1)",
-    ),
-    Mistake(
-        "pixels in one row",
-        "run {f}/net.onnx --calibration {f}/one_row.npz",
-        "shape [4, 144]",
-        "array.reshape(-1, 3, 8, 6)",
-    ),
-    Mistake(
-        "array of another name",
-        "run {f}/net.onnx --calibration {f}/other_name.npz",
-        "no input 'y'",
-        "'x' float32[1, 3, 8, 6]",
-    ),
-    Mistake(
-        "engine by its content",
-        "run {f}/net.bin --calibration {f}/right.npz",
+    "uint8 for float": ("run net.onnx --calibration uint8.npz", "dtype uint8", "array.astype(np.float32) / 255"),
+    "no channel axis": ("run grey.onnx --calibration no_channel.npz", "shape [5, 8, 6]", "numpy.expand_dims(array, 1)"),
+    "pixels in one row": ("run net.onnx --calibration one_row.npz", "shape [4, 144]", "array.reshape(-1, 3, 8, 6)"),
+    "array of another name": ("run net.onnx --calibration other_name.npz", "no input 'y'", "'x' float32[1, 3, 8, 6]"),
+    "engine by its content": (
+        "run net.bin --calibration right.npz",
         "a TensorRT engine",
         "the ONNX network that it was built from",
     ),
-    Mistake(
-        "engine by its name",
-        "run {f}/net.plan --calibration {f}/right.npz",
+    "engine by its name": (
+        "run net.plan --calibration right.npz",
         "a TensorRT engine",
         "the ONNX network that it was built from",
     ),
-    Mistake("PyTorch file", "run {f}/net.pt --calibration {f}/right.npz", "a PyTorch file", "torch.onnx.export"),
-    Mistake("TensorFlow Lite", "run {f}/net.tflite --calibration {f}/right.npz", "TensorFlow Lite", "tf2onnx"),
-    Mistake("Git LFS pointer", "run {f}/pointer.onnx --calibration {f}/right.npz", "Git LFS pointer", "git lfs pull"),
-    Mistake("a folder", "run {f} --calibration {f}/right.npz", "a folder", ".onnx"),
-    Mistake("swapped", "run {f}/right.npz --calibration {f}/net.onnx", "arrays (.npz)", "were the two swapped?"),
-    Mistake(
-        "the network as data",
-        "run {f}/net.onnx --calibration {f}/net.onnx",
-        "an ONNX network, not data",
-        "after --calibration",
-    ),
-    Mistake("weights as data", "run {f}/net.onnx --calibration {f}/net.pt", "a PyTorch file, not data", ".npz"),
-    Mistake("threshold in per cent", f"{RIGHT} --threshold 99", "in percent", "--threshold 0.99"),
-    Mistake("percentile as a share", f"{RIGHT} --calibrator percentile=0.9999", "per cent", "percentile=99.99"),
-    Mistake("holdout in per cent", f"{RIGHT} --holdout 20", "--holdout cannot be 20", "--holdout 0.2"),
-    Mistake("workspace in bytes", f"{RIGHT} --workspace 4294967296", "MiB", "--workspace 4096"),
-    Mistake("FP16 network", "run {f}/half.onnx --calibration {f}/half.npz", "16-bit floats", "--precision fp16"),
-    Mistake(
-        "quantized network",
-        "run {f}/integers.onnx --calibration {f}/right.npz",
-        "quantized already",
-        "Give the FP32 network",
-    ),
-    Mistake("shape without a name", f"{RIGHT} --shape 1x3x8x6", "cannot be read", "--shape NAME:1x3x8x6"),
-    Mistake("shape with commas", f"{RIGHT} --shape x:1,3,8,6", "cannot be read", "--shape x:1x3x8x6"),
-    Mistake(
-        "shape without the batch",
-        "run {f}/dynamic.onnx --calibration {f}/right.npz --shape x:3x8x6",
+    "PyTorch file": ("run net.pt --calibration right.npz", "a PyTorch file", "torch.onnx.export"),
+    "TensorFlow Lite": ("run net.tflite --calibration right.npz", "TensorFlow Lite", "tf2onnx"),
+    "Git LFS pointer": ("run pointer.onnx --calibration right.npz", "Git LFS pointer", "git lfs pull"),
+    "a folder": ("run . --calibration right.npz", "a folder", ".onnx"),
+    "swapped": ("run right.npz --calibration net.onnx", "arrays (.npz)", "were the two swapped?"),
+    "the network as data": ("run net.onnx --calibration net.onnx", "an ONNX network, not data", "after --calibration"),
+    "weights as data": ("run net.onnx --calibration net.pt", "a PyTorch file, not data", ".npz"),
+    "threshold in per cent": (f"{RIGHT} --threshold 99", "in percent", "--threshold 0.99"),
+    "percentile as a share": (f"{RIGHT} --calibrator percentile=0.9999", "per cent", "percentile=99.99"),
+    "holdout in per cent": (f"{RIGHT} --holdout 20", "--holdout cannot be 20", "--holdout 0.2"),
+    "workspace in bytes": (f"{RIGHT} --workspace 4294967296", "MiB", "--workspace 4096"),
+    "FP16 network": ("run half.onnx --calibration half.npz", "16-bit floats", "--precision fp16"),
+    "quantized network": ("run integers.onnx --calibration right.npz", "quantized already", "Give the FP32 network"),
+    "shape without a name": (f"{RIGHT} --shape 1x3x8x6", "cannot be read", "--shape NAME:1x3x8x6"),
+    "shape with commas": (f"{RIGHT} --shape x:1,3,8,6", "cannot be read", "--shape x:1x3x8x6"),
+    "shape without the batch": (
+        "run dynamic.onnx --calibration right.npz --shape x:3x8x6",
         "?x3x?x?",
         "--shape x:1x3x8x6",
     ),
-    Mistake("shape of a fixed input", f"{RIGHT} --shape x:1x3x9x9", "1x3x8x6", "Leave --shape out"),
-    Mistake("no data", "run {f}/net.onnx", "calibration data", "folder of pictures"),
-    Mistake("misspelt data", "run {f}/net.onnx --calibration {f}/rigth.npz", "does not exist", "right.npz'?"),
-    Mistake("misspelt network", "run {f}/nett.onnx --calibration {f}/right.npz", "does not exist", "net.onnx'?"),
-    Mistake("empty folder", "run {f}/net.onnx --calibration {f}/empty", "no picture", "one file for each sample"),
-    Mistake("no command", "{f}/net.onnx --calibration {f}/right.npz", "no command", "trt-bisect run"),
-    Mistake("misspelt metric", f"{RIGHT} --metric cosin", "'cosin'", "cosine"),
-    Mistake("unknown output", f"{RIGHT} --outputs z", "no output 'z'", "'conv_out'"),
-    Mistake(
-        "scale that multiplies",
-        "run {f}/net.onnx --calibration {f}/right.npz --scale 0.00392157",
-        "larger",
-        "--scale 255",
-    ),
-    Mistake(
-        "networks of other inputs",
-        "compare {f}/net.onnx {f}/grey.onnx --input {f}/right.npz",
+    "shape of a fixed input": (f"{RIGHT} --shape x:1x3x9x9", "1x3x8x6", "Leave --shape out"),
+    "no data": ("run net.onnx", "calibration data", "folder of pictures"),
+    "misspelt data": ("run net.onnx --calibration rigth.npz", "does not exist", "right.npz'?"),
+    "misspelt network": ("run nett.onnx --calibration right.npz", "does not exist", "net.onnx'?"),
+    "empty folder": ("run net.onnx --calibration empty", "no picture", "one file for each sample"),
+    "no command": ("net.onnx --calibration right.npz", "no command", "trt-bisect run"),
+    "misspelt metric": (f"{RIGHT} --metric cosin", "'cosin'", "cosine"),
+    "unknown output": (f"{RIGHT} --outputs z", "no output 'z'", "'conv_out'"),
+    "scale that multiplies": (f"{RIGHT} --scale 0.00392157", "larger", "--scale 255"),
+    "networks of other inputs": (
+        "compare net.onnx grey.onnx --input right.npz",
         "'x' float32[1, 3, 8, 6], and",
         "two networks of the same inputs",
     ),
-    Mistake("folders of runs", "compare {f}/ran {f}/ran", "ran' is a folder", "trt-bisect view"),
-    Mistake("a function that is not there", f"{RIGHT} --accuracy nowhere:share", "No module named", "module:function"),
-    Mistake("labels that are not there", f"{RIGHT} --dataset {{f}}/right.npz --labels {{f}}/l.npy", "l.npy", "labels"),
-    Mistake("quiet and verbose", f"{RIGHT} -q -v", "contradict", "one of the two"),
-]
+    "folders of runs": ("compare ran ran", "ran' is a folder", "trt-bisect view"),
+    "a function that is not there": (f"{RIGHT} --accuracy nowhere:share", "No module named", "module:function"),
+    "labels that are not there": (f"{RIGHT} --dataset right.npz --labels l.npy", "l.npy", "labels"),
+    "quiet and verbose": (f"{RIGHT} -q -v", "contradict", "one of the two"),
+}
+"""A command line, and words of the problem and of the remedy."""
 
 
 @pytest.fixture(scope="module")
@@ -195,20 +140,17 @@ def _write_data(place):
     np.savez(place / "other_name.npz", y=values)
 
 
-@pytest.mark.parametrize("mistake", MISTAKES, ids=str)
-def test_the_remedy_is_told(mistake, folder, monkeypatch, capsys, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["trt-bisect", *mistake.command.format(f=folder).split()])
-    with pytest.raises(SystemExit) as stopped:
-        main()
-    out, err = capsys.readouterr()
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_the_remedy_is_told(mistake, folder, command, monkeypatch):
+    monkeypatch.chdir(folder)
+    asked, problem, remedy = MISTAKES[mistake]
+    code, out, err = command(*asked.split())
     told = err.splitlines()
-    assert stopped.value.code == 2
+    assert (code, out) == (2, "")
     assert told[0].startswith("trt-bisect: ")
     assert len(told) <= 2
-    assert mistake.problem in told[0]
-    assert mistake.remedy in " ".join(told)
-    assert out == ""
+    assert problem in told[0]
+    assert remedy in " ".join(told)
 
 
 @pytest.mark.parametrize("rest", [(), ("net.onnx", "--calibration", "x.npz", "--budget", "5%"), ("--help",)])
@@ -227,14 +169,11 @@ def test_recover_which_was_a_command_once_names_run_and_its_goals(command, rest)
     }  # fmt: skip
 
 
-def test_the_right_command_for_all_of_these(folder, monkeypatch, capsys, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["trt-bisect", *RIGHT.format(f=folder).split(), "--history", "none", "-q"])
-    with pytest.raises(SystemExit) as stopped:
-        main()
-    assert stopped.value.code in (0, 1)
-    shutil.rmtree(tmp_path / "trt-bisect-net")
-    assert capsys.readouterr().err == ""
+def test_the_right_command_for_all_of_these(folder, command, monkeypatch):
+    monkeypatch.chdir(folder)
+    code, _, err = command(*RIGHT.split(), "--history", "none", "-q")
+    assert (code in (0, 1), err) == (True, "")
+    shutil.rmtree("trt-bisect-net")
 
 
 @pytest.fixture

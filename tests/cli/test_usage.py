@@ -9,7 +9,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
 
 import numpy as np
 import onnx
@@ -20,7 +19,9 @@ from trt_bisect.cli.app import COMMANDS, application, function_of, help_of
 from trt_bisect.options.concerns import PANELS
 from trt_bisect.options.declare import declared
 
-RUN = "run {f}/lenet.onnx"
+RUN = "run lenet.onnx"
+DATA = f"{RUN} --calibration data.npz"
+COMPARE, SENSITIVITY = (f"{name} lenet.onnx --calibration data.npz" for name in ("compare", "sensitivity"))
 
 
 @pytest.fixture
@@ -32,6 +33,7 @@ def folder(tmp_path, lenet):
     (place / "two").mkdir()
     for name in ("two/0.npz", "two/1.npz"):
         shutil.copy(lenet / "calibration.npz", place / name)
+    (place / "list.json").write_text("[1, 2]")
     np.savez(place / "unnamed.npz", np.zeros((2, 1, 28, 28), np.float32))
     (place / "faulty.py").write_text(
         "def feeds():\n    yield {'data': [[[[0.0] * 28] * 28]]}\n    raise OSError('gone')\n"
@@ -39,64 +41,106 @@ def folder(tmp_path, lenet):
     return place
 
 
-def told(command: str, monkeypatch, capsys) -> tuple[int, str, str]:
-    """The exit code, stdout and stderr of a command line."""
-    monkeypatch.setattr(sys, "argv", ["trt-bisect", *shlex.split(command)])
-    with pytest.raises(SystemExit) as stopped:
-        main()
-    return (stopped.value.code, *capsys.readouterr())
-
-
 @pytest.mark.parametrize(
-    ("command", "problem", "remedy"),
+    ("asked", "problem", "remedy"),
     [
         ("run", "MODEL", "trt-bisect run NETWORK.onnx --calibration DATA"),
         ("layers", "MODEL", "trt-bisect layers NETWORK.onnx"),
-        (f"{RUN} --calibration data.npz --threshold 99,5%", "--threshold cannot", "a number"),
-        (f"{RUN} --calibration data.npz --holdout 120%", "--holdout cannot", "0 to 0.9"),
-        (f"{RUN} --calibration data.npz --memory 1GBit", "--memory cannot", "2GB"),
+        (f"{DATA} --threshold 99,5%", "--threshold cannot", "a number"),
+        (f"{DATA} --holdout 120%", "--holdout cannot", "0 to 0.9"),
+        (f"{DATA} --memory 1GBit", "--memory cannot", "2GB"),
         (f"{RUN} --calibraton data.npz", "no option --calibraton", "--calibration"),
         (f"{RUN} --calib data.npz", "no option --calib", "--calib"),
         (f"{RUN} --std 0.229 0.224 0.225", "0.224, 0.225", "Write --std 0.229,0.224,0.225."),
         ("run --model lenet.onnx", "no option --model", "trt-bisect run lenet.onnx"),
         ("rum lenet.onnx", "no command 'rum'", "'run'"),
         (f"{RUN} --high block0 block1", "block1", "Repeat"),
-        (f"{RUN} --calibration data.npz lenet.onnx", "lenet.onnx", "one value"),
+        (f"{DATA} lenet.onnx", "lenet.onnx", "one value"),
         (f"{RUN} --calibration two/0.npz two/1.npz", "two/1.npz", "each: two"),
         (f"{RUN} --calibration two/*.npz", "'two/*.npz'", "folder: two"),
         (f"{RUN} --calibration faulty.py:feeds", "faulty.py:feeds failed: OSError at faulty.py:3: gone", "Correct"),
         (f"{RUN} --calibration unnamed.npz", "no input 'arr_0'", "numpy.savez(FILE, data=...)"),
-        (f"{RUN} --calibration data.npz --threshold -1", "Threshold -1", "--threshold between 0 and 1"),
-        (f"{RUN} --calibration data.npz --samples many", "--samples cannot be 'many'", "1 or more"),
+        (f"{DATA} --threshold -1", "Threshold -1", "--threshold between 0 and 1"),
+        (f"{DATA} --samples many", "--samples cannot be 'many'", "1 or more"),
         (f"{RUN} --calibration", "--calibration needs a value", "'trt-bisect run -h'"),
         ("view two/0.npz", "'two/0.npz'", "trt-bisect view two"),
         ("regress one.toml --config other.toml", "'one.toml' and --config 'other.toml'", "one of the two"),
         ("regress nightly.toml", "'nightly.toml'", "trt-bisect regress SUITE.toml"),
         ("regress", "'trt-bisect.toml'", "trt-bisect regress SUITE.toml"),
+        ("run none.onnx", "none.onnx", ""),
+        (RUN, "", "--calibration"),
+        (f"{RUN} --calibration none.npz", "none.npz", ""),
+        (f"{DATA} --engine tpu", "tpu", ""),
+        (f"{DATA} --strategy guess", "guess", ""),
+        (f"{DATA} --curve half", "half", ""),
+        (f"{DATA} --memory 0", "", "--memory 1"),
+        (f"{DATA} --metric mape", "mape", ""),
+        (f"{DATA} --metric mse", "", "--threshold"),
+        (f"{DATA} --threshold 1", "allows no loss", ""),
+        (f"{DATA} --outputs logits", "logits", ""),
+        (f"{DATA} --shape data:axb", "data:axb", ""),
+        ("layers lenet.onnx --shape data:1x3x28x28", "1x3x28x28", ""),
+        (f"{DATA} --samples 0", "", "--samples 1 or more"),
+        (f"{DATA} --calibrator magic", "magic", ""),
+        (f"{DATA} --calibrator percentile=0", "", "percentile more than 0"),
+        (f"{DATA} --precision int4", "int4", ""),
+        (f"{DATA} --build-timeout 0", "0 seconds", ""),
+        ("worst lenet.onnx", "", "--calibration"),
+        ("worst lenet.onnx --calibration data.npz --direction odd", "odd", ""),
+        ("worst lenet.onnx --calibration data.npz -o data.npz", "data.npz", ""),
+        ("check lenet.onnx -o data.npz", "data.npz", ""),
+        (f"{DATA} -o data.npz", "data.npz", ""),
+        ("run x.onnx --nonsense", "--nonsense", ""),
+        ("compare", "no network", ""),
+        ("compare lenet.onnx", "no ranges", ""),
+        (f"{COMPARE} --high ip3", "", "'ip2'"),
+        (f"{COMPARE} --sort beauty", "beauty", ""),
+        (f"{COMPARE} --recipe none", "no recipe", ""),
+        (f"{COMPARE} --recipe data.npz", "cannot be read", ""),
+        (f"{COMPARE} --engine tpu", "tpu", ""),
+        (f"{COMPARE} --threshold 2", "--threshold cannot be 2", ""),
+        ("compare --fp32 data.npz", "cannot be compared", ""),
+        ("compare --fp32 data.npz --int8 none.npz", "none.npz", ""),
+        ("compare --fp32 lenet.onnx --int8 lenet.onnx", "of an unknown kind", ""),
+        ("compare --fp32 data.npz --int8 unnamed.npz", "No tensor", ""),
+        ("compare --fp32 list.json --int8 list.json", "", "Polygraphy"),
+        (f"{COMPARE} -o data.npz", "data.npz", ""),
+        ("profile lenet.onnx --prefix nothing", "begins with 'nothing'", ""),
+        ("profile lenet.onnx --op Einsum", "'Einsum'", ""),
+        ("profile lenet.onnx --prefix conv --op Gemm", "operator Gemm", ""),
+        ("profile lenet.onnx --input none.npz", "none.npz", ""),
+        (f"{SENSITIVITY} --way half", "half", ""),
+        (f"{SENSITIVITY} --order up", "up", ""),
+        (f"{SENSITIVITY} --memory 0", "", "MiB"),
+        (f"{SENSITIVITY} --precision int4", "int4", ""),
+        (f"{SENSITIVITY} --samples 0", "--samples cannot be 0", ""),
+        (f"{SENSITIVITY} --calibrator magic", "magic", ""),
+        (f"{DATA} --explain nicely", "--explain cannot be 'nicely'", ""),
+        (f"{DATA} --explain remedies --low fp16", "--low fp16", ""),
     ],
 )
-def test_the_right_use_is_told(command, problem, remedy, folder, monkeypatch, capsys):
+def test_the_right_use_is_told(asked, problem, remedy, folder, command, monkeypatch):
     monkeypatch.chdir(folder)
-    code, out, err = told(command.format(f="."), monkeypatch, capsys)
+    code, out, err = command(*shlex.split(asked))
     lines = err.splitlines()
     assert (code, out, len(lines)) == (2, "", 2)
     assert problem in lines[0]
     assert remedy in err
+    assert not list(folder.glob("trt-bisect-*"))
 
 
-def test_data_without_its_option_are_told_with_a_command_that_works(folder, monkeypatch, capsys, tmp_path):
+def test_data_without_its_option_are_told_with_a_command_that_works(folder, command, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    asked = shlex.join(["run", f"{folder}/lenet.onnx", f"{folder}/data.npz", "-q", "--strategy", "bisect"])
-    code, _, err = told(asked, monkeypatch, capsys)
+    code, _, err = command("run", folder / "lenet.onnx", folder / "data.npz", "-q", "--strategy", "bisect")
     assert code == 2
     suggested = err.strip().splitlines()[-1].split(": trt-bisect ")[1]
-    code, out, _ = told(suggested, monkeypatch, capsys)
+    code, out, _ = command(*shlex.split(suggested))
     assert code == 1
     assert "'ip2'" in out
 
 
-def test_wrong_use_is_one_json_document_with_json(monkeypatch, capsys):
-    code, out, err = told("run --json", monkeypatch, capsys)
+def test_wrong_use_is_one_json_document_with_json(command):
+    code, out, err = command("run", "--json")
     error = json.loads(out)["error"]
     assert (code, error["exit_code"]) == (2, 2)
     assert error["problem"] in err
@@ -110,13 +154,13 @@ def test_wrong_use_is_one_json_document_with_json(monkeypatch, capsys):
         (KeyError("x"), 3, "an error of trt-bisect itself, KeyError at test_usage.py:", "Please report it."),
     ],
 )
-def test_an_unexpected_error_is_told_in_two_lines_and_as_json(raised, code, problem, remedy, monkeypatch, capsys):
+def test_an_unexpected_error_is_told_in_two_lines_and_as_json(raised, code, problem, remedy, command, monkeypatch):
     def fails():
         raise raised
 
     monkeypatch.setattr("trt_bisect.builder.engines.list_engines", fails)
     monkeypatch.delenv("TRT_BISECT_DEBUG", raising=False)
-    ended, out, err = told("engines --json", monkeypatch, capsys)
+    ended, out, err = command("engines", "--json")
     error = json.loads(out)["error"]
     assert (ended, error["exit_code"]) == (code, code)
     assert error["problem"].startswith(problem)
@@ -127,36 +171,31 @@ def test_an_unexpected_error_is_told_in_two_lines_and_as_json(raised, code, prob
         main()
 
 
-@pytest.mark.parametrize("given", ["{f}/suite.toml", "--config {f}/suite.toml"])
-def test_a_suite_is_taken_as_argument_and_as_option(given, folder, monkeypatch, capsys, tmp_path):
+@pytest.mark.parametrize("given", [(), ("--config",)])
+def test_a_suite_is_taken_as_argument_and_as_option(given, folder, command, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     (folder / "suite.toml").write_text(
         f'output = "{tmp_path}/nights"\n[[network]]\nname = "lenet"\nmodel = "lenet.onnx"\ncalibration = "data.npz"\n'
         "repeats = 1\n"
     )
-    code, out, _ = told(f"regress {given} --json -q".format(f=folder), monkeypatch, capsys)
+    code, out, _ = command("regress", *given, folder / "suite.toml", "--json", "-q")
     assert [network["name"] for network in json.loads(out)["networks"]] == ["lenet"]
     assert code in (0, 1)
 
 
-def test_paragraphs_of_the_help_are_as_wide_as_the_terminal(monkeypatch, capsys):
+def test_paragraphs_of_the_help_are_as_wide_as_the_terminal(command, monkeypatch):
     """The docstring's own line ends do not stand in the help: each line is full, but the last of a paragraph."""
     monkeypatch.setenv("COLUMNS", "80")
-    _, out, _ = told("run -h", monkeypatch, capsys)
-    lines = out.splitlines()
+    lines = [line.strip() for line in command("run", "-h")[1].splitlines()]
     first = next(place for place, line in enumerate(lines) if "Exit codes:" in line)
-    paragraph = []
-    for line in lines[first:]:
-        if not line.strip():
-            break
-        paragraph.append(line.strip())
+    paragraph = list(itertools.takewhile(bool, lines[first:]))
     assert len(paragraph) >= 2
     for line, after in itertools.pairwise(paragraph):
         assert len(f" {line} {after.split()[0]}") >= 78
 
 
-def test_layers_prints_the_inputs_that_data_are_named_after(folder, monkeypatch, capsys):
-    _, out, _ = told(f"layers {folder}/lenet.onnx", monkeypatch, capsys)
+def test_layers_prints_the_inputs_that_data_are_named_after(folder, command):
+    _, out, _ = command("layers", folder / "lenet.onnx")
     graph = onnx.load(folder / "lenet.onnx").graph
     for value in (*graph.input, *graph.output):
         sizes = [dim.dim_value for dim in value.type.tensor_type.shape.dim]
@@ -185,10 +224,9 @@ def test_a_shell_completes_commands_and_options(tmp_path):
     assert completed(["trt-bisect", "run", "--thr"], tmp_path) == {"--threshold"}
 
 
-def test_percentages_and_sizes_are_taken(folder, monkeypatch, capsys, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    asked = f"run {folder}/lenet.onnx --calibration {folder}/data.npz --explain none --json -q -o {tmp_path}/run"
-    _, out, _ = told(f"{asked} --threshold 99.5% --holdout 20% --memory 1GB", monkeypatch, capsys)
+def test_percentages_and_sizes_are_taken(folder, command, monkeypatch):
+    monkeypatch.chdir(folder)
+    _, out, _ = command(*f"{DATA} --explain none --json -q --threshold 99.5% --holdout 20% --memory 1GB".split())
     assert json.loads(out)["threshold"] == 0.995
 
 

@@ -338,37 +338,3 @@ def test_an_engine_that_gives_final_outputs_only_is_said(tmp_path):
     found = trt_bisect.compare(networks.save(model, tmp_path), networks.samples(model, 2), engine="tensorrt")
     assert any("final outputs" in note for note in texts(found.notes))
     assert found.arithmetic == "emulated"
-
-
-BAD = {
-    "nothing": ([], "no network"),
-    "no ranges": (["{lenet}"], "no ranges"),
-    "unknown layer": (["{lenet}", "--calibration", "{data}", "--high", "ip3"], "'ip2'"),
-    "unknown column": (["{lenet}", "--calibration", "{data}", "--sort", "beauty"], "beauty"),
-    "no recipe": (["{lenet}", "--calibration", "{data}", "--recipe", "none"], "no recipe"),
-    "recipe of another kind": (["{lenet}", "--calibration", "{data}", "--recipe", "{data}"], "cannot be read"),
-    "unknown engine": (["{lenet}", "--calibration", "{data}", "--engine", "tpu"], "tpu"),
-    "no cosine": (["{lenet}", "--calibration", "{data}", "--threshold", "2"], "--threshold cannot be 2"),
-    "one run": (["--fp32", "{data}"], "cannot be compared"),
-    "no such run": (["--fp32", "{data}", "--int8", "none.npz"], "none.npz"),
-    "a run of no known kind": (["--fp32", "{lenet}", "--int8", "{lenet}"], "of an unknown kind"),
-    "no name in both": (["--fp32", "{data}", "--int8", "{other}"], "No tensor"),
-    "not Polygraphy's": (["--fp32", "{json}", "--int8", "{json}"], "Polygraphy"),
-    "folder is a file": (["{lenet}", "--calibration", "{data}", "-o", "{data}"], "calibration.npz"),
-}
-
-
-@pytest.mark.parametrize("case", BAD)
-def test_bad_use_gives_exit_2_and_two_lines(command, case, lenet, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    np.savez(tmp_path / "other.npz", another=np.ones(3, np.float32))
-    (tmp_path / "list.json").write_text("[1, 2]")
-    arguments, said = BAD[case]
-    known = {"lenet": lenet / "lenet.onnx", "data": lenet / "calibration.npz"}
-    known |= {"other": tmp_path / "other.npz", "json": tmp_path / "list.json"}
-    code, _, err = command("compare", *[argument.format(**known) for argument in arguments])
-    assert code == 2
-    message = err[err.index("trt-bisect:") :]
-    assert said in message
-    assert len(message.strip().splitlines()) == 2
-    assert "Traceback" not in err

@@ -371,16 +371,3 @@ def test_of_an_nvidia_engine_the_tensors_are_the_emulations(tmp_path, monkeypatc
     alone = [each for each in report.explanation.tried if each.culprits and not each.own]
     assert alone
     assert all(each.calibrator for each in alone), "of a single layer, only the scales can be changed"
-
-
-def test_bad_use(command, lenet, tmp_path):
-    asked = ["run", lenet / "lenet.onnx", "--calibration", lenet / "calibration.npz", "-o", tmp_path / "run"]
-    for options, said in (
-        (["--explain", "nicely"], "--explain cannot be 'nicely'"),
-        (["--explain", "remedies", "--low", "fp16"], "--low fp16"),
-    ):
-        code, _, err = command(*asked, *options)
-        assert code == 2
-        assert said in err
-        assert "Traceback" not in err
-    assert not (tmp_path / "run").exists()

@@ -99,23 +99,6 @@ def test_a_real_network(ocr):
     assert all(row.spread.nonfinite == 0 for row in found.tensors)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--prefix", "nothing"], "begins with 'nothing'"),
-        (["--op", "Einsum"], "'Einsum'"),
-        (["--prefix", "conv", "--op", "Gemm"], "operator Gemm"),
-        (["--input", "none.npz"], "none.npz"),
-    ],
-)
-def test_bad_use(command, lenet, arguments, said):
-    code, _, err = command("profile", lenet / "lenet.onnx", *arguments)
-    assert code == 2
-    message = err[err.index("trt-bisect:") :]
-    assert said in message
-    assert len(message.strip().splitlines()) == 2
-
-
 def test_the_columns_that_were_asked_for(command, lenet):
     """By their names in the CSV file; another one is refused with the names that there are."""
     model = lenet / "lenet.onnx"

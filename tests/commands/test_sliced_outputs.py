@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -13,7 +12,6 @@ import pytest
 import trt_bisect
 from tests.support import networks
 from tests.support.records import kinds, texts
-from trt_bisect.cli import main
 from trt_bisect.report.summary import DOUBTED
 from trt_bisect.report.verdict import PASSES, WITH_DOUBTS
 from trt_bisect.support.notes import OUTPUTS
@@ -95,23 +93,15 @@ def test_a_sigmoid_clipped_at_a_quarter(tmp_path, data):
     assert whole.similarity.int8 > 0.999
 
 
-def exit_code(monkeypatch, arguments):
-    monkeypatch.setattr(sys, "argv", ["trt-bisect", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    return ended.value.code
-
-
-def test_accept_on_the_command_line(planted, data, tmp_path, capsys, monkeypatch):
+def test_accept_on_the_command_line(planted, data, tmp_path, command):
     np.savez(tmp_path / "data.npz", **data)
-    command = ["run", str(planted), "--calibration", str(tmp_path / "data.npz"), "--calibrator", "minmax"]
-    command += ["--engine", "onnxruntime", "--explain", "none", "--output", str(tmp_path / "run")]
-    assert exit_code(monkeypatch, [*command, "--slice-factor", "inf"]) == 1
-    assert exit_code(monkeypatch, [*command, "--slice-factor", "inf", "--accept"]) == 0
-    assert exit_code(monkeypatch, [*command, "--accept"]) == 1
-    capsys.readouterr()
-    assert exit_code(monkeypatch, [*command, "--slice-factor", "0.5"]) == 2
-    assert "--slice-factor" in capsys.readouterr().err
+    asked = ["run", planted, "--calibration", tmp_path / "data.npz", "--calibrator", "minmax"]
+    asked += ["--engine", "onnxruntime", "--explain", "none", "--output", tmp_path / "run"]
+    assert command(*asked, "--slice-factor", "inf")[0] == 1
+    assert command(*asked, "--slice-factor", "inf", "--accept")[0] == 0
+    assert command(*asked, "--accept")[0] == 1
+    code, _, err = command(*asked, "--slice-factor", "0.5")
+    assert (code, "--slice-factor" in err) == (2, True)
 
 
 def test_another_factor_takes_no_trials_of_the_first(planted, data, judged, tmp_path):

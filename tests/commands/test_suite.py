@@ -90,15 +90,8 @@ def test_every_keyword_is_one_of_run(folder):
     from trt_bisect.commands.run.run import run
 
     taken = {option.name for key, option in NETWORK_KEYS.items() if key not in (*NIGHT_KINDS, "name")}
-    others = {
-        "output",
-        "history",
-        "progress",
-        "tensorboard",
-        "tensorboard_channels",
-        "save_tensors",
-    }
-    assert taken | others | {"cluster"} == set(inspect.signature(run).parameters)
+    others = {"output", "history", "progress", "tensorboard", "tensorboard_channels", "save_tensors", "cluster"}
+    assert taken | others == set(inspect.signature(run).parameters)
 
 
 NET = '[[network]]\nmodel = "net.onnx"\n'
@@ -111,10 +104,7 @@ NET = '[[network]]\nmodel = "net.onnx"\n'
         ("network = 3", "it has no network"),
         ("[[network]]", "[[network]] number 1 has no 'model'"),
         ('[[network]]\nmodel = "missing.onnx"', "[[network]] 'missing': 'model' names"),
-        (
-            NET + 'calibraton = "data.npz"',
-            "number 1 has no key 'calibraton'.\nDid you mean 'calibration'",
-        ),
+        (NET + 'calibraton = "data.npz"', "number 1 has no key 'calibraton'.\nDid you mean 'calibration'"),
         (NET + "zzz = 1", "no key 'zzz'.\nThe keys are name, model"),
         ("outptu = 1\n" + NET, "no key 'outptu'.\nDid you mean 'output'"),
         ("output = 1\n" + NET, "'output' cannot be 1."),
