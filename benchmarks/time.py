@@ -70,7 +70,7 @@ class Engine:
         return {i: seconds(one.kernel, self.gpu, fit) for i, one in enumerate(self.kernels)}
 
     def figures(self, fit: Fit = FIT) -> dict[str, Any]:
-        """What is printed."""
+        """The figures that are printed."""
         whole = self.predicted(fit)
         reformats = [i for i, one in enumerate(self.kernels) if one.is_reformat]
         by_model = self.by_model(fit)
@@ -90,7 +90,7 @@ class Engine:
 
 
 def loss(engines: Sequence[Engine], fit: Fit) -> float:
-    """What the fit makes least; see the module."""
+    """The measure that the fit makes least; see the module."""
     return sum(_error(engine, fit) for engine in engines) / len(engines)
 
 

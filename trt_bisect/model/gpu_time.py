@@ -195,7 +195,7 @@ class Product:
 
 
 class Kind(str, Enum):
-    """What a kernel does."""
+    """The work of a kernel."""
 
     PRODUCT = "product"
     STREAM = "stream"
