@@ -278,7 +278,7 @@ def _overhead(tile: tuple[int, int], fit: Fit) -> float:
     return 1.0 + fit.tile * (1 / tile[0] + 1 / tile[1])
 
 
-_SURE, _UNSURE, _REGION = 1.2, 1.5, 3.0
+_SURE, _UNSURE, _REGION = 1.2, 1.5, 5.0
 """Factors of the range: of an engine on a GPU that the model was compared with, on another one, and of a region, whose
 kernels are not known. Source: ``benchmarks.time``; docs/concepts/time.md has the errors."""
 
