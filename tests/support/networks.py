@@ -132,6 +132,26 @@ def residual(blocks: int = 4, width: int = 8) -> onnx.ModelProto:
     return model
 
 
+def resnet18(batch: int) -> onnx.ModelProto:
+    """ResNet-18 for pictures of 224 x 224, without BatchNormalization: exporters fold it into the convolutions."""
+    sketch = Sketch()
+    x = sketch.node("Relu", [sketch.conv("x", "stem", 3, 64, 7, strides=[2, 2])], "stem.relu")
+    x, inside = sketch.node("MaxPool", [x], "pool", kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4), 64
+    for stage, block in ((stage, block) for stage in range(4) for block in range(2)):
+        name, outside, step = f"l{stage}.{block}", 64 << stage, 2 if stage and not block else 1
+        y = sketch.node("Relu", [sketch.conv(x, f"{name}.c1", inside, outside, strides=[step] * 2)], f"{name}.r1")
+        y = sketch.conv(y, f"{name}.c2", outside, outside)
+        skip = x if step == 1 else sketch.conv(x, f"{name}.down", inside, outside, 1, strides=[2, 2])
+        x, inside = sketch.node("Relu", [sketch.node("Add", [y, skip], f"{name}.add")], f"{name}.r2"), outside
+    x = sketch.node("Flatten", [sketch.node("GlobalAveragePool", [x], "avg")], "flat")
+    weight, bias = (
+        sketch.constant("fc.weight", sketch.weight("fc", 512, 1000)),
+        sketch.constant("fc.bias", np.zeros(1000)),
+    )
+    sketch.node("Gemm", [x, weight, bias], "fc")
+    return sketch.model({"x": [batch, 3, 224, 224]}, {"fc_out": [batch, 1000]})
+
+
 def depthwise(blocks: int = 4, width: int = 8) -> onnx.ModelProto:
     """MobileNet-like: expand, depthwise, project, and the sum."""
     sketch = Sketch(3)

@@ -17,7 +17,7 @@ Times = Mapping[int, Mapping[Precision, float]]
 """The time of each layer in each precision, by layer index, in any unit."""
 Costs = Mapping[int, Mapping[Precision, float]]
 """By layer index and high precision, the share of the low precision's gain in speed that is given up."""
-_UNITS = {
+UNITS = {
     Precision.INT8: 1.0,
     Precision.FP8: 1.0,
     Precision.FP16: 2.0,
@@ -61,7 +61,7 @@ def times_by_macs(network: Network, facts: TensorFacts) -> Times:
     for k in network.quantizable:
         shape = facts.shapes.get(network.layers[k].outputs[0], ())
         work = counted[k] or max(math.prod(shape), 1)
-        times[k] = {precision: work * units for precision, units in _UNITS.items()}
+        times[k] = {precision: work * units for precision, units in UNITS.items()}
     return times
 
 

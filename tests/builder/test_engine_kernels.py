@@ -1,0 +1,94 @@
+"""The kernels of real engines: those of docs/evidence/engines (TensorRT 8.6, H200), and of small pieces of JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from trt_bisect.builder.engine_kernels import Tensor, engine_kernels, kernel_of, profiled_kernels
+from trt_bisect.errors import BadInput
+from trt_bisect.model.gpu_time import Kind, Product
+from trt_bisect.precision import Precision
+
+ENGINES = Path(__file__).parents[2] / "docs" / "evidence" / "engines"
+RESNET50_MACS = 4_089_184_256
+"""Multiply-adds of torchvision's ResNet-50 for one picture of 224 x 224; torchvision lists 4.09 G."""
+
+
+def tensor(shape, description):
+    return {"Name": "x", "Dimensions": shape, "Format/Datatype": description}
+
+
+def profiled(name):
+    return profiled_kernels(ENGINES / f"{name}.graph.json", ENGINES / f"{name}.profile.json")
+
+
+@pytest.mark.parametrize("precision", ["int8", "fp16"])
+def test_the_convolutions_of_a_real_engine_are_those_of_the_network(precision):
+    convolutions = [one.kernel.product for one in profiled(f"h200-resnet50-b32.{precision}") if one.is_convolution]
+    assert len(convolutions) == 54
+    assert sum(product.macs for product in convolutions) == 32 * RESNET50_MACS
+    assert {product.precision for product in convolutions} == {Precision(precision)}
+
+
+def test_the_times_of_a_real_engine_are_those_of_its_profile():
+    rows = json.loads((ENGINES / "h200-resnet50-b32.int8.profile.json").read_text())
+    kernels = profiled("h200-resnet50-b32.int8")
+    assert sum(one.ms for one in kernels) == pytest.approx(sum(row.get("averageMs", 0.0) for row in rows))
+    assert [one.kernel.name for one in kernels if one.is_reformat] == ["x__int8_q_QuantizeLinear"]
+
+
+def test_depthwise_convolutions_and_regions_of_a_real_engine():
+    kernels = engine_kernels(ENGINES / "h200-convnext_tiny-b8.int8.graph.json")
+    depthwise = [one.product for one in kernels if one.product is not None and one.product.is_depthwise]
+    assert {product.groups for product in depthwise} == {96, 192, 384, 768}
+    assert len(depthwise) == 3 + 3 + 9 + 3
+    assert {product.taps for product in depthwise} == {49}
+    assert sum(one.kind is Kind.REGION for one in kernels) == 1 + 18, "the stem's normalization and each block's rest"
+
+
+@pytest.mark.parametrize(("shape", "description", "size"), [
+    ([2, 24, 4, 4], "Thirty-two wide channel vectorized row major Int8 format", 2 * 32 * 16),
+    ([2, 24, 4, 4], "Channel major FP16 format where channel % 8 == 0", 2 * 24 * 16 * 2),
+    ([2, 3, 4, 4], "Four wide channel vectorized row major Int8 format", 2 * 4 * 16),
+    ([2, 3, 4, 4], "Row major linear FP32", 2 * 3 * 16 * 4),
+    ([7], "Row major linear FP16 format", 14),
+])  # fmt: skip
+def test_a_tensor_is_as_large_as_its_format_stores_it(shape, description, size):
+    assert Tensor.of(tensor(shape, description)).size == size
+
+
+def test_a_convolution_with_its_pooling_in_one_kernel():
+    """Its output is pooled; its own is 112 x 112: (224 + 6 - 7) // 2 + 1."""
+    read, written = (
+        tensor([32, 3, 224, 224], "Row major Int8 format"),
+        tensor([32, 64, 56, 56], "Row major Int8 format"),
+    )
+    keys = {"Kernel": [7, 7], "PrePadding": [3, 3], "PostPadding": [3, 3], "Stride": [2, 2], "Dilation": [1, 1]}
+    own = {f"Conv{key}": value for key, value in (keys | {"OutMaps": 64, "Groups": 1}).items()}
+    kernel = kernel_of({"Name": "a", "LayerType": "ConvActPool", "Inputs": [read], "Outputs": [written], **own})
+    assert kernel.product == Product(32 * 112 * 112, 64, 3, 49, Precision.INT8)
+    assert kernel.moved == 32 * (3 * 224 * 224 + 64 * 56 * 56) + 64 * 3 * 49
+
+
+def test_a_matrix_product_of_two_activations_counts_no_weights():
+    read = [tensor([2, 8, 64, 32], "Row major linear FP16"), tensor([2, 8, 32, 64], "Row major linear FP16")]
+    written = [tensor([2, 8, 64, 64], "Row major linear FP16")]
+    kernel = kernel_of({"Name": "a", "LayerType": "gemm", "Inputs": read, "Outputs": written})
+    assert kernel.product == Product(64, 64, 32, 1, Precision.FP16, groups=16)
+    assert kernel.moved == 2 * 16 * (64 * 32 * 2 + 64 * 64)
+
+
+@pytest.mark.parametrize(("graph", "profile", "problem"), [
+    ('{"Layers": ["only", "names"]}', '[{"name": "only", "averageMs": 1.0}]', "does not describe"),
+    ("[]", '[{"name": "only", "averageMs": 1.0}]', "does not describe"),
+    ('{"Layers": [{"Name": "a"}]}', '[{"count": 3}]', "no times"),
+    ('{"Layers": [{"Name": "a"}]}', "{", "cannot be read"),
+])  # fmt: skip
+def test_files_that_are_not_trtexecs_are_refused(tmp_path, graph, profile, problem):
+    (tmp_path / "graph.json").write_text(graph)
+    (tmp_path / "profile.json").write_text(profile)
+    with pytest.raises(BadInput, match=problem):
+        profiled_kernels(tmp_path / "graph.json", tmp_path / "profile.json")

@@ -1,0 +1,131 @@
+"""The model of time: kernels whose times follow from the data sheet and the constants by hand."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from trt_bisect.errors import BadInput
+from trt_bisect.model.gpu_time import FIT, GPUS, Kernel, Kind, Product, gpu_named, predicted, seconds
+from trt_bisect.precision import Precision
+
+A100, RTX3090 = GPUS["A100"], GPUS["RTX3090"]
+INT8, FP16, FP32 = Precision.INT8, Precision.FP16, Precision.FP32
+LAUNCH = FIT.launch * 1e-6
+
+
+def stream(moved, **more):
+    return Kernel("pool", Kind.STREAM, moved, **more)
+
+
+def product(rows, columns, channels, taps=1, precision=INT8, **more):
+    return Kernel("conv", Kind.PRODUCT, 0, Product(rows, columns, channels, taps, precision, **more))
+
+
+def work(kernel, gpu=A100):
+    return seconds(kernel, gpu) - LAUNCH
+
+
+def test_a_kernel_without_a_product_takes_a_launch_and_its_bytes():
+    assert seconds(stream(1_555_000_000), A100) == pytest.approx(LAUNCH + 1e-3 / FIT.memory)
+    assert seconds(stream(0), A100) == pytest.approx(LAUNCH)
+
+
+def test_a_kernel_that_does_nothing_takes_no_time():
+    assert seconds(Kernel("reshape", Kind.NOTHING, 1 << 30), A100) == 0.0
+
+
+def test_a_change_of_format_of_a_picture_is_slower_by_its_constant():
+    plain, narrow = (work(stream(1 << 30, is_narrow=is_narrow)) for is_narrow in (False, True))
+    assert narrow == pytest.approx(plain / FIT.narrow)
+
+
+def test_one_full_wave_of_the_largest_tiles():
+    """108 tiles of 256 x 128, one on each SM: an SM does its share of 624 tera operations a second."""
+    macs_of_an_sm = 256 * 128 * 64
+    rate = 624e12 / 2 / 108 * FIT.integer / (1 + FIT.tile * (1 / 256 + 1 / 128))
+    assert work(product(256 * 108, 128, 64)) == pytest.approx(macs_of_an_sm / rate)
+
+
+def test_one_more_row_costs_another_wave():
+    """Twice the rows of one wave take twice as long; one row more than a wave takes more than that wave."""
+    one, more, two = (work(product(rows, 128, 64)) for rows in (256 * 108, 256 * 108 + 1, 2 * 256 * 108))
+    assert two == pytest.approx(2 * one)
+    assert one * 1.1 < more <= two
+
+
+@pytest.mark.parametrize(("precision", "few", "filled"), [(INT8, 24, 32), (FP16, 24, 32), (FP16, 9, 16), (FP32, 5, 8)])
+def test_channels_are_filled_up_to_32_bytes(precision, few, filled):
+    times = [work(product(50_000, 128, channels, 9, precision)) for channels in (few, filled)]
+    assert times[0] == pytest.approx(times[1])
+
+
+def test_a_batch_of_one_keeps_few_processors_busy():
+    """7 x 7 places and 512 filters are 8 tiles of 64 x 64: 8 times the batch costs the same, not 8 times as much."""
+    one, eight = (work(product(49 * batch, 512, 512, 9)) for batch in (1, 8))
+    assert eight < 2 * one
+
+
+@pytest.mark.parametrize(("precision", "share"), [(FP32, 1 / 4), (FP16, 1 / 2), (INT8, 1.0)])
+def test_a_depthwise_convolution_runs_at_the_rate_of_shared_memory(precision, share):
+    kernel = product(100_352, 1, 1, 9, precision, groups=96)
+    assert work(kernel) == pytest.approx(96 * 100_352 * 9 / (19.5e12 / 2 * share * FIT.scalar))
+
+
+def test_the_first_convolution_in_fp32_uses_no_tensor_cores():
+    assert work(product(401_408, 64, 3, 49, FP32)) == pytest.approx(401_408 * 64 * 147 / (19.5e12 / 2 * FIT.scalar))
+
+
+def test_the_first_convolution_in_int8_by_fours_is_dp4a():
+    """Three channels take the time of four, four multiply-adds an instruction."""
+    kernel = product(401_408, 64, 3, 49, by_fours=True)
+    assert work(kernel) == pytest.approx(401_408 * 64 * 49 * 4 / (4 * 19.5e12 / 2 * FIT.scalar))
+
+
+def test_arithmetic_and_bytes_overlap_but_not_quite():
+    bare = product(256 * 108, 128, 64)
+    both = replace(bare, moved=10_000_000)
+    assert max(work(bare), work(stream(10_000_000))) < work(both) < work(bare) + work(stream(10_000_000))
+    assert work(both) == pytest.approx(math.sqrt(work(bare) ** 2 + work(stream(10_000_000)) ** 2))
+
+
+@pytest.mark.parametrize(("written", "name"), [
+    ("a100", "A100"), ("NVIDIA A100-SXM4-80GB", "A100-80GB"), ("NVIDIA GeForce RTX 3090", "RTX3090"),
+    ("rtx-4090", "RTX4090"), ("Tesla T4", "T4"), ("NVIDIA H200", "H200"), ("Orin Nano", "OrinNano"),
+    ("agx orin", "OrinAGX"), ("thor", "Thor"),
+])  # fmt: skip
+def test_names_of_gpus_as_people_and_drivers_write_them(written, name):
+    assert gpu_named(written).name == name
+
+
+@pytest.mark.parametrize("name", ["", "GTX 1080", "NVIDIA L40S", "A10", "RTX 3090 Ti", "RTX 4090 Laptop GPU"])
+def test_an_unknown_gpu_is_refused(name):
+    with pytest.raises(BadInput, match="No peaks"):
+        gpu_named(name)
+
+
+def test_every_gpu_has_a_source_and_int8_twice_as_fast_as_fp16():
+    for gpu in GPUS.values():
+        assert gpu.source
+        assert gpu.rate(INT8) == pytest.approx(2 * gpu.rate(FP16), rel=0.01)
+        assert gpu.rate(FP16) > gpu.rate(FP32) >= gpu.scalar * 1e12 / 2 * 0.99
+
+
+def test_a_precision_that_a_gpu_lacks_runs_in_the_next_one():
+    assert GPUS["T4"].rate(Precision.BF16) == GPUS["T4"].rate(FP16)
+    assert GPUS["A100"].rate(Precision.FP8) == GPUS["A100"].rate(FP16)
+    assert GPUS["T4"].rate(FP32) == 8.1e12 / 2
+
+
+def test_the_range_widens_for_gpus_and_kernels_that_were_not_compared():
+    kernels = [stream(100_000_000)] * 3
+    sure, unsure = predicted(kernels, A100), predicted(kernels, RTX3090)
+    assert sure.ms == pytest.approx(3e3 * seconds(kernels[0], A100))
+    assert sure.least < sure.ms < sure.most
+    assert unsure.most / unsure.ms > sure.most / sure.ms
+    region = predicted([*kernels[1:], replace(kernels[0], kind=Kind.REGION)], A100)
+    assert (region.ms, region.least) == pytest.approx((sure.ms, sure.least))
+    assert region.most > sure.most
+    assert str(predicted([], A100)) == "0 ms (0 to 0)"

@@ -1,0 +1,162 @@
+"""The kernels that plans make of networks: ResNet-18 as published engines have it, and engines of TensorRT-RTX.
+
+The measured milliseconds are sums of the profiles of ResNet-18, batch 32, on an A100, from the TensorRT Engine Explorer
+(NVIDIA/TensorRT, tools/experimental/trt-engine-explorer, Apache-2.0).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.support import networks
+from tests.support.networks import save
+from trt_bisect.builder.tensorrt_rtx import layers_of_file
+from trt_bisect.model.file import save_model
+from trt_bisect.model.gpu_time import GPUS, Kind, predicted, seconds
+from trt_bisect.model.kernels import PRODUCTS, EngineModel
+from trt_bisect.model.network import load_network
+from trt_bisect.model.qdq import GraphTarget, PlanWriter
+from trt_bisect.model.shapes import facts_for
+from trt_bisect.precision import Precision
+
+A100 = GPUS["A100"]
+INT8, FP16, FP32 = Precision.INT8, Precision.FP16, Precision.FP32
+SAMPLES = Path(__file__).parents[2] / "samples"
+MEASURED = {"fp32": 2.124, "fp16": 1.017}
+
+
+def model_of(path):
+    network = load_network(path)
+    sizes = ((spec.name, [size if isinstance(size, int) else 1 for size in spec.shape]) for spec in network.inputs)
+    return EngineModel(network, facts_for(network, {name: np.zeros(shape, np.float32) for name, shape in sizes}))
+
+
+@pytest.fixture(scope="module")
+def resnet(tmp_path_factory):
+    """ResNet-18 for 32 pictures of 224 x 224."""
+    return model_of(save(networks.resnet18(32), tmp_path_factory.mktemp("resnet")))
+
+
+@pytest.fixture
+def residual(tmp_path):
+    return model_of(save(networks.residual(2), tmp_path))
+
+
+def names(model, kernels):
+    return [" ".join(model.network.layers[k].name for k in one.layers) or one.name for one in kernels]
+
+
+def reformats(kernels):
+    return [one.name for one in kernels if one.kind is Kind.REFORMAT]
+
+
+def plan_of(model, high=(), precision=FP16):
+    own = model.network.full(precision)
+    return own.keeping([model.network.layer_named(name).index for name in high], precision)
+
+
+@pytest.mark.parametrize(("name", "precision"), [("fp32", FP32), ("fp16", FP16)])
+def test_the_network_alone_predicts_the_published_engines(resnet, name, precision):
+    kernels = resnet.kernels(resnet.network.plan((), precision))
+    assert predicted(kernels, A100).ms == pytest.approx(MEASURED[name], rel=0.1)
+
+
+def test_full_int8_of_resnet18(resnet):
+    """20 convolutions with all that follows them, the classifier and the pooling; the picture is rounded."""
+    kernels = resnet.kernels(plan_of(resnet))
+    kinds = Counter(one.kind for one in kernels)
+    assert kinds == {Kind.PRODUCT: 21, Kind.STREAM: 1, Kind.NOTHING: 1, Kind.REFORMAT: 1}
+    assert names(resnet, kernels)[:3] == ["x: fp32 to int8", "stem stem.relu pool", "l0.0.c1 l0.0.r1"]
+    assert "l1.0.c2 l1.0.add l1.0.r2" in names(resnet, kernels)
+    assert "l1.0.down" in names(resnet, kernels)
+    assert sum(one.product.macs for one in kernels if one.product) == 32 * 1_814_073_344, "ResNet-18: 1.81 G"
+
+
+def test_every_layer_is_in_one_kernel(resnet):
+    for precision in (FP16, FP32):
+        for plan in (plan_of(resnet, precision=precision), resnet.network.plan((), precision)):
+            inside = [k for one in resnet.kernels(plan) for k in one.layers]
+            assert sorted(inside) == list(range(len(resnet.network.layers)))
+
+
+def test_a_high_layer_between_int8_layers_brings_a_change_before_and_after(resnet):
+    """Its INT8 maker stores floats in INT8's layout; its own output is rounded by a kernel."""
+    kernels = resnet.kernels(plan_of(resnet, ["l2.1.c1"]))
+    assert reformats(kernels)[1:] == [
+        "l2.0.r2_out: fp16 to int8",
+        "l2.0.r2_out: fp16 to fp16",
+        "l2.1.r1_out: fp16 to int8",
+    ]
+
+
+def test_a_second_high_layer_saves_a_change(resnet):
+    """The whole block in FP16: the second convolution and the sum read what the first one wrote, in its layout."""
+    one, both = (
+        reformats(resnet.kernels(plan_of(resnet, high)))[1:]
+        for high in (["l2.1.c1"], ["l2.1.c1", "l2.1.c2", "l2.1.add"])
+    )
+    assert len(both) == 2 < len(one)
+    assert both == ["l2.0.r2_out: fp16 to fp16", "l2.1.r2_out: fp16 to int8"]
+
+
+def test_a_plan_takes_longer_for_each_layer_that_stays_high(resnet):
+    full, one, all_high = (
+        sum(seconds(kernel, A100) for kernel in resnet.kernels(plan))
+        for plan in (plan_of(resnet), plan_of(resnet, ["l2.1.c1"]), resnet.network.plan((), FP16))
+    )
+    assert full < one < all_high
+
+
+def test_a_sum_goes_with_the_branch_that_has_no_pair(residual):
+    made = names(residual, residual.kernels(residual.network.full(FP32)))
+    assert "block0.conv2 block0.add block0.relu2" in made
+    assert "stem stem_relu" in made
+
+
+def test_what_only_moves_values_stays_in_int8():
+    """The detector's Resize stands between INT8 layers: no kernel changes its type."""
+    model = model_of(SAMPLES / "detector" / "detector.onnx")
+    kernels = model.kernels(model.network.full(FP32))
+    resize = next(one for one in kernels if one.name == "/model.9/Resize")
+    values = sum(np.prod(model.facts.shapes[name]) for k in resize.layers for name in _ends(model.network.layers[k]))
+    assert resize.moved == values
+    assert not [name for name in reformats(kernels) if name.startswith(("/model.8", "/model.9", "/model.10"))]
+
+
+def _ends(layer):
+    return (*layer.inputs, *layer.outputs)
+
+
+def test_an_unknown_operator_is_a_region_and_widens_the_range(residual):
+    kernels = residual.kernels(residual.network.full(FP32))
+    sure = predicted(kernels, A100)
+    layers = [replace(one, op_type="Unheard") if one.name == "pool" else one for one in residual.network.layers]
+    odd = EngineModel(replace(residual.network, layers=tuple(layers)), residual.facts).kernels(
+        residual.network.full(FP32)
+    )
+    found = predicted(odd, A100)
+    assert [one.name for one in odd if one.kind is Kind.REGION] == ["pool"]
+    assert found.most / found.ms > sure.most / sure.ms
+
+
+@pytest.mark.parametrize("name", ["lenet", "residual", "detector", "encoder"])
+def test_fusions_are_those_of_engines_that_tensorrt_rtx_builds(name, tmp_path):
+    """RTX runs a product and what follows it as two kernels; the second names the layers that are fused."""
+    pytest.importorskip("tensorrt_rtx_bindings")
+    files = {"lenet": "lenet/lenet", "detector": "detector/detector", "encoder": "transformer/encoder"}
+    source = SAMPLES / f"{files[name]}.onnx" if name in files else save(networks.residual(2), tmp_path)
+    model = model_of(source)
+    scales = {tensor: np.float32(0.02 + 1e-4 * i) for i, tensor in enumerate(model.network.activations)}
+    made = PlanWriter(model.network, scales, GraphTarget.TENSORRT).write(model.network.full(FP32))
+    save_model(made.model, made.weights, tmp_path / "network.qdq.onnx")
+    built = [set(layer.network_layers) for layer in layers_of_file(tmp_path / "network.qdq.onnx", {})]
+    heads = [group for group in model.groups if group.head is not None]
+    assert len(heads) == sum(layer.op_type in PRODUCTS for layer in model.network.layers) > 2
+    for group in heads:
+        inside = {model.network.layers[k].name for k in group.layers}
+        assert any(inside <= names for names in built), f"{sorted(inside)} are no kernel of the engine"

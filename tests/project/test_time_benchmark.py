@@ -1,0 +1,94 @@
+"""``python -m benchmarks.time``: what it says of engines that were measured, and the fit of the model's constants."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import astuple
+from pathlib import Path
+
+import pytest
+
+from benchmarks.time import Engine, engines_in, fitted, main
+from trt_bisect.model.gpu_time import FIT, GPUS
+
+ROOT = Path(__file__).parents[2]
+EVIDENCE, SHARED = ROOT / "docs" / "evidence" / "engines", ROOT.parent / "shared" / "profiles" / "A100"
+
+needs_profiles = pytest.mark.skipif(not SHARED.exists(), reason="../shared/profiles/A100 is not here")
+
+
+def figures(capsys, folder, name, gpu):
+    assert main([str(folder / f"{name}.{kind}.json") for kind in ("graph", "profile")] + ["--gpu", gpu, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.fixture(scope="module")
+def engines():
+    return engines_in(SHARED, GPUS["A100"])
+
+
+@pytest.mark.parametrize(("name", "within"), [("h200-resnet50-b32.int8", 0.05), ("h200-resnet50-b32.fp16", 0.2)])
+def test_engines_of_another_gpu_that_no_constant_was_fitted_on(capsys, name, within):
+    found = figures(capsys, EVIDENCE, name, "H200")
+    assert found["predicted_ms"] == pytest.approx(found["measured_ms"], rel=within)
+    assert found["range_ms"][0] < found["measured_ms"] < found["range_ms"][1]
+    assert found["wrong_share_model"] < 0.09 < 0.2 < found["wrong_share_macs"]
+
+
+def test_an_engine_with_regions_has_a_range_that_reaches_its_time(capsys):
+    found = figures(capsys, EVIDENCE, "h200-convnext_tiny-b8.int8", "H200")
+    assert found["predicted_ms"] < found["measured_ms"] < found["range_ms"][1]
+    assert found["wrong_share_model"] < 0.09 < 0.2 < found["wrong_share_macs"]
+
+
+@needs_profiles
+@pytest.mark.parametrize(("name", "measured", "macs", "model", "reformats"), [
+    ("resnet-fp32", 2.1238, 0.23, 0.05, 1),
+    ("resnet-fp16", 1.0168, 0.12, 0.05, 2),
+    ("resnet-qat-residual", 0.7311, 0.18, 0.08, 3),
+    ("resnet-qat", 1.0957, 0.28, 0.05, 12),
+])  # fmt: skip
+def test_published_engines(capsys, name, measured, macs, model, reformats):
+    found = figures(capsys, SHARED, name, "A100")
+    assert found["measured_ms"] == pytest.approx(measured, abs=1e-4)
+    assert found["predicted_ms"] == pytest.approx(measured, rel=0.1)
+    assert found["wrong_share_macs"] == pytest.approx(macs, abs=0.005)
+    assert found["wrong_share_model"] < model
+    assert found["reformats"]["count"] == reformats
+
+
+@needs_profiles
+def test_the_order_of_variants_and_the_ratios_to_fp16(engines):
+    measured, model = ({name: ms(one) for name, one in engines.items()} for ms in (_measured, _predicted))
+    assert sorted(model, key=model.__getitem__) == sorted(measured, key=measured.__getitem__)
+    for name in ("resnet-qat", "resnet-qat-residual"):
+        ratio = measured[name] / measured["resnet-fp16"]
+        assert model[name] / model["resnet-fp16"] == pytest.approx(ratio, rel=0.15)
+
+
+def _measured(engine: Engine) -> float:
+    return engine.measured_ms
+
+
+def _predicted(engine: Engine) -> float:
+    return engine.predicted().ms
+
+
+@needs_profiles
+def test_the_constants_are_those_that_the_four_engines_give(engines):
+    assert astuple(fitted(list(engines.values()))) == pytest.approx(astuple(FIT), rel=0.02)
+
+
+@needs_profiles
+def test_constants_from_the_other_three_engines_do_nearly_as_well(engines):
+    for name, engine in engines.items():
+        fit = fitted([other for known, other in engines.items() if known != name])
+        assert engine.predicted(fit).ms == pytest.approx(engine.measured_ms, rel=0.2)
+        assert engine.wrong_share(engine.by_model(fit)) < 0.1
+
+
+def test_wrong_use_is_told(capsys, tmp_path):
+    assert main([str(tmp_path / "a.json"), str(tmp_path / "b.json")]) == 2
+    assert "cannot be read" in capsys.readouterr().err
+    assert main(["a", "b", "--gpu", "Voodoo 2"]) == 2
+    assert "No peaks are known of the GPU 'Voodoo 2'" in capsys.readouterr().err

@@ -1,0 +1,313 @@
+"""The time of a kernel on a GPU, predicted without one: the peaks of data sheets, and seven constants.
+
+**The model.** An engine is a list of kernels that run one after another. A kernel takes a launch, and then its
+arithmetic or its bytes, whichever is longer; as the two overlap, but not quite, it is the root of the sum of their
+squares. The bytes are those of the tensors as they are stored: channels are padded to the width of the format, 24 of
+them to 32 in INT8. They move at a share ``memory`` of the data sheet's bandwidth.
+
+**Products.** A convolution is a matrix product (implicit GEMM): batch x height x width of the output are the rows, the
+filters the columns, filter size x channels the depth. Its arithmetic depends on the shape in three ways:
+
+- *Tiles.* A kernel computes tiles of the product, from 64 x 32 to 256 x 128, each on one multiprocessor (SM), in waves
+  of as many tiles as there are SMs. The last wave, and the tiles at the edges, are paid in full: this is what a small
+  batch or few channels cost. A tile of a x b values reads a + b values for a x b multiply-adds, so that small tiles
+  compute less of the time: by 1 + ``tile`` (1/a + 1/b). TensorRT times many kernels and takes the fastest; so the
+  model takes the best tile.
+- *Depth.* A tensor core takes 32 bytes of channels at a time: 32 in INT8, 16 in FP16, 8 in FP32 (TF32).
+- *Images.* With four channels or fewer, tensor cores reach a share ``image`` of their peak. FP32 kernels, and INT8 ones
+  that read a format four channels wide, use no tensor cores there, but a share ``scalar`` of the CUDA cores' peak (INT8
+  four times as many, DP4A).
+
+INT8 reaches a share ``integer`` of what the sheet promises over FP16: its results are scaled and rounded again.
+
+A *depthwise* convolution uses no tensor cores. Each multiply-add reads a value, and an SM reads 128 bytes a cycle from
+its shared memory for 128 multiply-adds in FP32: so it runs at 1/4 of the CUDA cores' rate in FP32, 1/2 in FP16 and all
+of it in INT8, times ``scalar``. No constant is fitted for it.
+
+**The rest** (pooling, pointwise layers, softmax, quantization, changes of format) only moves bytes. A change of format
+of a tensor with four channels or fewer, a network's picture, reaches a share ``narrow`` of ``memory``: its reads or
+writes are scattered.
+
+**The constants** are in ``FIT``. They were fitted on four engines alone: ResNet-18, batch 32, on an A100, in FP32, FP16
+and two placements of Q/DQ, which NVIDIA published with the TensorRT Engine Explorer (NVIDIA/TensorRT, Apache-2.0). See
+``benchmarks.time``, which also measures each of the four with constants from the other three, and other engines.
+
+**What it does not know.** Which kernel TensorRT really takes; what a second-level cache holds; sparse weights; clocks
+below the sheet's; kernels of regions that TensorRT's compiler fused (attention), of which only the bytes at the ends
+are counted. A prediction is thus a range: see ``Predicted``.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from trt_bisect.errors import BadInput
+from trt_bisect.precision import Precision
+
+BYTES = {
+    Precision.INT8: 1,
+    Precision.FP8: 1,
+    Precision.FP16: 2,
+    Precision.BF16: 2,
+    Precision.FP32: 4,
+}
+"""The size of a value."""
+
+_TILES = ((256, 128), (128, 256), (128, 128), (256, 64), (128, 64), (64, 128), (64, 64), (128, 32), (64, 32))
+_STEP = 32
+"""Bytes of channels that a tensor core takes at a time."""
+_FEW = 4
+"""The most channels of a tensor that counts as a picture."""
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU, as its data sheet has it.
+
+    Attributes:
+        name: as ``--gpu`` takes it.
+        processors: the number of SMs.
+        tera: by precision, the peak of the tensor cores without sparsity, in tera operations a second, two for a
+            multiply-add; FP32 is TF32. A precision that the tensor cores do not have is absent.
+        scalar: the peak of the CUDA cores in FP32, in the same unit.
+        bandwidth: of the memory, in GB a second.
+        source: of these figures.
+        measured: true if the model was compared with engines on this GPU.
+    """
+
+    name: str
+    processors: int
+    tera: Mapping[Precision, float]
+    scalar: float
+    bandwidth: float
+    source: str
+    measured: bool = False
+
+    def rate(self, precision: Precision) -> float:
+        """The multiply-adds a second of a precision; that of the next higher precision where it is absent."""
+        for other in (precision, Precision.FP16) if precision is not Precision.FP32 else (precision,):
+            if other in self.tera:
+                return self.tera[other] * 1e12 / 2
+        return self.scalar * 1e12 / 2
+
+
+def _tera(
+    int8: float, fp16: float, tf32: float | None, *, bf16: bool = True, fp8: bool = False
+) -> dict[Precision, float]:
+    """The peaks of tensor cores; BF16 is as fast as FP16, and FP8 as INT8."""
+    peaks = {Precision.INT8: int8, Precision.FP16: fp16}
+    return (
+        peaks
+        | ({Precision.FP32: tf32} if tf32 else {})
+        | ({Precision.BF16: fp16} if bf16 else {})
+        | ({Precision.FP8: int8} if fp8 else {})
+    )
+
+
+_GA102, _ADA = "NVIDIA Ampere GA102 GPU Architecture whitepaper", "NVIDIA Ada GPU Architecture whitepaper"
+_IN_FP16 = "FP16 with sums in FP16"
+_ORIN = "NVIDIA Jetson Orin technical brief and module data sheets"
+GPUS = {
+    gpu.name: gpu
+    for gpu in (
+        Gpu("A100", 108, _tera(624, 312, 156), 19.5, 1555, "NVIDIA A100 data sheet, SXM 40 GB", measured=True),
+        Gpu("A100-80GB", 108, _tera(624, 312, 156), 19.5, 2039, "NVIDIA A100 data sheet, SXM 80 GB"),
+        Gpu("H100", 132, _tera(1979, 989.5, 494.7, fp8=True), 67, 3350, "NVIDIA H100 data sheet, SXM, half of sparse"),
+        Gpu(
+            "H200", 132, _tera(1979, 989.5, 494.7, fp8=True), 67, 4800, "NVIDIA H200 data sheet, half of sparse",
+            measured=True,
+        ),
+        Gpu("L4", 58, _tera(242.5, 121, 60, fp8=True), 30.3, 300, "NVIDIA L4 data sheet, half of sparse"),
+        Gpu("T4", 40, _tera(130, 65, None, bf16=False), 8.1, 320, "NVIDIA T4 data sheet; no TF32"),
+        Gpu("RTX3090", 82, _tera(284, 142, 35.6), 35.6, 936, f"{_GA102}; {_IN_FP16}"),
+        Gpu("RTX4090", 128, _tera(660.6, 330.3, 82.6, fp8=True), 82.6, 1008, f"{_ADA}; {_IN_FP16}"),
+        Gpu("OrinAGX", 16, _tera(85, 42.5, 21.2), 5.3, 204.8, f"{_ORIN}: 64 GB, 170 sparse TOPS of the GPU"),
+        Gpu("OrinNX", 8, _tera(30, 15, 7.5), 1.88, 102.4, f"{_ORIN}: 16 GB, 918 MHz, 60 sparse TOPS of the GPU"),
+        Gpu("OrinNano", 8, _tera(20, 10, 5), 1.28, 68, f"{_ORIN}: 8 GB, 625 MHz, 40 sparse TOPS"),
+        Gpu(
+            "Thor", 20, _tera(517, 258.5, 129, fp8=True), 8.06, 273,
+            "NVIDIA Jetson T5000 data sheet: 1,035 sparse FP8 TFLOPS, halved by precision; INT8 as FP8",
+        ),
+    )
+}  # fmt: skip
+"""The GPUs of the model, by name."""
+_VARIANTS = frozenset({"ti", "super", "laptop", "mobile", "d"})
+"""Words in the names of GPUs with other peaks than that of the same number."""
+
+
+def gpu_named(name: str) -> Gpu:
+    """Returns the GPU of a name, however it is written: ``rtx 3090``, ``NVIDIA GeForce RTX 3090``, ``Orin-AGX``.
+
+    Raises:
+        BadInput: the name is none of the table's, or that of a variant with other peaks.
+    """
+    words = set(_words(name))
+    fitting = [gpu for gpu in GPUS.values() if set(_words(gpu.name)) <= words and _VARIANTS.isdisjoint(words)]
+    if not fitting:
+        raise BadInput(f"No peaks are known of the GPU '{name}'.", f"Give one of {', '.join(GPUS)}.")
+    return max(fitting, key=lambda gpu: len(gpu.name))
+
+
+def _words(name: str) -> list[str]:
+    return re.findall(r"[a-z]+|\d+", re.sub(r"([a-z])([A-Z][a-z]|AGX|NX)", r"\1 \2", name).lower())
+
+
+@dataclass(frozen=True)
+class Product:
+    """The matrix product in a kernel.
+
+    Attributes:
+        rows: of the result, for each group.
+        columns: likewise.
+        channels: the length of the sums, without ``taps``.
+        taps: the size of the filter: 1 for a matrix product.
+        precision: of what it reads.
+        groups: the number of such products: of a grouped convolution or a batched matrix product.
+        by_fours: true if it reads a format four channels wide.
+    """
+
+    rows: int
+    columns: int
+    channels: int
+    taps: int
+    precision: Precision
+    groups: int = 1
+    by_fours: bool = False
+
+    @property
+    def macs(self) -> int:
+        """Its multiply-adds."""
+        return self.groups * self.rows * self.columns * self.channels * self.taps
+
+    @property
+    def is_depthwise(self) -> bool:
+        """True for a convolution of each channel by itself."""
+        return self.groups > 1 and self.columns == self.channels == 1
+
+    @property
+    def reads_picture(self) -> bool:
+        """True for a convolution of so few channels that tensor cores cannot be filled."""
+        return self.groups == 1 and self.channels <= _FEW < self.columns and self.taps > 1
+
+
+class Kind(str, Enum):
+    """The work of a kernel."""
+
+    PRODUCT = "product"
+    STREAM = "stream"
+    REFORMAT = "reformat"
+    REGION = "region"
+    NOTHING = "nothing"
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel of an engine.
+
+    Attributes:
+        name: of the layers in it.
+        kind: ``NOTHING`` for what takes no time: a change of shape, a format that is another only in name.
+        moved: the bytes that it reads and writes, weights included.
+        product: what it multiplies, if it does.
+        is_narrow: true for a change of format of a tensor with few channels.
+        layers: the indices of the network's layers in it; empty where the engine's file is all that is known.
+    """
+
+    name: str
+    kind: Kind
+    moved: int
+    product: Product | None = None
+    is_narrow: bool = False
+    layers: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The constants of the model; the module says what each stands for. ``launch`` is in microseconds."""
+
+    launch: float
+    tile: float
+    integer: float
+    memory: float
+    scalar: float
+    image: float
+    narrow: float
+
+
+FIT = Fit(launch=8.9, tile=25.5, integer=0.86, memory=0.92, scalar=0.755, image=0.296, narrow=0.253)
+"""Fitted on the four engines of shared/profiles/A100 and on no others: ``python -m benchmarks.time --fit``."""
+
+
+def seconds(kernel: Kernel, gpu: Gpu, fit: Fit = FIT) -> float:
+    """Returns the predicted time of a kernel on a GPU."""
+    if kernel.kind is Kind.NOTHING:
+        return 0.0
+    moving = kernel.moved / (gpu.bandwidth * 1e9 * fit.memory * (fit.narrow if kernel.is_narrow else 1.0))
+    computing = _computing(kernel.product, gpu, fit) if kernel.product else 0.0
+    return fit.launch * 1e-6 + math.hypot(moving, computing)
+
+
+def _computing(product: Product, gpu: Gpu, fit: Fit) -> float:
+    precision, scalar = product.precision, gpu.scalar * 1e12 / 2 * fit.scalar
+    if product.is_depthwise:
+        return product.macs * BYTES[precision] / scalar
+    filled = product.macs / product.channels * _FEW
+    if product.reads_picture and precision is Precision.FP32:
+        return product.macs / scalar
+    if product.reads_picture and product.by_fours and precision is Precision.INT8:
+        return filled / (4 * scalar)
+    if product.reads_picture:
+        return filled / (gpu.rate(precision) * fit.image)
+    step = max(_STEP // BYTES[precision], 1)
+    depth = product.taps * math.ceil(product.channels / step) * step
+    share = fit.integer if BYTES[precision] == 1 else 1.0
+    each = gpu.rate(precision) / gpu.processors * share
+    return min(_waves(product, tile, gpu) * math.prod(tile) * depth * _overhead(tile, fit) for tile in _TILES) / each
+
+
+def _waves(product: Product, tile: tuple[int, int], gpu: Gpu) -> int:
+    tiles = product.groups * math.ceil(product.rows / tile[0]) * math.ceil(product.columns / tile[1])
+    return math.ceil(tiles / gpu.processors)
+
+
+def _overhead(tile: tuple[int, int], fit: Fit) -> float:
+    return 1.0 + fit.tile * (1 / tile[0] + 1 / tile[1])
+
+
+_SURE, _UNSURE, _REGION = 1.2, 1.5, 5.0
+"""Factors of the range: of an engine on a GPU that the model was compared with, on another one, and of a region, whose
+kernels are not known. Source: ``benchmarks.time``; docs/concepts/time.md has the errors."""
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """The predicted time of an engine, in milliseconds.
+
+    Attributes:
+        ms: the prediction.
+        least: the lower end of its range.
+        most: the upper end.
+    """
+
+    ms: float
+    least: float
+    most: float
+
+    def __str__(self) -> str:
+        return f"{self.ms:.3g} ms ({self.least:.3g} to {self.most:.3g})"
+
+
+def predicted(kernels: Iterable[Kernel], gpu: Gpu, fit: Fit = FIT) -> Predicted:
+    """Returns the predicted time of an engine with these kernels, and the range that the truth should lie in.
+
+    The range widens for a GPU that no engine was compared on, and for regions.
+    """
+    every = [(kernel.kind, seconds(kernel, gpu, fit) * 1e3) for kernel in kernels]
+    total = math.fsum(ms for _, ms in every)
+    regions = math.fsum(ms for kind, ms in every if kind is Kind.REGION)
+    factor = _SURE if gpu.measured else _UNSURE
+    return Predicted(total, total / factor, (total - regions) * factor + regions * max(factor, _REGION))
