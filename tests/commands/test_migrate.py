@@ -147,6 +147,7 @@ def test_nothing_is_known_of_an_engine_without_precisions():
         ("trtexec --onnx=a.onnx --stronglyTyped", "strongly typed"),
         ("trtexec --onnx=a.onnx --fp16", "neither --int8 nor --best"),
         ("conv1", "LAYER:PRECISION"),
+        ("layers.json", "does not exist"),
         ("conv1:int3", "int3"),
     ],
 )

@@ -43,6 +43,7 @@ from trt_bisect.recipe.files import QDQ_NETWORK, recipe_files
 from trt_bisect.recipe.trtexec import Build, strong_command
 from trt_bisect.report.migration import Choice, MigratedLayer, Migration, Proof
 from trt_bisect.report.model import Report
+from trt_bisect.report.summary import FIXED, NO_RECIPE
 from trt_bisect.support.progress import Silent, default_progress
 
 RUN = "run"
@@ -303,7 +304,7 @@ def _proof(
         similarity=report.similarity.int8,
         threshold=report.threshold,
         verdict=report.verdict,
-        sentence=report.summary,
+        sentence="\n".join(line.text for line in report.lines if line.kind not in (FIXED, NO_RECIPE)),
         folder=str(folder / RUN),
     )
 

@@ -27,6 +27,7 @@ _NOT_FLOATS = frozenset(("int32", "int64", "bool", "uint8"))
 _LAYERS = ("layerPrecisions", "layer_precisions", "layers", "precisions")
 """The keys under which a table of layers may stand in a file."""
 _CONSTRAINED = ("obey", "prefer")
+_SUFFIXES = (".json", ".toml", ".sh", ".txt")
 _GONE = {
     "int8": "the Q/DQ pairs say what is rounded",
     "fp16": "the types of the tensors in the graph say it",
@@ -85,6 +86,8 @@ def read_deployment(given: str | Path | Mapping[str, Any]) -> Deployment:
         is_file = path.is_file()
     except OSError:  # a command line is too long for a path
         is_file = False
+    if not is_file and path.suffix.lower() in _SUFFIXES and "--" not in text:
+        raise BadInput(f"The file '{path}' does not exist.", _FORMS)
     if not is_file:
         return _of_text(text, "--layer-precisions")
     if path.suffix.lower() == ".toml":
