@@ -31,7 +31,7 @@ from trt_bisect.data.feeds import Feeds
 from trt_bisect.data.named import content_of, name_of
 from trt_bisect.errors import BadInput
 from trt_bisect.model.file import read_model
-from trt_bisect.model.network import Network, load_network
+from trt_bisect.model.network import GivenModel, Network, load_network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter, Written
 from trt_bisect.model.session import make_session
 from trt_bisect.options.commands import MigrateOptions, RunOptions
@@ -61,7 +61,7 @@ class _Notes:
 
 
 @takes(MigrateOptions)
-def migrate(model: str | Path | Network, options: MigrateOptions) -> Migration:
+def migrate(model: GivenModel, options: MigrateOptions) -> Migration:
     """Writes the network of an engine with weak typing as TensorRT 11 takes it: with Q/DQ pairs, strongly typed.
 
     Args:
@@ -74,7 +74,7 @@ def migrate(model: str | Path | Network, options: MigrateOptions) -> Migration:
     return migrate_with(model, options)
 
 
-def migrate_with(model: str | Path | Network, options: MigrateOptions) -> Migration:
+def migrate_with(model: GivenModel, options: MigrateOptions) -> Migration:
     """Does what ``migrate`` does."""
     if options.cache is None:
         raise BadInput("There is no calibration cache.", "Give --cache with the file that TensorRT's calibrator wrote.")
@@ -83,7 +83,7 @@ def migrate_with(model: str | Path | Network, options: MigrateOptions) -> Migrat
         return _migrated(model, options, folder)
 
 
-def _migrated(model: str | Path | Network, options: MigrateOptions, folder: Path) -> Migration:
+def _migrated(model: GivenModel, options: MigrateOptions, folder: Path) -> Migration:
     deployment, cache = (
         read_deployment(content_of(options.layer_precisions) or ""),
         open_cache(Path(options.cache or "")),
@@ -132,7 +132,7 @@ def _migrated(model: str | Path | Network, options: MigrateOptions, folder: Path
     return report
 
 
-def _read(model: str | Path | Network, options: MigrateOptions) -> Network:
+def _read(model: GivenModel, options: MigrateOptions) -> Network:
     """Returns the network without a base: layers in INT8 then read and make float32 tensors, and the scales of pairs on
     float32 tensors are float32 too, bit for bit."""
     network = model if isinstance(model, Network) else load_network(model, options.shapes)
