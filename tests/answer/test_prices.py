@@ -92,6 +92,16 @@ def test_the_recipe_is_measured_with_its_layers_in_fp16_at_a_third_of_the_price(
     assert report_from(record_of(report)).answer == report.answer
 
 
+def test_the_recipe_is_measured_with_fp16_in_place_of_all_fp32(found):
+    """The same plan as ``--base fp16`` measures it where the user keeps the recipe's layers high."""
+    report, _, path, samples = found("decoys", 0.99)
+    around = report.answer.around_fp16
+    based = trt_bisect.run(path, {"x": samples}, threshold=0.99, base="fp16", high=report.recipe.high, **HOW)
+    assert around.similarity == pytest.approx(based.similarity.int8, abs=1e-9)
+    assert around.similarity != report.answer.in_fp16.similarity
+    assert f"{100 * around.similarity:.2f}"[:-1] in line(report, RECIPE)
+
+
 def test_a_remedy_in_fp16_has_the_same_price_and_figure(found):
     report, _, path, samples = found("decoys", 0.99)
     explained = trt_bisect.run(path, {"x": samples}, threshold=0.99, **{**HOW, "explain": "remedies"})

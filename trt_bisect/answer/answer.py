@@ -690,7 +690,9 @@ class AnswerSearch:
             margin=plans.margin,
             refused=self.refused,
             half_gain=half,
-            followers=None if rounding is None else plans.whole(plan, experiment, given, "all inputs", rounding),
+            followers=None
+            if rounding is None
+            else plans.whole(plan, experiment, given, "all inputs", ("followers", rounding)),
         )
 
     def _made(

@@ -9,6 +9,7 @@ from trt_bisect.answer.facts import similarity_of
 from trt_bisect.answer.plans import AnswerPlans
 from trt_bisect.answer.result import Answer
 from trt_bisect.answer.search import DEAR_RECIPE
+from trt_bisect.builder.engines import ONNXRUNTIME
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.driver.recipes.search_space import (
     Batches,
@@ -129,7 +130,7 @@ def _payable(space: Space, ranking: Mapping[int, float]) -> Kept:
 
 
 def priced(plans: AnswerPlans, answer: Answer) -> Answer:
-    """Returns the answer of a run with ``in_fp16`` and ``dear``, which are measured.
+    """Returns the answer of a run with ``in_fp16``, ``around_fp16`` and ``dear``, which are measured.
 
     Args:
         plans: measures plans on the inputs given.
@@ -137,7 +138,9 @@ def priced(plans: AnswerPlans, answer: Answer) -> Answer:
     """
     if not (answer.meets and answer.kept) or answer.by_accuracy:
         return answer
-    return replace(answer, in_fp16=_in_fp16(plans, answer), dear=_dear(plans, answer))
+    in_fp16 = _in_fp16(plans, answer)
+    around = None if in_fp16 is None else _around_in_fp16(plans, answer, in_fp16)
+    return replace(answer, in_fp16=in_fp16, around_fp16=around, dear=_dear(plans, answer))
 
 
 def with_fp16_costs(space: Space, units: Collection[int], costs: Costs) -> Space:
@@ -168,6 +171,22 @@ def _in_fp16(plans: AnswerPlans, answer: Answer) -> PlanFigures | None:
     return PlanFigures(
         with_fp16_costs(space, answer.kept, plans.costs).cost(answer.kept), high, experiment.rule.similarity(trial)
     )
+
+
+def _around_in_fp16(plans: AnswerPlans, answer: Answer, in_fp16: PlanFigures) -> PlanFigures | None:
+    """Measures the recipe with FP16 in place of FP32 everywhere, as engines are deployed, on all inputs.
+
+    Returns:
+        None if no engine runs it, or where an engine of NVIDIA measures: it has to parse the network anew for that.
+    """
+    experiment = answer.experiment
+    if experiment.builder.engine != ONNXRUNTIME:
+        return None
+    network = replace(experiment.network, base=Precision.FP16)
+    plan = network.in_base(answer.plan.keeping(answer.space.layers(answer.kept), Precision.FP16), Precision.FP16)
+    builder = plans.setup.builder_for(network, ONNXRUNTIME, experiment.ranges, answer.given.feeds)
+    trial = plans.whole(plan, experiment, answer.given, "all inputs, FP16 around INT8", ("fp16", builder))
+    return None if trial.failed else replace(in_fp16, similarity=experiment.rule.similarity(trial))
 
 
 def _dear(plans: AnswerPlans, answer: Answer) -> tuple[DearLayer, ...]:

@@ -96,6 +96,7 @@ def _facts(answer: Answer) -> AnswerFacts:
         spared=answer.margin.spared,
         half_gain=answer.half_gain,
         in_fp16=answer.in_fp16,
+        around_fp16=answer.around_fp16,
         dear=answer.dear,
         ranked=(*main, *weak),
         weak=tuple(weak),

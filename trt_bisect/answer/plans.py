@@ -337,7 +337,7 @@ class AnswerPlans:
         experiment: Experiment,
         given: GivenInputs,
         name: str,
-        followers: Builder | None = None,
+        other: tuple[str, Builder] | None = None,
     ) -> Trial:
         """Returns the trial of a plan on its own engine and some inputs, judged by all metrics.
 
@@ -346,11 +346,14 @@ class AnswerPlans:
             experiment: the experiment with the ranges.
             given: the inputs.
             name: the name of the inputs, for the progress bar.
-            followers: the builder of engines whose layers that only follow round too, to measure on such an engine.
+            other: another builder, of engines in which layers that only follow are not in the high precision, and the
+                kind that its trials are kept under.
         """
-        plan = experiment.whole.canonical(plan)
-        kind, builder = ("whole", experiment.builder) if followers is None else ("followers", followers)
-        return self._kept(kind, plan, experiment, given, name, lambda: builder.build(plan))
+        canonical = experiment.whole.canonical(plan)
+        if other is None:
+            return self._kept("whole", canonical, experiment, given, name, lambda: experiment.builder.build(canonical))
+        kind, builder = other
+        return self._kept(kind, canonical, experiment, given, name, lambda: builder.build(plan))
 
     def known(self, plan: PrecisionPlan, experiment: Experiment) -> Trial | None:
         """Returns the trial of a plan on all inputs as far as it is known; nothing is measured.

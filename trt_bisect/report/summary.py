@@ -10,7 +10,7 @@ from trt_bisect.driver.suspects.search import Findings
 from trt_bisect.errors import OUT_OF_MEMORY
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.model.network import Network
-from trt_bisect.report.answer import DECIDING, Accuracies, AnswerFacts
+from trt_bisect.report.answer import DECIDING, Accuracies, AnswerFacts, PlanFigures
 from trt_bisect.report.figure_text import ACCURACY as LABELLED
 from trt_bisect.report.figure_text import threshold_text
 from trt_bisect.report.model import JudgedInputs, LayerRow, Report
@@ -335,14 +335,22 @@ def _price(report: Report, answer: AnswerFacts, rule: Rule, low: str) -> str:
         return f"{price}."
     by_input = report.by_input.recipe
     subject = "the network" if by_input is None or by_input.together else "the worst input"
+    layers = "layer" if len(half.high) == 1 else f"{len(half.high)} layers"
+    said = (
+        f"{price}. With the {layers} in FP16 ('--precision mixed') it gives up {percent(half.cost)}, and "
+        f"{subject} measures {_fp16_figure(half, rule)}."
+    )
+    if answer.around_fp16 is None:
+        return said
+    figure = _fp16_figure(answer.around_fp16, rule)
+    return f"{said} With FP16 in place of all FP32 ('--base fp16'), as in most engines, {subject} measures {figure}."
+
+
+def _fp16_figure(half: PlanFigures, rule: Rule) -> str:
+    """Returns the similarity of a recipe in FP16, and that it misses if it does."""
     figure = "no figure" if half.similarity is None else rule.text(half.similarity)
     meets = half.similarity is not None and rule.metric.loss(half.similarity) <= rule.budget
-    misses = "" if meets else ", which misses the threshold"
-    layers = "layer" if len(half.high) == 1 else f"{len(half.high)} layers"
-    return (
-        f"{price}. With the {layers} in FP16 ('--precision mixed') it gives up {percent(half.cost)}, and "
-        f"{subject} measures {figure}{misses}."
-    )
+    return figure if meets else f"{figure}, which misses the threshold ('--low fp16' names the layers)"
 
 
 def _dear(report: Report, answer: AnswerFacts, rule: Rule, low: str) -> Iterator[Line]:
