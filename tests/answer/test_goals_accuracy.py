@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 
 import trt_bisect
 from tests.support import networks
+from tests.support.editions import edition
 from tests.support.goal_cases import named_points
 from tests.support.networks import plant_between
 from tests.support.progress_doubles import Steps
@@ -28,6 +30,8 @@ from trt_bisect.support import progress
 
 SAMPLES = Path(__file__).parents[2] / "samples"
 STOPPED = {"calibrator": "minmax", "drop": "1%", "history": "none"}
+SHARES, WAYS = (0.3, 0.6, 0.8, 0.95), ("interrupted", "time limit")
+FEW_STOPS = list(zip(SHARES, WAYS * 2, strict=True))
 BASED = {"engine": "onnxruntime", "calibrator": "minmax", "base": "fp16", "precision": "fp32", "explain": "none"}
 
 
@@ -157,8 +161,7 @@ def whole(request, lenet):
     return path, report, shown.count
 
 
-@pytest.mark.parametrize("way", ["interrupted", "time limit"])
-@pytest.mark.parametrize("share", [0.3, 0.6, 0.8, 0.95])
+@pytest.mark.parametrize(("share", "way"), edition(FEW_STOPS, list(product(SHARES, WAYS))))
 def test_a_stopped_run_judges_by_the_accuracy_or_not_at_all(lenet, whole, tmp_path, monkeypatch, way, share):
     """Its recipe, too, keeps the accuracy by ONNX Runtime alone; the same command comes to the end."""
     path, finished, steps = whole

@@ -202,26 +202,32 @@ def test_layers_prints_the_inputs_that_data_are_named_after(folder, command):
         assert f"'{value.name}' float32{sizes}" in out
 
 
-def completed(words: list[str], tmp_path) -> set[str]:
-    """The words that Bash offers for the last of some words, with the script that the command writes."""
-    script = tmp_path / "completion.bash"
+@pytest.fixture(scope="module")
+def completed(tmp_path_factory):
+    """Gives the words that Bash offers for the last of some words, with the script that the command writes."""
+    script = tmp_path_factory.mktemp("shell") / "completion.bash"
     script.write_text(application().generate_completion(shell="bash"))
-    lines = [f"source {script}", f"COMP_WORDS=({shlex.join(words)})", f"COMP_CWORD={len(words) - 1}"]
-    lines += ['"$(complete -p trt-bisect | grep -o -- "-F [a-z_]*" | cut -c4-)"', 'printf "%s\\n" "${COMPREPLY[@]}"']
-    shown = subprocess.run(["bash", "-c", "\n".join(lines)], capture_output=True, text=True, check=True)
-    return set(shown.stdout.split())
+
+    def offered(*words):
+        asked = f"COMP_WORDS=({shlex.join(['trt-bisect', *words])})\nCOMP_CWORD={len(words)}"
+        complete = '"$(complete -p trt-bisect | grep -o -- "-F [a-z_]*" | cut -c4-)"'
+        lines = [f"source {script}", asked, complete, 'printf "%s\\n" "${COMPREPLY[@]}"']
+        shown = subprocess.run(["bash", "-c", "\n".join(lines)], capture_output=True, text=True, check=True)
+        return set(shown.stdout.split())
+
+    return offered
 
 
 @pytest.mark.parametrize("start", ["", "e", "b"])
-def test_a_shell_completes_the_values_of_an_option(start, tmp_path):
+def test_a_shell_completes_the_values_of_an_option(start, completed):
     strategies = {"auto", "branch", "exhaustive", "bisect"}
-    offered = completed(["trt-bisect", "run", "net.onnx", "--strategy", start], tmp_path)
-    assert offered == {each for each in strategies if each.startswith(start)}
+    found = completed("run", "net.onnx", "--strategy", start)
+    assert found == {each for each in strategies if each.startswith(start)}
 
 
-def test_a_shell_completes_commands_and_options(tmp_path):
-    assert completed(["trt-bisect", "c"], tmp_path) == {"compare", "calibrate", "check", "clean"}
-    assert completed(["trt-bisect", "run", "--thr"], tmp_path) == {"--threshold"}
+def test_a_shell_completes_commands_and_options(completed):
+    assert completed("c") == {"compare", "calibrate", "check", "clean"}
+    assert completed("run", "--thr") == {"--threshold"}
 
 
 def test_percentages_and_sizes_are_taken(folder, command, monkeypatch):

@@ -9,6 +9,7 @@ import os
 import re
 import signal
 from dataclasses import replace
+from itertools import product
 from time import perf_counter
 
 import numpy as np
@@ -19,6 +20,7 @@ from rich.console import Console
 
 import trt_bisect
 from tests.support import networks
+from tests.support.editions import edition
 from tests.support.progress_doubles import Said, Steps
 from trt_bisect import BadInput, NothingMeasured, Report
 from trt_bisect.answer import search
@@ -34,7 +36,8 @@ from trt_bisect.view.run_folder import RunFolder
 
 THRESHOLD = 0.9999
 ASKED = {"engine": "onnxruntime", "explain": "none", "history": "none", "threshold": THRESHOLD}
-WAYS = ("interrupted", "time limit")
+WAYS, SHARES = ("interrupted", "time limit"), (0.02, 0.3, 0.6, 0.9)
+FEW_STOPS = [(0.02, WAYS[0]), (0.3, WAYS[1]), (0.6, WAYS[0]), (0.6, WAYS[1]), (0.9, WAYS[1])]
 
 
 @pytest.fixture(scope="module")
@@ -84,9 +87,8 @@ def worst_cosine(model, other, feeds):
     return min(cosines)
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("share", [0.02, 0.3, 0.6, 0.9])
-def test_a_stopped_run_leaves_a_verdict_and_a_recipe_that_holds_and_goes_on(given, tmp_path, monkeypatch, way, share):
+@pytest.mark.parametrize(("share", "way"), edition(FEW_STOPS, list(product(SHARES, WAYS))))
+def test_a_stopped_run_leaves_a_verdict_and_a_recipe_that_holds_and_goes_on(given, tmp_path, monkeypatch, share, way):
     path, feeds, whole, steps = given
     began = perf_counter()
     found = stopped(way, max(int(share * steps), 1), given, tmp_path, monkeypatch)

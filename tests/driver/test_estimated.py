@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.driver.test_cheapest import Network, best_of_all, space_of
+from tests.support.editions import edition
 from trt_bisect.driver.recipes.cheapest import cheapest, orders
 from trt_bisect.driver.recipes.estimated import EstimatedSearch, Estimates, Measured, cheapest_within
 from trt_bisect.driver.suspects.search import drive
@@ -35,9 +36,9 @@ def best_found(search):
 
 
 def test_where_losses_add_up_the_cheapest_set_is_that_of_brute_force():
-    """Fifty networks of 10 units and three inputs: 90 % equal, none dearer by a fifth."""
-    ratios = []
-    for seed in range(50):
+    """Networks of 10 units and three inputs: 90 % equal, none dearer by a fifth."""
+    ratios, networks = [], edition(20, 50)
+    for seed in range(networks):
         random = np.random.default_rng(seed)
         losses = 10 ** random.uniform(-3, 0, (10, 3))
         costs = random.uniform(0.1, 1.0, 10) ** 3
@@ -49,14 +50,14 @@ def test_where_losses_add_up_the_cheapest_set_is_that_of_brute_force():
         assert losses[sorted(space.all - kept)].sum(axis=0).max() <= space.budget
         assert len(asked) == len(set(asked))
         ratios.append(space.cost(kept) / least if least else 1.0 + space.cost(kept))
-    assert sum(ratio < 1.0001 for ratio in ratios) >= 45
+    assert sum(ratio < 1.0001 for ratio in ratios) >= 0.9 * networks
     assert max(ratios) < 1.2
 
 
 def test_errors_that_cancel_take_few_plans_and_no_dearer_sets_than_lowering():
-    """Forty units whose errors are vectors: against lowering in two orders, over ten networks."""
+    """Forty units whose errors are vectors: against lowering in two orders, on average over networks."""
     ratios, plans = [], []
-    for seed in range(10):
+    for seed in range(edition(4, 10)):
         network = Network(seed, 40)
         space = space_of(40, 0.2 * network.loss(range(40)), network.costs)
         lowest = drive(cheapest(space, orders(space), 0), network.measure_all).kept
