@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from trt_bisect.analyzer.classes import softmax
-from trt_bisect.analyzer.tasks.detect import Detections, find_head, number_kept, overlaps, suppressed
+from trt_bisect.analyzer.tasks.detect import find_head
+from trt_bisect.analyzer.tasks.detections import Detections, number_kept, overlaps, suppressed
 from trt_bisect.analyzer.tasks.find import find_task, suggestion
 from trt_bisect.analyzer.tasks.task import AskedTask
 from trt_bisect.errors import BadInput

@@ -56,6 +56,8 @@ _TABLES = (*COMMANDS, *map(str.lower, PANELS))
 """The tables that a configuration file may have."""
 _HELP = ("-h", "--help", "--help-all")
 _WIDEST = 100
+_LONGEST_WORD = 56
+"""The width of the second column of a help of 80 columns; a longer word would be cut."""
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)")
 _NAMED = 3
 
@@ -228,7 +230,8 @@ def _row(option: Declared) -> tuple[str, str]:
     kind, without = option.option.kind, option.without
     short = [flag for flag in option.flags if not flag.startswith("--")]
     flags = ", ".join([*short, option.flag, *(option.option.negative or ())])
-    choices = f" [{kind.metavar}]" if kind.choices else ""
+    metavar = kind.metavar if len(kind.metavar) <= _LONGEST_WORD else kind.metavar.replace("|", ", ")
+    choices = f" [{metavar}]" if kind.choices else ""
     text = f"{option.help}{choices}{f' (default: {without})' if without else ''}"
     return option.name.upper() if option.is_argument else f"{flags} {'NAME' if choices else kind.metavar}", text
 

@@ -65,7 +65,9 @@ NO_TENSORS, OUTPUTS, ALL_LAYERS, BOUNDARIES = "none", "outputs", "layers", "boun
 ENGINE_CHOICES = (AUTO, "onnxruntime", "tensorrt", "tensorrt-rtx")
 TYPING_CHOICES = (AUTO, "weak", "strong")
 CALIBRATORS = (AUTO, "entropy", "minmax", "percentile", "mse")
-TASKS = ("classify", "detect", "segment", "embed", "text")
+TASKS = ("classify", "detect", "segment", "embed", "text", "pose", "obb", "instances", "depth")
+HEADS = ("detect", "pose", "obb", "instances")
+"""The tasks of detections."""
 INT8, INT16 = str(Precision.INT8), "int16"
 LOWS = (INT8, str(Precision.FP16), str(Precision.BF16), str(Precision.FP8))
 FLOAT_LOWS = LOWS[1:3]
@@ -166,7 +168,7 @@ class JudgeOptions(Options):
     """The judgement of outputs.
 
     Attributes:
-        task: Judge what the outputs are used for, not a metric.
+        task: Judge what the outputs are used for.
         metric: Compare outputs by cosine, sqnr, centered_sqnr, mse, l1, kl, max_abs, max_rel, top1, or your
             module:function of reference and output.
         threshold: Set the worst acceptable value of the metric: 99%.
@@ -174,8 +176,10 @@ class JudgeOptions(Options):
         samples: Judge this many of the worst inputs; the worst decides.
         reference: Compare with this network, such as the float network that a QAT network was trained from, or with
             saved outputs for the samples of --input: Polygraphy's --save-outputs JSON, .npz, or a folder of such files.
-        score_threshold: Ignore detections below this score (task detect).
-        iou: Match boxes from this intersection over union on (task detect).
+        head: Name the columns of the rows of detections where their values do not tell them:
+            xywh,classes:1,keypoints:17x3.
+        score_threshold: Ignore detections below this score (tasks of detections).
+        iou: Match detections from this intersection over union on (tasks of detections; pose by OKS).
         class_axis: Take the classes from this axis of the outputs (kl, top1 and tasks); negative counts from the end.
         direction: Say whether higher or lower values of your own metric are better.
         slice_factor: Judge parts of an output apart if their FP32 magnitudes differ by more than this factor, such as
@@ -191,6 +195,7 @@ class JudgeOptions(Options):
     reference: Annotated[
         Model | None, JUDGEMENT(FILE, *("--reference", "--load-outputs"), without="the network in FP32", expert=True)
     ] = None
+    head: Annotated[str | None, JUDGEMENT(TEXT, without="told by the values", expert=True)] = None
     score_threshold: Annotated[float, JUDGEMENT(number(least=0, most=1, share=True), expert=True)] = 0.3
     iou: Annotated[float, JUDGEMENT(number(above=0, most=1, share=True), expert=True)] = 0.5
     class_axis: Annotated[int | None, JUDGEMENT(whole(least=-32, most=31), without="found by size", expert=True)] = None
@@ -207,6 +212,8 @@ class JudgeOptions(Options):
             )
         if self.task is not None and self.metric != COSINE:
             raise BadInput(f"--task {self.task} and --metric {self.metric} contradict each other.", "Leave out one.")
+        if self.head is not None and self.task not in HEADS:
+            raise BadInput(f"--head needs a task of detections, not {self.task}.", f"Give --task {'|'.join(HEADS)}.")
 
     @property
     def saved_outputs(self) -> Path | None:
@@ -221,7 +228,7 @@ class JudgeOptions(Options):
             return None
         from trt_bisect.analyzer.tasks.task import AskedTask
 
-        return AskedTask(self.task, self.score_threshold, self.iou, self.class_axis)
+        return AskedTask(self.task, self.score_threshold, self.iou, self.class_axis, self.head)
 
     def task_facts(self) -> dict[str, Any]:
         """The part of a fingerprint that the task is; empty without a task."""

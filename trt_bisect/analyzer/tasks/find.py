@@ -15,7 +15,9 @@ from itertools import groupby, zip_longest
 import numpy as np
 
 from trt_bisect.analyzer.classes import LOGITS, OWN, SHARES, Classes, find_classes
-from trt_bisect.analyzer.tasks.detect import Head, detect, ends_with, find_head
+from trt_bisect.analyzer.tasks.detect import detect, ends_with, find_head
+from trt_bisect.analyzer.tasks.detections import Head
+from trt_bisect.analyzer.tasks.objects import instances, obb, pose
 from trt_bisect.analyzer.tasks.task import AGREED, ITEMS, AskedTask, Counts, Task, each_input, not_told, share
 from trt_bisect.builder.base import Outputs
 
@@ -164,6 +166,66 @@ def _how(classes: Classes) -> str:
     if classes.kind == _LABELS:
         return "labels"
     return f"one channel, above {classes.middle:g}" if classes.axis is None else f"largest along axis {classes.axis}"
+
+
+DEPTH_OUTPUTS = (
+    "one map of depths or disparities, [N, 1, H, W] or [N, H, W], from 0 on, 8 pixels or more along each side"
+)
+_LEAST_SIDE, _LONGEST = 8, 4
+_LEAST_DEPTH = 1e-3
+"""Lesser depths, as a share of FP32's median, count as this one: a logarithm of 0 has no end."""
+_NEAR = 1.25
+
+
+def depth(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
+    """Returns the task for a map of depths: the agreement of an image is 1 less its scale-invariant error.
+
+    The error is the standard deviation of the difference of the logarithms over the pixels (Eigen et al. 2014).
+
+    Raises:
+        BadInput: there is no such output, or several.
+    """
+    names = [name for name in reference[0] if _is_depth([each[name] for each in reference])]
+    if len(names) != 1:
+        raise not_told(asked.name, reference[0], DEPTH_OUTPUTS)
+    name = names[0]
+    note = f"--task {asked.name} compares '{name}' by the scale-invariant error of its logarithms"
+    maps = each_input([name], lambda outputs: np.asarray(outputs[name], np.float64), _counted_depth, _errors)
+    return Task(asked.entry, note, (name,), maps)
+
+
+def _is_depth(arrays: Sequence[np.ndarray]) -> bool:
+    first = arrays[0]
+    if first.dtype.kind != "f" or not (first.ndim == 3 or (first.ndim == 4 and first.shape[1] == 1)):
+        return False
+    sides = sorted(first.shape[-2:])
+    is_map = sides[0] >= _LEAST_SIDE and sides[1] <= _LONGEST * sides[0]
+    values = [array for array in arrays if array.shape[-2:] == first.shape[-2:]]
+    is_sane = len(values) == len(arrays) and all(np.isfinite(array).all() and (array >= 0).all() for array in arrays)
+    return (
+        is_map
+        and is_sane
+        and all(array.max() > array.min() for array in arrays)
+        and find_classes(arrays).kind != SHARES
+    )
+
+
+def _counted_depth(before: np.ndarray, after: np.ndarray) -> Counts:
+    """Returns the counts of one input; another shape has the largest error."""
+    images = len(before)
+    if before.shape != after.shape:
+        return {AGREED: 0.0, ITEMS: float(images), "error": float(images), "near": 0.0}
+    flat = before.reshape(images, -1), after.reshape(images, -1)
+    least = _LEAST_DEPTH * np.maximum(np.median(flat[0], axis=1, keepdims=True), np.finfo(np.float32).tiny)
+    apart = np.log(np.maximum(flat[1], least)) - np.log(np.maximum(flat[0], least))
+    errors = apart.std(axis=1)
+    near = np.abs(apart - np.median(apart, axis=1, keepdims=True)) < np.log(_NEAR)
+    agreed = np.maximum(1.0 - errors, 0.0).sum()
+    return {AGREED: agreed, ITEMS: float(images), "error": errors.sum(), "near": near.mean(axis=1).sum()}
+
+
+def _errors(total: Counts) -> dict[str, float]:
+    return {"error": total["error"] / total[ITEMS], "near": total["near"] / total[ITEMS]}
 
 
 EMBED_OUTPUTS = "one output of vectors, [D] or [N, D], or of vectors of tokens, [N, T, D]"
@@ -350,6 +412,10 @@ TASKS: dict[str, Callable[[AskedTask, Sequence[Outputs]], Task]] = {
     "segment": segment,
     "embed": embed,
     "text": text,
+    "pose": pose,
+    "obb": obb,
+    "instances": instances,
+    "depth": depth,
 }
 
 

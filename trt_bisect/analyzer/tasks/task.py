@@ -37,12 +37,14 @@ class AskedTask:
         score_threshold: detections below this score do not count.
         iou: two boxes are the same detection if their intersection is at least this share of their union.
         class_axis: the class axis of the outputs; None to find it.
+        head: the columns of the rows of detections, see ``layouts.parse_layout``; None to find them.
     """
 
     name: str
     score_threshold: float = 0.3
     iou: float = 0.5
     class_axis: int | None = None
+    head: str | None = None
 
     @property
     def entry(self) -> str:
@@ -51,7 +53,8 @@ class AskedTask:
 
     def facts(self) -> dict[str, Any]:
         """Returns everything that its figures depend on, in JSON types."""
-        return {**asdict(self), "edition": _EDITION}
+        facts = {name: value for name, value in asdict(self).items() if name != "head" or value is not None}
+        return {**facts, "edition": _EDITION}
 
 
 @dataclass(frozen=True)
@@ -130,9 +133,14 @@ def _finite_like(before: Outputs, after: Outputs, names: Iterable[str]) -> bool:
     return all(np.isfinite(after[name]).all() or not np.isfinite(before[name]).all() for name in names)
 
 
-def not_told(task: str, outputs: Outputs, supported: str) -> BadInput:
-    """Returns the error for outputs that a task cannot read."""
+def not_told(task: str, outputs: Outputs, supported: str, heads: Sequence[str] = ()) -> BadInput:
+    """Returns the error for outputs that a task cannot read, or can read as several layouts (``heads``)."""
     shapes = ", ".join(f"'{name}' {list(np.shape(value))}" for name, value in outputs.items())
+    if heads:
+        return BadInput(
+            f"--task {task} can read the outputs {shapes} in {len(heads)} ways.",
+            f"Say which: {', or '.join(f'--head {head}' for head in heads)}. Or name the output with --outputs.",
+        )
     return BadInput(
         f"--task {task} cannot read the outputs {shapes}.",
         f"Supported outputs: {supported}. Name the outputs with --outputs, or leave out --task to judge the numbers.",

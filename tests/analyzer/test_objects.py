@@ -1,0 +1,357 @@
+"""Poses, oriented boxes, instance masks and depths: told from FP32's values or refused, judged by their own rules."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from trt_bisect.analyzer.tasks.detections import Detections
+from trt_bisect.analyzer.tasks.find import TASKS, find_task
+from trt_bisect.analyzer.tasks.layouts import parse_layout
+from trt_bisect.analyzer.tasks.objects import key_similarity, mask_overlaps, prototype_masks, turned_overlaps_of
+from trt_bisect.analyzer.tasks.task import AskedTask
+from trt_bisect.errors import BadInput
+from trt_bisect.options.concerns import TASKS as OFFERED
+
+SIZE, MANY, OBJECTS = 320, 400, 3
+
+
+def candidates(random, classes, many=MANY):
+    """Boxes (cx, cy, w, h) and scores: three far objects of class 0, 1, ... and background below 0.05."""
+    boxes = np.column_stack([random.uniform(20, 300, (many, 2)), random.uniform(10, 80, (many, 2))])
+    boxes[:OBJECTS] = [[60, 60, 80, 60], [200, 80, 60, 90], [120, 240, 100, 70]]
+    scores = random.uniform(0, 0.05, (many, classes))
+    scores[np.arange(OBJECTS), np.arange(OBJECTS) % classes] = (0.9, 0.8, 0.7)
+    return boxes, scores
+
+
+def corners(boxes):
+    return np.column_stack([boxes[:, :2] - boxes[:, 2:] / 2, boxes[:, :2] + boxes[:, 2:] / 2])
+
+
+def ready(boxes, scores, more, turned=False):
+    """Rows of an end-to-end head: the best 100, as ``[1, 100, 6 + ...]``."""
+    best = np.argsort(-scores.max(-1), kind="stable")[:100]
+    placed = boxes if turned else corners(boxes)
+    rows = np.column_stack([placed, scores.max(-1), scores.argmax(-1), more])[best]
+    return {"output0": rows[None].astype(np.float32)}
+
+
+def dense(boxes, scores, more):
+    return {"output0": np.column_stack([boxes, scores, more]).T[None].astype(np.float32)}
+
+
+def keypoints(random, boxes, count, values):
+    points = boxes[:, None, :2] + random.uniform(-0.4, 0.4, (len(boxes), count, 2)) * boxes[:, None, 2:]
+    seen = random.uniform(0.6, 1, (len(boxes), count, 1))
+    return points if values == 2 else np.concatenate([points, seen], axis=-1)
+
+
+def figures(task, before, after, **asked):
+    found = find_task(AskedTask(task, **asked), [before])
+    return found, found.judge([before])({0: after}).values
+
+
+POSES = {
+    "YOLO pose [1, 56, N]": (dense, 1, 17, 3),
+    "three classes": (dense, 3, 17, 3),
+    "corners of hands [1, 4 + 2 + 21 * 2, N]": (dense, 2, 21, 2),
+    "four points, divisible by 2 and 3": (dense, 1, 4, 3),
+    "six values, two a point": (dense, 1, 3, 2),
+    "end to end [1, 100, 57]": (ready, 1, 17, 3),
+    "end to end of three classes": (ready, 3, 17, 3),
+    "end to end of 8 points": (ready, 2, 4, 2),
+}
+
+
+@pytest.mark.parametrize("head", POSES)
+def test_of_three_poses_the_one_whose_points_moved_is_lost_and_invented(random, head):
+    make, classes, count, values = POSES[head]
+    boxes, scores = candidates(random, classes)
+    points = keypoints(random, boxes, count, values)
+    moved = points.copy()
+    moved[0, :, :2] += (40, 25)
+    before, after = (make(boxes, scores, each.reshape(MANY, -1)) for each in (points, moved))
+    task, found = figures("pose", before, after)
+    assert (found["kept"], found["lost"], found["invented"]) == (2, 1, 1)
+    layout = f"classes:{classes}" if make is dense else "score,class"
+    assert f"{layout},keypoints:{count}x{values}" in task.note
+    assert figures("pose", before, before)[1]["kept"] == OBJECTS
+
+
+def test_the_similarity_of_keypoints_is_that_of_coco(random):
+    """By hand: exp(-d² / (2 s² k²)) with k twice COCO's sigma, over the seen points; s² is 0.53 of the box."""
+    boxes = np.array([[0.0, 0, 100, 50]])
+    points, other = random.uniform(0, 50, (2, 1, 17, 3))
+    points[0, :, 2] = [0.9] * 10 + [0.1] * 7
+    one, two = (Detections(boxes, np.ones(1), np.zeros(1, int), each) for each in (points, other))
+    sigmas = [0.026, 0.025, 0.025, 0.035, 0.035, 0.079, 0.079, 0.072, 0.072, 0.062]
+    terms = [
+        math.exp(-((x - a) ** 2 + (y - b) ** 2) / (2 * 0.53 * 5000 * (2 * sigma) ** 2))
+        for (x, y, _), (a, b, _), sigma in zip(points[0, :10], other[0, :10], sigmas, strict=True)
+    ]
+    assert key_similarity(one, two)[0, 0] == pytest.approx(sum(terms) / 10, rel=1e-12)
+    assert key_similarity(one, one)[0, 0] == 1.0
+
+
+def clipped(subject, clip):
+    """Sutherland and Hodgman: the part of a polygon within a convex one, both counter-clockwise."""
+    for k in range(len(clip)):
+        a, b = clip[k - 1], clip[k]
+        side = [(b[0] - a[0]) * (p[1] - a[1]) - (b[1] - a[1]) * (p[0] - a[0]) for p in subject]
+        kept = []
+        for j, point in enumerate(subject):
+            if (side[j - 1] >= 0) != (side[j] >= 0):
+                t = side[j - 1] / (side[j - 1] - side[j])
+                kept.append(subject[j - 1] + t * (point - subject[j - 1]))
+            if side[j] >= 0:
+                kept.append(point)
+        subject = kept
+    return subject
+
+
+def area(polygon):
+    return sum(
+        p[0] * q[1] - q[0] * p[1] for p, q in zip(polygon, polygon[1:] + polygon[:1], strict=True)
+    ) / 2 if polygon else 0.0  # fmt: skip
+
+
+def polygon(box):
+    x, y, w, h, angle = box
+    turn = np.array([[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]])
+    return [turn @ np.array([a * w / 2, b * h / 2]) + (x, y) for a, b in ((-1, -1), (1, -1), (1, 1), (-1, 1))]
+
+
+def turned_detections(boxes):
+    return Detections(np.zeros((len(boxes), 4)), np.ones(len(boxes)), np.zeros(len(boxes), int), boxes)
+
+
+def test_turned_boxes_overlap_as_their_clipped_polygons(random):
+    one, other = (
+        np.column_stack([random.uniform(0, 30, (60, 2)), random.uniform(1, 40, (60, 2)), random.uniform(-3, 3, 60)])
+        for _ in range(2)
+    )
+    found = turned_overlaps_of(turned_detections(one), turned_detections(other))
+    for a, row in zip(one, found, strict=True):
+        for b, value in zip(other, row, strict=True):
+            shared = area(clipped(polygon(a), polygon(b)))
+            assert value == pytest.approx(shared / (a[2] * a[3] + b[2] * b[3] - shared), abs=1e-9)
+    assert (found > 0.3).any()
+    assert (found == 0).any()
+
+
+def test_turned_boxes_that_share_edges_are_measured_too():
+    box = np.array([10.0, 10, 20, 10, 0.7])
+    alike = np.array([box, box + np.eye(5)[4] * math.pi, box * [1, 1, 0.5, 1, 1], box * [1, 1, 0, 1, 1], box + 1000])
+    found = turned_overlaps_of(turned_detections(box[None]), turned_detections(alike))
+    assert found[0] == pytest.approx([1, 1, 0.5, 0, 0], abs=1e-9)
+
+
+@pytest.mark.parametrize("make", [dense, ready])
+@pytest.mark.parametrize("classes", [1, 15])
+def test_an_oriented_box_that_turned_is_lost_and_invented(random, make, classes):
+    """A quarter turn leaves a box of 80 x 60 an IoU of 60 x 60 / (2 * 4800 - 3600), 0.6; one of 60 x 20 has 0.2."""
+    boxes, scores = candidates(random, classes)
+    boxes[1, 2:] = (60, 20)
+    angles = random.uniform(-0.7, 2.3, MANY)
+    turned = angles.copy()
+    turned[:2] += math.pi / 2
+    outputs = [
+        make(boxes, scores, each[:, None]) if make is dense else ready(boxes, scores, each, turned=True)
+        for each in (angles, turned)
+    ]
+    if make is ready:
+        for each in outputs:
+            assert each["output0"].shape == (1, 100, 7)
+    task, found = figures("obb", *outputs)
+    assert (found["kept"], found["lost"], found["invented"]) == (2, 1, 1)
+    assert "angle" in task.note
+
+
+def test_oriented_boxes_side_by_side_are_not_suppressed_as_their_upright_boxes_would_be(random):
+    boxes, scores = candidates(random, 2)
+    angles = random.uniform(-0.7, 2.3, MANY)
+    boxes[:2] = [[100, 100, 120, 12], [112, 88, 120, 12]]
+    angles[:2], scores[:2] = math.pi / 4, [0.9, 0.01]
+    upright = np.array([70.0, 70, 130, 130])
+    assert (upright[2:] - upright[:2]).min() > 3 * 12
+    outputs = dense(boxes, scores, angles[:, None])
+    assert figures("obb", outputs, outputs)[1]["kept"] == OBJECTS
+
+
+def instance_outputs(random, make, classes=2, size=8, change=None):
+    boxes, scores = candidates(random, classes)
+    prototypes = random.normal(0, 1, (1, size, SIZE // 4, SIZE // 4))
+    coefficients = random.normal(0, 1, (MANY, size))
+    if change is not None:
+        coefficients[change] *= -1
+    return {**make(boxes, scores, coefficients), "output1": prototypes.astype(np.float32)}
+
+
+@pytest.mark.parametrize("make", [dense, ready])
+@pytest.mark.parametrize("classes", [1, 2])
+def test_an_instance_whose_mask_is_inverted_is_lost_and_invented(make, classes):
+    before, after = (instance_outputs(np.random.default_rng(5), make, classes, change=c) for c in (None, 1))
+    task, found = figures("instances", before, after)
+    assert (found["kept"], found["lost"], found["invented"]) == (2, 1, 1)
+    assert "masks:8" in task.note
+    assert figures("detect", before, after)[1]["kept"] == OBJECTS
+
+
+def test_a_mask_is_the_sum_of_prototypes_within_its_box(random):
+    """Pixel by pixel, by hand: a prototype's pixel (x, y) is that of the image at (4 x, 4 y)."""
+    prototypes, weights = random.normal(0, 1, (3, 10, 12)), random.normal(0, 1, (2, 3))
+    boxes = np.array([[4.0, 8, 30, 40], [0, 0, 48, 40]])
+    image = Detections(boxes, np.ones(2), np.zeros(2, int), weights)
+    found = prototype_masks(image, prototypes, (0.25, 0.25)).reshape(2, 10, 12)
+    for k, (x1, y1, x2, y2) in enumerate(boxes / 4):
+        for y in range(10):
+            for x in range(12):
+                inside = x1 <= x < x2 and y1 <= y < y2
+                assert found[k, y, x] == (inside and sum(weights[k] * prototypes[:, y, x]) > 0)
+    flat = Detections(boxes, np.ones(2), np.zeros(2, int), found.reshape(2, -1))
+    assert mask_overlaps(flat, flat)[0, 1] == (found[0] & found[1]).sum() / (found[0] | found[1]).sum()
+
+
+def test_whole_masks_beside_boxes_scores_and_labels(random):
+    boxes = np.array([[2.0, 3, 20, 22], [30, 5, 60, 40]])
+    masks = np.zeros((2, 1, 48, 64))
+    masks[0, 0, 3:22, 2:20] = masks[1, 0, 5:40, 30:60] = 0.9
+    outputs = {"boxes": boxes, "labels": np.array([1, 2]), "scores": np.array([0.9, 0.8]), "masks": masks}
+    shrunk = {**outputs, "masks": masks.copy()}
+    shrunk["masks"][1, 0, 15:] = 0
+    _, found = figures("instances", outputs, shrunk)
+    assert (found["kept"], found["lost"], found["invented"]) == (1, 1, 1)
+    none = {name: value[:0] for name, value in outputs.items()}
+    assert figures("instances", outputs, none)[1]["lost"] == 2
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 24, 32), (2, 24, 32)])
+def test_the_error_of_depths_is_that_of_their_logarithms_and_not_their_scale(random, shape):
+    before = random.uniform(0.5, 80, shape)
+    noise = random.normal(0, 0.02, shape)
+    _, scaled = figures("depth", {"y": before}, {"y": 3 * before})
+    assert (scaled["agreement"], scaled["near"]) == (pytest.approx(1.0), 1.0)
+    _, found = figures("depth", {"y": before}, {"y": before * np.exp(noise)})
+    errors = [math.sqrt(np.mean(each**2) - np.mean(each) ** 2) for each in noise]
+    assert found["agreement"] == pytest.approx(1 - np.mean(errors), rel=1e-9)
+    assert figures("depth", {"y": before}, {"y": 0 * before})[1]["agreement"] < 0.2
+
+
+def test_every_task_is_offered():
+    assert set(OFFERED) == set(TASKS)
+
+
+@pytest.mark.parametrize(
+    ("task", "outputs", "words"),
+    [
+        ("pose", lambda r: normalised(r), "cannot read"),
+        ("pose", lambda r: transposed(r, 3), "--head xywh,objectness,classes:2,keypoints:17x3"),
+        ("obb", lambda r: {"y": dense(*candidates(r, 3), r.uniform(0, 1, (MANY, 1)))["output0"]}, "cannot read"),
+        ("instances", lambda r: {"y": dense(*candidates(r, 3), r.normal(0, 1, (MANY, 8)))["output0"]}, "cannot read"),
+        ("depth", lambda r: {"y": r.normal(0, 1, (1, 1, 24, 32))}, "cannot read"),
+        (
+            "depth",
+            lambda r: {"a": r.uniform(0, 9, (1, 1, 24, 32)), "b": r.uniform(0, 9, (1, 1, 24, 32))},
+            "cannot read",
+        ),
+    ],
+)
+def test_what_can_be_told_in_no_way_or_in_several_is_refused(random, task, outputs, words):
+    with pytest.raises(BadInput) as refused:
+        find_task(AskedTask(task), [outputs(random)])
+    assert words in f"{refused.value} {refused.value.advice if hasattr(refused.value, 'advice') else ''}"
+
+
+def normalised(random):
+    boxes, scores = candidates(random, 1)
+    return dense(boxes / SIZE, scores, (keypoints(random, boxes, 17, 3) / [SIZE, SIZE, 1]).reshape(MANY, -1))
+
+
+def transposed(random, classes):
+    boxes, scores = candidates(random, classes)
+    outputs = dense(boxes, scores, keypoints(random, boxes, 17, 3).reshape(MANY, -1))
+    return {"output0": outputs["output0"].transpose(0, 2, 1)}
+
+
+def test_the_columns_that_the_user_names_are_read(random):
+    boxes, scores = candidates(random, 3)
+    points = keypoints(random, boxes, 17, 3) / [SIZE, SIZE, 1]
+    moved = points.copy()
+    moved[0, :, :2] += 0.1
+    outputs = [dense(boxes / SIZE, scores, each.reshape(MANY, -1)) for each in (points, moved)]
+    with pytest.raises(BadInput):
+        find_task(AskedTask("pose"), outputs[:1])
+    _, found = figures("pose", *outputs, head="xywh,classes:3,keypoints:17x3")
+    assert (found["kept"], found["lost"], found["invented"]) == (2, 1, 1)
+    _, whole = figures("pose", outputs[0], outputs[0], head="xywh,classes:3,keypoints:17x3")
+    assert whole["kept"] == OBJECTS
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "xywh", "xywh,xyxy,classes:2", "classes:3", "xywh,classes:0", "xywh,score", "xyxy,classes:3,angle",
+     "xywh,keypoints:17", "xywh,classes:3,classes:3", "xywh,score,class,classes:2", "ultralytics", "xywh,classes:-1",
+     "xywh,class,classes:2"],
+)  # fmt: skip
+def test_a_head_that_is_no_whole_row_is_refused(text):
+    with pytest.raises(BadInput):
+        parse_layout(text)
+
+
+@pytest.mark.parametrize("text", ["xywh,classes:2,keypoints:17x3", "xyxy,score,class,angle", "xywh,classes:15,angle"])
+def test_a_head_that_the_outputs_do_not_have_is_refused(random, text):
+    with pytest.raises(BadInput):
+        find_task(AskedTask("pose", head=text), [{"y": random.normal(0, 1, (1, 56, 8400))}])
+
+
+ODD = [
+    (), (1,), (4,), (17,), (1000,), (8400,), (1, 1), (1, 4), (1, 6), (1, 7), (1, 51), (1, 56), (1, 57),
+    (1, 85), (1, 1000), (2, 2), (8, 8), (17, 2), (17, 3), (100, 6), (100, 7), (300, 57), (300, 38),
+    (8400, 56), (8400, 20), (8400, 84), (1, 1, 1), (1, 1, 4), (1, 1, 56), (1, 1, 57), (1, 2, 3), (1, 3, 2),
+    (1, 4, 4), (1, 4, 100), (1, 5, 5), (1, 6, 3), (1, 7, 7), (1, 17, 2), (1, 17, 3), (1, 20, 20), (1, 20, 10),
+    (1, 21, 3), (1, 38, 12), (1, 56, 20), (1, 56, 56), (1, 56, 8400), (1, 57, 57), (1, 57, 300), (1, 300, 5),
+    (1, 300, 56), (1, 300, 57), (1, 300, 7), (1, 300, 38), (1, 20, 8400), (1, 84, 8400), (1, 116, 8400),
+    (1, 144, 8400), (1, 8400, 56), (1, 8400, 57), (1, 8400, 20), (1, 8400, 144), (1, 512, 768), (1, 197, 768),
+    (1, 77, 768), (1, 25, 37), (1, 26, 6625), (40, 1, 97), (2, 56, 100), (2, 300, 57), (3, 300, 7),
+    (16, 100, 22), (1, 3, 1, 1), (1, 1, 2, 2), (1, 3, 8, 8), (1, 17, 64, 48), (1, 19, 46, 46),
+    (1, 21, 64, 64), (1, 32, 160, 160), (1, 56, 20, 20), (1, 64, 80, 80), (1, 65, 8, 8), (1, 85, 3, 20),
+    (1, 144, 80, 80), (1, 255, 20, 20), (1, 3, 20, 20), (1, 1, 100, 7), (1, 1, 200, 7), (1, 300, 1, 4),
+    (1, 4, 56, 8), (2, 17, 32, 32), (8, 8, 3, 3), (1, 80, 40, 40), (1, 2, 65, 65), (1, 1, 3, 16, 16),
+    (1, 3, 20, 20, 85), (1, 3, 40, 40, 56), (1, 2, 2, 2, 2, 2), (1, 8, 1, 20, 57), (1, 16, 3, 8, 8),
+    (1, 9, 7), (2, 5, 6),
+]  # fmt: skip
+VALUES = {
+    "normal": lambda random, shape: random.normal(0, 1, shape),
+    "pixels": lambda random, shape: random.uniform(-20, 640, shape),
+    "scores": lambda random, shape: random.uniform(0, 1, shape),
+    "signed scores": lambda random, shape: random.uniform(-1, 1, shape),
+    "zeros": lambda _, shape: np.zeros(shape),
+    "whole": lambda random, shape: random.integers(-3, 9, shape).astype(float),
+    "NaN": lambda _, shape: np.full(shape, np.nan),
+    "integers": lambda random, shape: random.integers(0, 9, shape),
+}
+
+
+def is_map(shape):
+    """A map of depths can have this shape."""
+    is_one = len(shape) == 3 or (len(shape) == 4 and shape[1] == 1)
+    return is_one and min(shape[-2:]) >= 8 and max(shape[-2:]) <= 4 * min(shape[-2:])
+
+
+@pytest.mark.parametrize("task", ["pose", "obb", "instances", "depth"])
+@pytest.mark.parametrize("values", VALUES)
+def test_a_hundred_shapes_that_are_no_head_are_refused(random, task, values):
+    assert len(set(ODD)) == len(ODD) >= 100
+    read = []
+    for shape in (shape for shape in ODD if not (task == "depth" and is_map(shape))):
+        outputs = [{"y": np.asarray(VALUES[values](random, shape))} for _ in range(2)]
+        try:
+            found = find_task(AskedTask(task), outputs)
+            found.check(outputs)
+            read.append((shape, found.note))
+        except BadInput:
+            continue
+    assert not read

@@ -1,0 +1,127 @@
+"""Networks whose boxes and scores hold while INT8 loses their keypoints, angles, masks and depths: one culprit each."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import trt_bisect
+from tests.support import networks
+from tests.support.networks import Sketch, plant_between
+from tests.support.records import texts
+from trt_bisect.errors import BadInput
+
+SIDE, SIZE, STRIDE, PLACES = 32, 8, 4, 49
+JUDGED = {"engine": "onnxruntime", "calibrator": "minmax", "strategy": "exhaustive", "explain": "none"}
+HEADS = ("pose", "obb", "instances")
+
+
+def sketched(task):
+    """Boxes on a grid, the score of each a mean over its square; what the task reads goes another way.
+
+    That way copies the image twice. The convolution ``second`` reads a channel that starves the others of levels.
+    """
+    sketch = Sketch()
+    score = mean(sketch, sketch.node("Relu", [sketch.conv("x", "scored", 2, 2)], "relu0"), "score", 20, -12)
+    score = sketch.node("Sigmoid", [score], "sigmoid")
+    x = sketch.node("Relu", [sketch.conv("x", "first", 2, 4)], "relu1")
+    x = sketch.node("Relu", [sketch.conv(x, "second", 4, 2)], "relu2")
+    if task == "depth":
+        sketch.node("Add", [sketch.conv(x, "last", 2, 1, 1), sketch.constant("least", [0.5])], "output0")
+        return sketch, {"output0_out": [1, 1, SIDE, SIDE]}
+    found = sketch.node("ReduceSum", [mean(sketch, x, "more", 1, 0), sketch.constant("axis", [1], np.int64)], "sum")
+    y, x = (grid.ravel() * STRIDE + SIZE / 2 for grid in np.mgrid[:7, :7])
+    sizes = np.tile([[9.6], [9.6]] if task == "instances" else [[8], [4]], PLACES)
+    parts = [sketch.constant("boxes", np.concatenate([[x, y], sizes])[None]), score]
+    if task == "pose":
+        moved = sketch.node("Mul", [found, sketch.constant("away", [40])], "moved")
+        at = sketch.node("Add", [moved, sketch.constant("at", x[None, None])], "point")
+        parts += [at, sketch.constant("rest", np.stack([y, np.full(PLACES, 0.9)])[None])]
+    elif task == "obb":
+        parts.append(sketch.node("Mul", [found, sketch.constant("quarter", [math.pi / 2])], "angle"))
+    else:
+        twice = sketch.node("Mul", [found, sketch.constant("two", [2])], "twice")
+        parts.append(sketch.node("Sub", [twice, sketch.constant("one", [1])], "coefficient"))
+        parts.append(sketch.constant("rest", np.full((1, 1, PLACES), -1)))
+        ramp = np.stack([np.ones((8, 8)), np.zeros((8, 8))])[None]
+        dark = sketch.node("Mul", ["x", sketch.constant("none", [0])], "dark")
+        pooled = sketch.node("MaxPool", [dark], "pooled", kernel_shape=[4, 4], strides=[4, 4])
+        sketch.node("Add", [pooled, sketch.constant("ramp", ramp)], "output1")
+    sketch.node("Concat", parts, "output0", axis=1)
+    width = {"pose": 9, "obb": 7, "instances": 8}[task]
+    masks = {"output1_out": [1, 2, 8, 8]} if task == "instances" else {}
+    return sketch, {"output0_out": [1, width, PLACES], **masks}
+
+
+def mean(sketch, x, name, factor, bias):
+    weight = np.zeros((2, 2, SIZE, SIZE))
+    weight[[0, 1], [0, 1]] = factor / SIZE**2
+    given = [x, sketch.constant(f"{name}.weight", weight), sketch.constant(f"{name}.bias", [bias, bias])]
+    found = sketch.node("Conv", given, name, strides=[STRIDE] * 2)
+    return sketch.node("Reshape", [found, sketch.constant(f"{name}.shape", [1, 2, -1], np.int64)], f"{name}_flat")
+
+
+def in_the_middle(weight, channels):
+    at = (np.indices(weight.shape)[2:] == weight.shape[2] // 2).all(0)
+    return np.where(at, channels[..., None, None], 0).astype(np.float32)
+
+
+def network(task):
+    sketch, outputs = sketched(task)
+    model = sketch.model({"x": [1, 2, SIDE, SIDE]}, outputs)
+    copies = {"scored": np.eye(2), "first": np.eye(4, 2), "second": np.eye(2, 4), "last": np.full((1, 2), 4.0)}
+    for name, channels in copies.items():
+        if any(node.name == name for node in model.graph.node):
+            networks.scale_constant(model, f"{name}.weight", lambda w, c=channels: in_the_middle(w, c))
+            networks.scale_constant(model, f"{name}.bias", lambda b: 0 * b)
+    plant_between(model, "first", "second", channel=3)
+    return model
+
+
+@pytest.fixture
+def squares(random):
+    """Images with one to three bright squares of class 0 or 1, each in a quarter of its own."""
+    found = np.zeros((4, 1, 2, SIDE, SIDE), np.float32)
+    for image, count in zip(found[:, 0], (2, 1, 3, 2), strict=True):
+        for quarter in random.permutation(4)[:count]:
+            y, x = (16 * np.array(divmod(quarter, 2)) + STRIDE * random.integers(0, 2, 2)).tolist()
+            image[random.integers(0, 2), y : y + SIZE, x : x + SIZE] = 1.0
+    return [{"x": x} for x in found]
+
+
+@pytest.mark.parametrize("task", HEADS)
+def test_the_layer_that_loses_what_the_task_reads_is_named(tmp_path, squares, task):
+    model = networks.save(network(task), tmp_path)
+    found = trt_bisect.run(model, squares, inputs=squares, task=task, **JUDGED)
+    assert (found.exit_code, found.culprits) == (1, ("second",))
+    int8, recipe = (plan[f"task {task}"] for plan in (found.outputs.int8, found.outputs.recipe))
+    assert (int8["kept"], int8["lost"], int8["invented"]) == (0, 8, 8)
+    assert (recipe["kept"], recipe["lost"], recipe["invented"]) == (8, 0, 0)
+    assert any(f"--task {task} reads 'output0_out' as rows of xywh,classes:2" in note for note in texts(found.notes))
+
+
+def test_the_layer_that_loses_the_depths_is_named(tmp_path, squares):
+    model = networks.save(network("depth"), tmp_path)
+    found = trt_bisect.run(model, squares, inputs=squares, task="depth", **JUDGED)
+    assert (found.exit_code, found.culprits) == (1, ("second",))
+    assert found.outputs.int8["task depth"]["error"] > 0.1 > found.outputs.recipe["task depth"]["error"]
+
+
+def test_the_columns_of_a_head_can_be_named_and_must_be_those_of_the_task(tmp_path, squares, command):
+    model, data = networks.save(network("obb"), tmp_path), tmp_path / "x.npz"
+    np.savez(data, x=np.stack([each["x"] for each in squares])[:, 0])
+    asked = ["run", model, "--calibration", data, "--engine", "onnxruntime", "--output", tmp_path / "run"]
+    for wishes, words in (
+        (("pose",), "--head xywh,classes:1,keypoints:17x3"),
+        (("obb", "--head", "xywh,classes:2,masks:1"), "has no angle"),
+        (("segment", "--head", "xywh,classes:2,angle"), "needs a task of detections"),
+    ):
+        code, _, problem = command(*asked, "--task", *wishes)
+        assert code == 2
+        assert words in " ".join(problem.split())
+    named = trt_bisect.run(model, squares, inputs=squares, task="obb", head="xywh,classes:2,angle", **JUDGED)
+    assert named.culprits == ("second",)
+    with pytest.raises(BadInput):
+        trt_bisect.run(model, squares, inputs=squares, task="obb", head="xywh,classes:3,angle", **JUDGED)

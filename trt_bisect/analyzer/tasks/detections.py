@@ -1,0 +1,211 @@
+"""Detections: what a head finds in an image, NonMaxSuppression, and the detections kept, lost and invented."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache, partial
+from itertools import zip_longest
+from statistics import fmean
+
+import numpy as np
+import onnxruntime as ort
+from onnx import TensorProto, helper
+
+from trt_bisect.analyzer.metrics import AGREEMENT
+from trt_bisect.analyzer.tasks.task import AGREED, ITEMS, AskedTask, Counts, Judge, Task, each_input
+from trt_bisect.builder.base import Outputs
+
+MOST = 3000
+"""The most candidates of an image, the best by score; so that outputs that are all noise take no hours."""
+_OPSET, _IR = 11, 7
+
+
+@dataclass(frozen=True)
+class Detections:
+    """The detections in one image.
+
+    Attributes:
+        boxes: two opposite corners, x and y each, in any unit; float64 ``[n, 4]``.
+        scores: float64 ``[n]``.
+        classes: int64 ``[n]``.
+        more: what else each detection has, such as keypoints, ``[n, ...]``; no columns if it has nothing else.
+    """
+
+    boxes: np.ndarray
+    scores: np.ndarray
+    classes: np.ndarray
+    more: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+    def at(self, places: np.ndarray) -> Detections:
+        """Returns some of the detections, by indices or by a mask."""
+        more = self.more[places] if self.more.size else self.more
+        return Detections(self.boxes[places], self.scores[places], self.classes[places], more)
+
+    def above(self, threshold: float) -> Detections:
+        """Returns the detections that score at least ``threshold``, at most ``MOST``, the best first."""
+        order = np.argsort(-self.scores, kind="stable")
+        return self.at(order[self.scores[order] >= threshold][:MOST])
+
+
+Alike = Callable[[Detections, Detections], np.ndarray]
+"""The likeness of each detection with each other one, from 0 to 1, ``[n, m]``."""
+NO_DETECTIONS = Detections(np.zeros((0, 4)), np.zeros(0), np.zeros(0, np.int64))
+
+
+def corners(centred: np.ndarray) -> np.ndarray:
+    """Returns boxes given as centre and size, ``[n, 4]``, as two corners."""
+    middle, half = centred[:, :2], centred[:, 2:] / 2.0
+    return np.concatenate([middle - half, middle + half], axis=-1)
+
+
+def suppressed(found: Detections, iou: float) -> Detections:
+    """Returns the detections that ONNX Runtime's NonMaxSuppression keeps, each class by itself.
+
+    Args:
+        found: candidates with scores above 0.
+        iou: a box that overlaps a better one of its class by more than this is removed.
+    """
+    if not len(found):
+        return found
+    known, rows = np.unique(found.classes, return_inverse=True)
+    scores = np.zeros((1, len(known), len(found)), np.float32)
+    scores[0, rows, np.arange(len(found))] = found.scores
+    feeds = {
+        "boxes": found.boxes[None].astype(np.float32),
+        "scores": scores,
+        "most": np.array([len(found)], np.int64),
+        "iou": np.array([iou], np.float32),
+        "least": np.array([0.0], np.float32),
+    }
+    (chosen,) = _session().run(None, feeds)
+    return found.at(np.sort(chosen[:, 2]))
+
+
+@cache
+def _session() -> ort.InferenceSession:
+    """Returns a session of the operator NonMaxSuppression alone."""
+    types = {"boxes": TensorProto.FLOAT, "scores": TensorProto.FLOAT, "most": TensorProto.INT64}
+    types |= {"iou": TensorProto.FLOAT, "least": TensorProto.FLOAT}
+    inputs = [helper.make_tensor_value_info(name, kind, None) for name, kind in types.items()]
+    chosen = helper.make_tensor_value_info("chosen", TensorProto.INT64, [None, 3])
+    graph = helper.make_graph([helper.make_node("NonMaxSuppression", list(types), ["chosen"])], "nms", inputs, [chosen])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=_IR)
+    options = ort.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = 1, 4
+    return ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+
+def overlaps(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Returns intersection over union of each box with each other box.
+
+    Args:
+        one: two corners, ``[n, 4]``.
+        other: likewise, ``[m, 4]``.
+
+    Returns:
+        float64 ``[n, m]``; 0 where both boxes have no area.
+    """
+    low, high = np.maximum(one[:, None, :2], other[:, :2]), np.minimum(one[:, None, 2:], other[:, 2:])
+    shared = np.prod(np.maximum(high - low, 0.0), axis=-1)
+    areas = [np.prod(np.maximum(boxes[:, 2:] - boxes[:, :2], 0.0), axis=-1) for boxes in (one, other)]
+    union = areas[0][:, None] + areas[1] - shared
+    return np.asarray(np.divide(shared, union, out=np.zeros_like(shared), where=union > 0.0))
+
+
+def box_overlaps(before: Detections, after: Detections) -> np.ndarray:
+    """Returns the intersection over union of the boxes of each detection with those of each other one, ``[n, m]``."""
+    return overlaps(before.boxes, after.boxes)
+
+
+def number_kept(before: Detections, after: Detections, least: float, alike: Alike = box_overlaps) -> int:
+    """Returns the number of detections of ``before`` that ``after`` has too.
+
+    From the best score on, each takes the free detection of its class that is most like it, by ``least`` at least.
+    """
+    if not len(before) or not len(after):
+        return 0
+    same = before.classes[:, None] == after.classes
+    shared = np.where(same, alike(before, after), 0.0)
+    kept = 0
+    for place in np.argsort(-before.scores, kind="stable"):
+        best = int(shared[place].argmax())
+        if shared[place, best] >= least:
+            kept += 1
+            shared[:, best] = 0.0
+    return kept
+
+
+Read = Callable[[Outputs], list[Detections]]
+
+
+def _as_chosen(_: Outputs, chosen: list[Detections]) -> list[Detections]:
+    return chosen
+
+
+@dataclass(frozen=True)
+class Head:
+    """A way to read outputs as detections.
+
+    Attributes:
+        names: the outputs that are read.
+        note: the way they are read, for the user.
+        read: from the outputs for one input to the candidates in each image, each with its best class alone.
+        needs_nms: the candidates of one object are many.
+        is_ready: the candidates are detections, which the network has chosen itself.
+        alike: the likeness of two detections.
+        suppress: removes the candidates that are too like a better one.
+        finish: from the outputs for one input, and the detections chosen in each image, to what is compared.
+    """
+
+    names: tuple[str, ...]
+    note: str
+    read: Read
+    needs_nms: bool
+    is_ready: bool = False
+    alike: Alike = box_overlaps
+    suppress: Callable[[Detections, float], Detections] = suppressed
+    finish: Callable[[Outputs, list[Detections]], list[Detections]] = _as_chosen
+
+
+_NEARBY = (0.5, 0.6, 0.7, 0.8, 0.9, 1.1, 1.2, 1.3, 1.4, 1.5)
+"""The other score thresholds of ``NEARBY``, as factors of the one asked for."""
+
+
+def found_task(asked: AskedTask, head: Head, note: str) -> Task:
+    """Returns the task that compares what a head finds: kept, lost and invented.
+
+    Args:
+        asked: its ``iou`` is the likeness from which two detections are the same one.
+        head: the head.
+        note: see ``Task``.
+    """
+
+    def count(before: Sequence[Detections], after: Sequence[Detections]) -> Counts:
+        pairs = list(zip_longest(before, after, fillvalue=NO_DETECTIONS))
+        kept = sum(number_kept(*pair, asked.iou, head.alike) for pair in pairs)
+        lost = sum(len(wanted) for wanted, _ in pairs) - kept
+        invented = sum(len(found) for _, found in pairs) - kept
+        return {AGREED: kept, ITEMS: kept + lost + invented, "kept": kept, "lost": lost, "invented": invented}
+
+    def further(total: Counts) -> dict[str, float]:
+        return {name: total[name] for name in ("kept", "lost", "invented")}
+
+    def judge_at(threshold: float, reference: Sequence[Outputs]) -> Judge:
+        def read(outputs: Outputs) -> list[Detections]:
+            above = [image.above(threshold) for image in head.read(outputs)]
+            chosen = [head.suppress(image, asked.iou) for image in above] if head.needs_nms else above
+            return head.finish(outputs, chosen)
+
+        return each_input(head.names, read, count, further)(reference)
+
+    def nearby(reference: Sequence[Outputs]) -> Callable[[Sequence[Outputs]], float]:
+        judges = [judge_at(factor * asked.score_threshold, reference) for factor in _NEARBY]
+        return lambda outputs: fmean(
+            judge(dict(enumerate(outputs))).values.get(AGREEMENT.name, 0.0) for judge in judges
+        )
+
+    return Task(asked.entry, note, head.names, partial(judge_at, asked.score_threshold), nearby)

@@ -1,0 +1,354 @@
+"""Poses, oriented boxes and instance masks: detections that are alike by more than the overlap of their boxes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from trt_bisect.analyzer.tasks.detect import ready_lists
+from trt_bisect.analyzer.tasks.detections import Detections, Head, found_task
+from trt_bisect.analyzer.tasks.layouts import (
+    NEARLY_ALL,
+    Layout,
+    Placed,
+    are_in_order,
+    are_shares,
+    fitting_layouts,
+    named_layout,
+    parse_layout,
+)
+from trt_bisect.analyzer.tasks.task import AskedTask, Task, not_told
+from trt_bisect.builder.base import Outputs
+from trt_bisect.errors import BadInput
+
+POSE_OUTPUTS = (
+    "YOLO v8 to v11 [B, 4 + C + 3 K, N] or [B, 4 + C + 2 K, N], and final poses, [B, N, 6 + 3 K] or [B, N, 6 + 2 K], "
+    "in pixels, or the columns that you name: --head xywh,classes:1,keypoints:17x3"
+)
+_COCO = (26, 25, 25, 35, 35, 79, 79, 72, 72, 62, 62, 107, 107, 87, 87, 89, 89)
+"""The spread of people's placings of each of COCO's 17 keypoints, in thousandths of an object's size."""
+_AREA = 0.53
+"""The area of an object as a share of that of its box, as Ultralytics takes it."""
+_SEEN = 0.5
+
+
+def pose(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
+    """Returns the task for poses: two are the same one from an object keypoint similarity of ``asked.iou`` on.
+
+    Raises:
+        BadInput: the outputs are no poses, or can be read in several ways.
+    """
+
+    def layouts(rows: np.ndarray, last: bool) -> Iterator[Layout]:
+        for values in (3, 2):
+            for before in (_READY, *_scored(_classes_of(rows), last)):
+                points = (rows.shape[1] - Layout(before).width) // values
+                if points > 0:
+                    yield Layout((*before, ("keypoints", (points, values))))
+
+    placed = _placed(asked, reference, "keypoints", layouts, POSE_OUTPUTS)
+    count, _ = placed.layout.shapes["keypoints"]
+    what = f"{count} keypoints, {'sigmas of COCO' if count == len(_COCO) else f'sigmas of 1/{count}'}"
+    return _task(asked, _head(placed, "keypoints", what, key_similarity), "OKS")
+
+
+def key_similarity(before: Detections, after: Detections) -> np.ndarray:
+    """Returns the object keypoint similarity of each pose with each other one, ``[n, m]``.
+
+    Keypoints that ``before`` does not see do not count, unless it sees none. The size is that of the box of ``before``.
+    Source: COCO's keypoint evaluation.
+    """
+    points, others = before.more, after.more
+    count = points.shape[1]
+    sigmas = np.array(_COCO) / 1000 if count == len(_COCO) else np.full(count, 1 / count)
+    areas = _AREA * np.prod(np.maximum(before.boxes[:, 2:] - before.boxes[:, :2], 0.0), axis=-1)
+    squares = np.sum((points[:, None, :, :2] - others[None, :, :, :2]) ** 2, axis=-1)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        near = np.exp(-squares / (8 * sigmas**2 * areas[:, None, None]))
+    near = np.where(squares == 0.0, 1.0, near)
+    seen = points[..., 2] >= _SEEN if points.shape[-1] == 3 else np.ones(points.shape[:2], bool)
+    seen = np.where(seen.any(axis=-1, keepdims=True), seen, True)
+    return np.asarray((near * seen[:, None]).sum(axis=-1) / seen.sum(axis=-1)[:, None])
+
+
+OBB_OUTPUTS = (
+    "YOLO v8 to v11 [B, 4 + C + 1, N], and final oriented boxes, [B, N, 7]: cx cy w h score class angle, or the "
+    "columns that you name: --head xywh,classes:15,angle"
+)
+
+
+def obb(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
+    """Returns the task for oriented boxes: two are the same one if they overlap by ``asked.iou``, turned as they are.
+
+    Raises:
+        BadInput: the outputs are no oriented boxes, or can be read in several ways.
+    """
+
+    def layouts(rows: np.ndarray, last: bool) -> Iterator[Layout]:
+        yield Layout((("xywh", ()), *_READY[1:], ("angle", ())))
+        for before in _scored(rows.shape[1] - 5, last):
+            yield Layout((*before, ("angle", ())))
+
+    placed = _placed(asked, reference, "angle", layouts, OBB_OUTPUTS)
+    head = _head(placed, "angle", "angles in radians", turned_overlaps_of)
+    return _task(asked, replace(head, suppress=_turned_suppressed), "IoU")
+
+
+def turned_overlaps_of(before: Detections, after: Detections) -> np.ndarray:
+    """Returns the intersection over union of each oriented box with each other one, ``[n, m]``."""
+    return np.array([_turned_overlaps(box, after.more) for box in before.more]).reshape(len(before), len(after))
+
+
+def _turned_suppressed(found: Detections, iou: float) -> Detections:
+    """Returns the detections that overlap no better one of their class by more than ``iou``; best first, as given."""
+    is_kept = np.ones(len(found), bool)
+    for place in range(len(found)):
+        if is_kept[place]:
+            rest = place + 1 + np.flatnonzero((is_kept & (found.classes == found.classes[place]))[place + 1 :])
+            is_kept[rest[_turned_overlaps(found.more[place], found.more[rest]) > iou]] = False
+    return found.at(np.flatnonzero(is_kept))
+
+
+def _turned_overlaps(box: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Returns the intersection over union of one oriented box (cx, cy, w, h, angle) with others ``[m, 5]``."""
+    found = np.zeros(len(others))
+    reach = np.hypot(*np.maximum(box[2:4], 0.0)) + np.hypot(*np.maximum(others[:, 2:4], 0.0).T)
+    near = np.flatnonzero(2 * np.hypot(*(others[:, :2] - box[:2]).T) < reach)
+    others = others[near]
+    one = np.broadcast_to(box, others.shape)
+    areas = [np.prod(np.maximum(boxes[:, 2:4], 0.0), axis=-1) for boxes in (one, others)]
+    shared = _shared_area(one, others)
+    union = areas[0] + areas[1] - shared
+    found[near] = np.divide(shared, union, out=np.zeros_like(shared), where=union > 0.0)
+    return np.clip(found, 0.0, 1.0)
+
+
+def _shared_area(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Returns the area that two oriented boxes share, for pairs ``[p, 5]``.
+
+    Its corners are the corners of each box in the other one and the crossings of their edges.
+    """
+    edges = []
+    points, is_corner = [], []
+    for boxes, others in ((one, other), (other, one)):
+        corners = _turned_corners(boxes)
+        edges.append((corners, np.roll(corners, -1, axis=1) - corners))
+        half = np.maximum(others[:, None, 2:4], 0.0) / 2
+        within = _turn(corners - others[:, None, :2], -others[:, 4])
+        points.append(corners)
+        is_corner.append((np.abs(within) <= half + 1e-9 * (1 + half)).all(axis=-1))
+    (start, along), (other_start, other_along) = edges
+    gap = other_start[:, None] - start[:, :, None]
+    across = _cross(along[:, :, None], other_along[:, None])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        at = _cross(gap, other_along[:, None]) / across
+        other_at = _cross(gap, along[:, :, None]) / across
+    is_crossing = (across != 0) & (at >= 0) & (at <= 1) & (other_at >= 0) & (other_at <= 1)
+    crossings = start[:, :, None] + np.where(is_crossing, at, 0.0)[..., None] * along[:, :, None]
+    every = np.concatenate([*points, crossings.reshape(len(one), 16, 2)], axis=1)
+    counts = np.concatenate([*is_corner, is_crossing.reshape(len(one), 16)], axis=1)
+    middle = (every * counts[..., None]).sum(axis=1) / np.maximum(counts.sum(axis=1), 1)[:, None]
+    first = np.take_along_axis(every, counts.argmax(axis=1)[:, None, None], axis=1)
+    around = np.where(counts[..., None], every, first) - middle[:, None]
+    order = np.argsort(np.arctan2(around[..., 1], around[..., 0]), axis=1)
+    around = np.take_along_axis(around, order[..., None], axis=1)
+    return np.asarray(np.abs(_cross(around, np.roll(around, -1, axis=1)).sum(axis=1)) / 2 * counts.any(axis=1))
+
+
+def _turned_corners(boxes: np.ndarray) -> np.ndarray:
+    """Returns the four corners of oriented boxes in their order, ``[p, 4, 2]``."""
+    half = np.maximum(boxes[:, None, 2:4], 0.0) / 2 * np.array([[-1, -1], [1, -1], [1, 1], [-1, 1]])
+    return np.asarray(boxes[:, None, :2] + _turn(half, boxes[:, 4]))
+
+
+def _turn(points: np.ndarray, angles: np.ndarray) -> np.ndarray:
+    """Returns points ``[p, k, 2]`` turned by an angle each ``[p]``."""
+    cosines, sines = np.cos(angles)[:, None], np.sin(angles)[:, None]
+    x, y = points[..., 0], points[..., 1]
+    return np.stack([x * cosines - y * sines, x * sines + y * cosines], axis=-1)
+
+
+def _cross(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    return np.asarray(one[..., 0] * other[..., 1] - one[..., 1] * other[..., 0])
+
+
+INSTANCES_OUTPUTS = (
+    "prototypes [B, M, H, W] beside YOLO v8 to v11 [B, 4 + C + M, N] or final detections [B, N, 6 + M], and boxes, "
+    "scores, labels and masks [N, 1, H, W] of the whole image, or the columns that you name: --head "
+    "xywh,classes:80,masks:32"
+)
+_STRIDE = 4
+"""The pixels of an image along a side of a prototype's pixel, in every export of Ultralytics."""
+_WITHIN = 1.1
+
+
+def instances(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
+    """Returns the task for instance masks: two are the same one if their masks overlap by ``asked.iou``.
+
+    Raises:
+        BadInput: the outputs are no instances, or can be read in several ways.
+    """
+    whole = _whole_masks(reference)
+    if whole is not None and asked.head is None:
+        return _task(asked, whole, "mask IoU")
+    sizes = {n: v.shape[1] for n, v in reference[0].items() if v.ndim == 4 and v.dtype.kind == "f" and v.shape[1] > 1}
+
+    def layouts(rows: np.ndarray, last: bool) -> Iterator[Layout]:
+        for size in sorted(set(sizes.values())):
+            for before in (_READY, *_scored(rows.shape[1] - 4 - size, last)):
+                yield Layout((*before, ("masks", (size,))))
+
+    placed = _placed(asked, reference, "masks", layouts, INSTANCES_OUTPUTS)
+    names = [name for name, size in sizes.items() if (size,) == placed.layout.shapes["masks"]]
+    if len(names) != 1:
+        raise not_told(asked.name, reference[0], INSTANCES_OUTPUTS)
+    scale = _mask_scale(placed, names[0], reference)
+
+    def finish(outputs: Outputs, chosen: list[Detections]) -> list[Detections]:
+        return [
+            replace(image, more=prototype_masks(image, prototypes, scale))
+            for image, prototypes in zip(chosen, np.asarray(outputs[names[0]], np.float64), strict=True)
+        ]
+
+    head = _head(placed, "masks", f"masks of '{names[0]}'", mask_overlaps)
+    return _task(asked, replace(head, names=(placed.output, names[0]), finish=finish), "mask IoU")
+
+
+def _mask_scale(placed: Placed, prototypes: str, reference: Sequence[Outputs]) -> tuple[float, float]:
+    """Returns the pixels of a prototype along a unit of the boxes, in x and y.
+
+    Raises:
+        BadInput: the boxes are neither shares of the image nor pixels of one that is four times as large.
+    """
+    height, width = reference[0][prototypes].shape[2:]
+    boxes = placed.layout.boxes(placed.rows(reference))
+    largest = np.quantile(boxes, NEARLY_ALL, axis=0)[2:]
+    if (largest <= _WITHIN).all():
+        return float(width), float(height)
+    if (largest <= _WITHIN * _STRIDE * np.array([width, height])).all():
+        return 1 / _STRIDE, 1 / _STRIDE
+    raise BadInput(
+        f"--task instances cannot place the boxes of '{placed.output}' on the prototypes of '{prototypes}'.",
+        f"Prototypes of {height}x{width} belong to an image of {_STRIDE * height}x{_STRIDE * width}. Export the "
+        "network again, or leave out --task.",
+    )
+
+
+def prototype_masks(image: Detections, prototypes: np.ndarray, scale: tuple[float, float]) -> np.ndarray:
+    """Returns the mask of each detection, of the prototypes' size and cut to its box, bool ``[n, H * W]``.
+
+    Args:
+        image: detections with the coefficients of the prototypes.
+        prototypes: ``[M, H, W]``.
+        scale: the pixels of a prototype along a unit of the boxes, in x and y.
+    """
+    count, height, width = prototypes.shape
+    if not len(image):
+        return np.zeros((0, height * width), bool)
+    masks = (image.more @ prototypes.reshape(count, -1)).reshape(-1, height, width) > 0.0
+    x1, y1, x2, y2 = (image.boxes * np.tile(scale, 2)).T[:, :, None]
+    columns, rows = np.arange(width)[None], np.arange(height)[None]
+    masks &= ((columns >= x1) & (columns < x2))[:, None] & ((rows >= y1) & (rows < y2))[:, :, None]
+    return np.asarray(masks.reshape(len(image), -1))
+
+
+def mask_overlaps(before: Detections, after: Detections) -> np.ndarray:
+    """Returns the intersection over union of each mask with each other one, ``[n, m]``; 0 where both are empty."""
+    one, other = before.more.astype(np.float32), after.more.astype(np.float32)
+    if one.shape[1:] != other.shape[1:]:
+        return np.zeros((len(one), len(other)))
+    shared = (one @ other.T).astype(np.float64)
+    union = one.sum(axis=1, dtype=np.float64)[:, None] + other.sum(axis=1, dtype=np.float64) - shared
+    return np.asarray(np.divide(shared, union, out=np.zeros_like(shared), where=union > 0.0))
+
+
+def _whole_masks(reference: Sequence[Outputs]) -> Head | None:
+    """Returns the head for boxes, scores, labels and a mask of the whole image each; None if there are none."""
+    head = ready_lists(reference)
+    if head is None or reference[0][head.names[0]].ndim != 2:
+        return None
+    boxes = head.names[0]
+    for name, first in reference[0].items():
+        if not (first.ndim == 4 and first.shape[1] == 1 and first.dtype.kind == "f"):
+            continue
+        if any(len(outputs[name]) != len(outputs[boxes]) for outputs in reference):
+            continue
+        size = np.array(first.shape[:1:-1])
+        corners = np.concatenate([outputs[boxes] for outputs in reference])
+        fits = are_shares(first) and bool((corners[:, 2:] <= size + 1).all()) and are_in_order(corners)
+        if fits and (corners[:, 2:] > 2).any():
+            return replace(
+                head,
+                names=(*head.names, name),
+                note=f"{head.note}, '{name}' as masks",
+                alike=mask_overlaps,
+                read=partial(_with_masks, head, name),
+            )
+    return None
+
+
+def _with_masks(head: Head, name: str, outputs: Outputs) -> list[Detections]:
+    masks = outputs[name] > _SEEN
+    return [
+        replace(image, more=masks.reshape(len(masks), int(np.prod(masks.shape[1:])))) for image in head.read(outputs)
+    ]
+
+
+_READY: tuple[tuple[str, tuple[int, ...]], ...] = (("xyxy", ()), ("score", ()), ("class", ()))
+
+
+def _scored(classes: int, last: bool) -> Iterator[tuple[tuple[str, tuple[int, ...]], ...]]:
+    """Gives the columns of candidates before those of a task; as rows, they may have an objectness, as in YOLO v5."""
+    if classes > 0:
+        yield ("xywh", ()), ("classes", (classes,))
+    if classes > 1 and last:
+        yield ("xywh", ()), ("objectness", ()), ("classes", (classes - 1,))
+
+
+def _classes_of(rows: np.ndarray) -> int:
+    """Returns the number of columns behind the box that are shares, up to the first one that is none."""
+    others = [k for k in range(4, rows.shape[1]) if not are_shares(rows[:, k])]
+    return (others[0] if others else rows.shape[1]) - 4
+
+
+def _placed(
+    asked: AskedTask,
+    reference: Sequence[Outputs],
+    kind: str,
+    layouts: Callable[[np.ndarray, bool], Iterator[Layout]],
+    supported: str,
+) -> Placed:
+    """Returns the layout that the user names, or the only one that the outputs can have.
+
+    Raises:
+        BadInput: they can have none, or several.
+    """
+    if asked.head is not None:
+        layout = parse_layout(asked.head)
+        if kind not in layout.shapes:
+            raise BadInput(
+                f"--head {layout} has no {kind}, which --task {asked.name} reads.", f"Name their columns: {kind}."
+            )
+        return named_layout(layout, reference)
+    found = fitting_layouts(reference, layouts)
+    found = [placed for placed in found if placed.layout.is_ready] or found
+    if len(found) != 1:
+        raise not_told(asked.name, reference[0], supported, [str(placed.layout) for placed in found])
+    return found[0]
+
+
+def _head(placed: Placed, kind: str, what: str, alike: Callable[[Detections, Detections], np.ndarray]) -> Head:
+    is_ready, note = placed.layout.is_ready, f"{placed.note} ({what})"
+    return Head((placed.output,), note, lambda o: placed.read(o, kind), not is_ready, is_ready, alike)
+
+
+def _task(asked: AskedTask, head: Head, likeness: str) -> Task:
+    nms = "after NonMaxSuppression" if head.needs_nms else "without NonMaxSuppression"
+    note = (
+        f"--task {asked.name} reads {head.note}, {nms}; score at least {asked.score_threshold:g}, "
+        f"{likeness} {asked.iou:g} or more"
+    )
+    return found_task(asked, head, note)
