@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from trt_bisect.builder.engines import list_engines, make_builder
     from trt_bisect.calibration.cache import format_cache, read_cache
     from trt_bisect.calibration.collect import calibrate
+    from trt_bisect.commands.analysis import Analysis
     from trt_bisect.commands.check import check
     from trt_bisect.commands.compare import compare
     from trt_bisect.commands.migrate import migrate
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from trt_bisect.report.result import load
 
 _HOME = {
+    "Analysis": "commands.analysis",
     "BadInput": "errors",
     "CheckReport": "report.check",
     "Comparison": "report.comparison",
@@ -92,6 +94,7 @@ _HOME = {
 
 __all__ = [
     "__version__",
+    "Analysis",
     "BadInput",
     "CheckReport",
     "Comparison",

@@ -13,7 +13,8 @@ class Precision(str, Enum):
     """A precision that can be requested for a layer.
 
     ``INT8_WEIGHT`` rounds only the layer's weights, ``INT8_ACTIVATION`` only its activations. No engine can do
-    that, but the emulation can, to tell which of the two loses accuracy.
+    that, but the emulation can, to tell which of the two loses accuracy. ``INT16`` rounds the weights to INT8 and the
+    activations to 16 bits: an experiment of the emulation, for single layers that a plan names.
     """
 
     INT8 = "int8"
@@ -23,6 +24,7 @@ class Precision(str, Enum):
     BF16 = "bf16"
     FP16 = "fp16"
     FP32 = "fp32"
+    INT16 = "int16"
 
     def __str__(self) -> str:
         return str.__str__(self)
@@ -46,6 +48,7 @@ _LETTERS = {
     Precision.BF16: "b",
     Precision.FP16: "h",
     Precision.FP32: "f",
+    Precision.INT16: "s",
 }
 
 
@@ -163,8 +166,8 @@ def int8_set(layers: int, chosen: Iterable[int], high: Precision = Precision.FP3
 
 
 def low_of(own: Precision) -> Precision:
-    """Returns the low precision that a precision of a single layer belongs to: INT8 for each half of INT8."""
-    return Precision.INT8 if own in (Precision.INT8_WEIGHT, Precision.INT8_ACTIVATION) else own
+    """Returns the low precision that a precision of a single layer belongs to: INT8 for its halves, and for INT16."""
+    return Precision.INT8 if own in (Precision.INT8_WEIGHT, Precision.INT8_ACTIVATION, Precision.INT16) else own
 
 
 def _check_indices(layers: int, chosen: frozenset[int]) -> None:

@@ -8,16 +8,18 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 
 import trt_bisect
 from tests.support import networks
+from trt_bisect.analyzer.origins import activation_origins, plan_observer
 from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.trial import TrialKey
+from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.precision import Precision, PrecisionPlan
-from trt_bisect.preparation.fixed_layers import matching
+from trt_bisect.preparation.fixed_layers import matching, refuse_emulated_only
 from trt_bisect.preparation.plan_file import read_plan
-from trt_bisect.report.summary import FIXED
+from trt_bisect.report.summary import EXPERIMENT, FIXED
 
 FIRST, SECOND = "conv1", "conv3"
 LAYERS = ["conv0", "relu1", "conv1", "relu2", "conv2", "relu3", "conv3", "pool", "flatten", "fc"]
@@ -136,6 +138,52 @@ def test_a_plan_can_name_one_side_of_a_layer_alone():
         for sides in ({"weight": "fp32"}, {"activation": "int8", "weight": "fp32"})
     )
     assert one == both == {"conv1": Precision.INT8_ACTIVATION}
+
+
+def test_a_layer_with_activations_in_16_bits(planted, tmp_path):
+    """Beside NumPy's own arithmetic for what the layer reads, and the experiment of all activations on one layer."""
+    model, samples, _ = planted
+    one, whole = (
+        trt_bisect.compare(model, samples, calibrator="minmax", only=[FIRST], **given)
+        for given in ({"plan": {"layers": {FIRST: "int16"}}}, {"activations": "int16"})
+    )
+    assert [row.figures for row in one.tensors] == [row.figures for row in whole.tensors]
+    network = trt_bisect.load_network(model)
+    layer = network.layer_named(FIRST)
+    scales = trt_bisect.calibrate(network, [{"x": x[None]} for x in samples["x"]], "minmax").scales
+    plan = network.plan((), Precision.FP32).keeping({layer.index}, Precision.INT16)
+    assert PrecisionPlan.from_key(plan.key()) == plan
+    read, made = layer.inputs[0], layer.outputs[0]
+    fp32, wide = (
+        next(plan_observer(writer, each, origins)({"x": samples["x"][:1]}, 0))
+        for writer in [PlanWriter(network, scales, GraphTarget.ONNXRUNTIME)]
+        for origins in [activation_origins(network, writer, ())]
+        for each in (network.free_plan(), plan)
+    )
+    step = np.float32(np.float32(scales[read] * 127) / np.float32(32767))
+    rounded = np.clip(np.rint(fp32[read] / step), -32768, 32767) * step
+    node = network.skeleton.graph.node[layer.index]
+    weight = network.constant(node.input[1])
+    steps = (np.abs(weight).max(axis=(1, 2, 3), keepdims=True) / 127).astype(np.float32)
+    alone = helper.make_graph(
+        [helper.make_node("Conv", ["x", "w", "b"], ["y"], pads=[1, 1, 1, 1])], "alone",
+        [helper.make_tensor_value_info("x", 1, rounded.shape)], [helper.make_tensor_value_info("y", 1, None)],
+        [numpy_helper.from_array(np.clip(np.rint(weight / steps), -127, 127) * steps, "w"),
+         numpy_helper.from_array(network.constant(node.input[2]), "b")],
+    )  # fmt: skip
+    session = onnxruntime.InferenceSession(
+        helper.make_model(alone, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString(),
+        providers=["CPUExecutionProvider"],
+    )
+    (by_hand,) = session.run(None, {"x": rounded.astype(np.float32)})
+    np.testing.assert_allclose(wide[made], by_hand, rtol=1e-4, atol=1e-4 * np.abs(by_hand).max())
+    report = trt_bisect.run(model, samples, **OPTIONS, plan={"layers": {FIRST: "int16"}}, output=tmp_path)
+    assert [line.layers for line in report.lines if line.kind == EXPERIMENT] == [(FIRST,)]
+    assert {row.name: row.recipe for row in report.layers}[FIRST] == "int16"
+    assert report.next is None, "there is nothing that TensorRT could build"
+    assert json.loads((tmp_path / "recipe/plan.json").read_text())["layers"][FIRST] == "int16"
+    with pytest.raises(BadInput, match="no 16-bit activations"):
+        refuse_emulated_only(network.fixing({layer.index: Precision.INT16}), "tensorrt")
 
 
 def test_scoped_measures_one_plan(planted, tmp_path):

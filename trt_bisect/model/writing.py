@@ -13,9 +13,9 @@ from onnx import TensorProto, helper, numpy_helper
 from trt_bisect.model.file import DETACH_FROM_BYTES, Weights, detached_tensor, subgraphs_of_attribute, tensors_read
 from trt_bisect.model.fusions import followed_tensors
 from trt_bisect.model.layers import Layer, Rounding, TensorTypes, TypedSlots, carries, typed_slots
-from trt_bisect.model.low import FLOAT_TYPES, FloatType, LowPrecision
+from trt_bisect.model.low import FLOAT_TYPES, W8A16, FloatType, LowPrecision
 from trt_bisect.model.network import Network
-from trt_bisect.model.quantizer import Quantizer, Scales, activation_quantizer, round_trips, weight_quantizer
+from trt_bisect.model.quantizer import Quantizer, Scales, activation_quantizer, round_trips, scale_in, weight_quantizer
 from trt_bisect.precision import Precision
 from trt_bisect.support.memory import are_large, file_of, mapped
 
@@ -65,7 +65,7 @@ def _axes(node: onnx.NodeProto, final: str) -> tuple[list[str], list[onnx.Tensor
     return [name], [numpy_helper.from_array(np.asarray(attribute.ints, np.int64), name)]
 
 
-_OWN_WORDS = ("int8", "fp8", "fp16", "bf16", "typed", "rounded", "unrounded", "branch", "scale", "held")
+_OWN_WORDS = ("int8", "fp8", "fp16", "bf16", "typed", "rounded", "unrounded", "branch", "scale", "held", "int16")
 
 
 class RoundingCache:
@@ -348,9 +348,11 @@ class GraphWriting:
             )
             lowered = precision is self._network.low.precision
             return tuple(rounding.tensor for rounding in layer.roundings) if lowered else ()
+        if precision is Precision.INT16 and (self._network.low.wide or not self._context.emulates):
+            precision = Precision.INT8 if self._network.low.wide else Precision.INT8_WEIGHT
         rounded = [rounding for rounding in layer.roundings if layer.quantizable and _rounds(precision, rounding)]
         if rounded:
-            return self._write_quantized(layer, rounded, node, names)
+            return self._write_quantized(layer, rounded, node, names, wide=precision is Precision.INT16)
         if not self._write_carrying(layer, node):
             self.nodes.append(node)
         return ()
@@ -365,8 +367,9 @@ class GraphWriting:
         return inside
 
     def _write_quantized(
-        self, layer: Layer, roundings: list[Rounding], node: onnx.NodeProto, names: Names
+        self, layer: Layer, roundings: list[Rounding], node: onnx.NodeProto, names: Names, *, wide: bool
     ) -> tuple[str, ...]:
+        """Writes a layer with the roundings of what it reads and makes; ``wide``: what it reads is in 16 bits."""
         after: list[tuple[str, str, Rounding, tuple[Quantizer, ...]]] = []
         kind, slots = self._network.base_type, self._context.base_slots.get(layer.index)
         for rounding in roundings:
@@ -379,6 +382,9 @@ class GraphWriting:
                 after.append((raw, final, rounding, quantizers))
             else:
                 own = None if slots is None else kind
+                if wide and not rounding.is_weight:
+                    node.input[rounding.slot] = self._rounded_wide(node.input[rounding.slot], rounding, quantizers[0])
+                    continue
                 node.input[rounding.slot] = self._rounded(node.input[rounding.slot], rounding, quantizers, own)
         if kind is None or slots is None:
             self.nodes.append(node)
@@ -432,6 +438,26 @@ class GraphWriting:
                 self._give_shape(out, helper.np_dtype_to_tensor_dtype(quantizer.dtype), like)
             self._give_shape(f"{out}_q", helper.np_dtype_to_tensor_dtype(quantizer.zero_point.dtype), like)
             name = out
+
+    def _rounded_wide(self, name: str, rounding: Rounding, quantizer: Quantizer) -> str:
+        """The name of an activation rounded to 16 bits over the range of its quantizer.
+
+        ONNX has 16-bit pairs from opset 21 on only: this is their arithmetic in floats.
+        """
+        key = (name, None, "int16", *quantizer.key())
+        if key in self._rounded_names:
+            return self._rounded_names[key]
+        out = self._rounded_names[key] = self._numbered(name, "int16")
+        ends = [self.small_constant(f"{out}_{each}", np.float32(each)) for each in (-(2**15), 2**15 - 1)]
+        step = self.small_constant(f"{out}_scale", np.asarray(scale_in(W8A16, np.float32(np.max(quantizer.scale)))))
+        self._add("Div", [name, step], f"{out}_steps")
+        self._add("Round", [f"{out}_steps"], f"{out}_rounded")
+        self._add("Clip", [f"{out}_rounded", *ends], f"{out}_levels")
+        self._add("Mul", [f"{out}_levels", step], out)
+        for made in (f"{out}_steps", f"{out}_rounded", f"{out}_levels", out):
+            if made not in self._context.types:
+                self._give_shape(made, TensorProto.FLOAT, rounding.tensor)
+        return out
 
     def _scale(self, quantizer: Quantizer, rounding: Rounding, out: str) -> str:
         """The name of a quantizer's scale: an input of the graph, or a constant for the pair that makes ``out``."""
@@ -587,7 +613,7 @@ def _rounds(precision: Precision, rounding: Rounding) -> bool:
         return rounding.is_weight
     if precision is Precision.INT8_ACTIVATION:
         return not rounding.is_weight
-    return precision in (Precision.INT8, Precision.FP8)
+    return precision in (Precision.INT8, Precision.FP8, Precision.INT16)
 
 
 def _rename_reads(node: onnx.NodeProto, names: Names) -> None:

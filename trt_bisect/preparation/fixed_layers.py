@@ -277,8 +277,13 @@ def refuse_emulated_only(network: Network, engine: str) -> None:
         raise BadInput(
             f"The engine '{engine}' has no 16-bit activations.", "Add --engine onnxruntime, which emulates them."
         )
-    halves = (Precision.INT8_WEIGHT, Precision.INT8_ACTIVATION)
-    name = next((layer.name for layer in network.layers if layer.fixed in halves), None)
+    by_precision = {layer.fixed: layer.name for layer in reversed(network.layers)}
+    if (wide := by_precision.get(Precision.INT16)) and engine != ONNXRUNTIME:
+        raise BadInput(
+            f"The plan has '{wide}' in int16, and the engine '{engine}' has no 16-bit activations.",
+            "Add --engine onnxruntime, which emulates them.",
+        )
+    name = by_precision.get(Precision.INT8_WEIGHT) or by_precision.get(Precision.INT8_ACTIVATION)
     if name is not None and engine != ONNXRUNTIME:
         raise BadInput(
             f"The plan rounds one side of '{name}' alone, which the engine '{engine}' cannot do.",

@@ -1,8 +1,8 @@
 """A plan in a file: the precision of layers, and the scales of activations, that a user fixes.
 
 The file is TOML or JSON, with the keys of a recipe's ``plan.json``: ``layers`` holds by layer, or by a pattern (see
-``fixed_layers.matching``), ``int8``, ``fp16``, ``fp32`` and so on, or a table of ``activation`` and ``weight``, of
-which only the one in ``fp32`` needs to be there;
+``fixed_layers.matching``), ``int8``, ``fp16``, ``fp32`` and so on, ``int16`` for activations in 16 bits and weights in
+INT8, or a table of ``activation`` and ``weight``, of which only the one in ``fp32`` needs to be there;
 ``scales`` holds by activation its INT8 scale; ``one_scale`` lists layers or patterns whose weights have one scale each;
 ``low`` is the low precision, ``high`` that of layers that can never be low; ``activations`` is ``int16`` where the
 layers in INT8 have their activations in 16 bits; ``model`` and ``build`` are remarks.

@@ -221,7 +221,7 @@ def recipe_files(
     texts = {PLAN: plan_json(network, kept, base, scales, build), MODELOPT: modelopt_list(list(kept))}
     name = network_file(low.precision)
     written = PlanWriter(network, scales, GraphTarget.TENSORRT).write(plan)
-    if low.wide:
+    if low.wide or Precision.INT16 in plan.precisions:
         return RecipeFiles({PLAN: texts[PLAN]}, written, build)
     in_parser = {mine.name: layer.name for mine, layer in zip(network.layers, network.for_parser.layers, strict=True)}
     required = [in_parser[name] for name in kept]

@@ -10,6 +10,7 @@ from trt_bisect.driver.suspects.search import Findings
 from trt_bisect.errors import OUT_OF_MEMORY
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.model.network import Network
+from trt_bisect.precision import Precision
 from trt_bisect.report.answer import DECIDING, Accuracies, AnswerFacts, PlanFigures
 from trt_bisect.report.figure_text import ACCURACY as LABELLED
 from trt_bisect.report.figure_text import threshold_text
@@ -175,6 +176,9 @@ def fixed_lines(network: Network) -> Iterator[Line]:
     fixed, low = fixed_text(network), network.low.title
     if network.low.wide:
         yield Line(EXPERIMENT, f"EXPERIMENT: {low}, emulated only: TensorRT has no 16-bit activations.")
+    elif wide := [layer.name for layer in network.layers if layer.fixed is Precision.INT16]:
+        text = f"{listed(wide, _NAMED)} with activations in INT16, emulated only: TensorRT has no 16-bit activations."
+        yield Line(EXPERIMENT, f"EXPERIMENT: {text}", tuple(wide))
     if fixed:
         layers = tuple(layer.name for layer in network.layers if layer.fixed is not None)
         yield Line(FIXED, f"FIXED: you fixed {fixed}. 'Full {low}' means all other layers in {low}.", layers)

@@ -69,6 +69,7 @@ from trt_bisect.report.page.headline import headline
 from trt_bisect.report.summary import (
     CURVE_IN_PART,
     CURVE_MISSING,
+    EXPERIMENT,
     FRONT_MISSING,
     INTERRUPTED,
     NO_ROOM,
@@ -620,7 +621,8 @@ class _Run:
         Without a folder it has no command.
         """
         options, files = self.options, report.attached.files
-        if options.low_precision.wide or experiment is None:
+        is_experiment = any(line.kind == EXPERIMENT for line in report.lines)
+        if options.low_precision.wide or is_experiment or experiment is None:
             return report
         step = next_step(report, setting_of(experiment, self.repeated, report), accept=options.accept)
         if step is None or (files is None and step.kind in (RECIPE, BUILD)):
