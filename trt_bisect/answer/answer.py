@@ -32,8 +32,9 @@ from trt_bisect.answer.search import (
     layer_costs,
     make_space,
     retuned,
+    time_prices,
 )
-from trt_bisect.answer.steps_back import another_that_holds, in_fp16, minimal, one_or_two, with_more_high
+from trt_bisect.answer.steps_back import another_that_holds, in_fp16, minimal, one_or_two, with_faster, with_more_high
 from trt_bisect.answer.validation import Checked, SimilarityTarget, Target, with_rounded_followers
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.driver.recipes.cheapest import FEW_NEEDED, Cheapest, surely_cheapest
@@ -44,7 +45,7 @@ from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.each_input import NO_MARGIN, Margin
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.options.commands import RunOptions
-from trt_bisect.options.concerns import DEFAULT, MIXED, QUICK, THOROUGH
+from trt_bisect.options.concerns import DEFAULT, MIXED, QUICK, THOROUGH, TIME
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.preparation.experiment import Experiment
 from trt_bisect.preparation.forecast import CHECKS
@@ -315,6 +316,8 @@ class AnswerSearch:
         def cheaper(kept: Kept, checked: Checked) -> None:
             self._go_on_from(replace(recipe, kept=kept, checked=checked))
 
+        if found.kept:
+            found, checked = with_faster(self.target, self.space, found, experiment, checked)
         low = experiment.network.low.title
         self.plans.setup.progress.stage(f"Each layer of the recipe put back in {low}", len(found.kept))
         found, checked, taken_back = minimal(self.plans, self.target, self.space, found, experiment, checked, cheaper)
@@ -684,6 +687,7 @@ class AnswerSearch:
             self._made(found, experiment, checked, aim, taken_back, full, restored),
             equals=found.equals,
             unmoved=found.unmoved,
+            faster=found.faster,
             unseen=unseen,
             unseen_inputs=unseen_given,
             plain=plans.plain(plan, experiment) if plans.switches else None,
@@ -738,7 +742,9 @@ def answer_search(setup: Setup, experiment: Experiment, options: RunOptions) -> 
     Raises:
         BadInput: the costs of the layers cannot be known as the options ask.
     """
-    costs = layer_costs(options, experiment, setup.progress)
+    prices = time_prices(options, experiment)
+    costs = layer_costs(options, experiment, setup.progress, prices)
+    by_plan = prices.price if prices is not None and prices.prices_plans and options.priced_by == TIME else None
     with answer_inputs(setup, experiment) as inputs:
-        plans = AnswerPlans(setup, experiment, inputs, costs)
+        plans = AnswerPlans(setup, experiment, inputs, costs, price_of=by_plan)
         yield AnswerSearch(plans, experiment, options.effort, options.most, options.precision == MIXED)

@@ -144,10 +144,10 @@ def priced(plans: AnswerPlans, answer: Answer) -> Answer:
 
 
 def with_fp16_costs(space: Space, units: Collection[int], costs: Costs) -> Space:
-    """Returns ``space`` with the costs that some units have in FP16."""
+    """Returns ``space`` with some units in FP16, and the costs that they have there."""
     lower = {unit: sum(costs[k][Precision.FP16] for k in space.units[unit]) for unit in units}
     in_fp16 = (lower.get(unit, cost) for unit, cost in enumerate(space.costs))
-    return replace(space, costs=tuple(in_fp16))
+    return replace(space, costs=tuple(in_fp16), others={**space.others, **dict.fromkeys(units, Precision.FP16)})
 
 
 def _in_fp16(plans: AnswerPlans, answer: Answer) -> PlanFigures | None:

@@ -11,7 +11,6 @@ from trt_bisect.answer.result import Answer
 from trt_bisect.driver.recipes.front import Point, knee, pareto, path
 from trt_bisect.driver.suspects.search import Loss
 from trt_bisect.evaluator.trial import Trial
-from trt_bisect.model.cost import Costs
 from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.preparation.experiment import Experiment
 from trt_bisect.report.answer import ALL_HIGH, KNEE, RECIPE, FrontPoint, Move
@@ -54,9 +53,7 @@ def measure_front(answering: AnswerSearch, answer: Answer) -> tuple[FrontPoint, 
     known = {plan: on_own_engine(plan, trial) for plan, trial in ends.values()}
     others = [plan for plan in dict.fromkeys(map(space.plan, steps)) if plan not in known]
     known |= dict(zip(others, losses(others), strict=True))
-    points = [
-        Point(plan, plan_cost(plan, plans.costs), math.inf if loss is None else loss) for plan, loss in known.items()
-    ]
+    points = [Point(plan, plans.price(plan), math.inf if loss is None else loss) for plan, loss in known.items()]
     front = pareto(points)
     bend = knee(front, space.budget)
     names: dict[PrecisionPlan, list[str]] = {}
@@ -73,11 +70,6 @@ def measure_front(answering: AnswerSearch, answer: Answer) -> tuple[FrontPoint, 
         for point in sorted(points, key=lambda point: (point.cost, point.loss))
         if point in front or point.plan in names
     )
-
-
-def plan_cost(plan: PrecisionPlan, costs: Costs) -> float:
-    """Returns the share of the low precision's gain in speed that a plan gives up."""
-    return sum(by.get(plan.precisions[k], 0.0) for k, by in costs.items())
 
 
 def _high(experiment: Experiment, plan: PrecisionPlan) -> Mapping[str, str]:

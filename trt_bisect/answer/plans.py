@@ -69,6 +69,7 @@ class AnswerPlans:
         experiment: the experiment of the run; its ranges may be changed.
         inputs: all inputs.
         costs: what each layer costs in each higher precision.
+        price_of: the cost of a whole plan, where it is not the sum of those of its layers.
         judged: the places of the inputs that the search judges on; inputs on which a recipe misses join them.
         margin: the margin that plans must leave.
         switches: true if one session runs all plans; else each is built.
@@ -81,6 +82,7 @@ class AnswerPlans:
     inputs: AnswerInputs
     costs: Costs
     judged: list[int] = field(default_factory=list)
+    price_of: Callable[[PrecisionPlan], float] | None = None
     margin: Margin = field(default=NO_MARGIN, init=False)
     allowed: float = field(default=inf, init=False)
     ends: bool = field(default=False, init=False)
@@ -95,6 +97,12 @@ class AnswerPlans:
     def switches(self) -> bool:
         """True if one session runs all plans."""
         return self._session is not None
+
+    def price(self, plan: PrecisionPlan) -> float:
+        """Returns the share of the low precision's gain in speed that a plan gives up."""
+        if self.price_of is not None:
+            return self.price_of(plan)
+        return sum(by.get(plan.precisions[k], 0.0) for k, by in self.costs.items())
 
     def left(self, reserved: float = 0.0) -> float:
         """Returns the number of inferences that are left, without a share of those allowed that is reserved."""

@@ -43,6 +43,7 @@ class Answer:
         dear: the layers that make most of the recipe's cost.
         equals: other sets of units that cost the same.
         unmoved: see ``Cheapest``.
+        faster: see ``Cheapest``.
         unseen: the recipe on unseen inputs; None without such inputs.
         unseen_inputs: the unseen inputs.
         plain: the recipe's file on all inputs in ONNX Runtime with default options; None where that is the same.
@@ -68,6 +69,7 @@ class Answer:
     aim: float
     equals: tuple[frozenset[int], ...] = ()
     unmoved: Mapping[int, float] = field(default_factory=dict)
+    faster: frozenset[int] = frozenset()
     unseen: Trial | None = None
     unseen_inputs: GivenInputs | None = None
     followers: Trial | None = None
@@ -93,7 +95,7 @@ class Answer:
 
         Within a budget other layers stay high too, which make the plan more accurate.
         """
-        losses = {unit: loss for unit, loss in self.taken_back.items() if loss is not None}
+        losses = {unit: loss for unit, loss in self.taken_back.items() if loss is not None and unit not in self.faster}
         needed = [unit for unit, loss in losses.items() if self.most is None or loss > self.space.budget]
         return tuple(sorted(self.space.units[unit][0] for unit in needed))
 

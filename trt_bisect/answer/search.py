@@ -25,13 +25,14 @@ from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.speed import measure_times
 from trt_bisect.model.cost import Costs, shares, times_by_macs, times_from_csv
 from trt_bisect.model.low import LowPrecision
+from trt_bisect.model.plan_time import TimePrices
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.options.commands import RunOptions
-from trt_bisect.options.concerns import MACS, MEASURED_TIME, MIXED
+from trt_bisect.options.concerns import MACS, MEASURED_TIME, MIXED, TIME
 from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.preparation.experiment import Experiment
 from trt_bisect.preparation.forecast import usual_search
-from trt_bisect.report.answer import AS_CHEAP
+from trt_bisect.report.answer import AS_CHEAP, PredictedTimes
 from trt_bisect.support.figures import duration
 from trt_bisect.support.progress import Progress
 
@@ -63,6 +64,8 @@ FOR_MARGIN = 2.0
 """A recipe with a margin may cost so many times as much as one without: see the figures in ``docs/benchmarks.md``."""
 _SHORT = 5.0
 """A search of fewer seconds is not forecast."""
+_DEAREST = 3
+"""The kernels that a report names as those that take longest."""
 _SAME_SCALE = 1e-3
 """Scales that are no further apart, relatively, are the same."""
 
@@ -93,16 +96,26 @@ class CalibratorTried:
     mean: float | None = None
 
 
-def layer_costs(options: RunOptions, experiment: Experiment, progress: Progress) -> Costs:
-    """Returns what each layer costs in each higher precision; ``--cost`` says how its time is known.
+def layer_costs(
+    options: RunOptions, experiment: Experiment, progress: Progress, prices: TimePrices | None = None
+) -> Costs:
+    """Returns what each layer costs in each higher precision; ``--cost`` and ``--gpu`` say how its time is known.
+
+    Args:
+        options: of the run.
+        experiment: has the network, an engine and inputs.
+        progress: shows that layers are timed.
+        prices: by predicted time, on a GPU that is known.
 
     Raises:
         BadInput: the engine does not time layers, or the file cannot be used.
     """
-    network, cost = experiment.network, str(options.cost)
+    network, cost = experiment.network, options.priced_by
     low, base = network.low.precision, options.gain_over(network)
     if cost == MACS:
         return shares(times_by_macs(network, facts_for(network, experiment.feeds[0])), low, base)
+    if cost == TIME and prices is not None:
+        return prices.layers((Precision.FP32, Precision.FP16, Precision.BF16))
     needed = {base, options.high_precision, *((Precision.FP16,) if options.precision == MIXED else ())}
     if cost == MEASURED_TIME:
         progress.stage("Timing the layers", None)
@@ -118,6 +131,29 @@ def layer_costs(options: RunOptions, experiment: Experiment, progress: Progress)
     return shares(times, low, base)
 
 
+def time_prices(options: RunOptions, experiment: Experiment) -> TimePrices | None:
+    """Returns the prices by predicted time; None if no GPU was named and none of the table is in the machine."""
+    network, gpu = experiment.network, options.priced_gpu
+    if gpu is None:
+        return None
+    return TimePrices(network, facts_for(network, experiment.feeds[0]), gpu, options.gain_over(network))
+
+
+def predicted_times(options: RunOptions, experiment: Experiment, recipe: PrecisionPlan) -> PredictedTimes | None:
+    """Returns the predicted times of a recipe and of the plans beside it; None where no GPU is known."""
+    prices = time_prices(options, experiment)
+    if prices is None:
+        return None
+    plans = {
+        "fp32": prices.in_all(Precision.FP32),
+        "fp16": prices.in_all(Precision.FP16),
+        "int8": prices.full,
+        "recipe": recipe,
+    }
+    times = {name: prices.predicted(plan) for name, plan in plans.items()}
+    return PredictedTimes(prices.gpu.name, times, prices.dearest(recipe, _DEAREST), prices.added_reformats(recipe))
+
+
 def make_space(plans: AnswerPlans) -> Space:
     """Returns the plans to choose from, with their costs and the budget: each layer moves that the user did not fix."""
     experiment, costs = plans.experiment, plans.costs
@@ -126,7 +162,8 @@ def make_space(plans: AnswerPlans) -> Space:
     fixed = {k: precision for k in network.quantizable if (precision := network.layers[k].fixed) is not None}
     spent = sum(costs[k].get(precision, 0.0) for k, precision in fixed.items())
     base, low = network.plan((), high), network.low.precision
-    return Space(base, units, costs_of(units, costs, high), experiment.rule.budget, low, high, spent=spent)
+    each, budget = costs_of(units, costs, high), experiment.rule.budget
+    return Space(base, units, each, budget, low, high, spent=spent, price_of=plans.price_of)
 
 
 def costs_of(units: Units, costs: Costs, high: Precision) -> tuple[float, ...]:

@@ -120,6 +120,8 @@ def minimal(
 ) -> tuple[Cheapest, Checked, dict[int, Loss]]:
     """Takes back each unit of a set, the dearest first; a unit that is not needed goes to the low precision.
 
+    Where a plan's price is no sum over its units, a unit that is not needed stays if the plan costs more without it.
+
     This is repeated until every unit is needed beside the others. With many units, a large set is taken back in groups
     first, and the number of steps is limited; so is the number of inferences of most runs. As soon as those left only
     suffice to take back each unit once more, the set stays as it is.
@@ -134,14 +136,15 @@ def minimal(
         cheaper: called with each smaller set and its check.
 
     Returns:
-        The set with ``unmoved``, its check, and by unit the loss without it; None if that plan cannot be run. With many
-        units some have none: they stay high, and no step back that was left showed that they must.
+        The set with ``unmoved`` and ``faster``, its check, and by unit the loss without it; None if that plan cannot be
+        run. With many units some have none: they stay high, and no step back that was left showed that they must.
     """
     kept, left = found.kept, float(_STEPS) if space.has_many else math.inf
     if space.has_many and len(kept) > _GROUPS:
         kept, checked = _without_groups(target, space, kept, experiment)
     order = sorted(kept, key=lambda unit: -space.costs[unit])
     waiting, taken_back, in_check, unmoved = deque(order), dict[int, Loss](), set[int](), dict[int, float]()
+    faster = set[int]()
     while waiting and left > 0 and plans.affords(given=_ALL):
         unit, left = waiting.popleft(), left - 1
         plan = space.plan(kept - {unit})
@@ -156,11 +159,15 @@ def minimal(
             in_check.add(unit)
             if [*other.losses][-1] == NUDGED and len(other.losses) > 1:
                 unmoved[unit] = max(loss for setting, loss in other.losses.items() if setting != NUDGED)
+        elif space.cost(kept - {unit}) > space.cost(kept):
+            taken_back[unit] = max(other.losses.values())
+            in_check.add(unit)
+            faster.add(unit)
         elif may_go:
             kept, checked = kept - {unit}, other
             cheaper(kept, checked)
             waiting.extend(taken_back)
-            taken_back, in_check, unmoved = {}, set(), {}
+            taken_back, in_check, unmoved, faster = {}, set(), {}, set()
         left -= _ENGINE * (OWN in other.losses)
     in_search = [unit for unit in taken_back if unit not in in_check]
     asked = [space.plan(kept - {unit}) for unit in in_search]
@@ -168,7 +175,37 @@ def minimal(
     for unit, plan, loss in zip(in_search, asked, losses, strict=True):
         taken_back[unit] = _shown(plans, plan, experiment, loss)
     measured = {unit: taken_back[unit] for unit in order if unit in taken_back}
-    return replace(found, kept=kept, meets=checked.meets(space.budget), unmoved=unmoved), checked, measured
+    met, few = checked.meets(space.budget), frozenset(faster)
+    return replace(found, kept=kept, meets=met, unmoved=unmoved, faster=few), checked, measured
+
+
+def with_faster(
+    target: Target, space: Space, found: Cheapest, experiment: Experiment, checked: Checked
+) -> tuple[Cheapest, Checked]:
+    """Keeps more units high where that makes the plan cheaper: neighbours that share changes of type.
+
+    The unit that makes it cheapest joins first, until none does. With the sum of prices there is no such unit.
+
+    Args:
+        target: judges plans.
+        space: the units to choose from.
+        found: the set, which holds.
+        experiment: the experiment with its ranges.
+        checked: the check of the set.
+
+    Returns:
+        The larger set and its check; the set itself if the larger one misses in some setting.
+    """
+    kept = found.kept
+    while space.price_of is not None and kept < space.all:
+        larger = min((kept | {unit} for unit in sorted(space.all - kept)), key=space.cost)
+        if space.cost(larger) >= space.cost(kept):
+            break
+        kept = larger
+    if kept == found.kept:
+        return found, checked
+    other = target.check(experiment, space.plan(kept))
+    return (replace(found, kept=kept, equals=()), other) if other.meets(space.budget) else (found, checked)
 
 
 def _without_groups(target: Target, space: Space, kept: Kept, experiment: Experiment) -> tuple[Kept, Checked]:

@@ -28,7 +28,7 @@ UNITS = {
 as many again in INT8. Source: NVIDIA A100 datasheet, 156 TFLOPS, 312 TFLOPS and 624 TOPS; for FP8 the H100 datasheet,
 where it is as fast as INT8."""
 _HIGHER = (Precision.FP16, Precision.BF16, Precision.FP32)
-_NEARLY_FREE = 1e-6
+NEARLY_FREE = 1e-6
 _COLUMNS = "CSV with the columns layer, int8, fp32 and, where layers may be in FP16 or BF16, fp16 or bf16"
 
 
@@ -71,13 +71,13 @@ def shares(
     """The share of a low precision's gain in speed that is lost in a higher one, by layer and higher precision.
 
     The gain is that over the base, FP32 where there is none: all layers in it lose 1, all low ones lose 0. On a base in
-    FP16 all layers in FP32 lose 3, by multiply-adds. A layer that is no faster in the low one loses ``_NEARLY_FREE``.
+    FP16 all layers in FP32 lose 3, by multiply-adds. A layer that is no faster in the low one loses ``NEARLY_FREE``.
     """
     without = base or Precision.FP32
     gain = sum(max(by[without] - by[low], 0.0) for by in times.values()) or 1.0
     return {
         k: {
-            precision: max((time - by[low]) / gain, _NEARLY_FREE)
+            precision: max((time - by[low]) / gain, NEARLY_FREE)
             for precision, time in by.items()
             if precision is not low
         }

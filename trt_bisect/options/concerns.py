@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from trt_bisect.cluster.address import check_address
 from trt_bisect.data.preprocessing import COLORS, LAYOUTS, Preprocessing, preprocessing
 from trt_bisect.driver.suspects.curves import ADAPTIVE, CULPRITS, FULL, usual_curve
-from trt_bisect.errors import BadInput
+from trt_bisect.errors import BadInput, TrtBisectError
+from trt_bisect.model.gpu_time import Gpu, gpu_named
 from trt_bisect.options.declare import Options, panel
 from trt_bisect.options.kinds import (
     CHANNELS,
@@ -73,7 +74,7 @@ LOWS = (INT8, str(Precision.FP16), str(Precision.BF16), str(Precision.FP8))
 FLOAT_LOWS = LOWS[1:3]
 FOLLOWERS_HIGH, FOLLOWERS_INT8 = "high", "int8"
 BESIDE, NONE = "beside", "none"
-MACS, MEASURED_TIME, MIXED = "macs", "measured", "mixed"
+MACS, MEASURED_TIME, TIME, MIXED = "macs", "measured", "time", "mixed"
 COSINE = "cosine"
 FIXING = ("high", "keep_low", "plan", "scoped", "only", "one_scale")
 """The options that fix the precision of layers."""
@@ -266,22 +267,45 @@ class GoalOptions(AccuracyOptions):
             --accuracy.
         front: Measure the front of accuracy against cost.
         cost: Price a layer in high precision by its multiply-adds (macs), its time on the engine (measured), or the
-            times in a CSV file with the columns layer, int8, fp16, fp32.
+            times in a CSV file with the columns layer, int8, fp16, fp32. Without it, by predicted time where --gpu
+            names a GPU or a known GPU is in the machine, else by multiply-adds.
+        gpu: Predict times on this GPU: A100, A100-80GB, H100, H200, L4, T4, RTX3090, RTX4090, OrinAGX, OrinNX,
+            OrinNano, Thor.
     """
 
     budget: Annotated[Share | None, GOAL(number(least=0, most=1, share=True))] = None
     drop: Annotated[Share | None, GOAL(SHARE)] = None
     front: Annotated[bool, GOAL(SWITCH)] = False
-    cost: Annotated[File, GOAL(choice_or_path(MACS, MEASURED_TIME), expert=True)] = MACS
+    cost: Annotated[File | None, GOAL(choice_or_path(MACS, MEASURED_TIME), expert=True)] = None
+    gpu: Annotated[str | None, GOAL(TEXT, expert=True)] = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.gpu is not None:
+            gpu_named(self.gpu)
         if self.drop is None:
             return
         if self.accuracy is None and self.labels is None:
             raise BadInput("--drop is a loss of accuracy, and nothing measures it.", "Give --labels or --accuracy.")
         if getattr(self, "task", None) is not None:
             raise BadInput("--task and --drop contradict each other.", "Leave out one of the two.")
+
+    @property
+    def priced_gpu(self) -> Gpu | None:
+        """The GPU that times are predicted for: the one named, else the machine's; None if no peaks of it are known."""
+        if self.gpu is not None:
+            return gpu_named(self.gpu)
+        from trt_bisect.builder.gpu import find_gpu
+
+        try:
+            return gpu_named(find_gpu().name)
+        except TrtBisectError:
+            return None
+
+    @property
+    def priced_by(self) -> str:
+        """What prices layers: ``macs``, ``measured``, ``time`` (predicted), or a file of times."""
+        return str(self.cost) if self.cost is not None else MACS if self.priced_gpu is None else TIME
 
     @property
     def most(self) -> float | None:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Annotated
 
 from trt_bisect.calibration.histogram import Calibrator
+from trt_bisect.model.gpu_time import Predicted
+from trt_bisect.model.plan_time import TimedKernel
 from trt_bisect.support.notes import Line
 from trt_bisect.support.table import FIGURE, PERCENT, Column
 
@@ -187,12 +189,14 @@ class RecipeLayers:
         added: those of them that are no culprits.
         meets: the recipe meets the threshold.
         untested: those that were not shown to be needed: steps back are limited in large networks and stopped runs.
+        faster: those that are not needed, and stay high as the plan is predicted to be slower without them.
     """
 
     high: tuple[str, ...] = ()
     added: tuple[str, ...] = ()
     meets: bool = False
     untested: tuple[str, ...] = ()
+    faster: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -203,7 +207,7 @@ class Goal:
         most: the largest share of INT8's gain in speed that the recipe may give up; None without ``--budget``. With
             one, the recipe is the most accurate plan found within it.
         drop: the loss of accuracy allowed, as it was given; empty where the similarity decides.
-        costs: the source of the costs of layers: ``macs``, ``measured`` or a file of times.
+        costs: the source of the costs of layers: ``macs``, ``measured``, ``time on`` a GPU, or a file of times.
         mixed: layers in high precision may be in FP16 where that is enough.
     """
 
@@ -211,6 +215,23 @@ class Goal:
     drop: str = ""
     costs: str = "macs"
     mixed: bool = False
+
+
+@dataclass(frozen=True)
+class PredictedTimes:
+    """The predicted times of plans on a GPU; see ``docs/concepts/time.md``.
+
+    Attributes:
+        gpu: the GPU.
+        plans: for ``fp32``, ``fp16``, ``int8`` (all layers in the low precision) and ``recipe``.
+        dearest: the kernels of the recipe that take longest.
+        reformats: the kernels that only change a type or layout, which the recipe has and ``int8`` has not.
+    """
+
+    gpu: str
+    plans: Mapping[str, Predicted]
+    dearest: tuple[TimedKernel, ...] = ()
+    reformats: tuple[TimedKernel, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from trt_bisect.errors import BadInput, first_line
 from trt_bisect.evaluator.trial import MEASURED
 from trt_bisect.precision import Precision
 from trt_bisect.recipe.files import FOLDER, RecipeFiles
-from trt_bisect.report.answer import Accuracies, AnswerFacts, FrontPoint, Goal, Move, RecipeLayers
+from trt_bisect.report.answer import Accuracies, AnswerFacts, FrontPoint, Goal, Move, PredictedTimes, RecipeLayers
 from trt_bisect.report.explanation import EXPLANATION, CulpritAdvice, Explanation, RemedyFile
 from trt_bisect.report.figure_text import ACCURACY, figure_text, loss_text
 from trt_bisect.report.network_graph import NETWORK, Graph
@@ -341,6 +341,7 @@ class Report(Holder):
             ``--front``.
         latency: for ``fp32``, ``fp16``, ``int8`` and ``recipe``, None for an engine that could not be built; None
             without a GPU.
+        predicted: the predicted times of the same plans; None where no GPU is known.
         overflows: the first tensors that leave the range of FP16 or BF16 with all layers in it.
         notes: further remarks.
         next: the step to go on with; None without one.
@@ -388,6 +389,7 @@ class Report(Holder):
     moves: tuple[Move, ...] = ()
     front: tuple[FrontPoint, ...] = ()
     latency: Mapping[str, Latency | None] | None = None
+    predicted: PredictedTimes | None = None
     overflows: tuple[Overflow, ...] = ()
     notes: tuple[Note, ...] = ()
     next: NextStep | None = None

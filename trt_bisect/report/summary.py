@@ -24,6 +24,7 @@ DOUBTING = (DOUBTED, DATA, PART)
 """The kinds of lines that speak against a pass."""
 EXPERIMENT, FIXED = "experiment", "fixed"
 BASE, CULPRITS, UNTESTED, UNJUDGED, SPREAD = "base", "culprits", "not tested", "not judged", "spread"
+FASTER = "faster"
 BUDGET = "budget"
 HOLDS, RECIPE, NO_RECIPE, RANGES, TOO_EXPENSIVE = "holds", "recipe", "no recipe", "ranges", "too expensive"
 PRICE = "price"
@@ -290,6 +291,9 @@ def _blamed(report: Report, network: Network, rule: Rule, findings: Findings) ->
         limits = "large networks and stopped runs limit these tests"
         also = f"the run did not test if {listed(recipe.untested, _NAMED)} must stay in high precision too: {limits}"
         yield Line(UNTESTED, f"NOT TESTED: {also}.", recipe.untested)
+    if recipe.faster:
+        why = f"the engine is predicted to be slower with them in {low}, as the types of tensors change more often"
+        yield Line(FASTER, f"FASTER: {listed(recipe.faster, _NAMED)} also in high precision: {why}.", recipe.faster)
     known = {row.name for row in report.layers if row.taken_back is not None}
     unbuilt = tuple(name for name in recipe.added if name not in recipe.untested and name not in known)
     if unbuilt:
@@ -361,7 +365,7 @@ def _dear(report: Report, answer: AnswerFacts, rule: Rule, low: str) -> Iterator
     """Yields a line on the one or two layers that make most of the price, and that no set without them helps."""
     dear, said = answer.dear, []
     if 0 < len(dear) < len(report.recipe.high):
-        share, price = (percent(cost) for cost in (sum(one.cost for one in dear), answer.cost))
+        share, price = (percent(cost) for cost in (min(sum(one.cost for one in dear), answer.cost), answer.cost))
         part = "nearly all" if share == price else share
         makes = "causes" if len(dear) == 1 else "cause"
         said.append(f"{listed([one.name for one in dear])} {makes} {part} of the {price} given up.")

@@ -24,12 +24,12 @@ from trt_bisect.model.layers import Layer, Rounding
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.options.commands import RunOptions
-from trt_bisect.options.concerns import MIXED
+from trt_bisect.options.concerns import MIXED, TIME
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.preparation.experiment import Experiment, all_trials
 from trt_bisect.preparation.setup import Setup
 from trt_bisect.recipe.files import RecipeFiles
-from trt_bisect.report.answer import Accuracies, FrontPoint, Goal, RecipeLayers
+from trt_bisect.report.answer import Accuracies, FrontPoint, Goal, PredictedTimes, RecipeLayers
 from trt_bisect.report.model import (
     FOLLOWS,
     NOT_JUDGED,
@@ -66,6 +66,7 @@ class Searched:
         measures: more may be measured for the report; after Ctrl-C, and on a full disk, it may not.
         latency: of full INT8, the recipe and others; None without a GPU.
         overflows: see ``Report``.
+        predicted: see ``Report``.
         accuracy: the accuracies; None without labels or an accuracy function.
         front: the front; empty if it was not asked for, or not measured yet.
         notes: on what was measured beside the plans.
@@ -80,6 +81,7 @@ class Searched:
     measures: bool = True
     latency: Latencies | None = None
     overflows: tuple[Overflow, ...] = ()
+    predicted: PredictedTimes | None = None
     accuracy: Accuracies | None = None
     front: tuple[FrontPoint, ...] = ()
     notes: tuple[Note, ...] = ()
@@ -198,8 +200,10 @@ def unmeasured_report(
 
 def goal_of(options: RunOptions) -> Goal:
     """Returns what a run searches for, beside the threshold."""
+    gpu = options.priced_gpu
+    costs = f"{TIME} on {gpu.name}" if options.priced_by == TIME and gpu is not None else options.priced_by
     drop, mixed = "" if options.drop is None else str(options.drop), options.precision == MIXED
-    return Goal(options.most, drop, str(options.cost), mixed)
+    return Goal(options.most, drop, costs, mixed)
 
 
 def _ranges_facts(experiment: Experiment) -> RangesFacts:
@@ -279,6 +283,7 @@ def build_report(
         answer=answer_facts(answer),
         notes=tuple(dict.fromkeys([*notes, *noted(RECIPE, files.notes if files else ())])),
         latency=found.latency,
+        predicted=found.predicted,
         overflows=found.overflows,
         accuracy=found.accuracy,
         moves=moves_of(answer),
@@ -301,6 +306,7 @@ def _recipe_layers(answer: Answer) -> RecipeLayers:
         tuple(names[k] for k in answer.high if k not in answer.members),
         answer.meets,
         tuple(names[k] for k in answer.untested),
+        tuple(names[k] for k in sorted(answer.space.layers(answer.faster))),
     )
 
 

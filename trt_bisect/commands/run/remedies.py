@@ -235,7 +235,7 @@ class Remedies:
         plans, experiment = self.plans, self.answer.experiment
         plans.setup.progress.step(move.words)
         moved = plans.setup.with_network(experiment, move.network, move.ranges)
-        own = AnswerPlans(plans.setup, moved, plans.inputs, plans.costs, list(plans.judged))
+        own = AnswerPlans(plans.setup, moved, plans.inputs, plans.costs, list(plans.judged), plans.price_of)
         loss = max(own.on_all(own.full, move.ranges).values(), default=math.inf)
         before = experiment.rule.loss(self.answer.full)
         tried = self._result(Tried((), move.remedy, move.words, None, None, False), loss)

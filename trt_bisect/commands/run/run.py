@@ -19,6 +19,7 @@ from trt_bisect.answer.facts import refused_by_default
 from trt_bisect.answer.front import measure_front
 from trt_bisect.answer.recipe_of import recipe_of, setting_of
 from trt_bisect.answer.result import Answer
+from trt_bisect.answer.search import predicted_times
 from trt_bisect.builder.base import EMULATED
 from trt_bisect.commands.run.build_report import (
     Searched,
@@ -501,6 +502,7 @@ class _Run:
             network, high = experiment.network, self.options.high_precision
             timed = (experiment.feeds[0], setup.progress)
             found.latency = measure_latencies(experiment.builder, network, answer.plan, high, *timed)
+            found.predicted = predicted_times(self.options, experiment, answer.plan)
             found.overflows = overflows_of(network, experiment.feeds, memory)
             emulated = experiment.builder.arithmetic == EMULATED
             found.notes = tuple(overflow_notes(network, found.overflows, emulated=emulated))

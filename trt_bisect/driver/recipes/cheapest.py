@@ -142,6 +142,7 @@ class Cheapest:
         near: other sets that were measured to meet the budget and cost little more, with their losses; none where there
             are few units, which are soon searched again.
         unmoved: by unit of ``kept`` without which only moved scales miss, the loss with the scales as they are.
+        faster: the units of ``kept`` without which the plan meets the budget too, and costs more.
     """
 
     kept: Kept
@@ -150,6 +151,7 @@ class Cheapest:
     equals: tuple[Kept, ...] = ()
     near: Mapping[Kept, float] = field(default_factory=dict)
     unmoved: Mapping[int, float] = field(default_factory=dict)
+    faster: Kept = frozenset()
 
 
 def cheapest(

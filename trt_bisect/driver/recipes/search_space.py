@@ -6,7 +6,7 @@ A search here asks for many plans at a time, so that they can be measured togeth
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from trt_bisect.driver.suspects.search import Loss, Result
@@ -38,6 +38,7 @@ class Space:
         high: the higher precision.
         others: by unit, the higher precision of units that have another one.
         spent: the cost of the layers outside all units.
+        price_of: the cost of a whole plan, where it is not the sum of those of its units.
     """
 
     base: PrecisionPlan
@@ -48,6 +49,7 @@ class Space:
     high: Precision = Precision.FP32
     others: Mapping[int, Precision] = field(default_factory=dict)
     spent: float = 0.0
+    price_of: Callable[[PrecisionPlan], float] | None = None
 
     @property
     def all(self) -> Kept:
@@ -72,6 +74,8 @@ class Space:
 
     def cost(self, kept: Iterable[int]) -> float:
         """The cost of the plan with these units in the high precision."""
+        if self.price_of is not None:
+            return round(self.price_of(self.plan(frozenset(kept))), 12)
         return round(math.fsum((self.spent, *(self.costs[unit] for unit in kept))), 12)
 
     def price(self, kept: Kept) -> tuple[float, int]:

@@ -135,6 +135,9 @@ def _parts(report: Report, console: Console) -> Iterator[ScreenPart]:
     timed = latency_lines(report)
     if timed:
         yield ScreenPart("latency", 2, [Text("\n".join(timed)), Text(timed[0])])
+    predicted = predicted_lines(report)
+    if predicted:
+        yield ScreenPart("predicted", 2, [Text("\n".join(predicted)), Text(predicted[0])])
 
 
 def _answer_parts(report: Report, answer: AnswerFacts, console: Console) -> Iterator[ScreenPart]:
@@ -393,6 +396,21 @@ def latency_lines(report: Report) -> list[str]:
         if int8 is not None and high is not None:
             times = f"{int8:.4f} ms in {report.low.upper()}, {high:.4f} ms in the recipe"
             lines.append(f"'{name}' and what is fused with it: {times}")
+    return lines
+
+
+def predicted_lines(report: Report) -> list[str]:
+    """Returns lines with the predicted time of each plan, the dearest kernels and the reformats of the recipe."""
+    found = report.predicted
+    if found is None:
+        return []
+    plans = (f"{plan} {time}" for plan, time in found.plans.items())
+    lines = [f"Predicted on {found.gpu}: {', '.join(plans)}"]
+    if found.dearest:
+        lines.append(f"Longest kernels: {', '.join(f'{one.name} {one.ms:.3f} ms' for one in found.dearest)}")
+    if found.reformats:
+        ms = sum(one.ms for one in found.reformats)
+        lines.append(f"The recipe adds {counted(len(found.reformats), 'reformat')} between layers: {ms:.3f} ms")
     return lines
 
 

@@ -1,0 +1,122 @@
+"""The price of plans in predicted time: what each layer costs high, what a plan gives up, and what a report says.
+
+A price is a share of the low precision's gain in speed: the plan with all layers low costs 0, the one in the base 1.
+The price of a layer is that of the plan in which it alone is high, with the reformats that it brings. The price of a
+plan is that of its own engine: two neighbours share reformats, so that a plan can cost less than its layers do.
+
+In large networks (``MOST_LAYERS``) an engine for each layer would take too long to model. There, a layer costs what its
+own kernel takes longer, and a plan the sum.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from trt_bisect.model.cost import NEARLY_FREE
+from trt_bisect.model.gpu_time import Gpu, Kernel, Kind, Predicted, predicted, seconds
+from trt_bisect.model.kernels import EngineModel
+from trt_bisect.model.layers import TensorFacts
+from trt_bisect.model.network import Network
+from trt_bisect.precision import Precision, PrecisionPlan
+
+MOST_LAYERS = 500
+_NO_GAIN = 0.05
+"""Where the low precision is predicted to gain less than this share of its own time, prices are shares of that."""
+
+
+@dataclass(frozen=True)
+class TimedKernel:
+    """A kernel and its predicted milliseconds."""
+
+    name: str
+    ms: float
+
+
+class TimePrices:
+    """The prices of plans of a network on a GPU.
+
+    Args:
+        network: prepared.
+        facts: the shapes and types of its tensors.
+        gpu: the GPU.
+        base: the precision over which the gain in speed is counted.
+    """
+
+    def __init__(self, network: Network, facts: TensorFacts, gpu: Gpu, base: Precision) -> None:
+        self.network, self.gpu, self._base = network, gpu, base
+        self.engine = EngineModel(network, facts)
+        self.full = network.free_plan(network.quantizable)
+        self._known: dict[PrecisionPlan, float] = {}
+
+    def seconds(self, plan: PrecisionPlan) -> float:
+        """The predicted time of a plan."""
+        if plan not in self._known:
+            self._known[plan] = math.fsum(seconds(kernel, self.gpu) for kernel in self.engine.kernels(plan))
+        return self._known[plan]
+
+    def in_all(self, precision: Precision) -> PrecisionPlan:
+        """The plan with every layer in one precision, a float type."""
+        return PrecisionPlan((precision,) * len(self.network.layers), self.network.low.precision)
+
+    @cached_property
+    def _gain(self) -> float:
+        least = self.seconds(self.full)
+        return max(self.seconds(self.in_all(self._base)) - least, _NO_GAIN * least)
+
+    def price(self, plan: PrecisionPlan) -> float:
+        """The share of the gain in speed that a plan gives up; 0 for a plan that is predicted to be no slower."""
+        return max((self.seconds(plan) - self.seconds(self.full)) / self._gain, 0.0)
+
+    @property
+    def prices_plans(self) -> bool:
+        """True if the price of a plan is that of its own engine."""
+        return len(self.network.layers) <= MOST_LAYERS
+
+    def layers(self, precisions: Iterable[Precision]) -> dict[int, dict[Precision, float]]:
+        """The price of each quantizable layer in each of some higher precisions."""
+        wanted = [precision for precision in precisions if precision is not self.network.low.precision]
+        if self.prices_plans:
+            return {
+                k: {p: max(self.price(self.full.keeping({k}, p)), NEARLY_FREE) for p in wanted}
+                for k in self.network.quantizable
+            }
+        low, high = self._of_layers(self.full), {p: self._of_layers(self.in_all(p)) for p in wanted}
+        return {
+            k: {p: max((times[k] - low[k]) / self._gain, NEARLY_FREE) for p, times in high.items()}
+            for k in self.network.quantizable
+        }
+
+    def _of_layers(self, plan: PrecisionPlan) -> dict[int, float]:
+        """The seconds of each quantizable layer: those of its kernel, divided among the layers with a weight in it."""
+        times = dict.fromkeys(self.network.quantizable, 0.0)
+        for kernel in self.engine.kernels(plan):
+            inside = [k for k in kernel.layers if k in times]
+            heads = [k for k in inside if self.network.layers[k].has_weight] or inside
+            for k in heads:
+                times[k] += seconds(kernel, self.gpu) / len(heads)
+        return times
+
+    def predicted(self, plan: PrecisionPlan) -> Predicted:
+        """The predicted time of a plan, with its range."""
+        return predicted(self.engine.kernels(plan), self.gpu)
+
+    def dearest(self, plan: PrecisionPlan, count: int) -> tuple[TimedKernel, ...]:
+        """The kernels of a plan that take longest."""
+        timed = [TimedKernel(kernel.name, seconds(kernel, self.gpu) * 1e3) for kernel in self.engine.kernels(plan)]
+        return tuple(sorted(timed, key=lambda one: -one.ms)[:count])
+
+    def added_reformats(self, plan: PrecisionPlan) -> tuple[TimedKernel, ...]:
+        """The reformats of a plan that the one with all layers low does not have."""
+        before = _reformats(self.engine.kernels(self.full))
+        return tuple(
+            TimedKernel(name, seconds(kernel, self.gpu) * 1e3)
+            for name, kernel in _reformats(self.engine.kernels(plan)).items()
+            if name not in before
+        )
+
+
+def _reformats(kernels: Iterable[Kernel]) -> Mapping[str, Kernel]:
+    return {kernel.name: kernel for kernel in kernels if kernel.kind is Kind.REFORMAT}
