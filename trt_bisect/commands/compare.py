@@ -48,7 +48,7 @@ from trt_bisect.support.progress import Progress, default_progress
 
 SAVED, AS_IT_RUNS = "saved", "as it runs"
 IN_FILE, LARGEST_VALUE = "the network's own Q/DQ", "largest value"
-"""What chose a scale, where it was no calibrator: the file, or the largest value of a weight or of its channel."""
+"""The origin of a scale that no calibrator chose: the file, or the largest value of a weight or of its channel."""
 
 
 @takes(CompareOptions)

@@ -1,4 +1,4 @@
-"""What is compared as it runs: an integer network, a session of ONNX Runtime, or a function from feeds to outputs.
+"""Networks that are compared as they run: an integer network, a session of ONNX Runtime, or a function from feeds to outputs.
 
 Nothing in it is taken apart: QOperator and dynamic quantization have no float layers that a plan could put back. Every
 tensor that can be read in floats is one to compare: floats as they are, and integers where a constant scale says what
@@ -32,7 +32,7 @@ _KEEPING = ("Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "MaxPool"
 """Operators that leave levels as they are."""
 _TYPES = ("float16", "double", "int64", "int32", "int8", "uint8", "bool")
 _ENDING = "_quantized"
-"""What ONNX Runtime's quantizer appends to the name of the tensor that it rounds."""
+"""The text that ONNX Runtime's quantizer appends to the name of the tensor that it rounds."""
 
 
 @dataclass(frozen=True)
