@@ -1,4 +1,4 @@
-"""Networks that are compared as they run: an integer network, a session of ONNX Runtime, or a function from feeds to outputs.
+"""Networks that are compared as they run: integer networks, sessions of ONNX Runtime, functions from feeds to outputs.
 
 Nothing in it is taken apart: QOperator and dynamic quantization have no float layers that a plan could put back. Every
 tensor that can be read in floats is one to compare: floats as they are, and integers where a constant scale says what
