@@ -29,7 +29,12 @@ _NO_GAIN = 0.05
 
 @dataclass(frozen=True)
 class TimedKernel:
-    """A kernel and its predicted milliseconds."""
+    """A kernel and its predicted time.
+
+    Attributes:
+        name: of the layers in it, or of the tensor that it changes.
+        ms: its predicted milliseconds.
+    """
 
     name: str
     ms: float
