@@ -9,6 +9,7 @@ time of each.
 
 - A convolution or matrix product with a weight and what is computed element by element after it (bias,
   BatchNormalization, activation, SiLU), if no other layer reads the values between.
+- A layer after a product that the plan keeps in FP32, in a network of FP16 or BF16, begins a kernel of its own.
 - The sum of a residual block goes with the branch that has no Q/DQ pair: its convolution reads the other one. Of two
   branches from convolutions, it is the later one.
 - Layers that compute element by element are one kernel where they follow each other, also before a softmax or a
@@ -122,7 +123,7 @@ class EngineModel:
             if layer.index not in taken:
                 members = fused[layer.index] - taken
                 taken |= members
-                found.append(self._group(tuple(sorted(members))))
+                found.append(self.group_of(tuple(sorted(members))))
         return tuple(sorted(found, key=lambda group: group.layers[-1]))
 
     def _kind(self, layer: Layer) -> Kind:
@@ -173,7 +174,8 @@ class EngineModel:
         rounded = {one.tensor for k in members for one in self.network.layers[k].roundings}
         return rounded.isdisjoint(maker.outputs)
 
-    def _group(self, members: tuple[int, ...]) -> Group:
+    def group_of(self, members: tuple[int, ...]) -> Group:
+        """Layers as one kernel."""
         layers = [self.network.layers[k] for k in members]
         made = {name for layer in layers for name in layer.outputs}
         reads = dict.fromkeys(name for layer in layers for name in layer.inputs if name not in made)
@@ -251,9 +253,20 @@ class _Planned:
         """The groups that only carry INT8 from a maker to readers that want it."""
         for spec in model.network.outputs:
             self._wanted[self._root(spec.name)].add(Precision.FP32)
-        for group in reversed(model.groups):
+        self._groups = tuple(part for group in model.groups for part in self._parts(group))
+        for group in reversed(self._groups):
             if group.kind is not Kind.NOTHING:
                 self._add(group)
+
+    def _parts(self, group: Group) -> list[Group]:
+        """A group, or two kernels where a layer after the product is kept in a wider type than the network's floats."""
+        widest = BYTES[self._model.network.base or Precision.FP32]
+        wide = [k for k in group.layers if k != group.head and BYTES[self._float(k)] > widest]
+        if group.head is None or not wide or BYTES[self._float(group.head)] > widest:
+            return [group]
+        first = min(wide)
+        before = tuple(k for k in group.layers if k < first)
+        return [self._model.group_of(before), self._model.group_of(tuple(k for k in group.layers if k >= first))]
 
     def _root(self, tensor: str) -> str:
         return self._model.aliases.get(tensor, tensor)
@@ -299,7 +312,7 @@ class _Planned:
         for spec in self._model.network.inputs:
             found += self._reformats(spec.name, Precision.FP32, self._wanted[spec.name])
         merged = self._pooled()
-        for group in self._model.groups:
+        for group in self._groups:
             if group in merged.values():
                 continue
             last = merged.get(group, group)
@@ -317,9 +330,9 @@ class _Planned:
 
     def _pooled(self) -> dict[Group, Group]:
         """The MaxPool that is one kernel with the INT8 convolution of a picture before it."""
-        groups = {name: group for group in self._model.groups for name in group.writes}
+        groups = {name: group for group in self._groups for name in group.writes}
         found = {}
-        for pool in self._model.groups:
+        for pool in self._groups:
             layer = self._layers[pool.layers[0]]
             maker = groups.get(layer.inputs[0]) if layer.op_type == "MaxPool" and layer.inputs else None
             if maker is None or not self._is_low_product(maker) or not self._is_low(layer.index) or maker.head is None:

@@ -22,14 +22,20 @@ from trt_bisect.model.layers import TensorFacts
 from trt_bisect.model.network import Network
 from trt_bisect.precision import Precision, PrecisionPlan
 
-MOST_LAYERS = 500
+MOST_LAYERS = 300
+"""The price of a plan takes some 5 ms there, and a search asks for thousands."""
 _NO_GAIN = 0.05
 """Where the low precision is predicted to gain less than this share of its own time, prices are shares of that."""
 
 
 @dataclass(frozen=True)
 class TimedKernel:
-    """A kernel and its predicted milliseconds."""
+    """A kernel and its predicted time.
+
+    Attributes:
+        name: of the layers in it, or of the tensor that it changes.
+        ms: its predicted milliseconds.
+    """
 
     name: str
     ms: float
@@ -50,12 +56,18 @@ class TimePrices:
         self.engine = EngineModel(network, facts)
         self.full = network.free_plan(network.quantizable)
         self._known: dict[PrecisionPlan, float] = {}
+        self._timed: dict[Kernel, float] = {}
 
     def seconds(self, plan: PrecisionPlan) -> float:
         """The predicted time of a plan."""
         if plan not in self._known:
-            self._known[plan] = math.fsum(seconds(kernel, self.gpu) for kernel in self.engine.kernels(plan))
+            self._known[plan] = math.fsum(map(self._seconds_of, self.engine.kernels(plan)))
         return self._known[plan]
+
+    def _seconds_of(self, kernel: Kernel) -> float:
+        if kernel not in self._timed:
+            self._timed[kernel] = seconds(kernel, self.gpu)
+        return self._timed[kernel]
 
     def in_all(self, precision: Precision) -> PrecisionPlan:
         """The plan with every layer in one precision, a float type."""
@@ -96,7 +108,7 @@ class TimePrices:
             inside = [k for k in kernel.layers if k in times]
             heads = [k for k in inside if self.network.layers[k].has_weight] or inside
             for k in heads:
-                times[k] += seconds(kernel, self.gpu) / len(heads)
+                times[k] += self._seconds_of(kernel) / len(heads)
         return times
 
     def predicted(self, plan: PrecisionPlan) -> Predicted:

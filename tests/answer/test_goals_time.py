@@ -1,0 +1,94 @@
+"""Recipes by predicted time: ``--gpu``, and layers that stay high because the engine is faster so."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import trt_bisect
+from tests.support.goal_cases import planted
+from trt_bisect.answer.steps_back import with_faster
+from trt_bisect.driver.recipes.cheapest import Cheapest
+from trt_bisect.driver.recipes.search_space import Space
+from trt_bisect.errors import BadInput
+from trt_bisect.model.gpu_time import GPUS
+from trt_bisect.model.network import load_network
+from trt_bisect.model.plan_time import TimePrices
+from trt_bisect.model.shapes import facts_for
+from trt_bisect.options.commands import RunOptions
+from trt_bisect.precision import Precision, prefix
+
+RUNS = 4
+
+
+def space_with(changes):
+    """Four units in a row; a plan costs one for each high unit, and ``changes`` for each change of type."""
+
+    def price(plan):
+        high = [precision is Precision.FP32 for precision in plan.precisions]
+        return sum(high) + changes * sum(a != b for a, b in zip([False, *high], [*high, False], strict=True))
+
+    base = prefix(RUNS, RUNS - 1)
+    return Space(base, tuple((k,) for k in range(RUNS)), (1.0 + 2 * changes,) * RUNS, 0.1, price_of=price)
+
+
+def closed(space, kept, holds=lambda plan: True):
+    target = SimpleNamespace(check=lambda _, plan: SimpleNamespace(meets=lambda budget: holds(plan)))
+    return with_faster(target, space, Cheapest(frozenset(kept), True, {}), None, "first")
+
+
+@pytest.mark.parametrize(("changes", "kept"), [(0.4, {0, 2}), (0.6, {0, 1, 2})])
+def test_a_layer_between_two_joins_them_where_two_changes_cost_more(changes, kept):
+    found, _ = closed(space_with(changes), {0, 2})
+    assert found.kept == kept
+
+
+def test_a_larger_set_that_misses_is_left_alone():
+    found, checked = closed(space_with(0.6), {0, 2}, lambda plan: False)
+    assert (found.kept, checked) == ({0, 2}, "first")
+
+
+def test_the_price_of_a_plan_comes_before_the_sum_of_its_units():
+    assert space_with(0.6).cost({0, 1}) == pytest.approx(2 + 2 * 0.6)
+    assert space_with(0.6).cost({0, 2}) == pytest.approx(2 + 4 * 0.6)
+
+
+def test_a_run_for_a_gpu(tmp_path, command):
+    path, data, _ = planted("chain-1", tmp_path)
+    np.savez(tmp_path / "data.npz", **data)
+    arguments = ["run", path, "--calibration", tmp_path / "data.npz", "--engine", "onnxruntime", "--metric", "sqnr"]
+    arguments += ["--threshold", "20", "--explain", "none", "--calibrator", "minmax", "-o", tmp_path / "run"]
+    code, out, _ = command(*arguments, "--gpu", "Tesla T4")
+    assert code == 1
+    assert "Predicted on T4: fp32" in out
+    report = trt_bisect.Report.load(tmp_path / "run")
+    assert report.goal.costs == "time on T4"
+    assert report.recipe.meets
+    assert {*report.recipe.high} == {*report.culprits, *report.recipe.faster}
+    network = load_network(path)
+    facts = facts_for(network, {name: values[:1] for name, values in data.items()})
+    prices = TimePrices(network, facts, GPUS["T4"], Precision.FP32)
+    plan = prices.full.keeping([network.layer_named(name).index for name in report.recipe.high], Precision.FP32)
+    assert report.answer.cost == pytest.approx(prices.price(plan))
+    assert report.predicted.plans["recipe"] == prices.predicted(plan)
+    assert report.predicted.reformats == prices.added_reformats(plan)
+    assert report.predicted.plans["int8"].ms < report.predicted.plans["recipe"].ms
+
+
+def test_multiply_adds_stay_where_they_are_asked_for_or_no_gpu_is_known(monkeypatch):
+    monkeypatch.setattr("trt_bisect.builder.gpu._LIBRARY", "libnone.so")
+    assert RunOptions().priced_by == "macs"
+    assert RunOptions(gpu="A100").priced_by == "time"
+    assert RunOptions(gpu="A100", cost="macs").priced_by == "macs"
+    assert RunOptions(gpu="A100", cost="times.csv").priced_by == "times.csv"
+    with pytest.raises(BadInput, match="No peaks are known"):
+        RunOptions(gpu="Voodoo 2")
+
+
+def test_the_gpu_of_the_machine_counts_where_it_is_in_the_table(monkeypatch):
+    monkeypatch.setattr("trt_bisect.builder.gpu.find_gpu", lambda: SimpleNamespace(name="NVIDIA GeForce RTX 3090"))
+    assert (RunOptions().priced_by, RunOptions().priced_gpu) == ("time", GPUS["RTX3090"])
+    monkeypatch.setattr("trt_bisect.builder.gpu.find_gpu", lambda: SimpleNamespace(name="Quadro K600"))
+    assert (RunOptions().priced_by, RunOptions().priced_gpu) == ("macs", None)
