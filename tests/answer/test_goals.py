@@ -1,4 +1,4 @@
-"""The goals of ``run``: refusals, the inputs that a recipe holds on, another goal's folder, moved scales."""
+"""The goals of ``run``: the inputs that a recipe holds on, another goal's folder, moved scales."""
 
 from __future__ import annotations
 
@@ -23,26 +23,6 @@ from trt_bisect.report.model import SO_FAR
 from trt_bisect.report.summary import NO_RECIPE, RECIPE
 from trt_bisect.runs.progress_file import RUNNING
 from trt_bisect.support.codec import write
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (["--budget", "half"], "--budget cannot be 'half'"),
-        (["--budget", "150%"], "--budget cannot be 150%"),
-        (["--precision", "int4"], "--precision cannot be 'int4'"),
-        (["--labels", "none.npy"], "--dataset"),
-        (["--cost", "none.csv"], "none.csv"),
-        (["--accuracy", "nowhere:nothing"], "nowhere"),
-    ],
-)
-def test_bad_use_is_said_in_a_line(arguments, says, lenet, tmp_path, command):
-    code, _, err = command(
-        "run", lenet / "lenet.onnx", "--calibration", lenet / "calibration.npz", "-o", tmp_path, *arguments
-    )
-    assert code == 2
-    assert says in err
-    assert "Traceback" not in err
 
 
 def test_a_threshold_that_nothing_meets_is_exit_code_1(tmp_path, command):
