@@ -11,6 +11,7 @@ import pytest
 
 import trt_bisect
 from tests.support import networks
+from tests.support.progress_doubles import Said
 from trt_bisect.report.model import Report
 from trt_bisect.support.notes import DATA
 from trt_bisect.support.progress import Silent
@@ -103,21 +104,17 @@ def test_the_first_recipe_is_written_before_a_cheaper_one_is_searched(given, by_
 
 def test_a_network_of_which_int8_leaves_nothing_is_told_before_the_search(tmp_path):
     """A planted range leaves less than 1 dB of the output on every input, by NumPy."""
-    model, said = networks.chain(depth=3), []
+    model, shown = networks.chain(depth=3), Said()
     paths = [networks.save(model, tmp_path, "right.onnx")]
     networks.plant_between(model, "conv0", "conv1")
     paths.append(networks.save(model, tmp_path, "destroyed.onnx"))
     data = networks.samples(onnx.load(paths[0]), 6)
 
-    class Said(Silent):
-        def say(self, text):
-            said.append(text)
-
     how = {"calibrator": "minmax", "engine": "onnxruntime", "explain": "none", "holdout": 0.0}
-    right, destroyed = (trt_bisect.run(path, data, progress=Said(), **how) for path in paths)
+    right, destroyed = (trt_bisect.run(path, data, progress=shown, **how) for path in paths)
     assert (right.similarity.int8 > 0.99, destroyed.similarity.int8 < 0.5) == (True, True)
     told = [any(note.kind == DATA and "all 6 inputs" in note.text for note in run.notes) for run in (right, destroyed)]
     assert told == [False, True]
-    place = next(k for k, text in enumerate(said) if "all 6 inputs: check" in text)
-    assert not any("recipe holds" in text for text in said[:place])
+    place = next(k for k, text in enumerate(shown.lines) if "all 6 inputs: check" in text)
+    assert not any("recipe holds" in text for text in shown.lines[:place])
     assert destroyed.recipe.meets, "the search goes on"

@@ -1,8 +1,9 @@
-"""The goals of ``run``: refusals, the inputs that a recipe holds on, another goal's folder, moved scales."""
+"""The goals of ``run``: the inputs that a recipe holds on, another goal's folder, moved scales."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -12,7 +13,7 @@ import trt_bisect
 from tests.support import networks
 from tests.support.goal_cases import WISHES, figures_on, planted
 from tests.support.networks import plant_between
-from tests.support.progress_doubles import Said
+from tests.support.progress_doubles import StopsAt
 from tests.support.records import kinds
 from trt_bisect.answer.answer import AnswerSearch
 from trt_bisect.calibration.collect import CANDIDATES
@@ -22,26 +23,6 @@ from trt_bisect.report.model import SO_FAR
 from trt_bisect.report.summary import NO_RECIPE, RECIPE
 from trt_bisect.runs.progress_file import RUNNING
 from trt_bisect.support.codec import write
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (["--budget", "half"], "--budget cannot be 'half'"),
-        (["--budget", "150%"], "--budget cannot be 150%"),
-        (["--precision", "int4"], "--precision cannot be 'int4'"),
-        (["--labels", "none.npy"], "--dataset"),
-        (["--cost", "none.csv"], "none.csv"),
-        (["--accuracy", "nowhere:nothing"], "nowhere"),
-    ],
-)
-def test_bad_use_is_said_in_a_line(arguments, says, lenet, tmp_path, command):
-    code, _, err = command(
-        "run", lenet / "lenet.onnx", "--calibration", lenet / "calibration.npz", "-o", tmp_path, *arguments
-    )
-    assert code == 2
-    assert says in err
-    assert "Traceback" not in err
 
 
 def test_a_threshold_that_nothing_meets_is_exit_code_1(tmp_path, command):
@@ -91,26 +72,23 @@ def test_a_calibrator_that_suffices_is_the_recipe_and_one_that_is_named_is_kept(
     assert named.similarity.int8 < 0.98 <= free.similarity.int8
 
 
-class AtTheStage(Said):
-    """Notes if the folder has a plan when each stage begins, and presses Ctrl-C at one of them."""
-
-    def __init__(self, title, folder):
-        super().__init__()
-        self.title, self.folder, self.plans = title, folder, []
-
-    def stage(self, title, total):
-        self.plans.append((self.folder / "recipe" / "plan.json").exists())
-        if title == self.title:
-            raise KeyboardInterrupt
+OTHER = ({"threshold": 0.99999}, False)
 
 
 @pytest.mark.parametrize(
     ("goal", "is_kept"),
-    [({}, True), ({"front": True}, True), ({"budget": 0.9}, False), ({"cost": "times.csv"}, False)],
+    [({}, True), ({"front": True}, True), ({"budget": 0.9}, False), ({"cost": "times.csv"}, False), OTHER],
     ids=lambda value: next(iter(value), "none") if isinstance(value, dict) else None,
 )
 def test_a_recipe_of_another_goal_does_not_keep_the_report_so_far(tmp_path, monkeypatch, goal, is_kept):
-    """The report so far of a run that was killed: the same question keeps its recipe, another goal does not."""
+    """The report so far of a run that was killed: the same question keeps its recipe, another one does not."""
+    plans = []
+
+    class Looks(StopsAt):
+        def stage(self, title, total):
+            plans.append(Path("run/recipe/plan.json").exists())
+            super().stage(title, total)
+
     monkeypatch.chdir(tmp_path)
     path, data, bad = planted("chain-1", tmp_path)
     report, folder = trt_bisect.run(path, data, output="run", **WISHES), tmp_path / "run"
@@ -118,10 +96,9 @@ def test_a_recipe_of_another_goal_does_not_keep_the_report_so_far(tmp_path, monk
     (tmp_path / "times.csv").write_text("\n".join(["layer,int8,fp32", *(f"{name},1,3" for name in layers)]))
     write(folder / SO_FAR, replace(report, state=RUNNING))
     (folder / "report.json").unlink()
-    shown = AtTheStage("Full INT8 with each calibrator", folder)
     with pytest.raises(StoppedRun) as stop:
-        trt_bisect.run(path, data, output="run", progress=shown, **WISHES, **goal)
-    assert shown.plans[-1] is is_kept
+        trt_bisect.run(path, data, output="run", progress=Looks("Full INT8 with each calibrator"), **{**WISHES, **goal})
+    assert plans[-1] is is_kept
     assert (set(stop.value.report.recipe.high) == bad) is is_kept
 
 

@@ -229,28 +229,6 @@ def test_what_no_plan_reaches_leads_to_the_most_accurate_one(command, lenet, tmp
     assert second.accuracy.recipe >= second.accuracy.int8
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (["--drop", "1%"], "--labels or --accuracy"),
-        (["--drop", "much", "--labels", "labels.npy"], "--drop cannot be 'much'"),
-        (["--drop", "-0.1", "--labels", "labels.npy"], "--drop cannot be -0.1"),
-        (["--drop", "150%", "--labels", "labels.npy"], "--drop cannot be 150%"),
-        (["--drop", "1%", "--labels", "none.npy"], "--dataset"),
-        (["--drop", "1%", "--accuracy", "nowhere:nothing", "--task", "detect"], "--task and --drop"),
-        (["--drop", "1%", "--accuracy", "nowhere:nothing"], "nowhere"),
-    ],
-)
-def test_a_drop_that_means_nothing_is_refused_in_a_line(arguments, says, lenet, tmp_path, command):
-    code, _, err = command(
-        "run", lenet / "lenet.onnx", "--calibration", lenet / "calibration.npz", "-o", tmp_path / "run", *arguments
-    )
-    assert code == 2
-    assert says in err
-    assert "Traceback" not in err
-    assert not (tmp_path / "run" / "journal.jsonl").exists(), "nothing was measured"
-
-
 @pytest.fixture(scope="module")
 def overflowing(tmp_path_factory):
     """A layer that only follows makes values of 1e5 and more, beyond FP16; and the same one with small values."""

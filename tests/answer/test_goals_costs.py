@@ -37,6 +37,8 @@ def test_times_from_a_file_decide_what_is_cheap(tmp_path, command):
     code, _, err = command(*arguments)
     assert code == 2
     assert "'conv1'" in err
+    code, _, err = command(*arguments[:-1], "none.csv")
+    assert (code, "none.csv" in err, "Traceback" in err) == (2, True, False)
 
 
 def test_times_of_layers_by_hand(tmp_path):

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import onnxruntime
 import pytest
-from onnx import TensorProto, helper
 
 from tests.support import networks
 from tests.support.editions import edition
 from tests.support.plain_entropy import best_bins
+from tests.support.quantized import round_trip
 from trt_bisect import calibrate, load_network
 from trt_bisect.calibration.histogram import BINS, AbsHistogram, entropy_threshold
 
@@ -82,32 +81,13 @@ def test_elsewhere_the_threshold_is_the_published_one(random, kind):
 
 def test_a_network_keeps_posterised_images_and_the_relu_of_them(tmp_path, random):
     """Input and ReLU have eight levels; at the chosen scales ONNX Runtime's Q/DQ gives each level back."""
-    graph = helper.make_graph(
-        [helper.make_node("Relu", ["x"], ["r"]), helper.make_node("Conv", ["r", "w"], ["y"])],
-        "levels",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 1, 32, 32])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 1, 30, 30])],
-        [helper.make_tensor("w", TensorProto.FLOAT, [1, 1, 3, 3], random.normal(size=9))],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    sketch = networks.Sketch()
+    relu = sketch.node("Relu", ["x"], "relu")
+    conv = sketch.node("Conv", [relu, sketch.constant("w", random.normal(size=(1, 1, 3, 3)))], "conv")
+    model = sketch.model({"x": [1, 1, 32, 32]}, {conv: [1, 1, 30, 30]})
     images = (random.integers(-7, 8, (16, 1, 1, 32, 32)) / 7).astype(np.float32)
     network = load_network(networks.save(model, tmp_path))
     scales = calibrate(network, [{"x": image} for image in images], "entropy").scales
-    for name in ("x", "r"):
-        pair = helper.make_graph(
-            [
-                helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"]),
-                helper.make_node("DequantizeLinear", ["q", "s", "z"], ["y"]),
-            ],
-            "pair",
-            [helper.make_tensor_value_info("x", TensorProto.FLOAT, [None])],
-            [helper.make_tensor_value_info("y", TensorProto.FLOAT, [None])],
-            [
-                helper.make_tensor("s", TensorProto.FLOAT, [], [scales[name]]),
-                helper.make_tensor("z", TensorProto.INT8, [], [0]),
-            ],
-        )
-        rounder = helper.make_model(pair, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-        session = onnxruntime.InferenceSession(rounder.SerializeToString(), providers=["CPUExecutionProvider"])
+    for name in ("x", relu):
         there = np.unique(images)
-        assert session.run(None, {"x": there})[0] == pytest.approx(there, abs=0.5 * float(scales[name]) + 1e-6)
+        assert round_trip(there, scales[name], np.int8(0)) == pytest.approx(there, abs=0.5 * float(scales[name]) + 1e-6)

@@ -23,6 +23,15 @@ RUN = "run lenet.onnx"
 DATA = f"{RUN} --calibration data.npz"
 COMPARE, SENSITIVITY = (f"{name} lenet.onnx --calibration data.npz" for name in ("compare", "sensitivity"))
 
+TENSORBOARD = {
+    "--tensorboard data.npz": "--tensorboard",
+    "--tensorboard data.npz/logs": "--tensorboard",
+    "--tensorboard-channels 3": "Give --tensorboard LOGDIR too",
+    "--tensorboard logs --tensorboard-channels -1": "0 to 256",
+    "--tensorboard logs --tensorboard-channels 1000": "0 to 256",
+}
+LOGS = list(itertools.product(("run", "compare", "profile"), TENSORBOARD.items()))
+
 
 @pytest.fixture
 def folder(tmp_path, lenet):
@@ -83,7 +92,6 @@ def folder(tmp_path, lenet):
         (f"{DATA} --samples 0", "", "--samples 1 or more"),
         (f"{DATA} --calibrator magic", "magic", ""),
         (f"{DATA} --calibrator percentile=0", "", "percentile more than 0"),
-        (f"{DATA} --precision int4", "int4", ""),
         (f"{DATA} --build-timeout 0", "0 seconds", ""),
         ("worst lenet.onnx", "", "--calibration"),
         ("worst lenet.onnx --calibration data.npz --direction odd", "odd", ""),
@@ -115,6 +123,19 @@ def folder(tmp_path, lenet):
         (f"{SENSITIVITY} --precision int4", "int4", ""),
         (f"{SENSITIVITY} --samples 0", "--samples cannot be 0", ""),
         (f"{SENSITIVITY} --calibrator magic", "magic", ""),
+        (f"{DATA} --budget half", "--budget cannot be 'half'", ""),
+        (f"{DATA} --budget 150%", "--budget cannot be 150%", ""),
+        (f"{DATA} --precision int4", "--precision cannot be 'int4'", ""),
+        (f"{DATA} --labels none.npy", "", "--dataset"),
+        (f"{DATA} --accuracy nowhere:nothing", "nowhere", ""),
+        (f"{DATA} --drop 1%", "", "--labels or --accuracy"),
+        (f"{DATA} --drop much --labels labels.npy", "--drop cannot be 'much'", ""),
+        (f"{DATA} --drop -0.1 --labels labels.npy", "--drop cannot be -0.1", ""),
+        (f"{DATA} --drop 150% --labels labels.npy", "--drop cannot be 150%", ""),
+        (f"{DATA} --drop 1% --labels none.npy", "", "--dataset"),
+        (f"{DATA} --drop 1% --accuracy nowhere:nothing --task detect", "--task and --drop", ""),
+        (f"{DATA} --drop 1% --accuracy nowhere:nothing", "nowhere", ""),
+        *((f"{name} lenet.onnx --calibration data.npz {asked}", "", said) for name, (asked, said) in LOGS),
         (f"{DATA} --explain nicely", "--explain cannot be 'nicely'", ""),
         (f"{DATA} --explain remedies --low fp16", "--low fp16", ""),
     ],

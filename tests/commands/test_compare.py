@@ -9,13 +9,14 @@ import tracemalloc
 import numpy as np
 import onnxruntime as ort
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import numpy_helper
 
 import trt_bisect
 from tests.model.test_followers import swish
 from tests.support import networks
 from tests.support.compared import Alive, tensors_of
 from tests.support.editions import edition
+from tests.support.flawed_pairs import pairs
 from tests.support.records import texts
 from trt_bisect.analyzer import advisor, metrics
 from trt_bisect.calibration.ranges import Ranges
@@ -105,8 +106,7 @@ def test_weights_by_tensor_and_channel(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "make",
-    edition([networks.residual], [networks.chain, networks.residual, networks.depthwise, networks.transformer]),
+    "make", edition([networks.residual], [networks.chain, networks.residual, networks.depthwise, networks.transformer])
 )
 def test_no_layer_of_a_healthy_network_is_abnormal_with_the_default_calibrator(make, tmp_path):
     found = trt_bisect.compare(networks.save(make(), tmp_path), networks.samples(make()), threshold=0.95)
@@ -176,27 +176,9 @@ def test_an_input_that_is_not_normalised(change, said, tmp_path):
     assert said in words(found, advisor.NOT_NORMALISED, "x")
 
 
-def quantized_result(tmp_path):
-    """A convolution with pairs on its input, its weight, and the network's output."""
-    weight = np.random.default_rng(0).normal(0, 0.3, (4, 3, 3, 3)).astype(np.float32)
-    scale = numpy_helper.from_array(np.float32(0.05), "s")
-    zero = numpy_helper.from_array(np.int8(0), "z")
-    nodes = []
-    for name, made in (("x", "xd"), ("w", "wd")):
-        nodes.append(helper.make_node("QuantizeLinear", [name, "s", "z"], [f"{made}q"], f"q_{name}"))
-        nodes.append(helper.make_node("DequantizeLinear", [f"{made}q", "s", "z"], [made], f"dq_{name}"))
-    nodes.append(helper.make_node("Conv", ["xd", "wd"], ["c"], "conv"))
-    nodes.append(helper.make_node("QuantizeLinear", ["c", "s", "z"], ["cq"], "q_c"))
-    nodes.append(helper.make_node("DequantizeLinear", ["cq", "s", "z"], ["y"], "dq_c"))
-    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3, 8, 8])]
-    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 4, 6, 6])]
-    graph = helper.make_graph(nodes, "g", inputs, outputs, [numpy_helper.from_array(weight, "w"), scale, zero])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    return networks.save(model, tmp_path), networks.samples(model)
-
-
 def test_a_result_that_is_quantized(tmp_path):
-    path, feeds = quantized_result(tmp_path)
+    model = pairs(input_scale=0.05, weight_scale=0.05, result_scale=0.05)
+    path, feeds = networks.save(model, tmp_path), networks.samples(model)
     found = trt_bisect.compare(path, inputs=feeds)
     assert reasons(found, advisor.RESULT_QUANTIZED) == [("y", ("conv",))]
     row = found.tensors[-1]

@@ -8,10 +8,11 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper, numpy_helper
 
 import trt_bisect
 from tests.support import networks
+from tests.support.quantized import round_trip
 
 PAIRS = {"int8": (np.int8(0), (0.01, 0.004, 0.02)), "uint8": (np.uint8(100), (0.015, 0.008, 0.02))}
 """By the type of the levels a zero point, and the scales before the three convolutions, so small that values clip."""
@@ -64,24 +65,6 @@ def pair_of(path, tensor):
     return constants[node.input[1]], constants[node.input[2]]
 
 
-def by_operators(values, scale, zero_point):
-    """The levels and the values after ONNX Runtime's QuantizeLinear and DequantizeLinear."""
-    kind = helper.np_dtype_to_tensor_dtype(zero_point.dtype)
-    nodes = [
-        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"]),
-        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["y"]),
-    ]
-    graph = helper.make_graph(
-        nodes,
-        "pair",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, None)],
-        [helper.make_tensor_value_info("q", kind, None), helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
-        [numpy_helper.from_array(scale, "s"), numpy_helper.from_array(zero_point, "z")],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    return ort.InferenceSession(model.SerializeToString()).run(["q", "y"], {"x": values})
-
-
 def test_both_sides_of_each_pair(quantized, tmp_path):
     """Moments before and after, scale, zero point, and the values that fall outside of the levels."""
     dtype, path, qdq, samples = quantized
@@ -96,7 +79,7 @@ def test_both_sides_of_each_pair(quantized, tmp_path):
         assert (row.dtype, row.quantized_dtype) == ("float32", dtype)
         assert (row.scale, row.zero_point) == (float(scale), int(zero_point))
         values = tensors[row.tensor]
-        _, after = by_operators(values, scale, zero_point)
+        after = round_trip(values, scale, zero_point)
         for side, seen in ((values, row.spread), (after, row.rounded)):
             numbers = side.astype(np.float64)
             expected = (numbers.min(), numbers.max(), numbers.mean(), numbers.var(), numbers.size)

@@ -21,7 +21,7 @@ from rich.console import Console
 import trt_bisect
 from tests.support import networks
 from tests.support.editions import edition
-from tests.support.progress_doubles import Said, Steps
+from tests.support.progress_doubles import Said, Steps, StopsAt
 from trt_bisect import BadInput, NothingMeasured, Report
 from trt_bisect.answer import search
 from trt_bisect.commands.run import run
@@ -120,26 +120,6 @@ def test_a_stopped_run_leaves_a_verdict_and_a_recipe_that_holds_and_goes_on(give
         assert (again.culprits, again.recipe, again.answer) == (whole.culprits, whole.recipe, whole.answer)
 
 
-class AtTheSearch(Said):
-    """Presses Ctrl-C when the search begins, after the choice of the ranges."""
-
-    def stage(self, title, total):
-        if title.startswith("Searching for the cheapest"):
-            raise KeyboardInterrupt
-
-
-class AtTheStage(Said):
-    """Presses Ctrl-C when a stage begins."""
-
-    def __init__(self, title):
-        super().__init__()
-        self.title = title
-
-    def stage(self, title, total):
-        if title == self.title:
-            raise KeyboardInterrupt
-
-
 class InTheCurve(Said):
     """Presses Ctrl-C, or ends the time, in the first boundaries of the curve."""
 
@@ -183,7 +163,7 @@ def test_full_int8_is_judged_as_soon_as_it_is_known_on_all_inputs(given, tmp_pat
     path, feeds, *_ = given
     asked = {**ASKED, "threshold": threshold, "inputs": feeds, "output": tmp_path}
     with pytest.raises(StoppedRun) as stop:
-        trt_bisect.run(path, feeds, progress=AtTheStage("Full INT8 with each calibrator"), **asked)
+        trt_bisect.run(path, feeds, progress=StopsAt("Full INT8 with each calibrator"), **asked)
     found = stop.value.report
     assert found.similarity.int8 == pytest.approx(worst_of_full_int8(path, feeds, tmp_path), abs=1e-6)
     assert found.verdict == (PASSES if found.similarity.int8 >= threshold else FAILS)
@@ -232,7 +212,7 @@ def test_a_run_that_goes_on_after_a_kill_keeps_what_was_known_until_it_knows_mor
     folder, seen = asked["output"], []
     plan = (folder / "recipe" / "plan.json").read_bytes()
 
-    class Watching(AtTheStage):
+    class Watching(StopsAt):
         def stage(self, title, total):
             seen.append(read_report(folder / SO_FAR))
             super().stage(title, total)
@@ -247,29 +227,13 @@ def test_a_run_that_goes_on_after_a_kill_keeps_what_was_known_until_it_knows_mor
     assert (again.culprits, again.recipe, again.state) == (given[2].culprits, given[2].recipe, "finished")
 
 
-@pytest.mark.subprocess
-def test_a_run_with_another_question_does_not_name_the_recipe_of_a_killed_one(killed):
-    asked, before = killed
-    assert before.recipe.meets
-    plans = []
-
-    class Watching(AtTheStage):
-        def stage(self, title, total):
-            plans.append((asked["output"] / "recipe" / "plan.json").exists())
-            super().stage(title, total)
-
-    with pytest.raises(StoppedRun):
-        trt_bisect.run(**asked, progress=Watching("Full INT8 with each calibrator"), **{**ASKED, "threshold": 0.99999})
-    assert plans[-1] is False
-
-
 @pytest.mark.parametrize("title", ["Calibrating", "Searching for the worst inputs", "FP32 reference"])
 def test_a_run_stopped_before_full_int8_leaves_a_report_that_every_command_reads(given, tmp_path, title):
     path, feeds, whole, _ = given
     folder, asked = tmp_path / "run", {**ASKED, "history": "beside"}
     asked |= {"inputs": None} if title.startswith("Searching") else {"inputs": feeds}
     with pytest.raises(StoppedRun) as stop:
-        trt_bisect.run(path, feeds, output=folder, progress=AtTheStage(title), **asked)
+        trt_bisect.run(path, feeds, output=folder, progress=StopsAt(title), **asked)
     found = Report.load(folder)
     assert found == stop.value.report
     assert (found.state, found.stopped, found.verdict) == ("interrupted", "interrupted", UNMEASURED)
@@ -346,7 +310,15 @@ def test_a_recipe_that_holds_on_all_inputs_is_known_before_the_search(given, tmp
     (name, values), *_ = networks.samples(networks.transformer(), 20).items()
     feeds = [{name: values[k : k + 1]} for k in range(20)]
     with pytest.raises(StoppedRun) as stop:
-        trt_bisect.run(path, feeds, inputs=feeds[:1], output=tmp_path, holdout=0, progress=AtTheSearch(), **ASKED)
+        trt_bisect.run(
+            path,
+            feeds,
+            inputs=feeds[:1],
+            output=tmp_path,
+            holdout=0,
+            progress=StopsAt("Searching for the cheapest"),
+            **ASKED,
+        )
     assert stop.value.report.recipe.meets
     assert worst_cosine(path, tmp_path / "recipe" / "network.qdq.onnx", feeds) >= THRESHOLD
 

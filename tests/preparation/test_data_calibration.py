@@ -99,8 +99,7 @@ def test_a_convolution_before_its_relu_has_the_scale_of_the_relu_unless_typing_i
 
 
 @pytest.mark.parametrize(
-    ("asked", "origin"),
-    [({"calibrator": "mse"}, "mse"), ({"calibrator": "percentile=99.5"}, "percentile 99.5")],
+    ("asked", "origin"), [({"calibrator": "mse"}, "mse"), ({"calibrator": "percentile=99.5"}, "percentile 99.5")]
 )
 def test_a_calibrator_that_the_user_names_is_kept(network, asked, origin):
     with prepared(network, data(), **asked) as (setup, experiment):

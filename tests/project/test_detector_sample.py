@@ -21,7 +21,6 @@ from tests.support.networks import attached
 from tests.support.quantized import plain_session
 from trt_bisect.calibration.collect import magnitudes
 from trt_bisect.calibration.histogram import entropy_threshold
-from trt_bisect.cli import main
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 
 ROOT = Path(__file__).parents[2]
@@ -133,22 +132,19 @@ def test_entropy_clips_the_scores_whatever_images_calibrate(network, random):
 
 @pytest.mark.slow
 def test_the_demo_names_the_concat_and_its_recipe_keeps_the_detections(
-    images, labels, calibration_file, tmp_path, monkeypatch, capsys
+    images, labels, calibration_file, tmp_path, monkeypatch, command
 ):
     demo = (ROOT / "Makefile").read_text().replace("\\\n", "")
-    (command,) = re.findall(r"trt-bisect (run samples/detector/.*?);", demo)
-    words = shlex.split(command)
+    (asked,) = re.findall(r"trt-bisect (run samples/detector/.*?);", demo)
+    words = shlex.split(asked)
     for option, value in (("--output", tmp_path / "run"), ("--calibration", calibration_file)):
         words[words.index(option) + 1] = str(value)
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr("sys.argv", ["trt-bisect", *words])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 1
+    code, out, _ = command(*words)
+    assert code == 1
     report = json.loads((tmp_path / "run" / "report.json").read_text())
     assert report["culprits"] == ["/model.13/Concat_8"]
-    out = " ".join(capsys.readouterr().out.split())
-    assert re.search(r"entropy clips [\d.% to]+%", out)
+    assert re.search(r"entropy clips [\d.% to]+%", " ".join(out.split()))
     tried = json.loads((tmp_path / "run" / "explanation.json").read_text())["tried"]
     (minmax,) = [each for each in tried if each["what"].startswith("minmax") and not each["culprits"]]
     assert (minmax["similarity"], minmax["meets"]) == (pytest.approx(1.0, abs=5e-7), True)

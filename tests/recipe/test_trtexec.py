@@ -99,9 +99,7 @@ def test_the_polygraphy_script_sets_what_the_builder_sets(name, network, monkeyp
     weak = told(parsed(), network, plan, force)
     constrain(TRT, by_builder, walk_steps(by_builder, network.layers), network, plan, force)
     monkeypatch.setitem(
-        sys.modules,
-        "tensorrt",
-        SimpleNamespace(float32=DataType.FLOAT, float16=DataType.HALF, int8=DataType.INT8),
+        sys.modules, "tensorrt", SimpleNamespace(float32=DataType.FLOAT, float16=DataType.HALF, int8=DataType.INT8)
     )
     scope = {}
     exec(polygraphy_script(weak, ["conv1"]), scope)

@@ -118,10 +118,7 @@ def test_a_latency_moves_by_more_than_its_tolerance():
 
     before = [timed(fp32=4.0, int8=1.0), timed(fp32=4.0, int8=1.02)]
     assert keys(timed(fp32=4.19, int8=1.069), *before) == []
-    assert keys(timed(fp32=4.21, int8=1.071), *before) == [
-        ("latency", "worse", "fp32"),
-        ("latency", "worse", "int8"),
-    ]
+    assert keys(timed(fp32=4.21, int8=1.071), *before) == [("latency", "worse", "fp32"), ("latency", "worse", "int8")]
     assert keys(timed(fp32=4.0, int8=0.9), *before) == [("latency", "better", "int8")]
     assert keys(timed(fp32=4.0, int8=None), *before) == [("latency", "worse", "int8")]
     assert keys(report(), *before) == keys(timed(int8=1.0), report()) == []

@@ -134,32 +134,17 @@ def test_sentences_put_failures_first_and_count_the_rest():
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (
-            Change("similarity", "worse", "int8", (0.999, 0.998), 0.9),
-            "full INT8 is worse: 90%, was 99.8% to 99.9%",
-        ),
-        (
-            Change("similarity", "better", "recipe", (None,), 0.9),
-            "the recipe is better: 90%, was not measured",
-        ),
-        (
-            Change("culprit", "better", "a", (0.02,), None),
-            "no longer a culprit: 'a', costs not measured, was 2%",
-        ),
+        (Change("similarity", "worse", "int8", (0.999, 0.998), 0.9), "full INT8 is worse: 90%, was 99.8% to 99.9%"),
+        (Change("similarity", "better", "recipe", (None,), 0.9), "the recipe is better: 90%, was not measured"),
+        (Change("culprit", "better", "a", (0.02,), None), "no longer a culprit: 'a', costs not measured, was 2%"),
         (Change("obeyed", "worse", "a", (True,), False), "'a' no longer runs in the requested precision"),
         (Change("outcome", "worse", "a", ("measured",), "build failed"), "'a': build failed, was measured"),
         (
             Change("recipe", "worse", "recipe", (("a",), ()), ("a", "b")),
             f"the recipe keeps {A_AND_B} in high precision, was {A_OR_NONE}, and no longer meets the threshold",
         ),
-        (
-            Change("target", "worse", "int8", (0.999,), None),
-            "full INT8 is not measured, the target is 99.9%",
-        ),
-        (
-            Change("curve", "better", "a", (0.9,), 0.95),
-            "the curve at 'a' is better: 95%, was 90%",
-        ),
+        (Change("target", "worse", "int8", (0.999,), None), "full INT8 is not measured, the target is 99.9%"),
+        (Change("curve", "better", "a", (0.9,), 0.95), "the curve at 'a' is better: 95%, was 90%"),
     ],
 )
 def test_each_change_in_words(change, said):

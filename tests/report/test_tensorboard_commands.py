@@ -181,28 +181,6 @@ def test_without_the_package_nothing_is_begun(command, lenet, tmp_path, monkeypa
     assert not (tmp_path / "logs").exists()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--tensorboard", "{file}"], "--tensorboard"),
-        (["--tensorboard", "{file}/logs"], "--tensorboard"),
-        (["--tensorboard-channels", "3"], "Give --tensorboard LOGDIR too"),
-        (["--tensorboard", "{folder}", "--tensorboard-channels", "-1"], "0 to 256"),
-        (["--tensorboard", "{folder}", "--tensorboard-channels", "1000"], "0 to 256"),
-    ],
-)
-@pytest.mark.parametrize("name", ["run", "compare", "profile"])
-def test_bad_use(command, name, lenet, tmp_path, arguments, said, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    known = {"file": lenet / "calibration.npz", "folder": tmp_path / "logs"}
-    arguments = [argument.format(**known) for argument in arguments]
-    code, _, err = command(name, lenet / "lenet.onnx", "--calibration", lenet / "calibration.npz", *arguments)
-    assert code == 2
-    message = err[err.index("trt-bisect:") :]
-    assert said in message
-    assert len(message.strip().splitlines()) == 2
-
-
 def test_a_full_disk_is_said_in_two_lines(command, lenet, tmp_path, monkeypatch):
     def full(self, data):
         raise OSError(28, os.strerror(errno.ENOSPC))

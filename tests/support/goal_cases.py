@@ -21,16 +21,10 @@ CASES = {
     "chain-3": (networks.chain, [("conv0", "conv1"), ("conv2", "conv3"), ("conv5", "conv6")]),
     "residual-2": (networks.residual, [(f"block{b}.conv1", f"block{b}.conv2") for b in (0, 3)]),
     "residual-4": (networks.residual, [(f"block{b}.conv1", f"block{b}.conv2") for b in range(4)]),
-    "residual-6": (
-        partial(networks.residual, blocks=6),
-        [(f"block{b}.conv1", f"block{b}.conv2") for b in range(6)],
-    ),
+    "residual-6": (partial(networks.residual, blocks=6), [(f"block{b}.conv1", f"block{b}.conv2") for b in range(6)]),
     "depthwise-3": (networks.depthwise, [(f"block{b}.depthwise", f"block{b}.project") for b in (0, 1, 3)]),
     "transformer-2": (networks.transformer, [(f"block{b}.up", f"block{b}.down") for b in (0, 1)]),
-    "transformer-5": (
-        partial(networks.transformer, blocks=5),
-        [(f"block{b}.up", f"block{b}.down") for b in range(5)],
-    ),
+    "transformer-5": (partial(networks.transformer, blocks=5), [(f"block{b}.up", f"block{b}.down") for b in range(5)]),
 }
 
 

@@ -47,6 +47,12 @@ class Sketch:
         bias = self.constant(f"{name}.bias", self.random.normal(0, 0.05, outside))
         return self.node("Add", [self.node("MatMul", [x, weight], name), bias], f"{name}_bias")
 
+    def pooled_classes(self, x, inside):
+        """Pools each channel and ends with a Gemm to ten classes, ``y``."""
+        x = self.node("Flatten", [self.node("GlobalAveragePool", [x], "pool")], "flatten")
+        weight = self.constant("fc.weight", self.random.normal(0, 0.3, (inside, 10)))
+        self.nodes.append(helper.make_node("Gemm", [x, weight], ["y"], name="fc"))
+
     def model(self, inputs, outputs, opset=17):
         graph = helper.make_graph(
             self.nodes,
@@ -109,9 +115,7 @@ def chain(depth: int = 8, width: int = 8, size: int = 16) -> onnx.ModelProto:
     x = sketch.conv("x", "conv0", 3, width)
     for i in range(1, depth):
         x = sketch.conv(sketch.node("Relu", [x], f"relu{i}"), f"conv{i}", width, width)
-    x = sketch.node("Flatten", [sketch.node("GlobalAveragePool", [x], "pool")], "flatten")
-    weight = sketch.constant("fc.weight", sketch.random.normal(0, 0.3, (width, 10)))
-    sketch.nodes.append(helper.make_node("Gemm", [x, weight], ["y"], name="fc"))
+    sketch.pooled_classes(x, width)
     return sketch.model({"x": ["n", 3, size, size]}, {"y": ["n", 10]})
 
 
@@ -123,9 +127,7 @@ def residual(blocks: int = 4, width: int = 8) -> onnx.ModelProto:
         inner = sketch.conv(x, f"block{b}.conv1", width, width)
         inner = sketch.conv(sketch.node("Relu", [inner], f"block{b}.relu1"), f"block{b}.conv2", width, width)
         x = sketch.node("Relu", [sketch.node("Add", [inner, x], f"block{b}.add")], f"block{b}.relu2")
-    x = sketch.node("Flatten", [sketch.node("GlobalAveragePool", [x], "pool")], "flatten")
-    weight = sketch.constant("fc.weight", sketch.random.normal(0, 0.3, (width, 10)))
-    sketch.nodes.append(helper.make_node("Gemm", [x, weight], ["y"], name="fc"))
+    sketch.pooled_classes(x, width)
     model = sketch.model({"x": ["n", 3, 16, 16]}, {"y": ["n", 10]})
     for b in range(blocks):
         scale_constant(model, f"block{b}.conv2.weight", lambda values: 2.0 * values)
@@ -161,9 +163,7 @@ def depthwise(blocks: int = 4, width: int = 8) -> onnx.ModelProto:
         inner = sketch.conv(inner, f"block{b}.depthwise", 3 * width, 3 * width, 3, group=3 * width)
         inner = sketch.conv(sketch.node("Relu", [inner], f"block{b}.relu2"), f"block{b}.project", 3 * width, width, 1)
         x = sketch.node("Add", [inner, x], f"block{b}.add")
-    x = sketch.node("Flatten", [sketch.node("GlobalAveragePool", [x], "pool")], "flatten")
-    weight = sketch.constant("fc.weight", sketch.random.normal(0, 0.3, (width, 10)))
-    sketch.nodes.append(helper.make_node("Gemm", [x, weight], ["y"], name="fc"))
+    sketch.pooled_classes(x, width)
     return sketch.model({"x": ["n", 3, 16, 16]}, {"y": ["n", 10]})
 
 
@@ -228,9 +228,7 @@ def drawn(seed: int) -> onnx.ModelProto:
             inside = 2 * width
         if inside == width:
             before.append(x)
-    x = sketch.node("Flatten", [sketch.node("GlobalAveragePool", [x], "pool")], "flatten")
-    weight = sketch.constant("fc.weight", sketch.random.normal(0, 0.3, (inside, 10)))
-    sketch.nodes.append(helper.make_node("Gemm", [x, weight], ["y"], name="fc"))
+    sketch.pooled_classes(x, inside)
     model = sketch.model({"x": ["n", 3, 8, 8]}, {"y": ["n", 10]})
     for name in names:
         if random.random() < 0.6:

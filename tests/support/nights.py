@@ -6,7 +6,6 @@ import json
 import shutil
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 JOURNAL = "journal.jsonl"
@@ -15,18 +14,6 @@ JOURNAL = "journal.jsonl"
 def at(text: str) -> float:
     """Seconds since the epoch of a time in UTC."""
     return datetime.fromisoformat(text).replace(tzinfo=timezone.utc).timestamp()
-
-
-def trials_in(folder: Path) -> dict[tuple[str, str], dict[str, Any]]:
-    """Returns the newest record of every trial in a run folder, in the journal's order, by fingerprint and plan."""
-    found: dict[tuple[str, str], dict[str, Any]] = {}
-    for line in (folder / JOURNAL).read_text().splitlines():
-        record = json.loads(line)
-        if "trial" in record:
-            key = record["run"], record["trial"]["plan"]
-            found.pop(key, None)
-            found[key] = record["trial"]
-    return found
 
 
 def night(

@@ -31,6 +31,18 @@ class Stops(Said):
                 raise KeyboardInterrupt
 
 
+class StopsAt(Said):
+    """Presses Ctrl-C, or makes another mistake, when a stage begins whose title begins with some words."""
+
+    def __init__(self, title, error=KeyboardInterrupt):
+        super().__init__()
+        self.title, self.error = title, error
+
+    def stage(self, title, total):
+        if title.startswith(self.title):
+            raise self.error
+
+
 class Steps(Said):
     """Counts steps and stages, and presses Ctrl-C at one of them."""
 

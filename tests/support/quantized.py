@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnxruntime as ort
 
+from tests.support.networks import Sketch
 from trt_bisect import load_network
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
@@ -33,6 +34,15 @@ def same_as_the_file(path, feeds, **options):
     for ours, theirs in zip(reference(network, feeds), plain_run(path, feeds), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
     return network
+
+
+def round_trip(values, scale, zero_point):
+    """The values after ONNX Runtime's QuantizeLinear and DequantizeLinear."""
+    sketch = Sketch()
+    pair = [sketch.constant("s", scale), sketch.constant("z", zero_point, zero_point.dtype)]
+    levels = sketch.node("QuantizeLinear", ["x", *pair], "q")
+    model = sketch.model({"x": None}, {sketch.node("DequantizeLinear", [levels, *pair], "y"): None})
+    return ort.InferenceSession(model.SerializeToString()).run(None, {"x": values})[0]
 
 
 def quantized_by_onnxruntime(path, out, samples, **options):

@@ -13,6 +13,7 @@ import pytest
 
 import trt_bisect
 from tests.support import networks
+from tests.support.progress_doubles import StopsAt
 from tests.support.run_states import looked_at
 from tests.support.waiting import wait_until
 from trt_bisect import Report
@@ -25,7 +26,7 @@ from trt_bisect.report.older import read_report
 from trt_bisect.report.verdict import FAILS
 from trt_bisect.runs.journal import JOURNAL, MemoryStore
 from trt_bisect.runs.progress_file import FINISHED, INTERRUPTED, PROGRESS, RUNNING
-from trt_bisect.support.progress import Silent, TimeUp
+from trt_bisect.support.progress import TimeUp
 from trt_bisect.view.run_folder import RunFolder
 
 WAYS = {
@@ -348,23 +349,12 @@ def all_trials(folder):
     return len({(record["run"], record["trial"]["plan"]) for record in records if "trial" in record})
 
 
-class Stops(Silent):
-    """Presses Ctrl-C, or makes a mistake, at a stage."""
-
-    def __init__(self, stage, error):
-        self.at, self.error = stage, error
-
-    def stage(self, title, total):
-        if title.startswith(self.at):
-            raise self.error
-
-
 @pytest.mark.parametrize(
     ("error", "raised"),
     [(KeyboardInterrupt, KeyboardInterrupt), (RuntimeError, RuntimeError), (TimeUp, trt_bisect.NothingMeasured)],
 )
 def test_a_run_that_ends_before_full_int8_is_known_leaves_its_report_so_far(lenet, tmp_path, error, raised):
-    asked = {"output": tmp_path, "history": "none", "progress": Stops("Measuring on all inputs", error)}
+    asked = {"output": tmp_path, "history": "none", "progress": StopsAt("Measuring on all inputs", error)}
     with pytest.raises(raised):
         trt_bisect.run(*given(lenet), **asked)
     look = RunFolder(tmp_path).snapshot()
@@ -378,7 +368,7 @@ def test_a_run_that_ends_before_full_int8_is_known_leaves_its_report_so_far(lene
 def test_a_run_that_is_stopped_after_its_verdict_saves_it_in_place_of_the_report_so_far(
     lenet, tmp_path, undisturbed, error, status
 ):
-    asked = {"output": tmp_path, "history": "none", "progress": Stops("Comparing tensors", error)}
+    asked = {"output": tmp_path, "history": "none", "progress": StopsAt("Comparing tensors", error)}
     with pytest.raises(KeyboardInterrupt) if error is KeyboardInterrupt else nullcontext():
         trt_bisect.run(*given(lenet), **asked)
     look = RunFolder(tmp_path).snapshot()
