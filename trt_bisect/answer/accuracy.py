@@ -8,7 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
+from trt_bisect.analyzer.judge import numeric_outputs
 from trt_bisect.analyzer.slices import output_of
+from trt_bisect.analyzer.tasks.detect import detector_head
+from trt_bisect.analyzer.tasks.task import AskedTask
+from trt_bisect.answer.mean_precision import accuracy_by_boxes, has_boxes, read_truth
 from trt_bisect.answer.plans import AnswerPlans
 from trt_bisect.answer.result import Answer
 from trt_bisect.answer.validation import Checked
@@ -33,7 +37,9 @@ def refuse_accuracy(options: RunOptions) -> None:
     """Raises BadInput if the accuracy function or the file of labels cannot be loaded: before anything is measured."""
     if isinstance(options.accuracy, str):
         load_function(options.accuracy, "accuracy function")
-    if isinstance(options.labels, (str, Path)):
+    if has_boxes(options.labels):
+        read_truth(Path(options.labels))
+    elif isinstance(options.labels, (str, Path)):
         read_labels(Path(options.labels))
 
 
@@ -53,6 +59,14 @@ def asked_accuracy(setup: Setup, experiment: Experiment, options: RunOptions) ->
         return Accuracy(function, code)
     if options.labels is None:
         return None
+    if has_boxes(options.labels):
+        samples = setup.data.without_unseen(setup.data.open(options.dataset))
+        names = [
+            n for n in numeric_outputs(experiment.references[0]) if n in (options.outputs or experiment.references[0])
+        ]
+        reference = [{name: outputs[name] for name in names} for outputs in experiment.references]
+        head, truth = detector_head(AskedTask("detect", head=options.head), reference), read_truth(Path(options.labels))
+        return accuracy_by_boxes(samples, truth, head, reference, letterbox=options.letterbox)
     labels = (
         read_labels(Path(options.labels)) if isinstance(options.labels, (str, Path)) else np.asarray(options.labels)
     )

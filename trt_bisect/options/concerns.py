@@ -214,7 +214,7 @@ class JudgeOptions(Options):
             )
         if self.task is not None and self.metric != COSINE:
             raise BadInput(f"--task {self.task} and --metric {self.metric} contradict each other.", "Leave out one.")
-        if self.head is not None and self.task not in HEADS:
+        if self.head is not None and self.task not in HEADS and getattr(self, "labels", None) is None:
             raise BadInput(f"--head needs a task of detections, not {self.task}.", f"Give --task {'|'.join(HEADS)}.")
 
     @property
@@ -243,7 +243,7 @@ class AccuracyOptions(Options):
     """The accuracy on labelled data.
 
     Attributes:
-        labels: Measure the accuracy with the right classes of --dataset (.npy, text or integers).
+        labels: Measure the accuracy with the classes of --dataset (.npy, text) or its boxes (COCO JSON, YOLO txt).
         accuracy: Measure the accuracy with your module:function, called with infer(feeds) -> outputs; higher is better.
     """
 

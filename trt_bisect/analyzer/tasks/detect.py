@@ -42,6 +42,21 @@ def detect(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
     Raises:
         BadInput: the kind of head cannot be found from the outputs.
     """
+    head = detector_head(asked, reference)
+    nms = "after NonMaxSuppression" if head.needs_nms else "without NonMaxSuppression"
+    note = (
+        f"--task {asked.name} reads {head.note}, {nms}; score at least {asked.score_threshold:g}, IoU {asked.iou:g} "
+        "or more"
+    )
+    return found_task(asked, head, note)
+
+
+def detector_head(asked: AskedTask, reference: Sequence[Outputs]) -> Head:
+    """Returns the head that the user names, or that the outputs have.
+
+    Raises:
+        BadInput: they have none.
+    """
     layout = None if asked.head is None else parse_layout(asked.head)
     if layout is None:
         head = find_head(reference)
@@ -57,13 +72,7 @@ def detect(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
                 "Export the network with its decoding (YOLOX: --decode_in_inference), or leave out --task.",
             )
         raise not_told(asked.name, reference[0], SUPPORTED)
-
-    nms = "after NonMaxSuppression" if head.needs_nms else "without NonMaxSuppression"
-    note = (
-        f"--task {asked.name} reads {head.note}, {nms}; score at least {asked.score_threshold:g}, IoU {asked.iou:g} "
-        "or more"
-    )
-    return found_task(asked, head, note)
+    return head
 
 
 SUPPORTED = (
