@@ -15,6 +15,7 @@ from tests.support import networks
 from trt_bisect.analyzer.tasks.detections import Detections
 from trt_bisect.answer import mean_precision as judged
 from trt_bisect.errors import BadInput
+from trt_bisect.report.summary import accuracy_line
 
 IDS = (3, 7, 44)
 """The ids of the categories; a network numbers them 0, 1, 2."""
@@ -67,8 +68,8 @@ def test_two_hundred_images_have_the_figures_of_pycocotools(tmp_path, random):
         evaluation.accumulate()
         evaluation.summarize()
     figures = judged.mean_precision(judged.read_truth(path), found)
-    assert (figures["map"], figures["map50"]) == pytest.approx(tuple(evaluation.stats[:2]), abs=1e-6)
-    assert 0.1 < figures["map"] < figures["map50"] < 0.9
+    assert (figures["accuracy"], figures["map50"]) == pytest.approx(tuple(evaluation.stats[:2]), abs=1e-6)
+    assert 0.1 < figures["accuracy"] < figures["map50"] < 0.9
 
 
 def test_one_of_two_boxes_found_is_a_half_of_the_recalls(tmp_path):
@@ -79,8 +80,8 @@ def test_one_of_two_boxes_found_is_a_half_of_the_recalls(tmp_path):
     (folder / "a.txt").write_text("0 0.25 0.25 0.2 0.2\n0 0.75 0.75 0.2 0.2\n", encoding="utf-8")
     found = Detections(np.array([[0.15, 0.15, 0.35, 0.35]]), np.array([0.9]), np.zeros(1, np.int64))
     truth = judged.read_truth(folder)
-    assert judged.mean_precision(truth, {0: found})["map"] == pytest.approx(51 / 101)
-    assert judged.mean_precision(truth, {0: found.at(np.zeros(0, int))})["map"] == 0
+    assert judged.mean_precision(truth, {0: found})["accuracy"] == pytest.approx(51 / 101)
+    assert judged.mean_precision(truth, {0: found.at(np.zeros(0, int))})["accuracy"] == 0
 
 
 @pytest.mark.parametrize(("image", "letterbox"), [((64, 32), False), ((64, 32), True), ((20, 50), True)])
@@ -140,6 +141,9 @@ def test_the_search_for_the_mean_precision_names_the_layer_that_loses_it(squares
     assert found.culprits == ("second",)
     assert found.accuracy.fp32 == pytest.approx(1.0)
     assert found.accuracy.int8 < 0.5
+    assert found.accuracy.also["fp32"] == {"map50": pytest.approx(1.0)} == found.accuracy.also["recipe"]
+    assert found.accuracy.also["int8"]["map50"] < 0.5
+    assert "map50: fp32 100" in accuracy_line(found.accuracy).text
     assert found.accuracy.recipe >= found.accuracy.least == pytest.approx(0.99)
 
 

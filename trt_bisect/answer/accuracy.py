@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 
@@ -129,7 +130,10 @@ def accuracies(
 
     has_base = least is not None and network.base_type is not None
     base = measured(network.plan((), network.base or high)) if has_base else None
-    return Accuracies(fp32, measured(network.full(high)), measured(answer.plan), least, base)
+    full = network.full(high)
+    figures = Accuracies(fp32, measured(full), measured(answer.plan), least, base)
+    also = {"fp32": evaluator.further(None), "int8": evaluator.further(full), "recipe": evaluator.further(answer.plan)}
+    return replace(figures, also={name: values for name, values in also.items() if values})
 
 
 class AccuracyTarget:

@@ -18,7 +18,7 @@ from trt_bisect.builder.base import Outputs
 from trt_bisect.data.datasets import Dataset
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import BadInput, first_line
-from trt_bisect.evaluator.accuracy import Accuracy, RunNetwork
+from trt_bisect.evaluator.accuracy import ACCURACY, Accuracy, RunNetwork
 
 _LEAST_SCORE, _IOU = 0.001, 0.7
 """Of detections that count, as in the evaluation of Ultralytics."""
@@ -142,7 +142,7 @@ def accuracy_by_boxes(
             raise BadInput(f"There are no boxes for {samples.label(place)}.", "Give --labels of the whole data set.")
         return found
 
-    def counted(infer: RunNetwork) -> float:
+    def counted(infer: RunNetwork) -> dict[str, float]:
         found: dict[int, Detections] = {}
         for position, feeds in enumerate(samples):
             outputs = {name: np.asarray(value) for name, value in infer(feeds).items()}
@@ -159,7 +159,7 @@ def accuracy_by_boxes(
             place = place_of(position)
             scale = np.array(size, np.float64) if is_share else np.ones(2)
             found[place] = _in_image(best, scale, size, truth.images[place].size, letterbox)
-        return mean_precision(truth, found)["map"]
+        return mean_precision(truth, found)
 
     sha = hashlib.sha256(f"{truth.digest} {head.note} {letterbox} {samples.digest()}".encode())
     return Accuracy(counted, sha.hexdigest())
@@ -202,7 +202,7 @@ def _in_image(
 
 
 def mean_precision(truth: Truth, found: Mapping[int, Detections]) -> dict[str, float]:
-    """Returns ``map`` (mAP50-95) and ``map50`` by pycocotools.
+    """Returns ``accuracy`` (mAP50-95) and ``map50`` by pycocotools.
 
     Args:
         truth: the right boxes.
@@ -225,7 +225,7 @@ def mean_precision(truth: Truth, found: Mapping[int, Detections]) -> dict[str, f
             "List in the JSON all categories that the network knows, or give --accuracy with your own function.",
         )
     if not len(classes):
-        return {"map": 0.0, "map50": 0.0}
+        return {ACCURACY: 0.0, "map50": 0.0}
     known = range(max(truth.categories, 1 + max(image.classes.max(initial=0) for image in truth.images)))
     with contextlib.redirect_stdout(io.StringIO()):
         right = COCO()
@@ -239,7 +239,7 @@ def mean_precision(truth: Truth, found: Mapping[int, Detections]) -> dict[str, f
         evaluation.evaluate()
         evaluation.accumulate()
         evaluation.summarize()
-    return {"map": float(evaluation.stats[0]), "map50": float(evaluation.stats[1])}
+    return {ACCURACY: float(evaluation.stats[0]), "map50": float(evaluation.stats[1])}
 
 
 def _annotations(truth: Truth, found: Mapping[int, Detections]) -> list[dict[str, object]]:
