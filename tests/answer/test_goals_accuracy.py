@@ -21,6 +21,7 @@ from tests.support.progress_doubles import Steps
 from tests.support.quantized import plain_session
 from trt_bisect.commands.run.stopped import StoppedRun
 from trt_bisect.errors import BadInput, NothingMeasured
+from trt_bisect.options.commands import RunOptions
 from trt_bisect.report.answer import Goal
 from trt_bisect.report.model import ByPlan
 from trt_bisect.report.next_step import SEARCH
@@ -267,3 +268,11 @@ def test_a_base_that_misses_the_accuracy_alone_is_told(overflowing):
     assert lines(kept) == []
     assert kept.accuracy.base >= 0.9
     assert not lines(trt_bisect.run(loud, data, high=["*_mul"], **given)), "the loud layers are in FP32"
+
+
+@pytest.mark.parametrize(("given", "share"), [("mlperf99", 0.99), ("mlperf99.9", 0.999), ("1%", 0.99), ("0.1%", 0.999)])
+def test_the_bounds_of_mlperf_are_shares_of_the_accuracy_of_fp32(given, share):
+    options = RunOptions(accuracy=len, drop=given)
+    assert options.least_accuracy(0.5) == pytest.approx(share * 0.5, rel=1e-12)
+    with pytest.raises(BadInput):
+        RunOptions(accuracy=len, drop="mlperf98")

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 
 import numpy as np
 
+from trt_bisect.analyzer.judge import numeric_outputs
 from trt_bisect.analyzer.slices import output_of
+from trt_bisect.analyzer.tasks.detect import detector_head
+from trt_bisect.analyzer.tasks.task import AskedTask
+from trt_bisect.answer.mean_precision import accuracy_by_boxes, has_boxes, read_truth
 from trt_bisect.answer.plans import AnswerPlans
 from trt_bisect.answer.result import Answer
 from trt_bisect.answer.validation import Checked
@@ -33,7 +38,9 @@ def refuse_accuracy(options: RunOptions) -> None:
     """Raises BadInput if the accuracy function or the file of labels cannot be loaded: before anything is measured."""
     if isinstance(options.accuracy, str):
         load_function(options.accuracy, "accuracy function")
-    if isinstance(options.labels, (str, Path)):
+    if has_boxes(options.labels):
+        read_truth(Path(options.labels))
+    elif isinstance(options.labels, (str, Path)):
         read_labels(Path(options.labels))
 
 
@@ -53,6 +60,14 @@ def asked_accuracy(setup: Setup, experiment: Experiment, options: RunOptions) ->
         return Accuracy(function, code)
     if options.labels is None:
         return None
+    if has_boxes(options.labels):
+        samples = setup.data.without_unseen(setup.data.open(options.dataset))
+        names = [
+            n for n in numeric_outputs(experiment.references[0]) if n in (options.outputs or experiment.references[0])
+        ]
+        reference = [{name: outputs[name] for name in names} for outputs in experiment.references]
+        head, truth = detector_head(AskedTask("detect", head=options.head), reference), read_truth(Path(options.labels))
+        return accuracy_by_boxes(samples, truth, head, reference, letterbox=options.letterbox)
     labels = (
         read_labels(Path(options.labels)) if isinstance(options.labels, (str, Path)) else np.asarray(options.labels)
     )
@@ -115,7 +130,10 @@ def accuracies(
 
     has_base = least is not None and network.base_type is not None
     base = measured(network.plan((), network.base or high)) if has_base else None
-    return Accuracies(fp32, measured(network.full(high)), measured(answer.plan), least, base)
+    full = network.full(high)
+    figures = Accuracies(fp32, measured(full), measured(answer.plan), least, base)
+    also = {"fp32": evaluator.further(None), "int8": evaluator.further(full), "recipe": evaluator.further(answer.plan)}
+    return replace(figures, also={name: values for name, values in also.items() if values})
 
 
 class AccuracyTarget:

@@ -32,22 +32,25 @@ class Accuracy:
     """The user's measure of accuracy on labelled data.
 
     Attributes:
-        function: runs the network as often as needed and returns a number, higher for better.
+        function: runs the network as often as needed and returns a number, higher for better, or several by name, of
+            which ``accuracy`` decides.
         code: identifies the function and its data; the trials of others are kept apart.
     """
 
-    function: Callable[[RunNetwork], float]
+    function: Callable[[RunNetwork], float | Mapping[str, float]]
     code: str
 
-    def of(self, infer: RunNetwork) -> float:
-        """Returns the accuracy of a network.
+    def of(self, infer: RunNetwork) -> dict[str, float]:
+        """Returns the accuracy of a network, and other figures by name.
 
         Raises:
             BadInput: the function fails, or does not return a finite number.
             TrialFailed: the network does not run.
         """
         try:
-            value = float(self.function(infer))
+            given = self.function(infer)
+            values = {k: float(v) for k, v in given.items()} if isinstance(given, Mapping) else {ACCURACY: float(given)}
+            value = values[ACCURACY]
         except (TrialFailed, BadInput):
             raise
         except Exception as error:
@@ -57,7 +60,7 @@ class Accuracy:
             ) from error
         if not math.isfinite(value):
             raise BadInput(f"The accuracy function returned {value}.", "It has to return a finite number.")
-        return value
+        return values
 
 
 def accuracy_by_labels(
@@ -134,6 +137,13 @@ class AccuracyEvaluator:
             self._store.keep(known)
         return accuracy_in(known) or 0.0
 
+    def further(self, plan: PrecisionPlan | None) -> dict[str, float]:
+        """Returns the figures beside the accuracy of a plan, or of FP32 (None); empty if it was not measured."""
+        key = TrialKey(_REFERENCE, self._measured_in).text
+        trial = self._store.find(key) if plan is None else self.known(plan)
+        values = {} if trial is None or trial.failed else trial.outputs[ACCURACY].values
+        return {name: value for name, value in values.items() if name != ACCURACY}
+
     def known(self, plan: PrecisionPlan) -> Trial | None:
         """Returns the trial of a plan; None if it was not measured yet."""
         return self._store.find(self._key(self._whole.canonical(plan)))
@@ -166,11 +176,11 @@ class AccuracyEvaluator:
                     count += 1
                     return engine.infer(dict(feeds))
 
-                figure = self._accuracy.of(infer)
+                values = self._accuracy.of(infer)
                 ran, messages = engine.ran, engine.messages
         except TrialFailed as failure:
             return Trial(key, failure.outcome, message=failure.message, build_seconds=perf_counter() - began)
-        figures = {ACCURACY: OutputFigures({ACCURACY: figure})}
+        figures = {ACCURACY: OutputFigures(values)}
         cost = Cost(built - began, perf_counter() - built, count)
         return Trial.judged(key, figures, ran, cost, "\n".join(messages))
 

@@ -16,6 +16,7 @@ from trt_bisect.model.gpu_time import Gpu, gpu_named
 from trt_bisect.options.declare import Options, panel
 from trt_bisect.options.kinds import (
     CHANNELS,
+    DROP,
     DURATION,
     FILE,
     FUNCTION,
@@ -25,8 +26,8 @@ from trt_bisect.options.kinds import (
     OBJECT,
     PICTURE_SIZE,
     PLACE,
+    PRESETS,
     SHAPES,
-    SHARE,
     SWITCH,
     TEXT,
     TEXTS,
@@ -213,7 +214,7 @@ class JudgeOptions(Options):
             )
         if self.task is not None and self.metric != COSINE:
             raise BadInput(f"--task {self.task} and --metric {self.metric} contradict each other.", "Leave out one.")
-        if self.head is not None and self.task not in HEADS:
+        if self.head is not None and self.task not in HEADS and getattr(self, "labels", None) is None:
             raise BadInput(f"--head needs a task of detections, not {self.task}.", f"Give --task {'|'.join(HEADS)}.")
 
     @property
@@ -242,7 +243,7 @@ class AccuracyOptions(Options):
     """The accuracy on labelled data.
 
     Attributes:
-        labels: Measure the accuracy with the right classes of --dataset (.npy, text or integers).
+        labels: Measure the accuracy with the classes of --dataset (.npy, text) or its boxes (COCO JSON, YOLO txt).
         accuracy: Measure the accuracy with your module:function, called with infer(feeds) -> outputs; higher is better.
     """
 
@@ -263,7 +264,7 @@ class GoalOptions(AccuracyOptions):
 
     Attributes:
         budget: Find the most accurate plan that gives up at most this share of INT8's speed-up: 5%.
-        drop: Find the cheapest plan that loses at most this accuracy: 0.01, or 1% of FP32's. Needs --labels or
+        drop: Find the cheapest plan that loses at most this accuracy: 0.01, 1% of FP32's, mlperf99. Needs --labels,
             --accuracy.
         front: Measure the front of accuracy against cost.
         cost: Price a layer in high precision by its multiply-adds (macs), its time on the engine (measured), or the
@@ -274,7 +275,7 @@ class GoalOptions(AccuracyOptions):
     """
 
     budget: Annotated[Share | None, GOAL(number(least=0, most=1, share=True))] = None
-    drop: Annotated[Share | None, GOAL(SHARE)] = None
+    drop: Annotated[Share | None, GOAL(DROP)] = None
     front: Annotated[bool, GOAL(SWITCH)] = False
     cost: Annotated[File | None, GOAL(choice_or_path(MACS, MEASURED_TIME), expert=True)] = None
     gpu: Annotated[str | None, GOAL(TEXT, expert=True)] = None
@@ -314,7 +315,7 @@ class GoalOptions(AccuracyOptions):
 
     def least_accuracy(self, reference: float) -> float:
         """Returns the lowest acceptable accuracy; FP32 has the accuracy ``reference``."""
-        text = str(self.drop or 0.0).strip()
+        text = str(PRESETS.get(str(self.drop), self.drop) or 0.0).strip()
         return reference * (1.0 - float(text[:-1]) / 100.0) if text.endswith("%") else reference - float(text)
 
 

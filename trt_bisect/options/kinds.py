@@ -225,9 +225,14 @@ def _mebibytes(given: Any, flag: str) -> int:
     return mebibytes
 
 
-def _share(given: Any, flag: str) -> Any:
-    """Checks a share, and leaves it as given: ``1%`` may mean something else than ``0.01``."""
-    number(least=0, most=1, share=True).read(given, flag)
+PRESETS = {"mlperf99": "1%", "mlperf99.9": "0.1%"}
+"""The losses of accuracy that MLPerf Inference allows, by their names."""
+
+
+def _drop(given: Any, flag: str) -> Any:
+    """Checks a loss of accuracy, and leaves it as given: ``1%`` means another one than ``0.01``."""
+    if given not in PRESETS:
+        number(least=0, most=1, share=True).read(given, flag)
     return given
 
 
@@ -373,8 +378,8 @@ SWITCH = Kind("", _switch, lambda _: ())
 """True or false; on the command line a flag without a value."""
 MEBIBYTES = Kind("SIZE", _mebibytes)
 """An amount of memory: MiB, or 512MB, 2GB, in powers of 1024."""
-SHARE = Kind("SHARE", _share)
-"""A share that the job reads itself: 5% may mean something else than 0.05."""
+DROP = Kind("SHARE", _drop)
+"""A loss of accuracy: a share of FP32's, points, or the name of a preset."""
 DURATION = Kind("TIME", _duration)
 """A duration: 90s, 10m, 1h, or seconds; see ``parse_time``."""
 CHANNELS = Kind("N,N,N", partial(_told, numbers), lambda given: (",".join(f"{one:.15g}" for one in numbers(given)),))

@@ -241,6 +241,7 @@ class Accuracies:
     Attributes:
         least: the lowest acceptable accuracy; None where the similarity decides.
         base: with no layer low, where the network's base is FP16 or BF16.
+        also: other figures by plan (``fp32``, ``int8``, ``recipe``) and name, such as ``map50``.
     """
 
     fp32: float | None
@@ -248,6 +249,7 @@ class Accuracies:
     recipe: float | None
     least: float | None = None
     base: float | None = None
+    also: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
 ALL_HIGH, RECIPE, KNEE = "all high", "recipe", "knee"

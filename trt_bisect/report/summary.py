@@ -192,7 +192,9 @@ def accuracy_line(accuracy: Accuracies) -> Line:
     for value, name in ((accuracy.int8, "full INT8"), (accuracy.recipe, "the recipe")):
         ratio = f" ({percent(value / fp32)} of FP32's)" if value is not None and fp32 else ""
         parts.append(f"{name} {_share(value)}{ratio}")
-    return Line(ACCURACY, f"ACCURACY: {', '.join(parts)}.")
+    names = dict.fromkeys(name for figures in accuracy.also.values() for name in figures)
+    also = [f" {name}: {', '.join(f'{k} {_share(v.get(name))}' for k, v in accuracy.also.items())}." for name in names]
+    return Line(ACCURACY, f"ACCURACY: {', '.join(parts)}.{''.join(also)}")
 
 
 def _share(value: float | None) -> str:

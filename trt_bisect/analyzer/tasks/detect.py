@@ -28,6 +28,7 @@ from trt_bisect.analyzer.tasks.layouts import (
     surest,
     turned,
 )
+from trt_bisect.analyzer.tasks.raw import raw_head
 from trt_bisect.analyzer.tasks.task import AskedTask, Task, not_told
 from trt_bisect.builder.base import Outputs
 from trt_bisect.errors import BadInput
@@ -41,19 +42,7 @@ def detect(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
     Raises:
         BadInput: the kind of head cannot be found from the outputs.
     """
-    if asked.head is not None:
-        head: Head | None = placed_head(named_layout(parse_layout(asked.head), reference))
-    else:
-        head = find_head(reference)
-    if head is None:
-        raw = undecoded(reference)
-        if raw:
-            raise BadInput(
-                f"--task detect cannot read '{raw}': its scores are probabilities, and its boxes are not decoded.",
-                "Export the network with its decoding (YOLOX: --decode_in_inference), or leave out --task.",
-            )
-        raise not_told(asked.name, reference[0], SUPPORTED)
-
+    head = detector_head(asked, reference)
     nms = "after NonMaxSuppression" if head.needs_nms else "without NonMaxSuppression"
     note = (
         f"--task {asked.name} reads {head.note}, {nms}; score at least {asked.score_threshold:g}, IoU {asked.iou:g} "
@@ -62,9 +51,34 @@ def detect(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
     return found_task(asked, head, note)
 
 
+def detector_head(asked: AskedTask, reference: Sequence[Outputs]) -> Head:
+    """Returns the head that the user names, or that the outputs have.
+
+    Raises:
+        BadInput: they have none.
+    """
+    layout = None if asked.head is None else parse_layout(asked.head)
+    if layout is None:
+        head = find_head(reference)
+    elif "dfl" in layout.shapes:
+        head = raw_head(reference, layout)
+    else:
+        head = placed_head(named_layout(layout, reference))
+    if head is None:
+        raw = undecoded(reference)
+        if raw:
+            raise BadInput(
+                f"--task detect cannot read '{raw}': its scores are probabilities, and its boxes are not decoded.",
+                "Export the network with its decoding (YOLOX: --decode_in_inference), or leave out --task.",
+            )
+        raise not_told(asked.name, reference[0], SUPPORTED)
+    return head
+
+
 SUPPORTED = (
     "YOLO v5 [B, N, 5 + C], YOLO v8 to v11 [B, 4 + C, N], boxes [B, N, 4] with scores [B, N, C] (SSD, DETR, RT-DETR), "
-    "and final detections: [B, N, 6], [N, 7], or boxes, scores and labels"
+    "final detections: [B, N, 6], [N, 7], or boxes, scores and labels, and raw maps of several scales, [B, 64, H, W] "
+    "beside [B, C, H, W], or [B, 64 + C, H, W] with --head dfl:16,classes:C"
 )
 QUERIES = 1000
 """Up to so many candidates with boxes in 0..1 are the queries of a DETR, which need no NonMaxSuppression."""
@@ -72,7 +86,7 @@ QUERIES = 1000
 
 def find_head(reference: Sequence[Outputs]) -> Head | None:
     """Returns the head that fits the FP32 outputs of every input; None if none does."""
-    for fitting in (ready_lists, _table, _rows_with_masks, _boxes_and_scores, _yolo):
+    for fitting in (ready_lists, _table, _rows_with_masks, _boxes_and_scores, _yolo, raw_head):
         head = fitting(reference)
         if head is not None:
             return head

@@ -22,8 +22,11 @@ _TOLERANCE = 1e-3
 _MIDDLE = 0.1
 """The median of the candidates' centres is at least this part of the largest one, on both axes."""
 _LARGEST_ANGLE = 2 * math.pi + _TOLERANCE
+_BOXES = ("xywh", "xyxy", "dfl")
 _WIDTHS = {"xywh": 4, "xyxy": 4, "score": 1, "class": 1, "objectness": 1, "angle": 1}
-_GROUP = re.compile(r"(xywh|xyxy|score|class|objectness|angle|classes:\d{1,5}|masks:\d{1,4}|keypoints:\d{1,4}x[23])\Z")
+_GROUP = re.compile(
+    r"(xywh|xyxy|score|class|objectness|angle|classes:\d{1,5}|masks:\d{1,4}|dfl:\d{1,3}|keypoints:\d{1,4}x[23])\Z"
+)
 LAYOUT = "xywh,classes:1,keypoints:17x3"
 """An example of a layout."""
 
@@ -87,7 +90,7 @@ class Layout:
     @property
     def width(self) -> int:
         """The number of columns."""
-        return sum(math.prod(shape) if shape else _WIDTHS[name] for name, shape in self.groups)
+        return sum(_width(name, shape) for name, shape in self.groups)
 
     @property
     def is_ready(self) -> bool:
@@ -103,7 +106,7 @@ class Layout:
         """Returns the columns of a group, ``[n, columns]``; no columns if there is no such group."""
         first = 0
         for each, shape in self.groups:
-            end = first + (math.prod(shape) if shape else _WIDTHS[each])
+            end = first + _width(each, shape)
             if each == name:
                 return rows[:, first:end]
             first = end
@@ -174,6 +177,10 @@ class Layout:
         return bool(near.all(axis=-1).mean() >= 0.5)
 
 
+def _width(name: str, shape: tuple[int, ...]) -> int:
+    return _WIDTHS.get(name, 4 if name == "dfl" else 1) * math.prod(shape)
+
+
 _SHARES = ("score", "objectness", "classes")
 
 
@@ -190,12 +197,13 @@ def parse_layout(text: str) -> Layout:
             raise BadInput(
                 f"--head has no columns '{name}'.",
                 "Give the columns in their order: xywh or xyxy, then classes:N, or score and class, and what follows "
-                f"of objectness, angle, keypoints:Kx3, keypoints:Kx2 and masks:N. An example: {LAYOUT}.",
+                f"of objectness, angle, keypoints:Kx3, keypoints:Kx2 and masks:N, or dfl:N and classes:N of raw maps. "
+                f"An example: {LAYOUT}.",
             )
         kind, _, shape = name.partition(":")
         groups.append((kind, tuple(int(one) for one in shape.split("x")) if shape else ()))
     layout = Layout(tuple(groups))
-    boxes = [name for name in layout.shapes if name in ("xywh", "xyxy")]
+    boxes = [name for name in layout.shapes if name in _BOXES]
     is_scored = ("classes" in layout.shapes) != ("score" in layout.shapes and "class" in layout.shapes)
     halves = ("score" in layout.shapes) == ("class" in layout.shapes)
     if len(layout.shapes) < len(groups) or len(boxes) != 1 or not (is_scored and halves) or layout.width < 5:
@@ -205,6 +213,8 @@ def parse_layout(text: str) -> Layout:
         )
     if any(0 in shape for shape in layout.shapes.values()):
         raise BadInput(f"--head '{text}' has columns of no length.", "Give lengths of 1 or more.")
+    if "dfl" in layout.shapes and list(layout.shapes) != ["dfl", "classes"]:
+        raise BadInput(f"--head '{text}' is no raw map.", "Raw maps are dfl:16,classes:80: bins, then classes.")
     if "angle" in layout.shapes and boxes != ["xywh"]:
         raise BadInput(f"--head '{text}' turns corners.", "A box with an angle is xywh.")
     return layout
