@@ -6,6 +6,7 @@ import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.support import networks
+from tests.support.norm_in_parts import in_parts
 
 ACTIVATION, WEIGHT = 0.05, np.full(4, 0.01)
 
@@ -250,6 +251,10 @@ PLANTED = {
     "integer operator": (lambda: single("QLinearSigmoid", domain="com.microsoft"), ("odd",)),
     "operator restricted": (indices_of_pooling, ("odd",)),
     "operator restricted by training": (training_norm, ("odd",)),
+    "LayerNormalization in parts": (
+        in_parts,
+        ("mean", "sub", "pow", "var", "add", "sqrt", "div", "by_scale", "by_bias"),
+    ),
     "plugin needed": (lambda: single("MyOp", domain="mine"), ("odd",)),
     "plugin needed without a domain": (lambda: single("MyOp"), ("odd",)),
     "plugin of TensorRT": (lambda: single("EfficientNMS_TRT"), ("odd",)),

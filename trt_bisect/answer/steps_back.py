@@ -120,20 +120,10 @@ def minimal(
 ) -> tuple[Cheapest, Checked, dict[int, Loss]]:
     """Takes back each unit of a set, the dearest first; a unit that is not needed goes to the low precision.
 
-    Where a plan's price is no sum over its units, a unit that is not needed stays if the plan costs more without it.
-
-    This is repeated until every unit is needed beside the others. With many units, a large set is taken back in groups
-    first, and the number of steps is limited; so is the number of inferences of most runs. As soon as those left only
-    suffice to take back each unit once more, the set stays as it is.
-
-    Args:
-        plans: measures plans on the inputs given.
-        target: judges plans.
-        space: the units to choose from.
-        found: the set.
-        experiment: the experiment with its ranges.
-        checked: the check of the set.
-        cheaper: called with each smaller set and its check.
+    It stays if the plan costs more without it, where a price is no sum over units. This is repeated until every unit is
+    needed beside the others. With many units, a large set is taken back in groups first, and the number of steps is
+    limited; so is the number of inferences of most runs. As soon as those left only suffice to take back each unit once
+    more, the set stays as it is. ``cheaper`` is called with each smaller set and its check.
 
     Returns:
         The set with ``unmoved`` and ``faster``, its check, and by unit the loss without it; None if that plan cannot be

@@ -25,7 +25,7 @@ from trt_bisect.precision import Precision, PrecisionPlan
 MOST_LAYERS = 300
 """The price of a plan takes some 5 ms there, and a search asks for thousands."""
 _NO_GAIN = 0.05
-"""Where the low precision is predicted to gain less than this share of its own time, prices are shares of that."""
+"""Prices are shares of at least this share of the low precision's time, where its predicted gain is less."""
 
 
 @dataclass(frozen=True)

@@ -305,7 +305,7 @@ class GoalOptions(AccuracyOptions):
 
     @property
     def priced_by(self) -> str:
-        """What prices layers: ``macs``, ``measured``, ``time`` (predicted), or a file of times."""
+        """The price of layers: ``macs``, ``measured``, ``time`` (predicted), or a file of times."""
         return str(self.cost) if self.cost is not None else MACS if self.priced_gpu is None else TIME
 
     @property
