@@ -134,24 +134,24 @@ def rows() -> Iterator[Row]:
     lines = sum(module.lines for module in modules)
     importers = Counter(name for module in modules for name in module.imported)
     small = sum(module.lines < SMALL and importers[module.name] == 1 for module in modules)
-    yield Row("lines of the package", lines, 51_000, 36_000)
-    yield Row("lines of its code", sum(module.code_lines for module in modules), 32_600, 22_500)
-    yield Row("modules", len(modules), 238, 190)
-    yield Row("dataclasses", sum(module.dataclasses for module in modules), 319, 160)
+    yield Row("lines of the package", lines, 54_400, 36_000)
+    yield Row("lines of its code", sum(module.code_lines for module in modules), 34_800, 22_500)
+    yield Row("modules", len(modules), 250, 190)
+    yield Row("dataclasses", sum(module.dataclasses for module in modules), 338, 160)
     yield Row("share of imports, %", round(100 * sum(module.import_lines for module in modules) / lines, 1), 7.2, 6)
     yield Row(f"modules under {SMALL} lines with one importer", small, 4, 0)
     yield Row(f"modules over {LONG_MODULE} lines", sum(module.lines > LONG_MODULE for module in modules), 0, 0)
     yield Row(f"functions over {LONG_FUNCTION} lines", sum(module.long_functions for module in modules), 0, 0)
     yield Row("options in run --help", options_in_help("run", "--help"), 32, 32)
-    yield Row("options in run --help-all", options_in_help("run", "--help-all"), 76, 65)
+    yield Row("options in run --help-all", options_in_help("run", "--help-all"), 78, 65)
     yield Row(
         "lines of options and command line",
         lines_in("trt_bisect/options", ".py") + lines_in("trt_bisect/cli", ".py"),
-        2_850,
+        2_950,
         1_900,
     )
-    yield Row("lines of tests", lines_in("tests", ".py"), 41_400, 30_000)
-    yield Row("lines of benchmarks", lines_in("benchmarks", ".py"), 4_500, 4_500)
+    yield Row("lines of tests", lines_in("tests", ".py"), 43_100, 30_000)
+    yield Row("lines of benchmarks", lines_in("benchmarks", ".py"), 4_700, 4_500)
     yield Row("lines of tools in Python", lines_in("tools", ".py"), 3_450, 2_500)
     yield Row("lines of the page's scripts", lines_in("tools/web/page", ".js"), 4_600, 4_000)
 
