@@ -17,7 +17,7 @@ from trt_bisect.analyzer.tasks.detections import Detections, Head
 from trt_bisect.builder.base import Outputs
 from trt_bisect.data.datasets import Dataset
 from trt_bisect.data.feeds import Feeds
-from trt_bisect.errors import BadInput, first_line
+from trt_bisect.errors import BadInput, first_line, install
 from trt_bisect.evaluator.accuracy import ACCURACY, Accuracy, RunNetwork
 
 _LEAST_SCORE, _IOU = 0.001, 0.7
@@ -72,7 +72,7 @@ def read_truth(path: Path) -> Truth:
         BadInput: the files cannot be read, hold no boxes, or pycocotools is not installed.
     """
     if importlib.util.find_spec("pycocotools") is None:
-        raise BadInput("Boxes are judged by pycocotools, which is not installed.", 'pip install "trt-bisect[coco]"')
+        raise BadInput("Boxes are judged by pycocotools, which is not installed.", install("coco"))
     try:
         truth = _yolo(path) if path.is_dir() else _coco(path)
     except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
