@@ -225,30 +225,29 @@ def test_layers_prints_the_inputs_that_data_are_named_after(folder, command):
 
 @pytest.fixture(scope="module")
 def completed(tmp_path_factory):
-    """Gives the words that Bash offers for the last of some words, with the script that the command writes."""
+    """Gives the words that Bash offers for the last word of each question, with the script that the command writes."""
     script = tmp_path_factory.mktemp("shell") / "completion.bash"
     script.write_text(application().generate_completion(shell="bash"))
 
-    def offered(*words):
-        asked = f"COMP_WORDS=({shlex.join(['trt-bisect', *words])})\nCOMP_CWORD={len(words)}"
-        complete = '"$(complete -p trt-bisect | grep -o -- "-F [a-z_]*" | cut -c4-)"'
-        lines = [f"source {script}", asked, complete, 'printf "%s\\n" "${COMPREPLY[@]}"']
+    def offered(*questions):
+        lines = [f"source {script}", 'complete="$(complete -p trt-bisect | grep -o -- "-F [a-z_]*" | cut -c4-)"']
+        for asked in questions:
+            words = shlex.split(asked) + [""] * asked.endswith(" ")
+            lines += ["COMPREPLY=()", f"COMP_WORDS=({shlex.join(['trt-bisect', *words])})", f"COMP_CWORD={len(words)}"]
+            lines += ['"$complete"', 'echo "${COMPREPLY[@]}"']
         shown = subprocess.run(["bash", "-c", "\n".join(lines)], capture_output=True, text=True, check=True)
-        return set(shown.stdout.split())
+        return [set(line.split()) for line in shown.stdout.splitlines()]
 
     return offered
 
 
-@pytest.mark.parametrize("start", ["", "e", "b"])
-def test_a_shell_completes_the_values_of_an_option(start, completed):
+def test_a_shell_completes_commands_options_and_their_values(completed):
+    starts = "", "e", "b"
+    commands, options, *values = completed("c", "run --thr", *(f"run net.onnx --strategy {start}" for start in starts))
+    assert commands == {"compare", "calibrate", "check", "clean"}
+    assert options == {"--threshold"}
     strategies = {"auto", "branch", "exhaustive", "bisect"}
-    found = completed("run", "net.onnx", "--strategy", start)
-    assert found == {each for each in strategies if each.startswith(start)}
-
-
-def test_a_shell_completes_commands_and_options(completed):
-    assert completed("c") == {"compare", "calibrate", "check", "clean"}
-    assert completed("run", "--thr") == {"--threshold"}
+    assert values == [{each for each in strategies if each.startswith(start)} for start in starts]
 
 
 def test_percentages_and_sizes_are_taken(folder, command, monkeypatch):

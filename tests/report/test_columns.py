@@ -46,7 +46,6 @@ class Row:
         return (self.before.most or 0.0) - (self.before.least or 0.0)
 
 
-BEFORE = Ends(-1.0, 2.0, 7)
 ROWS = (
     Row(
         "a, b", "x", 0.25, (1, 3), ("=b", "c d"), Ends(-1.0, 2.0, 7), Ends(0.0, 1.0, 6), {"cosine": 0.5}, {"with": 1.5}

@@ -17,16 +17,10 @@ from trt_bisect.report.model import REPORT, SO_FAR
 from trt_bisect.runs.progress_file import PROGRESS, Heartbeat
 from trt_bisect.support.codec import write
 from trt_bisect.support.progress import Silent
-from trt_bisect.view import run_folder as pace
 
 playwright = pytest.importorskip("playwright.sync_api")
 expect = playwright.expect
-
-
-@pytest.fixture(autouse=True)
-def _every_request_looks(monkeypatch):
-    monkeypatch.setattr(pace, "BETWEEN", 0.0)
-    monkeypatch.setattr(pace, "SHARE", float("inf"))
+pytestmark = pytest.mark.usefixtures("_always_looks")
 
 
 @pytest.fixture
