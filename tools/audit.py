@@ -18,7 +18,7 @@ from packaging.requirements import Requirement
 
 LOCK = Path(__file__).parent.parent / "requirements-dev.lock"
 BUNDLED = Path(__file__).parent.parent / "trt_bisect" / "report" / "page" / "assets" / "LICENSES.txt"
-EXTRAS = ("cluster", "history", "notebook", "rtx", "tensorboard", "tensorrt", "view")
+EXTRAS = ("cluster", "coco", "history", "notebook", "rtx", "tensorboard", "tensorrt", "view")
 ALLOWED = ("0BSD", "Apache", "BSD", "CC0", "ISC", "MIT", "MPL", "Mozilla Public License", "PSF", "Zlib", "Unlicense")
 """Licences that oblige those who use trt-bisect to nothing but to keep the notices."""
 NVIDIA = ("tensorrt", "nvidia", "cuda")

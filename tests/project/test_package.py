@@ -42,7 +42,7 @@ def test_the_version_of_the_citation_is_that_of_the_package():
     assert f"\nversion: {trt_bisect.__version__}\n" in citation
 
 
-@pytest.mark.parametrize("extra", ["view", "cluster", "history", "tensorboard", "notebook", "tensorrt", "rtx"])
+@pytest.mark.parametrize("extra", ["view", "cluster", "coco", "history", "tensorboard", "notebook", "tensorrt", "rtx"])
 def test_advice_to_install_names_the_packages_of_pyproject(extra):
     """No index is known to have trt-bisect itself."""
     text = (ROOT / "pyproject.toml").read_text()
