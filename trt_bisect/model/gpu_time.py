@@ -42,7 +42,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from trt_bisect.errors import BadInput
@@ -86,6 +86,11 @@ class Gpu:
     bandwidth: float
     source: str
     measured: bool = False
+
+    @property
+    def without_tf32(self) -> Gpu:
+        """The same GPU with TF32 off: its FP32 then runs on the CUDA cores."""
+        return replace(self, tera={kind: rate for kind, rate in self.tera.items() if kind is not Precision.FP32})
 
     def rate(self, precision: Precision) -> float:
         """The multiply-adds a second of a precision; that of the next higher precision where it is absent."""

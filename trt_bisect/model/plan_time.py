@@ -47,12 +47,12 @@ class TimePrices:
     Args:
         network: prepared.
         facts: the shapes and types of its tensors.
-        gpu: the GPU.
+        gpu: the GPU; the engines of a recipe are built with TF32 off.
         base: the precision over which the gain in speed is counted.
     """
 
     def __init__(self, network: Network, facts: TensorFacts, gpu: Gpu, base: Precision) -> None:
-        self.network, self.gpu, self._base = network, gpu, base
+        self.network, self.gpu, self._base = network, gpu.without_tf32, base
         self.engine = EngineModel(network, facts)
         self.full = network.free_plan(network.quantizable)
         self._known: dict[PrecisionPlan, float] = {}
