@@ -47,9 +47,18 @@ _saved: dict[str, Path] = {}
 
 
 def saved_model(model: str | Path | onnx.ModelProto) -> Path:
-    """Returns the path of a network; one in memory is written to a file that lasts as long as the process."""
+    """Returns the path of a network; one in memory is written to a file that lasts as long as the process.
+
+    Raises:
+        BadInput: it is in memory and its weights are not.
+    """
     if not isinstance(model, onnx.ModelProto):
         return Path(model)
+    if any(tensor.data_location == TensorProto.EXTERNAL for tensor in model.graph.initializer):
+        raise BadInput(
+            "The ModelProto has its weights in other files, and their folder is not known.",
+            "Give the path of its file, or load it with its weights: onnx.load(path).",
+        )
     content = model.SerializeToString(deterministic=True)
     digest = hashlib.sha256(content).hexdigest()
     if digest not in _saved:

@@ -5,7 +5,7 @@ are, in which precision tensors are stored between them, and which kernels only 
 time of each.
 
 **Fusions** ("Types of Fusions" of the TensorRT developer guide; seen in the engines of docs/evidence/engines and
-../shared/profiles, and checked against engines that TensorRT-RTX builds, tests/model/test_kernels.py):
+../shared/profiles, and checked against engines that TensorRT-RTX builds, tests/model/test_plan_kernels.py):
 
 - A convolution or matrix product with a weight and what is computed element by element after it (bias,
   BatchNormalization, activation, SiLU), if no other layer reads the values between.
