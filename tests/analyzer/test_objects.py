@@ -81,6 +81,19 @@ def test_of_three_poses_the_one_whose_points_moved_is_lost_and_invented(random, 
     assert figures("pose", before, before)[1]["kept"] == OBJECTS
 
 
+@pytest.mark.parametrize("head", [*POSES, "oriented, dense", "oriented, end to end"])
+def test_detect_reads_no_poses_and_no_oriented_boxes(random, head):
+    make, classes, count, values = POSES.get(head, (dense if "dense" in head else ready, 15, 0, 0))
+    boxes, scores = candidates(random, classes)
+    if count:
+        outputs = make(boxes, scores, keypoints(random, boxes, count, values).reshape(len(boxes), -1))
+    else:
+        angles = random.uniform(-0.7, 2.3, (MANY, 1))
+        outputs = dense(boxes, scores, angles) if make is dense else ready(boxes, scores, angles, turned=True)
+    with pytest.raises(BadInput, match="detect cannot read"):
+        find_task(AskedTask("detect"), [outputs])
+
+
 def test_the_similarity_of_keypoints_is_that_of_coco(random):
     """By hand: exp(-d² / (2 s² k²)) with k twice COCO's sigma, over the seen points; s² is 0.53 of the box."""
     boxes = np.array([[0.0, 0, 100, 50]])
