@@ -174,7 +174,7 @@ def page() -> str:
 
 
 def _of_custom(kind: type) -> dict[str, Any]:
-    """Returns the schema of a type that msgspec does not know: a path is text."""
+    """Returns the schema of a type that msgspec does not know: a path is text; raises what msgspec's hook has to."""
     if issubclass(kind, Path):
         return {"type": "string"}
     raise NotImplementedError(kind)

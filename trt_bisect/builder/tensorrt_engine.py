@@ -465,7 +465,8 @@ class TensorRTStrongBuilder:
     """Builds engines from plans that stand in the graph: with Q/DQ pairs and Casts, strongly typed from TensorRT 10 on.
 
     Before 10 the pairs settle what is rounded to INT8. FP16 is allowed where the plan has any, and then TensorRT may
-    run a layer in FP16 that the plan has in FP32.
+    run a layer in FP16 that the plan has in FP32. Before 10 this class is unproven: TensorRT 8.6.0 built the same graphs
+    with the same flags on an H200 (``docs/evidence``, check ``qdq``).
     """
 
     typing = "strong"
@@ -487,8 +488,7 @@ class TensorRTStrongBuilder:
             engine: ``tensorrt`` or ``tensorrt-rtx``.
 
         Raises:
-            BadInput: a dynamic input has no shapes.
-            BadInput: a DLA core is asked for.
+            BadInput: a dynamic input has no shapes, or a DLA core is asked for.
             EngineUnavailable: the engine is not installed, or does not start here.
         """
         if options.dla is not None:

@@ -44,7 +44,7 @@ from trt_bisect.recipe.trtexec import Build, strong_command
 from trt_bisect.report.migration import Choice, MigratedLayer, Migration, Proof
 from trt_bisect.report.model import Report
 from trt_bisect.report.summary import FIXED, NO_RECIPE
-from trt_bisect.support.progress import Silent, default_progress
+from trt_bisect.support.progress import Progress, Silent, default_progress
 
 RUN = "run"
 """The folder of the measurement, in that of the migration."""
@@ -79,11 +79,11 @@ def migrate_with(model: GivenModel, options: MigrateOptions) -> Migration:
     if options.cache is None:
         raise BadInput("There is no calibration cache.", "Give --cache with the file that TensorRT's calibrator wrote.")
     folder = Path(content_of(options.output or "trt-bisect-migrated"))
-    with closing(options.progress or default_progress()):
-        return _migrated(model, options, folder)
+    with closing(options.progress or default_progress()) as shown:
+        return _migrated(model, options, folder, shown)
 
 
-def _migrated(model: GivenModel, options: MigrateOptions, folder: Path) -> Migration:
+def _migrated(model: GivenModel, options: MigrateOptions, folder: Path, progress: Progress) -> Migration:
     deployment, cache = (
         read_deployment(content_of(options.layer_precisions) or ""),
         open_cache(Path(options.cache or "")),
@@ -127,7 +127,7 @@ def _migrated(model: GivenModel, options: MigrateOptions, folder: Path) -> Migra
     )
     files.write(folder)
     if feeds:
-        report = replace(report, proof=_proof(network, ranges, plan, feeds, options, folder))
+        report = replace(report, proof=_proof(network, ranges, plan, feeds, options, folder, progress))
     report.save(folder)
     return report
 
@@ -276,11 +276,19 @@ def _rows(network: Network, plan: PrecisionPlan, reasons: Mapping[int, str]) -> 
 
 
 def _proof(
-    network: Network, ranges: Ranges, plan: PrecisionPlan, feeds: list[Feeds], options: MigrateOptions, folder: Path
+    network: Network,
+    ranges: Ranges,
+    plan: PrecisionPlan,
+    feeds: list[Feeds],
+    options: MigrateOptions,
+    folder: Path,
+    progress: Progress,
 ) -> Proof:
     """Compares the written file with the plan, and judges it against FP32 as ``run`` does, without a search."""
     path = folder / QDQ_NETWORK
-    difference = _difference(network, ranges, plan, path, feeds)
+    progress.stage("Comparing with the plan of the cache", len(feeds))
+    difference = _difference(network, ranges, plan, path, feeds, progress)
+    progress.stage("Measuring against FP32", None)
     given: dict[str, Any] = {
         each.name: getattr(options, each.name)
         for each in fields(RunOptions)
@@ -309,7 +317,9 @@ def _proof(
     )
 
 
-def _difference(network: Network, ranges: Ranges, plan: PrecisionPlan, path: Path, feeds: Sequence[Feeds]) -> float:
+def _difference(
+    network: Network, ranges: Ranges, plan: PrecisionPlan, path: Path, feeds: Sequence[Feeds], progress: Progress
+) -> float:
     """Returns the largest difference of the outputs of the written network from those of the plan emulated.
 
     It is a share of the largest magnitude of an output. Where layers are in FP16, both have FP32 in its place: FP16 of
@@ -324,7 +334,8 @@ def _difference(network: Network, ranges: Ranges, plan: PrecisionPlan, path: Pat
     names = [output.name for output in session.get_outputs()]
     largest = 0.0
     with OnnxRuntimeBuilder(network, ranges.scales, BuildOptions()).build(plan) as emulated:
-        for sample in feeds:
+        for place, sample in enumerate(feeds):
+            progress.step(f"input {place}")
             outputs = zip(names, session.run(names, dict(sample)), strict=True)
             expected = emulated.infer(sample)
             largest = max(largest, *(_apart(expected[name], values) for name, values in outputs))

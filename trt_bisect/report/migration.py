@@ -15,8 +15,8 @@ from trt_bisect.support.table import INDEX, NAME, Column
 
 LAYERS_CSV, SCALES_CSV, CHOICES_CSV = "migrate.csv", "scales.csv", "choices.csv"
 LARGEST_DIFFERENCE = 1e-6
-"""Of the written network's outputs from those of the emulated plan, as a share of the largest output. Two float32
-graphs of the same arithmetic add in different orders."""
+"""The largest difference between the outputs of the written network and of the emulated plan that counts as equal, as a
+share of the largest output. Two float32 graphs of the same arithmetic add in different orders."""
 
 
 @dataclass(frozen=True)
