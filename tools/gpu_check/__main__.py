@@ -64,16 +64,18 @@ CHECKS = (
     Check("planted", "the planted LeNet: table, culprit, what ran, fidelity, latency", plan_checks.planted, 90),
     Check("residual", "the same of a ResNet-like network", plan_checks.residual, 150),
     Check("depthwise", "the same of a MobileNet-like network", plan_checks.depthwise, 150),
+    Check("half", "the same of the ResNet-like network on an FP16 base", plan_checks.half, 150),
     Check("lenet", "the same of LeNet", plan_checks.lenet, 90),
     Check("branch", "the ResNet-like network in pieces, in one pass", plan_checks.branch, 120),
     Check("calibrator", "TensorRT's calibrator and a calibration cache", plan_checks.calibrator, 60, typings=("weak",)),
+    Check("migrated", "an engine of a cache, and its migrated network", plan_checks.migrated, 60, typings=("weak",)),
     Check("qdq", "explicit Q/DQ with the INT8 flag", basic_checks.explicit_qdq, 60, typings=("weak",)),
     Check("fused", "engine layers are mapped to network layers", basic_checks.fused, 60),
     Check("timing-cache", "the second build against the first", basic_checks.timing_cache, 90),
     Check(
         "noise", "the floor under any agreement: float noise in the emulation", basic_checks.noise, 60, needs_gpu=False
     ),
-    Check("memory", "GPU memory after 200 builds", fault_checks.memory, 150),
+    Check("memory", "GPU memory after 60 builds", fault_checks.memory, 150),
     Check(
         "isolation", "a crash, a hang, a lack of memory cost one trial", fault_checks.isolation, 150, needs_gpu=False
     ),
@@ -105,6 +107,7 @@ def main() -> int:
         "schema": 1,
         "when": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "complete": False,
+        "typing": os.environ.get("GPU_CHECK_TYPING", "auto"),
         "machine": {
             "gpu": gpu,
             "python": platform.python_version(),

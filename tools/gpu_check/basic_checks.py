@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from time import perf_counter
 
 import numpy as np
 import subjects
 from bench import Experiment
-from measures import cosine, relative_difference
+from measures import cosine, outputs_of, relative_difference
 
-from trt_bisect.builder.base import Engine, Outputs
 from trt_bisect.builder.engines import choose_typing, engine_status, engine_version, make_builder
 from trt_bisect.builder.gpu import find_gpu
 from trt_bisect.builder.inspector import engine_layers
@@ -239,12 +237,12 @@ def noise(bench: Experiment) -> None:
         subject = make(bench.folder)
         builder, feeds = _emulated(subject), subject.feeds[:NOISY_SAMPLES]
         noisy = [_with_noise(sample, seed) for seed, sample in enumerate(feeds)]
-        references = [_outputs(builder.reference(), some) for some in (feeds, noisy)]
+        references = [outputs_of(builder.reference(), some) for some in (feeds, noisy)]
         changes, last = [], 0.0
         for k in subject.network.quantizable:
             engine = builder.build(prefix(len(subject.network.layers), k))
             last, moved = (
-                1 - cosine(reference, _outputs(engine, some))
+                1 - cosine(reference, outputs_of(engine, some))
                 for reference, some in zip(references, (feeds, noisy), strict=True)
             )
             changes.append(abs(moved / last - 1))
@@ -265,8 +263,3 @@ def _with_noise(sample: Feeds, seed: int) -> Feeds:
         name: (array * (1 + random.normal(0, FLOAT_NOISE, array.shape))).astype(array.dtype)
         for name, array in sample.items()
     }
-
-
-def _outputs(engine: Engine, feeds: Sequence[Feeds]) -> Outputs:
-    made = [engine.infer(sample) for sample in feeds]
-    return {name: np.concatenate([outputs[name] for outputs in made]) for name in made[0]}

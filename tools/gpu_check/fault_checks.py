@@ -17,7 +17,7 @@ from trt_bisect.errors import TrialFailed
 from trt_bisect.precision import PrecisionPlan, prefix
 
 MIB = 1 << 20
-BUILDS = 200
+BUILDS = 60
 HANG_SECONDS = 30.0
 _SMALLEST = 2 * MIB
 _WITHIN = 64 * MIB
@@ -87,7 +87,7 @@ def _outcome(
 
 
 def memory(bench: Experiment) -> None:
-    """GPU memory after 200 builds and inferences in one process, and after a worker has ended."""
+    """GPU memory after 60 builds and inferences in one process, and after a worker has ended."""
     subject = subjects.lenet(bench.folder)
     plans = [prefix(len(subject.network.layers), k) for k in subject.network.quantizable]
     device = open_device()

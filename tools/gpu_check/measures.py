@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from trt_bisect.builder.base import Outputs
+from trt_bisect.builder.base import Engine, Outputs
+from trt_bisect.data.feeds import Feeds
+
+
+def outputs_of(engine: Engine, feeds: Sequence[Feeds]) -> Outputs:
+    """The outputs of an engine for all feeds, one after the other along the first axis."""
+    made = [engine.infer(sample) for sample in feeds]
+    return {name: np.concatenate([outputs[name] for outputs in made]) for name in made[0]}
 
 
 def cosine(reference: Outputs, output: Outputs) -> float:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import subjects
 from bench import Experiment
-from measures import cosine
+from measures import cosine, outputs_of, relative_difference
 
 import trt_bisect
 from trt_bisect.builder.base import UNPROVEN
-from trt_bisect.builder.tensorrt_build import new_config, parse_file, serialize, start_tensorrt
-from trt_bisect.builder.tensorrt_engine import Buffer, open_device
+from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
+from trt_bisect.builder.tensorrt_build import creation_flags, new_config, parse_file, serialize, start_tensorrt
+from trt_bisect.builder.tensorrt_engine import Buffer, TensorRTEngine, open_device
 from trt_bisect.builder.tensorrt_weak import TensorRTWeakBuilder
 from trt_bisect.calibration.cache import read_cache
 from trt_bisect.calibration.collect import calibrate
@@ -24,7 +27,7 @@ from trt_bisect.data.feeds import Feeds
 from trt_bisect.evaluator.each_input import INPUTS, OF_METRIC
 from trt_bisect.evaluator.trial import Trial, TrialKey
 from trt_bisect.model.file import save_model
-from trt_bisect.model.network import Network
+from trt_bisect.model.network import Network, load_network
 from trt_bisect.precision import Precision, all_but
 from trt_bisect.report.model import LayerRow, Report
 from trt_bisect.report.precision_check import disobeyed, obedience_doubts, unproven
@@ -38,6 +41,9 @@ FAINT = 1e-10
 
 LOUDEST = 90.0
 """Above this many dB there is nothing but float noise."""
+
+MIGRATED_DIFFERENCE = 0.02
+"""Relative: a value that float noise moves across the middle between two levels moves by a whole level."""
 
 LARGEST_RATIO = "largest difference of 1 - cosine, as a ratio"
 MEDIAN_RATIO = "median difference of 1 - cosine, as a ratio"
@@ -64,6 +70,13 @@ def residual(bench: Experiment) -> None:
 def depthwise(bench: Experiment) -> None:
     """All plans of a MobileNet-like network with a culprit."""
     _side_by_side(bench, subjects.depthwise(bench.folder))
+
+
+def half(bench: Experiment) -> None:
+    """All plans of the ResNet-like network on an FP16 base: what is deployed."""
+    subject = subjects.residual(bench.folder)
+    network = load_network(bench.folder / "residual.onnx", base=Precision.FP16)
+    _side_by_side(bench, replace(subject, network=network))
 
 
 def _side_by_side(bench: Experiment, subject: subjects.TrialSpec) -> None:
@@ -290,6 +303,43 @@ def calibrator(bench: Experiment) -> None:
         similar = cosine(first.infer(subject.feeds[0]), second.infer(subject.feeds[0]))
     bench.figure("cosine of the two engines", similar)
     bench.expect("TensorRT and trt-bisect read the cache alike", similar > 0.9999, similar)
+
+
+def migrated(bench: Experiment) -> None:
+    """An engine with weak typing, from TensorRT's own cache of the ResNet-like network, and what ``migrate`` makes of
+    that cache: the network with Q/DQ pairs, built."""
+    subject = subjects.residual(bench.folder)
+    data = list(open_dataset(str(bench.folder / "residual-calibration.npz"), subject.network.inputs))
+    cache = bench.folder / "tensorrt.cache"
+    cache.write_bytes(_calibrated_by_tensorrt(bench, subject, data))
+    shapes, options = profile_shapes(subject.feeds), subjects.options_for(bench.engine, force_int8=True)
+    report = trt_bisect.migrate(
+        subject.network, cache=cache, inputs=str(subject.inputs), output=bench.folder / "migrated", progress=Silent()
+    )
+    bench.figure("proof", None if report.proof is None else asdict(report.proof))
+    bench.figure("choices", [asdict(choice) for choice in report.choices])
+    old = TensorRTWeakBuilder(subject.network, {}, options, shapes, calibration_cache=cache.read_bytes())
+    rt = start_tensorrt(bench.engine)
+    definition = parse_file(rt, Path(report.network), creation_flags(rt.module, ("EXPLICIT_BATCH",)))
+    config, _ = new_config(rt, options, shapes, definition)
+    config.set_flag(rt.module.BuilderFlag.INT8)
+    new = TensorRTEngine(rt, serialize(rt, definition, config, options), subject.network, shapes)
+    with old.build(all_but(len(subject.network.layers), ())) as first, new as second:
+        bench.figure("old ran", first.ran)
+        outputs = {"cache": outputs_of(first, subject.feeds), "migrated": outputs_of(second, subject.feeds)}
+        for name, engine in (("cache", first), ("migrated", second)):
+            bench.figure(f"median ms, {name}", engine.latency(subject.feeds[0]).median_ms)
+    exact = outputs_of(OnnxRuntimeBuilder(subject.network, {}, options).reference(), subject.feeds)
+    session = onnxruntime.InferenceSession(report.network, providers=["CPUExecutionProvider"])
+    made = [dict(zip(exact, session.run(list(exact), dict(sample)), strict=True)) for sample in subject.feeds]
+    outputs["emulated"] = {name: np.concatenate([each[name] for each in made]) for name in exact}
+    figures = {name: cosine(exact, made) for name, made in outputs.items()}
+    bench.figure("cosine with FP32", figures)
+    bench.figure("cosine of the two engines", cosine(outputs["cache"], outputs["migrated"]))
+    near = relative_difference(outputs["emulated"], outputs["migrated"])
+    bench.expect("the migrated engine is the emulated network", near < MIGRATED_DIFFERENCE, near)
+    lost = (1 - figures["migrated"]) / max(1 - figures["cache"], FAINT)
+    bench.expect("it loses no more than the old engine, to a tenth", lost < 1.1, lost)
 
 
 def _calibrated_by_tensorrt(bench: Experiment, subject: subjects.TrialSpec, data: list[Feeds]) -> bytes:
