@@ -152,7 +152,7 @@ def rows() -> Iterator[Row]:
     )
     yield Row("lines of tests", lines_in("tests", ".py"), 43_100, 30_000)
     yield Row("lines of benchmarks", lines_in("benchmarks", ".py"), 4_700, 4_500)
-    yield Row("lines of tools in Python", lines_in("tools", ".py"), 3_450, 2_500)
+    yield Row("lines of tools in Python", lines_in("tools", ".py"), 3_490, 2_500)
     yield Row("lines of the page's scripts", lines_in("tools/web/page", ".js"), 4_600, 4_000)
 
 

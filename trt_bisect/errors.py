@@ -15,10 +15,11 @@ OUT_OF_MEMORY = "out of memory"
 _FAILURES = ("build failed", "inference failed")
 _NO_MEMORY = re.compile(
     r"out[ _]?of[ _]?memory|MemoryError|bad[_ ]alloc(ation)?\b|(cannot|failed to|unable to) allocate|"
-    r"memory .{0,40}could not be allocated|smaller than requested bytes",
+    r"memory .{0,40}could not be allocated|smaller than requested bytes|CUDA initialization failure with error: 2\b",
     re.IGNORECASE,
 )
-"""The messages of Python, C++, CUDA, TensorRT (``Error Code 2: OutOfMemory``) and ONNX Runtime's arena."""
+"""The messages of Python, C++, CUDA, TensorRT (``Error Code 2: OutOfMemory``; on a full GPU it does not start, with
+CUDA's error 2) and ONNX Runtime's arena."""
 
 
 class TrtBisectError(Exception):

@@ -185,6 +185,19 @@ def test_a_builder_that_does_not_start(isolated, fault, error, message):
         isolated(start=fault)
 
 
+def test_a_gpu_that_is_full_when_the_worker_starts_again_costs_one_trial(isolated, tmp_path):
+    builder = isolated(start=partial(fake_builders.full_gpu, tmp_path / "full"))
+    before = pid_of(builder)
+    os.kill(before, signal.SIGKILL)
+    os.waitid(os.P_PID, before, os.WEXITED | os.WNOWAIT)
+    (tmp_path / "full").touch()
+    with pytest.raises(TrialFailed, match="error: 2") as failure:
+        builder.build("good")
+    assert failure.value.outcome == "out of memory"
+    (tmp_path / "full").unlink()
+    assert pid_of(builder)
+
+
 def test_the_worker_ends_when_its_builder_is_forgotten():
     builder = IsolatedBuilder(partial(FakeBuilder, {}))
     pid = pid_of(builder)

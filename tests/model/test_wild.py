@@ -46,6 +46,28 @@ def test_a_part_of_a_shape_is_not_taken_for_the_whole(tmp_path):
     assert same_as_the_file(path, FEEDS).layers
 
 
+@pytest.mark.parametrize(
+    ("op", "weight", "kernel"),
+    [("Conv", (4, 3, 3, 5), [3, 5]), ("ConvTranspose", (3, 4, 2, 2), [2, 2]), ("Conv", (4, 3, 7), [7])],
+)
+@pytest.mark.parametrize("has_pairs", [False, True])
+def test_convolutions_with_pairs_say_the_size_of_their_kernels(op, weight, kernel, has_pairs, tmp_path):
+    """TensorRT 8.6 refused them on an H200: its parser reads the attribute alone if the weight is a tensor."""
+    sketch = Sketch(20)
+    name = sketch.constant("w", np.random.default_rng(0).normal(size=weight))
+    if has_pairs:
+        pair = [sketch.constant("scale", np.float32(0.02)), sketch.constant("zero", 0, np.int8)]
+        name = sketch.node("DequantizeLinear", [sketch.node("QuantizeLinear", [name, *pair], "q"), *pair], "dq")
+    sketch.nodes.append(helper.make_node(op, ["x", name], ["y"], name="conv"))
+    shape = [1, 3, *[8] * len(kernel)]
+    network = load_network(networks.save(sketch.model({"x": shape}, {"y": [1, 4, *[None] * len(kernel)]}), tmp_path))
+    scales = {"x": np.float32(0.1)}
+    written = PlanWriter(network, scales, GraphTarget.TENSORRT).write(prefix(len(network.layers), 0)).model
+    (node,) = (node for node in written.graph.node if node.op_type == op)
+    assert [list(found.ints) for found in node.attribute if found.name == "kernel_shape"] == [kernel]
+    assert "DequantizeLinear" in {made.op_type for made in written.graph.node if node.input[1] in made.output}
+
+
 def test_another_network_than_the_file_is_refused(tmp_path, monkeypatch):
     sketch, x = one_conv()
     sketch.nodes.append(helper.make_node("Relu", [x], ["y"], name="relu"))

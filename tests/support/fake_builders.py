@@ -66,6 +66,13 @@ def refuse():
     raise TrialFailed("build failed", NO_IMPLEMENTATION)
 
 
+def full_gpu(sign):
+    """Fails as TensorRT 8.6.0 did on a GPU without free memory, while there is a file ``sign``."""
+    if sign.exists():
+        said = "Unable to determine GPU memory usage; CUDA initialization failure with error: 2. Please check"
+        raise EngineUnavailable(f"tensorrt 8.6.0 does not start: {said}")
+
+
 def bad_input():
     raise BadInput("The input is dynamic.", "Give shapes.")
 

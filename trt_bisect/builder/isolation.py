@@ -250,8 +250,18 @@ class IsolatedBuilder:
 
     def _ask(self, request: str, *arguments: object) -> tuple[Worker, Any]:
         if not self._worker.alive:
-            self._start()
+            self._restart((request, self._number, *arguments))
         return self._worker, self._worker.ask((request, self._number, *arguments), self._timeout)
+
+    def _restart(self, request: tuple[Any, ...]) -> None:
+        """Starts the engine again for a request; raises TrialFailed if that lacks memory, on a GPU that is full."""
+        try:
+            self._start()
+        except EngineUnavailable as error:
+            failure = TrialFailed(outcome_of(request), str(error))
+            if failure.outcome != OUT_OF_MEMORY:
+                raise
+            raise failure from error
 
     def _start(self) -> StartedBuilder:
         self._worker = self._process.worker()

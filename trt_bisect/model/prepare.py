@@ -95,7 +95,22 @@ def prepare(
     fold_batch_normalization(graph)
     if fuse_norms:
         fuse_normalizations(graph)
+    _state_kernel_shapes(graph)
     return graph.cleanup(), cut
+
+
+def _state_kernel_shapes(graph: gs.Graph) -> None:
+    """Gives each convolution its ``kernel_shape``, in place.
+
+    ONNX infers a missing one from the weight. TensorRT before 10 refuses such a convolution if its weight comes from
+    a DequantizeLinear: its parser compares sizes that nothing has set. "The input tensor shape misaligns with the input
+    kernel shape" (8.6.0, see docs/evidence).
+    """
+    for node in graph.nodes:
+        if node.op in ("Conv", "ConvTranspose") and "kernel_shape" not in node.attrs:
+            sizes = list(node.inputs[1].shape or ())[2:]
+            if sizes and all(isinstance(size, int) for size in sizes):
+                node.attrs["kernel_shape"] = sizes
 
 
 def _use_numpy_types(graph: gs.Graph) -> None:
