@@ -292,7 +292,8 @@ def _completed(rows: np.ndarray, costs: np.ndarray, limits: np.ndarray, high: np
         if helps[unit] <= 0.0:
             return np.ones(len(costs), bool)
         high[unit], sums = True, sums - rows[unit]
-    for unit in sorted(np.flatnonzero(high).tolist(), key=lambda unit: -float(costs[unit])):
+    spare = high & (sums + rows <= limits).all(axis=1)
+    for unit in sorted(np.flatnonzero(spare).tolist(), key=lambda unit: -float(costs[unit])):
         if (sums + rows[unit] <= limits).all():
             high[unit], sums = False, sums + rows[unit]
     return high
