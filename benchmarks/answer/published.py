@@ -17,6 +17,7 @@ import shutil
 import subprocess
 import time
 import venv
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,8 @@ import trt_bisect
 from benchmarks.answer.judge import Cuts, judged, read_samples, session
 from trt_bisect.errors import TrtBisectError
 from trt_bisect.model.cost import shares, times_by_macs
+from trt_bisect.model.layers import Layer
+from trt_bisect.model.network import Network
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.precision import Precision
 from trt_bisect.support.progress import Silent
@@ -174,19 +177,19 @@ def _of_the_session(folder: Path) -> int:
 
 
 def _recipe_cost(case: Case, recipe: Path) -> dict[str, Any]:
-    """Returns the layers that ``plan.json`` leaves high, and their cost: a share of INT8's gain, in multiply-adds."""
+    """Returns the layers that ``plan.json`` leaves high, and their cost."""
     loaded = trt_bisect.load_network(case.folder / "network.onnx")
-    original = session(case.folder / "network.onnx", "off")
-    feeds = read_samples(case.folder / case.given, original)[0]
-    costs = shares(times_by_macs(loaded, facts_for(loaded, feeds)))
     precisions = json.loads((recipe / "plan.json").read_text())["layers"]
     layers = [loaded.layers[k] for k in loaded.quantizable]
     high = [layer for layer in layers if precisions.get(layer.name, "int8") != "int8"]
-    return {
-        "layers": len(layers),
-        "high": [layer.name for layer in high],
-        "cost": sum(costs[layer.index][Precision.FP32] for layer in high),
-    }
+    return {"layers": len(layers), "high": [layer.name for layer in high], "cost": cost_of(case, loaded, high)}
+
+
+def cost_of(case: Case, loaded: Network, high: Iterable[Layer]) -> float:
+    """Returns the cost of layers in FP32: a share of INT8's gain, in multiply-adds."""
+    feeds = read_samples(case.folder / case.given, session(case.folder / "network.onnx", "off"))[0]
+    costs = shares(times_by_macs(loaded, facts_for(loaded, feeds)))
+    return sum(costs[layer.index][Precision.FP32] for layer in high)
 
 
 def table(rows: list[dict[str, Any]]) -> Table:

@@ -1,0 +1,195 @@
+"""The layers that others would keep in FP32, beside those of a recipe: same data, scales, emulation and price.
+
+    python -m benchmarks.answer others --json figures.json
+    python -m benchmarks.answer others --only recogniser-60 detector
+
+The rules: ``run``; *leave one out*, as the rankings of ONNX Runtime and Quark have it: the layer whose return to FP32
+helps full INT8 most, then the next, until the given inputs hold; NNCF's accuracy control; and by hand, as users copy
+them: the first and the last layer, attention, and the convolutions before the boxes of a YOLO. Each set of layers is
+written with the scales that ``run`` chose, and judged as in ``published``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import time
+import venv
+from collections.abc import Callable, Sequence
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+import trt_bisect
+from benchmarks.answer.judge import judged
+from benchmarks.answer.published import CASES, WORK, Case, cost_of, make_networks, row
+from trt_bisect.model.file import save_model
+from trt_bisect.model.layers import Layer
+from trt_bisect.model.network import Network
+from trt_bisect.model.qdq import GraphTarget, PlanWriter
+from trt_bisect.precision import all_but
+
+NNCF = ("nncf==3.4.0", "onnx==1.19.1", "onnxruntime==1.32.0")
+NNCF_SECONDS = 900
+HEADS = ("*/cv?.?/cv?.?.2/Conv", "*dfl*")
+"""The convolutions before boxes and scores in ultralytics' names."""
+
+
+class Recipe:
+    """A run that has ended, and the plans that others make of its scales."""
+
+    def __init__(self, case: Case, threshold: float) -> None:
+        self.case, self.threshold, self.file = case, threshold, case.folder / "network.onnx"
+        self.network: Network = trt_bisect.load_network(self.file)
+        kept = json.loads((WORK / "published-runs" / case.name / "ranges.json").read_text())["kept"]["scales"]
+        scales = {name: np.frombuffer(bytes.fromhex(bits), "<f4")[0] for name, bits in kept.items()}
+        self.layers = [self.network.layers[k] for k in self.network.quantizable]
+        self._writer = PlanWriter(self.network, scales, GraphTarget.TENSORRT)
+        self.written = WORK / "others" / case.name
+        self.written.mkdir(parents=True, exist_ok=True)
+
+    def judge(self, high: Sequence[Layer], data: str) -> list[float]:
+        """The cosine of each input with these layers in FP32 and the others in INT8."""
+        made = self._writer.write(all_but(len(self.network.layers), [layer.index for layer in high]))
+        save_model(made.model, made.weights, self.written / "plan.onnx")
+        return judged(self.file, self.written / "plan.onnx", self.case.folder / data, {}, ["off"])["off"]
+
+    def holds(self, high: Sequence[Layer]) -> bool:
+        """True if all given inputs reach the threshold."""
+        return min(self.judge(high, self.case.given)) >= self.threshold
+
+
+def leave_one_out(run: Recipe) -> list[Layer]:
+    """The layers by what full INT8 gains without each, as many as the given inputs need."""
+    gains = {layer: np.mean(run.judge([layer], run.case.given)) for layer in run.layers}
+    ranked = sorted(run.layers, key=lambda layer: -gains[layer])
+    few, many = 0, len(ranked)
+    while few < many:
+        middle = (few + many) // 2
+        few, many = (few, middle) if run.holds(ranked[:middle]) else (middle + 1, many)
+    return ranked[:few]
+
+
+def first_and_last(run: Recipe) -> list[Layer]:
+    """The first and the last layer with weights."""
+    weighty = [layer for layer in run.layers if any(rounding.is_weight for rounding in layer.roundings)]
+    return [weighty[0], weighty[-1]]
+
+
+def attention(run: Recipe) -> list[Layer]:
+    """Products of two activations, and Softmax."""
+    return [
+        layer
+        for layer in run.layers
+        if layer.op_type == "Softmax"
+        or (layer.op_type == "MatMul" and not any(rounding.is_weight for rounding in layer.roundings))
+    ]
+
+
+def head(run: Recipe) -> list[Layer]:
+    """The layers that users of ultralytics exclude by name."""
+    return [layer for layer in run.layers if any(fnmatch(layer.name, pattern) for pattern in HEADS)]
+
+
+def nncf(run: Recipe) -> list[Layer]:
+    """The layers that NNCF's accuracy control returns to floats; it judges INT8 by its own scales."""
+    folder, found = WORK / "nncf", run.written / "nncf.json"
+    if not folder.exists():
+        venv.create(folder, with_pip=True)
+        subprocess.run([folder / "bin/pip", "install", "--quiet", *NNCF], check=True)
+    script = Path(__file__).with_name("nncf_control.py")
+    subprocess.run(
+        [folder / "bin/python", script, run.file, run.case.folder / run.case.given, str(run.threshold), found],
+        check=True,
+        timeout=NNCF_SECONDS,
+        capture_output=True,
+    )
+    high = set(json.loads(found.read_text())["high"])
+    return [layer for layer in run.layers if layer.name in high]
+
+
+RULES: dict[str, Callable[[Recipe], list[Layer]]] = {
+    "leave one out": leave_one_out,
+    "NNCF": nncf,
+    "first and last": first_and_last,
+    "attention": attention,
+    "YOLO's head": head,
+}
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--only", nargs="+", choices=[case.name for case in CASES])
+    parser.add_argument("--rules", nargs="+", choices=RULES, default=list(RULES))
+
+
+def measure(asked: argparse.Namespace, console: Console) -> list[dict[str, Any]]:
+    """A row for each network and rule that names layers; the table is printed again after each network."""
+    make_networks()
+    rows: list[dict[str, Any]] = []
+    for case in CASES:
+        if not case.unseen or (asked.only and case.name not in asked.only):
+            continue
+        console.print(f"{case.name} ...")
+        ours = row(case, case.threshold, "default")
+        if "failed" in ours:
+            rows.append({"network": case.name, "rule": "run", "failed": ours["failed"]})
+            continue
+        run = Recipe(case, case.threshold)
+        high = [layer for layer in run.layers if layer.name in ours["high"]]
+        rows.append(_row(run, "run", high, ours["processor"]) | {p: ours[p]["off"] for p in ("given", "unseen")})
+        rows += [found for found in (_of_rule(run, name) for name in asked.rules) if found.get("high", True)]
+        if asked.json:
+            asked.json.write_text(json.dumps(rows, indent=1) + "\n")
+        console.print(table(rows))
+    return rows
+
+
+def _of_rule(run: Recipe, name: str) -> dict[str, Any]:
+    began = time.process_time()
+    try:
+        high = RULES[name](run)
+    except subprocess.SubprocessError as error:
+        return {"network": run.case.name, "rule": name, "failed": type(error).__name__}
+    seconds = time.process_time() - began
+    if name == "NNCF":
+        seconds = json.loads((run.written / "nncf.json").read_text())["seconds"]
+    return _row(run, name, high, seconds)
+
+
+def _row(run: Recipe, name: str, high: Sequence[Layer], seconds: float) -> dict[str, Any]:
+    return {
+        "network": run.case.name,
+        "rule": name,
+        "high": [layer.name for layer in high],
+        "layers": len(run.layers),
+        "cost": cost_of(run.case, run.network, high),
+        "seconds": seconds,
+        "threshold": run.threshold,
+        **{part: run.judge(high, getattr(run.case, part)) for part in ("given", "unseen")},
+    }
+
+
+def table(rows: Sequence[dict[str, Any]]) -> Table:
+    heads = ("network", "rule", "high", "cost, %", "given below", "unseen below", "worst given", "processor, s")
+    result = Table(*heads, box=None)
+    for found in rows:
+        if "failed" in found:
+            result.add_row(found["network"], found["rule"], found["failed"])
+            continue
+        below = [sum(value < found["threshold"] for value in found[part]) for part in ("given", "unseen")]
+        result.add_row(
+            found["network"],
+            found["rule"],
+            f"{len(found['high'])} of {found['layers']}",
+            f"{100 * found['cost']:.1f}",
+            f"{below[0]} of {len(found['given'])}",
+            f"{below[1]} of {len(found['unseen'])}",
+            f"{min(found['given']):.5f}",
+            f"{found['seconds']:.0f}",
+        )
+    return result
