@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 
+from trt_bisect.analyzer.bound import Bound
 from trt_bisect.analyzer.judge import ByInput
 from trt_bisect.analyzer.metrics import AGREEMENT, FRACTIONS
 from trt_bisect.analyzer.overflow import Overflow
@@ -334,6 +335,7 @@ class Report(Holder):
         by_input: the figures of each input, if several were judged.
         answer: the recipe on given and unseen inputs, the calibrators; None in a report of schema 1, and before the
             recipe is found.
+        bound: the bound on unseen inputs that miss with the recipe; None without held-out inputs.
         accuracy: the accuracy on labelled data; None without labels or an accuracy function.
         goal: what the recipe was searched for, beside the threshold.
         moves: the tensors whose scales are of another calibrator than that of the other tensors.
@@ -384,6 +386,7 @@ class Report(Holder):
     ranges: RangesFacts = field(default_factory=RangesFacts)
     inputs: JudgedInputs = field(default_factory=JudgedInputs)
     answer: AnswerFacts | None = None
+    bound: Bound | None = None
     accuracy: Accuracies | None = None
     goal: Goal = field(default_factory=Goal)
     moves: tuple[Move, ...] = ()
