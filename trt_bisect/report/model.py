@@ -16,6 +16,7 @@ from trt_bisect.analyzer.judge import ByInput
 from trt_bisect.analyzer.metrics import AGREEMENT, FRACTIONS
 from trt_bisect.analyzer.overflow import Overflow
 from trt_bisect.builder.base import IN_REGION, ON_DLA, Latency
+from trt_bisect.data.drift import Drift
 from trt_bisect.data.statistics import FedInput
 from trt_bisect.errors import BadInput, first_line
 from trt_bisect.evaluator.trial import MEASURED
@@ -217,6 +218,7 @@ class JudgedInputs:
         fed: for ``calibration`` and ``judged``, the statistics of each input that the network was fed.
         pictures: by source of pictures, the way they become inputs: size, colours, scale, mean, standard deviation.
         shapes: by dynamic input, its shape, or the smallest and the largest one.
+        drift: by input, how far its values are from those of the calibration data.
         warnings: sentences on data that cannot be right.
         part: a sentence on the part of the network that was judged; empty if it was all of it.
     """
@@ -231,6 +233,7 @@ class JudgedInputs:
     fed: Mapping[str, Mapping[str, FedInput]] = field(default_factory=dict)
     pictures: Mapping[str, str] = field(default_factory=dict)
     shapes: Mapping[str, str] = field(default_factory=dict)
+    drift: Mapping[str, Drift] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     part: str = ""
 
