@@ -9,10 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.records import EMPTY
+from trt_bisect.analyzer.bound import bound_of
 from trt_bisect.builder.base import latency_of
 from trt_bisect.report.answer import RecipeLayers
-from trt_bisect.report.changes import Change, Tolerances, changes, differences, missed_targets
+from trt_bisect.report.changes import Change, Tolerances, changes, compared_part, differences, missed_targets
 from trt_bisect.report.model import ByPlan, JudgedInputs, LayerRow
+from trt_bisect.report.nightly import sentence
 
 USUAL = Tolerances()
 
@@ -62,6 +64,38 @@ def test_a_network_of_which_another_part_is_judged_fails_until_it_is_accepted(no
     assert [change.key for change in found] == ([("part", effect, "network")] if effect else [])
     assert [change.fails() for change in found] == ([effect == "worse"] if effect else [])
     assert not any(change.fails(accepted=True) for change in found)
+
+
+@pytest.mark.parametrize(
+    ("now", "before", "effect"),
+    [
+        ((100, 1), [(100, 0)], ""),  # one more miss may be an input near the threshold
+        ((100, 2), [(100, 0)], "worse"),
+        ((60, 0), [(100, 0)], "worse"),  # 4.87 %, beyond the 4.66 % of one miss in 100
+        ((80, 0), [(100, 0)], ""),
+        ((100, 2), [(100, 0), (100, 2)], ""),
+        ((100, 3), [(100, 4)], ""),
+        ((300, 0), [(100, 0)], "better"),
+        ((5, 5), [(5, 5)], ""),
+        (None, [(100, 0)], "worse"),
+        (None, [(100, 0), None], ""),
+        ((100, 9), [None], ""),
+        (None, [None], ""),
+    ],
+)
+def test_a_bound_on_unseen_inputs_moves_by_more_than_one_miss(now, before, effect):
+    def bounded(counts):
+        return replace(report(), bound=None if counts is None else bound_of(*counts))
+
+    found = changes(bounded(now), [*map(bounded, before)], USUAL, "higher")
+    assert [change.key for change in found] == ([("bound", effect, "network")] if effect else [])
+    assert [change.fails() for change in found] == ([effect == "worse"] if effect else [])
+
+
+def test_the_bound_is_part_of_what_is_compared_and_its_change_a_sentence():
+    before, now = (compared_part(replace(report(), bound=bound_of(100, missed))) for missed in (0, 4))
+    (change,) = changes(now, [before], USUAL, "higher")
+    assert sentence(change, "cosine") == "the bound on unseen inputs that miss is worse: 8.92%, was 2.95%"
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from trt_bisect.calibration.collect import Magnitudes
+from trt_bisect.data.drift import Drift
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.data.statistics import FedInput
 from trt_bisect.model.first_layer import feeds_state, first_layer, first_outputs, has_large_weights
@@ -23,6 +24,10 @@ _NORMALISED_TO = 300.0
 """A network that scales its input itself brings pixels of 0 to 255 below this, subtracted means included."""
 _OTHER_UNITS = 10.0
 """Data whose largest magnitude differs from the calibration's by this factor are taken to be in other units."""
+_OUTSIDE = 0.05
+"""Data have drifted if more than this share of their values lies outside the range of the calibration data."""
+_APART, _BY_CHANCE = 0.3, 0.001
+"""Data have drifted if their distribution is so far from the calibration's, and chance is as far apart this rarely."""
 _GROWS, _MANY = 0.05, 0.1
 """A range grows if the last quarter of the data adds more than the first number, a share, to it. There is a warning if
 more than the second number, a share of all ranges, grow."""
@@ -100,6 +105,24 @@ def on_units(seen: Mapping[str, float], fed: Sequence[FedInput], calibration: st
             yield (
                 f"'{each.name}' reaches {now:.4g} in {source}, but {before:.4g} in the calibration ({calibration}): "
                 "the scaling differs. Prepare both data sets in the same way."
+            )
+
+
+def on_drift(drifts: Mapping[str, Drift], calibration: str, source: str) -> Iterator[str]:
+    """Yields a warning for each input whose values lie elsewhere than in the calibration data.
+
+    Args:
+        drifts: by input.
+        calibration: the name of the calibration's data.
+        source: the name of the judged data.
+    """
+    for name, found in drifts.items():
+        apart = found.distance >= _APART and found.chance <= _BY_CHANCE
+        if apart or found.outside > _OUTSIDE:
+            yield (
+                f"'{name}' has drifted from the calibration data ({calibration}): {percent(found.outside)} of its "
+                f"values in {source} lie outside {found.least:.4g} to {found.most:.4g}, and the distributions are "
+                f"{found.distance:.2f} apart (Kolmogorov-Smirnov). Calibrate with samples like those in production."
             )
 
 

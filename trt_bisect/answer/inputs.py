@@ -98,15 +98,17 @@ def _counting(experiment: Experiment, given: GivenInputs) -> tuple[int, ...]:
 
 
 def unseen_inputs(setup: Setup, experiment: Experiment, inputs: AnswerInputs) -> GivenInputs | None:
-    """Runs FP32 on the inputs that the search does not see; those equal to given ones do not count, and are noted.
+    """Runs FP32 on the inputs that neither calibration nor search sees.
+
+    Those equal to given ones, or to samples of the calibration, do not count, and are noted.
 
     Returns:
         None if there are none.
     """
-    unseen = setup.data.unseen
-    if unseen is None:
+    unseen, holdout = setup.data.unseen, setup.data.holdout
+    if unseen is None or holdout is None:
         return None
-    given = set(map(digest_of_feeds, inputs.given.feeds))
+    given = set(map(digest_of_feeds, inputs.given.feeds)).union(holdout.kept.digests if holdout.named else ())
     new: dict[str, tuple[int, Feeds]] = {}
     copies = 0
     for place, sample in enumerate(unseen):

@@ -15,13 +15,21 @@ from time import perf_counter
 from typing import Any
 
 from trt_bisect._version import versions
-from trt_bisect.analyzer.data_warnings import on_growing_ranges, on_units, on_values, reach_of_scales, zero_states
+from trt_bisect.analyzer.data_warnings import (
+    on_drift,
+    on_growing_ranges,
+    on_units,
+    on_values,
+    reach_of_scales,
+    zero_states,
+)
 from trt_bisect.builder.engines import choose_engine, typing_of
 from trt_bisect.calibration.cache import is_cache_path, read_cache
 from trt_bisect.calibration.collect import Magnitudes, candidates, magnitudes
 from trt_bisect.calibration.histogram import THRESHOLDS, Calibrator
 from trt_bisect.calibration.ranges import Ranges, no_ranges, with_scales_given
 from trt_bisect.data.datasets import Dataset, Holdout, hold_out, open_dataset, profile_shapes
+from trt_bisect.data.drift import Sketch, drift
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.data.named import content_of
 from trt_bisect.data.statistics import MOST_SAMPLES, FedInput, statistics
@@ -133,9 +141,9 @@ class GivenData:
     def _calibration_data(self, source: Any) -> Dataset:
         """The samples to calibrate with, without those that stay unseen."""
         validation = None if self._options.validation is None else self.open(self._options.validation)
-        self.holdout = hold_out(self.open(source), float(self._options.holdout), validation)
-        self._notes += noted(DATA, self.holdout.notes())
-        self.fed.calibrated_with(self.holdout.kept)
+        holdout = hold_out(self.open(source), float(self._options.holdout), validation)
+        self._notes += noted(DATA, holdout.notes())
+        self.holdout = replace(holdout, kept=self.fed.calibrated_with(holdout.kept))
         return self.holdout.kept
 
     def open(self, source: Any) -> Dataset:
@@ -235,6 +243,7 @@ class FedData:
         self._network, self._say = network, say
         self._calibration: tuple[FedInput, ...] = ()
         self._calibrated_with = ""
+        self._sketch = Sketch()
         self._pictures: dict[str, str] = {}
         self._warnings: list[str] = []
         self._states: list[str] = []
@@ -246,13 +255,15 @@ class FedData:
         if data.pictures:
             self._pictures[data.source] = data.pictures
 
-    def calibrated_with(self, data: Dataset) -> None:
-        """Looks at the calibration data, at most 100 samples of them."""
+    def calibrated_with(self, data: Dataset) -> Dataset:
+        """Looks at the calibration data, at most 100 samples of them. Returns them, to be looked at in passing."""
         self._calibrated_with = data.source
+        data = self._sketch.watching(data)
         self._calibration = self._looked_at(data.first(MOST_SAMPLES), data.source)
+        return data
 
     def judged(
-        self, about: JudgedInputs, feeds: Sequence[Feeds], ranges: Ranges, *, of_calibration: bool
+        self, about: JudgedInputs, feeds: Sequence[Feeds], ranges: Ranges, data: Sketch, *, of_calibration: bool
     ) -> JudgedInputs:
         """Looks at the judged inputs.
 
@@ -260,6 +271,7 @@ class FedData:
             about: what is known of them.
             feeds: the inputs.
             ranges: the ranges of the activations; where they do not come from data, they tell what the calibration saw.
+            data: the data that the inputs are taken from.
             of_calibration: the inputs are samples of the calibration data, which may be quiet ones.
 
         Returns:
@@ -269,8 +281,10 @@ class FedData:
         first = feeds[:MOST_SAMPLES]
         fed = statistics(first) if of_calibration else self._looked_at(first, about.source)
         seen = {each.name: each.absmax for each in self._calibration} or reach_of_scales(ranges.scales)
+        drifts = {} if of_calibration else drift(self._sketch, data)
         if not of_calibration:
-            self._warn(on_units(seen, fed, self._calibrated_with or ranges.origin, about.source))
+            units = [*on_units(seen, fed, self._calibrated_with or ranges.origin, about.source)]
+            self._warn(units or on_drift(drifts, self._calibrated_with, about.source))
         by = {name: each for name, each in (("calibration", self._calibration), ("judged", fed)) if each}
         return replace(
             about,
@@ -278,6 +292,7 @@ class FedData:
             pictures=dict(self._pictures),
             shapes={} if self._network.is_static else _shapes(feeds),
             part=self._network.part,
+            drift=drifts,
             warnings=tuple(self._warnings),
         )
 

@@ -25,6 +25,7 @@ from trt_bisect.builder.engines import ONNXRUNTIME, choose_engine
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.calibration.ranges import Ranges, keeping_unusable_high, non_finite_weight, refuse_without_low
 from trt_bisect.data.datasets import Dataset
+from trt_bisect.data.drift import Sketch
 from trt_bisect.data.feeds import Feeds, size_remedy
 from trt_bisect.errors import BadInput, NothingMeasured, TrialFailed
 from trt_bisect.evaluator.rebuild import Compare
@@ -148,12 +149,14 @@ def _judged_inputs(
             "No data was given to run the network on.",
             f"Give --input with an input on which {network.low.title} looks bad, or --dataset to find it.",
         )
+    seen = Sketch()
+    source = source if named is None else seen.watching(source)
     feeds = None if inputs is None else list(source)
     if feeds is not None and (setup.options.samples is None or len(feeds) <= setup.options.samples):
         about = JudgedInputs(source.source, len(feeds))
     else:
         feeds, about = _worst_of(setup, network, engine, ranges, source)
-    about = setup.data.fed.judged(about, feeds, ranges, of_calibration=named is None)
+    about = setup.data.fed.judged(about, feeds, ranges, seen, of_calibration=named is None)
     setup.notes += [*noted(SHAPES, setup.data.fed.notes(feeds)), *faint_note(about)]
     return feeds, about
 

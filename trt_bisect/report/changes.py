@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from trt_bisect.analyzer.bound import upper_bound
 from trt_bisect.analyzer.metrics import JUDGING, Metric, metric_of_facts
 from trt_bisect.errors import OUT_OF_MEMORY, BadInput
 from trt_bisect.evaluator.trial import BUILD_FAILED, INFERENCE_FAILED, MEASURED, NOT_FINITE, TIMED_OUT
@@ -24,7 +25,8 @@ WORSE, BETTER, NEUTRAL = "worse", "better", "told"
 SIMILARITY, LATENCY, RECIPE_LAYERS = "similarity", "latency", "recipe"
 TARGET, THRESHOLD = "target", "threshold"
 CULPRIT, OUTCOME, OBEYED, DROP, CURVE, LAYER, PART = "culprit", "outcome", "obeyed", "drop", "curve", "layer", "part"
-FAILING = (SIMILARITY, LATENCY, CULPRIT, OUTCOME, OBEYED, RECIPE_LAYERS, TARGET, THRESHOLD, PART)
+BOUND = "bound"
+FAILING = (SIMILARITY, LATENCY, CULPRIT, OUTCOME, OBEYED, RECIPE_LAYERS, TARGET, THRESHOLD, PART, BOUND)
 """Kinds of change for the worse that fail a nightly run. The figures of single layers only explain."""
 _FAILURES = (BUILD_FAILED, INFERENCE_FAILED, OUT_OF_MEMORY, TIMED_OUT, NOT_FINITE)
 _LABELS = {
@@ -46,7 +48,7 @@ _LABELS = {
 """The parts of a run that are no options, and options with other names."""
 _REPORT = (
     *("engine", "typing", "strategy", "arithmetic", "metric", "threshold", "share", "precision", "versions"),
-    *("fingerprint", "schema", "verdict", "low", "budget", "culprits", "similarity", "recipe", "made_of"),
+    *("fingerprint", "schema", "verdict", "low", "budget", "culprits", "similarity", "recipe", "bound", "made_of"),
 )
 _ROW = (
     *("index", "name", "op_type", "shape", "quantizable", "similarity", "drop", "culprit", "outcome", "asked", "ran"),
@@ -55,6 +57,7 @@ _ROW = (
 """The fields that comparisons read, and those that no report and no layer is without."""
 _DIGESTS = ("model", "ranges", "inputs", "metric code")
 _DIGITS = 8
+_ULPS = 1e-9
 
 
 @dataclass(frozen=True)
@@ -78,7 +81,8 @@ class Change:
         kind: the kind of the figure that changed.
         effect: ``worse``, ``better``, or ``told`` for a change that is neither.
         what: the subject. ``int8`` or ``recipe`` for the kinds ``similarity``, ``recipe``, ``target`` and
-            ``threshold``; a plan for ``latency``; ``network`` for ``part``; the name of a layer for all other kinds.
+            ``threshold``; a plan for ``latency``; ``network`` for ``part`` and ``bound``; the name of a layer for all
+            other kinds.
         before: the earlier values, one for each repeat. For ``target`` and ``threshold`` that figure itself.
         now: the later value.
     """
@@ -180,6 +184,7 @@ def changes(now: Report, runs: Sequence[Report], tolerances: Tolerances, directi
     losses = _Losses(metric_of(now, direction).loss, tolerances.similarity * allowed)
     return (
         *_overall(now, runs, losses),
+        *_bound(now, runs),
         *_latencies(now, runs, tolerances.latency),
         *_layers(now, runs, losses),
     )
@@ -318,6 +323,21 @@ def _overall(now: Report, runs: Sequence[Report], losses: _Losses) -> Iterator[C
         effect = NEUTRAL if meets in met else BETTER if meets else WORSE
         high = tuple(dict.fromkeys(run.recipe.high for run in runs))
         yield Change(RECIPE_LAYERS, effect, RECIPE, high, now.recipe.high)
+
+
+def _bound(now: Report, runs: Sequence[Report]) -> Iterator[Change]:
+    """Yields the change of the bound on unseen inputs, if it is more than that of one more or one less miss."""
+    known = [run.bound for run in runs if run.bound is not None]
+    if not known:
+        return
+    before = tuple(None if run.bound is None else run.bound.most for run in runs)
+    one_miss = max(
+        upper_bound(one.inputs, max(one.missed, 1)) - upper_bound(one.inputs, max(one.missed - 1, 0)) for one in known
+    )
+    most = None if now.bound is None else now.bound.most
+    effect = _effect(before, most, one_miss + _ULPS)
+    if effect:
+        yield Change(BOUND, effect, "network", before, most)
 
 
 def _latencies(now: Report, runs: Sequence[Report], tolerance: float) -> Iterator[Change]:

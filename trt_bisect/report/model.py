@@ -11,10 +11,12 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 
+from trt_bisect.analyzer.bound import Bound
 from trt_bisect.analyzer.judge import ByInput
 from trt_bisect.analyzer.metrics import AGREEMENT, FRACTIONS
 from trt_bisect.analyzer.overflow import Overflow
 from trt_bisect.builder.base import IN_REGION, ON_DLA, Latency
+from trt_bisect.data.drift import Drift
 from trt_bisect.data.statistics import FedInput
 from trt_bisect.errors import BadInput, first_line
 from trt_bisect.evaluator.trial import MEASURED
@@ -216,6 +218,7 @@ class JudgedInputs:
         fed: for ``calibration`` and ``judged``, the statistics of each input that the network was fed.
         pictures: by source of pictures, the way they become inputs: size, colours, scale, mean, standard deviation.
         shapes: by dynamic input, its shape, or the smallest and the largest one.
+        drift: by input, how far its values are from those of the calibration data.
         warnings: sentences on data that cannot be right.
         part: a sentence on the part of the network that was judged; empty if it was all of it.
     """
@@ -230,6 +233,7 @@ class JudgedInputs:
     fed: Mapping[str, Mapping[str, FedInput]] = field(default_factory=dict)
     pictures: Mapping[str, str] = field(default_factory=dict)
     shapes: Mapping[str, str] = field(default_factory=dict)
+    drift: Mapping[str, Drift] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     part: str = ""
 
@@ -334,6 +338,7 @@ class Report(Holder):
         by_input: the figures of each input, if several were judged.
         answer: the recipe on given and unseen inputs, the calibrators; None in a report of schema 1, and before the
             recipe is found.
+        bound: the bound on unseen inputs that miss with the recipe; None without held-out inputs.
         accuracy: the accuracy on labelled data; None without labels or an accuracy function.
         goal: what the recipe was searched for, beside the threshold.
         moves: the tensors whose scales are of another calibrator than that of the other tensors.
@@ -384,6 +389,7 @@ class Report(Holder):
     ranges: RangesFacts = field(default_factory=RangesFacts)
     inputs: JudgedInputs = field(default_factory=JudgedInputs)
     answer: AnswerFacts | None = None
+    bound: Bound | None = None
     accuracy: Accuracies | None = None
     goal: Goal = field(default_factory=Goal)
     moves: tuple[Move, ...] = ()

@@ -23,6 +23,7 @@ from trt_bisect.errors import BadInput, first_line
 from trt_bisect.report import changes
 from trt_bisect.report.changes import (
     BETTER,
+    BOUND,
     CULPRIT,
     CURVE,
     DROP,
@@ -45,7 +46,7 @@ from trt_bisect.report.markdown import bullets, literal, table
 from trt_bisect.report.model import SCHEMA as REPORT_SCHEMA
 from trt_bisect.report.model import Report
 from trt_bisect.support.codec import Malformed, decode, encode_lines, write
-from trt_bisect.support.figures import counted, listed
+from trt_bisect.support.figures import counted, listed, percent
 from trt_bisect.support.files import make_folder, write_whole
 
 SCHEMA = 2
@@ -264,6 +265,8 @@ def sentence(change: Change, metric: str) -> str:
     kind, what, is_worse, now = change.kind, change.what, change.effect == WORSE, change.now
     if kind == SIMILARITY:
         return f"{_PLANS[what]} is {change.effect}: {_moved(change, figure)}"
+    if kind == BOUND:
+        return f"the bound on unseen inputs that miss is {change.effect}: {_moved(change, percent)}"
     if kind == LATENCY:
         side = "slower" if is_worse else "faster"
         return f"latency of {what} is {side}: {_moved(change, lambda value: f'{value:.3f} ms')}"
@@ -438,7 +441,7 @@ def _range(values: Sequence[float | None], text: Callable[[float], str]) -> str:
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _CASES = {
-    "similarity": (changes.SIMILARITY, changes.RECIPE_LAYERS, changes.PART),
+    "similarity": (changes.SIMILARITY, changes.RECIPE_LAYERS, changes.PART, changes.BOUND),
     "target": (changes.TARGET,),
     "latency": (changes.LATENCY,),
     "culprits": (changes.CULPRIT,),

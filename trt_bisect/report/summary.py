@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from trt_bisect.analyzer.bound import Bound
 from trt_bisect.analyzer.judge import ByInput, Rule
 from trt_bisect.driver.suspects.search import Findings
 from trt_bisect.errors import OUT_OF_MEMORY
@@ -28,6 +29,7 @@ FASTER = "faster"
 BUDGET = "budget"
 HOLDS, RECIPE, NO_RECIPE, RANGES, TOO_EXPENSIVE = "holds", "recipe", "no recipe", "ranges", "too expensive"
 PRICE = "price"
+UNSEEN = "unseen"
 ACCURACY, STOPPED, FEW_INPUTS = "accuracy", "stopped", "few inputs"
 """The kinds of lines; the line of the verdict itself has the verdict's word."""
 INTERRUPTED, TIME_LIMIT, NO_ROOM = "interrupted", "time limit", "no room"
@@ -77,6 +79,8 @@ def verdict_lines(
         text = "the verdict rests on a single sample (copies do not count): give more, such as you have in production"
         lines.append(Line(FEW_INPUTS, f"FEW INPUTS: {text}."))
     lines += [*fixed_lines(network), *_on_plans(report, network, rule, findings, nothing, full)]
+    if report.bound is not None and report.recipe.meets:
+        lines.append(bound_line(report.bound))
     if report.accuracy is not None:
         lines.append(accuracy_line(report.accuracy))
     if report.stopped and report.answer is not None:
@@ -392,6 +396,17 @@ def holds_on(answer: AnswerFacts, text: Callable[[float], str], plan: str) -> It
     ]
     if parts:
         yield f"{plan} passes on {' and on '.join(parts)}."
+
+
+def bound_line(bound: Bound) -> Line:
+    """Returns the line on inputs that nobody has seen; the bound is rounded up to two digits."""
+    digits = 1 - math.floor(math.log10(bound.most))
+    most = percent(math.ceil(round(bound.most * 10**digits, 9)) / 10**digits)
+    miss = f"{bound.missed} of {bound.inputs} held-out inputs {'misses' if bound.missed == 1 else 'miss'}"
+    alike = "that miss as rarely" if bound.missed else "without a miss"
+    more = "" if bound.next is None else f"; {bound.more} more {alike} would make it {percent(bound.next)}"
+    text = f"at most {most} of inputs like these miss, {percent(bound.sure)} sure: {miss}{more}"
+    return Line(UNSEEN, f"UNSEEN: {text}.")
 
 
 def _too_dear(answer: AnswerFacts, low: str, text: Callable[[float], str]) -> Iterator[Line]:

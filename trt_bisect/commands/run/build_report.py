@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from trt_bisect._version import versions
+from trt_bisect.analyzer.bound import bound_of
 from trt_bisect.analyzer.judge import Rule
 from trt_bisect.analyzer.metrics import AGREEMENT
 from trt_bisect.analyzer.overflow import Overflow
@@ -270,6 +271,8 @@ def build_report(
     plans, builds, inferences = counts(all_trials(first, found.of_curve, experiment))
     notes = [*asked.notes, *_notes(answer, curve, trials)]
     notes += float_kernel_notes(network, answer.full, answer.restored, found.latency)
+    facts = answer_facts(answer)
+    held = facts.unseen
     report = replace(
         asked,
         state=FINISHED if found.stopped in ("", TIME_LIMIT) else INTERRUPTED,
@@ -280,7 +283,8 @@ def build_report(
         outputs=ByPlan(figures_of(answer.full), figures_of(answer.restored)),
         recipe=_recipe_layers(answer),
         ranges=_ranges_facts(experiment),
-        answer=answer_facts(answer),
+        answer=facts,
+        bound=None if held is None else bound_of(held.inputs, held.inputs - held.holds),
         notes=tuple(dict.fromkeys([*notes, *noted(RECIPE, files.notes if files else ())])),
         latency=found.latency,
         predicted=found.predicted,

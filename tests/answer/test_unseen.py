@@ -1,0 +1,82 @@
+"""Inputs that are held out: no choice sees them, and the bound counts what misses on them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import trt_bisect
+from tests.support import networks
+from tests.support.records import record_of, texts
+from trt_bisect.report.summary import UNSEEN, bound_line
+
+HELD_OUT = [4, 9, 14, 19, 24, 29]
+HOW = {"engine": "onnxruntime", "explain": "none", "threshold": 0.999}
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory):
+    """A chain with a culprit, its file, and 30 samples."""
+    model = networks.chain(depth=4)
+    networks.plant_between(model, "conv1", "conv2")
+    return networks.save(model, tmp_path_factory.mktemp("planted")), networks.samples(model, 30)
+
+
+def chosen(report, folder):
+    """All of a report but its words on held-out inputs and its times, and the recipe's network."""
+    answer = replace(report.answer, unseen=None, doubts=(), confidence=())
+    kept = replace(
+        report, answer=answer, bound=None, seconds=None, started=0.0, lines=(), notes=(), verdict="", next=None
+    )
+    record = record_of(
+        replace(kept, peak_bytes=0, inferences=0, plans=0, builds=0, inputs=replace(kept.inputs, fed={}))
+    )
+    return record, (folder / "recipe/network.qdq.onnx").read_bytes()
+
+
+def test_the_held_out_samples_change_nothing_that_is_chosen(planted, tmp_path):
+    """Others in their places, some louder than any given one: the same ranges, recipe and figures, to the last bit."""
+    path, data = planted
+    others = {name: values.copy() for name, values in data.items()}
+    others["x"][HELD_OUT] = 50 * data["x"][::-1][HELD_OUT]
+    runs = [
+        trt_bisect.run(path, samples, output=tmp_path / str(number), **HOW)
+        for number, samples in enumerate((data, others))
+    ]
+    first, second = (chosen(report, tmp_path / str(number)) for number, report in enumerate(runs))
+    assert runs[0].recipe.high
+    assert first == second
+    assert [report.bound.inputs for report in runs] == [6, 6]
+    assert runs[0].answer.unseen != runs[1].answer.unseen
+
+
+def test_the_bound_counts_the_held_out_inputs_that_miss(planted, tmp_path):
+    path, data = planted
+    loud = {"x": np.concatenate([data["x"][:5] * 1.001, data["x"][5:7] * 1000])}
+    report = trt_bisect.run(path, {"x": data["x"][:12]}, validation=loud, calibrator="minmax", **HOW)
+    missed = sum(value < 0.999 for value in report.answer.unseen.figures.values())
+    assert 0 < missed < 7
+    assert (report.bound.inputs, report.bound.missed) == (7, missed)
+    (line,) = (line for line in report.lines if line.kind == UNSEEN)
+    assert line == bound_line(report.bound)
+    assert all(part in line.text for part in (f"{missed} of 7", "95% sure", f"{report.bound.more} more"))
+    assert record_of(report)["bound"]["most"] == report.bound.most
+
+
+def test_validation_samples_that_the_calibration_saw_do_not_count(planted):
+    """With other data to judge, the samples of the calibration are no given inputs, and its ranges saw them."""
+    path, data = planted
+    report = trt_bisect.run(
+        path, {"x": data["x"][:20]}, dataset={"x": data["x"][20:25]}, validation={"x": data["x"][18:]}, **HOW
+    )
+    assert report.bound.inputs == 30 - 25
+    assert any("7 held-out samples" in note for note in texts(report.notes))
+
+
+def test_without_held_out_inputs_there_is_no_bound(planted):
+    path, data = planted
+    report = trt_bisect.run(path, data, holdout=0.0, **HOW)
+    assert report.bound is None
+    assert not [line for line in report.lines if line.kind == UNSEEN]
