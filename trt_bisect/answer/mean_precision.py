@@ -22,8 +22,6 @@ from trt_bisect.evaluator.accuracy import ACCURACY, Accuracy, RunNetwork
 
 _LEAST_SCORE, _IOU = 0.001, 0.7
 """Of detections that count, as in the evaluation of Ultralytics."""
-_FINEST = 8
-_NORMALISED = 1.5
 
 
 @dataclass(frozen=True)
@@ -131,8 +129,7 @@ def accuracy_by_boxes(
     """
     if letterbox and all(image.size == (1.0, 1.0) for image in truth.images):
         raise BadInput("YOLO's text files do not say how large the images are.", "Give COCO's JSON with --letterbox.")
-    boxes = np.concatenate([image.above(0.0).at(np.arange(len(image))[:300]).boxes for image in _read(head, reference)])
-    is_share = bool((np.abs(boxes) <= _NORMALISED).all())
+    scale = head.scaling(reference)
     places = {Path(image.name).stem: k for k, image in enumerate(truth.images)}
 
     def place_of(position: int) -> int:
@@ -152,21 +149,12 @@ def accuracy_by_boxes(
             best = images[0].above(_LEAST_SCORE)
             best = head.suppress(best, _IOU) if head.needs_nms else best
             size = _input_size(feeds)
-            if outputs[head.names[0]].ndim == 4 and outputs[head.names[0]].shape[2] * _FINEST != size[1]:
-                raise BadInput(
-                    "The strides of the raw maps are not 8, 16, 32.", "Export the network with its decoding."
-                )
             place = place_of(position)
-            scale = np.array(size, np.float64) if is_share else np.ones(2)
-            found[place] = _in_image(best, scale, size, truth.images[place].size, letterbox)
+            found[place] = _in_image(best, scale(outputs, size), size, truth.images[place].size, letterbox)
         return mean_precision(truth, found)
 
     sha = hashlib.sha256(f"{truth.digest} {head.note} {letterbox} {samples.digest()}".encode())
     return Accuracy(counted, sha.hexdigest())
-
-
-def _read(head: Head, reference: Sequence[Outputs]) -> list[Detections]:
-    return [image for outputs in reference for image in head.read(outputs)]
 
 
 def _input_size(feeds: Feeds) -> tuple[int, int]:
