@@ -396,7 +396,7 @@ def letters_of(listed: str, classes: int, blank: int) -> tuple[str, ...]:
     letters = listed.rstrip("\n").split("\n")
     letters += [" "] * (len(letters) == classes - 2)
     letters.insert(0 if blank == 0 else len(letters), "")
-    return tuple(letters) if len(letters) == classes else ()
+    return tuple(letters) if listed and len(letters) == classes else ()
 
 
 def spelled(line: Line, letters: Sequence[str]) -> str:

@@ -21,6 +21,7 @@ from trt_bisect.analyzer.tasks.detections import NO_DETECTIONS, Detections
 from trt_bisect.analyzer.tasks.find import spelled
 from trt_bisect.analyzer.tasks.objects import SEEN, turned_corners
 from trt_bisect.analyzer.tasks.task import Scaling, Task
+from trt_bisect.answer.labels import letters_in
 from trt_bisect.answer.result import Answer
 from trt_bisect.builder.base import Engine, Outputs
 from trt_bisect.data.array_files import read_archive
@@ -42,8 +43,6 @@ _CLASS, _APART = 110, (200, 30, 24, 225)
 """How opaque the colour of a class is, and the colour of pixels whose class is not FP32's; no class is red."""
 _COLOURS = {"": (60, 140, 240, 120), KEPT: (60, 140, 240, 120), INVENTED: _APART}
 """The colours of masks."""
-_LETTERS = "character"
-"""The property of an ONNX file in which PaddleOCR lists the characters of its classes."""
 
 
 def worst_pictures(answer: Answer, folder: Path | None, progress: Progress) -> Pictures | None:
@@ -74,8 +73,7 @@ def worst_pictures(answer: Answer, folder: Path | None, progress: Progress) -> P
     found = {name: list(_outputs(answer, name, plan, places, folder)) for name, plan in plans.items()}
     looks, references = task.looks, [given.references[place] for place in places]
     scaling = None if looks.scaling is None else looks.scaling(references)
-    listed = {one.key: one.value for one in experiment.network.skeleton.metadata_props}.get(_LETTERS, "")
-    letters = () if looks.letters is None else looks.letters(listed)
+    letters = letters_in(task, experiment.network)
     pictures: list[Picture] = []
     for number, place in enumerate(places):
         by_plan = {FP32: references[number], **{name: outputs[number] for name, outputs in found.items()}}
