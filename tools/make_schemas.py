@@ -27,6 +27,7 @@ from trt_bisect.report.losses import Sensitivity, WorstReport
 from trt_bisect.report.model import Report
 from trt_bisect.report.network_graph import Graph
 from trt_bisect.report.nightly import Regression
+from trt_bisect.report.pictures import Pictures
 
 if typing.TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
@@ -72,6 +73,7 @@ FILES: Mapping[str, tuple[type, str]] = {
     "profile.json": (Profile, "Written by `profile`."),
     "check.json": (CheckReport, "Written by `check`."),
     "explanation.json": (Explanation, "Written by `run`: why, and what to do. Floats have 6 significant digits."),
+    "pictures.json": (Pictures, "Written by `run` with `--task`: the worst images, for the page."),
     "regression.json": (Regression, "Written by `regress`."),
     "network.json": (Graph, "Written by `run`, before anything is measured."),
     "journal.jsonl": (JournalLine, "Written by `run` and `sensitivity`. The schema is that of one line."),

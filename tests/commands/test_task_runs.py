@@ -18,13 +18,14 @@ SQUARES = (2, 1, 3, 2)
 JUDGED = {"engine": "onnxruntime", "calibrator": "minmax", "strategy": "exhaustive", "explain": "none"}
 
 
-def detector():
+def detector(channels=2):
     """Two copying convolutions, then the mean over a square, as a YOLO v8 head of two classes.
 
-    The convolution ``second`` reads a channel that starves the others of INT8's levels.
+    They are the first two channels of the input. The convolution ``second`` reads a channel that starves the others of
+    INT8's levels.
     """
     sketch = Sketch()
-    x = sketch.node("Relu", [sketch.conv("x", "first", 2, 4)], "relu1")
+    x = sketch.node("Relu", [sketch.conv("x", "first", channels, 4)], "relu1")
     x = sketch.node("Relu", [sketch.conv(x, "second", 4, 4)], "relu2")
     weight = np.zeros((2, 4, SIZE, SIZE))
     weight[[0, 1], [0, 1]] = 20 / SIZE**2
@@ -34,8 +35,8 @@ def detector():
     y, x = (grid.ravel() * STRIDE + SIZE / 2 for grid in np.mgrid[:7, :7])
     boxes = sketch.constant("boxes", np.stack([x, y, np.full(49, SIZE), np.full(49, SIZE)])[None])
     sketch.node("Concat", [boxes, scores], "output0", axis=1)
-    model = sketch.model({"x": [1, 2, SIDE, SIDE]}, {"output0_out": [1, 6, 49]})
-    copies = {"first": np.eye(4, 2), "second": np.diag([1.0, 1, 0, 0])}
+    model = sketch.model({"x": [1, channels, SIDE, SIDE]}, {"output0_out": [1, 6, 49]})
+    copies = {"first": np.eye(4, channels), "second": np.diag([1.0, 1, 0, 0])}
     for name, channels in copies.items():
         networks.scale_constant(
             model, f"{name}.weight", lambda w, c=channels: c[..., None, None] * (np.indices(w.shape)[2:] == 1).all(0)
@@ -141,6 +142,8 @@ def test_what_cannot_be_judged_is_refused(given, wishes, words):
 def test_an_accuracy_and_a_task_cannot_decide_both(given):
     model, data = given
     with pytest.raises(BadInput, match="task and drop"):
+        trt_bisect.run(model, data, dataset=data, task="detect", accuracy=lambda infer: 1.0, drop="1%")
+    with pytest.raises(BadInput, match="task detect is not judged by labels with classes"):
         trt_bisect.run(model, data, dataset=data, task="detect", labels=[0], drop="1%")
 
 

@@ -182,7 +182,7 @@ def test_a_report_of_schema_1_is_shown(tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"schema": 99}', b'{"schema": 1, "report": 3}', b"\xff"])
-@pytest.mark.parametrize("name", [SO_FAR, REPORT, PROGRESS, "network.json", "explanation.json"])
+@pytest.mark.parametrize("name", [SO_FAR, REPORT, PROGRESS, "network.json", "explanation.json", "pictures.json"])
 def test_files_that_cannot_be_read_break_nothing(run, under_way, name, content):
     if name == REPORT:
         write(run / SO_FAR, under_way[-1])

@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 from pathlib import Path
 
 import numpy as np
 
+from trt_bisect.analyzer.classes import find_classes
 from trt_bisect.analyzer.judge import numeric_outputs
 from trt_bisect.analyzer.slices import output_of
 from trt_bisect.analyzer.tasks.detect import detector_head
+from trt_bisect.analyzer.tasks.find import find_task
 from trt_bisect.analyzer.tasks.task import AskedTask
-from trt_bisect.answer.mean_precision import accuracy_by_boxes, has_boxes, read_truth
+from trt_bisect.answer.labels import (
+    BOXES,
+    CLASSES,
+    FOLDERS,
+    MASKS,
+    TEXTS,
+    accuracy_by_masks,
+    accuracy_by_texts,
+    kind_of,
+    labels_of_folders,
+    letters_in,
+    read_texts,
+)
+from trt_bisect.answer.mean_precision import accuracy_by_boxes, read_truth
 from trt_bisect.answer.plans import AnswerPlans
 from trt_bisect.answer.result import Answer
 from trt_bisect.answer.validation import Checked
@@ -34,14 +49,16 @@ TIE = 1e-6
 """The weight of the similarity beside an accuracy: it decides between plans of the same accuracy."""
 
 
+_READERS: Mapping[str, Callable[[Path], object]] = {CLASSES: read_labels, BOXES: read_truth, TEXTS: read_texts}
+
+
 def refuse_accuracy(options: RunOptions) -> None:
     """Raises BadInput if the accuracy function or the file of labels cannot be loaded: before anything is measured."""
     if isinstance(options.accuracy, str):
         load_function(options.accuracy, "accuracy function")
-    if has_boxes(options.labels):
-        read_truth(Path(options.labels))
-    elif isinstance(options.labels, (str, Path)):
-        read_labels(Path(options.labels))
+    kind = "" if options.labels is None else kind_of(options.labels, options.task)
+    if isinstance(options.labels, (str, Path)) and kind in _READERS:
+        _READERS[kind](Path(options.labels))
 
 
 def asked_accuracy(setup: Setup, experiment: Experiment, options: RunOptions) -> Accuracy | None:
@@ -60,26 +77,46 @@ def asked_accuracy(setup: Setup, experiment: Experiment, options: RunOptions) ->
         return Accuracy(function, code)
     if options.labels is None:
         return None
-    if has_boxes(options.labels):
-        samples = setup.data.without_unseen(setup.data.open(options.dataset))
-        names = [
-            n for n in numeric_outputs(experiment.references[0]) if n in (options.outputs or experiment.references[0])
-        ]
-        reference = [{name: outputs[name] for name in names} for outputs in experiment.references]
-        head, truth = detector_head(AskedTask("detect", head=options.head), reference), read_truth(Path(options.labels))
-        return accuracy_by_boxes(samples, truth, head, reference, letterbox=options.letterbox)
-    labels = (
-        read_labels(Path(options.labels)) if isinstance(options.labels, (str, Path)) else np.asarray(options.labels)
-    )
-    output = output_of(experiment.rule.outputs[0])
-    classes = experiment.classes[output]
+    kind, data = kind_of(options.labels, options.task), setup.data.open(options.dataset)
+    if kind in (BOXES, MASKS, TEXTS):
+        return _by_task(kind, Path(options.labels), setup.data.without_unseen(data), experiment, options)
+    output = output_of(experiment.rule.outputs[0]) if experiment.task is None else experiment.task.reads[0]
+    classes = find_classes([outputs[output] for outputs in experiment.references], options.class_axis)
     if classes.axis is None:
         raise BadInput(
             f"The class axis of output '{output}' is not clear.",
             "Give --class-axis, or --accuracy with your own function.",
         )
-    samples, labels = _without_unseen(setup, setup.data.open(options.dataset), labels)
+    if kind == FOLDERS:
+        count = max(2, experiment.references[0][output].shape[classes.axis])
+        labels = labels_of_folders(Path(options.labels), data, options.dataset, count)
+    else:
+        is_file = isinstance(options.labels, (str, Path))
+        labels = read_labels(Path(options.labels)) if is_file else np.asarray(options.labels)
+    samples, labels = _without_unseen(setup, data, labels)
     return accuracy_by_labels(samples, labels, output, classes.predicted, str(classes))
+
+
+def _by_task(kind: str, path: Path, samples: Dataset, experiment: Experiment, options: RunOptions) -> Accuracy:
+    """Returns the accuracy by labels that a task's reading of the outputs is compared with."""
+    first = experiment.references[0]
+    names = [name for name in numeric_outputs(first) if name in (options.outputs or first)]
+    reference = [{name: outputs[name] for name in names} for outputs in experiment.references]
+    if kind == BOXES:
+        head = detector_head(AskedTask("detect", head=options.head), reference)
+        return accuracy_by_boxes(samples, read_truth(path), head, reference, letterbox=options.letterbox)
+    if kind == MASKS:
+        task = find_task(AskedTask("segment", class_axis=options.class_axis), reference)
+        return accuracy_by_masks(samples, path, task, letterbox=options.letterbox)
+    task = find_task(AskedTask("text"), reference)
+    letters = letters_in(task, experiment.network)
+    if not letters:
+        raise BadInput(
+            "The network does not say which characters its classes are.",
+            "List them, one a line, in the property 'character' of the ONNX file: onnx.helper.set_model_props(model, "
+            "{'character': '\\n'.join(characters)}), without the blank.",
+        )
+    return accuracy_by_texts(samples, read_texts(path), task, letters)
 
 
 def _without_unseen(setup: Setup, data: Dataset, labels: np.ndarray) -> tuple[Dataset, np.ndarray]:

@@ -18,12 +18,10 @@ from trt_bisect.builder.base import Outputs
 from trt_bisect.data.datasets import Dataset
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import BadInput, first_line, install
-from trt_bisect.evaluator.accuracy import ACCURACY, Accuracy, RunNetwork
+from trt_bisect.evaluator.accuracy import ACCURACY, Accuracy, RunNetwork, place_finder
 
 _LEAST_SCORE, _IOU = 0.001, 0.7
 """Of detections that count, as in the evaluation of Ultralytics."""
-_FINEST = 8
-_NORMALISED = 1.5
 
 
 @dataclass(frozen=True)
@@ -58,11 +56,6 @@ class Truth:
     images: tuple[TruthImage, ...]
     categories: int
     digest: str
-
-
-def has_boxes(labels: object) -> bool:
-    """Returns true if labels are boxes: COCO's JSON, or a folder of YOLO's text files."""
-    return isinstance(labels, (str, Path)) and (Path(labels).suffix == ".json" or Path(labels).is_dir())
 
 
 def read_truth(path: Path) -> Truth:
@@ -131,16 +124,8 @@ def accuracy_by_boxes(
     """
     if letterbox and all(image.size == (1.0, 1.0) for image in truth.images):
         raise BadInput("YOLO's text files do not say how large the images are.", "Give COCO's JSON with --letterbox.")
-    boxes = np.concatenate([image.above(0.0).at(np.arange(len(image))[:300]).boxes for image in _read(head, reference)])
-    is_share = bool((np.abs(boxes) <= _NORMALISED).all())
-    places = {Path(image.name).stem: k for k, image in enumerate(truth.images)}
-
-    def place_of(position: int) -> int:
-        place = samples.place(position)
-        found = places.get(Path(samples.label(place)).stem) if samples.names else place
-        if found is None or found >= len(truth.images):
-            raise BadInput(f"There are no boxes for {samples.label(place)}.", "Give --labels of the whole data set.")
-        return found
+    scale = head.scaling(reference)
+    place_of = place_finder(samples, [image.name for image in truth.images], "box")
 
     def counted(infer: RunNetwork) -> dict[str, float]:
         found: dict[int, Detections] = {}
@@ -151,25 +136,16 @@ def accuracy_by_boxes(
                 raise BadInput(f"A sample holds {len(images)} images.", "Give --dataset with one image a sample.")
             best = images[0].above(_LEAST_SCORE)
             best = head.suppress(best, _IOU) if head.needs_nms else best
-            size = _input_size(feeds)
-            if outputs[head.names[0]].ndim == 4 and outputs[head.names[0]].shape[2] * _FINEST != size[1]:
-                raise BadInput(
-                    "The strides of the raw maps are not 8, 16, 32.", "Export the network with its decoding."
-                )
+            size = input_size(feeds)
             place = place_of(position)
-            scale = np.array(size, np.float64) if is_share else np.ones(2)
-            found[place] = _in_image(best, scale, size, truth.images[place].size, letterbox)
+            found[place] = _in_image(best, scale(outputs, size), size, truth.images[place].size, letterbox)
         return mean_precision(truth, found)
 
     sha = hashlib.sha256(f"{truth.digest} {head.note} {letterbox} {samples.digest()}".encode())
     return Accuracy(counted, sha.hexdigest())
 
 
-def _read(head: Head, reference: Sequence[Outputs]) -> list[Detections]:
-    return [image for outputs in reference for image in head.read(outputs)]
-
-
-def _input_size(feeds: Feeds) -> tuple[int, int]:
+def input_size(feeds: Feeds) -> tuple[int, int]:
     """Returns the width and the height of the picture."""
     shape = next((value.shape for value in feeds.values() if value.ndim == 4), None)
     if shape is None:
@@ -190,15 +166,26 @@ def _in_image(
         scale: the pixels of the input along a unit of the boxes, in x and y.
         size: the width and the height of the input.
         image: those of the image.
-        letterbox: the image keeps its shape in the middle of the input, as Pillow pads it.
+        letterbox: see ``inside_of``.
+    """
+    inside, border = inside_of(size, image, letterbox=letterbox)
+    boxes = (found.boxes.reshape(-1, 2, 2) * scale - border) / inside * np.array(image)
+    return Detections(boxes.reshape(-1, 4), found.scores, found.classes)
+
+
+def inside_of(size: tuple[int, int], image: tuple[float, float], *, letterbox: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the width and the height of an image inside the input, and those of the border before it.
+
+    Args:
+        size: the width and the height of the input.
+        image: those of the image.
+        letterbox: the image keeps its shape in the middle of the input, as Pillow pads it; else it fills the input.
     """
     inside = np.array(size, np.float64)
     if letterbox:
         narrow = image[0] / image[1] < size[0] / size[1]
         inside[0 if narrow else 1] = round(image[0] / image[1] * size[1] if narrow else image[1] / image[0] * size[0])
-    border = np.round((np.array(size) - inside) / 2)
-    boxes = (found.boxes.reshape(-1, 2, 2) * scale - border) / inside * np.array(image)
-    return Detections(boxes.reshape(-1, 4), found.scores, found.classes)
+    return inside, np.round((np.array(size) - inside) / 2)
 
 
 def mean_precision(truth: Truth, found: Mapping[int, Detections]) -> dict[str, float]:

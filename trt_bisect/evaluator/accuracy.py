@@ -95,6 +95,26 @@ def accuracy_by_labels(
     return Accuracy(counted, sha.hexdigest())
 
 
+def place_finder(samples: Dataset, names: Sequence[str], what: str) -> Callable[[int], int]:
+    """Returns the function from the position of a sample to the place of its label.
+
+    Args:
+        samples: files are found by their names without endings, other samples by their number.
+        names: the name of the file that each label belongs to.
+        what: a label in messages.
+    """
+    places = {Path(name).stem: k for k, name in enumerate(names)}
+
+    def place_of(position: int) -> int:
+        place = samples.place(position)
+        found = places.get(Path(samples.label(place)).stem) if samples.names else place
+        if found is None or found >= len(names):
+            raise BadInput(f"There is no {what} for {samples.label(place)}.", "Give --labels of the whole data set.")
+        return found
+
+    return place_of
+
+
 def read_labels(path: Path) -> np.ndarray:
     """Reads labels from ``.npy``, or from text with one label a line.
 

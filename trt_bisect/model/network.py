@@ -70,6 +70,7 @@ class Network:
         one_scale: the layers whose weights have one scale each, see ``with_one_scale_a_weight``.
         scales: by activation, the INT8 scale that the user gave it; it comes before that of any calibration.
         part: a sentence on the part of the file that this is; empty if it is all of it.
+        properties: the file's own properties (``metadata_props``), by name.
         memo: cached digests, shared by the copies of a network with the same weights.
         rounded: the quantizers of weights, and the weights after them as long as anything uses these; shared likewise.
     """
@@ -89,6 +90,7 @@ class Network:
     one_scale: frozenset[int] = frozenset()
     scales: Mapping[str, np.float32] = field(default_factory=dict)
     part: str = ""
+    properties: Mapping[str, str] = field(default_factory=dict)
     memo: dict[str, str] = field(default_factory=dict, repr=False)
     rounded: RoundedWeights = field(default_factory=RoundedWeights, repr=False)
 
@@ -370,6 +372,7 @@ def _prepared(
     fuse_norms: bool,
 ) -> Network:
     dropped, opset = drop_odd_outputs(model.graph, source), opset_of(model)
+    properties = {each.key: each.value for each in model.metadata_props}
     refuse_other_pairs(model.graph, source)
     oldest = max(low.oldest_opset(base), NORM_OPSET if fuse_norms else 0)
     graph, cut = prepare(model, weights, shapes, source, part, oldest, fuse_norms=fuse_norms)
@@ -405,6 +408,7 @@ def _prepared(
         notes=(*notes, *switch_notes(layers)),
         typed_in_file=in_type is not None,
         part=cut.part if cut else "",
+        properties=properties,
     )
 
 

@@ -243,7 +243,8 @@ class AccuracyOptions(Options):
     """The accuracy on labelled data.
 
     Attributes:
-        labels: Measure the accuracy with the classes of --dataset (.npy, text) or its boxes (COCO JSON, YOLO txt).
+        labels: Measure the accuracy with the classes of --dataset (.npy, text, class folders), its boxes (COCO JSON,
+            YOLO txt), masks (PNG) or texts (--task text).
         accuracy: Measure the accuracy with your module:function, called with infer(feeds) -> outputs; higher is better.
     """
 
@@ -288,8 +289,8 @@ class GoalOptions(AccuracyOptions):
             return
         if self.accuracy is None and self.labels is None:
             raise BadInput("--drop is a loss of accuracy, and nothing measures it.", "Give --labels or --accuracy.")
-        if getattr(self, "task", None) is not None:
-            raise BadInput("--task and --drop contradict each other.", "Leave out one of the two.")
+        if getattr(self, "task", None) is not None and self.labels is None:
+            raise BadInput("--task and --drop contradict each other.", "Leave out one of the two, or give --labels.")
 
     @property
     def priced_gpu(self) -> Gpu | None:

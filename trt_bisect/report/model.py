@@ -26,6 +26,7 @@ from trt_bisect.report.answer import Accuracies, AnswerFacts, FrontPoint, Goal, 
 from trt_bisect.report.explanation import EXPLANATION, CulpritAdvice, Explanation, RemedyFile
 from trt_bisect.report.figure_text import ACCURACY, figure_text, loss_text
 from trt_bisect.report.network_graph import NETWORK, Graph
+from trt_bisect.report.pictures import PICTURES, Pictures
 from trt_bisect.report.result import Overview, Shown, file_in
 from trt_bisect.report.verdict import COLOURS, UNMEASURED, code_of, verdict_of
 from trt_bisect.runs.progress_file import FINISHED
@@ -281,12 +282,14 @@ class Attached:
         graph: the network's layers and tensors.
         explanation: the reasons for the culprits; None where none was made.
         remedy_files: the caches and networks of its remedies.
+        pictures: the worst images; None where none were drawn.
     """
 
     files: RecipeFiles | None = None
     graph: Graph | None = None
     explanation: Explanation | None = None
     remedy_files: tuple[RemedyFile, ...] = ()
+    pictures: Pictures | None = None
 
 
 class Holder(Shown):
@@ -583,6 +586,11 @@ class Report(Holder):
                 beside.write(path)
         elif not (path / REPORT).is_file() or (path / REPORT).read_bytes() != text:
             (path / EXPLANATION).unlink(missing_ok=True)
+            (path / PICTURES).unlink(missing_ok=True)
+        if made.pictures is not None:
+            write(path / PICTURES, made.pictures)
+        elif made.explanation is not None:
+            (path / PICTURES).unlink(missing_ok=True)
         if made.files is not None and recipe:
             made.files.write(path / FOLDER)
         if made.graph is not None:

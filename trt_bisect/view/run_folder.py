@@ -21,6 +21,7 @@ from trt_bisect.report.network_graph import NETWORK, Graph
 from trt_bisect.report.older import read_report
 from trt_bisect.report.page.data import PageData, page_data, recipe_texts
 from trt_bisect.report.page.render import render_page
+from trt_bisect.report.pictures import PICTURES, Pictures
 from trt_bisect.runs.progress_file import INTERRUPTED, PROGRESS, RUNNING, is_running
 from trt_bisect.support.codec import encode, read
 
@@ -142,6 +143,7 @@ class RunFolder:
         self._progress = Replaced(path / PROGRESS, partial(read, dict))
         self._graph = Replaced(path / NETWORK, partial(read, Graph))
         self._explanation = Replaced(path / EXPLANATION, partial(read, Explanation))
+        self._pictures = Replaced(path / PICTURES, partial(read, Pictures))
         self._plan = Replaced(path / FOLDER / PLAN, partial(read, dict))
         self._made_of: tuple[object, ...] = ()
         self._state: State | None = None
@@ -173,10 +175,10 @@ class RunFolder:
             Gone: as for ``snapshot``.
         """
         found = self.snapshot()
-        graph, explanation = self._graph.value(), self._explanation.value()
+        graph, explanation, pictures = self._graph.value(), self._explanation.value(), self._pictures.value()
         layers = (self._plan.value() or {}).get("layers")
         names: dict[str, str] = layers if isinstance(layers, dict) else {}
-        files = (self._so_far, self._report, self._graph, self._explanation, self._plan)
+        files = (self._so_far, self._report, self._graph, self._explanation, self._pictures, self._plan)
         made_of = (*(file.stamp for file in files), found.status, found.progress)
         if self._state is None or made_of != self._made_of:
             rows = {row.name: row.recipe for row in found.report.layers}
@@ -189,6 +191,7 @@ class RunFolder:
                 status=found.status,
                 progress=found.progress,
                 folder=str(self.path),
+                pictures=pictures if found.whole else None,
             )
             body = encode(data)
             etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'

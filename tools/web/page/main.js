@@ -10,6 +10,7 @@ import { startGraph } from "./graph.js";
 import { startInputs } from "./inputs.js";
 import { startLive, tellStatus } from "./live.js";
 import { modelOf } from "./model.js";
+import { showPictures } from "./pictures.js";
 import { startPrint } from "./print.js";
 import { startRecipe } from "./recipe.js";
 import { startSearch } from "./search.js";
@@ -24,7 +25,7 @@ store.selected = blamed()[0]?.name ?? null;
 
 function start() {
   startTheme(store.repaint);
-  for (const part of [showVerdict, showAnswer, showAdvice]) {
+  for (const part of [showVerdict, showAnswer, showAdvice, showPictures]) {
     part(store);
     store.on("model", part);
   }

@@ -13,11 +13,15 @@ import onnxruntime as ort
 from onnx import TensorProto, helper
 
 from trt_bisect.analyzer.metrics import AGREEMENT
-from trt_bisect.analyzer.tasks.task import AGREED, ITEMS, AskedTask, Counts, Judge, Task, each_input
+from trt_bisect.analyzer.tasks.task import AGREED, ITEMS, AskedTask, Counts, Judge, Looks, Scaling, Task, each_input
 from trt_bisect.builder.base import Outputs
 
 MOST = 3000
 """The most candidates of an image, the best by score; so that outputs that are all noise take no hours."""
+FINEST = 8
+"""The units of raw boxes along a cell of the finest map: the pixels of every export."""
+_NORMALISED, _SUREST = 1.5, 300
+"""Boxes are shares of the image if the surest candidates reach no further."""
 _OPSET, _IR = 11, 7
 
 
@@ -122,21 +126,26 @@ def box_overlaps(before: Detections, after: Detections) -> np.ndarray:
 
 
 def number_kept(before: Detections, after: Detections, least: float, alike: Alike = box_overlaps) -> int:
-    """Returns the number of detections of ``before`` that ``after`` has too.
+    """Returns the number of detections of ``before`` that ``after`` has too."""
+    return int((partners(before, after, least, alike) >= 0).sum())
+
+
+def partners(before: Detections, after: Detections, least: float, alike: Alike) -> np.ndarray:
+    """Returns for each detection of ``before`` the place of the same one in ``after``, -1 where it is lost.
 
     From the best score on, each takes the free detection of its class that is most like it, by ``least`` at least.
     """
+    found = np.full(len(before), -1)
     if not len(before) or not len(after):
-        return 0
+        return found
     same = before.classes[:, None] == after.classes
     shared = np.where(same, alike(before, after), 0.0)
-    kept = 0
     for place in np.argsort(-before.scores, kind="stable"):
         best = int(shared[place].argmax())
         if shared[place, best] >= least:
-            kept += 1
+            found[place] = best
             shared[:, best] = 0.0
-    return kept
+    return found
 
 
 Read = Callable[[Outputs], list[Detections]]
@@ -159,6 +168,7 @@ class Head:
         alike: the likeness of two detections.
         suppress: removes the candidates that are too like a better one.
         finish: from the outputs for one input, and the detections chosen in each image, to what is compared.
+        finest: the raw map whose cells are ``FINEST`` units of the boxes; empty if the network has decoded them.
     """
 
     names: tuple[str, ...]
@@ -169,6 +179,18 @@ class Head:
     alike: Alike = box_overlaps
     suppress: Callable[[Detections, float], Detections] = suppressed
     finish: Callable[[Outputs, list[Detections]], list[Detections]] = _as_chosen
+    finest: str = ""
+
+    def scaling(self, reference: Sequence[Outputs]) -> Scaling:
+        """Returns the scaling of the boxes; FP32's outputs for some inputs tell pixels from shares of the picture."""
+        surest = [image.above(0.0).boxes[:_SUREST] for outputs in reference for image in self.read(outputs)]
+        is_share = not self.finest and all((np.abs(boxes) <= _NORMALISED).all() for boxes in surest)
+
+        def scale(outputs: Outputs, size: tuple[int, int]) -> np.ndarray:
+            cells = FINEST * np.array(outputs[self.finest].shape[:1:-1]) if self.finest else size
+            return np.array(size, np.float64) / (1.0 if is_share else cells)
+
+        return scale
 
 
 _NEARBY = (0.5, 0.6, 0.7, 0.8, 0.9, 1.1, 1.2, 1.3, 1.4, 1.5)
@@ -194,13 +216,13 @@ def found_task(asked: AskedTask, head: Head, note: str) -> Task:
     def further(total: Counts) -> dict[str, float]:
         return {name: total[name] for name in ("kept", "lost", "invented")}
 
-    def judge_at(threshold: float, reference: Sequence[Outputs]) -> Judge:
-        def read(outputs: Outputs) -> list[Detections]:
-            above = [image.above(threshold) for image in head.read(outputs)]
-            chosen = [head.suppress(image, asked.iou) for image in above] if head.needs_nms else above
-            return head.finish(outputs, chosen)
+    def read(threshold: float, outputs: Outputs) -> list[Detections]:
+        above = [image.above(threshold) for image in head.read(outputs)]
+        chosen = [head.suppress(image, asked.iou) for image in above] if head.needs_nms else above
+        return head.finish(outputs, chosen)
 
-        return each_input(head.names, read, count, further)(reference)
+    def judge_at(threshold: float, reference: Sequence[Outputs]) -> Judge:
+        return each_input(head.names, partial(read, threshold), count, further)(reference)
 
     def nearby(reference: Sequence[Outputs]) -> Callable[[Sequence[Outputs]], float]:
         judges = [judge_at(factor * asked.score_threshold, reference) for factor in _NEARBY]
@@ -208,4 +230,7 @@ def found_task(asked: AskedTask, head: Head, note: str) -> Task:
             judge(dict(enumerate(outputs))).values.get(AGREEMENT.name, 0.0) for judge in judges
         )
 
-    return Task(asked.entry, note, head.names, partial(judge_at, asked.score_threshold), nearby)
+    looks = Looks(
+        partial(read, asked.score_threshold), partial(partners, least=asked.iou, alike=head.alike), head.scaling
+    )
+    return Task(asked.entry, note, head.names, partial(judge_at, asked.score_threshold), nearby, looks)

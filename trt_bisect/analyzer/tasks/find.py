@@ -18,7 +18,7 @@ from trt_bisect.analyzer.classes import LOGITS, OWN, SHARES, Classes, find_class
 from trt_bisect.analyzer.tasks.detect import detect, ends_with, find_head
 from trt_bisect.analyzer.tasks.detections import Head
 from trt_bisect.analyzer.tasks.objects import instances, obb, pose
-from trt_bisect.analyzer.tasks.task import AGREED, ITEMS, AskedTask, Counts, Task, each_input, not_told, share
+from trt_bisect.analyzer.tasks.task import AGREED, ITEMS, AskedTask, Counts, Looks, Task, each_input, not_told, share
 from trt_bisect.builder.base import Outputs
 
 _FEW_CLASSES = 10
@@ -56,8 +56,13 @@ def classify(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
         top5 = {"top5": share(total["in_five"], total["rows_of_six"])} if total["rows_of_six"] else {}
         return {"top1": share(total[AGREED], total[ITEMS]), **top5}
 
+    def names(outputs: Outputs) -> list[str]:
+        name, classes = next(iter(found.items()))
+        return [f"class {one}" for one in classes.predicted(np.asarray(outputs[name], np.float64)).tolist()]
+
     note = f"--task {asked.name} compares the class with the largest score of {axes}"
-    return Task(asked.entry, note, tuple(found), each_input(list(found), read, count, further))
+    judge = each_input(list(found), read, count, further)
+    return Task(asked.entry, note, tuple(found), judge, looks=Looks(names))
 
 
 def _counted_classify(classes: Classes, before: np.ndarray, after: np.ndarray) -> dict[str, float]:
@@ -113,7 +118,13 @@ def segment(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
 
     how = ", ".join(f"'{name}' ({_how(classes)})" for name, classes in found.items())
     note = f"--task {asked.name} compares the class of each pixel of {how}"
-    return Task(asked.entry, note, tuple(found), each_input(list(found), read, count, _miou))
+    first = next(iter(found))
+
+    def pixels(outputs: Outputs) -> list[np.ndarray]:
+        labels = _labels(found[first], outputs[first])
+        return list(labels.reshape(-1, *labels.shape[-2:]))
+
+    return Task(asked.entry, note, tuple(found), each_input(list(found), read, count, _miou), looks=Looks(pixels))
 
 
 def _classes(name: str, asked: AskedTask, reference: Sequence[Outputs]) -> Classes | None:
@@ -191,7 +202,8 @@ def depth(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
     name = names[0]
     note = f"--task {asked.name} compares '{name}' by the scale-invariant error of its logarithms"
     maps = each_input([name], lambda outputs: np.asarray(outputs[name], np.float64), _counted_depth, _errors)
-    return Task(asked.entry, note, (name,), maps)
+    looks = Looks(lambda outputs: list(np.asarray(outputs[name], np.float64).reshape(-1, *outputs[name].shape[-2:])))
+    return Task(asked.entry, note, (name,), maps, looks=looks)
 
 
 def _is_depth(arrays: Sequence[np.ndarray]) -> bool:
@@ -338,14 +350,13 @@ def text(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
     def further(total: Counts) -> dict[str, float]:
         return {"lines": total["lines"], "exact": total["exact"], "edits": total[ITEMS] - total[AGREED]}
 
+    def lines(outputs: Outputs) -> list[Line]:
+        return lines_of(outputs[name], blank)
+
     classes = reference[0][name].shape[-1]
     note = f"--task {asked.name} reads '{name}' as CTC scores of {classes} classes, of which {blank} is the blank"
-    return Task(
-        asked.entry,
-        note,
-        (name,),
-        each_input([name], lambda outputs: lines_of(outputs[name], blank), _counted_text, further),
-    )
+    looks = Looks(lines, letters=partial(letters_of, classes=classes, blank=blank))
+    return Task(asked.entry, note, (name,), each_input([name], lines, _counted_text, further), looks=looks)
 
 
 def blank_of(name: str, reference: Sequence[Outputs]) -> int | None:
@@ -371,6 +382,26 @@ def lines_of(scores: np.ndarray, blank: int) -> list[Line]:
     Source: Graves et al. 2006, "Connectionist Temporal Classification", best path decoding.
     """
     return [tuple(int(one) for one, _ in groupby(row.tolist()) if one != blank) for row in _best_of_steps(scores)]
+
+
+def letters_of(listed: str, classes: int, blank: int) -> tuple[str, ...]:
+    """Returns the character of each class; none if there are not as many.
+
+    Args:
+        listed: the characters, one a line; in ONNX files of PaddleOCR the property ``character``. A space may be left
+            out as the last one.
+        classes: the number of classes, with the blank.
+        blank: the class of the blank, the first or the last one.
+    """
+    letters = listed.rstrip("\n").split("\n")
+    letters += [" "] * (len(letters) == classes - 2)
+    letters.insert(0 if blank == 0 else len(letters), "")
+    return tuple(letters) if listed and len(letters) == classes else ()
+
+
+def spelled(line: Line, letters: Sequence[str]) -> str:
+    """Returns a line as text; the numbers of its classes if their characters are not known."""
+    return "".join(letters[one] for one in line) if letters else " ".join(map(str, line))
 
 
 def _best_of_steps(scores: np.ndarray) -> np.ndarray:

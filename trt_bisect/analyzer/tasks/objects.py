@@ -32,7 +32,7 @@ _COCO = (26, 25, 25, 35, 35, 79, 79, 72, 72, 62, 62, 107, 107, 87, 87, 89, 89)
 """The spread of people's placings of each of COCO's 17 keypoints, in thousandths of an object's size."""
 _AREA = 0.53
 """The area of an object as a share of that of its box, as Ultralytics takes it."""
-_SEEN = 0.5
+SEEN = 0.5
 
 
 def pose(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
@@ -69,7 +69,7 @@ def key_similarity(before: Detections, after: Detections) -> np.ndarray:
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         near = np.exp(-squares / (8 * sigmas**2 * areas[:, None, None]))
     near = np.where(squares == 0.0, 1.0, near)
-    seen = points[..., 2] >= _SEEN if points.shape[-1] == 3 else np.ones(points.shape[:2], bool)
+    seen = points[..., 2] >= SEEN if points.shape[-1] == 3 else np.ones(points.shape[:2], bool)
     seen = np.where(seen.any(axis=-1, keepdims=True), seen, True)
     return np.asarray((near * seen[:, None]).sum(axis=-1) / seen.sum(axis=-1)[:, None])
 
@@ -134,7 +134,7 @@ def _shared_area(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     edges = []
     points, is_corner = [], []
     for boxes, others in ((one, other), (other, one)):
-        corners = _turned_corners(boxes)
+        corners = turned_corners(boxes)
         edges.append((corners, np.roll(corners, -1, axis=1) - corners))
         half = np.maximum(others[:, None, 2:4], 0.0) / 2
         within = _turn(corners - others[:, None, :2], -others[:, 4])
@@ -158,7 +158,7 @@ def _shared_area(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     return np.asarray(np.abs(_cross(around, np.roll(around, -1, axis=1)).sum(axis=1)) / 2 * counts.any(axis=1))
 
 
-def _turned_corners(boxes: np.ndarray) -> np.ndarray:
+def turned_corners(boxes: np.ndarray) -> np.ndarray:
     """Returns the four corners of oriented boxes in their order, ``[p, 4, 2]``."""
     half = np.maximum(boxes[:, None, 2:4], 0.0) / 2 * np.array([[-1, -1], [1, -1], [1, 1], [-1, 1]])
     return np.asarray(boxes[:, None, :2] + _turn(half, boxes[:, 4]))
@@ -238,7 +238,7 @@ def _mask_scale(placed: Placed, prototypes: str, reference: Sequence[Outputs]) -
 
 
 def prototype_masks(image: Detections, prototypes: np.ndarray, scale: tuple[float, float]) -> np.ndarray:
-    """Returns the mask of each detection, of the prototypes' size and cut to its box, bool ``[n, H * W]``.
+    """Returns the mask of each detection, of the prototypes' size and cut to its box, bool ``[n, H, W]``.
 
     Args:
         image: detections with the coefficients of the prototypes.
@@ -247,19 +247,20 @@ def prototype_masks(image: Detections, prototypes: np.ndarray, scale: tuple[floa
     """
     count, height, width = prototypes.shape
     if not len(image):
-        return np.zeros((0, height * width), bool)
+        return np.zeros((0, height, width), bool)
     masks = (image.more @ prototypes.reshape(count, -1)).reshape(-1, height, width) > 0.0
     x1, y1, x2, y2 = (image.boxes * np.tile(scale, 2)).T[:, :, None]
     columns, rows = np.arange(width)[None], np.arange(height)[None]
     masks &= ((columns >= x1) & (columns < x2))[:, None] & ((rows >= y1) & (rows < y2))[:, :, None]
-    return np.asarray(masks.reshape(len(image), -1))
+    return np.asarray(masks)
 
 
 def mask_overlaps(before: Detections, after: Detections) -> np.ndarray:
     """Returns the intersection over union of each mask with each other one, ``[n, m]``; 0 where both are empty."""
-    one, other = before.more.astype(np.float32), after.more.astype(np.float32)
-    if one.shape[1:] != other.shape[1:]:
-        return np.zeros((len(one), len(other)))
+    if before.more.shape[1:] != after.more.shape[1:]:
+        return np.zeros((len(before), len(after)))
+    pixels = int(np.prod(before.more.shape[1:]))
+    one, other = (found.more.reshape(-1, pixels).astype(np.float32) for found in (before, after))
     shared = (one @ other.T).astype(np.float64)
     union = one.sum(axis=1, dtype=np.float64)[:, None] + other.sum(axis=1, dtype=np.float64) - shared
     return np.asarray(np.divide(shared, union, out=np.zeros_like(shared), where=union > 0.0))
@@ -291,10 +292,7 @@ def _whole_masks(reference: Sequence[Outputs]) -> Head | None:
 
 
 def _with_masks(head: Head, name: str, outputs: Outputs) -> list[Detections]:
-    masks = outputs[name] > _SEEN
-    return [
-        replace(image, more=masks.reshape(len(masks), int(np.prod(masks.shape[1:])))) for image in head.read(outputs)
-    ]
+    return [replace(image, more=outputs[name][:, 0] > SEEN) for image in head.read(outputs)]
 
 
 _READY: tuple[tuple[str, tuple[int, ...]], ...] = (("xyxy", ()), ("score", ()), ("class", ()))

@@ -13,13 +13,12 @@ from itertools import pairwise
 import numpy as np
 
 from trt_bisect.analyzer.classes import sigmoid, softmax
-from trt_bisect.analyzer.tasks.detections import Detections, Head
+from trt_bisect.analyzer.tasks.detections import FINEST, Detections, Head
 from trt_bisect.analyzer.tasks.layouts import Layout, are_shares
 from trt_bisect.builder.base import Outputs
 
 _BINS = 16
 """The bins of a distance in every export whose distances are an output of their own."""
-_FINEST = 8
 _LEAST_MAPS = 2
 _BACKGROUND = 0.3
 
@@ -54,7 +53,7 @@ def raw_head(reference: Sequence[Outputs], layout: Layout | None = None) -> Head
     scales = []
     for place, size in enumerate(sizes):
         names = [name for name, value in maps.items() if value.shape[2:] == size]
-        scale = _scale({name: maps[name].shape[1] for name in names}, layout, _FINEST * 2.0**place)
+        scale = _scale({name: maps[name].shape[1] for name in names}, layout, FINEST * 2.0**place)
         if scale is None:
             return None
         scales.append(scale)
@@ -71,7 +70,7 @@ def raw_head(reference: Sequence[Outputs], layout: Layout | None = None) -> Head
     read_names = tuple(dict.fromkeys(name for scale in scales for name in (scale.distances, scale.scores)))
     shown = ", ".join(f"{height}x{width}" for height, width in sizes)
     note = f"raw maps of {shown} as dfl:{scales[0].bins},classes:{classes.pop()}, decoded outside the network"
-    return Head(read_names, note, read, True)
+    return Head(read_names, note, read, True, finest=scales[0].scores)
 
 
 def _scale(channels: dict[str, int], layout: Layout | None, stride: float) -> _Scale | None:

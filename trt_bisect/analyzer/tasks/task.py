@@ -27,6 +27,9 @@ Judge = Callable[[Mapping[int, Outputs]], OutputFigures]
 Counts = Mapping[str, Any]
 """Counts on one input, which ``+`` joins over inputs: ``AGREED``, ``ITEMS`` and others; numbers, arrays or lists."""
 
+Scaling = Callable[[Outputs, tuple[int, int]], np.ndarray]
+"""From the outputs for one input, and the picture's width and height, to the pixels along a unit in x and y."""
+
 
 @dataclass(frozen=True)
 class AskedTask:
@@ -58,6 +61,24 @@ class AskedTask:
 
 
 @dataclass(frozen=True)
+class Looks:
+    """What a task reads, as a picture of the input shows it.
+
+    Attributes:
+        read: from the outputs for one input to what is found in each image of it: ``Detections``, the class of each
+            pixel (integers ``[H, W]``), its depth (floats ``[H, W]``), a text, or the classes of its characters.
+        pairs: from the detections of FP32 and of another plan to the place of each one's partner there, -1 without one.
+        scaling: from FP32's outputs for some inputs to the scaling of the boxes.
+        letters: from a list of characters to the character of each class, see ``letters_of``.
+    """
+
+    read: Callable[[Outputs], Sequence[Any]]
+    pairs: Callable[[Any, Any], np.ndarray] | None = None
+    scaling: Callable[[Sequence[Outputs]], Scaling] | None = None
+    letters: Callable[[str], tuple[str, ...]] | None = None
+
+
+@dataclass(frozen=True)
 class Task:
     """A task on the outputs of one network.
 
@@ -69,6 +90,7 @@ class Task:
             of these inputs. The figures of several inputs are those of each added up.
         nearby: likewise to the function that returns ``NEARBY`` of other outputs for all of these inputs; None for a
             task without a threshold.
+        looks: what it reads, as pictures; None where nothing of it can be shown.
     """
 
     entry: str
@@ -76,6 +98,7 @@ class Task:
     reads: tuple[str, ...]
     judge: Callable[[Sequence[Outputs]], Judge]
     nearby: Callable[[Sequence[Outputs]], Callable[[Sequence[Outputs]], float]] | None = None
+    looks: Looks | None = None
 
     def check(self, reference: Sequence[Outputs]) -> None:
         """Raises BadInput if FP32 gives nothing that could be compared, on any input."""

@@ -589,7 +589,7 @@ class _Run:
         from trt_bisect.commands.run.explain import explained
 
         self.setup.forecast.begins(EXPLAINING)
-        return explained(answering.plans, answer, report, self.repeated)
+        return explained(answering.plans, answer, report, self.repeated, self.folder)
 
     def _write_logs(self, found: Searched, report: Report) -> None:
         """Writes TensorBoard's logs, if they are asked for."""

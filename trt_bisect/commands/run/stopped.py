@@ -15,6 +15,7 @@ from trt_bisect.report.explanation import EXPLANATION
 from trt_bisect.report.model import LAYERS, REPORT, SO_FAR, Report
 from trt_bisect.report.network_graph import NETWORK
 from trt_bisect.report.older import read_report
+from trt_bisect.report.pictures import PICTURES
 from trt_bisect.report.summary import (
     INTERRUPTED,
     NO_ROOM,
@@ -112,7 +113,7 @@ def save_report(report: Report, folder: Path | None, live: Live, shown: Progress
 
 def _save_alone(report: Report, folder: Path, live: Live) -> None:
     """Writes ``report.json`` where there is no room for more; if need be, what the next run makes anew is removed."""
-    in_the_way = [folder / name for name in (LAYERS, EXPLANATION, NETWORK)]
+    in_the_way = [folder / name for name in (LAYERS, EXPLANATION, PICTURES, NETWORK)]
     for remove in (lambda: None, *(path.unlink for path in in_the_way), live.end):
         with suppress(OSError):
             remove()

@@ -16,6 +16,7 @@ from trt_bisect.report.model import LayerRow, Report
 from trt_bisect.report.network_graph import Graph
 from trt_bisect.report.page.headline import fragile, headline
 from trt_bisect.report.page.tables import PageColumn, columns_by_rank
+from trt_bisect.report.pictures import Pictures
 from trt_bisect.report.verdict import TONES
 
 _LARGEST_TEXT = 1 << 20
@@ -38,6 +39,7 @@ class PageData:
         command: the command line of the run.
         commands: by file of the recipe, the command that uses it.
         columns: the columns of the table of layers that their class describes.
+        pictures: the worst images; None without them.
     """
 
     report: Report
@@ -52,6 +54,7 @@ class PageData:
     command: str
     commands: Mapping[str, str]
     columns: tuple[PageColumn, ...]
+    pictures: Pictures | None = None
 
 
 def page_data(
@@ -63,6 +66,7 @@ def page_data(
     status: str = "finished",
     progress: Mapping[str, Any] | None = None,
     folder: str = "",
+    pictures: Pictures | None = None,
 ) -> PageData:
     """Returns the data of a page; ``folder`` is the run folder, as the commands on the recipe's files name it.
 
@@ -85,6 +89,7 @@ def page_data(
         command=report.command,
         commands=_commands(recipe or {}, folder, report.low),
         columns=columns_by_rank(LayerRow, report.names),
+        pictures=pictures,
     )
 
 

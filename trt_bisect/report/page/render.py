@@ -19,6 +19,7 @@ from trt_bisect.report.model import Report
 from trt_bisect.report.network_graph import NETWORK, Graph
 from trt_bisect.report.page.data import PageData, page_data, recipe_texts
 from trt_bisect.report.page.tables import TablePage
+from trt_bisect.report.pictures import PICTURES, Pictures
 from trt_bisect.support.codec import encode, read
 from trt_bisect.support.files import write_whole
 
@@ -155,5 +156,6 @@ def write_page(report: Report, folder: Path) -> None:
         read(Explanation, folder / EXPLANATION),
         recipe_texts(folder / FOLDER),
         folder=str(folder),
+        pictures=read(Pictures, folder / PICTURES),
     )
     write_whole(folder / PAGE, render_page(data).encode())

@@ -1,0 +1,282 @@
+"""The pictures of a run: the worst images are inferred again, where the tensors saved do not have them, and drawn.
+
+A picture is the network's own input: what its preprocessing did to the values is undone by their least and largest one.
+"""
+
+from __future__ import annotations
+
+import base64
+import colorsys
+import io
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from trt_bisect.analyzer.metrics import AGREEMENT
+from trt_bisect.analyzer.tasks.detections import NO_DETECTIONS, Detections
+from trt_bisect.analyzer.tasks.find import spelled
+from trt_bisect.analyzer.tasks.objects import SEEN, turned_corners
+from trt_bisect.analyzer.tasks.task import Scaling, Task
+from trt_bisect.answer.labels import letters_in
+from trt_bisect.answer.result import Answer
+from trt_bisect.builder.base import Engine, Outputs
+from trt_bisect.data.array_files import read_archive
+from trt_bisect.data.feeds import Feeds
+from trt_bisect.evaluator.trial import Trial
+from trt_bisect.precision import PrecisionPlan
+from trt_bisect.report.pictures import FP32, INVENTED, KEPT, LOST, Drawing, Mark, Picture, Pictures
+from trt_bisect.report.saved_run import SAMPLE, TENSORS
+from trt_bisect.support.progress import Progress
+
+MOST = 6
+"""The most pictures of a run."""
+_SIDE = 320
+"""The most pixels along a side of a picture in the file; a larger input is shown in fewer."""
+_MARKS = 100
+"""The most detections in a picture, the best by score; all of them count."""
+_NOT_FINITE = "NaN or infinite values"
+_CLASS, _APART = 110, (200, 30, 24, 225)
+"""How opaque the colour of a class is, and the colour of pixels whose class is not FP32's; no class is red."""
+_COLOURS = {"": (60, 140, 240, 120), KEPT: (60, 140, 240, 120), INVENTED: _APART}
+"""The colours of masks."""
+
+
+def worst_pictures(answer: Answer, folder: Path | None, progress: Progress) -> Pictures | None:
+    """Returns the pictures of the inputs on which full INT8 loses most, then the recipe; at most ``MOST``.
+
+    Args:
+        answer: the answer.
+        folder: the run folder with the tensors of ``--save-tensors``; None without one.
+        progress: tells the stage.
+
+    Returns:
+        None without a task that can be shown, without image inputs, or if nothing was lost.
+
+    Raises:
+        TrialFailed: a plan cannot be built or run.
+    """
+    experiment, given = answer.experiment, answer.given
+    task = experiment.task
+    if task is None or task.looks is None or not len(given) or not frames_of(given.feeds[0]):
+        return None
+    places = _worst_places(answer)
+    if not places:
+        return None
+    progress.stage("Drawing the worst images", None)
+    plans = {"int8": experiment.network.full(experiment.whole.high), "recipe": answer.plan}
+    if answer.plan == plans["int8"]:
+        del plans["recipe"]
+    found = {name: list(_outputs(answer, name, plan, places, folder)) for name, plan in plans.items()}
+    looks, references = task.looks, [given.references[place] for place in places]
+    scaling = None if looks.scaling is None else looks.scaling(references)
+    letters = letters_in(task, experiment.network)
+    pictures: list[Picture] = []
+    for number, place in enumerate(places):
+        by_plan = {FP32: references[number], **{name: outputs[number] for name, outputs in found.items()}}
+        pictures += pictures_of(given.labels[place], given.feeds[place], by_plan, task, scaling, letters)
+    return Pictures(task.entry.removeprefix("task "), task.note, tuple(pictures[:MOST])) if pictures else None
+
+
+def _worst_places(answer: Answer) -> list[int]:
+    """Returns the places of the inputs on which full INT8 or the recipe loses anything, the worst first."""
+    losses = list(zip(*(_losses(answer, trial) for trial in (answer.full, answer.restored)), strict=True))
+    lost = [place for place, each in enumerate(losses) if max(each) > 0.0]
+    return sorted(lost, key=losses.__getitem__, reverse=True)[:MOST]
+
+
+def _losses(answer: Answer, trial: Trial) -> list[float]:
+    """Returns what a plan loses of the agreement on each input; nothing where nothing is known or compared."""
+    task, name = answer.experiment.task, AGREEMENT.name
+    figures = None if task is None else trial.outputs.get(task.entry)
+    if figures is None:
+        return [0.0] * len(answer.given)
+    whole = figures.values.get(name, math.nan)
+    values = figures.inputs.get(name, (whole,) * len(answer.given))
+    return [0.0 if value is None else 1.0 - value if math.isfinite(value) else 1.0 for value in values]
+
+
+def _outputs(
+    answer: Answer, name: str, plan: PrecisionPlan, places: list[int], folder: Path | None
+) -> Iterator[Outputs]:
+    """Yields the outputs of a plan for some inputs: as they are saved, else of an engine that is built at need."""
+    saved = Path() if folder is None else folder / TENSORS / name
+    experiment = answer.experiment
+    with ExitStack() as stack:
+        engine: Engine | None = None
+        for place in places:
+            path = saved / SAMPLE.format(place)
+            if folder is not None and path.is_file():
+                yield read_archive(path)
+                continue
+            if engine is None:
+                engine = stack.enter_context(experiment.builder.build(experiment.whole.canonical(plan)))
+            yield engine.infer(answer.given.feeds[place])
+
+
+def frames_of(feeds: Feeds) -> list[np.ndarray]:
+    """Returns the pictures in the input for a network, ``[H, W, 3]`` in 0..255; none if no input is a picture.
+
+    A picture has 1 or 3 channels, before or behind its height and width, and values that differ.
+    """
+    for values in feeds.values():
+        array = np.asarray(values)
+        if array.ndim != 4 or array.dtype.kind not in "fiu":
+            continue
+        if array.shape[1] in (1, 3):
+            array = array.transpose(0, 2, 3, 1)
+        elif array.shape[3] not in (1, 3):
+            continue
+        if min(array.shape[1:3]) > 1:
+            return [_as_bytes(np.broadcast_to(frame, (*frame.shape[:2], 3))) for frame in array]
+    return []
+
+
+def _as_bytes(values: np.ndarray) -> np.ndarray:
+    """Returns values as bytes: the least finite one is 0 and the largest 255."""
+    finite = values[np.isfinite(values)]
+    low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
+    scaled = (np.nan_to_num(values.astype(np.float64), nan=low, posinf=high, neginf=low) - low) / ((high - low) or 1.0)
+    return np.asarray(np.round(255 * scaled), np.uint8)
+
+
+def data_uri(image: np.ndarray, *, smooth: bool = True) -> str:
+    """Returns an image ``[H, W, 3]`` or ``[H, W, 4]`` as PNG in a data URI, no side longer than ``_SIDE`` pixels.
+
+    Args:
+        image: bytes.
+        smooth: pixels that become one are averaged; else one of them stands for all.
+    """
+    from PIL import Image
+
+    shown, largest = Image.fromarray(image), max(image.shape[:2])
+    if largest > _SIDE:
+        size = tuple(max(1, round(side * _SIDE / largest)) for side in shown.size)
+        shown = shown.resize(size, Image.Resampling.BOX if smooth else Image.Resampling.NEAREST)
+    file = io.BytesIO()
+    shown.save(file, "PNG", optimize=True)
+    return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
+
+
+def pictures_of(
+    name: str, feeds: Feeds, plans: Mapping[str, Outputs], task: Task, scaling: Scaling | None, letters: Sequence[str]
+) -> list[Picture]:
+    """Returns a picture for each image of an input; none if it has none, or the outputs are not of its images.
+
+    Args:
+        name: the name of the input.
+        feeds: the input.
+        plans: by plan its outputs, FP32's first.
+        task: the task, which can be shown.
+        scaling: see ``Looks``; None for a task without boxes.
+        letters: the characters of a text's classes; empty if they are not known.
+    """
+    frames, looks = frames_of(feeds), task.looks
+    assert looks is not None
+    judge = task.judge([plans[FP32]])
+    seen = {plan: looks.read(outputs) if _finite(task, outputs) else None for plan, outputs in plans.items()}
+    before = seen[FP32]
+    most = max((len(each) for each in seen.values() if each is not None), default=0)
+    if not before or most > len(frames) or (most < len(frames) and not isinstance(before[0], Detections)):
+        return []
+    agreements = {plan: judge({0: outputs}).values.get(AGREEMENT.name) for plan, outputs in plans.items()}
+    pictures = []
+    for place, frame in enumerate(frames):
+        height, width = frame.shape[:2]
+        scale = np.ones(2) if scaling is None else scaling(plans[FP32], (width, height))
+        drawn = []
+        for plan, each in seen.items():
+            known = None if plan == FP32 else agreements[plan]
+            if each is None:
+                drawn.append(Drawing(plan, known, {}, text=_NOT_FINITE))
+                continue
+            own, reference = _at(each, place), _at(before, place)
+            if isinstance(own, Detections):
+                drawn.append(_detections(plan, known, reference, own, task, scale))
+            elif isinstance(own, np.ndarray):
+                overlay = _classes if own.dtype.kind in "iu" else _depths
+                drawn.append(Drawing(plan, known, {}, overlay=overlay(reference, own)))
+            else:
+                text = own if isinstance(own, str) else spelled(own, letters)
+                drawn.append(Drawing(plan, known, {}, text=text))
+        pictures.append(
+            Picture(name if len(frames) == 1 else f"{name}, image {place}", width, height, data_uri(frame), (*drawn,))
+        )
+    return pictures
+
+
+def _finite(task: Task, outputs: Outputs) -> bool:
+    return all(np.isfinite(outputs[name]).all() for name in task.reads)
+
+
+def _at(found: Sequence[Any], place: int) -> Any:
+    """What is found in an image; no detections in the images behind the last one in which some are."""
+    return found[place] if place < len(found) else NO_DETECTIONS
+
+
+def _detections(
+    plan: str, agreement: float | None, before: Detections, after: Detections, task: Task, scale: np.ndarray
+) -> Drawing:
+    looks = task.looks
+    if plan == FP32 or looks is None or looks.pairs is None:
+        return Drawing(plan, agreement, {}, _marks(after, [""] * len(after), scale), _masks(after, [""] * len(after)))
+    pairs = looks.pairs(before, after)
+    kinds = [KEPT if place in pairs else INVENTED for place in range(len(after))]
+    lost = before.at(np.flatnonzero(pairs < 0))
+    marks = (*_marks(lost, [LOST] * len(lost), scale), *_marks(after, kinds, scale))
+    counts = {KEPT: kinds.count(KEPT), LOST: len(lost), INVENTED: kinds.count(INVENTED)}
+    return Drawing(plan, agreement, counts, marks[:_MARKS], _masks(after, kinds))
+
+
+def _marks(found: Detections, kinds: Sequence[str], scale: np.ndarray) -> tuple[Mark, ...]:
+    """Returns the marks of detections: oriented boxes as they are turned, keypoints that are seen."""
+    low, high = found.boxes[:, :2], found.boxes[:, 2:]
+    outlines = np.stack([low, np.stack([high[:, 0], low[:, 1]], -1), high, np.stack([low[:, 0], high[:, 1]], -1)], 1)
+    more, points = found.more, [np.zeros((0, 2))] * len(found)
+    if more.dtype != bool and more.ndim == 3:
+        points = [each[each[:, 2] >= SEEN, :2] if each.shape[1] == 3 else each for each in more]
+    elif more.dtype != bool and more.shape[-1] == 5:
+        outlines = turned_corners(more)
+    return tuple(
+        Mark(kind, f"{label} {score:.2f}", _rounded(outline * scale), _rounded(seen * scale))
+        for kind, label, score, outline, seen in zip(
+            kinds, found.classes.tolist(), found.scores.tolist(), outlines, points, strict=True
+        )
+    )
+
+
+def _rounded(points: np.ndarray) -> tuple[tuple[float, float], ...]:
+    return tuple((round(x, 1), round(y, 1)) for x, y in np.nan_to_num(points).tolist())
+
+
+def _masks(found: Detections, kinds: Sequence[str]) -> str:
+    """Returns the masks of detections as one image, each in the colour of its kind; empty if they have none."""
+    if found.more.dtype != bool or not len(found):
+        return ""
+    image = np.zeros((*found.more.shape[1:], 4), np.uint8)
+    for kind, mask in zip(kinds, found.more, strict=True):
+        image[mask] = _COLOURS[kind]
+    return data_uri(image, smooth=False)
+
+
+def _classes(before: np.ndarray, after: np.ndarray) -> str:
+    """Returns the classes of pixels as an image; FP32's most frequent one has no colour, other ones than FP32's red."""
+    known, counts = np.unique(before, return_counts=True)
+    image = np.zeros((*after.shape, 4), np.uint8)
+    for label in np.unique(after).tolist():
+        hue = 1 / 6 + 2 / 3 * (label * 0.618 % 1)
+        red, green, blue = (round(255 * part) for part in colorsys.hsv_to_rgb(hue, 0.9, 0.9))
+        if label != known[counts.argmax()]:
+            image[after == label] = (red, green, blue, _CLASS)
+    image[after != before if after.shape == before.shape else ...] = _APART
+    return data_uri(image, smooth=False)
+
+
+def _depths(before: np.ndarray, after: np.ndarray) -> str:
+    """Returns depths as an image in grey, black at FP32's least one and white at its largest."""
+    clipped = np.clip(after, before.min(), before.max())
+    shares = (clipped - before.min()) / (float(np.ptp(before)) or 1.0)
+    return data_uri(np.repeat(np.asarray(np.round(255 * shares), np.uint8)[..., None], 3, axis=-1))
