@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from jsonschema import Draft202012Validator
 
@@ -54,7 +55,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "repeats = 1\ntarget = 0.9\n"
     )
     trt_bisect.regress(suite).save(place)
+    segments = networks.save(_segments(), place)
+    images = {"x": np.random.default_rng(0).normal(size=(4, 3, 16, 16)).astype(np.float32)}
+    trt_bisect.run(segments, images, engine="onnxruntime", output=place / "run", history="none", task="segment")
+    (place / "run" / "pictures.json").rename(place / "pictures.json")
     return place
+
+
+def _segments() -> onnx.ModelProto:
+    """A network of four classes for each pixel."""
+    sketch = networks.Sketch(3)
+    sketch.conv(sketch.conv("x", "first", 3, 8), "last", 8, 4)
+    sketch.nodes[-1].output[0] = "y"
+    return sketch.model({"x": [1, 3, 16, 16]}, {"y": [1, 4, 16, 16]})
 
 
 def closed(schema: Any) -> Any:
