@@ -166,6 +166,12 @@ def parses():
         network = builder.create_network(0)
         return trt.OnnxParser(network, logger).parse(model.SerializeToString())
 
+    def shape(model):
+        network = builder.create_network(0)
+        assert trt.OnnxParser(network, logger).parse(model.SerializeToString())
+        return tuple(network.get_output(0).shape)
+
+    parse.shape = shape
     parse.knows = trt.OnnxParser(builder.create_network(0), logger).supports_operator
     return parse
 
@@ -182,6 +188,73 @@ def test_the_operators_refused_are_those_that_tensorrts_parser_does_not_know(par
     ours = (REFUSED | INTEGER_OPS) & known_to_onnx
     assert ours - unknown == set()
     assert unknown - ours <= {"DeformConv"}, "an importer of TensorRT 10, not of TensorRT-RTX"
+
+
+EIGHT = np.ones(8, np.float32)
+GATES = {name: np.ones((1, rows, 3), np.float32) for name, rows in (("LSTM", 12), ("GRU", 9), ("RNN", 3))}
+FORMS = {
+    "MaxPool's indices": ("MaxPool", {"kernel_shape": [2, 2]}, (), 2),
+    "MaxPool's dilations": ("MaxPool", {"kernel_shape": [2, 2], "dilations": [2, 2]}, (), 1),
+    "AveragePool's dilations": ("AveragePool", {"kernel_shape": [2, 2], "dilations": [2, 2]}, (), 1),
+    "LpPool's dilations": ("LpPool", {"kernel_shape": [2, 2], "dilations": [2, 2]}, (), 1),
+    "LayerNormalization's mean": ("LayerNormalization", {}, (EIGHT, EIGHT), 2),
+    **{
+        f"ScatterND {mode}": ("ScatterND", {"reduction": mode}, (np.zeros((1, 1), np.int64), np.ones((1, 3, 8, 8))), 1)
+        for mode in ("add", "mul", "max", "min")
+    },
+    "antialias": ("Resize", {"mode": "linear", "antialias": 1}, (None, np.float32([1, 1, 2, 2])), 1),
+    "input_forget": ("LSTM", {"hidden_size": 3, "input_forget": 1}, (GATES["LSTM"],) * 2, 1),
+    "training": ("Dropout", {}, (np.float32(0.5), np.array(True)), 1),
+}
+"""Forms that are refused: operator, attributes, inputs after the first one, number of outputs."""
+TAKEN = {
+    "Resize cubic": ("Resize", {"mode": "cubic"}, (None, np.float32([1, 1, 2, 2])), 1),
+    "pooling": ("MaxPool", {"kernel_shape": [2, 2], "dilations": [1, 1]}, (), 1),
+    "ScatterND": ("ScatterND", {"reduction": "none"}, (np.zeros((1, 1), np.int64), np.ones((1, 3, 8, 8))), 1),
+    **{f"{op} time first": (op, {"hidden_size": 3}, (weight,) * 2, 1) for op, weight in GATES.items()},
+}
+
+
+def in_form(op, attributes, constants, outputs, opset=20):
+    sketch = networks.Sketch()
+    shape = [5, 2, 3] if op in GATES else [1, 3, 8, 8]
+    names = [
+        ""
+        if values is None
+        else sketch.constant(f"c{place}", values, values.dtype if values.dtype != float else np.float32)
+        for place, values in enumerate(constants)
+    ]
+    made = ["y", "second"][:outputs]
+    sketch.nodes.append(onnx.helper.make_node(op, ["x", *names], made, name="odd", **attributes))
+    return sketch.model({"x": shape}, dict.fromkeys(made[:1]), opset)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_form_that_is_refused_is_refused_by_the_parser(form, parses):
+    model = in_form(*FORMS[form])
+    assert [each.layers for each in findings_of(model) if each.kind == "operator restricted"] == [("odd",)]
+    assert not parses(model)
+
+
+@pytest.mark.parametrize("form", TAKEN)
+def test_a_form_that_is_taken_is_no_finding(form, parses):
+    model = in_form(*TAKEN[form])
+    assert [each for each in findings_of(model) if each.kind == "operator restricted"] == []
+    assert parses(model)
+
+
+@pytest.mark.parametrize("op", GATES)
+def test_a_layout_that_the_parser_ignores_is_found(op, parses):
+    """Batch first: 5 samples of 2 steps give outputs 5 x 2, and the parser makes 5 x 1 x 2 of them, time first."""
+    model = in_form(op, {"hidden_size": 3, "layout": 1}, (GATES[op],) * 2, 1)
+    assert [each.what for each in findings_of(model)] == [f"{op} with layout 1, which the parser ignores"]
+    assert onnx.shape_inference.infer_shapes(model).graph.output[0].type.tensor_type.shape.dim[1].dim_value == 2
+    assert parses.shape(model) == (5, 1, 2, 3)
+
+
+@pytest.mark.parametrize("opset", [25, 26, 27])
+def test_tensorrt_rtx_reads_later_opsets(opset, parses):
+    assert parses(in_form("Relu", {}, (), 1, opset))
 
 
 @pytest.mark.parametrize("stored", [False, True])

@@ -17,6 +17,7 @@ from tests.support.api_names import (
     CHECKS,
     COMMON,
     RTX_ALONE,
+    SINCE_10_8,
     WEAK,
     Called,
     calls_in,
@@ -84,6 +85,17 @@ def test_with_strong_typing_alone(version):
     assert absent(version, files) == set()
 
 
+@pytest.mark.parametrize("version", ["tensorrt-10.13.3.9", "tensorrt-11.4.0.106"])
+def test_debug_tensors(version):
+    """Before 10.8 the names are missing: 10.3 lacks what marks unfused tensors, and what turns them on."""
+    files = used_by(SINCE_10_8)
+    assert absent(version, files) == set()
+    assert absent("tensorrt-10.3.0", files) == {
+        "debug_tensors.py: INetworkDefinition.mark_unfused_tensors_as_debug_tensors",
+        "debug_tensors.py: IExecutionContext.unfused_tensors_debug_state",
+    }
+
+
 def test_the_names_are_found_in_the_source():
     """A mistake in the search for names would make the tests above pass."""
     build, walk = names_used(BUILDER / "tensorrt_build.py"), names_used(BUILDER / "tensorrt_walk.py")
@@ -135,6 +147,12 @@ def test_every_call_fits_a_signature_with_weak_typing(version):
     count, wrong = misfits(version, [*used_by((*COMMON, *WEAK)), *sorted(CHECKS.glob("*.py"))])
     assert wrong == []
     assert count > 60
+
+
+def test_every_call_of_debug_tensors_fits_a_signature():
+    count, wrong = misfits("tensorrt-10.13.3.9", used_by(SINCE_10_8))
+    assert wrong == []
+    assert count == 4, "mark, the constructor, the listener, its function"
 
 
 def test_every_call_fits_a_signature_of_tensorrt_rtx():

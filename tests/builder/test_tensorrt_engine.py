@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import json
 import sys
@@ -11,6 +12,7 @@ from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
+from onnx import helper
 
 from trt_bisect.builder import tensorrt_engine
 from trt_bisect.builder.gpu import Gpu
@@ -36,7 +38,7 @@ class FakeCuda(ModuleType):
         super().__init__("pycuda.driver")
         self.memory, self.depth, self.queue, self.initialized, self.milliseconds = {}, 0, [], 0, 0.0
         self.durations = itertools.repeat(2.5)
-        self.Context = SimpleNamespace(pop=self._pop)
+        self.Context = SimpleNamespace(pop=self._pop, synchronize=self._synchronize)
 
     def init(self):
         self.initialized += 1
@@ -77,6 +79,9 @@ class FakeCuda(ModuleType):
         held = host.copy()
         self.queue.append(lambda: self.memory[address].__setitem__(slice(0, held.size), held))
 
+    def memcpy_dtoh(self, host, address):
+        host.reshape(-1).view(np.uint8)[...] = self.memory[address][: host.nbytes]
+
     def memcpy_dtoh_async(self, host, address, stream):
         self.queue.append(lambda: host.__setitem__(slice(None), self.memory[address][: host.size]))
 
@@ -94,7 +99,11 @@ class FakeContext:
 
     def __init__(self, cuda, behaviour):
         self.cuda, self.behaviour, self.addresses, self.shapes = cuda, behaviour, {}, {}
-        self.profiler, self.allocators = None, {}
+        self.profiler, self.allocators, self.listener, self.unfused_tensors_debug_state = None, {}, None, False
+
+    def set_debug_listener(self, listener):
+        self.listener = listener
+        return True
 
     def set_input_shape(self, name, shape):
         self.shapes[name] = tuple(shape)
@@ -122,11 +131,31 @@ class FakeContext:
         for name, allocator in self.allocators.items():
             self._allocate(name, allocator)
         self.cuda.queue.append(self._run)
+        if self.unfused_tensors_debug_state:
+            for name, (values, kind) in DEBUG.items():
+                self._show(name, values, kind)
         self.cuda.milliseconds += next(self.cuda.durations)
         if self.profiler is not None:
             for name, milliseconds in PROFILE:
                 self.profiler.report_layer_time(name, milliseconds)
         return self.behaviour != "not run"
+
+    def _show(self, name, values, kind):
+        """Work on the stream makes the tensor; its memory is used again after the call."""
+        address, shown = 8192 + 4096 * len(self.cuda.memory), np.zeros(values.nbytes, np.uint8)
+        self.cuda.memory[address] = shown
+        self.cuda.queue.append(lambda: shown.__setitem__(slice(None), values.reshape(-1).view(np.uint8)))
+        capsule = ctypes.pythonapi.PyCapsule_New
+        capsule.argtypes, capsule.restype = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p], ctypes.py_object
+        place = Location.HOST if name == "on_host" else Location.DEVICE
+        if place is Location.HOST:
+            self.cuda.queue.pop()()
+            address = shown.ctypes.data
+        told = self.listener.process_debug_tensor(
+            capsule(address, None, None), place, SimpleNamespace(name=kind), values.shape, name, 77
+        )
+        assert told is True
+        shown[...] = 0xEE
 
     def _allocate(self, name, allocator):
         """NvInferRuntime.h: TensorRT asks for room, and tells the shape, before enqueueV3 returns."""
@@ -155,11 +184,23 @@ REFORMAT = "Reformatting CopyNode for Input Tensor 0 to count + double"
 PROFILE = (("double", 0.25), (REFORMAT, 0.125), (REFORMAT, 0.375), ("double || count", 0.75))
 NO_SUCH_SHAPE = "no such shape"
 ILLEGAL_ACCESS = "an illegal memory access was encountered"
+DEBUG = {
+    "double_out": (np.arange(6, dtype=np.float32).reshape(2, 3), "FLOAT"),
+    "inner": (np.arange(-3, 3, dtype=np.int8), "INT8"),
+    "on_host": (np.array([1.5, 2.5], np.float16), "HALF"),
+    "odd": (np.zeros(3, np.uint8), "FP4"),
+    "empty": (np.zeros((0, 3), np.float32), "FLOAT"),
+}
+"""By the engine's name what it shows, and TensorRT's name of its type."""
 TENSORS = {"x": "FLOAT", "ids": "INT32", "y": "FLOAT", "count": "INT32"}
 
 
 class FakeProfiler:
     """``trt.IProfiler``."""
+
+
+class FakeListener:
+    """``trt.IDebugListener``."""
 
 
 class FakeAllocator:
@@ -214,12 +255,13 @@ def make_engine(monkeypatch):
     monkeypatch.setattr(tensorrt_engine, "find_gpu", lambda: Gpu("Stand-in", "9.0", "12.4"))
     tensorrt_engine.open_device.cache_clear()
 
-    def make(behaviour="", rounded=None, names=None, rt=None):
+    def make(behaviour="", rounded=None, names=None, rt=None, graph=None):
         engine = None if behaviour == "not loaded" else FakeEngine(cuda, behaviour)
         trt = SimpleNamespace(
             Runtime=lambda logger: SimpleNamespace(deserialize_cuda_engine=lambda data: engine),
             IProfiler=FakeProfiler,
             IOutputAllocator=FakeAllocator,
+            IDebugListener=FakeListener,
             TensorIOMode=Mode,
             TensorLocation=Location,
             LayerInformationFormat=SimpleNamespace(JSON="json"),
@@ -240,7 +282,7 @@ def make_engine(monkeypatch):
         shapes = {"x": ((1, 3), (2, 3), (4, 3))}
         logged = (EngineLayer("double", "kgen", ("double",), ("fp32",), ("fp32",), ""),)
         serialized = Serialized(b"engine", ("a warning",), logged)
-        return TensorRTEngine(rt, serialized, network, shapes, rounded=rounded, names=names)
+        return TensorRTEngine(rt, serialized, network, shapes, rounded=rounded, names=names, graph=graph)
 
     make.cuda = cuda
     yield make
@@ -277,6 +319,24 @@ def test_outputs_whose_shape_depends_on_the_data_come_back(make_engine, behaviou
     for rows, outputs in zip((1, 4, 2), results, strict=True):
         np.testing.assert_array_equal(outputs["y"], 2 * feeds(rows, seed=rows)["x"])
         np.testing.assert_array_equal(outputs["count"], np.arange(rows) + 1)
+
+
+def test_the_tensors_that_the_engine_shows_come_with_the_outputs(make_engine):
+    """They are read during the call, after the work before it; a type that NumPy lacks, and nothing, is left out."""
+    graph = helper.make_graph([helper.make_node("Mul", ["x", "x"], ["double_out"], name="double")], "g", [], [])
+    with make_engine(graph=graph) as engine:
+        outputs = engine.infer(feeds(2))
+    np.testing.assert_array_equal(outputs["y"], 2 * feeds(2)["x"])
+    assert outputs.keys() == {"y", "count", "double_out", "inner", "on_host"}
+    for name in ("double_out", "inner", "on_host"):
+        np.testing.assert_array_equal(outputs[name], DEBUG[name][0])
+        assert outputs[name].dtype == DEBUG[name][0].dtype
+
+
+def test_without_a_graph_no_tensor_is_asked_for(make_engine):
+    with make_engine() as engine:
+        assert engine.infer(feeds(2)).keys() == {"y", "count"}
+        assert engine._loaded.context.listener is None
 
 
 def test_it_tells_what_ran_once_it_is_loaded(make_engine):

@@ -19,6 +19,9 @@ COMMON = ("tensorrt_module.py", "tensorrt_build.py", "tensorrt_engine.py")
 RTX_ALONE = ("tensorrt_rtx.py",)
 """The files that run with TensorRT-RTX only."""
 
+SINCE_10_8 = ("debug_tensors.py",)
+"""The files that run with TensorRT since 10.8 only."""
+
 WEAK = ("tensorrt_weak.py", "tensorrt_walk.py")
 """The files that run with TensorRT before 11 only."""
 
@@ -167,7 +170,7 @@ def cuda_names_used() -> set[str]:
     objects |= {"loaded.stream": "Stream", "stream": "Stream"}
     modules = {"cuda", "self._cuda", "device.cuda", "self.cuda", "loaded.device.cuda"}
     found = set()
-    for path in (BUILDER / "tensorrt_engine.py", *sorted(CHECKS.glob("*_checks.py"))):
+    for path in (BUILDER / "tensorrt_engine.py", BUILDER / "debug_tensors.py", *sorted(CHECKS.glob("*_checks.py"))):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Attribute):
                 of = ast.unparse(node.value)

@@ -114,6 +114,8 @@ class BuildOptions:
         operators: ONNX Runtime only: libraries with operators of the user's.
         sizes: TensorRT only: by input that may be a shape tensor, the smallest, the usual and the largest values.
         dla: weak typing only: the DLA core that runs what it can, with the GPU for the rest; None for the GPU alone.
+        debug_tensors: TensorRT 10.8 and later with strong typing only: ``infer`` also gives the tensors that the engine
+            did not fuse, by their names in the graph that was built.
         timeout: seconds that a build, or an inference, may take in its worker process; None for no limit.
     """
 
@@ -129,6 +131,7 @@ class BuildOptions:
     operators: tuple[str, ...] = ()
     sizes: ProfileShapes = field(default_factory=dict)
     dla: int | None = None
+    debug_tensors: bool = False
     timeout: float | None = None
 
 

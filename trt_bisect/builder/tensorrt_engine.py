@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+import onnx
 
 from trt_bisect.builder.base import (
     MEASURED,
@@ -27,6 +28,7 @@ from trt_bisect.builder.base import (
     latency_of,
     precisions_in,
 )
+from trt_bisect.builder.debug_tensors import listen, mark_unfused, on_graph
 from trt_bisect.builder.gpu import find_gpu
 from trt_bisect.builder.inspector import EngineLayer, engine_layers, named_in, ran_in
 from trt_bisect.builder.tensorrt_build import (
@@ -207,6 +209,7 @@ class TensorRTEngine:
         options: BuildOptions | None = None,
         rounded: Mapping[int, str] | None = None,
         names: Mapping[str, str] | None = None,
+        graph: onnx.GraphProto | None = None,
     ) -> None:
         """Keeps an engine that is loaded when it is first used.
 
@@ -216,6 +219,7 @@ class TensorRTEngine:
             rounded: the precision of each layer by its index, where the graph settles it; None with constraints, which
                 TensorRT may not obey.
             names: the name that the user knows, by name of a layer in ``network``; None if all are the same.
+            graph: the graph that was built, where ``infer`` gives its debug tensors too.
         """
         self.serialized = serialized
         self.ran: Mapping[int, str] = rounded or {}
@@ -227,6 +231,9 @@ class TensorRTEngine:
         self._options = options or BuildOptions()
         self._rounded = rounded
         self._names = names or {layer.name: layer.name for layer in network.layers}
+        self._graph = graph
+        self._listener: Any = None
+        self._inspected = ""
         self._loaded: _Loaded | None = None
         self._layers: tuple[EngineLayer, ...] = ()
         self._profiler: Any = None
@@ -245,8 +252,13 @@ class TensorRTEngine:
         """
         with self._current() as loaded:
             shapes = self._bind(loaded, feeds)
+            if self._listener is not None:
+                self._listener.tensors.clear()
             self._enqueue(loaded)
-            return self._download(loaded, {**shapes, **loaded.allocator.shapes})
+            outputs = self._download(loaded, {**shapes, **loaded.allocator.shapes})
+            if self._graph is None:
+                return outputs
+            return {**dict(on_graph(self._listener.tensors, self._inspected, self._graph)), **outputs}
 
     def latency(self, feeds: Feeds, runs: int = 200) -> Latency:
         """Measures the time of an inference on the GPU after some untimed ones, and then that of each engine layer.
@@ -353,7 +365,8 @@ class TensorRTEngine:
             with device.current():
                 if self._loaded is None:
                     self._loaded = self._load(device)
-                    self._layers = engine_layers(self._inspect(self._loaded)) or self.serialized.layers
+                    self._inspected = self._inspect(self._loaded)
+                    self._layers = engine_layers(self._inspected) or self.serialized.layers
                     self.computed = ran_in(self._layers, self._network.layers)
                     self.ran = self.computed if self._rounded is None else self._rounded
                 yield self._loaded
@@ -373,6 +386,8 @@ class TensorRTEngine:
         context = eager_context(self._rt, engine) if is_rtx else engine.create_execution_context()
         if context is None:
             raise self._failed("Out of memory: the engine cannot be given memory to run in.")
+        if self._graph is not None:
+            self._listener = listen(trt, device.cuda, context, _DTYPES)
         names = [engine.get_tensor_name(i) for i in range(engine.num_io_tensors)]
         tensors = tuple(self._tensor(engine, name) for name in names)
         buffers = {name: Buffer(device) for name in names}
@@ -511,6 +526,8 @@ class TensorRTStrongBuilder:
     def serialize(self, plan: PrecisionPlan) -> Serialized:
         """Builds the engine of one plan as bytes; raises TrialFailed."""
         definition = self.network_definition(plan)
+        if self._options.debug_tensors:
+            mark_unfused(definition)
         config, _ = new_config(self._rt, self._options, self._shapes, definition)
         if self._allows:
             flags = self._rt.module.BuilderFlag.__members__
@@ -521,7 +538,9 @@ class TensorRTStrongBuilder:
     def build(self, plan: PrecisionPlan) -> TensorRTEngine:
         """Builds the engine of one plan, loaded onto the GPU when it is first used; raises TrialFailed."""
         rounded = precisions_in(self._network, plan)
-        return TensorRTEngine(self._rt, self.serialize(plan), self._network, self._shapes, self._options, rounded)
+        graph = self._writer.write(plan).model.graph if self._options.debug_tensors else None
+        serialized = self.serialize(plan)
+        return TensorRTEngine(self._rt, serialized, self._network, self._shapes, self._options, rounded, graph=graph)
 
     def reference(self) -> TensorRTEngine:
         """Builds the engine with every layer in FP32, TF32 off; raises TrialFailed."""

@@ -19,18 +19,21 @@ from trt_bisect.analyzer.compared import (
 )
 from trt_bisect.analyzer.metrics import default_threshold
 from trt_bisect.analyzer.origins import BothRuns, Origin, Tensors, activation_origins, plan_observer, weight_origins
-from trt_bisect.builder.base import EMULATED
-from trt_bisect.builder.engines import ONNXRUNTIME
+from trt_bisect.builder.base import EMULATED, BuildOptions
+from trt_bisect.builder.debug_tensors import ENGINE, FIRST_WITH_UNFUSED, EngineTensor, engine_tensors
+from trt_bisect.builder.engines import AUTO, ONNXRUNTIME, engine_status, open_builder
+from trt_bisect.builder.tensorrt_module import TENSORRT, version_of
 from trt_bisect.calibration.collect import ranges_of
 from trt_bisect.calibration.ranges import keeping_unusable_high, no_ranges
 from trt_bisect.data.array_files import open_dumps
-from trt_bisect.data.datasets import Dataset, open_dataset
+from trt_bisect.data.datasets import Dataset, may_be_sizes, open_dataset, profile_shapes, profile_sizes
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.data.named import content_of
-from trt_bisect.errors import BadInput
+from trt_bisect.errors import BadInput, EngineUnavailable, TrialFailed, first_line
 from trt_bisect.model.low import LowPrecision
 from trt_bisect.model.network import GivenModel, Network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
+from trt_bisect.model.quantizer import Scales
 from trt_bisect.model.shapes import groups_within
 from trt_bisect.options.commands import CompareOptions
 from trt_bisect.options.concerns import FIXING
@@ -43,6 +46,7 @@ from trt_bisect.preparation.two_networks import AsInFile, TwoNetworks, matched_l
 from trt_bisect.report.comparison import Comparison, sort_column
 from trt_bisect.report.tensorboard.board import Board, open_board
 from trt_bisect.report.tensorboard.run_logs import ComparisonLogs
+from trt_bisect.support.figures import counted, percent
 from trt_bisect.support.files import output_folder
 from trt_bisect.support.progress import Progress, default_progress
 
@@ -111,6 +115,7 @@ class _Planned:
     Attributes:
         data: the calibration data; None if the ranges were given.
         notes: which layers stay high because of their ranges, and what else.
+        scales: those of the ranges.
         observer: the calibrator of the ranges, or where they are from.
     """
 
@@ -119,6 +124,7 @@ class _Planned:
     plan: PrecisionPlan
     data: Dataset | None
     notes: tuple[str, ...]
+    scales: Scales
     observer: str
 
     def origins(self) -> dict[str, Origin]:
@@ -139,7 +145,7 @@ def _planned(network: Network, options: CompareOptions, progress: Progress) -> _
     writer = PlanWriter(network, ranges.scales, GraphTarget.ONNXRUNTIME, followers_round=options.followers_round)
     plan = network.full(network.base or Precision.FP32)
     notes = (*fixed_notes(network), *network.notes, *kept_high)
-    return _Planned(network, writer, plan, data, notes, ranges.origin)
+    return _Planned(network, writer, plan, data, notes, ranges.scales, ranges.origin)
 
 
 def _emulated(
@@ -159,7 +165,7 @@ def _emulated(
     counted, both = _Counted(progress, len(groups)), BothRuns(planned.writer, planned.plan, origins, groups)
     logs = None if board is None else ComparisonLogs(board, origins, planned.network)
     tensors = _compared(both.on, chain([first], rest), origins, counted, logs)
-    of_engine = f"{final_outputs_only(options.engine)}; 'trt-bisect run' measures the engine"
+    on_engine, of_engine = _on_engine(planned, samples, options)
     found = _result(
         tensors,
         compare_weights(planned.network, planned.weights()),
@@ -170,9 +176,45 @@ def _emulated(
         arithmetic=EMULATED,
         source=samples.source,
         samples=counted.count,
-        notes=(*planned.notes, *(() if options.engine == ONNXRUNTIME else (of_engine,))),
+        notes=(*planned.notes, *of_engine),
+        engine_tensors=on_engine,
     )
     return found, logs
+
+
+def _on_engine(
+    planned: _Planned, samples: Dataset, options: CompareOptions
+) -> tuple[tuple[EngineTensor, ...], tuple[str, ...]]:
+    """Returns what a real engine shows of the plan, beside the emulation, and notes; a note alone where none can."""
+    if options.engine == ONNXRUNTIME:
+        return (), ()
+    status, network = engine_status(TENSORRT), planned.network
+    shows = status.usable and version_of(status.version) >= FIRST_WITH_UNFUSED and not network.low.wide
+    if options.engine not in (AUTO, TENSORRT) or not shows:
+        return (), (f"{final_outputs_only(options.engine)}; 'trt-bisect run' measures the engine",)
+    build = BuildOptions(debug_tensors=True)
+    if any(may_be_sizes(spec.dtype, spec.shape) for spec in network.inputs):
+        build = replace(build, sizes=profile_sizes(samples))
+    shapes = {} if network.is_static else profile_shapes(samples)
+    writer = PlanWriter(network, planned.scales, GraphTarget.ONNXRUNTIME)
+    try:
+        builder = open_builder(TENSORRT, "strong", network, planned.scales, build, shapes)
+        found: tuple[EngineTensor, ...] = ()
+        for plan in (network.free_plan(), planned.plan):
+            with builder.build(plan) as engine:
+                found += engine_tensors(writer, plan, engine, samples)
+    except (EngineUnavailable, TrialFailed) as error:
+        return (), (f"TensorRT's engine does not show its tensors: {first_line(error)}",)
+    wrong = [row for row in found if row.cause == ENGINE]
+    return found, (
+        f"TensorRT {status.version} shows {counted(len(found), 'tensor')} of its engines; the others are fused",
+        *(
+            f"the {row.precision} engine computes {' + '.join(row.layers) or row.layer} otherwise than the emulation: "
+            f"'{row.tensor}' is off by {percent(row.own)} on the engine's own inputs"
+            for row in wrong
+        ),
+        *(() if wrong else ("no kernel of the engines is to blame",)),
+    )
 
 
 def _compared(

@@ -65,7 +65,20 @@ def _axes(node: onnx.NodeProto, final: str) -> tuple[list[str], list[onnx.Tensor
     return [name], [numpy_helper.from_array(np.asarray(attribute.ints, np.int64), name)]
 
 
-_OWN_WORDS = ("int8", "fp8", "fp16", "bf16", "typed", "rounded", "unrounded", "branch", "scale", "held", "int16")
+_OWN_WORDS = (
+    "int8",
+    "fp8",
+    "fp16",
+    "bf16",
+    "typed",
+    "rounded",
+    "unrounded",
+    "branch",
+    "scale",
+    "held",
+    "given",
+    "int16",
+)
 
 
 class RoundingCache:
@@ -321,7 +334,7 @@ class GraphWriting:
         """
         node = onnx.NodeProto()
         node.CopyFrom(self._network.skeleton.graph.node[layer.index])
-        _rename_reads(node, names)
+        rename_reads(node, names)
         for slot, tensor in enumerate(node.output):
             node.output[slot] = names.make(tensor) if tensor else ""
             if names.suffix and tensor:
@@ -616,7 +629,7 @@ def _rounds(precision: Precision, rounding: Rounding) -> bool:
     return precision in (Precision.INT8, Precision.FP8, Precision.INT16)
 
 
-def _rename_reads(node: onnx.NodeProto, names: Names) -> None:
+def rename_reads(node: onnx.NodeProto, names: Names) -> None:
     """Renames the inputs of a node and of its bodies, in place."""
     if not names.read:
         return
@@ -625,6 +638,6 @@ def _rename_reads(node: onnx.NodeProto, names: Names) -> None:
     for attribute in node.attribute:
         for body in subgraphs_of_attribute(attribute):
             for inner in body.node:
-                _rename_reads(inner, names)
+                rename_reads(inner, names)
             for value in body.output:
                 value.name = names.read.get(value.name, value.name)

@@ -202,7 +202,8 @@ class CompareOptions(FollowerOptions, TensorOptions):
         fp32: Compare this saved FP32 run instead of running a network: .npz, Polygraphy's --save-outputs JSON, or a
             folder of such files.
         int8: Compare with this saved low-precision run of the same inputs.
-        engine: Run on this engine. ONNX Runtime emulates INT8; TensorRT's engines give final outputs only.
+        engine: Run on this engine. ONNX Runtime emulates INT8; TensorRT 10.8 and later also shows the tensors of its
+            fused engines, TensorRT-RTX and older versions give final outputs only.
         threshold: Call a tensor's similarity low below this cosine.
         sort: Sort by this column: index, or, worst first, cosine, sqnr, mse, l1, kl, max_abs, max_rel or another
             column.

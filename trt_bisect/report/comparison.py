@@ -11,6 +11,7 @@ from trt_bisect.analyzer.advisor import LOW_SIMILARITY, Advice
 from trt_bisect.analyzer.compared import ComparedChannel, ComparedTensor
 from trt_bisect.analyzer.histograms import ChannelMap, TensorHistogram
 from trt_bisect.analyzer.tensors import RoundingFigures
+from trt_bisect.builder.debug_tensors import EngineTensor
 from trt_bisect.data.statistics import Spread
 from trt_bisect.errors import BadInput
 from trt_bisect.precision import Precision
@@ -20,7 +21,7 @@ from trt_bisect.support.figures import counted, percent
 from trt_bisect.support.table import INDEX, NAME, Column, NestedColumns, TableColumn, columns_of, worst_first
 
 TENSORS, WEIGHTS, CHANNELS, ADVICE = "tensors.csv", "weights.csv", "channels.csv", "advice.csv"
-MATCHED = "matched.csv"
+MATCHED, ENGINE_TENSORS = "matched.csv", "engine.csv"
 _HIGHER_IS_BETTER = ("cosine", "sqnr", "rounding_sqnr", "rounding_levels", "rounding_levels_90", "worst_cosine")
 _METRICS = ("cosine", "sqnr", "mse", "l1", "kl", "max_abs", "max_rel")
 _LOGARITHMIC = ("mse", "l1", "kl", "max_abs", "max_rel")
@@ -65,6 +66,7 @@ class Comparison(Result):
             first network, and ``int8`` for the second one.
         matched: the layers of both networks.
         sort: the column by which screen and page sort tensors and weights, the worst first.
+        engine_tensors: the tensors that a real engine of the same precisions shows, beside the emulation.
     """
 
     COMMAND = "compare"
@@ -82,6 +84,7 @@ class Comparison(Result):
     other: str = ""
     matched: tuple[MatchedLayer, ...] = ()
     sort: str = INDEX
+    engine_tensors: tuple[EngineTensor, ...] = ()
 
     @property
     def names(self) -> Mapping[str, str]:
@@ -111,6 +114,7 @@ class Comparison(Result):
             CHANNELS: (ComparedChannel, self.channels),
             ADVICE: (Advice, self.advice),
             **({MATCHED: (MatchedLayer, self.matched)} if self.other else {}),
+            **({ENGINE_TENSORS: (EngineTensor, self.engine_tensors)} if self.engine_tensors else {}),
         }
 
     def page(self) -> TablePage:
@@ -161,6 +165,11 @@ class Comparison(Result):
                     sort="sqnr",
                 ),
                 *(self.section("matched", "Layers of both networks", MATCHED, filters=("by",)) if self.other else []),
+                *(
+                    self.section("engine", "Tensors of the engine", ENGINE_TENSORS, filters=("cause",))
+                    if self.engine_tensors
+                    else []
+                ),
             ],
         )
 

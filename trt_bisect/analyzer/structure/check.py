@@ -1,7 +1,7 @@
 """The structure check: finds, without running the network, what TensorRT refuses and what loses accuracy or speed.
 
-Source of the lists of operators: ``docs/operators.md`` of onnx-tensorrt for TensorRT 10.15, and the errors of
-TensorRT-RTX 1.7's parser.
+Source of the lists of operators and forms: the parser of TensorRT-RTX 1.7, which the tests ask about each, and
+``docs/operators.md`` of onnx-tensorrt for TensorRT 10.15, which agrees but where a comment says otherwise.
 """
 
 from __future__ import annotations
@@ -127,9 +127,13 @@ def _reducing_scatter(node: onnx.NodeProto, _graph: FileGraph) -> str:
 
 
 def _resize(node: onnx.NodeProto, _graph: FileGraph) -> str:
-    if text(node, "mode") == "cubic":
-        return "mode 'cubic'"
+    """Mode ``cubic`` is taken: operators.md leaves it out, but the source has it since 8.5, and RTX builds it."""
     return "antialias" if integer(node, "antialias") else ""
+
+
+def _batch_first(node: onnx.NodeProto, _graph: FileGraph) -> str:
+    """The parser of RTX 1.7 does not refuse it: it takes the input as time first, and says nothing."""
+    return "layout 1, which the parser ignores" if integer(node, "layout") else ""
 
 
 def _training(node: onnx.NodeProto, graph: FileGraph) -> str:
@@ -149,7 +153,9 @@ _RESTRICTED: dict[str, Callable[[onnx.NodeProto, FileGraph], str]] = {
     "LayerNormalization": _more_than_one_output,
     "ScatterND": _reducing_scatter,
     "Resize": _resize,
-    "LSTM": lambda node, _: next((f"{name} 1" for name in ("input_forget", "layout") if integer(node, name)), ""),
+    "LSTM": lambda node, graph: "input_forget 1" if integer(node, "input_forget") else _batch_first(node, graph),
+    "GRU": _batch_first,
+    "RNN": _batch_first,
     "BatchNormalization": _training,
     "Dropout": _training,
     "Constant": _text_constant,

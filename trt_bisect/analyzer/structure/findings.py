@@ -67,12 +67,12 @@ SHARED_WEIGHT, SHARED_LAYER = "shared weight", "shared layer"
 KINDS: dict[str, FindingKind] = {
     "opset too old": FindingKind(
         ERROR,
-        "TensorRT 10 parses opset 9 to 24.",
+        "TensorRT 10.15 parses opset 9 to 24.",
         "Export again with opset 13 or later, or convert the file with onnx.version_converter.",
     ),
     "opset too new": FindingKind(
         WARNING,
-        "TensorRT 10.15 parses up to opset 24, 10.0 up to 20; it may refuse operators of a later opset.",
+        "TensorRT 10.0 reads up to opset 20, 10.15 up to 24, TensorRT-RTX 1.7 up to 27; it may refuse later operators.",
         "Export with an opset that the deployed TensorRT lists.",
     ),
     "operator refused": FindingKind(
@@ -87,7 +87,7 @@ KINDS: dict[str, FindingKind] = {
     ),
     "operator restricted": FindingKind(
         ERROR,
-        "TensorRT's parser takes this operator, but not in this form.",
+        "TensorRT's parser takes this operator, but refuses this form, or ignores it and computes something else.",
         "Change the named attribute or output, or do this computation after the network.",
     ),
     "plugin needed": FindingKind(

@@ -16,6 +16,7 @@ from trt_bisect.analyzer.compared import ComparedTensor
 from trt_bisect.analyzer.structure.dropped import DroppedNode
 from trt_bisect.analyzer.structure.findings import ERROR, NOTE, WARNING, Finding
 from trt_bisect.analyzer.structure.roundings import TensorRounding
+from trt_bisect.builder.debug_tensors import EngineTensor
 from trt_bisect.data.feeds import TensorSpec
 from trt_bisect.model.layers import Layer
 from trt_bisect.model.network import Network
@@ -146,6 +147,11 @@ def print_comparison(found: Comparison, console: Console, *, top: int = 0, colum
         console.print(Text(f"Weights, {both}:"))
         console.print(_compared(_first(weights, top), found, columns, console))
         _print_hidden(console, len(weights), top)
+    if found.engine_tensors:
+        console.print()
+        console.print(Text("Tensors of the engine:"))
+        console.print(fitted(EngineTensor, found.engine_tensors[: top or None], console))
+        _print_hidden(console, len(found.engine_tensors), top)
     console.print()
     if not found.advice:
         console.print(Text("No layer is abnormal.", style="bold green"))

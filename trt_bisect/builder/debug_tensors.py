@@ -1,0 +1,276 @@
+"""The tensors of a fused engine beside the emulation of the same precisions: TensorRT 10.8 and later.
+
+The bindings' documentation says that marking unfused tensors leaves the engine as it is, that the listener gets the
+engine inspector's names, and that the memory is valid during the call only. No real engine was read by this code yet.
+
+Behind a wrong kernel all tensors differ. So each is also compared with what the emulation makes of the engine's own
+tensors before it: where the two differ, the layers between are to blame.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from types import ModuleType
+from typing import Annotated, Any
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from trt_bisect.builder.base import Engine, Outputs
+from trt_bisect.builder.inspector import onnx_layers_in
+from trt_bisect.builder.tensorrt_build import Definition
+from trt_bisect.data.feeds import Feeds
+from trt_bisect.errors import TrialFailed
+from trt_bisect.model.file import tensors_read
+from trt_bisect.model.observe import Observer, with_outputs
+from trt_bisect.model.qdq import PlanWriter, Written
+from trt_bisect.model.session import make_session
+from trt_bisect.model.writing import Names, rename_reads
+from trt_bisect.precision import Precision, PrecisionPlan
+from trt_bisect.support.table import INDEX, NAME, PERCENT, Column
+
+FIRST_WITH_UNFUSED = (10, 8)
+"""The first version that marks what it does not fuse."""
+QUANTIZATION, ENGINE, BEFORE = "quantization", "engine", "engine before"
+STORED = " as stored"
+"""Follows the name of a tensor that is read in the format of the engine: whether TensorRT shows it so is not said."""
+_EXACT, _ROUNDED = 1e-3, 2e-2
+"""The largest distance that the order of sums explains: where all is FP32, and where some is rounded to fewer bits."""
+_FORMAT = re.compile(
+    r"(two|four|sixteen|thirty-two) wide channel|CHW(\d+)|HWC(\d+)|channel major(?:.*channel % (\d+))?", re.IGNORECASE
+)
+"""The inspector's formats with some channels together, and with channels last; the number divides the channels."""
+_WIDE = {"two": 2, "four": 4, "sixteen": 16, "thirty-two": 32}
+
+
+def mark_unfused(definition: Definition) -> None:
+    """Marks what stays unfused; raises TrialFailed where TensorRT does not."""
+    if not definition.network.mark_unfused_tensors_as_debug_tensors():
+        raise TrialFailed("build failed", "TensorRT marks no tensors as debug tensors.")
+
+
+def listen(trt: ModuleType, cuda: Any, context: Any, dtypes: Mapping[str, np.dtype[Any]]) -> Any:
+    """Gives an execution context a listener that keeps in ``tensors``, by the engine's name, all of these dtypes."""
+
+    class KeepingListener(trt.IDebugListener):  # type: ignore[name-defined,misc]
+        def __init__(self) -> None:
+            trt.IDebugListener.__init__(self)
+            self.tensors: dict[str, np.ndarray] = {}
+
+        def process_debug_tensor(self, addr: Any, location: Any, kind: Any, shape: Any, name: str, _: int) -> bool:
+            if kind.name in dtypes and 0 not in tuple(shape):
+                self.tensors[name] = values = np.empty(tuple(map(int, shape)), dtypes[kind.name])
+                cuda.Context.synchronize()
+                if location == trt.TensorLocation.HOST:
+                    ctypes.memmove(values.ctypes.data, _pointer(addr), values.nbytes)
+                else:
+                    cuda.memcpy_dtoh(values, _pointer(addr))
+            return True
+
+    listener = KeepingListener()
+    context.set_debug_listener(listener)
+    context.unfused_tensors_debug_state = True
+    return listener
+
+
+def _pointer(capsule: Any) -> int:
+    """Returns the address in a capsule, which the bindings make of ``void const*``."""
+    read = ctypes.pythonapi.PyCapsule_GetPointer
+    read.argtypes, read.restype = [ctypes.py_object, ctypes.c_char_p], ctypes.c_void_p
+    return int(read(capsule, None))
+
+
+def on_graph(shown: Outputs, inspected: str, graph: onnx.GraphProto) -> Iterator[tuple[str, np.ndarray]]:
+    """Yields what an engine shows by the names of the graph, and again as stored where its format is not linear.
+
+    An engine layer with one output holds the one tensor that leaves the ONNX nodes in its metadata. Outputs that are
+    padded in memory are left out.
+
+    Args:
+        shown: by the engine's names.
+        inspected: the engine inspector's JSON.
+        graph: as it was built.
+    """
+    made = {node.name: list(node.output) for node in graph.node}
+    known = {name for names in made.values() for name in names}
+    readers: dict[str, set[str]] = {value.name: {""} for value in graph.output}
+    for node in graph.node:
+        for name in tensors_read(node):
+            readers.setdefault(name, set()).add(node.name)
+    own, formats = {}, {}
+    layers = json.loads(inspected, strict=False).get("Layers", ()) if inspected.startswith("{") else ()
+    for layer in (each for each in layers if isinstance(each, dict)):
+        nodes, outputs = onnx_layers_in(str(layer.get("Metadata", ""))), layer.get("Outputs", ())
+        formats.update({each.get("Name"): " ".join(map(str, each.values())) for each in outputs})
+        leaving = [t for node in nodes for t in made.get(node, ()) if readers.get(t, set()) - set(nodes)]
+        if len(leaving) == len(outputs) == 1:
+            own[outputs[0].get("Name")] = leaving[0]
+    for name, values in shown.items():
+        tensor, found = name if name in known else own.get(name, name), _FORMAT.search(formats.get(name, ""))
+        if found and values.ndim > 2:
+            word = found[found.lastindex] if found.lastindex else "1"
+            multiple, channels = _WIDE.get(word.lower()) or int(word), values.shape[1]
+            if channels % multiple:
+                continue
+            width = multiple if found.lastindex in (1, 2) else channels
+            blocks = values.reshape(len(values), channels // width, -1, width)
+            yield f"{tensor}{STORED}", blocks.transpose(0, 1, 3, 2).reshape(values.shape)
+        yield tensor, values
+
+
+@dataclass(frozen=True)
+class EngineTensor:
+    """A tensor of a real engine. A distance is the norm of a difference, relative to that of what it is compared with.
+
+    Attributes:
+        index: the index of the layer that makes it; None for a network's input.
+        layer: its name; empty for a network's input.
+        tensor: its name in the network.
+        layers: the layers since the engine's tensors before it: what the engine fused.
+        quantization: the distance of the emulation to FP32, on the worst sample.
+        engine: the distance of the engine to the emulation.
+        own: the distance of the engine to the emulation of ``layers`` on the engine's own tensors.
+        precision: the low precision of the engine, or ``fp32``.
+        cause: ``engine`` where the kernel of ``layers`` is wrong, ``engine before`` where one before it is,
+            ``quantization`` where the rest of a difference to FP32 comes from; empty where there is none.
+    """
+
+    index: Annotated[int | None, Column("#", "Place in execution order", INDEX, rank=1)]
+    layer: Annotated[str, Column("Layer", kind=NAME, rank=0)]
+    tensor: Annotated[str, Column("Tensor", rank=3)]
+    layers: Annotated[tuple[str, ...], Column("Fused layers", "Since the engine's tensors before", rank=2)]
+    quantization: Annotated[float, Column("By quantization", "Emulation to FP32", PERCENT, rank=0)]
+    engine: Annotated[float, Column("By the engine", "Engine to emulation", PERCENT, rank=1)]
+    own: Annotated[float, Column("By this kernel", "Engine to emulation of its own inputs", PERCENT, rank=0)]
+    precision: Annotated[str, Column("Engine", rank=1)] = ""
+    cause: Annotated[str, Column("Cause", rank=0)] = ""
+
+
+def engine_tensors(
+    writer: PlanWriter, plan: PrecisionPlan, built: Engine, samples: Iterable[Feeds]
+) -> tuple[EngineTensor, ...]:
+    """Compares what the engine of a plan shows with the emulation, over samples; returns it in execution order.
+
+    Raises:
+        TrialFailed: the engine fails.
+        BadInput: ONNX Runtime refuses a sample.
+    """
+    beside, rows = None, dict[str, EngineTensor]()
+    exact = all(each is Precision.FP32 for each in plan.precisions)
+    bound, run_in = (_EXACT, "fp32") if exact else (_ROUNDED, str(plan.low))
+    for position, feeds in enumerate(samples):
+        shown = built.infer(feeds)
+        beside = beside or _Beside(writer, plan, shown)
+        for row in beside.rows(feeds, position, shown):
+            before = rows.get(row.tensor, row)
+            worst = {key: max(getattr(row, key), getattr(before, key)) for key in ("quantization", "engine", "own")}
+            rows[row.tensor] = replace(row, layers=before.layers if before.own >= row.own else row.layers, **worst)
+    found = [replace(row, precision=run_in, cause=_cause(row, bound)) for row in rows.values()]
+    return tuple(sorted(found, key=lambda row: -1 if row.index is None else row.index))
+
+
+def _cause(row: EngineTensor, bound: float) -> str:
+    if row.own > bound:
+        return ENGINE
+    if max(row.engine, row.quantization) <= bound:
+        return ""
+    return QUANTIZATION if row.engine <= 2 * row.quantization else BEFORE
+
+
+class _Beside:
+    """The emulation of a plan, whole and layer by layer on what an engine showed on a sample, and FP32."""
+
+    def __init__(self, writer: PlanWriter, plan: PrecisionPlan, shown: Outputs) -> None:
+        self._network, self._tag, written = writer.network, writer.context.tag, writer.write(plan)
+        self._makers = {name: node for node in written.model.graph.node for name in node.output if name}
+        same = {name: name.removesuffix(f"{self._tag}typed") for name in shown}
+        self._names = {name: own for name, own in same.items() if self._is_same(own, shown[name])}
+        self._base = {name: self._base_of(name) for name in self._names.values()}
+        bases = [name for name in dict.fromkeys(self._base.values()) if name in self._makers]
+        self._plan = Observer(written, [[*dict.fromkeys((*self._base, *bases))]], self._network.source)
+        self._fp32 = Observer(writer.write(self._network.free_plan()), [bases], self._network.source)
+        self._given = Names()
+        self._given.read.update({name: f"{name}{self._tag}given" for name in self._base})
+        self._local = self._on_given(written, {own: shown[name] for name, own in self._names.items()})
+        self._stored: bool | None = None
+
+    def _is_same(self, own: str, values: np.ndarray) -> bool:
+        in_levels = own in self._makers and self._makers[own].op_type == "QuantizeLinear"
+        return own in self._makers and (values.dtype == np.int8 if in_levels else values.dtype.kind == "f")
+
+    def _base_of(self, name: str) -> str:
+        """The network's tensor of which a tensor of the graph is a rounded or typed copy."""
+        own = {*self._network.producers, *(spec.name for spec in self._network.inputs)}
+        while name not in own and self._tag in name:
+            name = name.rpartition(self._tag)[0]
+        return name
+
+    def _on_given(self, written: Written, shown: Outputs) -> Any:
+        """A session whose layers read the engine's tensors."""
+        model = onnx.ModelProto()
+        model.CopyFrom(written.model)
+        for node in model.graph.node:
+            rename_reads(node, self._given)
+        for name, values in shown.items():
+            kind = onnx.TensorProto.INT8 if values.dtype == np.int8 else onnx.TensorProto.FLOAT
+            given = self._given.read[name]
+            model.graph.input.append(helper.make_tensor_value_info(given, kind, [None] * values.ndim))
+        return make_session(Written(with_outputs(model, list(shown)), written.weights))
+
+    def rows(self, feeds: Feeds, position: int, shown: Outputs) -> list[EngineTensor]:
+        """Returns the tensors of one sample, as linear or as stored: as agrees better on the first sample."""
+        (fp32,), (plan,) = self._fp32.run(feeds, position), self._plan.run(feeds, position)
+        stored = {name.removesuffix(STORED): values for name, values in shown.items() if name.endswith(STORED)}
+        both = shown, {**shown, **stored}
+        if self._stored is None:
+            wrong = [sum(row.own > _ROUNDED for row in self._rows(feeds, fp32, plan, each)) for each in both]
+            self._stored = wrong[1] < wrong[0]
+        return self._rows(feeds, fp32, plan, both[self._stored])
+
+    def _rows(self, feeds: Feeds, fp32: Outputs, plan: Outputs, shown: Outputs) -> list[EngineTensor]:
+        both = {own: (shown[name], plan[own]) for name, own in self._names.items() if name in shown}
+        given = {own: a.reshape(b.shape).astype(b.dtype) for own, (a, b) in both.items() if a.size == b.size}
+        inputs = {self._given.read[own]: given.get(own, plan[own]) for own in self._base}
+        local = dict(zip(self._base, self._local.run(list(self._base), {**feeds, **inputs}), strict=True))
+        rows = []
+        for own, values in given.items():
+            base, maker = self._base[own], self._network.producers.get(self._base[own])
+            rows.append(
+                EngineTensor(
+                    index=maker.index if maker else None,
+                    layer=maker.name if maker else "",
+                    tensor=base,
+                    layers=self._layers_before(own),
+                    quantization=_distance(plan[base], fp32[base]) if base in fp32 else 0.0,
+                    engine=_distance(values, plan[own]),
+                    own=_distance(values, local[own]),
+                )
+            )
+        return rows
+
+    def _layers_before(self, own: str) -> tuple[str, ...]:
+        """The layers between a tensor and the engine's tensors before it."""
+        waiting, seen, nodes = [own], {own}, set[str]()
+        while waiting:
+            node = self._makers[waiting.pop()]
+            nodes.add(node.name)
+            following = {name for name in tensors_read(node) if name in self._makers and name not in self._base} - seen
+            seen |= following
+            waiting += following
+        return tuple(layer.name for layer in self._network.layers if layer.name in nodes)
+
+
+def _distance(values: np.ndarray, reference: np.ndarray) -> float:
+    """Returns the norm of the difference relative to the reference's; infinite where only one of them is finite."""
+    finite = np.isfinite(reference)
+    if not np.array_equal(finite, np.isfinite(values)):
+        return math.inf
+    own, other = values[finite].astype(np.float64), reference[finite].astype(np.float64)
+    norm = float(np.linalg.norm(other)) or math.sqrt(max(other.size, 1))
+    return float(np.linalg.norm(own - other)) / norm
