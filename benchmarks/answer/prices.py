@@ -53,8 +53,7 @@ CASES = {
     "akiki-vad": _published("akiki-vad"),
     "speech-encoder": _published("speech-encoder"),
     "line-classifier": _published("line-classifier"),
-    "page-classifier": _published("page-classifier", 0.9999),
-    "photo-classifier": _published("photo-classifier", 0.9999),
+    "page-classifier": _published("page-classifier", 0.99999),
     "recogniser": _published("recogniser"),
     "detector": _published("detector"),
 }

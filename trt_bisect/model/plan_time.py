@@ -27,8 +27,8 @@ from trt_bisect.model.layers import TensorFacts
 from trt_bisect.model.network import Network
 from trt_bisect.precision import Precision, PrecisionPlan
 
-MOST_LAYERS = 300
-"""The price of a plan takes some 5 ms there, and a search asks for thousands."""
+MOST_LAYERS = 1000
+"""The price of a plan takes some 4 ms there, and a search asks for thousands."""
 _NO_GAIN = 0.05
 """Prices are shares of at least this share of the low precision's time, where its predicted gain is less."""
 
