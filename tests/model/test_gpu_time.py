@@ -26,7 +26,7 @@ RATES = {
     "Thor": (8192, 4096, 2048, 128),
 }
 """Multiply-adds a cycle of one SM, from NVIDIA's whitepapers of the architectures: of its tensor cores in INT8, FP16
-and TF32, without sparsity, and of its CUDA cores in FP32. GeForce has half the rate of TF32; FP16 is with sums in FP16."""
+and TF32, without sparsity, and of its CUDA cores in FP32. GeForce has half the rate of TF32; FP16 sums in FP16."""
 BUILD = {
     "A100": ("A100", 1410, 5120, 2.43),
     "A100-80GB": ("A100", 1410, 5120, 3.186),
