@@ -22,9 +22,9 @@ import trt_bisect
 from benchmarks.answer.judge import read_samples, session
 from benchmarks.answer.published import NETWORKS, make_networks
 from trt_bisect.model.cost import shares, times_by_macs
-from trt_bisect.model.gpu_time import gpu_named
 from trt_bisect.model.plan_time import TimePrices
 from trt_bisect.model.shapes import facts_for
+from trt_bisect.options.tables import asked_gpu
 from trt_bisect.precision import Precision
 
 SAMPLES = Path(__file__).resolve().parents[2] / "samples"
@@ -83,7 +83,7 @@ def row(case: Case, gpu: str, effort: str) -> dict[str, Any]:
     network, folder = trt_bisect.load_network(case.network), case.network.parent
     feeds = read_samples(folder / case.inputs, session(case.network, "off"))[0]
     facts = facts_for(network, feeds)
-    prices = TimePrices(network, facts, gpu_named(gpu), Precision.FP32)
+    prices = TimePrices(network, facts, asked_gpu(gpu), Precision.FP32)
     macs = shares(times_by_macs(network, facts))
     found: dict[str, Any] = {"threshold": case.threshold, "layers": len(network.quantizable)}
     plans = {"int8": prices.full, "fp16": prices.in_all(Precision.FP16), "fp32": prices.in_all(Precision.FP32)}
