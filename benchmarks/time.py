@@ -31,7 +31,8 @@ from typing import Any
 from trt_bisect.builder.engine_kernels import EngineKernel, profiled_kernels
 from trt_bisect.errors import TrtBisectError
 from trt_bisect.model.cost import UNITS
-from trt_bisect.model.gpu_time import FIT, GPUS, Fit, Gpu, Predicted, gpu_named, predicted, seconds
+from trt_bisect.model.gpu_time import FIT, GPUS, Fit, Gpu, Predicted, predicted, seconds
+from trt_bisect.options.tables import asked_gpu
 
 _FIRST_STEP, _LAST_STEP = 0.2, 0.004
 """The relative change of a constant that the fit begins and ends with."""
@@ -167,12 +168,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.time", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("files", nargs="+", type=Path, metavar="GRAPH PROFILE", help="or a folder, with --fit")
-    parser.add_argument("--gpu", default="A100", help=f"the GPU of the engine: {', '.join(GPUS)}")
+    parser.add_argument("--gpu", default="A100", help=f"the GPU of the engine: {', '.join(GPUS)}, or a TOML file")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--fit", action="store_true", help="fit the constants on the engines of a folder")
     options = parser.parse_args(arguments)
     try:
-        gpu = gpu_named(options.gpu)
+        gpu = asked_gpu(options.gpu)
         if options.fit:
             _fit(options.files[0], gpu)
             return 0

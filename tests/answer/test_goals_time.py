@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,10 +12,11 @@ import pytest
 import trt_bisect
 from tests.support.goal_cases import planted
 from trt_bisect.answer.steps_back import with_faster
+from trt_bisect.builder.engine_kernels import kernels_of
 from trt_bisect.driver.recipes.cheapest import Cheapest
 from trt_bisect.driver.recipes.search_space import Space
 from trt_bisect.errors import BadInput
-from trt_bisect.model.gpu_time import GPUS
+from trt_bisect.model.gpu_time import GPUS, gpu_of
 from trt_bisect.model.network import load_network
 from trt_bisect.model.plan_time import TimePrices
 from trt_bisect.model.shapes import facts_for
@@ -50,6 +53,14 @@ def test_a_larger_set_that_misses_is_left_alone():
     assert (found.kept, checked) == ({0, 2}, "first")
 
 
+def test_the_costs_of_units_beside_a_set_are_differences_of_prices():
+    """0 and 2 high: 1 between them saves two changes of 0.6 and costs 1; 3 moves one change; 0 alone has two."""
+    space = space_with(0.6)
+    assert space.costs_near(frozenset({0, 2})) == pytest.approx((1 + 2 * 0.6, 1e-6, 1 + 2 * 0.6, 1.0))
+    assert space.costs_near(frozenset()) == pytest.approx(space.costs)
+    assert replace(space, price_of=None).costs_near(frozenset({0, 2})) == space.costs
+
+
 def test_the_price_of_a_plan_comes_before_the_sum_of_its_units():
     assert space_with(0.6).cost({0, 1}) == pytest.approx(2 + 2 * 0.6)
     assert space_with(0.6).cost({0, 2}) == pytest.approx(2 + 4 * 0.6)
@@ -75,6 +86,53 @@ def test_a_run_for_a_gpu(tmp_path, command):
     assert report.predicted.plans["recipe"] == prices.predicted(plan)
     assert report.predicted.reformats == prices.added_reformats(plan)
     assert report.predicted.plans["int8"].ms < report.predicted.plans["recipe"].ms
+
+
+def test_a_run_by_a_profile_on_a_gpu_of_the_users(tmp_path, command):
+    """conv2 and conv3 are planted; in the profile conv3 takes 1 ms, and the others next to nothing."""
+    path, data, _ = planted("chain-1", tmp_path)
+    np.savez(tmp_path / "data.npz", **data)
+    network = load_network(path)
+    convolutions = [layer for layer in network.layers if layer.op_type == "Conv"]
+    ends = [{"Name": "t", "Dimensions": [1, 8, 8, 8], "Format/Datatype": "Row major linear FP32"}]
+    layers = [{"Name": one.name, "LayerType": "Cask", "Inputs": ends, "Outputs": ends} for one in convolutions]
+    times = [{"name": one.name, "averageMs": 1.0 if one.name == "conv3" else 0.001} for one in convolutions]
+    (tmp_path / "own.graph.json").write_text(json.dumps({"Layers": layers}))
+    (tmp_path / "own.profile.json").write_text(json.dumps([{"count": 9}, *times]))
+    (tmp_path / "own.toml").write_text("processors = 8\nfp32 = 1.0\nint8 = 16\nfp16 = 8\nbandwidth = 60\n")
+    arguments = ["run", path, "--calibration", tmp_path / "data.npz", "--engine", "onnxruntime", "--metric", "sqnr"]
+    arguments += ["--threshold", "20", "--explain", "none", "--calibrator", "minmax", "-o", tmp_path / "run"]
+    profile = tmp_path / "own.profile.json"
+    code, out, _ = command(*arguments, "--cost", profile, "--gpu", tmp_path / "own.toml")
+    assert code == 1
+    assert "Predicted on own: fp32" in out
+    report = trt_bisect.Report.load(tmp_path / "run")
+    assert report.goal.costs == f"{profile} on own"
+    gpu = gpu_of({"processors": 8, "fp32": 1.0, "int8": 16, "fp16": 8, "bandwidth": 60}, "own")
+    facts = facts_for(network, {name: values[:1] for name, values in data.items()})
+    prices = TimePrices(network, facts, gpu, Precision.FP32, kernels_of(network, profile))
+    plan = prices.full.keeping([network.layer_named(name).index for name in report.recipe.high], Precision.FP32)
+    assert report.answer.cost == pytest.approx(prices.price(plan))
+    assert report.predicted.plans["recipe"] == prices.predicted(plan)
+    alone = {k: by[Precision.FP32] for k, by in prices.layers([Precision.FP32]).items()}
+    assert max(alone, key=alone.__getitem__) == network.layer_named("conv3").index
+    (tmp_path / "own.graph.json").unlink()
+    code, _, err = command(*arguments, "--cost", profile, "--gpu", tmp_path / "own.toml")
+    assert (code, "own.profile.json" in err, "Traceback" in err) == (2, True, False)
+
+
+def test_a_profile_needs_a_gpu_and_a_gpu_file_what_it_says(monkeypatch, tmp_path):
+    monkeypatch.setattr("trt_bisect.builder.gpu._LIBRARY", "libnone.so")
+    with pytest.raises(BadInput, match="A profile says nothing of the GPU"):
+        RunOptions(cost="a.profile.json")
+    assert RunOptions(cost="a.profile.json", gpu="T4").by_time
+    assert not RunOptions(cost="times.csv", gpu="T4").by_time
+    with pytest.raises(BadInput, match="does not exist"):
+        RunOptions(gpu=str(tmp_path / "none.toml"))
+    (tmp_path / "own.toml").write_text("processors = 8\nfp32 = 1\nbandwith = 60\n")
+    with pytest.raises(BadInput, match="bandwith") as raised:
+        RunOptions(gpu=str(tmp_path / "own.toml"))
+    assert "bandwidth" in raised.value.remedy
 
 
 def test_multiply_adds_stay_where_they_are_asked_for_or_no_gpu_is_known(monkeypatch):

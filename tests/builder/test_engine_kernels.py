@@ -5,16 +5,46 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from trt_bisect.builder.engine_kernels import Tensor, engine_kernels, kernel_of, profiled_kernels
+from benchmarks.networks import resnet50
+from tests.support import networks
+from trt_bisect.builder.engine_kernels import (
+    Tensor,
+    engine_kernels,
+    graph_beside,
+    kernel_of,
+    kernels_of,
+    profiled_kernels,
+)
 from trt_bisect.errors import BadInput
-from trt_bisect.model.gpu_time import Kind, Product
+from trt_bisect.model.gpu_time import GPUS, Kind, Product
+from trt_bisect.model.network import load_network
+from trt_bisect.model.plan_time import TimePrices
+from trt_bisect.model.shapes import facts_for
 from trt_bisect.precision import Precision
 
+FP32 = Precision.FP32
 ENGINES = Path(__file__).parents[2] / "docs" / "evidence" / "engines"
 RESNET50_MACS = 4_089_184_256
 """Multiply-adds of torchvision's ResNet-50 for one picture of 224 x 224; torchvision lists 4.09 G."""
+
+
+@pytest.fixture(scope="module")
+def torchvision_resnet50(tmp_path_factory):
+    """The benchmark's ResNet-50 with the names that torchvision's export has, and its facts for a batch of 32."""
+    names = {"stem": "/conv1/Conv", "stem_relu": "/relu/Relu", "stem_pool": "/maxpool/MaxPool", "fc": "/fc/Gemm"}
+    names |= {"pool": "/avgpool/GlobalAveragePool"}
+    parts = {f"relu{n + 1}": f"relu{f'_{n}' if n else ''}/Relu" for n in range(3)} | {"add": "Add"}
+    parts |= {f"conv{n}": f"conv{n}/Conv" for n in (1, 2, 3)} | {"downsample": "downsample/downsample.0/Conv"}
+    model = resnet50()
+    for node in model.graph.node:
+        stage, _, rest = node.name.partition(".")
+        block, _, part = rest.partition(".")
+        node.name = names.get(node.name) or (f"/{stage}/{stage}.{block}/{parts[part]}" if part else node.name)
+    network = load_network(networks.save(model, tmp_path_factory.mktemp("resnet50")))
+    return network, facts_for(network, {"x": np.zeros((32, 3, 224, 224), np.float32)})
 
 
 def tensor(shape, description):
@@ -92,3 +122,50 @@ def test_files_that_are_not_trtexecs_are_refused(tmp_path, graph, profile, probl
     (tmp_path / "profile.json").write_text(profile)
     with pytest.raises(BadInput, match=problem):
         profiled_kernels(tmp_path / "graph.json", tmp_path / "profile.json")
+
+
+def test_the_layers_of_the_network_in_a_real_engine_and_their_times(torchvision_resnet50):
+    """Every layer is in one kernel, but ``Flatten``, which does nothing; the seconds are those of the profile."""
+    network, _ = torchvision_resnet50
+    kernels = kernels_of(network, ENGINES / "h200-resnet50-b32.int8.profile.json")
+    inside = [network.layers[k].name for kernel, _ in kernels for k in kernel.layers]
+    assert sorted([*inside, "flatten"]) == sorted(layer.name for layer in network.layers)
+    assert sum(taken for _, taken in kernels) * 1e3 == pytest.approx(0.930, abs=5e-4)
+    (head,) = [kernel for kernel, _ in kernels if network.layer_named("/conv1/Conv").index in kernel.layers]
+    assert [network.layers[k].name for k in head.layers] == ["/conv1/Conv", "/relu/Relu", "/maxpool/MaxPool"]
+    assert all(not kernel.layers for kernel, _ in kernels if kernel.kind is Kind.REFORMAT)
+
+
+def test_a_profile_makes_the_prediction_of_its_own_engine_exact(torchvision_resnet50):
+    """That of FP16 from the profile of INT8 changes a little: the layers' errors there count half."""
+    network, facts = torchvision_resnet50
+    kernels = kernels_of(network, ENGINES / "h200-resnet50-b32.int8.profile.json")
+    plain, profiled_prices = (TimePrices(network, facts, GPUS["H200"], FP32, given) for given in ((), kernels))
+    assert plain.seconds(plain.full) * 1e3 == pytest.approx(0.885, abs=5e-4)
+    assert profiled_prices.seconds(plain.full) * 1e3 == pytest.approx(0.930, abs=5e-4)
+    assert profiled_prices.predicted(plain.full).ms == pytest.approx(0.930, abs=5e-4)
+    half = [prices.seconds(prices.in_all(Precision.FP16)) for prices in (plain, profiled_prices)]
+    assert half[0] < half[1] < half[0] * 0.930 / 0.885
+    (longest,) = profiled_prices.dearest(plain.full, 1)
+    rows = json.loads((ENGINES / "h200-resnet50-b32.int8.profile.json").read_text())
+    times = {row["name"]: row["averageMs"] for row in rows if "averageMs" in row}
+    assert longest.ms == pytest.approx(max(times.values()))
+
+
+def test_the_graph_is_found_beside_the_profile(tmp_path):
+    names = ["a.profile.json", "a.layers.json", "profile.json", "times.json"]
+    for name in names:
+        (tmp_path / name).write_text("[]")
+    assert graph_beside(tmp_path / "a.profile.json") == tmp_path / "a.layers.json"
+    (tmp_path / "a.graph.json").write_text("{}")
+    assert graph_beside(tmp_path / "a.profile.json") == tmp_path / "a.graph.json"
+    for alone in ("profile.json", "times.json"):
+        with pytest.raises(BadInput, match="not beside the profile") as raised:
+            graph_beside(tmp_path / alone)
+        assert "NAME.graph.json" in raised.value.remedy
+
+
+def test_an_engine_of_another_network_is_refused(tmp_path):
+    network = load_network(networks.save(networks.chain(2), tmp_path))
+    with pytest.raises(BadInput, match="No layer of the engine"):
+        kernels_of(network, ENGINES / "h200-resnet50-b32.int8.profile.json")

@@ -8,12 +8,81 @@ from dataclasses import replace
 import pytest
 
 from trt_bisect.errors import BadInput
-from trt_bisect.model.gpu_time import FIT, GPUS, Kernel, Kind, Product, gpu_named, predicted, seconds
+from trt_bisect.model.gpu_time import FIT, GPUS, Kernel, Kind, Product, gpu_named, gpu_of, predicted, seconds
 from trt_bisect.precision import Precision
 
 A100, RTX3090 = GPUS["A100"], GPUS["RTX3090"]
 INT8, FP16, FP32 = Precision.INT8, Precision.FP16, Precision.FP32
 LAUNCH = FIT.launch * 1e-6
+
+
+RATES = {
+    "A100": (2048, 1024, 512, 64),
+    "H100": (4096, 2048, 1024, 128),
+    "L4": (1024, 512, 256, 128),
+    "T4": (1024, 512, None, 64),
+    "RTX": (1024, 512, 128, 128),
+    "Orin": (2048, 1024, 512, 128),
+    "Thor": (8192, 4096, 2048, 128),
+}
+"""Multiply-adds a cycle of one SM, from NVIDIA's whitepapers of the architectures: of its tensor cores in INT8, FP16
+and TF32, without sparsity, and of its CUDA cores in FP32. GeForce has half the rate of TF32; FP16 sums in FP16."""
+BUILD = {
+    "A100": ("A100", 1410, 5120, 2.43),
+    "A100-80GB": ("A100", 1410, 5120, 3.186),
+    "H100": ("H100", 1830, 5120, 5.23),
+    "H200": ("H100", 1830, 6144, 6.25),
+    "L4": ("L4", 2040, 192, 12.5),
+    "T4": ("T4", 1590, 256, 10),
+    "RTX3090": ("RTX", 1695, 384, 19.5),
+    "RTX4090": ("RTX", 2520, 384, 21),
+    "OrinAGX": ("Orin", 1300, 256, 6.4),
+    "OrinNX": ("Orin", 918, 128, 6.4),
+    "OrinNano": ("Orin", 625, 128, 4.25),
+    "Thor": ("Thor", 1570, 256, 8.533),
+}
+"""The architecture, the clock of the tensor cores in MHz, the bits of the memory's bus, and its Gbit/s a line."""
+
+
+@pytest.mark.parametrize("name", BUILD)
+def test_the_peaks_follow_from_processors_clock_and_rates(name):
+    gpu, (architecture, clock, bits, gigabit) = GPUS[name], BUILD[name]
+    *tensor, scalar = RATES[architecture]
+    for precision, rate in zip((INT8, FP16, FP32), tensor, strict=True):
+        peak = None if rate is None else gpu.processors * clock * rate * 2e-6
+        assert gpu.tera.get(precision) == (None if peak is None else pytest.approx(peak, rel=0.03))
+    assert gpu.scalar == pytest.approx(gpu.processors * gpu.clock * scalar * 2e-6, rel=0.01)
+    assert gpu.bandwidth == pytest.approx(bits * gigabit / 8, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("kind", "scaled"), [("stream", True), ("reformat", True), ("region", False), ("product", False)]
+)
+def test_the_launch_of_what_only_moves_bytes_is_a_number_of_cycles(kind, scaled):
+    """An H200 runs at 1,980 MHz, the A100 of the fit at 1,410."""
+    empty = Kernel("x", Kind(kind), 0)
+    assert seconds(empty, A100) == pytest.approx(LAUNCH)
+    assert seconds(empty, GPUS["H200"]) == pytest.approx(LAUNCH * (1410 / 1980 if scaled else 1.0))
+
+
+def test_a_gpu_of_the_users():
+    described = {"processors": 26, "fp32": 8.0, "bandwidth": 288, "int8": 63.9, "fp16": 31.9, "tf32": 15.9}
+    gpu = gpu_of({**described, "clock": 1200, "name": "A2000"}, "file")
+    assert (gpu.name, gpu.processors, gpu.clock, gpu.scalar, gpu.bandwidth) == ("A2000", 26, 1200, 8.0, 288)
+    assert gpu.tera == {INT8: 63.9, FP16: 31.9, FP32: 15.9}
+    assert not gpu.measured, "its range is wide"
+    assert (gpu_of(described, "file").name, gpu_of(described, "file").clock) == ("file", A100.clock)
+    bare = gpu_of({"processors": 8, "fp32": 1.0, "bandwidth": 60}, "file")
+    assert bare.rate(INT8) == bare.rate(FP16) == bare.rate(FP32) == 0.5e12
+
+
+@pytest.mark.parametrize(("change", "said"), [
+    ({"bandwidth": None}, "bandwidth = None"), ({"int8": -1}, "int8 = -1"), ({"fp16": "fast"}, "fp16 = 'fast'"),
+    ({"processors": True}, "processors = True"), ({"clock": math.inf}, "clock = inf"),
+])  # fmt: skip
+def test_a_gpu_without_a_figure_that_is_needed_is_refused(change, said):
+    with pytest.raises(BadInput, match=said):
+        gpu_of({"processors": 26, "fp32": 8.0, "bandwidth": 288, **change}, "file")
 
 
 def stream(moved, **more):

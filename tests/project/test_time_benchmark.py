@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-from dataclasses import astuple
+from collections import defaultdict
+from dataclasses import astuple, replace
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 
 from benchmarks.time import Engine, engines_in, fitted, main
-from trt_bisect.model.gpu_time import FIT, GPUS
+from trt_bisect.model.gpu_time import FIT, GPUS, seconds
+from trt_bisect.precision import Precision
 
 ROOT = Path(__file__).parents[2]
 EVIDENCE, SHARED = ROOT / "docs" / "evidence" / "engines", ROOT.parent / "shared" / "profiles" / "A100"
@@ -100,6 +103,48 @@ def test_constants_from_the_other_three_engines_do_nearly_as_well(engines):
         fit = fitted([other for known, other in engines.items() if known != name])
         assert engine.predicted(fit).ms == pytest.approx(engine.measured_ms, rel=0.2)
         assert engine.wrong_share(engine.by_model(fit)) < 0.1
+
+
+def shares_from(known, other, power):
+    """The wrong share of an engine's convolutions, each corrected by the ratio of the other engine's to a power."""
+    waiting = defaultdict(list)
+    for one in convolutions(known):
+        waiting[shape(one)].append(one)
+    pairs = [(waiting[shape(one)].pop(0), one) for one in convolutions(other)]
+    ratios = [one.ms * 1e-3 / seconds(one.kernel, known.gpu) for one, _ in pairs]
+    corrected = [seconds(one.kernel, other.gpu) * ratio**power for (_, one), ratio in zip(pairs, ratios, strict=True)]
+    whole, measured = sum(corrected), sum(one.ms for _, one in pairs)
+    return sum(abs(a / whole - one.ms / measured) for a, (_, one) in zip(corrected, pairs, strict=True)) / 2
+
+
+def convolutions(engine):
+    return [one for one in engine.kernels if one.is_convolution]
+
+
+def shape(one):
+    return replace(one.kernel.product, precision=Precision.INT8, by_fours=False)
+
+
+def mean_share(engines, pairs, power):
+    return fmean(shares_from(engines[known], engines[other], power) for known, other in pairs)
+
+
+def test_half_of_an_error_in_one_precision_is_there_in_another():
+    """What ``model.plan_time`` makes of a profile: the root of a ratio, where the engine ran in another precision."""
+    engines = engines_in(EVIDENCE, GPUS["H200"])
+    names = [f"h200-{name}-b32" for name in ("resnet50", "mobilenet_v2")]
+    both = [(f"{name}.int8", f"{name}.fp16") for name in names]
+    pairs = [*both, *(pair[::-1] for pair in both)]
+    none, root, whole = (mean_share(engines, pairs, power) for power in (0, 0.5, 1))
+    assert (root, whole, none) == pytest.approx((0.061, 0.068, 0.081), abs=5e-4)
+
+
+@needs_profiles
+def test_on_the_fitted_engines_a_profile_of_another_precision_says_little(engines):
+    known = ("resnet-fp16", "resnet-qat-residual")
+    pairs = [(one, other) for one in known for other in engines if other != one]
+    none, root, whole = (mean_share(engines, pairs, power) for power in (0, 0.5, 1))
+    assert (none, root, whole) == pytest.approx((0.041, 0.045, 0.061), abs=5e-4)
 
 
 def test_wrong_use_is_told(capsys, tmp_path):

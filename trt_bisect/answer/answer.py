@@ -45,7 +45,7 @@ from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.each_input import NO_MARGIN, Margin
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.options.commands import RunOptions
-from trt_bisect.options.concerns import DEFAULT, MIXED, QUICK, THOROUGH, TIME
+from trt_bisect.options.concerns import DEFAULT, MIXED, QUICK, THOROUGH
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.preparation.experiment import Experiment
 from trt_bisect.preparation.forecast import CHECKS
@@ -744,7 +744,7 @@ def answer_search(setup: Setup, experiment: Experiment, options: RunOptions) -> 
     """
     prices = time_prices(options, experiment)
     costs = layer_costs(options, experiment, setup.progress, prices)
-    by_plan = prices.price if prices is not None and prices.prices_plans and options.priced_by == TIME else None
+    by_plan = prices.price if prices is not None and prices.prices_plans and options.by_time else None
     with answer_inputs(setup, experiment) as inputs:
         plans = AnswerPlans(setup, experiment, inputs, costs, price_of=by_plan)
         yield AnswerSearch(plans, experiment, options.effort, options.most, options.precision == MIXED)

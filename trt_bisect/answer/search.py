@@ -16,6 +16,7 @@ from trt_bisect.analyzer.slices import output_of
 from trt_bisect.analyzer.tasks.task import NEARBY
 from trt_bisect.answer.plans import AnswerPlans
 from trt_bisect.answer.validation import Target
+from trt_bisect.builder.engine_kernels import kernels_of
 from trt_bisect.calibration.histogram import Calibrator
 from trt_bisect.calibration.ranges import Ranges, with_scales_of
 from trt_bisect.driver.recipes.cheapest import Cheapest, cheapest, least_cost, orders
@@ -28,7 +29,7 @@ from trt_bisect.model.low import LowPrecision
 from trt_bisect.model.plan_time import TimePrices
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.options.commands import RunOptions
-from trt_bisect.options.concerns import MACS, MEASURED_TIME, MIXED, TIME
+from trt_bisect.options.concerns import MACS, MEASURED_TIME, MIXED
 from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.preparation.experiment import Experiment
 from trt_bisect.preparation.forecast import usual_search
@@ -114,7 +115,7 @@ def layer_costs(
     low, base = network.low.precision, options.gain_over(network)
     if cost == MACS:
         return shares(times_by_macs(network, facts_for(network, experiment.feeds[0])), low, base)
-    if cost == TIME and prices is not None:
+    if options.by_time and prices is not None:
         return prices.layers((Precision.FP32, Precision.FP16, Precision.BF16))
     needed = {base, options.high_precision, *((Precision.FP16,) if options.precision == MIXED else ())}
     if cost == MEASURED_TIME:
@@ -132,11 +133,16 @@ def layer_costs(
 
 
 def time_prices(options: RunOptions, experiment: Experiment) -> TimePrices | None:
-    """Returns the prices by predicted time; None if no GPU was named and none of the table is in the machine."""
+    """Returns the prices by predicted time; None if no GPU was named and none of the table is in the machine.
+
+    Raises:
+        BadInput: a profile cannot be used.
+    """
     network, gpu = experiment.network, options.priced_gpu
     if gpu is None:
         return None
-    return TimePrices(network, facts_for(network, experiment.feeds[0]), gpu, options.gain_over(network))
+    profile = kernels_of(network, options.profile) if options.profile is not None else ()
+    return TimePrices(network, facts_for(network, experiment.feeds[0]), gpu, options.gain_over(network), profile)
 
 
 def predicted_times(options: RunOptions, experiment: Experiment, recipe: PrecisionPlan) -> PredictedTimes | None:

@@ -16,13 +16,14 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from trt_bisect.builder.inspector import precision_of
+from trt_bisect.builder.inspector import engine_layers, precision_of
 from trt_bisect.errors import BadInput, first_line
 from trt_bisect.model.gpu_time import BYTES, Kernel, Kind, Product
+from trt_bisect.model.network import Network
 from trt_bisect.precision import Precision
 
 _NOTHING = frozenset({"NoOp", "Constant", "Shape", "Signal", "Wait"})
@@ -105,6 +106,46 @@ def profiled_kernels(graph: Path, profile: Path) -> tuple[EngineKernel, ...]:
     return tuple(found)
 
 
+def graph_beside(profile: Path) -> Path:
+    """Returns the file of the engine's layers beside a profile: its name with ``graph`` or ``layers`` for ``profile``.
+
+    Raises:
+        BadInput: there is none.
+    """
+    for word in ("graph", "layers"):
+        graph = profile.with_name(profile.name.replace("profile", word))
+        if graph != profile and graph.exists():
+            return graph
+    raise BadInput(
+        f"The engine's layers are not beside the profile '{profile}'.",
+        "Name the file of trtexec --exportProfile NAME.profile.json, and that of --exportLayerInfo NAME.graph.json.",
+    )
+
+
+def kernels_of(network: Network, profile: Path) -> tuple[tuple[Kernel, float], ...]:
+    """Reads the kernels of an engine of a network, with the network's layers in each, and the measured seconds.
+
+    Args:
+        network: prepared.
+        profile: its graph stands beside it, see ``graph_beside``.
+
+    Raises:
+        BadInput: a file cannot be used, or no kernel has a layer of the network.
+    """
+    graph = graph_beside(profile)
+    kernels = profiled_kernels(graph, profile)
+    indices = {layer.name: layer.index for layer in network.layers}
+    found = []
+    for one, part in zip(kernels, engine_layers(graph.read_text(encoding="utf-8")), strict=True):
+        layers = () if one.is_reformat else tuple(sorted({indices[n] for n in part.network_layers if n in indices}))
+        if one.ms > 0.0 and one.kernel.kind is not Kind.NOTHING:
+            found.append((replace(one.kernel, layers=layers), one.ms / 1e3))
+    if not any(kernel.layers for kernel, _ in found):
+        why = "Profile an engine of this network: its layers are named after the nodes of the ONNX file."
+        raise BadInput(f"No layer of the engine in '{graph}' is a layer of the network.", why)
+    return tuple(found)
+
+
 def engine_kernels(graph: Path) -> tuple[Kernel, ...]:
     """Reads the layers of an engine.
 
@@ -126,7 +167,7 @@ def _layers(graph: Path) -> Sequence[Mapping[str, Any]]:
 def _json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"), strict=False)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise BadInput(f"'{path}' cannot be read: {first_line(error)}", "Give a file that trtexec wrote.") from error
 
 

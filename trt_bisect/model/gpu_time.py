@@ -3,7 +3,9 @@
 **The model.** An engine is a list of kernels that run one after another. A kernel takes a launch, and then its
 arithmetic or its bytes, whichever is longer; as the two overlap, but not quite, it is the root of the sum of their
 squares. The bytes are those of the tensors as they are stored: channels are padded to the width of the format, 24 of
-them to 32 in INT8. They move at a share ``memory`` of the data sheet's bandwidth.
+them to 32 in INT8. They move at a share ``memory`` of the data sheet's bandwidth. A launch takes as long on every GPU
+where a product waits for its first tile from memory; of a kernel that only moves bytes it is a number of cycles, fewer
+microseconds at a higher clock than the A100's.
 
 **Products.** A convolution is a matrix product (implicit GEMM): batch x height x width of the output are the rows, the
 filters the columns, filter size x channels the depth. Its arithmetic depends on the shape in three ways:
@@ -44,6 +46,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import Any
 
 from trt_bisect.errors import BadInput
 from trt_bisect.precision import Precision
@@ -71,6 +74,7 @@ class Gpu:
     Attributes:
         name: as ``--gpu`` takes it.
         processors: the number of SMs.
+        clock: the boost clock, in MHz.
         tera: by precision, the peak of the tensor cores without sparsity, in tera operations a second, two for a
             multiply-add; FP32 is TF32. A precision that the tensor cores do not have is absent.
         scalar: the peak of the CUDA cores in FP32, in the same unit.
@@ -81,6 +85,7 @@ class Gpu:
 
     name: str
     processors: int
+    clock: float
     tera: Mapping[Precision, float]
     scalar: float
     bandwidth: float
@@ -114,32 +119,32 @@ def _tera(
 
 
 _GA102, _ADA = "NVIDIA Ampere GA102 GPU Architecture whitepaper", "NVIDIA Ada GPU Architecture whitepaper"
-_IN_FP16 = "FP16 with sums in FP16"
+_IN_FP16 = "FP16 with sums in FP16, as the kernels of the published FP16 engine have them"
 _ORIN = "NVIDIA Jetson Orin technical brief and module data sheets"
 GPUS = {
     gpu.name: gpu
     for gpu in (
-        Gpu("A100", 108, _tera(624, 312, 156), 19.5, 1555, "NVIDIA A100 data sheet, SXM 40 GB", measured=True),
-        Gpu("A100-80GB", 108, _tera(624, 312, 156), 19.5, 2039, "NVIDIA A100 data sheet, SXM 80 GB"),
-        Gpu("H100", 132, _tera(1979, 989.5, 494.7, fp8=True), 67, 3350, "NVIDIA H100 data sheet, SXM, half of sparse"),
+        Gpu("A100", 108, 1410, _tera(624, 312, 156), 19.5, 1555, "NVIDIA A100 data sheet, SXM 40 GB", measured=True),
+        Gpu("A100-80GB", 108, 1410, _tera(624, 312, 156), 19.5, 2039, "NVIDIA A100 data sheet, SXM 80 GB"),
+        Gpu("H100", 132, 1980, _tera(1979, 989.5, 494.7, fp8=True), 67, 3350, "NVIDIA H100 data sheet, half of sparse"),
         Gpu(
-            "H200", 132, _tera(1979, 989.5, 494.7, fp8=True), 67, 4800, "NVIDIA H200 data sheet, half of sparse",
+            "H200", 132, 1980, _tera(1979, 989.5, 494.7, fp8=True), 67, 4800, "NVIDIA H200 data sheet, half of sparse",
             measured=True,
         ),
-        Gpu("L4", 58, _tera(242.5, 121, 60, fp8=True), 30.3, 300, "NVIDIA L4 data sheet, half of sparse"),
-        Gpu("T4", 40, _tera(130, 65, None, bf16=False), 8.1, 320, "NVIDIA T4 data sheet; no TF32"),
-        Gpu("RTX3090", 82, _tera(284, 142, 35.6), 35.6, 936, f"{_GA102}; {_IN_FP16}"),
-        Gpu("RTX4090", 128, _tera(660.6, 330.3, 82.6, fp8=True), 82.6, 1008, f"{_ADA}; {_IN_FP16}"),
-        Gpu("OrinAGX", 16, _tera(85, 42.5, 21.2), 5.3, 204.8, f"{_ORIN}: 64 GB, 170 sparse TOPS of the GPU"),
-        Gpu("OrinNX", 8, _tera(30, 15, 7.5), 1.88, 102.4, f"{_ORIN}: 16 GB, 918 MHz, 60 sparse TOPS of the GPU"),
-        Gpu("OrinNano", 8, _tera(20, 10, 5), 1.28, 68, f"{_ORIN}: 8 GB, 625 MHz, 40 sparse TOPS"),
+        Gpu("L4", 58, 2040, _tera(242.5, 121, 60, fp8=True), 30.3, 300, "NVIDIA L4 data sheet, half of sparse"),
+        Gpu("T4", 40, 1590, _tera(130, 65, None, bf16=False), 8.1, 320, "NVIDIA T4 data sheet; no TF32"),
+        Gpu("RTX3090", 82, 1695, _tera(284, 142, 35.6), 35.6, 936, f"{_GA102}; {_IN_FP16}"),
+        Gpu("RTX4090", 128, 2520, _tera(660.6, 330.3, 82.6, fp8=True), 82.6, 1008, f"{_ADA}; {_IN_FP16}"),
+        Gpu("OrinAGX", 16, 1300, _tera(85, 42.5, 21.2), 5.3, 204.8, f"{_ORIN}: 64 GB, 170 sparse TOPS of the GPU"),
+        Gpu("OrinNX", 8, 918, _tera(30, 15, 7.5), 1.88, 102.4, f"{_ORIN}: 16 GB, 918 MHz, 60 sparse TOPS of the GPU"),
+        Gpu("OrinNano", 8, 625, _tera(20, 10, 5), 1.28, 68, f"{_ORIN}: 8 GB, 625 MHz, 40 sparse TOPS"),
         Gpu(
-            "Thor", 20, _tera(517, 258.5, 129, fp8=True), 8.06, 273,
+            "Thor", 20, 1570, _tera(517, 258.5, 129, fp8=True), 8.06, 273,
             "NVIDIA Jetson T5000 data sheet: 1,035 sparse FP8 TFLOPS, halved by precision; INT8 as FP8",
         ),
     )
 }  # fmt: skip
-"""The GPUs of the model, by name."""
+"""The GPUs of the model, by name. tests/model/test_gpu_time.py has the peaks as SMs x clock x multiply-adds a cycle."""
 _VARIANTS = frozenset({"ti", "super", "laptop", "mobile", "d"})
 """Words in the names of GPUs with other peaks than that of the same number."""
 
@@ -155,6 +160,39 @@ def gpu_named(name: str) -> Gpu:
     if not fitting:
         raise BadInput(f"No peaks are known of the GPU '{name}'.", f"Give one of {', '.join(GPUS)}.")
     return max(fitting, key=lambda gpu: len(gpu.name))
+
+
+_PEAKS = {
+    **{str(precision): precision for precision in BYTES if precision is not Precision.FP32},
+    "tf32": Precision.FP32,
+}
+"""By key of a file, the precision of a peak of the tensor cores."""
+_NEEDED = ("processors", "fp32", "bandwidth")
+GPU_KEYS = ("name", *_NEEDED, "clock", *_PEAKS)
+"""The keys of a file that describes a GPU: see docs/concepts/time.md."""
+
+
+def gpu_of(described: Mapping[str, Any], name: str) -> Gpu:
+    """Returns the GPU that a file describes.
+
+    Args:
+        described: by ``GPU_KEYS``.
+        name: of the GPU, if the file has none.
+
+    Raises:
+        BadInput: a figure is missing, or is no number above 0.
+    """
+    figures = {key: value for key, value in described.items() if key != "name"}
+    for key in (*_NEEDED, *figures):
+        value = figures.get(key)
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
+            why = f"Give a number above 0; {', '.join(_NEEDED)} are needed."
+            raise BadInput(f"The GPU '{name}' cannot have {key} = {value!r}.", why)
+    tera = {_PEAKS[key]: float(value) for key, value in figures.items() if key in _PEAKS}
+    return Gpu(
+        str(described.get("name", name)), int(figures["processors"]), figures.get("clock", GPUS["A100"].clock), tera,
+        figures["fp32"], figures["bandwidth"], "the user's file",
+    )  # fmt: skip
 
 
 def _words(name: str) -> list[str]:
@@ -209,6 +247,10 @@ class Kind(str, Enum):
     NOTHING = "nothing"
 
 
+_SIMPLE = (Kind.STREAM, Kind.REFORMAT)
+"""One kernel that only moves bytes; a region is several."""
+
+
 @dataclass(frozen=True)
 class Kernel:
     """A kernel of an engine.
@@ -251,9 +293,10 @@ def seconds(kernel: Kernel, gpu: Gpu, fit: Fit = FIT) -> float:
     """Returns the predicted time of a kernel on a GPU."""
     if kernel.kind is Kind.NOTHING:
         return 0.0
+    launch = fit.launch * (GPUS["A100"].clock / gpu.clock if kernel.kind in _SIMPLE else 1.0)
     moving = kernel.moved / (gpu.bandwidth * 1e9 * fit.memory * (fit.narrow if kernel.is_narrow else 1.0))
     computing = _computing(kernel.product, gpu, fit) if kernel.product else 0.0
-    return fit.launch * 1e-6 + math.hypot(moving, computing)
+    return launch * 1e-6 + math.hypot(moving, computing)
 
 
 def _computing(product: Product, gpu: Gpu, fit: Fit) -> float:
@@ -307,11 +350,16 @@ class Predicted:
 
 
 def predicted(kernels: Iterable[Kernel], gpu: Gpu, fit: Fit = FIT) -> Predicted:
-    """Returns the predicted time of an engine with these kernels, and the range that the truth should lie in.
+    """Returns the predicted time of an engine with these kernels; see ``ranged``."""
+    return ranged(((kernel.kind, seconds(kernel, gpu, fit)) for kernel in kernels), gpu)
+
+
+def ranged(timed: Iterable[tuple[Kind, float]], gpu: Gpu) -> Predicted:
+    """Returns the time of an engine whose kernels take these seconds, and the range that the truth should lie in.
 
     The range widens for a GPU that no engine was compared on, and for regions.
     """
-    every = [(kernel.kind, seconds(kernel, gpu, fit) * 1e3) for kernel in kernels]
+    every = [(kind, taken * 1e3) for kind, taken in timed]
     total = math.fsum(ms for _, ms in every)
     regions = math.fsum(ms for kind, ms in every if kind is Kind.REGION)
     factor = _SURE if gpu.measured else _UNSURE

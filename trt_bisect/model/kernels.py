@@ -38,7 +38,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -110,6 +110,7 @@ class EngineModel:
             for tensor in layer.inputs:
                 self._readers[tensor].append(layer.index)
         self._nodes = network.skeleton.graph.node
+        self.made: dict[Hashable, _Made] = {}
 
     @cached_property
     def groups(self) -> tuple[Group, ...]:
@@ -240,29 +241,101 @@ def _attribute(node: onnx.NodeProto, name: str, default: int) -> int:
     return next((attribute.i for attribute in node.attribute if attribute.name == name), default)
 
 
+@dataclass(frozen=True)
+class _Made:
+    """What a plan makes of a group, and what the group wants of those before it.
+
+    Attributes:
+        kernels: the group's kernel, and the reformats of what it writes.
+        wanted: the tensors that it reads, each with a precision in which they are wanted.
+        by_floats: the tensors that it reads as a product in floats.
+    """
+
+    kernels: tuple[Kernel, ...]
+    wanted: tuple[tuple[str, Precision], ...] = ()
+    by_floats: tuple[str, ...] = ()
+
+
 class _Planned:
-    """The kernels of one plan."""
+    """The kernels of one plan.
+
+    Groups are taken from the last to the first: what a plan makes of a group follows from the precisions of its layers
+    and from what the groups after it want. So the model keeps each case that it met; plans of a search differ little.
+    """
 
     def __init__(self, model: EngineModel, plan: PrecisionPlan) -> None:
         self._model, self._plan = model, plan
         self._layers = model.network.layers
+        self._widest = BYTES[model.network.base or Precision.FP32]
         self._wanted: defaultdict[str, set[Precision]] = defaultdict(set)
         self._by_floats = set[str]()
         """The tensors that a product in floats reads."""
         self._carried: dict[Group, Precision] = {}
         """The groups that only carry INT8 from a maker to readers that want it."""
+        self._pools: dict[str, tuple[Group, list[Kernel]]] = {}
+        """By tensor, the MaxPool that reads it, and its kernels."""
         for spec in model.network.outputs:
             self._wanted[self._root(spec.name)].add(Precision.FP32)
-        self._groups = tuple(part for group in model.groups for part in self._parts(group))
-        for group in reversed(self._groups):
-            if group.kind is not Kind.NOTHING:
-                self._add(group)
+
+    def kernels(self) -> tuple[Kernel, ...]:
+        """Each group's kernel, and the reformats of what it writes; those of the inputs come first."""
+        found: list[list[Kernel]] = []
+        for whole in reversed(self._model.groups):
+            for group in reversed(self._parts(whole)):
+                made = self._made(group)
+                kernels = self._with_pool(group, list(made.kernels))
+                if self._layers[group.layers[0]].op_type == "MaxPool":
+                    self._pools[group.reads[0]] = group, kernels
+                for name, precision in made.wanted:
+                    self._wanted[name].add(precision)
+                self._by_floats.update(made.by_floats)
+                found.append(kernels)
+        for spec in reversed(self._model.network.inputs):
+            found.append(self._reformats(spec.name, Precision.FP32, self._wanted[spec.name]))
+        return tuple(kernel for kernels in reversed(found) for kernel in kernels)
+
+    def _made(self, group: Group) -> _Made:
+        """What the plan makes of a group; the groups after it are known."""
+        own = tuple([self._plan.precisions[k] for k in group.layers])
+        after = tuple([(frozenset(self._wanted[self._root(name)]), name in self._by_floats) for name in group.writes])
+        key = (group.layers[0], group.layers[-1], own, after)
+        if key not in self._model.made:
+            self._model.made[key] = self._make(group)
+        return self._model.made[key]
+
+    def _make(self, group: Group) -> _Made:
+        if group.kind is Kind.NOTHING:
+            return _Made((self._kernel(group, group, {}),))
+        wanted = {precision for name in group.writes for precision in self._wanted[self._root(name)]}
+        if len(wanted) == 1 and next(iter(wanted)).needs_scale and self._layers[group.layers[0]].op_type in _CARRIES:
+            self._carried[group] = wanted.pop()
+        stored = {name: self._stored(group, name) for name in group.writes}
+        kernels = [self._kernel(group, group, stored)]
+        for name, precision in stored.items():
+            relaid = self._is_low_product(group) and name in self._by_floats
+            kernels += self._reformats(name, precision, self._wanted[self._root(name)], relaid=relaid)
+        roots = [(self._root(name), self._reads_in(group, name)) for name in group.reads]
+        is_float = group.head is not None and not self._is_low(group.head)
+        return _Made(tuple(kernels), tuple(roots), tuple(root for root, _ in roots) if is_float else ())
+
+    def _with_pool(self, group: Group, kernels: list[Kernel]) -> list[Kernel]:
+        """The kernels of a group; an INT8 convolution of a picture is one kernel with the MaxPool after it."""
+        if group.head is None or len(group.writes) != 1 or group.writes[0] not in self._pools:
+            return kernels
+        pool, made = self._pools[group.writes[0]]
+        product = self._model.product(group.head, Precision.INT8)
+        alone = self._is_low(group.head) and self._is_low(pool.layers[0]) and len(self._wanted[group.writes[0]]) == 1
+        if product is None or not product.reads_picture or not alone:
+            return kernels
+        after, made[:] = made[1:], []
+        return [self._kernel(group, pool, {name: self._stored(pool, name) for name in pool.writes}), *after]
 
     def _parts(self, group: Group) -> list[Group]:
         """A group, or two kernels where a layer after the product is kept in a wider type than the network's floats."""
-        widest = BYTES[self._model.network.base or Precision.FP32]
-        wide = [k for k in group.layers if k != group.head and BYTES[self._float(k)] > widest]
-        if group.head is None or not wide or BYTES[self._float(group.head)] > widest:
+        if group.head is None or len(group.layers) == 1 or self._widest == BYTES[Precision.FP32]:
+            return [group]
+        wide = [k for k in group.layers if k != group.head and BYTES[self._float(k)] > self._widest]
+        if not wide or BYTES[self._float(group.head)] > self._widest:
             return [group]
         first = min(wide)
         before = tuple(k for k in group.layers if k < first)
@@ -270,16 +343,6 @@ class _Planned:
 
     def _root(self, tensor: str) -> str:
         return self._model.aliases.get(tensor, tensor)
-
-    def _add(self, group: Group) -> None:
-        """Adds what a group wants; its own readers are known."""
-        wanted = {precision for name in group.writes for precision in self._wanted[self._root(name)]}
-        if len(wanted) == 1 and next(iter(wanted)).needs_scale and self._layers[group.layers[0]].op_type in _CARRIES:
-            self._carried[group] = wanted.pop()
-        for name in group.reads:
-            self._wanted[self._root(name)].add(self._reads_in(group, name))
-            if group.head is not None and not self._is_low(group.head):
-                self._by_floats.add(self._root(name))
 
     def _is_low(self, k: int) -> bool:
         return self._plan.precisions[k] in (Precision.INT8, Precision.FP8) and self._layers[k].quantizable
@@ -306,42 +369,8 @@ class _Planned:
             return self._plan.precisions[readers[0]]
         return self._float(readers[0])
 
-    def kernels(self) -> tuple[Kernel, ...]:
-        """Each group's kernel, and the reformats of what it writes; those of the inputs come first."""
-        found: list[Kernel] = []
-        for spec in self._model.network.inputs:
-            found += self._reformats(spec.name, Precision.FP32, self._wanted[spec.name])
-        merged = self._pooled()
-        for group in self._groups:
-            if group in merged.values():
-                continue
-            last = merged.get(group, group)
-            stored = {name: self._stored(last, name) for name in last.writes}
-            found.append(self._kernel(group, last, stored))
-            if group.kind is not Kind.NOTHING:
-                for name, precision in stored.items():
-                    wanted = self._wanted[self._root(name)]
-                    relaid = self._is_low_product(last) and name in self._by_floats
-                    found += self._reformats(name, precision, wanted, relaid=relaid)
-        return tuple(found)
-
     def _is_low_product(self, group: Group) -> bool:
         return group.head is not None and self._is_low(group.head)
-
-    def _pooled(self) -> dict[Group, Group]:
-        """The MaxPool that is one kernel with the INT8 convolution of a picture before it."""
-        groups = {name: group for group in self._groups for name in group.writes}
-        found = {}
-        for pool in self._groups:
-            layer = self._layers[pool.layers[0]]
-            maker = groups.get(layer.inputs[0]) if layer.op_type == "MaxPool" and layer.inputs else None
-            if maker is None or not self._is_low_product(maker) or not self._is_low(layer.index) or maker.head is None:
-                continue
-            product = self._model.product(maker.head, Precision.INT8)
-            alone = len(maker.writes) == 1 and len(self._wanted[maker.writes[0]]) == 1
-            if product is not None and product.reads_picture and alone:
-                found[maker] = pool
-        return found
 
     def _stored(self, group: Group, tensor: str) -> Precision:
         """The precision in which a kernel writes a tensor."""

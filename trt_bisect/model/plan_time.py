@@ -4,6 +4,11 @@ A price is a share of the low precision's gain in speed: the plan with all layer
 The price of a layer is that of the plan in which it alone is high, with the reformats that it brings. The price of a
 plan is that of its own engine: two neighbours share reformats, so that a plan can cost less than its layers do.
 
+**A profile** of an engine of the network corrects the model. A kernel of a plan takes its predicted time, times the
+ratio of measured to predicted time of the engine's kernels with the same layers. In another precision than the engine's
+it is the root of that ratio: half of an error belongs to the layer's shape, half to the kernel that was taken. A
+reformat has the ratio of the engine's reformats, and what the engine does not name has the ratio of the whole engine.
+
 In large networks (``MOST_LAYERS``) an engine for each layer would take too long to model. There, a layer costs what its
 own kernel takes longer, and a plan the sum.
 """
@@ -11,19 +16,19 @@ own kernel takes longer, and a plan the sum.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from trt_bisect.model.cost import NEARLY_FREE
-from trt_bisect.model.gpu_time import Gpu, Kernel, Kind, Predicted, predicted, seconds
+from trt_bisect.model.gpu_time import Gpu, Kernel, Kind, Predicted, ranged, seconds
 from trt_bisect.model.kernels import EngineModel
 from trt_bisect.model.layers import TensorFacts
 from trt_bisect.model.network import Network
 from trt_bisect.precision import Precision, PrecisionPlan
 
-MOST_LAYERS = 300
-"""The price of a plan takes some 5 ms there, and a search asks for thousands."""
+MOST_LAYERS = 1000
+"""The price of a plan takes some 4 ms there, and a search asks for thousands."""
 _NO_GAIN = 0.05
 """Prices are shares of at least this share of the low precision's time, where its predicted gain is less."""
 
@@ -49,10 +54,18 @@ class TimePrices:
         facts: the shapes and types of its tensors.
         gpu: the GPU; the engines of a recipe are built with TF32 off.
         base: the precision over which the gain in speed is counted.
+        profile: the kernels of an engine of the network that was measured on the GPU, and the seconds of each.
     """
 
-    def __init__(self, network: Network, facts: TensorFacts, gpu: Gpu, base: Precision) -> None:
-        self.network, self.gpu, self._base = network, gpu.without_tf32, base
+    def __init__(
+        self,
+        network: Network,
+        facts: TensorFacts,
+        gpu: Gpu,
+        base: Precision,
+        profile: Sequence[tuple[Kernel, float]] = (),
+    ) -> None:
+        self.network, self.gpu, self._base, self._profile = network, gpu.without_tf32, base, profile
         self.engine = EngineModel(network, facts)
         self.full = network.free_plan(network.quantizable)
         self._known: dict[PrecisionPlan, float] = {}
@@ -66,8 +79,21 @@ class TimePrices:
 
     def _seconds_of(self, kernel: Kernel) -> float:
         if kernel not in self._timed:
-            self._timed[kernel] = seconds(kernel, self.gpu)
+            self._timed[kernel] = seconds(kernel, self.gpu) * self._ratio(kernel)
         return self._timed[kernel]
+
+    def _ratio(self, kernel: Kernel) -> float:
+        """The measured time of a kernel for its predicted one, as the profile has it."""
+        if not self._profile:
+            return 1.0
+        inside, product = frozenset(kernel.layers), kernel.product
+        alike = [one for one in self._profile if not inside.isdisjoint(one[0].layers)]
+        if kernel.kind is Kind.REFORMAT:
+            alike = [one for one in self._profile if one[0].kind is Kind.REFORMAT]
+        parts = alike or self._profile
+        ratio = math.fsum(taken for _, taken in parts) / math.fsum(seconds(part, self.gpu) for part, _ in parts)
+        types = {part.product.precision for part, _ in parts if part.product}
+        return ratio if product is None or product.precision in types else math.sqrt(ratio)
 
     def in_all(self, precision: Precision) -> PrecisionPlan:
         """The plan with every layer in one precision, a float type."""
@@ -113,18 +139,18 @@ class TimePrices:
 
     def predicted(self, plan: PrecisionPlan) -> Predicted:
         """The predicted time of a plan, with its range."""
-        return predicted(self.engine.kernels(plan), self.gpu)
+        return ranged(((kernel.kind, self._seconds_of(kernel)) for kernel in self.engine.kernels(plan)), self.gpu)
 
     def dearest(self, plan: PrecisionPlan, count: int) -> tuple[TimedKernel, ...]:
         """The kernels of a plan that take longest."""
-        timed = [TimedKernel(kernel.name, seconds(kernel, self.gpu) * 1e3) for kernel in self.engine.kernels(plan)]
+        timed = [TimedKernel(kernel.name, self._seconds_of(kernel) * 1e3) for kernel in self.engine.kernels(plan)]
         return tuple(sorted(timed, key=lambda one: -one.ms)[:count])
 
     def added_reformats(self, plan: PrecisionPlan) -> tuple[TimedKernel, ...]:
         """The reformats of a plan that the one with all layers low does not have."""
         before = _reformats(self.engine.kernels(self.full))
         return tuple(
-            TimedKernel(name, seconds(kernel, self.gpu) * 1e3)
+            TimedKernel(name, self._seconds_of(kernel) * 1e3)
             for name, kernel in _reformats(self.engine.kernels(plan)).items()
             if name not in before
         )

@@ -65,20 +65,7 @@ def _axes(node: onnx.NodeProto, final: str) -> tuple[list[str], list[onnx.Tensor
     return [name], [numpy_helper.from_array(np.asarray(attribute.ints, np.int64), name)]
 
 
-_OWN_WORDS = (
-    "int8",
-    "fp8",
-    "fp16",
-    "bf16",
-    "typed",
-    "rounded",
-    "unrounded",
-    "branch",
-    "scale",
-    "held",
-    "given",
-    "int16",
-)
+_OWN_WORDS = "int8 fp8 fp16 bf16 typed rounded unrounded branch scale held given int16".split()
 
 
 class RoundingCache:

@@ -20,6 +20,7 @@ from trt_bisect.options.kinds import (
     DURATION,
     FILE,
     FUNCTION,
+    GPU,
     MEBIBYTES,
     METRIC,
     MIB,
@@ -51,6 +52,7 @@ from trt_bisect.options.kinds import (
     parse_time,
     whole,
 )
+from trt_bisect.options.tables import asked_gpu
 from trt_bisect.precision import Precision
 from trt_bisect.support.machine import MEMORY
 
@@ -268,23 +270,26 @@ class GoalOptions(AccuracyOptions):
         drop: Find the cheapest plan that loses at most this accuracy: 0.01, 1% of FP32's, mlperf99. Needs --labels,
             --accuracy.
         front: Measure the front of accuracy against cost.
-        cost: Price a layer in high precision by its multiply-adds (macs), its time on the engine (measured), or the
-            times in a CSV file with the columns layer, int8, fp16, fp32. Without it, by predicted time where --gpu
-            names a GPU or a known GPU is in the machine, else by multiply-adds.
+        cost: Price a layer in high precision by its multiply-adds (macs), its time on the engine (measured), the times
+            in a CSV file with the columns layer, int8, fp16, fp32, or trtexec's profile of an engine of the network on
+            --gpu: NAME.profile.json, with --exportLayerInfo's NAME.graph.json beside it. Without it, by predicted time
+            where --gpu names a GPU or a known GPU is in the machine, else by multiply-adds.
         gpu: Predict times on this GPU: A100, A100-80GB, H100, H200, L4, T4, RTX3090, RTX4090, OrinAGX, OrinNX,
-            OrinNano, Thor.
+            OrinNano, Thor, or a TOML file with its peaks.
     """
 
     budget: Annotated[Share | None, GOAL(number(least=0, most=1, share=True))] = None
     drop: Annotated[Share | None, GOAL(DROP)] = None
     front: Annotated[bool, GOAL(SWITCH)] = False
     cost: Annotated[File | None, GOAL(choice_or_path(MACS, MEASURED_TIME), expert=True)] = None
-    gpu: Annotated[str | None, GOAL(TEXT, expert=True)] = None
+    gpu: Annotated[str | None, GOAL(GPU, expert=True)] = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.gpu is not None:
-            gpu_named(self.gpu)
+            asked_gpu(self.gpu)
+        if self.profile is not None and self.priced_gpu is None:
+            raise BadInput("A profile says nothing of the GPU, and the machine has none that is known.", "Give --gpu.")
         if self.drop is None:
             return
         if self.accuracy is None and self.labels is None:
@@ -296,13 +301,24 @@ class GoalOptions(AccuracyOptions):
     def priced_gpu(self) -> Gpu | None:
         """The GPU that times are predicted for: the one named, else the machine's; None if no peaks of it are known."""
         if self.gpu is not None:
-            return gpu_named(self.gpu)
+            return asked_gpu(self.gpu)
         from trt_bisect.builder.gpu import find_gpu
 
         try:
             return gpu_named(find_gpu().name)
         except TrtBisectError:
             return None
+
+    @property
+    def profile(self) -> Path | None:
+        """The profile of an engine by which times are predicted; None without one."""
+        given = Path(str(self.cost))
+        return given if given.suffix.lower() == ".json" else None
+
+    @property
+    def by_time(self) -> bool:
+        """Prices are predicted times, which may follow a profile."""
+        return self.priced_by == TIME or self.profile is not None
 
     @property
     def priced_by(self) -> str:

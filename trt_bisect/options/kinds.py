@@ -399,6 +399,8 @@ FUNCTION = Kind("FUNCTION", _any, _function_words, _function)
 """A function of the user's."""
 FILE = Kind("FILE", _path, located=_existing)
 """A file or folder that is read."""
+GPU = Kind("GPU|FILE", _text, located=lambda given, folder: _place(given, folder) if ".toml" in str(given) else given)
+"""A GPU by name, or a TOML file that describes it."""
 PLACE = Kind("PATH", _path, located=_place)
 """A file or folder that is written."""
 PLACES = Kind("PATH", lambda given, flag: list(map(Path, _texts(given, flag))), _each, _place, several=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from trt_bisect.errors import BadInput, first_line
+from trt_bisect.model.gpu_time import GPU_KEYS, Gpu, gpu_named, gpu_of
 from trt_bisect.options.declare import Declared, by_key
 from trt_bisect.options.kinds import Kind
 
@@ -118,3 +119,17 @@ def read_config(file: Path, command: str, others: Sequence[str], options: Sequen
         skipped = {key for key in tables if key in panels or key in others}
         values |= read_table(file, where, {key: part for key, part in given.items() if key not in skipped}, known)
     return values
+
+
+def asked_gpu(text: str) -> Gpu:
+    """Returns a GPU by its name in the model's table, or as a TOML file of the user's describes it.
+
+    Raises:
+        BadInput: the name is not known, or the file cannot be used.
+    """
+    file = Path(text)
+    if file.suffix.lower() != ".toml":
+        return gpu_named(text)
+    table = read_toml(file, "GPU", "Give --gpu the name of a GPU, or a TOML file with its peaks.")
+    refuse_unknown(file, "", table, GPU_KEYS)
+    return gpu_of(table, file.stem)

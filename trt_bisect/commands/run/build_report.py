@@ -25,7 +25,7 @@ from trt_bisect.model.layers import Layer, Rounding
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.options.commands import RunOptions
-from trt_bisect.options.concerns import MIXED, TIME
+from trt_bisect.options.concerns import MIXED
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.preparation.experiment import Experiment, all_trials
 from trt_bisect.preparation.setup import Setup
@@ -202,7 +202,7 @@ def unmeasured_report(
 def goal_of(options: RunOptions) -> Goal:
     """Returns what a run searches for, beside the threshold."""
     gpu = options.priced_gpu
-    costs = f"{TIME} on {gpu.name}" if options.priced_by == TIME and gpu is not None else options.priced_by
+    costs = f"{options.priced_by} on {gpu.name}" if options.by_time and gpu is not None else options.priced_by
     drop, mixed = "" if options.drop is None else str(options.drop), options.precision == MIXED
     return Goal(options.most, drop, costs, mixed)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
+from itertools import combinations, islice
 
 from trt_bisect.driver.recipes.local_search import FEW_UNITS, BetterSet, improved
 from trt_bisect.driver.recipes.search_space import Batches, Kept, MeasuredSets, Sensitivities, Space, saved
@@ -233,9 +233,10 @@ def cheaper_few(space: Space, kept: Kept, alone: Sensitivities | None) -> Batche
     yield from known.ask([one for unit in sorted(space.all) if space.price(one := frozenset({unit})) < price])
     if alone is not None:
         price = min([price, *(space.price(one) for one in known.losses if known.meets(one))])
-        pairs = [pair for pair in map(frozenset, combinations(sorted(space.all), 2)) if space.price(pair) < price]
-        pairs.sort(key=lambda pair: -sum(alone.gains[unit] for unit in pair))
-        yield from known.ask(pairs[:_PAIRS])
+        cheap = [unit for unit in sorted(space.all) if space.price(frozenset({unit})) < price]
+        pairs = sorted(combinations(cheap, 2), key=lambda pair: -sum(alone.gains[unit] for unit in pair))
+        cheaper_pairs = (frozenset(pair) for pair in pairs if space.price(frozenset(pair)) < price)
+        yield from known.ask(islice(cheaper_pairs, _PAIRS))
     return sorted(filter(known.meets, known.losses), key=space.price)
 
 

@@ -155,6 +155,9 @@ class EstimatedSearch:
     goes_on: Callable[[], bool] = lambda: True
     best: Kept | None = None
     _near: Kept | None = None
+    _costs: tuple[float, ...] = ()
+    _costs_near: Kept | None = None
+    """The costs of units beside this set: see ``Space.costs_near``."""
     _tried: set[Kept] = field(default_factory=set)
     _boldness: float = 0.0
     _random: np.random.Generator = field(default_factory=lambda: np.random.default_rng(_SEED))
@@ -233,7 +236,9 @@ class EstimatedSearch:
 
     def _proposed(self, bound: float) -> Kept | None:
         """Returns the cheapest set by the estimates, as shy as possible; None if all cost too much, or were tried."""
-        rows, costs = self.estimates.rows(self.judged), np.array(self.space.costs)
+        if self._costs_near != self._near:
+            self._costs, self._costs_near = self.space.costs_near(self._near or frozenset()), self._near
+        rows, costs = self.estimates.rows(self.judged), np.array(self._costs or self.space.costs)
         self._boldness = min(max(self._boldness, _SHYEST), _BOLDEST)
         while self._boldness <= _BOLDEST:
             limits = np.full(len(self.judged), self.limit * math.exp(self._boldness))

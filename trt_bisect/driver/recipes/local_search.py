@@ -125,7 +125,7 @@ def improved(known: MeasuredSets, kept: Kept, alone: Sensitivities, goal: Better
     units = sorted(known.space.all) if few else _candidates(known, kept, alone)
     patience = known.left if few else _PATIENCE
     while known.left and patience:
-        waiting = _worth_measuring(known, units, kept.difference(units), goal)[: known.left]
+        waiting = _worth_measuring(known, units, kept, goal)[: known.left]
         if not waiting:
             return None
         known.left -= len(waiting)
@@ -137,10 +137,11 @@ def improved(known: MeasuredSets, kept: Kept, alone: Sensitivities, goal: Better
     return None
 
 
-def _worth_measuring(known: MeasuredSets, units: Sequence[int], fixed: Kept, goal: BetterSet) -> list[Kept]:
-    """Returns the sets of units, with those that stay high, to measure next: the smallest estimated losses first."""
-    high, space = all_sets(len(units)), known.space
-    costs = space.cost(fixed) + high @ np.array([space.costs[unit] for unit in units])
+def _worth_measuring(known: MeasuredSets, units: Sequence[int], current: Kept, goal: BetterSet) -> list[Kept]:
+    """Returns the sets to measure next, which differ from the current one in ``units``: those that may lose least."""
+    high, space, fixed = all_sets(len(units)), known.space, current.difference(units)
+    near, inside = space.costs_near(current), [unit in current for unit in units]
+    costs = space.cost(current) + (high.astype(float) - np.array(inside)) @ np.array([near[unit] for unit in units])
     losses = fit(known.losses, units, fixed, space.budget).losses(~high)
     places = np.flatnonzero((losses <= goal.hopeful) & (costs <= goal.most + _ROUNDED))
     promising: list[Kept] = []

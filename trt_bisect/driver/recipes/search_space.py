@@ -15,6 +15,8 @@ from trt_bisect.precision import Precision, PrecisionPlan
 MANY_UNITS = 500
 """With more units, the gain and the loss of each alone would take longer to measure than the search itself. Then the
 number of plans is bounded: see ``docs/concepts/strategies.md``."""
+_LEAST_COST = 1e-6
+"""The least cost of a unit beside others: it may even save changes of type."""
 Kept = frozenset[int]
 """The numbers of the units that are kept in the higher precision."""
 Batches = Generator[Sequence[PrecisionPlan], Sequence[Loss], Result]
@@ -77,6 +79,17 @@ class Space:
         if self.price_of is not None:
             return round(self.price_of(self.plan(frozenset(kept))), 12)
         return round(math.fsum((self.spent, *(self.costs[unit] for unit in kept))), 12)
+
+    def costs_near(self, kept: Kept) -> tuple[float, ...]:
+        """What each unit costs beside a set, or in it: other than alone where the price of a plan is its own."""
+        if self.price_of is None:
+            return self.costs
+        with_all = self.cost(kept)
+        apart = [
+            with_all - self.cost(kept - {unit}) if unit in kept else self.cost(kept | {unit}) - with_all
+            for unit in range(len(self.units))
+        ]
+        return tuple(max(cost, _LEAST_COST) for cost in apart)
 
     def price(self, kept: Kept) -> tuple[float, int]:
         """The order of sets: by cost, and for equal costs by the number of layers."""
