@@ -147,7 +147,7 @@ def rows() -> Iterator[Row]:
     yield Row(
         "lines of options and command line",
         lines_in("trt_bisect/options", ".py") + lines_in("trt_bisect/cli", ".py"),
-        2_950,
+        2_980,
         1_900,
     )
     yield Row("lines of tests", lines_in("tests", ".py"), 45_500, 30_000)
