@@ -133,13 +133,14 @@ def rows() -> Iterator[Row]:
     modules = [Module(path) for path in sorted((ROOT / "trt_bisect").rglob("*.py"))]
     lines = sum(module.lines for module in modules)
     importers = Counter(name for module in modules for name in module.imported)
-    small = sum(module.lines < SMALL and importers[module.name] == 1 for module in modules)
+    single = [module for module in modules if module.path.name != "__init__.py" and importers[module.name] == 1]
+    small = sum(module.lines < SMALL for module in single)
     yield Row("lines of the package", lines, 57_200, 36_000)
     yield Row("lines of its code", sum(module.code_lines for module in modules), 36_600, 22_500)
     yield Row("modules", len(modules), 260, 190)
     yield Row("dataclasses", sum(module.dataclasses for module in modules), 352, 160)
     yield Row("share of imports, %", round(100 * sum(module.import_lines for module in modules) / lines, 1), 7.2, 6)
-    yield Row(f"modules under {SMALL} lines with one importer", small, 4, 0)
+    yield Row(f"modules under {SMALL} lines with one importer", small, 0, 0)
     yield Row(f"modules over {LONG_MODULE} lines", sum(module.lines > LONG_MODULE for module in modules), 0, 0)
     yield Row(f"functions over {LONG_FUNCTION} lines", sum(module.long_functions for module in modules), 0, 0)
     yield Row("options in run --help", options_in_help("run", "--help"), 32, 32)
