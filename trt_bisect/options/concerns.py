@@ -632,8 +632,8 @@ class ExplainOptions(Options):
     """The explanation of culprits.
 
     Attributes:
-        explain: Compare tensors, and weights and activations of each culprit (tensors); measure each layer alone too
-            (full), or remedies too (remedies).
+        explain: Compare tensors, and weights and activations of each culprit (tensors); measure each layer alone
+            too, print tensors (full), or measure remedies too (remedies).
     """
 
     explain: Annotated[str, RESULTS(choice(EXPLAIN_TENSORS, EXPLAIN_FULL, EXPLAIN_REMEDIES, EXPLAIN_NOTHING))] = (
