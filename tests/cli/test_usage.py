@@ -27,6 +27,7 @@ TENSORBOARD = {
     "--tensorboard data.npz": "--tensorboard",
     "--tensorboard data.npz/logs": "--tensorboard",
     "--tensorboard-channels 3": "Give --tensorboard LOGDIR too",
+    "--tensorboard-samples 3": "Give --tensorboard LOGDIR too",
     "--tensorboard logs --tensorboard-channels -1": "0 to 256",
     "--tensorboard logs --tensorboard-channels 1000": "0 to 256",
 }

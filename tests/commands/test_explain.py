@@ -203,6 +203,35 @@ def test_losses_alone_are_those_of_sensitivity(explained, copied):
         assert alone.gain == pytest.approx(gains[name], rel=1e-5, abs=1e-12)
 
 
+def test_explain_full_prints_activations_and_weights_by_mse_in_100_columns(copied, command, monkeypatch):
+    """The figures are NumPy's: of the file's weights, and of their rounding to 127 levels a channel."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+    monkeypatch.chdir(copied)
+    np.savez("data.npz", **networks.samples(planted(), 3))
+    given = "run network.onnx --calibration data.npz --calibrator minmax --engine onnxruntime --output full --explain"
+    code, out, _ = command(*given.split(), "full")
+    assert (code, "Weights by MSE" in command(*given.split(), "tensors")[1]) == (1, False)
+    lines = out.splitlines()
+    first, second = (next(k for k, line in enumerate(lines) if line.startswith(t)) for t in ("Activations", "Weights"))
+    assert max(map(len, lines[first:])) <= 100
+    assert lines[first + 1].split() == ["Layer", "MSE", *"FP32 min FP32 max INT8 min INT8 max".split()]
+    activations = [line.split() for line in lines[first + 2 : second - 1]]
+    errors = [float(cells[1]) for cells in activations]
+    assert errors == sorted(errors, reverse=True)
+    assert {cells[0] for cells in activations} >= {"x", "block1.conv2", "block0.add"}
+    assert all(len(cells) == 6 for cells in activations)
+    place = next(k for k, line in enumerate(lines) if line.startswith("block1.conv2.weight"))
+    (_, mse, side, *fp32), (other, *int8) = (line.split() for line in lines[place : place + 2])
+    assert (side, other) == ("FP32", "INT8")
+    values = trt_bisect.load_network("network.onnx").constant("block1.conv2.weight").astype(np.float64)
+    scales = np.abs(values).max(axis=(1, 2, 3), keepdims=True).astype(np.float32) / np.float32(127)
+    rounded = np.rint(values / scales) * scales
+    assert float(mse) == pytest.approx(np.mean((values - rounded) ** 2), rel=0.01)
+    for printed, array in ((fp32, values), (int8, rounded)):
+        expected = [array.min(), array.max(), array.mean(), array.std(), array.var()]
+        assert [float(cell) for cell in printed] == pytest.approx(expected, rel=1e-3, abs=1e-6)
+
+
 @pytest.mark.parametrize("strategy", ["exhaustive", "bisect"])
 def test_whole_engines_explain_alike(strategy, explained, tmp_path):
     report, _ = run(planted(), tmp_path, strategy=strategy)

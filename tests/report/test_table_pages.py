@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -173,6 +174,19 @@ def test_a_weights_histogram_and_channels(page, made):
     low, high = weight.min(), weight.max()
     rows = [np.histogram(channel, 24, (low, high))[0] > 0 for channel in weight]
     assert np.array(painted).reshape(24, len(weight)).tolist() == np.array(rows).T[::-1].tolist()
+    assert page.locator("#details .map .plot").is_hidden()
+    box, chosen = canvas.bounding_box(), len(weight) // 2
+    canvas.click(position={"x": (chosen + 0.5) * box["width"] / len(weight), "y": 9})
+    for key, number in ((None, chosen), ("ArrowLeft", chosen - 1), ("ArrowRight", chosen)):
+        if key:
+            canvas.press(key)
+        assert canvas.get_attribute("aria-valuetext") == f"channel {number}"
+        bars = page.evaluate("(({ x, text }) => [x, text])(document.querySelector('#details .map .plot').data[0])")
+        counts = np.histogram(weight[number], 24, (low, high))[0]
+        assert bars[0] == pytest.approx((np.arange(24) + 0.5) * (high - low) / 24 + low)
+        for count, text in zip(counts, bars[1], strict=True):
+            least, *most = re.findall("[0-9]+", text.replace("no", "0").replace(",", ""))
+            assert int(least) <= count <= int((most or [least])[0])
     page.locator("#tensors-filters select[data-key=role]").select_option("*")
     page.keyboard.press("Escape")
 

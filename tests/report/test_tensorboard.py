@@ -32,6 +32,7 @@ def planted(lenet, ranges, tmp_path_factory):
     report = trt_bisect.run(
         lenet / "lenet_planted.onnx", ranges, lenet / "digits.npz", samples=4, engine="onnxruntime",
         output=folder / "run", tensorboard=folder / "logs", tensorboard_channels=8,
+        tensorboard_plans=0,
     )  # fmt: skip
     return report, folder / "logs"
 
@@ -57,9 +58,10 @@ def test_the_tags_of_a_layer_begin_alike(planted):
     weights = {f"{name}/weights" for name in ("conv1", "conv2", "ip1", "ip2")}
     whole = {name: {tag for tag in tags if not tag.endswith("/channels")} for name, tags in histograms.items()}
     biases = {tag.replace("/weights", "/bias") for tag in weights}
-    assert whole["baseline"] == {f"{tag}/fp32" for tag in outputs | weights | biases | {"data/input"}}
+    inputs = {"data/input", *(f"{row.name}/input" for row in report.layers)}  # each layer reads one tensor
+    assert whole["baseline"] == {f"{tag}/fp32" for tag in outputs | weights | biases | inputs}
     rounded = {tag for tag in whole["tune_1"] if tag.endswith("/int8_rounded")}
-    assert whole["tune_1"] - rounded == {f"{tag}/int8" for tag in outputs | weights | {"data/input"}}
+    assert whole["tune_1"] - rounded == {f"{tag}/int8" for tag in outputs | weights | inputs}
     read_in_int8 = {"data/input", *(f"{name}/output" for name in ("conv1", "pool1", "conv2", "flatten", "relu1"))}
     assert rounded == {f"{tag}/int8_rounded" for tag in read_in_int8}
     gone = whole["tune_1"] - whole["tune_2"]
@@ -105,6 +107,14 @@ def test_histograms_are_of_the_tensors_that_onnxruntime_gives(planted, lenet, ra
             scale = ranges.scales["conv1"]
             levels = np.clip(np.rint(tensors["conv1"] / scale), -128, 127)
             assert_is_histogram_of(run.Histograms("conv1/output/int8_rounded")[0], levels.astype(np.float32) * scale)
+        as_read = {"conv1": "data", "ip2": "relu1"} if kind == "fp32" else {"ip2": "relu1"} if ip2 not in int8 else {}
+        for layer, tensor in as_read.items():
+            values = np.stack([one["data"] for one in feeds]) if tensor == "data" else tensors[tensor]
+            assert_is_histogram_of(run.Histograms(f"{layer}/input/{kind}")[0], values)
+        if beginning == "tune_1":
+            scale = ranges.scales["relu1"]
+            levels = np.clip(np.rint(tensors["relu1"] / scale), -128, 127)
+            assert_is_histogram_of(run.Histograms("ip2/input/int8")[0], levels.astype(np.float32) * scale)
     for name in ("conv1", "conv2", "ip1"):
         values = network.constant(f"{name}.weight")
         assert_is_histogram_of(run_named(runs, "baseline").Histograms(f"{name}/weights/fp32")[0], values)

@@ -10,6 +10,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.util.tensor_util import make_ndarray
 
 import trt_bisect
+from trt_bisect.model.qdq import GraphTarget, PlanWriter
+from trt_bisect.model.session import make_session
+from trt_bisect.precision import int8_set
 
 
 def read(folder):
@@ -48,7 +51,31 @@ def test_where_labels_were_given_the_names_hold_the_accuracy(labelled):
     assert tune.Scalars("accuracy")[0].value == np.float32(report.accuracy.int8)
     assert tune.Scalars("similarity")[0].value == np.float32(report.similarity.int8)
     accuracies = [event.value for event in runs["plans"].Scalars("accuracy")]
-    assert sorted(accuracies) == sorted(np.float32(value) for value in (report.accuracy.int8, report.accuracy.recipe))
+    assert {np.float32(value) for value in (report.accuracy.int8, report.accuracy.recipe)} <= set(accuracies)
+    of_runs = [run.Scalars("accuracy")[0].value for name, run in runs.items() if name.startswith("tune")]
+    assert sorted(accuracies) == sorted(of_runs), "the plans with runs of their own"
+
+
+def test_plans_of_the_search_are_runs_with_their_accuracy_up_to_twenty(labelled, lenet):
+    """The accuracy is that of ONNX Runtime on a network that is written anew from the names in the run's text."""
+    _, logs, folder = labelled
+    runs = {name: run for name, run in read(logs).items() if name.startswith("tune")}
+    assert len(runs) == 20
+    others = [run for run in runs.values() if text(run, "plan").startswith("measured in the search")]
+    assert len(others) >= 15
+    assert len({run.Scalars("layers in low precision")[0].value for run in others}) >= 4, "spread over the costs"
+    network = trt_bisect.load_network(lenet / "lenet_planted.onnx")
+    scales = json.loads((folder / "recipe/plan.json").read_text())["scales"]
+    writer = PlanWriter(network, {name: np.float32(scale) for name, scale in scales.items()}, GraphTarget.ONNXRUNTIME)
+    with np.load(lenet / "digits.npz") as found:
+        digits = found["data"][:20]
+    labels = np.load(lenet / "labels.npy")[:20]
+    for run in others[::5]:
+        high = {line[2:] for line in text(run, "plan").splitlines() if line.startswith("- ")}
+        low = [k for k in network.quantizable if network.layers[k].name not in high]
+        session = make_session(writer.write(int8_set(len(network.layers), low)))
+        classes = [session.run(None, {"data": digit.reshape(1, 1, 28, 28)})[0].argmax() for digit in digits]
+        assert run.Scalars("accuracy")[0].value == np.float32(np.mean(np.array(classes) == labels))
 
 
 def test_all_plans_of_the_recipes_ranges_are_scalars(labelled):

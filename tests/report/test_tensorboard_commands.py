@@ -77,9 +77,49 @@ def test_profile_writes_the_layers_that_were_asked_for(lenet, tmp_path):
         "data/input",
         *(f"{layer}/{what}" for layer in ("conv1", "conv2") for what in ("output", "weights", "bias")),
     }
-    assert set(runs["baseline"].Tags()["histograms"]) == {f"{tag}/fp32" for tag in tags}
+    inputs = {"conv1/input", "conv2/input"}
+    assert set(runs["baseline"].Tags()["histograms"]) == {f"{tag}/fp32" for tag in tags | inputs}
     with np.load(lenet / "calibration.npz") as archive:
         assert_is_histogram_of(runs["baseline"].Histograms("data/input/fp32")[0], archive["data"])
+
+
+def test_profile_of_a_file_with_pairs_writes_the_rounded_side_of_each(lenet, tmp_path):
+    """The recipe of full INT8, and the histograms that NumPy counts after the file's own scales."""
+    network = trt_bisect.load_network(lenet / "lenet.onnx")
+    ranges = trt_bisect.calibrate(network, trt_bisect.open_dataset(lenet / "calibration.npz", network.inputs), "minmax")
+    how = {"engine": "onnxruntime", "explain": "none", "threshold": 0.9, "output": tmp_path / "run"}
+    assert not trt_bisect.run(lenet / "lenet.onnx", ranges, lenet / "digits.npz", samples=1, **how).recipe.high
+    with np.load(lenet / "calibration.npz") as archive:
+        data = archive["data"][:5]
+    pairs = tmp_path / "run/recipe/network.qdq.onnx"
+    trt_bisect.profile(pairs, inputs={"data": data}, tensorboard=tmp_path / "logs")
+    runs = read(tmp_path / "logs")
+    assert set(runs) == {"baseline", "tune_1"}
+    tags = set(runs["tune_1"].Tags()["histograms"])
+    assert {f"{name}/{what}/int8" for name in ("conv1", "conv2", "ip1", "ip2") for what in ("weights", "input")} <= tags
+    assert {"data/input/int8_rounded", "relu1/output/int8_rounded"} <= tags
+    assert not [tag for tag in tags if tag.endswith("/output/int8")]
+    scale = ranges.scales["data"]
+    rounded = np.clip(np.rint(data / scale), -128, 127).astype(np.float32) * scale
+    for tag in ("data/input/int8_rounded", "conv1/input/int8"):
+        assert_is_histogram_of(runs["tune_1"].Histograms(tag)[0], rounded)
+    assert_is_histogram_of(runs["baseline"].Histograms("conv1/input/fp32")[0], data)
+
+
+def test_each_of_the_first_samples_is_a_step_where_that_is_asked_for(lenet, tmp_path):
+    with np.load(lenet / "calibration.npz") as archive:
+        data = archive["data"][:5]
+    trt_bisect.profile(
+        lenet / "lenet.onnx", inputs={"data": data}, op_types=["Conv"], tensorboard=tmp_path, tensorboard_samples=3
+    )
+    baseline = read(tmp_path)["baseline"]
+    events = baseline.Histograms("data/input/fp32/samples")
+    assert [event.step for event in events] == [0, 1, 2]
+    for event, sample in zip(events, data, strict=False):
+        assert_is_histogram_of(event, sample)
+    assert [event.step for event in baseline.Histograms("conv2/input/fp32/samples")] == [0, 1, 2]
+    assert_is_histogram_of(baseline.Histograms("data/input/fp32")[0], data)
+    assert "conv1/weights/fp32/samples" not in baseline.Tags()["histograms"]
 
 
 def test_values_that_are_not_finite_are_counted_apart(tmp_path):

@@ -50,7 +50,8 @@ def test_odd_names(tmp_path):
     outputs = {f"{tag}/output" for tag in tags} | {"a/b|c d/output_1", "x/input"}
     weights = {f"{tag}/weights" for tag in tags[:2]}
     biases = {f"{tag}/bias" for tag in tags[:2]}
-    assert set(baseline.Tags()["histograms"]) == {f"{tag}/fp32" for tag in outputs | weights | biases}
+    inputs = {f"{tag}/input" for tag in tags} | {"a_1/input_1", "^é:0/input_1"}
+    assert set(baseline.Tags()["histograms"]) == {f"{tag}/fp32" for tag in outputs | weights | biases | inputs}
     assert {f"{tag}/int8" for tag in outputs | weights} <= set(tune.Tags()["histograms"])
     nodes = {node.attr["layer_name"].s.decode(): node for node in baseline.Graph().node if "layer_name" in node.attr}
     assert set(nodes) == set(ODD)

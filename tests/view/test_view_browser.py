@@ -124,6 +124,25 @@ def test_a_run_that_goes_away_and_comes_back_is_told(web, page, finished, under_
     web.watched.complaints.clear()  # Chromium tells of each answer 404
 
 
+@pytest.mark.parametrize("below", [True, False])
+def test_an_empty_folder_waits_for_the_first_run(page, finished, under_way, tmp_path, below):
+    """The run begins in a folder below it, or in it; nobody has to load the page again."""
+    (tmp_path / "runs").mkdir()
+    with serving(tmp_path / "runs") as base:
+        page.goto(f"{base}/{QUERY}")
+        expect(page.locator("#none")).to_have_text("No run has written here yet.")
+        expect(page.locator("#live")).to_have_text("live")
+        folder = tmp_path / "runs/first" if below else tmp_path / "runs"
+        if below:
+            run = Grown(finished, under_way, folder)
+            expect(page.locator("tbody th")).to_have_text(["first"])
+            run.beat.close()
+        else:
+            shutil.copytree(finished, folder, dirs_exist_ok=True)
+            expect(page.locator("#headline")).to_contain_text("'ip2'")
+            expect(page.locator("#live")).to_have_text("finished")
+
+
 def test_without_the_token_the_browser_shows_its_own_error(page, finished):
     own = page.context.new_page()  # Chromium may tell of the 403 and show its error only after this test
     with serving(finished) as base:

@@ -21,7 +21,7 @@ from tests.support.view_server import QUERY, serving
 from tests.support.waiting import wait_until
 from trt_bisect.errors import BadInput
 from trt_bisect.view.certificate import given_certificate, own_certificate
-from trt_bisect.view.server import address, listen, tunnel
+from trt_bisect.view.server import address, check_folder, listen, tunnel
 
 COMMAND = [str(Path(sys.executable).with_name("trt-bisect"))]
 
@@ -148,6 +148,15 @@ def test_bad_use_is_exit_2_and_two_lines(command, case, finished, tmp_path):
     assert out == ""
     assert said in err
     assert len(err.strip().splitlines()) <= 2
+
+
+def test_an_empty_folder_is_no_bad_use(tmp_path):
+    """Hidden files, such as a .gitignore, make it no less empty."""
+    (tmp_path / ".gitignore").write_text("*")
+    check_folder(tmp_path)
+    (tmp_path / "other").mkdir()
+    with pytest.raises(BadInput, match="no run folder"):
+        check_folder(tmp_path)
 
 
 def test_a_port_in_use_is_exit_2(command, finished):

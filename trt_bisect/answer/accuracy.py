@@ -173,6 +173,12 @@ def accuracies(
     return replace(figures, also={name: values for name, values in also.items() if values})
 
 
+def accuracy_of(accuracy: Accuracy, answer: Answer, plan: PrecisionPlan) -> float | None:
+    """Returns the accuracy of a plan with the ranges of an answer; None if it cannot be run."""
+    experiment = answer.experiment
+    return accuracy_in(AccuracyEvaluator(accuracy, experiment.whole, experiment.store).measure(plan))
+
+
 class AccuracyTarget:
     """The accuracy of the data set, and beside it a little of the similarity.
 

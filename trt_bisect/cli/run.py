@@ -10,6 +10,7 @@ from typing import Annotated
 
 from trt_bisect.cli.display import DISPLAY, Configured, Display, Model, run_folder
 from trt_bisect.options.commands import RunOptions
+from trt_bisect.options.concerns import EXPLAIN_FULL
 from trt_bisect.options.declare import FLAT
 from trt_bisect.options.kinds import SWITCH
 
@@ -34,6 +35,7 @@ def run_command(
     from trt_bisect.commands.run.stopped import StoppedRun
     from trt_bisect.report.page.render import PAGE
     from trt_bisect.report.screen.run import console_for_reports, print_advice, print_report, print_verdict
+    from trt_bisect.report.screen.tables import TENSORS_UP_TO, print_explained_tensors
 
     folder = Path(str(run_folder(options.output, model)))
     command = shlex.join(["trt-bisect", *sys.argv[1:]])
@@ -55,6 +57,8 @@ def run_command(
     print_report(report, console, every_layer=all_layers)
     if all_layers and report.explanation is not None:
         print_advice(report.explanation, report.metric, console)
+    if options.explain == EXPLAIN_FULL and report.explanation is not None:
+        print_explained_tensors(report.explanation, report.low, console, top=0 if all_layers else TENSORS_UP_TO)
     console.print(
         f"Plans: {report.plans}; engines: {report.builds}, {report.engine} ({report.arithmetic}); "
         f"{report.seconds.total:.1f} s, at most {report.peak_bytes >> 20} MiB.",

@@ -49,7 +49,7 @@ def view_command(
     The page requires the token in the printed address. The command writes nothing into the run folders.
 
     Args:
-        folder: A run folder, or the folder above several run folders.
+        folder: A run folder, or the folder above several run folders; an empty one waits for the first run.
         host: Listen on this address; 0.0.0.0 for every network.
         port: Listen on this port; 0 for any free port.
         token: Require this token. The variable TRT_BISECT_TOKEN sets the token too.

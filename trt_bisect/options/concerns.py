@@ -649,8 +649,8 @@ class ExplainOptions(Options):
     """The explanation of culprits.
 
     Attributes:
-        explain: Compare tensors, and weights and activations of each culprit (tensors); measure each layer alone too
-            (full), or remedies too (remedies).
+        explain: Compare tensors, and weights and activations of each culprit (tensors); measure each layer alone
+            too, print tensors (full), or measure remedies too (remedies).
     """
 
     explain: Annotated[str, RESULTS(choice(EXPLAIN_TENSORS, EXPLAIN_FULL, EXPLAIN_REMEDIES, EXPLAIN_NOTHING))] = (
@@ -695,6 +695,7 @@ class OutputOptions(Options):
         history: Record the run in the history beside the run folder, not at all (none), or in this file.
         tensorboard: Write TensorBoard logs to this folder.
         tensorboard_channels: Log histograms of this many channels of a tensor, largest first.
+        tensorboard_samples: Log histograms of each of the first samples too, this many.
         progress: Show progress.
     """
 
@@ -705,6 +706,7 @@ class OutputOptions(Options):
     history: Annotated[File, RESULTS(choice_or_path(BESIDE, NONE), expert=True)] = BESIDE
     tensorboard: Annotated[File | None, RESULTS(PLACE, expert=True, repeated=False)] = None
     tensorboard_channels: Annotated[int, RESULTS(whole(least=0, most=256), expert=True, repeated=False)] = 0
+    tensorboard_samples: Annotated[int, RESULTS(whole(least=0, most=1000), expert=True, repeated=False)] = 0
     progress: Annotated[
         Progress | None, RESULTS(OBJECT, without="tqdm in a notebook, else nothing", repeated=False, parse=False)
     ] = None

@@ -140,6 +140,7 @@ def _run_routes(path: str, find: FindState) -> list[Route]:
 def _index_routes(runs: Runs) -> list[Route]:
     states: dict[RunFolder, Throttled[State]] = {}
     rows = Throttled(lambda: render_rows(runs).encode())
+    has_begun, own = Throttled(lambda: is_run_folder(runs.folder)), Throttled(RunFolder(runs.folder).state)
 
     def state(request: Request) -> State:
         run = runs.named(request.path_params["name"])
@@ -148,6 +149,8 @@ def _index_routes(runs: Runs) -> list[Route]:
         return states.setdefault(run, Throttled(run.state))()
 
     async def index(_: Request) -> Response:
+        if has_begun():
+            return HTMLResponse(own().page, headers=_NOT_FRAMED)
         nonce = secrets.token_urlsafe(16)
         policy = (
             f"default-src 'none'; style-src 'nonce-{nonce}'; script-src 'nonce-{nonce}'; connect-src 'self'; "
@@ -156,11 +159,14 @@ def _index_routes(runs: Runs) -> list[Route]:
         return HTMLResponse(render_index(runs, nonce), headers={"content-security-policy": policy})
 
     async def table(request: Request) -> Response:
+        if has_begun():
+            return Response(status_code=205)
         body = rows()
         return _unless_cached(request, f'"{hashlib.sha256(body).hexdigest()[:32]}"', body, "text/html", {})
 
     pages = _result_route("/result/{path:path}", runs)
-    return [Route("/", index), Route("/rows", table), *_run_routes("/run/{name:path}/", state), pages]
+    _, live = _run_routes("/", lambda _: own())
+    return [Route("/", index), Route("/rows", table), live, *_run_routes("/run/{name:path}/", state), pages]
 
 
 def _result_route(path: str, runs: Runs) -> Route:
@@ -196,7 +202,7 @@ _NICE = 10
 
 
 def check_folder(folder: Path) -> None:
-    """Checks that a folder is a run folder or has one directly under it.
+    """Checks that a folder is a run folder, has one directly under it, or is empty: then a run may begin there.
 
     Raises:
         BadInput: it is neither, or it cannot be read.
@@ -209,15 +215,16 @@ def check_folder(folder: Path) -> None:
             "Give a run folder (--output of a run), or the folder above several run folders.",
         )
     try:
-        inside = [path for path in folder.iterdir() if path.is_dir() and not path.is_symlink()]
+        entries = [path for path in folder.iterdir() if not path.name.startswith(".")]
     except OSError as error:
         raise BadInput(
             f"The folder '{folder}' cannot be read: {error.strerror}.", "Give a folder that can be read."
         ) from error
-    if not is_run_folder(folder) and not any(map(is_run_folder, inside)):
+    inside = [path for path in entries if path.is_dir() and not path.is_symlink()]
+    if entries and not is_run_folder(folder) and not any(map(is_run_folder, inside)):
         raise BadInput(
             f"'{folder}' is no run folder, and no run folder is directly below.",
-            "Give the --output of a 'trt-bisect run' that has started, or the folder above such folders.",
+            "Give the --output of a 'trt-bisect run' that has started, the folder above such folders, or an empty one.",
         )
 
 

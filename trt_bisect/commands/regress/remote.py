@@ -45,8 +45,8 @@ from trt_bisect.support.progress import Progress, Silent
 
 _FOUND_BEFORE = (MAGNITUDES.file, RANGES.file, CANDIDATES.file, INPUTS, INPUTS_ABOUT)
 _NOT_ELSEWHERE = (
-    *("tensorboard", "tensorboard_channels", "progress", "output", "cluster"),
-    *("plugins", "ort_ops", "reference"),
+    *("tensorboard", "tensorboard_channels", "tensorboard_samples", "tensorboard_plans"),
+    *("progress", "output", "cluster", "plugins", "ort_ops", "reference"),
 )
 _OF_NETWORK = ("low", "activations", "base", "precision", "unknown_ops")
 """The options, besides those that fix layers, that change the network; it is read here."""

@@ -12,7 +12,14 @@ from time import perf_counter, time
 from trt_bisect.analyzer.judge import make_rule
 from trt_bisect.analyzer.metrics import find_metric
 from trt_bisect.analyzer.overflow import base_overflow_notes, overflow_notes, overflows_of
-from trt_bisect.answer.accuracy import AccuracyTarget, accuracies, asked_accuracy, fp32_accuracy, refuse_accuracy
+from trt_bisect.answer.accuracy import (
+    AccuracyTarget,
+    accuracies,
+    accuracy_of,
+    asked_accuracy,
+    fp32_accuracy,
+    refuse_accuracy,
+)
 from trt_bisect.answer.answer import AnswerSearch, answer_search
 from trt_bisect.answer.each_alone import priced
 from trt_bisect.answer.facts import refused_by_default
@@ -121,7 +128,7 @@ def run_with(model: GivenModel, options: RunOptions, command: str = "", asked: R
     refuse_accuracy(options)
     output = content_of(options.output)
     folder = None if output is None else Path(output)
-    board = open_board(options.tensorboard, options.tensorboard_channels)
+    board = open_board(options.tensorboard, options.tensorboard_channels, options.tensorboard_samples)
     progress = options.progress or default_progress()
     with working_in(folder, progress, options.history) as display, Live(folder) as live:
         limit = options.time_limit_seconds
@@ -163,6 +170,7 @@ class _Run:
         first: the experiment with the first ranges; None until it is ready.
         answering: the search of the answer; None until all inputs are ready.
         accuracies: returns the accuracies of an answer; None without labels or an accuracy function.
+        accuracy: returns the accuracy of a plan with the ranges of an answer; None likewise.
         found: the results of the search so far.
         verdict: the report with its verdict; None until it is known.
         is_explained: nothing is missing in ``verdict``.
@@ -182,6 +190,7 @@ class _Run:
     first: Experiment | None = None
     answering: AnswerSearch | None = None
     accuracies: Callable[..., Accuracies] | None = None
+    accuracy: Callable[..., float | None] | None = None
     found: Searched | None = None
     verdict: Report | None = None
     is_explained: bool = False
@@ -247,7 +256,7 @@ class _Run:
         answering = self.answering = stack.enter_context(answer_search(self.setup, first, options))
         if accuracy is not None and fp32 is not None:
             least = None if options.drop is None else options.least_accuracy(fp32)
-            self.accuracies = partial(accuracies, accuracy, fp32, least)
+            self.accuracies, self.accuracy = partial(accuracies, accuracy, fp32, least), partial(accuracy_of, accuracy)
             if least is not None:
                 answering.target = AccuracyTarget(answering.plans, accuracy, fp32, least)
         layers, inputs, explains = len(first.network.movable), answering.plans.inputs, self._explains
@@ -594,21 +603,24 @@ class _Run:
     def _write_logs(self, found: Searched, report: Report) -> None:
         """Writes TensorBoard's logs, if they are asked for."""
         from trt_bisect.report.tensorboard.run_logs import plans_to_show, write_run
-        from trt_bisect.report.tensorboard.steps import steps_of
+        from trt_bisect.report.tensorboard.steps import spread_over_front, steps_of
 
-        answer, first = found.answer, self.first
-        if self.board is None or answer is None or first is None:
+        answer, first, answering = found.answer, self.first, self.answering
+        if self.board is None or answer is None or first is None or answering is None:
             return
         experiment = answer.experiment
         ranges, rule, network = experiment.ranges, experiment.rule, experiment.network
-        steps = steps_of(experiment.store.trials, first.store.trials, rule, ranges.digest())
+        measured = partial(steps_of, experiment.store.trials, first.store.trials, rule, ranges.digest())
         trials = {**first.store.trials, **found.of_curve.store.trials}
         reported = {network.full(experiment.whole.high): answer.full, answer.plan: answer.restored}
-        plans = plans_to_show(
-            found.curve.findings, answer.plan, network, experiment.whole, rule, trials, reported, report
-        )
+        accuracy = None if self.accuracy is None else partial(self.accuracy, answer)
+        given = (found.curve.findings, answer.plan, network, experiment.whole, rule, trials, reported, report)
+        always = {shown.plan.key() for shown in plans_to_show(*given)}
+        others = [step for step in measured() if experiment.whole.canonical(step.plan).key() not in always]
+        others = spread_over_front(others, answering.plans.price, max(0, self.options.tensorboard_plans - len(always)))
+        plans = plans_to_show(*given, others, accuracy)
         memory, shown = self.options.memory_bytes, self.setup.progress
-        write_run(self.board, network, ranges.scales, experiment.feeds, rule, plans, steps, report, shown, memory)
+        write_run(self.board, network, ranges.scales, experiment.feeds, rule, plans, measured(), report, shown, memory)
 
     def _saved(self, report: Report, experiment: Experiment | None) -> Report:
         """Returns the report with the step to go on with, and saves it if there is a folder; see ``_kept``."""

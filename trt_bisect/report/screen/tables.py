@@ -1,4 +1,4 @@
-"""The screens of ``layers``, ``check``, ``compare``, ``profile``, ``sensitivity`` and ``worst``.
+"""The screens of ``layers``, ``check``, ``compare``, ``profile``, ``sensitivity``, ``worst``, and tables of ``run``.
 
 Names are printed as they are, never as markup.
 """
@@ -6,6 +6,7 @@ Names are printed as they are, never as markup.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from rich.console import Console
 from rich.table import Table
@@ -22,12 +23,13 @@ from trt_bisect.model.layers import Layer
 from trt_bisect.model.network import Network
 from trt_bisect.report.check import CheckReport
 from trt_bisect.report.comparison import Comparison, Profile, ProfiledTensor
+from trt_bisect.report.explanation import ExplainedTensor, Explanation
 from trt_bisect.report.figure_text import figure_text
 from trt_bisect.report.losses import JudgedSample, SensitiveOp, Sensitivity, WorstReport, description
 from trt_bisect.report.migration import Migration
 from trt_bisect.report.screen.layout import fitted, titled
 from trt_bisect.report.screen.run import NOTES_UP_TO
-from trt_bisect.support.figures import counted, listed
+from trt_bisect.support.figures import counted, listed, number
 
 LAYERS_OF_A_KIND = 5
 _STYLES = {ERROR: "bold red", WARNING: "yellow", NOTE: "dim"}
@@ -120,7 +122,7 @@ def print_migration(report: Migration, console: Console) -> None:
         console.print(Text(sentence, style=style), soft_wrap=True)
 
 
-ADVICE_UP_TO = 20
+ADVICE_UP_TO = TENSORS_UP_TO = 20
 
 
 def print_comparison(found: Comparison, console: Console, *, top: int = 0, columns: Sequence[str] = ()) -> None:
@@ -163,6 +165,58 @@ def print_comparison(found: Comparison, console: Console, *, top: int = 0, colum
         more = len(found.advice) - ADVICE_UP_TO
         console.print(Text(f"{more} more findings; --output FOLDER writes all.", style="dim"))
     _print_notes(console, found.notes)
+
+
+def print_explained_tensors(found: Explanation, low: str, console: Console, *, top: int = 0) -> None:
+    """Prints the activations and the weights in FP32 and in full INT8, by MSE; ``top`` rows of each, all for 0.
+
+    Args:
+        found: the explanation of a run.
+        low: the low precision.
+        console: to print on.
+        top: the number of rows of each table.
+    """
+    activations = [
+        (name if len(layer.outputs) == 1 else each.tensor, each)
+        for name, layer in found.layers.items()
+        for each in layer.outputs
+    ]
+    weights = [(each.tensor, each) for layer in found.layers.values() for each in layer.weights]
+    inputs = [(each.tensor, each) for each in found.inputs]
+    sides = ("FP32", low.upper())
+    for title, rows, of_weights in (
+        ("Activations", [*inputs, *activations], False),
+        ("Weights", [*{each.tensor: (name, each) for name, each in weights}.values()], True),
+    ):
+        ordered = sorted(rows, key=lambda row: -1.0 if row[1].mse is None else row[1].mse, reverse=True)
+        makes = _of_weights if of_weights else _of_activations
+        console.print(Text(f"\n{title} by MSE, FP32 against full {sides[1]}:"))
+        console.print(makes(ordered[:top] if top else ordered, sides))
+        if top and len(rows) > top:
+            console.print(Text(f"{len(rows) - top} more rows; --all-layers prints all.", style="dim"))
+
+
+_Named = tuple[str, ExplainedTensor]
+
+
+def _of_activations(rows: Sequence[_Named], sides: tuple[str, str]) -> Table:
+    """Least and largest value of both sides."""
+    table = titled("Layer", "MSE>", *(f"{side} {end}>" for side in sides for end in ("min", "max")))
+    for name, each in rows:
+        figures = (value for side in (each.fp32, each.int8) for value in (side.min, side.max))
+        table.add_row(*map(Text, (name, number(each.mse), *map(partial(number, digits=4), figures))))
+    return table
+
+
+def _of_weights(rows: Sequence[_Named], sides: tuple[str, str]) -> Table:
+    """A line for each side, as ten figures and a name do not fit into one."""
+    table = titled("Weight", "MSE>", "In", "Min>", "Max>", "Mean>", "Std>", "Variance>")
+    for name, each in rows:
+        for label, side, first in zip(sides, (each.fp32, each.int8), (True, False), strict=True):
+            variance = None if side.std is None else side.std**2
+            figures = (number(value, 4) for value in (side.min, side.max, side.mean, side.std, variance))
+            table.add_row(*map(Text, (*((name, number(each.mse)) if first else ("", "")), label, *figures)))
+    return table
 
 
 def print_profile(found: Profile, console: Console, *, top: int = 0, columns: Sequence[str] = ()) -> None:

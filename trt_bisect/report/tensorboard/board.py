@@ -15,6 +15,7 @@ import re
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -61,9 +62,9 @@ def layer_tags(names: Iterable[str]) -> dict[str, str]:
     taken: set[str] = set()
     for name in names:
         short = name.lstrip("/") or "_"
-        tag, count = short, 1
+        tag, number = short, 1
         while tag in taken:
-            tag, count = f"{short}_{count}", count + 1
+            tag, number = f"{short}_{number}", number + 1
         taken.add(tag)
         found[name] = tag
     return found
@@ -88,6 +89,24 @@ def output_tags(origins: Iterable[Origin], layers: Mapping[str, str]) -> dict[st
     return found
 
 
+def input_tags(origins: Iterable[Origin], layers: Mapping[str, str]) -> dict[str, list[tuple[str, str]]]:
+    """Returns by tensor each layer that reads it, with its tag there: ``<layer>/input``, ``<layer>/input_1``.
+
+    Args:
+        origins: the origins of all tensors.
+        layers: the beginnings of the layers' tags; other layers are ignored.
+    """
+    known = {origin.tensor: origin for origin in origins}
+    taken = {f"{name.lstrip('/')}/input" for name, origin in known.items() if origin.kind == INPUT}
+    found: dict[str, list[tuple[str, str]]] = {}
+    for layer, read in {origin.layer: origin.inputs for origin in known.values() if origin.layer in layers}.items():
+        tags = (tag for tag in (numbered(f"{layers[layer]}/input", k) for k in count()) if tag not in taken)
+        for tensor in read:
+            if tensor in known:
+                found.setdefault(tensor, []).append((layer, next(tags)))
+    return found
+
+
 def numbered(tag: str, number: int) -> str:
     """Returns the tag of item ``number`` of a layer: ``tag``, ``tag_1``, ``tag_2``."""
     return f"{tag}_{number}" if number else tag
@@ -106,10 +125,12 @@ class Board:
     Attributes:
         folder: TensorBoard's ``--logdir``; each run is a folder in it.
         channels: the number of channels of a tensor that get histograms.
+        samples: the number of samples that get histograms of their own.
     """
 
     folder: Path
     channels: int = 0
+    samples: int = 0
 
     def clear(self) -> None:
         """Removes the runs that earlier commands wrote here; other files stay.
@@ -127,12 +148,13 @@ class Board:
             raise unwritable(self.folder, error, OPTION) from error
 
 
-def open_board(folder: str | Path | None, channels: int = 0) -> Board | None:
+def open_board(folder: str | Path | None, channels: int = 0, samples: int = 0) -> Board | None:
     """Returns the board, None without a folder.
 
     Args:
         folder: the folder for the logs; it is made if it is missing.
         channels: the number of channels of a tensor that get histograms.
+        samples: the number of samples that get histograms of their own.
 
     Raises:
         BadInput: the package is not installed, the folder cannot be written, or the channels are out of range.
@@ -143,8 +165,9 @@ def open_board(folder: str | Path | None, channels: int = 0) -> Board | None:
             f"Give --tensorboard-channels 0 to {MOST_CHANNELS}.",
         )
     if folder is None:
-        if channels:
-            raise BadInput("There is no folder for the channels' histograms.", "Give --tensorboard LOGDIR too.")
+        for count_of, what in ((channels, "channels"), (samples, "samples")):
+            if count_of:
+                raise BadInput(f"There is no folder for the {what}' histograms.", "Give --tensorboard LOGDIR too.")
         return None
     try:
         importlib.import_module("tensorboard.summary.writer.record_writer")
@@ -153,7 +176,7 @@ def open_board(folder: str | Path | None, channels: int = 0) -> Board | None:
             f"TensorBoard's logs need the package 'tensorboard': {first_line(error)}",
             f"Install it: {install('tensorboard')}",
         ) from error
-    return Board(make_folder(Path(folder), OPTION), channels)
+    return Board(make_folder(Path(folder), OPTION), channels, samples)
 
 
 _VERSION = "brain.Event:2"

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from trt_bisect.analyzer.histograms import GrowingHistogram
-from trt_bisect.analyzer.origins import Origin, bias_names
+from trt_bisect.analyzer.histograms import GrowingHistogram, Histogram
+from trt_bisect.analyzer.origins import INPUT, Origin, bias_names
 from trt_bisect.analyzer.parts import parts
 from trt_bisect.model.layers import TensorTypes, weight_axis
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import PlanWriter
 from trt_bisect.model.quantizer import Quantizer
-from trt_bisect.report.tensorboard.board import FP32, INT8, ROUNDED, LogRun, numbered
+from trt_bisect.report.tensorboard.board import FP32, INT8, ROUNDED, LogRun, input_tags, numbered, output_tags
 from trt_bisect.support.machine import ThreadsIfLong, cores
 
 _BUCKETS, _CHANNEL_BINS, _CHANNEL_BUCKETS = 64, 128, 32
@@ -48,9 +48,14 @@ class LoudChannels:
 
 
 class ChannelHistograms:
-    """One tensor's histogram, and those of its channels."""
+    """One tensor's histogram, and those of its channels and of its first samples.
 
-    def __init__(self) -> None:
+    Args:
+        samples: the number of samples with a histogram of their own.
+    """
+
+    def __init__(self, samples: int = 0) -> None:
+        self._most, self._samples = samples, list[Histogram]()
         self._whole = GrowingHistogram()
         self._channels: GrowingHistogram | None = None
         self._numbers = np.zeros(0, np.int64)
@@ -58,8 +63,11 @@ class ChannelHistograms:
     def add(self, values: np.ndarray, channels: tuple[np.ndarray, np.ndarray] | None) -> None:
         """Adds a sample's values, and those of its channels from ``LoudChannels.of``."""
         flat = values.reshape(1, -1)
+        own = [GrowingHistogram()] if len(self._samples) < self._most else []
         for part in parts(values.size):
-            self._whole.add(flat[:, part])
+            for histogram in (self._whole, *own):
+                histogram.add(flat[:, part])
+        self._samples += [histogram.seen(most=_BUCKETS) for histogram in own]
         if channels is not None:
             self._numbers, rows = channels
             self._channels = self._channels or GrowingHistogram(len(rows), _CHANNEL_BINS)
@@ -71,8 +79,10 @@ class ChannelHistograms:
         return self._whole.nonfinite
 
     def write(self, run: LogRun, tag: str) -> None:
-        """Writes the histogram under ``tag``, those of channels under ``<tag>/channels`` with the channel as step."""
+        """Writes the histogram under ``tag``; under ``<tag>/channels`` and ``<tag>/samples`` each of them is a step."""
         run.histogram(tag, self._whole.seen(most=_BUCKETS))
+        for step, seen in enumerate(self._samples):
+            run.histogram(f"{tag}/samples", seen, step)
         if self._channels is not None:
             for group, number in enumerate(self._numbers):
                 run.histogram(f"{tag}/channels", self._channels.seen(group, _CHANNEL_BUCKETS), int(number))
@@ -83,44 +93,65 @@ class TensorHistograms:
 
     Args:
         kind: ``fp32``, or ``int8`` for a plan: then tensors that INT8 layers read rounded have a second histogram.
-        origins: the origins by tensor.
-        tags: by tensor (see ``output_tags``); other tensors are ignored.
+            ``int8_rounded`` for that histogram alone.
+        origins: the origins by tensor; other tensors are ignored.
+        layers: the beginnings of the layers' tags, by layer; the outputs and inputs of other layers have none.
         channels: chooses the channels at the first run with a tensor.
+        samples: the number of samples with histograms of their own.
     """
 
     def __init__(
-        self, kind: str, origins: Mapping[str, Origin], tags: Mapping[str, str], channels: LoudChannels
+        self,
+        kind: str,
+        origins: Mapping[str, Origin],
+        layers: Mapping[str, str],
+        channels: LoudChannels,
+        samples: int = 0,
     ) -> None:
-        self._kind, self._origins, self._tags, self._channels = kind, origins, tags, channels
+        self._kind, self._origins, self._channels, self._samples = kind, origins, channels, samples
+        named = [each for each in origins.values() if each.kind == INPUT or (each.layer or each.tensor) in layers]
+        self._tags, self._reads = output_tags(named, layers), input_tags(origins.values(), layers)
         self._seen: dict[tuple[str, str], ChannelHistograms] = {}
         self._pool = ThreadsIfLong(cores())
 
     def add(self, tensors: Mapping[str, np.ndarray]) -> None:
         """Adds a sample's tensors."""
-        names = [name for name in self._tags if name in tensors and tensors[name].dtype.kind == "f"]
+        names = [name for name in self._origins if name in tensors and tensors[name].dtype.kind == "f"]
         list(self._pool.map(lambda name: self._take(name, tensors[name]), names))
 
     def _take(self, name: str, values: np.ndarray) -> None:
-        self._count(name, self._kind, values)
+        if self._kind != ROUNDED:
+            self._count(name, self._kind, values)
         quantizers = self._origins[name].quantizers
-        if self._kind == INT8 and quantizers:
+        if self._kind != FP32 and quantizers:
             self._count(name, ROUNDED, rounded(values, quantizers))
 
     def _count(self, name: str, kind: str, values: np.ndarray) -> None:
-        tag = self._tags[name]
-        channels = self._channels.of(tag, values, self._origins[name].channel_axis)
-        self._seen.setdefault((tag, kind), ChannelHistograms()).add(values, channels)
+        channels = self._channels.of(f"tensor {name}", values, self._origins[name].channel_axis)
+        self._seen.setdefault((name, kind), ChannelHistograms(self._samples)).add(values, channels)
 
     def write(self, run: LogRun) -> None:
-        """Writes the histograms."""
-        for (tag, kind), seen in sorted(self._seen.items(), key=lambda item: item[0]):
-            seen.write(run, f"{tag}/{kind}")
+        """Writes the histograms; an input of a layer is shown as that layer reads it."""
+        for tag, seen in sorted(self._tagged(), key=lambda item: item[0]):
+            seen.write(run, tag)
+
+    def _tagged(self) -> Iterator[tuple[str, ChannelHistograms]]:
+        """Yields the histograms with their tags."""
+        for (name, kind), seen in self._seen.items():
+            if name in self._tags:
+                yield f"{self._tags[name]}/{kind}", seen
+            readers = self._origins[name].readers if self._kind != FP32 else ()
+            for layer, tag in self._reads.get(name, ()):
+                if (kind == ROUNDED) == (layer in readers):
+                    yield f"{tag}/{FP32 if kind == FP32 else INT8}", seen
 
     def not_finite(self) -> list[str]:
         """Returns a sentence on each tensor with NaN or infinite values."""
         return [
-            f"{tag}/{kind}: {seen.nonfinite} values are NaN or infinite, and in no histogram"
-            for (tag, kind), seen in sorted(self._seen.items(), key=lambda item: item[0])
+            f"{tag}: {seen.nonfinite} values are NaN or infinite, and in no histogram"
+            for tag, seen in sorted(
+                (f"{self._tags[name]}/{kind}", seen) for (name, kind), seen in self._seen.items() if name in self._tags
+            )
             if seen.nonfinite
         ]
 

@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 
 from trt_bisect.analyzer.judge import Rule
-from trt_bisect.analyzer.origins import INPUT, RESULT, Origin, Tensors, activation_origins, plan_observer
+from trt_bisect.analyzer.origins import RESULT, Origin, Tensors, activation_origins, plan_observer
 from trt_bisect.builder.base import EMULATED
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.driver.suspects.search import Findings
@@ -36,10 +36,10 @@ from trt_bisect.report.tensorboard.board import (
     FP32,
     INT8,
     PLANS,
+    ROUNDED,
     Board,
     LogRun,
     layer_tags,
-    output_tags,
     run_name,
 )
 from trt_bisect.report.tensorboard.graph import graph_of
@@ -64,8 +64,10 @@ def plans_to_show(
     trials: Mapping[str, Trial],
     reported: Mapping[PrecisionPlan, Trial],
     report: Report,
+    steps: Sequence[MeasuredPlan] = (),
+    accuracy: Callable[[PrecisionPlan], float | None] | None = None,
 ) -> list[LoggedPlan]:
-    """Returns full INT8, the plans with and without each suspect, the recipe and the front, each plan once.
+    """Returns full INT8, the plans with and without each suspect, the recipe, the front, and others, each plan once.
 
     Args:
         findings: the suspects.
@@ -76,6 +78,8 @@ def plans_to_show(
         trials: by plan key.
         reported: the trials of full INT8 and of the recipe, on all inputs, as the report has them.
         report: the report.
+        steps: other plans that were measured.
+        accuracy: returns the accuracy of a plan; None without labels or an accuracy function.
     """
     full = network.full(whole.high)
     wanted = [(full, "full INT8")]
@@ -89,6 +93,7 @@ def plans_to_show(
         (_plan_of(point, network, recipe), ": ".join(filter(None, ("of the front", ", ".join(point.names)))))
         for point in report.front
     ]
+    wanted += [(step.plan, "measured in the search") for step in steps]
     plans: dict[str, PrecisionPlan] = {}
     words: dict[str, list[str]] = {}
     for plan, what in wanted:
@@ -105,6 +110,10 @@ def plans_to_show(
             accuracies.setdefault(key, point.figure)
         elif figures[key] is None:
             figures[key] = point.figure
+    similarities = {whole.canonical(step.plan).key(): step.similarity for step in steps}
+    figures = {key: similarities.get(key) if figure is None else figure for key, figure in figures.items()}
+    if accuracy is not None:
+        accuracies |= {key: accuracy(plan) for key, plan in plans.items() if accuracies.get(key) is None}
     return [
         LoggedPlan(plan, figures[key], accuracies.get(key), _latency(report, keys.get(key, "")), "; ".join(words[key]))
         for key, plan in plans.items()
@@ -216,8 +225,8 @@ class PlanLogs:
         """
         network, plan = self._network, shown.plan
         origins = activation_origins(network, self._writer, plan.lowered)
-        tags = output_tags(origins.values(), self._layers)
-        histograms = TensorHistograms(FP32 if is_fp32 else INT8, origins, tags, self._channels)
+        kind = FP32 if is_fp32 else INT8
+        histograms = TensorHistograms(kind, origins, self._layers, self._channels, self._board.samples)
         if origins:
             groups = groups_within(network, origins, feeds[0], self._memory)
             observe = plan_observer(self._writer, plan, origins, groups)
@@ -274,9 +283,10 @@ class ComparisonLogs:
         self._board, self._network = board, network
         names = [layer.name for layer in network.layers] if network else []
         self._layers = layer_tags([*names, *(name for name, origin in origins.items() if not origin.layer)])
-        self._channels, tags = LoudChannels(board.channels), output_tags(origins.values(), self._layers)
-        self._fp32 = TensorHistograms(FP32, origins, tags, self._channels)
-        self._int8 = TensorHistograms(INT8, origins, tags, self._channels)
+        self._channels = LoudChannels(board.channels)
+        self._fp32, self._int8 = (
+            TensorHistograms(kind, origins, self._layers, self._channels, board.samples) for kind in (FP32, INT8)
+        )
 
     def watched(self, samples: Iterable[tuple[Tensors, Tensors]]) -> Iterator[tuple[Tensors, Tensors]]:
         """Yields the same samples and counts their tensors; it keeps none of them."""
@@ -339,24 +349,33 @@ class ProfileLogs:
         self._board, self._network, self._channels = board, network, LoudChannels(board.channels)
         tags = layer_tags(layer.name for layer in network.layers)
         chosen = {layer.name: tags[layer.name] for layer in layers}
-        read = {name for layer in layers for name in layer.inputs}
+        read = {name for layer in layers for name in (*layer.inputs, *layer.outputs)}
+        self._low = {layer.index for layer in layers if layer.quantizable and layer.fixed is None}
         origins = {
             name: origin
-            for name, origin in activation_origins(network, writer, ()).items()
-            if origin.layer in chosen or (origin.kind == INPUT and name in read)
+            for name, origin in activation_origins(network, writer, self._low if network.has_pairs else ()).items()
+            if name in read
         }
-        self._weights = weights_of(network, writer, chosen)
-        self._outputs = TensorHistograms(FP32, origins, output_tags(origins.values(), chosen), self._channels)
+        self._weights = WeightHistograms(network, weights_of(network, writer, chosen), self._channels)
+        self._outputs, self._rounded = (
+            TensorHistograms(kind, origins, chosen, self._channels, board.samples) for kind in (FP32, ROUNDED)
+        )
 
     def add(self, tensors: Mapping[str, np.ndarray]) -> None:
         """Adds a sample's tensors."""
         self._outputs.add(tensors)
+        self._rounded.add(tensors)
 
     def write(self, notes: Sequence[str]) -> None:
-        """Writes the run; raises BadInput if the folder cannot be written."""
+        """Writes the run, and of a file with Q/DQ pairs the rounded side of each; raises BadInput if it cannot."""
         self._board.clear()
         with LogRun(self._board.folder / run_name(0)) as run:
             run.graph(graph_of(self._network))
             self._outputs.write(run)
-            WeightHistograms(self._network, self._weights, self._channels).write(run)
+            self._weights.write(run)
             run.texts(notes=bullets(notes), not_finite=bullets(self._outputs.not_finite()))
+        if self._network.has_pairs:
+            with LogRun(self._board.folder / run_name(1)) as run:
+                run.graph(graph_of(self._network, self._network.free_plan(self._low)))
+                self._rounded.write(run)
+                self._weights.write(run, self._low)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from trt_bisect.analyzer.judge import Rule
 from trt_bisect.evaluator.accuracy import ACCURACY, accuracy_in
@@ -88,6 +90,33 @@ def _similarity(trial: Trial, rule: Rule) -> float | None:
         return rule.similarity(trial)
     worst = max(trial.losses.values(), default=math.inf)
     return rule.metric.value(worst) if math.isfinite(worst) else None
+
+
+def spread_over_front(
+    steps: Iterable[MeasuredPlan], cost: Callable[[PrecisionPlan], float], most: int
+) -> list[MeasuredPlan]:
+    """Returns at most so many plans, in order of cost: evenly of those that no other beats in cost and similarity.
+
+    If these are fewer, then evenly of the others too.
+    """
+    by_cost = sorted(steps, key=lambda step: (cost(step.plan), -_known(step)))
+    front: list[MeasuredPlan] = []
+    for step in by_cost:
+        if not front or _known(step) > _known(front[-1]):
+            front.append(step)
+    others = [step for step in by_cost if step not in front]
+    chosen = _evenly(front, most)
+    chosen += _evenly(others, most - len(chosen))
+    return [step for step in by_cost if step in chosen]
+
+
+def _known(step: MeasuredPlan) -> float:
+    return -math.inf if step.similarity is None else step.similarity
+
+
+def _evenly(steps: Sequence[MeasuredPlan], most: int) -> list[MeasuredPlan]:
+    places = np.unique(np.linspace(0, len(steps) - 1, min(most, len(steps))).round().astype(int))
+    return [steps[place] for place in places]
 
 
 def write_steps(run: LogRun, steps: Iterable[MeasuredPlan]) -> None:

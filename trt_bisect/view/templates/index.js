@@ -58,6 +58,8 @@ async function refresh() {
     showTimes();
     sort();
     if (focused) rows.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus();
+  } else if (answer.status === 205) {
+    location.reload();
   } else if (answer.status !== 304) {
     throw new Error(String(answer.status));
   }
