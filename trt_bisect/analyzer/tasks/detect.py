@@ -28,7 +28,7 @@ from trt_bisect.analyzer.tasks.layouts import (
     surest,
     turned,
 )
-from trt_bisect.analyzer.tasks.raw import raw_head
+from trt_bisect.analyzer.tasks.raw import ANCHORS, anchored_head, raw_head
 from trt_bisect.analyzer.tasks.task import AskedTask, Task, not_told
 from trt_bisect.builder.base import Outputs
 from trt_bisect.errors import BadInput
@@ -57,8 +57,11 @@ def detector_head(asked: AskedTask, reference: Sequence[Outputs]) -> Head:
     Raises:
         BadInput: they have none.
     """
-    layout = None if asked.head is None else parse_layout(asked.head)
-    if layout is None:
+    is_anchored = asked.head in ANCHORS
+    layout = None if asked.head is None or is_anchored else parse_layout(asked.head)
+    if is_anchored:
+        head = anchored_head(reference, str(asked.head))
+    elif layout is None:
         head = find_head(reference)
     elif "dfl" in layout.shapes:
         head = raw_head(reference, layout)
@@ -78,7 +81,8 @@ def detector_head(asked: AskedTask, reference: Sequence[Outputs]) -> Head:
 SUPPORTED = (
     "YOLO v5 [B, N, 5 + C], YOLO v8 to v11 [B, 4 + C, N], boxes [B, N, 4] with scores [B, N, C] (SSD, DETR, RT-DETR), "
     "final detections: [B, N, 6], [N, 7], or boxes, scores and labels, and raw maps of several scales, [B, 64, H, W] "
-    "beside [B, C, H, W], or [B, 64 + C, H, W] with --head dfl:16,classes:C"
+    "beside [B, C, H, W], or [B, 64 + C, H, W] with --head dfl:16,classes:C, or [B, 3 * (5 + C), H, W] or "
+    "[B, 3, H, W, 5 + C] with --head yolov5 or yolov7"
 )
 QUERIES = 1000
 """Up to so many candidates with boxes in 0..1 are the queries of a DETR, which need no NonMaxSuppression."""
