@@ -67,7 +67,7 @@ def key_similarity(before: Detections, after: Detections) -> np.ndarray:
     """
     points, others = before.more, after.more
     count = points.shape[1]
-    sigmas = np.array(_COCO) / 1000 if count == len(_COCO) else np.full(count, 1 / count)
+    sigmas = sigmas_of(count)
     areas = _AREA * np.prod(np.maximum(before.boxes[:, 2:] - before.boxes[:, :2], 0.0), axis=-1)
     squares = np.sum((points[:, None, :, :2] - others[None, :, :, :2]) ** 2, axis=-1)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -76,6 +76,11 @@ def key_similarity(before: Detections, after: Detections) -> np.ndarray:
     seen = points[..., 2] >= SEEN if points.shape[-1] == 3 else np.ones(points.shape[:2], bool)
     seen = np.where(seen.any(axis=-1, keepdims=True), seen, True)
     return np.asarray((near * seen[:, None]).sum(axis=-1) / seen.sum(axis=-1)[:, None])
+
+
+def sigmas_of(count: int) -> np.ndarray:
+    """Returns the spread of each keypoint as a share of an object's size: COCO's of 17 keypoints, else 1 / count."""
+    return np.array(_COCO) / 1000 if count == len(_COCO) else np.full(count, 1 / count)
 
 
 OBB_OUTPUTS = (
