@@ -282,3 +282,15 @@ def test_boxes_that_are_not_decoded_are_told(random, turned):
         find_task(AskedTask("detect"), [{"output": raw.transpose(0, 2, 1) if turned else raw}])
     assert raw.shape == (1, 3549, 6)
     assert ("'output'" in refused.value.problem, "--decode_in_inference" in refused.value.remedy) == (True, True)
+
+
+@pytest.mark.parametrize(("name", "first"), [("detection_boxes", 0.2), ("detection_boxes:0", 0.2), ("boxes", 0.1)])
+def test_boxes_of_tensorflow_have_y_first(name, first):
+    outputs = {
+        name: np.array([[[0.1, 0.2, 0.4, 0.8], [0.3, 0.1, 0.5, 0.9]]], np.float32),
+        "scores": np.array([[0.9, 0.8]], np.float32),
+        "classes": np.array([[1.0, 2.0]], np.float32),
+    }
+    (found,) = find_head([outputs]).read(outputs)
+    assert found.boxes[0, 0] == pytest.approx(first)
+    assert sorted(found.boxes[0]) == pytest.approx([0.1, 0.2, 0.4, 0.8])

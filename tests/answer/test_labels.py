@@ -15,7 +15,7 @@ from tests.commands.test_task_runs import to_float32
 from tests.support import networks
 from tests.support.networks import Sketch, plant_between
 from trt_bisect.answer import labels
-from trt_bisect.answer.mean_precision import input_size
+from trt_bisect.answer.mean_precision import at_pixels, input_size
 from trt_bisect.errors import BadInput
 
 SIDE, BRIGHT = 32, 9.0
@@ -127,7 +127,7 @@ def test_each_pixel_of_an_image_has_the_class_of_the_place_where_pillow_puts_it(
 
     size = (64, 48)
     cells = np.arange(48 * 64).reshape(48, 64)
-    found = labels._at_pixels(cells, image[::-1], size, letterbox=letterbox)
+    found = at_pixels(cells, image[::-1], size, letterbox=letterbox)
     for x, y in np.random.default_rng(0).integers(0, image, (20, 2)).tolist():
         picture = np.zeros(image[::-1], np.uint8)
         picture[y, x] = 255

@@ -8,9 +8,11 @@ import json
 import re
 
 import numpy as np
+import onnxruntime
 import pytest
 
 import trt_bisect
+from tests.commands import test_head_runs as heads
 from tests.commands.test_task_runs import SIZE, STRIDE, detector, images, to_float32
 from tests.support import networks
 from trt_bisect.analyzer.tasks.detections import Detections
@@ -173,3 +175,127 @@ def test_a_class_that_the_json_does_not_have_is_refused(squares):
     found = Detections(np.array([[0.0, 0, 9, 9]]), np.ones(1), np.array([3]))
     with pytest.raises(BadInput, match="3 categories"):
         judged.mean_precision(truth, {0: found})
+
+
+# Poses and masks.
+
+
+def figures_of_files(right, results, kind, folder, sigmas=None):
+    """What pycocotools prints for two files."""
+    from pycocotools.coco import COCO
+    from pycocotools.cocoeval import COCOeval
+
+    for name, content in (("right", right), ("found", results)):
+        (folder / f"{name}.json").write_text(json.dumps(content), encoding="utf-8")
+    with contextlib.redirect_stdout(io.StringIO()):
+        known = COCO(str(folder / "right.json"))
+        evaluation = COCOeval(known, known.loadRes(str(folder / "found.json")), kind)
+        if sigmas is not None:
+            evaluation.params.kpt_oks_sigmas = np.full(sigmas, 1 / sigmas)
+        evaluation.evaluate()
+        evaluation.accumulate()
+        evaluation.summarize()
+    return tuple(evaluation.stats[:2])
+
+
+def jittered(random, images=40):
+    """Boxes (x, y, w, h, class) of images, and as many found near them, with scores."""
+    for k in range(images):
+        right = np.column_stack(
+            [random.uniform(0, 300, (4, 2)), random.uniform(20, 90, (4, 2)), random.integers(0, 3, 4)]
+        )
+        found = right.copy()
+        found[:, :4] += random.normal(0, 5, (4, 4))
+        yield k, right, found, random.uniform(0.05, 1, 4)
+
+
+@pytest.mark.parametrize("count", [17, 5])
+def test_poses_have_the_figures_of_pycocotools(tmp_path, random, count):
+    pytest.importorskip("pycocotools")
+    boxes, found, rows, keypoints = [], {}, [], []
+    for k, right, near, scores in jittered(random):
+        boxes.append(right.tolist())
+        points = right[:, None, :2] + random.uniform(0, 1, (4, count, 2)) * right[:, None, 2:4]
+        seen = random.integers(0, 3, (4, count, 1))
+        seen[:, 0] = 2
+        keypoints += np.concatenate([points, seen], axis=-1).reshape(4, -1).tolist()
+        moved = np.concatenate([points + random.normal(0, 3, points.shape), random.uniform(0, 1, seen.shape)], axis=-1)
+        corners = np.column_stack([near[:, :2], near[:, :2] + near[:, 2:4]])
+        found[k] = Detections(corners, scores, near[:, 4].astype(np.int64), moved)
+        rows += [
+            {"image_id": 100 + k, "category_id": IDS[int(row[4])], "keypoints": each.ravel().tolist(), "score": score}
+            for row, each, score in zip(near, moved, scores.tolist(), strict=True)
+        ]
+    right = coco([(400, 400)] * 40, boxes)
+    for box, each in zip(right["annotations"], keypoints, strict=True):
+        visible = int((np.array(each[2::3]) > 0).sum())
+        box |= {"keypoints": each, "num_keypoints": visible, "area": 0.53 * box["area"]}
+    expected = figures_of_files(right, rows, "keypoints", tmp_path, None if count == 17 else count)
+    figures = judged.mean_precision(judged.read_truth(tmp_path / "right.json"), found, "keypoints")
+    assert (figures["accuracy"], figures["map50"]) == pytest.approx(expected, abs=1e-6)
+    assert 0.05 < figures["accuracy"] < figures["map50"]
+
+
+def test_masks_have_the_figures_of_pycocotools(tmp_path, random):
+    pytest.importorskip("pycocotools")
+    boxes, found, rows = [], {}, []
+    for k, right, near, scores in jittered(random):
+        boxes.append(right.tolist())
+        masks = np.zeros((4, 400, 400), bool)
+        for mask, (x, y, w, h, _) in zip(masks, near, strict=True):
+            mask[max(int(y), 0) : int(y + h), max(int(x), 0) : int(x + w)] = True
+        encoded = np.array([judged._encoded(mask) for mask in masks], object)
+        found[k] = Detections(np.zeros((4, 4)), scores, near[:, 4].astype(np.int64), encoded)
+        rows += [
+            {"image_id": 100 + k, "category_id": IDS[int(row[4])], "score": score,
+             "segmentation": {"size": [400, 400], "counts": each["counts"].decode()}}
+            for row, each, score in zip(near, encoded, scores.tolist(), strict=True)
+        ]  # fmt: skip
+    right = coco([(400, 400)] * 40, boxes)
+    for box in right["annotations"]:
+        x, y, w, h = box["bbox"]
+        box |= {"segmentation": [[x, y, x + w, y, x + w, y + h, x, y + h]], "iscrowd": 0}
+    expected = figures_of_files(right, rows, "segm", tmp_path)
+    figures = judged.mean_precision(judged.read_truth(tmp_path / "right.json"), found, "segm")
+    assert (figures["accuracy"], figures["map50"]) == pytest.approx(expected, abs=1e-6)
+    assert 0.1 < figures["accuracy"] < figures["map50"]
+
+
+@pytest.mark.parametrize("task", ["pose", "instances"])
+def test_the_layer_that_loses_the_precision_of_poses_and_masks_is_named(tmp_path, random, task):
+    """The labels are what ONNX Runtime finds: of an image of 64 x 96 pixels, twice and three times the input's."""
+    pytest.importorskip("pycocotools")
+    model = networks.save(heads.network(task), tmp_path)
+    data = []
+    for count in (2, 1, 3, 2):
+        image = np.zeros((1, 2, 32, 32), np.float32)
+        for quarter in random.permutation(4)[:count]:
+            y, x = 16 * np.array(divmod(quarter, 2)) + 4 * random.integers(0, 2, 2)
+            image[0, random.integers(0, 2), y : y + 8, x : x + 8] = 1
+        data.append({"x": image})
+    session, boxes, more = onnxruntime.InferenceSession(model), [], []
+    for feeds in data:
+        columns = session.run(None, feeds)[0][0].astype(np.float64)
+        sure = columns[:, columns[4:6].max(axis=0) > 0.9].T
+        boxes.append([])
+        for x, y, w, h, *scores in sure[:, :6].tolist():
+            boxes[-1].append((2 * (x - w / 2), 3 * (y - h / 2), 2 * w, 3 * h, int(np.argmax(scores))))
+            edges = 4 * np.ceil(np.array([x - w / 2, y - h / 2, x + w / 2, y + h / 2]) / 4)
+            x1, y1, x2, y2 = edges * [2, 3, 2, 3]
+            more.append({"segmentation": [[x1, y1, x2, y1, x2, y2, x1, y2]], "area": 6 * w * h, "iscrowd": 0})
+        for each, (x, y, *_) in zip(more[-len(sure) :], sure[:, 6:].tolist(), strict=True):
+            each |= {"keypoints": [2 * x, 3 * y, 2], "num_keypoints": 1}
+    right = coco([(64, 96)] * len(boxes), boxes)
+    right["annotations"] = [box | each for box, each in zip(right["annotations"], more, strict=True)]
+    path = tmp_path / "right.json"
+    path.write_text(json.dumps(right), encoding="utf-8")
+    wishes = {"dataset": data, "labels": path, "drop": "1%", "task": task, **heads.JUDGED}
+    found = trt_bisect.run(model, data, inputs=data, **wishes)
+    assert found.accuracy.fp32 == pytest.approx(1.0)
+    assert (found.culprits, found.accuracy.recipe) == (("second",), pytest.approx(1.0))
+    assert found.accuracy.int8 < 0.5
+    for box in right["annotations"]:
+        box.pop("keypoints" if task == "pose" else "segmentation")
+    path.write_text(json.dumps(right), encoding="utf-8")
+    with pytest.raises(BadInput, match="The labels have no"):
+        trt_bisect.run(model, data, inputs=data, **wishes)

@@ -12,7 +12,6 @@ import numpy as np
 from trt_bisect.analyzer.classes import find_classes
 from trt_bisect.analyzer.judge import numeric_outputs
 from trt_bisect.analyzer.slices import output_of
-from trt_bisect.analyzer.tasks.detect import detector_head
 from trt_bisect.analyzer.tasks.find import find_task
 from trt_bisect.analyzer.tasks.task import AskedTask
 from trt_bisect.answer.labels import (
@@ -103,8 +102,8 @@ def _by_task(kind: str, path: Path, samples: Dataset, experiment: Experiment, op
     names = [name for name in numeric_outputs(first) if name in (options.outputs or first)]
     reference = [{name: outputs[name] for name in names} for outputs in experiment.references]
     if kind == BOXES:
-        head = detector_head(AskedTask("detect", head=options.head), reference)
-        return accuracy_by_boxes(samples, read_truth(path), head, reference, letterbox=options.letterbox)
+        asked = AskedTask(options.task or "detect", head=options.head)
+        return accuracy_by_boxes(samples, read_truth(path), asked, reference, letterbox=options.letterbox)
     if kind == MASKS:
         task = find_task(AskedTask("segment", class_axis=options.class_axis), reference)
         return accuracy_by_masks(samples, path, task, letterbox=options.letterbox)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from trt_bisect.analyzer.tasks.find import edit_distance, spelled
 from trt_bisect.analyzer.tasks.task import Task
-from trt_bisect.answer.mean_precision import input_size, inside_of
+from trt_bisect.answer.mean_precision import KINDS, at_pixels, input_size
 from trt_bisect.data.datasets import Dataset
 from trt_bisect.data.samples import image_files
 from trt_bisect.errors import BadInput, first_line
@@ -19,7 +19,13 @@ from trt_bisect.evaluator.accuracy import ACCURACY, Accuracy, RunNetwork, place_
 from trt_bisect.model.network import Network
 
 BOXES, CLASSES, FOLDERS, MASKS, TEXTS = "boxes", "classes", "class folders", "masks", "texts"
-_TASKS = {BOXES: "detect", CLASSES: "classify", FOLDERS: "classify", MASKS: "segment", TEXTS: "text"}
+_TASKS: Mapping[str, Collection[str]] = {
+    BOXES: KINDS,
+    CLASSES: ("classify",),
+    FOLDERS: ("classify",),
+    MASKS: ("segment",),
+    TEXTS: ("text",),
+}
 _VOID = 255
 """The value of pixels in a mask that do not count."""
 _BYTES = 256
@@ -36,16 +42,16 @@ def kind_of(labels: object, task: str | None) -> str:
     kind = CLASSES
     if isinstance(labels, (str, Path)):
         path = Path(labels)
-        if task == _TASKS[TEXTS]:
+        if task in _TASKS[TEXTS]:
             kind = TEXTS
         elif path.suffix == ".json" or (path.is_dir() and any(path.glob("*.txt"))):
             kind = BOXES
         elif path.is_dir():
             kind = MASKS if any(path.glob("*.png")) else FOLDERS if class_folders(path) else BOXES
-    if task not in (None, _TASKS[kind]):
+    if task is not None and task not in _TASKS[kind]:
         raise BadInput(
             f"--task {task} is not judged by --labels with {kind}.",
-            f"Give --task {_TASKS[kind]}, or --accuracy with your own function.",
+            f"Give --task {'|'.join(_TASKS[kind])}, or --accuracy with your own function.",
         )
     return kind
 
@@ -121,7 +127,7 @@ def accuracy_by_masks(samples: Dataset, folder: Path, task: Task, *, letterbox: 
             if len(found) != 1:
                 raise BadInput(f"A sample holds {len(found)} images.", "Give --dataset with one image a sample.")
             mask = _mask(files[place_of(position)])
-            seen = _at_pixels(np.clip(found[0], 0, _BYTES - 1), mask.shape, input_size(feeds), letterbox=letterbox)
+            seen = at_pixels(np.clip(found[0], 0, _BYTES - 1), mask.shape, input_size(feeds), letterbox=letterbox)
             mask, counts = (mask // _VOID, np.ones(mask.shape, bool)) if is_object else (mask, mask != _VOID)
             pairs = (mask[counts & (mask == seen)], mask[counts], seen[counts])
             areas += [np.bincount(each.ravel(), minlength=_BYTES) for each in pairs]
@@ -146,17 +152,6 @@ def _mask(file: Path) -> np.ndarray:
     if mode not in ("L", "P", "1"):
         raise BadInput(f"The mask '{file}' has pixels of the kind '{mode}'.", "Write the class as one byte a pixel.")
     return values.astype(np.uint8)
-
-
-def _at_pixels(found: np.ndarray, shape: tuple[int, ...], size: tuple[int, int], *, letterbox: bool) -> np.ndarray:
-    """Returns the class that a map of the input has at each pixel of an image of another size."""
-    inside, border = inside_of(size, (float(shape[1]), float(shape[0])), letterbox=letterbox)
-    places = []
-    for axis, length in ((1, shape[0]), (0, shape[1])):
-        cells = found.shape[1 - axis]
-        share = (border[axis] + (np.arange(length) + 0.5) / length * inside[axis]) / size[axis]
-        places.append(np.clip((share * cells).astype(np.int64), 0, cells - 1))
-    return np.asarray(found[np.ix_(*places)])
 
 
 def _read(task: Task, infer: RunNetwork, feeds: Mapping[str, np.ndarray]) -> Sequence[np.ndarray]:

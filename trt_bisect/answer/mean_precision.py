@@ -1,4 +1,4 @@
-"""The mean average precision of a detector on the user's boxes, by pycocotools: mAP50-95, as COCO counts it."""
+"""The mean average precision on the user's boxes, poses or masks, by pycocotools: mAP50-95, as COCO counts it."""
 
 from __future__ import annotations
 
@@ -7,13 +7,17 @@ import hashlib
 import importlib.util
 import io
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from trt_bisect.analyzer.tasks.detections import Detections, Head
+from trt_bisect.analyzer.tasks.detections import NO_DETECTIONS, Detections
+from trt_bisect.analyzer.tasks.find import find_task
+from trt_bisect.analyzer.tasks.objects import sigmas_of
+from trt_bisect.analyzer.tasks.task import AskedTask
 from trt_bisect.builder.base import Outputs
 from trt_bisect.data.datasets import Dataset
 from trt_bisect.data.feeds import Feeds
@@ -22,6 +26,9 @@ from trt_bisect.evaluator.accuracy import ACCURACY, Accuracy, RunNetwork, place_
 
 _LEAST_SCORE, _IOU = 0.001, 0.7
 """Of detections that count, as in the evaluation of Ultralytics."""
+_BOXES, _POSES, _MASKS = "bbox", "keypoints", "segm"
+KINDS = {"detect": _BOXES, "pose": _POSES, "instances": _MASKS}
+"""By task what pycocotools compares."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +41,7 @@ class TruthImage:
         boxes: ``[n, 4]``: x, y, w, h.
         classes: ``[n]``.
         crowds: ``[n]``, 1 for a box around many objects.
+        more: what else COCO's JSON says of each box: its area, its keypoints, its outline.
     """
 
     name: str
@@ -41,6 +49,7 @@ class TruthImage:
     boxes: np.ndarray
     classes: np.ndarray
     crowds: np.ndarray
+    more: tuple[Mapping[str, Any], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -78,15 +87,23 @@ def read_truth(path: Path) -> Truth:
     return truth
 
 
+_FURTHER = ("area", "keypoints", "num_keypoints", "segmentation")
+
+
 def _coco(path: Path) -> Truth:
     content = path.read_bytes()
     found = json.loads(content)
     numbers = {one: k for k, one in enumerate(sorted(category["id"] for category in found["categories"]))}
     rows: dict[object, list[tuple[float, ...]]] = {image["id"]: [] for image in found["images"]}
+    more: dict[object, list[Mapping[str, Any]]] = {image["id"]: [] for image in found["images"]}
     for box in found["annotations"]:
         rows[box["image_id"]].append((*box["bbox"], numbers[box["category_id"]], box.get("iscrowd", 0)))
+        more[box["image_id"]].append({name: box[name] for name in _FURTHER if name in box})
     images = tuple(
-        _image(str(image["file_name"]), (float(image["width"]), float(image["height"])), rows[image["id"]])
+        replace(
+            _image(str(image["file_name"]), (float(image["width"]), float(image["height"])), rows[image["id"]]),
+            more=tuple(more[image["id"]]),
+        )
         for image in found["images"]
     )
     return Truth(images, len(numbers), hashlib.sha256(content).hexdigest())
@@ -110,38 +127,42 @@ def _image(name: str, size: tuple[float, float], rows: Sequence[Sequence[float]]
 
 
 def accuracy_by_boxes(
-    samples: Dataset, truth: Truth, head: Head, reference: Sequence[Outputs], *, letterbox: bool
+    samples: Dataset, truth: Truth, asked: AskedTask, reference: Sequence[Outputs], *, letterbox: bool
 ) -> Accuracy:
-    """Makes the accuracy that is mAP50-95.
+    """Makes the accuracy that is mAP50-95: of boxes, of poses by OKS, or of masks.
 
     Args:
         samples: pictures are found among the images of ``truth`` by their names, without their endings; other samples
             by their number. Each holds one image.
         truth: the right boxes.
-        head: reads the detections.
+        asked: a key of ``KINDS``, which reads the detections.
         reference: the FP32 outputs for some inputs: they tell boxes in pixels of the input from shares of it.
         letterbox: the images keep their shape in the input; else they are stretched.
     """
     if letterbox and all(image.size == (1.0, 1.0) for image in truth.images):
         raise BadInput("YOLO's text files do not say how large the images are.", "Give COCO's JSON with --letterbox.")
-    scale = head.scaling(reference)
+    task, kind = find_task(replace(asked, score_threshold=_LEAST_SCORE, iou=_IOU), reference), KINDS[asked.name]
+    looks = task.looks
+    assert looks is not None
+    assert looks.scaling is not None
+    scale = looks.scaling(reference)
+    needed = {_POSES: "keypoints", _MASKS: "segmentation"}.get(kind, "")
+    if needed and not all(needed in one for image in truth.images for one in image.more or ({},)):
+        raise BadInput(f"The labels have no '{needed}', which --task {asked.name} reads.", "Give COCO's JSON with it.")
     place_of = place_finder(samples, [image.name for image in truth.images], "box")
 
     def counted(infer: RunNetwork) -> dict[str, float]:
         found: dict[int, Detections] = {}
         for position, feeds in enumerate(samples):
             outputs = {name: np.asarray(value) for name, value in infer(feeds).items()}
-            images = head.read(outputs) or [Detections(np.zeros((0, 4)), np.zeros(0), np.zeros(0, np.int64))]
+            images = looks.read(outputs) or [NO_DETECTIONS]
             if len(images) != 1:
                 raise BadInput(f"A sample holds {len(images)} images.", "Give --dataset with one image a sample.")
-            best = images[0].above(_LEAST_SCORE)
-            best = head.suppress(best, _IOU) if head.needs_nms else best
-            size = input_size(feeds)
-            place = place_of(position)
-            found[place] = _in_image(best, scale(outputs, size), size, truth.images[place].size, letterbox)
-        return mean_precision(truth, found)
+            size, place = input_size(feeds), place_of(position)
+            found[place] = _in_image(images[0], scale(outputs, size), size, truth.images[place].size, letterbox)
+        return mean_precision(truth, found, kind)
 
-    sha = hashlib.sha256(f"{truth.digest} {head.note} {letterbox} {samples.digest()}".encode())
+    sha = hashlib.sha256(f"{truth.digest} {task.note} {letterbox} {samples.digest()}".encode())
     return Accuracy(counted, sha.hexdigest())
 
 
@@ -169,8 +190,43 @@ def _in_image(
         letterbox: see ``inside_of``.
     """
     inside, border = inside_of(size, image, letterbox=letterbox)
-    boxes = (found.boxes.reshape(-1, 2, 2) * scale - border) / inside * np.array(image)
-    return Detections(boxes.reshape(-1, 4), found.scores, found.classes)
+
+    def placed(points: np.ndarray) -> np.ndarray:
+        return np.asarray((points * scale - border) / inside * np.array(image))
+
+    more = found.more
+    if more.dtype != bool and more.ndim == 3:
+        seen = more[..., 2:] if more.shape[-1] == 3 else np.ones((*more.shape[:2], 1))
+        more = np.concatenate([placed(more[..., :2]), seen], axis=-1)
+    elif more.dtype == bool and more.ndim == 3:
+        whole = int(image[1]), int(image[0])
+        more = np.array([_encoded(at_pixels(mask, whole, size, letterbox=letterbox)) for mask in more], object)
+    return Detections(placed(found.boxes.reshape(-1, 2, 2)).reshape(-1, 4), found.scores, found.classes, more)
+
+
+def _encoded(mask: np.ndarray) -> dict[str, Any]:
+    """Returns a mask in the form of pycocotools."""
+    from pycocotools.mask import encode
+
+    return dict(encode(np.asfortranarray(mask.astype(np.uint8))))
+
+
+def at_pixels(found: np.ndarray, shape: tuple[int, ...], size: tuple[int, int], *, letterbox: bool) -> np.ndarray:
+    """Returns the value that a map of the input has at each pixel of an image.
+
+    Args:
+        found: the map, ``[H, W]``, of any size.
+        shape: the height and the width of the image.
+        size: the width and the height of the input.
+        letterbox: see ``inside_of``.
+    """
+    inside, border = inside_of(size, (float(shape[1]), float(shape[0])), letterbox=letterbox)
+    places = []
+    for axis, length in ((1, shape[0]), (0, shape[1])):
+        cells = found.shape[1 - axis]
+        share = (border[axis] + (np.arange(length) + 0.5) / length * inside[axis]) / size[axis]
+        places.append(np.clip((share * cells).astype(np.int64), 0, cells - 1))
+    return np.asarray(found[np.ix_(*places)])
 
 
 def inside_of(size: tuple[int, int], image: tuple[float, float], *, letterbox: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -188,12 +244,14 @@ def inside_of(size: tuple[int, int], image: tuple[float, float], *, letterbox: b
     return inside, np.round((np.array(size) - inside) / 2)
 
 
-def mean_precision(truth: Truth, found: Mapping[int, Detections]) -> dict[str, float]:
+def mean_precision(truth: Truth, found: Mapping[int, Detections], kind: str = _BOXES) -> dict[str, float]:
     """Returns ``accuracy`` (mAP50-95) and ``map50`` by pycocotools.
 
     Args:
         truth: the right boxes.
-        found: the detections by the number of their image, boxes as corners; only these images count.
+        found: the detections by the number of their image, boxes as corners; only these images count. Beside its box
+            each has its keypoints, ``[K, 3]``, or its mask in pycocotools' form, as ``kind`` says.
+        kind: a value of ``KINDS``.
 
     Raises:
         BadInput: a detection is of a class that the boxes do not have.
@@ -201,10 +259,7 @@ def mean_precision(truth: Truth, found: Mapping[int, Detections]) -> dict[str, f
     from pycocotools.coco import COCO
     from pycocotools.cocoeval import COCOeval
 
-    rows = [
-        np.column_stack([np.full(len(one), place), one.boxes[:, :2], one.boxes[:, 2:] - one.boxes[:, :2], one.scores])
-        for place, one in found.items()
-    ]
+    rows = [row for place, one in found.items() for row in _results(place, one, kind)]
     classes = np.concatenate([one.classes for one in found.values()])
     if truth.categories and classes.max(initial=0) >= truth.categories:
         raise BadInput(
@@ -213,27 +268,50 @@ def mean_precision(truth: Truth, found: Mapping[int, Detections]) -> dict[str, f
         )
     if not len(classes):
         return {ACCURACY: 0.0, "map50": 0.0}
+    count = next((one.more.shape[1] for one in found.values() if len(one) and kind == _POSES), 0)
+    if count and any(len(each["keypoints"]) != 3 * count for image in truth.images for each in image.more):
+        raise BadInput(f"The network finds {count} keypoints, and the labels have others.", "Give labels of these.")
     known = range(max(truth.categories, 1 + max(image.classes.max(initial=0) for image in truth.images)))
     with contextlib.redirect_stdout(io.StringIO()):
         right = COCO()
         right.dataset = {
-            "images": [{"id": place} for place in found],
+            "images": [
+                {"id": place, "width": int(truth.images[place].size[0]), "height": int(truth.images[place].size[1])}
+                for place in found
+            ],
             "annotations": _annotations(truth, found),
             "categories": [{"id": k} for k in known],
         }
         right.createIndex()
-        evaluation = COCOeval(right, right.loadRes(np.column_stack([np.concatenate(rows), classes])), "bbox")
+        evaluation = COCOeval(right, right.loadRes(rows), kind)
+        if count:
+            evaluation.params.kpt_oks_sigmas = sigmas_of(count)
         evaluation.evaluate()
         evaluation.accumulate()
         evaluation.summarize()
     return {ACCURACY: float(evaluation.stats[0]), "map50": float(evaluation.stats[1])}
 
 
-def _annotations(truth: Truth, found: Mapping[int, Detections]) -> list[dict[str, object]]:
+def _results(place: int, one: Detections, kind: str) -> Iterator[dict[str, Any]]:
+    """Yields the detections of an image in the form of pycocotools."""
+    boxes = np.concatenate([one.boxes[:, :2], one.boxes[:, 2:] - one.boxes[:, :2]], axis=-1)
+    for k in range(len(one)):
+        row = {"image_id": place, "category_id": int(one.classes[k]), "score": float(one.scores[k])}
+        if kind == _BOXES:
+            yield row | {"bbox": boxes[k].tolist()}
+        elif kind == _POSES:
+            yield row | {"keypoints": one.more[k].ravel().tolist()}
+        else:
+            yield row | {"segmentation": one.more[k]}
+
+
+def _annotations(truth: Truth, found: Mapping[int, Detections]) -> list[dict[str, Any]]:
     every = [
-        {"image_id": place, "category_id": int(label), "bbox": box.tolist(), "iscrowd": int(crowd)}
+        {"image_id": place, "category_id": int(label), "bbox": box.tolist(), "iscrowd": int(crowd), **more}
         for place in found
         for image in (truth.images[place],)
-        for box, label, crowd in zip(image.boxes, image.classes, image.crowds, strict=True)
+        for box, label, crowd, more in zip(
+            image.boxes, image.classes, image.crowds, image.more or ({},) * len(image.classes), strict=True
+        )
     ]
-    return [{**one, "id": k, "area": float(np.prod(one["bbox"][2:]))} for k, one in enumerate(every, 1)]
+    return [{"area": float(np.prod(one["bbox"][2:])), **one, "id": k} for k, one in enumerate(every, 1)]

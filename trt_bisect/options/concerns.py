@@ -180,8 +180,8 @@ class JudgeOptions(Options):
         samples: Judge this many of the worst inputs; the worst decides.
         reference: Compare with this network, such as the float network that a QAT network was trained from, or with
             saved outputs for the samples of --input: Polygraphy's --save-outputs JSON, .npz, or a folder of such files.
-        head: Name the columns of the rows of detections where their values do not tell them:
-            xywh,classes:1,keypoints:17x3.
+        head: Name the columns of the rows of detections where their values do not tell them, or raw maps:
+            xywh,classes:1,keypoints:17x3; dfl:16,classes:80; yolov5.
         score_threshold: Ignore detections below this score (tasks of detections).
         iou: Match detections from this intersection over union on (tasks of detections; pose by OKS).
         class_axis: Take the classes from this axis of the outputs (kl, top1 and tasks); negative counts from the end.

@@ -28,7 +28,7 @@ from trt_bisect.analyzer.tasks.layouts import (
     surest,
     turned,
 )
-from trt_bisect.analyzer.tasks.raw import raw_head
+from trt_bisect.analyzer.tasks.raw import ANCHORS, anchored_head, raw_head
 from trt_bisect.analyzer.tasks.task import AskedTask, Task, not_told
 from trt_bisect.builder.base import Outputs
 from trt_bisect.errors import BadInput
@@ -57,8 +57,11 @@ def detector_head(asked: AskedTask, reference: Sequence[Outputs]) -> Head:
     Raises:
         BadInput: they have none.
     """
-    layout = None if asked.head is None else parse_layout(asked.head)
-    if layout is None:
+    is_anchored = asked.head in ANCHORS
+    layout = None if asked.head is None or is_anchored else parse_layout(asked.head)
+    if is_anchored:
+        head = anchored_head(reference, str(asked.head))
+    elif layout is None:
         head = find_head(reference)
     elif "dfl" in layout.shapes:
         head = raw_head(reference, layout)
@@ -78,8 +81,10 @@ def detector_head(asked: AskedTask, reference: Sequence[Outputs]) -> Head:
 SUPPORTED = (
     "YOLO v5 [B, N, 5 + C], YOLO v8 to v11 [B, 4 + C, N], boxes [B, N, 4] with scores [B, N, C] (SSD, DETR, RT-DETR), "
     "final detections: [B, N, 6], [N, 7], or boxes, scores and labels, and raw maps of several scales, [B, 64, H, W] "
-    "beside [B, C, H, W], or [B, 64 + C, H, W] with --head dfl:16,classes:C"
+    "beside [B, C, H, W], or [B, 64 + C, H, W] with --head dfl:16,classes:C, or [B, 3 * (5 + C), H, W] or "
+    "[B, 3, H, W, 5 + C] with --head yolov5 or yolov7"
 )
+_Y_FIRST = "detection_boxes"
 QUERIES = 1000
 """Up to so many candidates with boxes in 0..1 are the queries of a DETR, which need no NonMaxSuppression."""
 
@@ -125,7 +130,10 @@ def ends_with(best: Iterable[np.ndarray], last: int) -> bool:
 
 
 def ready_lists(reference: Sequence[Outputs]) -> Head | None:
-    """Returns the head for boxes, scores and labels that the network has chosen; None if there are none."""
+    """Returns the head for boxes, scores and labels that the network has chosen; None if there are none.
+
+    Corners are x first, but for outputs of the name that TensorFlow's object detection gives: there y is first.
+    """
     first = reference[0]
     boxes = next((n for n, v in first.items() if v.ndim in (2, 3) and v.shape[-1] == 4 and v.dtype.kind == "f"), None)
     if boxes is None:
@@ -140,11 +148,13 @@ def ready_lists(reference: Sequence[Outputs]) -> Head | None:
     rest = [n for n in first if n not in (boxes, labels, scores) and first[n].size == images]
     number = next((n for n in rest if are_integral(_flat(reference, n))), None)
 
+    order = [1, 0, 3, 2] if boxes.startswith(_Y_FIRST) else [0, 1, 2, 3]
+
     def read(outputs: Outputs) -> list[Detections]:
         each = [outputs[name] if outputs[boxes].ndim == 3 else outputs[name][None] for name in (boxes, scores, labels)]
         counts = [None] * len(each[0]) if number is None else [int(n) for n in np.ravel(outputs[number])]
         images = zip(*each, counts, strict=True)
-        return [_detections(own[:n], scored[:n], named[:n]) for own, scored, named, n in images]
+        return [_detections(own[:n, order], scored[:n], named[:n]) for own, scored, named, n in images]
 
     names = tuple(name for name in (boxes, scores, labels, number) if name is not None)
     return Head(names, f"'{boxes}', '{scores}', '{labels}' as boxes, scores and labels", read, False, True)

@@ -61,8 +61,8 @@ NO_DETECTIONS = Detections(np.zeros((0, 4)), np.zeros(0), np.zeros(0, np.int64))
 
 
 def corners(centred: np.ndarray) -> np.ndarray:
-    """Returns boxes given as centre and size, ``[n, 4]``, as two corners."""
-    middle, half = centred[:, :2], centred[:, 2:] / 2.0
+    """Returns boxes given as centre and size, ``[..., 4]``, as two corners."""
+    middle, half = centred[..., :2], centred[..., 2:] / 2.0
     return np.concatenate([middle - half, middle + half], axis=-1)
 
 

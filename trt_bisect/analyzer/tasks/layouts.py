@@ -78,6 +78,12 @@ def surest(rows: np.ndarray) -> np.ndarray:
     return np.asarray(rows[scores >= np.quantile(scores, 0.9)])
 
 
+def about_boxes(boxes: np.ndarray, points: np.ndarray) -> np.ndarray:
+    """Returns true for each keypoint ``[n, K, 2 or 3]`` in a box of twice the size of its own, bool ``[n, K]``."""
+    middle, size = (boxes[:, :2] + boxes[:, 2:]) / 2, boxes[:, 2:] - boxes[:, :2]
+    return np.asarray((np.abs(points[..., :2] - middle[:, None]) <= size[:, None]).all(axis=-1))
+
+
 @dataclass(frozen=True)
 class Layout:
     """The groups of columns of a row, in order; each has a name and a shape."""
@@ -91,6 +97,11 @@ class Layout:
     def width(self) -> int:
         """The number of columns."""
         return sum(_width(name, shape) for name, shape in self.groups)
+
+    @property
+    def more_width(self) -> int:
+        """The number of columns behind the box and the scores."""
+        return sum(_width(name, shape) for name, shape in self.groups if name in BEHIND)
 
     @property
     def is_ready(self) -> bool:
@@ -171,16 +182,15 @@ class Layout:
             return False
         if points.shape[-1] == 3:
             return are_shares(points[..., 2])
-        boxes = self.boxes(sure)
-        middle, size = (boxes[:, :2] + boxes[:, 2:]) / 2, boxes[:, 2:] - boxes[:, :2]
-        near = np.abs(self.of("keypoints", sure).reshape(len(sure), -1, 2) - middle[:, None]) <= size[:, None]
-        return bool(near.all(axis=-1).mean() >= 0.5)
+        return bool(about_boxes(self.boxes(sure), self.of("keypoints", sure).reshape(len(sure), -1, 2)).mean() >= 0.5)
 
 
 def _width(name: str, shape: tuple[int, ...]) -> int:
     return _WIDTHS.get(name, 4 if name == "dfl" else 1) * math.prod(shape)
 
 
+BEHIND = ("keypoints", "angle", "masks")
+_RAW = {"dfl", "classes", *BEHIND}
 _SHARES = ("score", "objectness", "classes")
 
 
@@ -197,8 +207,8 @@ def parse_layout(text: str) -> Layout:
             raise BadInput(
                 f"--head has no columns '{name}'.",
                 "Give the columns in their order: xywh or xyxy, then classes:N, or score and class, and what follows "
-                f"of objectness, angle, keypoints:Kx3, keypoints:Kx2 and masks:N, or dfl:N and classes:N of raw maps. "
-                f"An example: {LAYOUT}.",
+                "of objectness, angle, keypoints:Kx3, keypoints:Kx2 and masks:N; of raw maps dfl:N and classes:N, or "
+                f"yolov5 or yolov7. An example: {LAYOUT}.",
             )
         kind, _, shape = name.partition(":")
         groups.append((kind, tuple(int(one) for one in shape.split("x")) if shape else ()))
@@ -213,9 +223,13 @@ def parse_layout(text: str) -> Layout:
         )
     if any(0 in shape for shape in layout.shapes.values()):
         raise BadInput(f"--head '{text}' has columns of no length.", "Give lengths of 1 or more.")
-    if "dfl" in layout.shapes and list(layout.shapes) != ["dfl", "classes"]:
-        raise BadInput(f"--head '{text}' is no raw map.", "Raw maps are dfl:16,classes:80: bins, then classes.")
-    if "angle" in layout.shapes and boxes != ["xywh"]:
+    is_raw = list(layout.shapes)[:2] == ["dfl", "classes"] and len(groups) <= 3
+    if "dfl" in layout.shapes and not (is_raw and layout.shapes.keys() <= _RAW):
+        raise BadInput(
+            f"--head '{text}' is no raw map.",
+            "Raw maps are dfl:16,classes:80: bins, then classes, then keypoints:Kx3, angle or masks:N.",
+        )
+    if "angle" in layout.shapes and boxes == ["xyxy"]:
         raise BadInput(f"--head '{text}' turns corners.", "A box with an angle is xywh.")
     return layout
 

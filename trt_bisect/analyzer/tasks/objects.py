@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
 from trt_bisect.analyzer.tasks.detect import ready_lists
-from trt_bisect.analyzer.tasks.detections import Detections, Head, found_task
+from trt_bisect.analyzer.tasks.detections import FINEST, Detections, Head, found_task
 from trt_bisect.analyzer.tasks.layouts import (
     NEARLY_ALL,
     Layout,
@@ -20,6 +20,7 @@ from trt_bisect.analyzer.tasks.layouts import (
     named_layout,
     parse_layout,
 )
+from trt_bisect.analyzer.tasks.raw import BINS, raw_head
 from trt_bisect.analyzer.tasks.task import AskedTask, Task, not_told
 from trt_bisect.builder.base import Outputs
 from trt_bisect.errors import BadInput
@@ -49,6 +50,9 @@ def pose(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
                 if points > 0:
                     yield Layout((*before, ("keypoints", (points, values))))
 
+    raw = _raw(asked, reference, "keypoints", POSE_OUTPUTS)
+    if raw is not None:
+        return _task(asked, replace(raw, alike=key_similarity), "OKS")
     placed = _placed(asked, reference, "keypoints", layouts, POSE_OUTPUTS)
     count, _ = placed.layout.shapes["keypoints"]
     what = f"{count} keypoints, {'sigmas of COCO' if count == len(_COCO) else f'sigmas of 1/{count}'}"
@@ -63,7 +67,7 @@ def key_similarity(before: Detections, after: Detections) -> np.ndarray:
     """
     points, others = before.more, after.more
     count = points.shape[1]
-    sigmas = np.array(_COCO) / 1000 if count == len(_COCO) else np.full(count, 1 / count)
+    sigmas = sigmas_of(count)
     areas = _AREA * np.prod(np.maximum(before.boxes[:, 2:] - before.boxes[:, :2], 0.0), axis=-1)
     squares = np.sum((points[:, None, :, :2] - others[None, :, :, :2]) ** 2, axis=-1)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -72,6 +76,11 @@ def key_similarity(before: Detections, after: Detections) -> np.ndarray:
     seen = points[..., 2] >= SEEN if points.shape[-1] == 3 else np.ones(points.shape[:2], bool)
     seen = np.where(seen.any(axis=-1, keepdims=True), seen, True)
     return np.asarray((near * seen[:, None]).sum(axis=-1) / seen.sum(axis=-1)[:, None])
+
+
+def sigmas_of(count: int) -> np.ndarray:
+    """Returns the spread of each keypoint as a share of an object's size: COCO's of 17 keypoints, else 1 / count."""
+    return np.array(_COCO) / 1000 if count == len(_COCO) else np.full(count, 1 / count)
 
 
 OBB_OUTPUTS = (
@@ -92,8 +101,11 @@ def obb(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
         for before in _scored(rows.shape[1] - 5, last):
             yield Layout((*before, ("angle", ())))
 
-    placed = _placed(asked, reference, "angle", layouts, OBB_OUTPUTS)
-    head = _head(placed, "angle", "angles in radians", turned_overlaps_of)
+    head = _raw(asked, reference, "angle", OBB_OUTPUTS)
+    if head is None:
+        placed = _placed(asked, reference, "angle", layouts, OBB_OUTPUTS)
+        head = _head(placed, "angle", "angles in radians", turned_overlaps_of)
+    head = replace(head, alike=turned_overlaps_of)
     return _task(asked, replace(head, suppress=_turned_suppressed), "IoU")
 
 
@@ -201,20 +213,54 @@ def instances(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
             for before in (_READY, *_scored(rows.shape[1] - 4 - size, last)):
                 yield Layout((*before, ("masks", (size,))))
 
+    if asked.head is not None or not fitting_layouts(reference, layouts):
+        raw = _raw_instances(asked, reference, sizes)
+        if raw is not None:
+            return _task(asked, raw, "mask IoU")
     placed = _placed(asked, reference, "masks", layouts, INSTANCES_OUTPUTS)
     names = [name for name, size in sizes.items() if (size,) == placed.layout.shapes["masks"]]
     if len(names) != 1:
         raise not_told(asked.name, reference[0], INSTANCES_OUTPUTS)
     scale = _mask_scale(placed, names[0], reference)
+    head = _head(placed, "masks", f"masks of '{names[0]}'", mask_overlaps)
+    return _task(asked, _with_prototypes(head, names[0], scale), "mask IoU")
+
+
+def _with_prototypes(head: Head, name: str, scale: tuple[float, float]) -> Head:
+    """Returns a head of masks' coefficients as one of masks; see ``prototype_masks``."""
 
     def finish(outputs: Outputs, chosen: list[Detections]) -> list[Detections]:
         return [
             replace(image, more=prototype_masks(image, prototypes, scale))
-            for image, prototypes in zip(chosen, np.asarray(outputs[names[0]], np.float64), strict=True)
+            for image, prototypes in zip(chosen, np.asarray(outputs[name], np.float64), strict=True)
         ]
 
-    head = _head(placed, "masks", f"masks of '{names[0]}'", mask_overlaps)
-    return _task(asked, replace(head, names=(placed.output, names[0]), finish=finish), "mask IoU")
+    return replace(head, names=(*head.names, name), finish=finish, alike=mask_overlaps)
+
+
+def _raw_instances(asked: AskedTask, reference: Sequence[Outputs], sizes: Mapping[str, int]) -> Head | None:
+    """Returns the head for raw maps beside prototypes, which are the largest map; None if they are none.
+
+    Without ``--head`` the maps of the finest scale are 64 distances, as many coefficients as prototypes, and the
+    classes; or the coefficients are one output of all scales.
+    """
+    shapes = {name: reference[0][name].shape for name in sizes}
+    name = max(shapes, key=lambda n: shapes[n][2:], default="")
+    if not name or [shape[2:] for shape in shapes.values()].count(shapes[name][2:]) > 1:
+        return None
+    if asked.head is None:
+        finest = max((shape[2:] for other, shape in shapes.items() if other != name), default=())
+        counts = [shape[1] for other, shape in shapes.items() if other != name and shape[2:] == finest]
+        rest = set(counts) - {4 * BINS, sizes[name]}
+        if len(rest) != 1 or len(set(counts)) < len(counts) or 4 * BINS not in counts or sizes[name] == 4 * BINS:
+            return None
+        asked = replace(asked, head=f"dfl:{BINS},classes:{rest.pop()},masks:{sizes[name]}")
+    head = _raw(asked, reference, "masks", INSTANCES_OUTPUTS, (name,))
+    if head is None:
+        return None
+    cells = FINEST * np.array(reference[0][head.finest].shape[2:])
+    height, width = np.array(shapes[name][2:]) / cells
+    return _with_prototypes(head, name, (float(width), float(height)))
 
 
 def _mask_scale(placed: Placed, prototypes: str, reference: Sequence[Outputs]) -> tuple[float, float]:
@@ -310,6 +356,23 @@ def _classes_of(rows: np.ndarray) -> int:
     """Returns the number of columns behind the box that are shares, up to the first one that is none."""
     others = [k for k in range(4, rows.shape[1]) if not are_shares(rows[:, k])]
     return (others[0] if others else rows.shape[1]) - 4
+
+
+def _raw(
+    asked: AskedTask, reference: Sequence[Outputs], kind: str, supported: str, without: Sequence[str] = ()
+) -> Head | None:
+    """Returns the head for raw maps that the user names; None if they name something else, or nothing.
+
+    Raises:
+        BadInput: the outputs are not those maps.
+    """
+    layout = None if asked.head is None or not asked.head.startswith("dfl") else parse_layout(asked.head)
+    if layout is None or kind not in layout.shapes:
+        return None
+    head = raw_head(reference, layout, without)
+    if head is None:
+        raise not_told(asked.name, reference[0], supported)
+    return head
 
 
 def _placed(

@@ -40,7 +40,8 @@ class AskedTask:
         score_threshold: detections below this score do not count.
         iou: two boxes are the same detection if their intersection is at least this share of their union.
         class_axis: the class axis of the outputs; None to find it.
-        head: the columns of the rows of detections, see ``layouts.parse_layout``; None to find them.
+        head: the columns of the rows of detections, see ``layouts.parse_layout``, or a key of ``raw.ANCHORS``;
+            None to find them.
     """
 
     name: str
