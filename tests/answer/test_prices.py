@@ -102,6 +102,45 @@ def test_the_recipe_is_measured_with_fp16_in_place_of_all_fp32(found):
     assert f"{100 * around.similarity:.2f}"[:-1] in line(report, RECIPE)
 
 
+def passing(folder, change=lambda model: None):
+    """A network that full INT8 keeps well above the threshold, and its report."""
+    model = networks.chain(depth=4)
+    change(model)
+    path, data = networks.save(model, folder), networks.samples(model)
+    return trt_bisect.run(path, data, threshold=0.99, **HOW), path, data
+
+
+def test_full_int8_that_passes_is_measured_with_fp16_around_it_too(tmp_path):
+    report, path, data = passing(tmp_path)
+    assert report.recipe.high == ()
+    assert report.recipe.meets
+    around = report.answer.around_fp16
+    assert (around.cost, around.high, report.answer.in_fp16) == (0.0, (), None)
+    based = trt_bisect.run(path, data, threshold=0.99, base="fp16", **HOW)
+    assert around.similarity == pytest.approx(based.similarity.int8, abs=1e-9)
+    (said,) = (each.text for each in report.lines if "FP16 in place of all FP32" in each.text)
+    assert f"{100 * around.similarity:.2f}"[:-1] in said
+    assert "misses" not in said
+    assert based.answer.around_fp16 is None, "it has that base already"
+
+
+def test_the_layer_that_fp16_overflows_around_a_passing_int8_is_named(tmp_path):
+    """Between two convolutions values of more than 65504; INT8's scale takes them, and the next weights undo them."""
+
+    def loud(model):
+        for name in ("conv1.weight", "conv1.bias"):
+            networks.scale_constant(model, name, lambda values: 1e6 * values)
+        networks.scale_constant(model, "conv2.weight", lambda values: 1e-6 * values)
+
+    report, _, _ = passing(tmp_path, loud)
+    assert report.recipe.high == ()
+    assert report.recipe.meets
+    (said,) = (each.text for each in report.lines if "FP16 in place of all FP32" in each.text)
+    assert "misses the threshold" in said
+    (first, *_) = (note.text for note in report.notes if "FP16" in note.text)
+    assert first.startswith("'conv1' (Conv) overflows FP16")
+
+
 def test_a_remedy_in_fp16_has_the_same_price_and_figure(found):
     report, _, path, samples = found("decoys", 0.99)
     explained = trt_bisect.run(path, {"x": samples}, threshold=0.99, **{**HOW, "explain": "remedies"})

@@ -90,7 +90,7 @@ def test_a_core_that_is_not_there_is_refused(cores, core):
     assert not vars(config)
 
 
-@pytest.mark.parametrize("engine", ["onnxruntime", "tensorrt-rtx"])
+@pytest.mark.parametrize("engine", ["tensorrt-rtx"])
 def test_engines_without_a_dla_refuse_it(tmp_path, engine):
     network = load_network(save(chain(), tmp_path))
     scales = {name: np.float32(0.1) for name in network.activations}

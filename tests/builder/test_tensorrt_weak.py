@@ -14,6 +14,7 @@ from trt_bisect.answer.recipe_of import target_version
 from trt_bisect.builder import tensorrt_engine, tensorrt_weak
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.tensorrt_build import TensorRT, timings_of
+from trt_bisect.builder.tensorrt_engine import TensorRTStrongBuilder
 from trt_bisect.builder.tensorrt_weak import TensorRTWeakBuilder, cache_calibrator, obey_flag
 from trt_bisect.errors import BadInput, EngineUnavailable, TrialFailed
 from trt_bisect.model.network import load_network
@@ -333,6 +334,43 @@ def test_the_recipe_is_for_the_tensorrt_in_use(weak):
     assert target_version(request, emulated).number[0] == 11, "the newest"
     rtx = SimpleNamespace(engine="tensorrt-rtx", versions={"tensorrt-rtx": "1.7.1.116"})
     assert target_version(request, rtx).title == "TensorRT-RTX 1.7.1"
+
+
+class Strong(FakeTensorRT):
+    """TensorRT with strongly typed networks."""
+
+    def __init__(self, version):
+        super().__init__(version)
+        self.module.NetworkDefinitionCreationFlag.__members__ = {"STRONGLY_TYPED": 1}
+        self.num_DLA_cores = 2
+
+    def create_network(self, flags):
+        assert flags == 2, "strongly typed"
+        return parsed()
+
+
+@pytest.mark.parametrize("version", ["11.4.0", "11.4.1"])
+def test_the_dla_takes_a_strongly_typed_network(network, monkeypatch, version):
+    rt = Strong(version)
+    started = TensorRT("tensorrt", rt.module, rt.logger, rt)
+    monkeypatch.setattr(tensorrt_engine, "start_tensorrt", lambda engine, plugins: started)
+    scales = {name: np.float32(0.1) for name in network.activations}
+    builder = TensorRTStrongBuilder(network, scales, BuildOptions(dla=1), SHAPES)
+    builder.build(prefix(8, 3))
+    config = rt.configs[-1]
+    assert config.flags == {"GPU_FALLBACK"}, "the graph says what is in INT8"
+    assert (config.default_device_type, config.DLA_core) == ("DLA", 1)
+    builder.reference()
+    assert rt.configs[-1].flags == set()
+
+
+@pytest.mark.parametrize("version", ["8.6.1", "10.3.0", "10.16.0", "11.3.0"])
+def test_the_dla_takes_no_strongly_typed_network_before_11_4(network, monkeypatch, version):
+    rt = Strong(version)
+    started = TensorRT("tensorrt", rt.module, rt.logger, rt)
+    monkeypatch.setattr(tensorrt_engine, "start_tensorrt", lambda engine, plugins: started)
+    with pytest.raises(BadInput, match="no strongly typed network"):
+        TensorRTStrongBuilder(network, {}, BuildOptions(dla=0), SHAPES)
 
 
 def test_the_dla_takes_plans_but_not_the_fp32_reference(weak):

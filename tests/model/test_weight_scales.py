@@ -11,6 +11,7 @@ from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.calibration.collect import calibrate
 from trt_bisect.model.network import load_network
+from trt_bisect.options.commands import RunOptions
 from trt_bisect.precision import Precision, PrecisionPlan
 
 
@@ -50,6 +51,30 @@ def test_other_scales_are_another_network(tmp_path):
     network = load_network(save(chain(), tmp_path))
     one = network.with_one_scale_a_weight()
     assert one.digest() != network.digest()
+
+
+def test_a_recipe_for_the_dla_has_one_scale_a_weight_and_fp16_beside_int8(tmp_path):
+    """It is that of the two options, for the TensorRT that has the DLA again; what the user says goes before."""
+    model = chain(depth=3)
+    path, how = save(model, tmp_path), {"calibrator": "minmax", "explain": "none", "engine": "onnxruntime"}
+    dla = trt_bisect.run(path, samples(model), dla=0, output=tmp_path / "dla", **how)
+    by_hand = trt_bisect.run(path, samples(model), one_scale=["*"], base="fp16", **how)
+    assert dla.similarity == by_hand.similarity
+    written = onnx.load(tmp_path / "dla/recipe/network.qdq.onnx")
+    sizes = {t.name: t.dims for t in written.graph.initializer if t.name.endswith("_scale")}
+    assert sizes
+    assert all(list(dims) == [] or list(dims) == [1] for dims in sizes.values())
+    kinds = {t.data_type for t in written.graph.initializer if t.name.endswith("_scale")}
+    assert kinds == {onnx.TensorProto.FLOAT16}
+    text = (tmp_path / "dla/recipe/README.md").read_text()
+    assert "For TensorRT 11.4.1" in text
+    assert "--stronglyTyped --noTF32" in text
+    assert "--useDLACore=0 --allowGPUFallback" in text
+    assert "**Unproven**" in text
+    options = RunOptions(dla=0, base="fp32", one_scale=["op:Conv"])
+    assert (options.base, list(options.one_scale)) == ("fp32", ["op:Conv"])
+    weak = RunOptions(dla=0, typing="weak")
+    assert (weak.base, list(weak.one_scale)) == ("", [])
 
 
 def test_a_run_takes_the_option(tmp_path):

@@ -32,7 +32,7 @@ SHAPES = {"x": ((1, 8, 10), (1, 8, 20), (4, 8, 30)), "bias": ((8,), (8,), (8,))}
 SET = BuildOptions(workspace_bytes=3 << 30, optimization_level=5, tactic_sources=("JIT_CONVOLUTIONS",), dla=1)
 OLD = ("8.5.3", "8.6.1")
 WEAK = (*OLD, "10.0.1", "10.3.0", "10.7.0", "10.13.3", "10.16.0")
-STRONG_ALONE = ("11.0.0", "11.4.0", "rtx", "rtx 1.7.1")
+STRONG_ALONE = ("11.0.0", "11.4.0", "11.4.1", "rtx", "rtx 1.7.1")
 FILES = {"network.qdq.onnx", "network.onnx", "plan.json", "README.md", "modelopt_nodes_to_exclude.json"}
 WEAK_FILES = {"trtexec.flags", "polygraphy_postprocess.py", "calibration.cache"}
 
@@ -104,7 +104,7 @@ def test_the_command_has_what_the_engine_was_measured_with(measured, version):
     assert options.pop("--tacticSources") == [{"JIT_CONVOLUTIONS"}]
     assert options.pop("--noTF32") == [""]
     unsaid = missing(files.build)
-    level, dla = version != "8.5.3", version in (*OLD, "10.0.1", "10.3.0", "10.7.0")
+    level, dla = version != "8.5.3", version in (*OLD, "10.0.1", "10.3.0", "10.7.0", "11.4.1")
     assert options.pop("--builderOptimizationLevel", None) == (["5"] if level else None)
     assert any("optimisation level 5" in clause for clause in unsaid) == (not level)
     assert (options.pop("--useDLACore", None), options.pop("--allowGPUFallback", None)) == (

@@ -132,14 +132,18 @@ def _payable(space: Space, ranking: Mapping[int, float]) -> Kept:
 def priced(plans: AnswerPlans, answer: Answer) -> Answer:
     """Returns the answer of a run with ``in_fp16``, ``around_fp16`` and ``dear``, which are measured.
 
+    Where full INT8 meets the threshold, only what FP16 around it does is measured.
+
     Args:
         plans: measures plans on the inputs given.
         answer: the answer; each of its units is one layer.
     """
-    if not (answer.meets and answer.kept) or answer.by_accuracy:
+    if not answer.meets or answer.by_accuracy:
         return answer
     in_fp16 = _in_fp16(plans, answer)
     around = None if in_fp16 is None else _around_in_fp16(plans, answer, in_fp16)
+    if not answer.kept:
+        return replace(answer, around_fp16=around)
     return replace(answer, in_fp16=in_fp16, around_fp16=around, dear=_dear(plans, answer))
 
 
@@ -151,7 +155,7 @@ def with_fp16_costs(space: Space, units: Collection[int], costs: Costs) -> Space
 
 
 def _in_fp16(plans: AnswerPlans, answer: Answer) -> PlanFigures | None:
-    """Measures the recipe with its layers in FP16 on all inputs.
+    """Measures the recipe with its layers in FP16 on all inputs; full INT8 has none, and needs no other figure.
 
     Returns:
         None if some are in FP16 already, if the low precision or the base is another one, if the cost of a layer in
@@ -161,8 +165,11 @@ def _in_fp16(plans: AnswerPlans, answer: Answer) -> PlanFigures | None:
     layers = space.layers(answer.kept)
     usual = (space.low, space.high, network.base_type) == (Precision.INT8, Precision.FP32, None)
     is_known = all(Precision.FP16 in plans.costs[k] for k in layers)
-    if not usual or space.others or not is_known or all(network.layers[k].dtype == "float16" for k in layers):
+    in_question = layers or network.quantizable
+    if not usual or space.others or not is_known or all(network.layers[k].dtype == "float16" for k in in_question):
         return None
+    if not layers:
+        return PlanFigures(0.0, (), experiment.rule.similarity(answer.restored))
     plan = answer.plan.keeping(layers, Precision.FP16)
     trial = plans.whole(plan, experiment, answer.given, "all inputs, its layers in FP16")
     if trial.failed:

@@ -9,7 +9,7 @@ from trt_bisect.answer.result import Answer
 from trt_bisect.builder.base import Builder
 from trt_bisect.builder.tensorrt_module import RTX, TENSORRT
 from trt_bisect.builder.tensorrt_walk import weak_plan
-from trt_bisect.calibration.cache import NEWEST_VERSION, TensorRTVersion, parse_version, version_of_engine
+from trt_bisect.calibration.cache import DLA_VERSION, NEWEST_VERSION, TensorRTVersion, parse_version, version_of_engine
 from trt_bisect.data.datasets import profile_shapes, profile_sizes
 from trt_bisect.data.named import name_of
 from trt_bisect.options.commands import MeasuringOptions, RunOptions
@@ -52,7 +52,7 @@ def target_version(options: CalibrationOptions, builder: Builder) -> TensorRTVer
         found = version_of_engine(builder.versions.get(engine, ""), rtx=engine == RTX)
         if builder.engine == engine and found is not None:
             return found
-    return NEWEST_VERSION
+    return NEWEST_VERSION if getattr(options, "dla", None) is None else DLA_VERSION
 
 
 def setting_of(experiment: Experiment, options: RunOptions, report: Report) -> Setting:

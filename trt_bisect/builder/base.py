@@ -113,7 +113,7 @@ class BuildOptions:
         plugins: TensorRT only: libraries with plugins, loaded before the network is parsed.
         operators: ONNX Runtime only: libraries with operators of the user's.
         sizes: TensorRT only: by input that may be a shape tensor, the smallest, the usual and the largest values.
-        dla: weak typing only: the DLA core that runs what it can, with the GPU for the rest; None for the GPU alone.
+        dla: TensorRT only: the DLA core that runs what it can, with the GPU for the rest; None for the GPU alone.
         debug_tensors: TensorRT 10.8 and later with strong typing only: ``infer`` also gives the tensors that the engine
             did not fuse, by their names in the graph that was built.
         timeout: seconds that a build, or an inference, may take in its worker process; None for no limit.

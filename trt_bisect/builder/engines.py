@@ -241,7 +241,7 @@ def make_builder(
         BadInput: a dynamic input has no shapes, or the engine has no DLA or not the low precision.
         EngineUnavailable: the engine does not start here.
     """
-    if options.dla is not None and engine != TENSORRT:
+    if options.dla is not None and engine == RTX:
         raise BadInput(f"The engine '{engine}' has no DLA.", "Use '--engine tensorrt', or leave out --dla.")
     if network.low is BF16 and engine == TENSORRT and version_of(version := engine_version(engine)) < _FIRST_STRONG:
         raise BadInput(f"TensorRT {version} has no BF16: TensorRT 10 has it.", "Use '--low fp16'.")

@@ -41,6 +41,7 @@ from trt_bisect.builder.tensorrt_build import (
     parse_model,
     serialize,
     start_tensorrt,
+    use_dla,
     versions_of,
 )
 from trt_bisect.builder.tensorrt_module import RTX, TENSORRT, drain, errors_in
@@ -474,6 +475,8 @@ def output_allocator(trt: ModuleType, buffers: Mapping[str, Buffer]) -> Any:
 
 _FIRST_STRONG = 10
 """The first major version with strongly typed networks."""
+_FIRST_STRONG_DLA = (11, 4)
+"""The first version whose DLA takes these: JetPack 7.2.2 has 11.4.1. No board has run it here."""
 
 
 class TensorRTStrongBuilder:
@@ -503,17 +506,20 @@ class TensorRTStrongBuilder:
             engine: ``tensorrt`` or ``tensorrt-rtx``.
 
         Raises:
-            BadInput: a dynamic input has no shapes, or a DLA core is asked for.
+            BadInput: a dynamic input has no shapes, or a DLA core is asked for before TensorRT 11.4.
             EngineUnavailable: the engine is not installed, or does not start here.
         """
-        if options.dla is not None:
-            raise BadInput("The DLA takes no strongly typed network here.", "Use '--typing weak', or leave out --dla.")
         self.engine = engine
         self._network = network
         self._writer = PlanWriter(network, scales, GraphTarget.TENSORRT)
         self._options = options
         self._shapes = dynamic_shapes(network, profile_shapes)
         self._rt = start_tensorrt(engine, options.plugins)
+        if options.dla is not None and self._rt.version < _FIRST_STRONG_DLA:
+            raise BadInput(
+                f"The DLA takes no strongly typed network of TensorRT {self._rt.module.__version__}: 11.4.1 has it.",
+                "Use '--typing weak', or leave out --dla.",
+            )
         self._allows = engine == TENSORRT and self._rt.version[0] < _FIRST_STRONG
         self.versions: Mapping[str, str] = versions_of(self._rt, options)
 
@@ -529,6 +535,8 @@ class TensorRTStrongBuilder:
         if self._options.debug_tensors:
             mark_unfused(definition)
         config, _ = new_config(self._rt, self._options, self._shapes, definition)
+        if self._options.dla is not None and plan.lowered:
+            use_dla(self._rt.module, self._rt.builder, config, self._options.dla)
         if self._allows:
             flags = self._rt.module.BuilderFlag.__members__
             for precision in sorted({Precision.INT8, Precision.FP16} & self._network.used_precisions(plan)):

@@ -71,6 +71,8 @@ DEFAULT_VERSION = TensorRTVersion((10, 3, 0), "the default, as no TensorRT with 
 
 NEWEST_VERSION = TensorRTVersion((11, 4, 0), "the newest, as no TensorRT is in use here")
 """The version that a recipe is for where no TensorRT is in use."""
+DLA_VERSION = TensorRTVersion((11, 4, 1), "the DLA of the AGX Orin")
+"""The same for a recipe for the DLA, whose network is strongly typed."""
 
 DEFAULT_HEADER = DEFAULT_VERSION.header
 _VERSION = re.compile(r"(\d{1,2})\.(\d{1,2})(?:\.(\d{1,2}))?(?:\.\w+)*")

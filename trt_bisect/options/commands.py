@@ -10,6 +10,7 @@ from trt_bisect.options.concerns import (
     BRANCH,
     DATA,
     ENGINE_CHOICES,
+    FLOAT_LOWS,
     JUDGEMENT,
     LAYERS,
     MIXED,
@@ -76,6 +77,14 @@ class MeasuringOptions(
     DataOptions,
 ):
     """The options that plans are prepared and measured with."""
+
+    def __post_init__(self) -> None:
+        """Makes what the DLA takes of a strongly typed network the defaults: FP16 beside INT8, one scale a weight."""
+        super().__post_init__()
+        if self.dla is not None and self.typing != "weak":
+            object.__setattr__(self, "one_scale", self.one_scale or ("*",))
+            if self.low not in FLOAT_LOWS:
+                object.__setattr__(self, "base", self.base or str(Precision.FP16))
 
     def build_options(self) -> "BuildOptions":
         """The options as builders take them."""

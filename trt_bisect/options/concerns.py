@@ -467,7 +467,8 @@ class EngineOptions(FollowerOptions):
         force_int8: With weak typing, force INT8 instead of leaving the choice to TensorRT.
         tactic_sources: Take kernels only from this TacticSource. Repeatable.
         plugins: Load this plugin library before parsing the network. Repeatable.
-        dla: With weak typing, run on this DLA core, and on the GPU what the core cannot run. Not tested yet.
+        dla: Run on this DLA core, and on the GPU what the core cannot run: with weak typing up to TensorRT 10.7; with
+            strong typing from 11.4.1 on, with --base fp16 --one-scale '*'. Not tested yet.
         build_timeout: Stop a build or an inference after this time and go on with the search. None (Python): no limit.
     """
 

@@ -369,6 +369,8 @@ def _about_building(command: str, build: Build) -> str:
         parts.append(
             "The shapes are those of the data that the recipe was measured on. Give your own shapes for other data."
         )
+    if "--useDLACore" in command and not build.target.weak:
+        parts.append(_ABOUT_THE_DLA)
     if unsaid:
         parts.append(f"The command cannot express all settings of the measured engine. It lacks {'; '.join(unsaid)}.")
     return "\n\n".join(parts)
@@ -406,6 +408,8 @@ def _fenced(command: str) -> str:
     return f"```\n{command}\n```"
 
 
+_ABOUT_THE_DLA = """The DLA takes layers in INT8 and FP16, and the GPU the rest; each weight has one scale.
+**Unproven**: no board has built this network. trtexec with `--verbose` names the layers that fall back to the GPU."""
 _ABOUT_CACHES = """TensorRT 10 skips a calibration cache of another version, and then fails with "bound to nullptr"."""
 _ABOUT_A_REAL_ENGINE = """TensorRT-RTX, where it is installed, builds a real engine without a GPU. Its kernels show
 which layers run in INT8, which are only rounded, and where a pair costs a kernel of its own:"""

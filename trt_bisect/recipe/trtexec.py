@@ -45,7 +45,7 @@ _MIB = 1 << 20
 
 _FIRST_LEVEL = (8, 6, 0)
 _FIRST_TYPES = (9, 3, 0)
-_LAST_DLA = (10, 7, 99)
+_LAST_DLA, _DLA_AGAIN = (10, 7, 99), (11, 4, 1)
 
 REFUSED = "--refused-by-trt-bisect"
 """A flag that trtexec does not have: it prints it as an unknown option, with its value, and fails."""
@@ -183,7 +183,7 @@ def missing(build: Build) -> list[str]:
     if options.operators and not options.plugins:
         found.append(f"plugins for the operators in {', '.join(options.operators)}, which are ONNX Runtime's")
     if options.dla is not None and not _has_dla(target):
-        found.append(f"the DLA core {options.dla}, which TensorRT up to 10.7 has")
+        found.append(f"the DLA core {options.dla}, which TensorRT up to 10.7 and from 11.4.1 on has")
     kinds = (Precision.BF16, Precision.FP8) if not target.strong else ()
     found += [f"{str(kind).upper()}, which came with TensorRT 10" for kind in kinds if kind in build.precisions]
     return found
@@ -194,7 +194,7 @@ def _has_level(target: TensorRTVersion) -> bool:
 
 
 def _has_dla(target: TensorRTVersion) -> bool:
-    return not target.rtx and target.number <= _LAST_DLA
+    return not target.rtx and (target.number <= _LAST_DLA or target.number >= _DLA_AGAIN)
 
 
 def _sources(target: TensorRTVersion) -> tuple[str, ...]:

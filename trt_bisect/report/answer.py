@@ -125,8 +125,8 @@ class AnswerFacts:
             ``followers in INT8`` is reported, and does not decide.
         half_gain: a plan that gives up at most half of INT8's gain, if the recipe gives up more; None otherwise.
         in_fp16: the recipe with its layers in FP16 instead of FP32; None where it was not measured.
-        around_fp16: the recipe with FP16 in place of all FP32, as ``--base fp16`` has it; None where it was not
-            measured.
+        around_fp16: the recipe, or full INT8 if it passes, with FP16 in place of all FP32, as ``--base fp16`` has it;
+            None where it was not measured.
         dear: the one or two layers that make at least 80 % of the recipe's cost, the dearest first; empty if there are
             none, or if the recipe costs at most 10 %.
         ranked: the culprits, those first whose step back loses most; empty in older reports.

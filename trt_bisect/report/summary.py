@@ -107,6 +107,8 @@ def _on_plans(
             yield _best_within(report, restored, low)
         plan = "The recipe" if recipe.high else f"Full {low}"
         yield from (Line(HOLDS, said) for said in holds_on(answer, text, plan))
+        if answer.around_fp16 is not None and not recipe.high:
+            yield Line(HOLDS, _with_fp16_around(report, answer.around_fp16, rule))
         return
     missed = (
         f"meets {threshold}, but misses it in another setting of the engine"
@@ -347,17 +349,23 @@ def _price(report: Report, answer: AnswerFacts, rule: Rule, low: str) -> str:
     price, half = f"It gives up {percent(answer.cost)} of {low}'s gain in speed", answer.in_fp16
     if half is None:
         return f"{price}."
-    by_input = report.by_input.recipe
-    subject = "the network" if by_input is None or by_input.together else "the worst input"
     layers = "layer" if len(half.high) == 1 else f"{len(half.high)} layers"
     said = (
         f"{price}. With the {layers} in FP16 ('--precision mixed') it gives up {percent(half.cost)}, and "
-        f"{subject} measures {_fp16_figure(half, rule)}."
+        f"{_subject(report)} measures {_fp16_figure(half, rule)}."
     )
-    if answer.around_fp16 is None:
-        return said
-    figure = _fp16_figure(answer.around_fp16, rule)
-    return f"{said} With FP16 in place of all FP32 ('--base fp16'), as in most engines, {subject} measures {figure}."
+    return said if answer.around_fp16 is None else f"{said} {_with_fp16_around(report, answer.around_fp16, rule)}"
+
+
+def _with_fp16_around(report: Report, around: PlanFigures, rule: Rule) -> str:
+    """Returns the sentence on FP16 in place of FP32, which engines have that are not built for this recipe alone."""
+    measures = f"{_subject(report)} measures {_fp16_figure(around, rule)}"
+    return f"With FP16 in place of all FP32 ('--base fp16'), as in most engines, {measures}."
+
+
+def _subject(report: Report) -> str:
+    by_input = report.by_input.recipe
+    return "the network" if by_input is None or by_input.together else "the worst input"
 
 
 def _fp16_figure(half: PlanFigures, rule: Rule) -> str:

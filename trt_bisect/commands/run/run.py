@@ -60,6 +60,7 @@ from trt_bisect.model.network import GivenModel, Network
 from trt_bisect.options.commands import RunOptions
 from trt_bisect.options.concerns import EXPLAIN_NOTHING
 from trt_bisect.options.declare import takes
+from trt_bisect.precision import Precision
 from trt_bisect.preparation.asked_network import asked_network
 from trt_bisect.preparation.experiment import Experiment, all_trials
 from trt_bisect.preparation.forecast import CURVE, other_stages
@@ -519,11 +520,14 @@ class _Run:
         return self._report(found)
 
     def _measure_base(self, found: Searched) -> None:
-        """Looks for the tensors that overflow in the network's base, if the curve begins with a miss."""
+        """Looks for the tensors that overflow in the base, if it alone misses, or if FP16 as a base does."""
         assert found.answer is not None
-        experiment = found.answer.experiment
-        network, emulated = experiment.network, experiment.builder.arithmetic == EMULATED
-        if base_misses(network, experiment.rule, found.curve.nothing):
+        experiment, around = found.answer.experiment, found.answer.around_fp16
+        network, rule = experiment.network, experiment.rule
+        emulated = experiment.builder.arithmetic == EMULATED
+        if around is not None and (around.similarity is None or rule.metric.loss(around.similarity) > rule.budget):
+            network = replace(network, base=Precision.FP16)
+        if network is not experiment.network or base_misses(network, rule, found.curve.nothing):
             notes = base_overflow_notes(network, experiment.feeds, self.options.memory_bytes, emulated=emulated)
             found.notes = (*found.notes, *notes)
 
