@@ -137,7 +137,7 @@ def test_the_layers_of_the_network_in_a_real_engine_and_their_times(torchvision_
 
 
 def test_a_profile_makes_the_prediction_of_its_own_engine_exact(torchvision_resnet50):
-    """That of FP16 from the profile of INT8 changes a little: the layers' errors there count half."""
+    """In FP16 the profile of INT8 changes less: the layers' errors count half there."""
     network, facts = torchvision_resnet50
     kernels = kernels_of(network, ENGINES / "h200-resnet50-b32.int8.profile.json")
     plain, profiled_prices = (TimePrices(network, facts, GPUS["H200"], FP32, given) for given in ((), kernels))

@@ -243,7 +243,7 @@ def _attribute(node: onnx.NodeProto, name: str, default: int) -> int:
 
 @dataclass(frozen=True)
 class _Made:
-    """What a plan makes of a group, and what the group wants of those before it.
+    """A group in a plan: its kernels, and its wishes of the groups before it.
 
     Attributes:
         kernels: the group's kernel, and the reformats of what it writes.
@@ -295,7 +295,7 @@ class _Planned:
         return tuple(kernel for kernels in reversed(found) for kernel in kernels)
 
     def _made(self, group: Group) -> _Made:
-        """What the plan makes of a group; the groups after it are known."""
+        """Returns the group in the plan; the groups after it are known."""
         own = tuple([self._plan.precisions[k] for k in group.layers])
         after = tuple([(frozenset(self._wanted[self._root(name)]), name in self._by_floats) for name in group.writes])
         key = (group.layers[0], group.layers[-1], own, after)

@@ -81,7 +81,7 @@ class Space:
         return round(math.fsum((self.spent, *(self.costs[unit] for unit in kept))), 12)
 
     def costs_near(self, kept: Kept) -> tuple[float, ...]:
-        """What each unit costs beside a set, or in it: other than alone where the price of a plan is its own."""
+        """The cost of each unit beside a set, or in it: other than alone where the price of a plan is its own."""
         if self.price_of is None:
             return self.costs
         with_all = self.cost(kept)
