@@ -245,8 +245,7 @@ class AccuracyOptions(Options):
     """The accuracy on labelled data.
 
     Attributes:
-        labels: Measure the accuracy with the classes of --dataset (.npy, text, class folders), its boxes (COCO JSON,
-            YOLO txt), masks (PNG) or texts (--task text).
+        labels: Measure the accuracy with the classes, boxes (COCO JSON, YOLO txt), masks (PNG) or texts of --dataset.
         accuracy: Measure the accuracy with your module:function, called with infer(feeds) -> outputs; higher is better.
     """
 

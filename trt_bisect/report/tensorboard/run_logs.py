@@ -82,22 +82,10 @@ def plans_to_show(
         accuracy: returns the accuracy of a plan; None without labels or an accuracy function.
     """
     full = network.full(whole.high)
-    wanted = [(full, "full INT8")]
-    for step in findings.steps:
-        if step.suspect:
-            names = ", ".join(f"'{network.layers[k].name}'" for k in step.layers)
-            wanted.append((step.plan.keeping(step.layers, whole.high), f"up to {names}, but without it"))
-            wanted.append((step.plan, f"up to {names}, with it"))
-    wanted.append((recipe, "the recipe"))
-    wanted += [
-        (_plan_of(point, network, recipe), ": ".join(filter(None, ("of the front", ", ".join(point.names)))))
-        for point in report.front
-    ]
-    wanted += [(step.plan, "measured in the search") for step in steps]
     plans: dict[str, PrecisionPlan] = {}
     words: dict[str, list[str]] = {}
-    for plan, what in wanted:
-        plan = whole.canonical(plan)
+    for named, what in _wanted(findings, recipe, network, whole.high, report, steps):
+        plan = whole.canonical(named)
         plans[plan.key()] = plan
         words.setdefault(plan.key(), []).append(what)
     known = {whole.canonical(plan).key(): trial for plan, trial in reported.items()}
@@ -118,6 +106,28 @@ def plans_to_show(
         LoggedPlan(plan, figures[key], accuracies.get(key), _latency(report, keys.get(key, "")), "; ".join(words[key]))
         for key, plan in plans.items()
     ]
+
+
+def _wanted(
+    findings: Findings,
+    recipe: PrecisionPlan,
+    network: Network,
+    high: Precision,
+    report: Report,
+    steps: Sequence[MeasuredPlan],
+) -> Iterator[tuple[PrecisionPlan, str]]:
+    """Yields the plans to show, each with what it is."""
+    yield network.full(high), "full INT8"
+    for step in findings.steps:
+        if step.suspect:
+            names = ", ".join(f"'{network.layers[k].name}'" for k in step.layers)
+            yield step.plan.keeping(step.layers, high), f"up to {names}, but without it"
+            yield step.plan, f"up to {names}, with it"
+    yield recipe, "the recipe"
+    for point in report.front:
+        yield _plan_of(point, network, recipe), ": ".join(filter(None, ("of the front", ", ".join(point.names))))
+    for measured in steps:
+        yield measured.plan, "measured in the search"
 
 
 def _plan_of(point: FrontPoint, network: Network, recipe: PrecisionPlan) -> PrecisionPlan:
