@@ -69,15 +69,13 @@ def worst(reference: Outputs, found: Outputs, cuts: Cuts) -> float:
     return min(figures)
 
 
-def judged(
-    original: Path, recipe: Path, samples: Path, cuts: Cuts, modes: Sequence[str] = MODES
-) -> dict[str, list[float]]:
+def judged(original: Path, recipe: Path, samples: Path, cuts: Cuts) -> dict[str, list[float]]:
     """Returns the worst output's cosine on each sample, by mode, and by ``MODE, cut`` if there are cuts.
 
     The reference is the FP32 file, run with the same optimisations.
     """
     figures: dict[str, list[float]] = {}
-    for mode in modes:
+    for mode in MODES:
         exact, rounded = session(original, mode), session(recipe, mode)
         for feeds in read_samples(samples, exact):
             reference, found = infer(exact, feeds), infer(rounded, feeds)

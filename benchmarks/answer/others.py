@@ -26,7 +26,7 @@ from rich.console import Console
 from rich.table import Table
 
 import trt_bisect
-from benchmarks.answer.judge import judged
+from benchmarks.answer.judge import infer, read_samples, session, worst
 from benchmarks.answer.published import CASES, WORK, Case, cost_of, make_networks, row
 from trt_bisect.model.file import save_model
 from trt_bisect.model.layers import Layer
@@ -36,6 +36,7 @@ from trt_bisect.precision import all_but
 
 NNCF = ("nncf==3.4.0", "onnx==1.19.1", "onnxruntime==1.32.0")
 NNCF_SECONDS = 900
+RANKED_ON = 4
 HEADS = ("*/cv?.?/cv?.?.2/Conv", "*dfl*")
 """The convolutions before boxes and scores in ultralytics' names."""
 
@@ -52,12 +53,16 @@ class Recipe:
         self._writer = PlanWriter(self.network, scales, GraphTarget.TENSORRT)
         self.written = WORK / "others" / case.name
         self.written.mkdir(parents=True, exist_ok=True)
+        exact = session(self.file, "off")
+        feeds = {data: read_samples(case.folder / data, exact) for data in (case.given, case.unseen)}
+        self._samples = {data: [(each, infer(exact, each)) for each in some] for data, some in feeds.items()}
 
-    def judge(self, high: Sequence[Layer], data: str) -> list[float]:
-        """The cosine of each input with these layers in FP32 and the others in INT8."""
+    def judge(self, high: Sequence[Layer], data: str, most: int | None = None) -> list[float]:
+        """The cosine of each input, or of the first ones, with these layers in FP32 and the others in INT8."""
         made = self._writer.write(all_but(len(self.network.layers), [layer.index for layer in high]))
         save_model(made.model, made.weights, self.written / "plan.onnx")
-        return judged(self.file, self.written / "plan.onnx", self.case.folder / data, {}, ["off"])["off"]
+        rounded = session(self.written / "plan.onnx", "off")
+        return [worst(reference, infer(rounded, feeds), {}) for feeds, reference in self._samples[data][:most]]
 
     def holds(self, high: Sequence[Layer]) -> bool:
         """True if all given inputs reach the threshold."""
@@ -65,9 +70,9 @@ class Recipe:
 
 
 def leave_one_out(run: Recipe) -> list[Layer]:
-    """The layers by what full INT8 gains without each, as many as the given inputs need."""
-    gains = {layer: np.mean(run.judge([layer], run.case.given)) for layer in run.layers}
-    ranked = sorted(run.layers, key=lambda layer: -gains[layer])
+    """The layers by what full INT8 gains on some inputs without each, as many as all given inputs need."""
+    gains = {layer.index: np.mean(run.judge([layer], run.case.given, RANKED_ON)) for layer in run.layers}
+    ranked = sorted(run.layers, key=lambda layer: -gains[layer.index])
     few, many = 0, len(ranked)
     while few < many:
         middle = (few + many) // 2
