@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 
@@ -11,6 +12,7 @@ from tests.support import pages
 from tests.support.editions import edition
 from tests.support.page_parts import hovered, names_in_table, row_of, selected
 from trt_bisect import Report
+from trt_bisect.report.network_graph import NETWORK
 
 
 def test_the_curve_has_every_layer_once(opened, report):
@@ -102,3 +104,20 @@ def test_the_curve_has_lines_for_full_int8_and_the_recipe(opened, report):
     words = " ".join(opened.locator("#curve-plot .annotation").all_text_contents())
     for name, value in (("full INT8", report.similarity.int8), ("recipe", report.similarity.recipe)):
         assert re.search(rf"{name}(, \d+ inputs)? {re.escape(pages.percent(value, report.threshold))}", words)
+
+
+def test_the_panel_has_the_module_and_the_source_line_of_a_layer(tab, finished, tmp_path):
+    """They come from ``network.json`` in the run folder; text from strangers stays text."""
+    folder = pages.copied(finished, tmp_path)
+    facts = json.loads((folder / NETWORK).read_text())
+    (layer,) = (each for each in facts["layers"] if each["name"] == "ip2")
+    layer |= {"module": "head.<b>1</b> (Linear)", "code": "/home/me/model.py:12"}
+    (folder / NETWORK).write_text(json.dumps(facts))
+    with tab.shown(pages.written(folder, pages.read(folder))) as page:
+        page.locator("#search").fill("ip2")
+        page.locator("#search").press("Enter")
+        text = page.locator("#details-body").inner_text()
+        assert all(each in text for each in ("Module", layer["module"], "Source line", layer["code"]))
+        page.locator("#search").fill("ip1")
+        page.locator("#search").press("Enter")
+        assert "Source line" not in page.locator("#details-body").inner_text()

@@ -16,7 +16,7 @@ from trt_bisect.options.concerns import DATA, RESULTS, TENSORRT
 from trt_bisect.options.declare import FLAT
 from trt_bisect.options.kinds import PLACE, SHAPES, SWITCH, Shapes
 
-_IN_JSON = ("index", "name", "op_type", "shape", "quantizable", "why_not")
+_IN_JSON = ("index", "name", "op_type", "shape", "quantizable", "why_not", "module", "code")
 """The facts on a layer in the JSON of ``layers``."""
 
 

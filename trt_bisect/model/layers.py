@@ -128,6 +128,7 @@ class Layer:
             and BF16 round its float outputs too.
         why_not: the reason in words if the layer is not quantizable, else empty.
         fixed: the precision that the user gave the layer, which no search changes; None for a layer left to the search.
+        module, code: its place in a program of PyTorch, see ``model.exported.Exported``.
     """
 
     index: Annotated[int, Column("#", kind=INDEX, rank=0)]
@@ -140,6 +141,8 @@ class Layer:
     roundings: tuple[Rounding, ...] = ()
     why_not: str = ""
     fixed: Precision | None = None
+    module: Annotated[str, Column("Module", "Module in PyTorch", rank=1)] = ""
+    code: Annotated[str, Column("Source line", "Line of the program that PyTorch exported", rank=2)] = ""
 
     @property
     def follows(self) -> bool:

@@ -28,6 +28,7 @@ from trt_bisect.model.existing import (
     take_out_types,
     type_notes,
 )
+from trt_bisect.model.exported import Exported
 from trt_bisect.model.file import ONNX_TYPES, Weights, detach_weights, read_model, saved_model, weights_digest
 from trt_bisect.model.fusions import Shape
 from trt_bisect.model.layers import Layer, Rounding, TensorTypes, layers_of
@@ -375,7 +376,7 @@ def _prepared(
     properties = {each.key: each.value for each in model.metadata_props}
     refuse_other_pairs(model.graph, source)
     oldest = max(low.oldest_opset(base), NORM_OPSET if fuse_norms else 0)
-    graph, cut = prepare(model, weights, shapes, source, part, oldest, fuse_norms=fuse_norms)
+    graph, cut, exported = prepare(model, weights, shapes, source, part, oldest, fuse_norms=fuse_norms)
     refuse_integer_layers(graph, source)
     pairs = take_out_pairs(graph)
     low = low_of_pairs(pairs, low, source)
@@ -385,6 +386,7 @@ def _prepared(
     weights = mapped_if_large(detached_in(graph) | detach_weights(skeleton))
     skeleton = infer_shapes(skeleton)
     layers = layers_of(skeleton.graph, weights, pairs, low)
+    layers = tuple(replace(layer, **vars(exported.get(layer.name, Exported()))) for layer in layers)
     if in_type is not None:
         layers = in_question(layers, in_type)
     if in_base is not None:

@@ -21,6 +21,7 @@ from onnx_graphsurgeon.ir.tensor import LazyValues
 from onnx_graphsurgeon.logger import G_LOGGER
 
 from trt_bisect.errors import BadInput, first_line
+from trt_bisect.model.exported import Exported, exported_from
 from trt_bisect.model.file import Weights, detached_tensor, subgraphs_of_attribute
 from trt_bisect.model.normalization import fuse_normalizations
 from trt_bisect.model.operators import BEFORE, Cut, add_types, cut_around
@@ -51,7 +52,7 @@ def prepare(
     opset: int = 0,
     *,
     fuse_norms: bool = False,
-) -> tuple[gs.Graph, Cut | None]:
+) -> tuple[gs.Graph, Cut | None, dict[str, Exported]]:
     """Prepares a model; every node of the result is a layer: it has a name and does not compute a constant.
 
     Args:
@@ -63,7 +64,7 @@ def prepare(
         fuse_norms: a LayerNormalization in parts becomes one node, see ``model.normalization``.
 
     Returns:
-        The graph, and where it was cut; None if it is whole.
+        The graph; where it was cut, None if it is whole; and what PyTorch's exporter says of the nodes.
 
     Raises:
         BadInput: the opset is too old or cannot be converted, a shape does not fit, or the graph is not valid.
@@ -71,6 +72,7 @@ def prepare(
     use_default_domain(model)
     model = inline_functions(model)
     name_nodes(model.graph)
+    exported = exported_from(model.graph.node)
     model, cut = cut_around(model, weights, part, source)
     _fix_shapes(model.graph, shapes, source)
     add_types(model, weights)
@@ -96,7 +98,7 @@ def prepare(
     if fuse_norms:
         fuse_normalizations(graph)
     _state_kernel_shapes(graph)
-    return graph.cleanup(), cut
+    return graph.cleanup(), cut, exported
 
 
 def _state_kernel_shapes(graph: gs.Graph) -> None:

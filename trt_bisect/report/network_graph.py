@@ -32,6 +32,7 @@ class GraphLayer:
         inputs: the names of the tensors that it reads, constants too.
         outputs: the names of the tensors that it makes.
         attributes: as text, by name.
+        module, code: its place in a program of PyTorch, where the exporter wrote it into the file.
     """
 
     index: int
@@ -40,6 +41,8 @@ class GraphLayer:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     attributes: Mapping[str, str]
+    module: str = ""
+    code: str = ""
 
 
 @dataclass(frozen=True)
@@ -99,7 +102,16 @@ def graph_of(network: Network, scales: Mapping[str, np.float32]) -> Graph:
 def _layer(layer: Layer, node: onnx.NodeProto) -> GraphLayer:
     read = dict.fromkeys((*(name for name in node.input if name), *layer.inputs))
     attributes = {attribute.name: _text(attribute) for attribute in node.attribute}
-    return GraphLayer(layer.index, layer.name, layer.op_type, tuple(read), tuple(layer.outputs), attributes)
+    return GraphLayer(
+        layer.index,
+        layer.name,
+        layer.op_type,
+        tuple(read),
+        tuple(layer.outputs),
+        attributes,
+        layer.module,
+        layer.code,
+    )
 
 
 def _text(attribute: AttributeProto) -> str:

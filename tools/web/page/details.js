@@ -96,6 +96,8 @@ function figures(row, { metric, figure }) {
     ["On whole engines", whole],
     ["Asked, ran", [row.asked, row.ran, row.ranWhere].filter(Boolean).join(", ")],
     ["Recipe", row.recipe],
+    ["Module", row.drawn?.module],
+    ["Source line", row.drawn?.code],
     ["Cost", isNumber(row.share) ? `${percent(row.share)} of the multiply-adds` : ""],
     ["Time", isNumber(row.int8Milliseconds) ? `${number(row.int8Milliseconds)} ms in ${LOW}` : ""],
   ]);

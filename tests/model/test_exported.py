@@ -1,0 +1,98 @@
+"""The module and the source line of a layer, from metadata as PyTorch's exporter writes it."""
+
+from __future__ import annotations
+
+import json
+
+import onnx
+import pytest
+from onnx import helper
+
+import trt_bisect
+from tests.support import networks
+from trt_bisect.model.exported import Exported, exported_from
+from trt_bisect.report.network_graph import graph_of
+
+TRACE = """File "/home/me/nets/model.py", line 12, in forward
+    return self.features(x)
+File "/opt/venv/lib/python3.11/site-packages/torch/nn/modules/container.py", line 250, in forward
+    input = module(input)
+File "/home/me/nets/blocks.py", line 7, in forward
+    return self.conv(x)
+File "/opt/venv/lib/python3.11/site-packages/torch/nn/modules/conv.py", line 548, in forward
+    return self._conv_forward(input, self.weight, self.bias)"""
+USUAL = {
+    "pkg.torch.onnx.name_scopes": "['', 'features', 'features.0', 'features.0.conv', 'conv2d']",
+    "pkg.torch.onnx.class_hierarchy": "['nets.model.Net', 'torch.nn.modules.container.Sequential', 'nets.blocks.Block',"
+    " 'torch.nn.modules.conv.Conv2d', 'aten.conv2d.default']",
+    "pkg.torch.onnx.stack_trace": TRACE,
+}
+
+
+def node(metadata, name="n"):
+    made = helper.make_node("Conv", ["x", "w"], ["y"], name=name)
+    for key, value in metadata.items():
+        entry = made.metadata_props.add()
+        entry.key, entry.value = key, value
+    return made
+
+
+def found(metadata):
+    return exported_from([node(metadata)]).get("n")
+
+
+def test_the_module_with_its_class_and_the_innermost_line_of_ones_own():
+    assert found(USUAL) == Exported("features.0.conv (Conv2d)", "/home/me/nets/blocks.py:7")
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({}, None),
+        ({"namespace": "anything"}, None),
+        ({"pkg.torch.onnx.name_scopes": "['', 'add']"}, None),  # the network itself, whose name is not told
+        ({"pkg.torch.onnx.class_hierarchy": "['nets.Net', 'aten.add.Tensor']"}, Exported("Net", "")),
+        ({"pkg.torch.onnx.name_scopes": "['', 'head', 'linear']"}, Exported("head", "")),
+        ({"pkg.torch.onnx.name_scopes": "no list"}, None),
+        ({"pkg.torch.onnx.stack_trace": "nothing"}, None),
+        ({"pkg.torch.onnx.stack_trace": 'File "C:\\me\\a b.py", line 3, in f\n  x'}, Exported("", "C:\\me\\a b.py:3")),
+        (
+            {"pkg.torch.onnx.stack_trace": 'File "/tmp/1.py", line 17, in f\n  x\nFile "<eval_with_key>.785", line 40'},
+            Exported("", "/tmp/1.py:17"),
+        ),
+        ({"pkg.torch.onnx.stack_trace": 'File "<stdin>", line 1, in f'}, Exported("", "<stdin>:1")),
+    ],
+)
+def test_a_part_of_it_or_something_else(changed, expected):
+    assert found(changed) == expected
+
+
+@pytest.fixture
+def exported(tmp_path):
+    """A chain whose first convolution has the metadata."""
+    model = networks.chain(depth=2)
+    model.ir_version = 10
+    conv = next(each for each in model.graph.node if each.op_type == "Conv")
+    conv.metadata_props.extend(node(USUAL).metadata_props)
+    onnx.save(model, tmp_path / "net.onnx")
+    return tmp_path / "net.onnx", conv.name
+
+
+def test_layers_and_the_graph_of_the_page_have_them_and_the_digest_has_not(exported, command):
+    path, name = exported
+    network = trt_bisect.load_network(path)
+    layer = network.layer_named(name)
+    assert (layer.module, layer.code) == ("features.0.conv (Conv2d)", "/home/me/nets/blocks.py:7")
+    assert {each.module for each in network.layers if each is not layer} == {""}
+    (drawn,) = (each for each in graph_of(network, {}).layers if each.name == name)
+    assert (drawn.module, drawn.code) == (layer.module, layer.code)
+    code, out, _ = command("layers", path)
+    assert code == 0
+    assert all(text in out for text in ("Module", "Source line", layer.module, layer.code))
+    rows = json.loads(command("layers", path, "--json")[1])
+    assert [row["module"] for row in rows if row["name"] == name] == [layer.module]
+    plain = networks.chain(depth=2)
+    plain.ir_version = 10
+    onnx.save(plain, path)
+    assert trt_bisect.load_network(path).digest() == network.digest()
+    assert "Module" not in command("layers", path)[1]
