@@ -40,7 +40,7 @@ _MARKS = 100
 """The most detections in a picture, the best by score; all of them count."""
 _NOT_FINITE = "NaN or infinite values"
 _CLASS, _APART = 110, (200, 30, 24, 225)
-"""How opaque the colour of a class is, and the colour of pixels whose class is not FP32's; no class is red."""
+"""The opacity of a class's colour, and the colour of pixels whose class is not FP32's; no class is red."""
 _COLOURS = {"": (60, 140, 240, 120), KEPT: (60, 140, 240, 120), INVENTED: _APART}
 """The colours of masks."""
 
@@ -213,7 +213,7 @@ def _finite(task: Task, outputs: Outputs) -> bool:
 
 
 def _at(found: Sequence[Any], place: int) -> Any:
-    """What is found in an image; no detections in the images behind the last one in which some are."""
+    """Returns what is found in an image; no detections behind the last image in which some are."""
     return found[place] if place < len(found) else NO_DETECTIONS
 
 
