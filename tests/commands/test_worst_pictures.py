@@ -159,7 +159,7 @@ def test_the_mask_of_an_invented_instance_is_red(random):
     shown[2:6, 2:6] = True
     assert (fp32[..., 3] > 0).tolist() == shown.tolist()
     assert int8[3, 3].tolist() == fp32[3, 3].tolist()
-    assert int8[12, 12].tolist() == [200, 30, 24, 225]
+    assert int8[12, 12].tolist() == [200, 30, 24, 150]
 
 
 def test_pixels_of_another_class_than_fp32_s_are_red():
@@ -170,7 +170,7 @@ def test_pixels_of_another_class_than_fp32_s_are_red():
     (picture,) = drawn("segment", {"y": before}, {"y": after})
     fp32, int8 = (decoded(drawing.overlay) for drawing in picture.drawings)
     assert (fp32[..., 3] > 0).sum() == 400
-    assert (int8 == (200, 30, 24, 225)).all(axis=-1).sum() == 25
+    assert (int8 == (200, 30, 24, 255)).all(axis=-1).sum() == 25
     assert (int8[5:20, 5:20] == fp32[10, 10]).all()
 
 

@@ -113,11 +113,13 @@ def test_it_can_be_read_by_everyone(tab, seen, look, width):
 def test_the_text_that_a_recogniser_reads_stands_below(tab, seen, tmp_path):
     kept = read(Pictures, seen[0] / PICTURES)
     first = kept.pictures[0]
-    drawings = tuple(replace(one, marks=(), counts={}, text=f"{one.plan} <b>") for one in first.drawings)
+    texts_of = {"fp32": "fp32 <b>", "int8": "", "recipe": "recipe <b>"}
+    drawings = tuple(replace(one, marks=(), counts={}, text=texts_of[one.plan]) for one in first.drawings)
     write(tmp_path / PICTURES, replace(kept, task="text", pictures=(replace(first, drawings=drawings),)))
     write_page(pages.read(seen[0]), tmp_path)
     with tab.shown(tmp_path / "report.html", ready="plots") as page:
-        assert page.locator("#pictures .read").all_inner_texts() == ["fp32 <b>", "int8 <b>", "recipe <b>"]
+        assert page.locator("#pictures .read").all_inner_texts() == ["fp32 <b>", "recipe <b>"]
+        assert page.locator("#pictures .panel").nth(1).locator(".under").inner_text() == "nothing is read; agreement 0%"
         assert page.locator("#pictures-legend li").count() == 0
 
 

@@ -42,9 +42,9 @@ _SIDE = 320
 _MARKS = 100
 """The most detections in a picture, the best by score; all of them count."""
 _NOT_FINITE = "NaN or infinite values"
-_CLASS, _APART = 110, (200, 30, 24, 225)
+_CLASS, _APART = 110, (200, 30, 24, 255)
 """The opacity of a class's colour, and the colour of pixels whose class is not FP32's; no class is red."""
-_COLOURS = {"": (60, 140, 240, 120), KEPT: (60, 140, 240, 120), INVENTED: _APART}
+_COLOURS = {"": (60, 140, 240, 120), KEPT: (60, 140, 240, 120), INVENTED: (200, 30, 24, 150)}
 """The colours of masks."""
 
 
