@@ -134,7 +134,7 @@ def apart(distances, scores, more):
 
 
 def of_all(distances, scores, more):
-    """What a task reads is one output of the cells of all scales, as Ultralytics joins it."""
+    """Beside boxes and scores is one output of the cells of all scales, as Ultralytics joins it."""
     return in_one(distances, scores) | {"more": np.concatenate([each.reshape(*each.shape[:2], -1) for each in more], 2)}
 
 

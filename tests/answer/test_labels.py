@@ -63,7 +63,7 @@ def write(pictures, folder):
 
 
 def outputs(model, folder):
-    """What ONNX Runtime gives for each picture, by its name."""
+    """The output of ONNX Runtime for each picture, by its name."""
     session = onnxruntime.InferenceSession(model)
     found = {}
     for path in sorted(folder.rglob("*.png")):

@@ -181,7 +181,7 @@ def test_a_class_that_the_json_does_not_have_is_refused(squares):
 
 
 def figures_of_files(right, results, kind, folder, sigmas=None):
-    """What pycocotools prints for two files."""
+    """The figures that pycocotools prints for two files."""
     from pycocotools.coco import COCO
     from pycocotools.cocoeval import COCOeval
 

@@ -8,6 +8,7 @@ import io
 import numpy as np
 import pytest
 
+from tests.analyzer.test_raw import as_pairs, raw
 from trt_bisect.analyzer.tasks.find import find_task, letters_of, spelled
 from trt_bisect.analyzer.tasks.task import AskedTask
 from trt_bisect.commands.run.pictures import data_uri, frames_of, pictures_of
@@ -98,6 +99,23 @@ def test_boxes_in_shares_of_the_image_are_drawn_in_its_pixels():
     before = candidates(boxes, [[0.9, 0]], unit=1 / SIDE)
     (picture,) = drawn("detect", before, before)
     assert picture.drawings[0].marks[0].outline == ((15, 16), (25, 16), (25, 24), (15, 24))
+    wide = {"x": np.arange(3.0 * SIDE // 2 * SIDE, dtype=np.float32).reshape(1, 3, SIDE // 2, SIDE)}
+    (picture,) = drawn("detect", before, before, feeds=wide)
+    assert (picture.width, picture.height) == (SIDE, SIDE // 2)
+    assert picture.drawings[0].marks[0].outline == ((15, 8), (25, 8), (25, 12), (15, 12))
+
+
+def test_boxes_of_raw_maps_are_drawn_in_pixels_of_the_input():
+    """The finest map has 20 x 20 cells: of 8 x 16 pixels in an input of 160 x 320."""
+    distances, found, boxes = raw(np.random.default_rng(4))
+    outputs = as_pairs(distances, found)
+    feeds = {"x": np.arange(3.0 * 320 * 160, dtype=np.float32).reshape(1, 3, 320, 160)}
+    (picture,) = drawn("detect", outputs, outputs, feeds=feeds)
+    for mark, ((x1, y1, x2, y2), label, score) in zip(picture.drawings[0].marks, boxes, strict=True):
+        assert mark.text == f"{label} {score:.2f}"
+        assert np.array(mark.outline) == pytest.approx(
+            np.array([(x1, 2 * y1), (x2, 2 * y1), (x2, 2 * y2), (x1, 2 * y2)]), abs=0.051
+        )
 
 
 def test_a_plan_with_nan_finds_nothing():
@@ -141,7 +159,7 @@ def test_the_mask_of_an_invented_instance_is_red(random):
     shown[2:6, 2:6] = True
     assert (fp32[..., 3] > 0).tolist() == shown.tolist()
     assert int8[3, 3].tolist() == fp32[3, 3].tolist()
-    assert int8[12, 12].tolist() == [200, 30, 24, 225]
+    assert int8[12, 12].tolist() == [200, 30, 24, 150]
 
 
 def test_pixels_of_another_class_than_fp32_s_are_red():
@@ -152,7 +170,7 @@ def test_pixels_of_another_class_than_fp32_s_are_red():
     (picture,) = drawn("segment", {"y": before}, {"y": after})
     fp32, int8 = (decoded(drawing.overlay) for drawing in picture.drawings)
     assert (fp32[..., 3] > 0).sum() == 400
-    assert (int8 == (200, 30, 24, 225)).all(axis=-1).sum() == 25
+    assert (int8 == (200, 30, 24, 255)).all(axis=-1).sum() == 25
     assert (int8[5:20, 5:20] == fp32[10, 10]).all()
 
 

@@ -11,6 +11,7 @@ import trt_bisect
 from tests.commands.test_task_runs import JUDGED, SIZE, SQUARES, detector, images, to_float32
 from tests.support import networks, pages
 from tests.support.accessibility import grave_findings
+from tests.support.records import texts
 from trt_bisect.report.page.render import write_page
 from trt_bisect.report.pictures import PICTURES, Pictures
 from trt_bisect.support.codec import read, write
@@ -112,11 +113,13 @@ def test_it_can_be_read_by_everyone(tab, seen, look, width):
 def test_the_text_that_a_recogniser_reads_stands_below(tab, seen, tmp_path):
     kept = read(Pictures, seen[0] / PICTURES)
     first = kept.pictures[0]
-    drawings = tuple(replace(one, marks=(), counts={}, text=f"{one.plan} <b>") for one in first.drawings)
+    texts_of = {"fp32": "fp32 <b>", "int8": "", "recipe": "recipe <b>"}
+    drawings = tuple(replace(one, marks=(), counts={}, text=texts_of[one.plan]) for one in first.drawings)
     write(tmp_path / PICTURES, replace(kept, task="text", pictures=(replace(first, drawings=drawings),)))
     write_page(pages.read(seen[0]), tmp_path)
     with tab.shown(tmp_path / "report.html", ready="plots") as page:
-        assert page.locator("#pictures .read").all_inner_texts() == ["fp32 <b>", "int8 <b>", "recipe <b>"]
+        assert page.locator("#pictures .read").all_inner_texts() == ["fp32 <b>", "recipe <b>"]
+        assert page.locator("#pictures .panel").nth(1).locator(".under").inner_text() == "nothing is read; agreement 0%"
         assert page.locator("#pictures-legend li").count() == 0
 
 
@@ -131,3 +134,25 @@ def test_view_shows_them_and_another_run_in_the_folder_takes_them_away(seen, tmp
     trt_bisect.run(model, data, inputs=data, **wishes)
     assert not (tmp_path / "run" / PICTURES).exists()
     assert RunFolder(tmp_path / "run").state().data.pictures is None
+
+
+@pytest.mark.parametrize("broken", [RuntimeError("no memory"), KeyboardInterrupt()])
+def test_a_run_whose_pictures_fail_keeps_its_explanation(seen, tmp_path, monkeypatch, broken):
+    from trt_bisect.commands.run import pictures
+    from trt_bisect.commands.run.stopped import StoppedRun
+
+    def fail(*_):
+        raise broken
+
+    monkeypatch.setattr(pictures, "frames_of", fail)
+    model = networks.save(to_float32(detector(3)), tmp_path)
+    wishes = {**JUDGED, "explain": "tensors", "output": tmp_path / "run"}
+    try:
+        found = trt_bisect.run(model, seen[1], inputs=seen[1], task="detect", **wishes)
+    except StoppedRun as stopped:
+        found = stopped.report
+    else:
+        assert "the worst images could not be drawn: RuntimeError: no memory" in texts(found.notes)
+    assert found.culprits == ("second",)
+    assert (tmp_path / "run" / "explanation.json").is_file()
+    assert not (tmp_path / "run" / PICTURES).exists()

@@ -29,7 +29,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Drawing:
-    """What a plan finds in a picture.
+    """The findings of a plan in a picture.
 
     Attributes:
         plan: ``fp32``, ``int8`` or ``recipe``.

@@ -26,16 +26,19 @@ export function showPictures({ model }) {
     byId("pictures-legend"),
     kinds.map(([kind, words]) => h("li", {}, h("i", { class: `stroke ${kind}` }), words)),
   );
-  show(byId("pictures-list"), pictures.map(figure));
+  show(
+    byId("pictures-list"),
+    pictures.map((picture) => figure(picture, task === "text" ? "nothing is read" : "")),
+  );
 }
 
-function figure(picture) {
-  const panels = picture.drawings.map((drawing) => panel(picture, drawing));
+function figure(picture, nothing) {
+  const panels = picture.drawings.map((drawing) => panel(picture, drawing, nothing));
   return h("figure", { class: "picture" }, h("figcaption", {}, picture.name), h("div", { class: "panels" }, panels));
 }
 
-function panel(picture, drawing) {
-  const words = said(drawing);
+function panel(picture, drawing, nothing) {
+  const words = [drawing.text ? "" : nothing, said(drawing)].filter(Boolean).join("; ");
   const size = { width: picture.width, height: picture.height, preserveAspectRatio: "none" };
   const label = `${NAMES[drawing.plan]}, ${picture.name}: ${[words, drawing.text].filter(Boolean).join("; ")}`;
   const unit = Math.max(picture.width, picture.height) / 320;

@@ -63,7 +63,7 @@ class AskedTask:
 
 @dataclass(frozen=True)
 class Looks:
-    """What a task reads, as a picture of the input shows it.
+    """The reading of a task, as a picture of the input shows it.
 
     Attributes:
         read: from the outputs for one input to what is found in each image of it: ``Detections``, the class of each

@@ -22,7 +22,6 @@ from trt_bisect.builder.base import EMULATED
 from trt_bisect.commands.check import check
 from trt_bisect.commands.compare import final_outputs_only
 from trt_bisect.commands.run.build_report import counts
-from trt_bisect.commands.run.pictures import worst_pictures
 from trt_bisect.commands.run.remedies import Remedies
 from trt_bisect.commands.sensitivity import measure_alone
 from trt_bisect.errors import first_line
@@ -45,7 +44,6 @@ from trt_bisect.report.explanation import (
     RemedyFile,
 )
 from trt_bisect.report.model import Report
-from trt_bisect.report.pictures import Pictures
 from trt_bisect.support.machine import ThreadsIfLong, cores
 from trt_bisect.support.memory import give_back_memory
 from trt_bisect.support.notes import EXPLANATION, Note, noted
@@ -55,9 +53,7 @@ _Tensor = tuple[Compared, ExplainedTensor]
 """A tensor or a weight: its comparison, and what of it stands in ``explanation.json``."""
 
 
-def explained(
-    plans: AnswerPlans, answer: Answer, report: Report, options: RunOptions, folder: Path | None = None
-) -> Report:
+def explained(plans: AnswerPlans, answer: Answer, report: Report, options: RunOptions) -> Report:
     """Returns ``report`` with its explanation, as far as the options ask for one; an error there becomes a note in it.
 
     Args:
@@ -65,7 +61,6 @@ def explained(
         answer: the answer of the run.
         report: the report with the verdict.
         options: the options of the run, as the user gave them.
-        folder: the run folder; None without one.
     """
     if options.explain == EXPLAIN_NOTHING or report.exit_code not in (0, 1):
         return report
@@ -74,15 +69,12 @@ def explained(
     before = counts(all_trials(*experiments))
     explanation: Explanation | None = None
     files: tuple[RemedyFile, ...] = ()
-    pictures: Pictures | None = None
     try:
         explanation, files, said = _explanation(plans, answer, report, options)
         notes += noted(EXPLANATION, said)
-        pictures = worst_pictures(answer, folder, plans.setup.progress)
     except Exception as error:
         logging.getLogger(__name__).debug("no explanation", exc_info=True)
-        what = "the run could not be explained" if explanation is None else "the worst images could not be drawn"
-        text = f"{what}: {type(error).__name__}: {first_line(error)}"
+        text = f"the run could not be explained: {type(error).__name__}: {first_line(error)}"
         notes.append(Note(EXPLANATION, text))
     took = perf_counter() - began
     seconds = replace(report.seconds, explain=took, total=report.seconds.total + took)
@@ -90,7 +82,6 @@ def explained(
     return report.changed(
         explanation=explanation,
         remedy_files=files,
-        pictures=pictures,
         notes=tuple(notes),
         seconds=seconds,
         plans=report.plans + more[0],

@@ -26,10 +26,13 @@ from trt_bisect.answer.result import Answer
 from trt_bisect.builder.base import Engine, Outputs
 from trt_bisect.data.array_files import read_archive
 from trt_bisect.data.feeds import Feeds
+from trt_bisect.errors import first_line, lacks_room
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.precision import PrecisionPlan
+from trt_bisect.report.model import Report
 from trt_bisect.report.pictures import FP32, INVENTED, KEPT, LOST, Drawing, Mark, Picture, Pictures
 from trt_bisect.report.saved_run import SAMPLE, TENSORS
+from trt_bisect.support.notes import EXPLANATION, Note
 from trt_bisect.support.progress import Progress
 
 MOST = 6
@@ -39,10 +42,21 @@ _SIDE = 320
 _MARKS = 100
 """The most detections in a picture, the best by score; all of them count."""
 _NOT_FINITE = "NaN or infinite values"
-_CLASS, _APART = 110, (200, 30, 24, 225)
-"""How opaque the colour of a class is, and the colour of pixels whose class is not FP32's; no class is red."""
-_COLOURS = {"": (60, 140, 240, 120), KEPT: (60, 140, 240, 120), INVENTED: _APART}
+_CLASS, _APART = 110, (200, 30, 24, 255)
+"""The opacity of a class's colour, and the colour of pixels whose class is not FP32's; no class is red."""
+_COLOURS = {"": (60, 140, 240, 120), KEPT: (60, 140, 240, 120), INVENTED: (200, 30, 24, 150)}
 """The colours of masks."""
+
+
+def pictured(answer: Answer, report: Report, folder: Path | None, progress: Progress) -> Report:
+    """Returns a report with the pictures of the worst images; an error there becomes a note in it."""
+    try:
+        return report.changed(pictures=worst_pictures(answer, folder, progress))
+    except Exception as error:
+        if lacks_room(error):
+            raise
+        text = f"the worst images could not be drawn: {type(error).__name__}: {first_line(error)}"
+        return report.changed(notes=(*report.notes, Note(EXPLANATION, text)))
 
 
 def worst_pictures(answer: Answer, folder: Path | None, progress: Progress) -> Pictures | None:
@@ -213,7 +227,7 @@ def _finite(task: Task, outputs: Outputs) -> bool:
 
 
 def _at(found: Sequence[Any], place: int) -> Any:
-    """What is found in an image; no detections in the images behind the last one in which some are."""
+    """Returns what is found in an image; no detections behind the last image in which some are."""
     return found[place] if place < len(found) else NO_DETECTIONS
 
 

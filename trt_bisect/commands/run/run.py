@@ -235,6 +235,8 @@ class _Run:
                 self._saved(report, answer.experiment)
             raise
         self.is_explained = True
+        with lifted(self.setup.progress):
+            report = self.verdict = self._pictured(answer, report)
         report = self._saved(report, answer.experiment)
         with lifted(self.setup.progress):
             self._write_logs(found, report)
@@ -602,7 +604,15 @@ class _Run:
         from trt_bisect.commands.run.explain import explained
 
         self.setup.forecast.begins(EXPLAINING)
-        return explained(answering.plans, answer, report, self.repeated, self.folder)
+        return explained(answering.plans, answer, report, self.repeated)
+
+    def _pictured(self, answer: Answer, report: Report) -> Report:
+        """Returns the report with the pictures of the worst images, if it is explained."""
+        if not self._explains or report.exit_code not in (0, 1):
+            return report
+        from trt_bisect.commands.run.pictures import pictured
+
+        return pictured(answer, report, self.folder, self.setup.progress)
 
     def _write_logs(self, found: Searched, report: Report) -> None:
         """Writes TensorBoard's logs, if they are asked for."""
