@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import onnx
 import pytest
@@ -9,6 +11,7 @@ from onnx import helper
 
 from tests.support.networks import Sketch, save
 from trt_bisect.builder.base import BuildOptions
+from trt_bisect.builder.debug_tensors import listen
 from trt_bisect.builder.engines import make_builder
 from trt_bisect.builder.gpu import find_gpu
 from trt_bisect.builder.tensorrt_build import creation_flags, dynamic_shapes
@@ -103,6 +106,22 @@ def test_a_prefix_becomes_an_engine_without_a_gpu(builder, k):
         assert engine.ran == {place: "int8" if name in low else "fp32" for place, name in enumerate(LAYERS)}, (
             "the pairs that were written settle what is rounded, on a machine that cannot load the engine too"
         )
+
+
+def test_marked_tensors_leave_the_real_engine_as_it_is(network):
+    """The same kernels and the same size; the listener is one of the real module's."""
+    plan = int8_set(len(network.layers), network.quantizable)
+    plain, marked = (
+        TensorRTStrongBuilder(network, scales_of(network), options, SHAPES, engine=RTX).serialize(plan)
+        for options in (BuildOptions(), BuildOptions(debug_tensors=True))
+    )
+    assert marked.layers == plain.layers
+    assert len(marked.data) == len(plain.data)
+    given = []
+    context = SimpleNamespace(set_debug_listener=given.append)
+    assert given == [listen(trt, None, context, {})]
+    assert isinstance(given[0], trt.IDebugListener)
+    assert context.unfused_tensors_debug_state is True
 
 
 def test_any_set_of_layers_can_stay_high(builder):

@@ -14,6 +14,7 @@ import plan_checks
 import pytest
 import subjects
 
+from tests.support.debug_engine import ShowingBuilder
 from tests.support.gpu_tool import failed
 from trt_bisect.builder.engines import EngineStatus
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
@@ -65,6 +66,23 @@ def test_basic_checks_pass_on_a_stand_in(make_bench, stand_in, check):
     check(made)
     assert failed(made) == []
     assert made.expectations
+
+
+@pytest.mark.parametrize(("wrong", "said"), [(None, []), (1, ["int8: no kernel is to blame"])])
+def test_the_check_of_shown_tensors_fails_where_a_kernel_is_wrong(make_bench, monkeypatch, wrong, said):
+    monkeypatch.setattr(basic_checks, "engine_version", lambda engine: "11.4.1")
+    monkeypatch.setattr(basic_checks, "make_builder", ShowingBuilder(5, wrong=wrong))
+    made = make_bench("tensorrt")
+    basic_checks.shown(made)
+    assert failed(made) == said
+    assert {row["precision"] for row in made.figures["int8 tensors"]} == {"int8"}
+
+
+def test_an_engine_that_shows_nothing_is_only_remarked(make_bench, monkeypatch):
+    monkeypatch.setattr(basic_checks, "engine_version", lambda engine: "10.3.0")
+    made = make_bench("tensorrt")
+    basic_checks.shown(made)
+    assert (failed(made), list(made.figures)) == ([], ["remark"])
 
 
 @pytest.mark.parametrize("note", ["", "pip install 'numpy<2'"])

@@ -71,6 +71,7 @@ CHECKS = (
     Check("migrated", "an engine of a cache, and its migrated network", plan_checks.migrated, 60, typings=("weak",)),
     Check("qdq", "explicit Q/DQ with the INT8 flag", basic_checks.explicit_qdq, 60, typings=("weak",)),
     Check("fused", "engine layers are mapped to network layers", basic_checks.fused, 60),
+    Check("shown", "the tensors of fused engines beside the emulation", basic_checks.shown, 60),
     Check("timing-cache", "the second build against the first", basic_checks.timing_cache, 90),
     Check(
         "noise", "the floor under any agreement: float noise in the emulation", basic_checks.noise, 60, needs_gpu=False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from time import perf_counter
 
 import numpy as np
@@ -9,13 +10,15 @@ import subjects
 from bench import Experiment
 from measures import cosine, outputs_of, relative_difference
 
+from trt_bisect.builder.base import BuildOptions
+from trt_bisect.builder.debug_tensors import ENGINE, FIRST_WITH_UNFUSED, engine_tensors
 from trt_bisect.builder.engines import choose_typing, engine_status, engine_version, make_builder
 from trt_bisect.builder.gpu import find_gpu
 from trt_bisect.builder.inspector import engine_layers
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.builder.tensorrt_build import new_config, parse_file, serialize, start_tensorrt
 from trt_bisect.builder.tensorrt_engine import TensorRTEngine
-from trt_bisect.builder.tensorrt_module import RTX
+from trt_bisect.builder.tensorrt_module import RTX, version_of
 from trt_bisect.builder.tensorrt_walk import walk_steps
 from trt_bisect.builder.tensorrt_weak import TensorRTWeakBuilder
 from trt_bisect.data.datasets import profile_shapes
@@ -24,7 +27,7 @@ from trt_bisect.evaluator.trial import MEASURED, Trial
 from trt_bisect.model.file import save_model
 from trt_bisect.model.network import load_network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
-from trt_bisect.precision import all_but, prefix
+from trt_bisect.precision import Precision, all_but, prefix
 from trt_bisect.report.precision_check import disobeyed, unproven
 
 FP32_DIFFERENCE = 1e-5
@@ -173,6 +176,26 @@ def fused(bench: Experiment) -> None:
         bench.expect(
             f"{what}: engine layers are mapped to network layers", bool(computing), f"{len(computing)} of {len(rows)}"
         )
+
+
+def shown(bench: Experiment) -> None:
+    """The tensors that a fused engine shows, beside the emulation: some inside, and no kernel to blame."""
+    if bench.engine == RTX or version_of(engine_version(bench.engine)) < FIRST_WITH_UNFUSED:
+        bench.figure("remark", "TensorRT 10.8 and later show what they do not fuse")
+        return
+    subject, options = subjects.residual(bench.folder), BuildOptions(debug_tensors=True)
+    network, scales = subject.network, subject.ranges.scales
+    writer = PlanWriter(network, scales, GraphTarget.ONNXRUNTIME)
+    builder = make_builder(bench.engine, "strong", network, scales, options, profile_shapes(subject.feeds))
+    for what, plan in (("fp32", network.free_plan()), ("int8", network.full(Precision.FP32))):
+        with builder.build(plan) as engine:
+            bench.figure(f"{what} names", sorted(engine.infer(subject.feeds[0])))
+            rows = engine_tensors(writer, plan, engine, subject.feeds[:4])
+        bench.figure(f"{what} tensors", [asdict(row) for row in rows])
+        inside = [row for row in rows if row.tensor not in {spec.name for spec in network.outputs}]
+        bench.expect(f"{what}: it shows tensors inside", bool(inside), f"{len(inside)}")
+        blamed = [row.tensor for row in rows if row.cause == ENGINE]
+        bench.expect(f"{what}: no kernel is to blame", not blamed, blamed)
 
 
 def timing_cache(bench: Experiment) -> None:

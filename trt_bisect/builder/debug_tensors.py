@@ -33,6 +33,7 @@ from trt_bisect.model.qdq import PlanWriter, Written
 from trt_bisect.model.session import make_session
 from trt_bisect.model.writing import Names, rename_reads
 from trt_bisect.precision import Precision, PrecisionPlan
+from trt_bisect.support.codec import NanForNull, Real
 from trt_bisect.support.table import INDEX, NAME, PERCENT, Column
 
 FIRST_WITH_UNFUSED = (10, 8)
@@ -125,11 +126,11 @@ def on_graph(shown: Outputs, inspected: str, graph: onnx.GraphProto) -> Iterator
 
 
 @dataclass(frozen=True)
-class EngineTensor:
+class EngineTensor(NanForNull):
     """A tensor of a real engine. A distance is the norm of a difference, relative to that of what it is compared with.
 
     Attributes:
-        index: the index of the layer that makes it; None for a network's input.
+        index: the index of the layer that makes it; -1 for a network's input.
         layer: its name; empty for a network's input.
         tensor: its name in the network.
         layers: the layers since the engine's tensors before it: what the engine fused.
@@ -141,13 +142,13 @@ class EngineTensor:
             ``quantization`` where the rest of a difference to FP32 comes from; empty where there is none.
     """
 
-    index: Annotated[int | None, Column("#", "Place in execution order", INDEX, rank=1)]
+    index: Annotated[int, Column("#", "Place in execution order", INDEX, rank=1)]
     layer: Annotated[str, Column("Layer", kind=NAME, rank=0)]
     tensor: Annotated[str, Column("Tensor", rank=3)]
     layers: Annotated[tuple[str, ...], Column("Fused layers", "Since the engine's tensors before", rank=2)]
-    quantization: Annotated[float, Column("By quantization", "Emulation to FP32", PERCENT, rank=0)]
-    engine: Annotated[float, Column("By the engine", "Engine to emulation", PERCENT, rank=1)]
-    own: Annotated[float, Column("By this kernel", "Engine to emulation of its own inputs", PERCENT, rank=0)]
+    quantization: Annotated[Real, Column("By quantization", "Emulation to FP32", PERCENT, rank=0)]
+    engine: Annotated[Real, Column("By the engine", "Engine to emulation", PERCENT, rank=1)]
+    own: Annotated[Real, Column("By this kernel", "Engine to emulation of its own inputs", PERCENT, rank=0)]
     precision: Annotated[str, Column("Engine", rank=1)] = ""
     cause: Annotated[str, Column("Cause", rank=0)] = ""
 
@@ -172,7 +173,7 @@ def engine_tensors(
             worst = {key: max(getattr(row, key), getattr(before, key)) for key in ("quantization", "engine", "own")}
             rows[row.tensor] = replace(row, layers=before.layers if before.own >= row.own else row.layers, **worst)
     found = [replace(row, precision=run_in, cause=_cause(row, bound)) for row in rows.values()]
-    return tuple(sorted(found, key=lambda row: -1 if row.index is None else row.index))
+    return tuple(sorted(found, key=lambda row: row.index))
 
 
 def _cause(row: EngineTensor, bound: float) -> str:
@@ -243,7 +244,7 @@ class _Beside:
             base, maker = self._base[own], self._network.producers.get(self._base[own])
             rows.append(
                 EngineTensor(
-                    index=maker.index if maker else None,
+                    index=maker.index if maker else -1,
                     layer=maker.name if maker else "",
                     tensor=base,
                     layers=self._layers_before(own),
