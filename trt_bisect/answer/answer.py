@@ -34,7 +34,15 @@ from trt_bisect.answer.search import (
     retuned,
     time_prices,
 )
-from trt_bisect.answer.steps_back import another_that_holds, in_fp16, minimal, one_or_two, with_faster, with_more_high
+from trt_bisect.answer.steps_back import (
+    another_that_holds,
+    free_units,
+    in_fp16,
+    minimal,
+    one_or_two,
+    with_faster,
+    with_more_high,
+)
 from trt_bisect.answer.validation import Checked, SimilarityTarget, Target, with_rounded_followers
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.driver.recipes.cheapest import FEW_NEEDED, Cheapest, surely_cheapest
@@ -331,6 +339,9 @@ class AnswerSearch:
         """
         plans, bounded = self.plans, self.plans.allowed < math.inf
         plans.leave(self._margin)
+        free = self._free()
+        if free is not None:
+            return free
         may_be_cheap = any(one.cost is not None and one.cost <= CHEAP_RECIPE for one in self.tried)
         if may_be_cheap and bounded and self._by_similarity:
             try:
@@ -351,6 +362,20 @@ class AnswerSearch:
             plans.leave(recipe.margin)
             return Cheapest(recipe.kept, True, {}), recipe.experiment, recipe.checked, recipe.aim
         return held
+
+    def _free(self) -> Searched | None:
+        """Returns a recipe that costs nothing; None where the units that are free do not suffice with any ranges."""
+        kept, budget = free_units(self.space) if self._by_similarity else frozenset[int](), self.space.budget
+        plan = self.space.plan(kept)
+        for one in (self.tried[:1] if self.named else self.tried) if kept else ():
+            (loss,) = self.target.losses([plan], one.ranges)
+            if loss is None or loss > budget:
+                continue
+            experiment = self.plans.with_ranges(one.ranges)
+            checked = self.target.check(experiment, plan)
+            if checked.meets(budget):
+                return Cheapest(kept, True, {}), experiment, checked, budget
+        return None
 
     def _within(self, most: float) -> Answer:
         """Finds the most accurate plan within a cost, and measures each step back from it.

@@ -174,7 +174,7 @@ def with_faster(
 ) -> tuple[Cheapest, Checked]:
     """Keeps more units high where that makes the plan cheaper: neighbours that share changes of type.
 
-    The unit that makes it cheapest joins first, until none does. With the sum of prices there is no such unit.
+    With the sum of prices there is no such unit.
 
     Args:
         target: judges plans.
@@ -186,16 +186,25 @@ def with_faster(
     Returns:
         The larger set and its check; the set itself if the larger one misses in some setting.
     """
-    kept = found.kept
-    while space.price_of is not None and kept < space.all:
-        larger = min((kept | {unit} for unit in sorted(space.all - kept)), key=space.cost)
-        if space.cost(larger) >= space.cost(kept):
-            break
-        kept = larger
+    kept, before = found.kept, None
+    while space.price_of is not None and kept != before:
+        before = kept
+        for unit in sorted(space.all - kept, key=lambda unit: (space.costs[unit], unit)):
+            if space.cost(kept | {unit}) < space.cost(kept):
+                kept |= {unit}
     if kept == found.kept:
         return found, checked
     other = target.check(experiment, space.plan(kept))
     return (replace(found, kept=kept, equals=()), other) if other.meets(space.budget) else (found, checked)
+
+
+def free_units(space: Space) -> Kept:
+    """Returns units that are high in a plan that costs nothing, the cheapest first: none with the sum of prices."""
+    kept = frozenset[int]()
+    for unit in sorted(space.all, key=lambda unit: (space.costs[unit], unit)) if space.price_of is not None else ():
+        if space.cost(kept | {unit}) <= 0.0:
+            kept |= {unit}
+    return kept
 
 
 def _without_groups(target: Target, space: Space, kept: Kept, experiment: Experiment) -> tuple[Kept, Checked]:
