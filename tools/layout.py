@@ -151,10 +151,10 @@ def rows() -> Iterator[Row]:
         2_980,
         1_900,
     )
-    yield Row("lines of tests", lines_in("tests", ".py"), 45_500, 30_000)
+    yield Row("lines of tests", lines_in("tests", ".py"), 46_600, 30_000)
     yield Row("lines of benchmarks", lines_in("benchmarks", ".py"), 5_300, 4_500)
     yield Row("lines of tools in Python", lines_in("tools", ".py"), 3_520, 2_500)
-    yield Row("lines of the page's scripts", lines_in("tools/web/page", ".js"), 4_700, 4_000)
+    yield Row("lines of the page's scripts", lines_in("tools/web/page", ".js"), 4_760, 4_000)
 
 
 def main() -> int:
