@@ -17,6 +17,9 @@ from tests.support.records import record_of, report_from
 from trt_bisect import similarity
 from trt_bisect.model.session import NO_QDQ_FUSION
 
+PROPERTIES = {"names": "{0: 'cat', 1: 'dog'}", "stride": "32"}
+"""As Ultralytics exports them, and reads them beside an engine."""
+
 
 @pytest.fixture(scope="module")
 def recipe(tmp_path_factory):
@@ -24,6 +27,7 @@ def recipe(tmp_path_factory):
     folder = tmp_path_factory.mktemp("exports")
     model = networks.residual()
     networks.plant_between(model, "block1.conv1", "block1.conv2")
+    onnx.helper.set_model_props(model, PROPERTIES)
     report = trt_bisect.run(
         networks.save(model, folder),
         networks.samples(model),
@@ -67,6 +71,12 @@ def test_the_qdq_network_keeps_its_dynamic_axes_and_builds_in_tensorrt_rtx(recip
     profile.set_shape("x", *[(n, 3, 16, 16) for n in (1, 1, 4)])
     config.add_optimization_profile(profile)
     assert builder.build_serialized_network(network, config).nbytes > 0
+
+
+@pytest.mark.parametrize("name", ["network.qdq.onnx", "network.onnx"])
+def test_the_properties_of_the_file_are_those_of_the_recipe_s_files(recipe, name):
+    written = onnx.load(recipe[0] / "recipe" / name)
+    assert {each.key: each.value for each in written.metadata_props} == PROPERTIES
 
 
 def test_modelopt_patterns_match_the_names_and_no_other(recipe):

@@ -121,11 +121,14 @@ class RecipeFiles:
             Q/DQ pairs.
         notes: the notes for the report.
         build: the facts that the engine is built with.
+        properties: the properties of the user's file (``metadata_props``): Ultralytics and PaddleOCR read classes and
+            characters there.
     """
 
     texts: Mapping[str, str]
     network: Written
     build: Build
+    properties: Mapping[str, str]
     measured: Network | None = None
     notes: tuple[str, ...] = ()
     network_name: str = QDQ_NETWORK
@@ -154,9 +157,10 @@ class RecipeFiles:
         with _beside(folder / PLAN) as beside:
             for name, text in self.texts.items():
                 (beside / name).write_bytes(text.encode())
-            save_model(self.network.model, self.network.weights, beside / self.network_name)
+            save_model(self._described(self.network.model), self.network.weights, beside / self.network_name)
             if self.measured is not None:
-                save_model(self.measured.for_parser.skeleton, self.measured.weights, beside / FLOAT_NETWORK)
+                floats = self._described(self.measured.for_parser.skeleton)
+                save_model(floats, self.measured.weights, beside / FLOAT_NETWORK)
             for name in (PLAN, ANNOTATED):
                 (folder / name).unlink(missing_ok=True)
             written = {path.name for path in beside.iterdir()}
@@ -166,6 +170,13 @@ class RecipeFiles:
                 (folder / name).unlink(missing_ok=True)
             named()
             (beside / PLAN).replace(folder / PLAN)
+
+    def _described(self, model: onnx.ModelProto) -> onnx.ModelProto:
+        """Returns a model with the properties of the user's file."""
+        described = onnx.ModelProto()
+        described.CopyFrom(model)
+        onnx.helper.set_model_props(described, dict(self.properties))
+        return described
 
 
 def write_network(path: Path, model: onnx.ModelProto, weights: Weights) -> None:
@@ -222,7 +233,7 @@ def recipe_files(
     name = network_file(low.precision)
     written = PlanWriter(network, scales, GraphTarget.TENSORRT).write(plan)
     if low.wide or Precision.INT16 in plan.precisions:
-        return RecipeFiles({PLAN: texts[PLAN]}, written, build)
+        return RecipeFiles({PLAN: texts[PLAN]}, written, build, network.properties)
     in_parser = {mine.name: layer.name for mine, layer in zip(network.layers, network.for_parser.layers, strict=True)}
     required = [in_parser[name] for name in kept]
     if not alone:
@@ -239,7 +250,8 @@ def recipe_files(
     note = (
         f"trtexec cannot express this recipe, so {TRTEXEC} makes it fail ({listed(refused, 3)}): use {POLYGRAPHY} or "
     )
-    return RecipeFiles(texts, written, build, None if alone else network, (note + name,) if refused else (), name)
+    measured = None if alone else network
+    return RecipeFiles(texts, written, build, network.properties, measured, (note + name,) if refused else (), name)
 
 
 def recipe_commands(folder: str, build: Build, network: str) -> dict[str, str]:
