@@ -19,11 +19,11 @@ export function mapBox(map) {
     "aria-valuenow": 0,
     "aria-label": `How the values of ${map.rows.length * map.step} channels are spread from ${number(map.low)} to ${number(map.high)}`,
   });
-  const plot = h("div", { class: "plot small", hidden: true });
+  const plot = h("div", { class: "plot small" });
   const choose = (place) => {
     canvas.setAttribute("aria-valuenow", place);
     canvas.setAttribute("aria-valuetext", channelsOf(map, place));
-    plot.hidden = false;
+    box.append(plot);
     drawChannel(plot, map, place);
   };
   canvas.addEventListener("click", ({ offsetX }) => choose(placeOf(canvas, map, offsetX)));
@@ -32,13 +32,13 @@ export function mapBox(map) {
     if (steps === undefined) return;
     event.preventDefault();
     const now = Number(canvas.getAttribute("aria-valuenow"));
-    choose(Math.max(0, Math.min(map.rows.length - 1, now + (plot.hidden ? 0 : steps))));
+    choose(Math.max(0, Math.min(map.rows.length - 1, now + (plot.isConnected ? steps : 0))));
   });
   const said = h("p", { class: "under" }, ABOUT);
   canvas.addEventListener("pointermove", (event) => (said.textContent = wordsAt(canvas, map, event)));
   canvas.addEventListener("pointerleave", () => (said.textContent = ABOUT));
   const last = map.rows.length * map.step - 1;
-  return h(
+  const box = h(
     "div",
     { class: "map" },
     h("span", { class: "map-high" }, number(map.high)),
@@ -47,8 +47,8 @@ export function mapBox(map) {
     h("span", { class: "map-first" }, "channel 0"),
     h("span", { class: "map-last" }, map.step > 1 ? `about ${count(last)}` : count(last)),
     said,
-    plot,
   );
+  return box;
 }
 
 const ABOUT = "The darker, the more values of the channel. A click shows the histogram of a channel.";
