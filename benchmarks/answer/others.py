@@ -62,7 +62,9 @@ class Recipe:
         made = self._writer.write(all_but(len(self.network.layers), [layer.index for layer in high]))
         save_model(made.model, made.weights, self.written / "plan.onnx")
         rounded = session(self.written / "plan.onnx", "off")
-        return [worst(reference, infer(rounded, feeds), {}) for feeds, reference in self._samples[data][:most]]
+        return [
+            worst(reference, infer(rounded, feeds), self.case.cuts) for feeds, reference in self._samples[data][:most]
+        ]
 
     def holds(self, high: Sequence[Layer]) -> bool:
         """True if all given inputs reach the threshold."""
@@ -146,7 +148,8 @@ def measure(asked: argparse.Namespace, console: Console) -> list[dict[str, Any]]
             continue
         run = Recipe(case, case.threshold)
         high = [layer for layer in run.layers if layer.name in ours["high"]]
-        rows.append(_row(run, "run", high, ours["processor"]) | {p: ours[p]["off"] for p in ("given", "unseen")})
+        mode = "off, cut" if case.cuts else "off"
+        rows.append(_row(run, "run", high, ours["processor"]) | {p: ours[p][mode] for p in ("given", "unseen")})
         rows += [found for found in (_of_rule(run, name) for name in asked.rules) if found.get("high", True)]
         if asked.json:
             asked.json.write_text(json.dumps(rows, indent=1) + "\n")
