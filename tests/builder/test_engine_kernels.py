@@ -115,6 +115,10 @@ def test_a_matrix_product_of_two_activations_counts_no_weights():
     ('{"Layers": ["only", "names"]}', '[{"name": "only", "averageMs": 1.0}]', "does not describe"),
     ("[]", '[{"name": "only", "averageMs": 1.0}]', "does not describe"),
     ('{"Layers": [{"Name": "a"}]}', '[{"count": 3}]', "no times"),
+    ('{"Layers": 3}', '[{"name": "a", "averageMs": 1.0}]', "does not describe"),
+    ('{"Layers": [{"Name": "a"}]}', '[{"name": "a", "averageMs": "long"}]', "no times"),
+    ('{"Layers": [{"Name": "a", "Inputs": 3}]}', '[{"name": "a", "averageMs": 1.0}]', "cannot be read, 'a'"),
+    ('{"Layers": [{"Name": "a", "Inputs": ["x"]}]}', '[{"name": "a", "averageMs": 1.0}]', "cannot be read, 'a'"),
     ('{"Layers": [{"Name": "a"}]}', "{", "cannot be read"),
 ])  # fmt: skip
 def test_files_that_are_not_trtexecs_are_refused(tmp_path, graph, profile, problem):
@@ -163,6 +167,8 @@ def test_the_graph_is_found_beside_the_profile(tmp_path):
         with pytest.raises(BadInput, match="not beside the profile") as raised:
             graph_beside(tmp_path / alone)
         assert "NAME.graph.json" in raised.value.remedy
+    with pytest.raises(BadInput, match=r"b\.profile\.json' does not exist"):
+        graph_beside(tmp_path / "b.profile.json")
 
 
 def test_an_engine_of_another_network_is_refused(tmp_path):

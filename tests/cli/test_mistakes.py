@@ -51,6 +51,11 @@ MISTAKES = {
     "holdout in per cent": (f"{RIGHT} --holdout 20", "--holdout cannot be 20", "--holdout 0.2"),
     "workspace in bytes": (f"{RIGHT} --workspace 4294967296", "MiB", "--workspace 4096"),
     "unknown column": ("sensitivity net.onnx --calibration none.npz --sort losses", "column 'losses'", "loss, gain"),
+    "metric of no task": (
+        "sensitivity net.onnx --calibration none.npz --task detect --sort sqnr",
+        "column 'sqnr'",
+        "macs, agreement",
+    ),
     "FP16 network": ("run half.onnx --calibration half.npz", "16-bit floats", "--precision fp16"),
     "quantized network": ("run integers.onnx --calibration right.npz", "quantized already", "Give the FP32 network"),
     "shape without a name": (f"{RIGHT} --shape 1x3x8x6", "cannot be read", "--shape NAME:1x3x8x6"),

@@ -36,6 +36,7 @@ _POOLED = "Conv"
 """The prefix of a convolution's keys where a pooling is in the same layer."""
 _PICTURE = 4
 """A tensor with so many channels or fewer is moved in scattered pieces where its format changes."""
+_DETAILED = "Give the file of trtexec --exportLayerInfo --profilingVerbosity=detailed."
 _FORMAT_KEYS = ("Format/Datatype", "Datatype", "Format")
 
 
@@ -94,14 +95,18 @@ def profiled_kernels(graph: Path, profile: Path) -> tuple[EngineKernel, ...]:
     layers, rows = _layers(graph), _json(profile)
     times: defaultdict[str, list[float]] = defaultdict(list)
     for row in rows if isinstance(rows, list) else ():
-        if isinstance(row, dict) and "averageMs" in row:
+        if isinstance(row, dict) and isinstance(row.get("averageMs"), (int, float)):
             times[str(row.get("name"))].append(float(row["averageMs"]))
     if not times:
         raise BadInput(f"'{profile}' has no times of layers.", "Give the file of trtexec --exportProfile.")
     found = []
     for layer in layers:
         known = times.get(str(layer.get("Name")))
-        kernel = kernel_of(layer)
+        try:
+            kernel = kernel_of(layer)
+        except (TypeError, ValueError, AttributeError) as error:
+            problem = f"'{graph}' has a layer that cannot be read, '{layer.get('Name')}': {first_line(error)}"
+            raise BadInput(problem, _DETAILED) from error
         found.append(EngineKernel(kernel, _is_convolution(layer), known.pop(0) if known else 0.0))
     return tuple(found)
 
@@ -110,8 +115,10 @@ def graph_beside(profile: Path) -> Path:
     """Returns the file of the engine's layers beside a profile: its name with ``graph`` or ``layers`` for ``profile``.
 
     Raises:
-        BadInput: there is none.
+        BadInput: one of the two does not exist.
     """
+    if not profile.is_file():
+        raise BadInput(f"The profile '{profile}' does not exist.", "Give the file of trtexec --exportProfile.")
     for word in ("graph", "layers"):
         graph = profile.with_name(profile.name.replace("profile", word))
         if graph != profile and graph.exists():
@@ -157,10 +164,9 @@ def engine_kernels(graph: Path) -> tuple[Kernel, ...]:
 
 def _layers(graph: Path) -> Sequence[Mapping[str, Any]]:
     described = _json(graph)
-    layers = described.get("Layers", ()) if isinstance(described, dict) else ()
-    if not layers or not all(isinstance(layer, dict) for layer in layers):
-        why = "Give the file of trtexec --exportLayerInfo --profilingVerbosity=detailed."
-        raise BadInput(f"'{graph}' does not describe the layers of an engine.", why)
+    layers = described.get("Layers") if isinstance(described, dict) else None
+    if not isinstance(layers, list) or not layers or not all(isinstance(layer, dict) for layer in layers):
+        raise BadInput(f"'{graph}' does not describe the layers of an engine.", _DETAILED)
     return tuple(layers)
 
 

@@ -35,12 +35,12 @@ def sensitivity_command(
         sort: Sort by loss, gain, worth, macs, or a metric.
         order: Sort the most sensitive layers first (worst), or by value.
     """
-    from trt_bisect.analyzer.metrics import BUILT_IN
+    from trt_bisect.analyzer.metrics import AGREEMENT, BUILT_IN
     from trt_bisect.commands.sensitivity import sensitivity_with
     from trt_bisect.report.losses import OWN
     from trt_bisect.report.screen.tables import print_sensitivity
 
-    columns = (*OWN, *BUILT_IN)
+    columns = (*OWN, *((AGREEMENT.name,) if options.task else BUILT_IN))
     if sort not in (*columns, options.metric):
         raise BadInput(f"There is no column '{sort}' to sort by.", f"Use one of {', '.join(columns)}.")
     if way in ("weight", "activation") and options.low != "int8":

@@ -37,7 +37,7 @@ def read_toml(file: Path, kind: str, remedy: str) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError) as error:
         raise BadInput(
             f"The {kind} '{file}' cannot be read: {first_line(error)}",
-            'Write TOML: threshold = 0.98, calibration = "data.npz", one option per line, texts in quotes.',
+            "Write TOML: one 'key = value' per line, texts in quotes.",
         ) from error
     return table
 
