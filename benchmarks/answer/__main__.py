@@ -1,4 +1,4 @@
-"""``python -m benchmarks.answer published|cost``: see the modules of these names."""
+"""``python -m benchmarks.answer published|cost|candidates``: see the modules of these names."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-PARTS = ("published", "cost")
+PARTS = ("published", "cost", "candidates")
 
 
 def main() -> None:

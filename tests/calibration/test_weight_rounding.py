@@ -103,3 +103,12 @@ def test_the_recipes_file_rounds_the_new_weights_to_themselves(case):
 def test_another_rounding_is_another_network(case):
     network, _, rounded = case
     assert network.digest() != rounded.network.digest()
+
+
+def test_the_largest_weight_of_each_output_keeps_the_last_level(case):
+    """So whoever takes the steps from the new weights gets those of the old ones."""
+    network, _, rounded = case
+    for layer, axis in GRIDS.items():
+        old, new = network.constant(f"{layer}.weight"), rounded.network.on_grid[f"{layer}.weight"]
+        others = tuple(k for k in range(old.ndim) if k != axis)
+        np.testing.assert_allclose(np.abs(new).max(axis=others), np.abs(old).max(axis=others), rtol=1e-6)

@@ -11,7 +11,8 @@ H gets a hundredth of its mean diagonal added, as inputs that the samples hardly
 A convolution reads one vector at each place of its output; some places of each sample are enough. In a depthwise one
 each channel has an H of its own, of the size of its kernel.
 
-Only layers in INT8 have the new weights, so the network stays the same in FP32; the steps are those of the old weights.
+Only layers in INT8 have the new weights, so the network stays the same in FP32. The steps are those of the old weights,
+and the largest weight of an output keeps the last level: whoever takes steps from the new weights gets the same.
 On a text recogniser (PP-OCRv4) weights alone in INT8 lose 2.1 % in the mean over 20 inputs, rounded so 0.1 %.
 """
 
@@ -28,11 +29,11 @@ from trt_bisect.model.file import tensor_uses
 from trt_bisect.model.layers import Rounding, int_attribute
 from trt_bisect.model.network import Network
 from trt_bisect.model.observe import observe
-from trt_bisect.model.quantizer import INT8_MAX, weight_quantizer
+from trt_bisect.model.quantizer import INT8_MAX, RoundedWeights, weight_quantizer
 
 SAMPLES = 32
 """The samples from which H is taken."""
-_PLACES = 4096
+_PLACES = 2048
 """The vectors that are read from all samples together."""
 _MOST_INPUTS = 2048
 """A layer with more inputs is left: the time grows with the third power of their number."""
@@ -98,7 +99,8 @@ def round_weights(network: Network, samples: Iterable[Feeds]) -> WeightsRounded:
         if after < before:
             found[layer.weight] = np.ascontiguousarray(_of_rows(layer.node, rounded, weight.shape), np.float32)
             left[layer.weight] = after / before
-    return WeightsRounded(replace(network, on_grid={**network.on_grid, **found}), left)
+    on_grid = {**network.on_grid, **found}
+    return WeightsRounded(replace(network, on_grid=on_grid, rounded=RoundedWeights()), left)
 
 
 def _weighted(network: Network) -> Iterator[_Weighted]:
@@ -189,6 +191,7 @@ def _rounded(rows: np.ndarray, steps: np.ndarray, h: np.ndarray) -> np.ndarray:
     order = np.argsort(-diagonal, axis=1)
     h = np.take_along_axis(np.take_along_axis(h, order[:, :, None], 1), order[:, None, :], 2)
     free = np.take_along_axis(rows, order[:, None, :], 2)
+    ends = np.where(np.abs(free) < np.abs(free).max(axis=2, keepdims=True), 0, INT8_MAX * np.sign(free))
     factor = np.linalg.cholesky(np.linalg.inv(h)).transpose(0, 2, 1)
     found = np.empty_like(free)
     for start in range(0, inputs, _BLOCK):
@@ -196,7 +199,7 @@ def _rounded(rows: np.ndarray, steps: np.ndarray, h: np.ndarray) -> np.ndarray:
         errors = np.empty((groups, outputs, stop - start))
         for i in range(start, stop):
             levels = np.clip(np.rint(free[:, :, i] / steps), -INT8_MAX, INT8_MAX)
-            found[:, :, i] = levels * steps
+            found[:, :, i] = np.where(ends[:, :, i], ends[:, :, i], levels) * steps
             error = errors[:, :, i - start] = (free[:, :, i] - found[:, :, i]) / factor[:, i, i][:, None]
             free[:, :, i:stop] -= error[:, :, None] * factor[:, None, i, i:stop]
         free[:, :, stop:] -= errors @ factor[:, start:stop, stop:]

@@ -70,6 +70,7 @@ class Network:
         one_scale: the layers whose weights have one scale each, see ``with_one_scale_a_weight``.
         scales: by activation, the INT8 scale that the user gave it; it comes before that of any calibration.
         part: a sentence on the part of the file that this is; empty if it is all of it.
+        improved: what was done to the user's network so that it loses less in INT8; empty if nothing was.
         on_grid: by weight, what layers in INT8 round instead of it: values near those of their grid, by another way
             than to the nearest one.
         memo: cached digests, shared by the copies of a network with the same weights.
@@ -91,6 +92,7 @@ class Network:
     one_scale: frozenset[int] = frozenset()
     scales: Mapping[str, np.float32] = field(default_factory=dict)
     part: str = ""
+    improved: str = ""
     on_grid: Weights = field(default_factory=dict)
     memo: dict[str, str] = field(default_factory=dict, repr=False)
     rounded: RoundedWeights = field(default_factory=RoundedWeights, repr=False)
