@@ -52,7 +52,7 @@ class _Candidate:
 
     @property
     def words(self) -> str:
-        """What was done to the network."""
+        """The changes of the network, in words."""
         return self.plans.experiment.network.improved or "as it is"
 
 

@@ -70,7 +70,7 @@ class Network:
         one_scale: the layers whose weights have one scale each, see ``with_one_scale_a_weight``.
         scales: by activation, the INT8 scale that the user gave it; it comes before that of any calibration.
         part: a sentence on the part of the file that this is; empty if it is all of it.
-        improved: what was done to the user's network so that it loses less in INT8; empty if nothing was.
+        improved: the changes by which it loses less in INT8 than the user's network; empty without any.
         on_grid: by weight, what layers in INT8 round instead of it: values near those of their grid, by another way
             than to the nearest one.
         memo: cached digests, shared by the copies of a network with the same weights.
