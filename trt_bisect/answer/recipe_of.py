@@ -18,7 +18,7 @@ from trt_bisect.options.declare import repeated
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.preparation.experiment import Experiment
 from trt_bisect.recipe.commands import Setting
-from trt_bisect.recipe.files import RecipeFiles, recipe_files
+from trt_bisect.recipe.files import FLOAT_NETWORK, FOLDER, RecipeFiles, recipe_files
 from trt_bisect.recipe.trtexec import Build
 from trt_bisect.report.model import Report
 
@@ -58,15 +58,16 @@ def target_version(options: CalibrationOptions, builder: Builder) -> TensorRTVer
 def setting_of(experiment: Experiment, options: RunOptions, report: Report) -> Setting:
     """Returns the facts of a run that suggested commands repeat."""
     flags, files = repeated(options), report.attached.files
+    network, folder = experiment.network, name_of(options.output)
     return Setting(
-        model=experiment.network.source,
+        model=str(Path(folder) / FOLDER / FLOAT_NETWORK) if network.improved and folder else network.source,
         calibration=flags.get("--calibration", ("",))[0],
         has_data=experiment.data is not None,
         calibrator=experiment.ranges.calibrator,
-        has_pairs=experiment.network.has_pairs,
+        has_pairs=network.has_pairs,
         high=experiment.whole.high,
-        low=experiment.network.low.precision,
-        folder=name_of(options.output),
+        low=network.low.precision,
+        folder=folder,
         build=files.build if files else Build(target_version(options, experiment.builder)),
         options=flags,
         fixed=dict(options.shapes or {}),

@@ -79,7 +79,7 @@ def _names_inside(node: onnx.NodeProto) -> set[str]:
 
 
 _WEIGHTED = ("Conv", "ConvTranspose", "Gemm")
-_BY_CHANNEL = frozenset("Relu LeakyRelu PRelu MaxPool AveragePool GlobalMaxPool GlobalAveragePool".split())
+BY_CHANNEL = frozenset("Relu LeakyRelu PRelu MaxPool AveragePool GlobalMaxPool GlobalAveragePool".split())
 """Operators that work on each channel by itself and commute with positive factors; a PRelu's slopes are constants."""
 _TO_ROWS = ("Reshape", "Squeeze")
 _DEAD = 1e-6
@@ -309,7 +309,7 @@ class _Finder:
             return False
         if any(name and name not in self._constants for name in node.input[1:]):
             return False
-        return node.op_type in _BY_CHANNEL or (node.op_type == "Pad" and self._pads_with_zeros(node))
+        return node.op_type in BY_CHANNEL or (node.op_type == "Pad" and self._pads_with_zeros(node))
 
     def _pads_with_zeros(self, node: onnx.NodeProto) -> bool:
         """Returns true for a Pad that adds zeros, or copies of values, and adds no channels."""

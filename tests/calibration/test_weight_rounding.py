@@ -1,0 +1,114 @@
+"""Weights rounded for the outputs: on the same grid, with a smaller error there than the nearest, in files too."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+from onnx import numpy_helper
+
+import trt_bisect
+from tests.support import networks
+from tests.support.networks import attached
+from trt_bisect.calibration.collect import calibrate
+from trt_bisect.calibration.weight_rounding import round_weights
+from trt_bisect.model.qdq import GraphTarget, PlanWriter
+from trt_bisect.precision import Precision, int8_set
+
+GRIDS = {"conv": 0, "depthwise": 0, "gemm": 0, "matmul": 1}
+"""By layer, the axis of its weight that has a step for each output."""
+
+
+@pytest.fixture(scope="module")
+def case(tmp_path_factory):
+    """A smooth picture read by a strided convolution, a dilated depthwise one, a Gemm and a MatMul."""
+    sketch = networks.Sketch(9)
+    random, constant, node = np.random.default_rng(2), sketch.constant, sketch.node
+    x = node(
+        "Conv",
+        ["x", constant("conv.weight", random.normal(0, 1, (8, 2, 3, 3)))],
+        "conv",
+        strides=[2, 1],
+        pads=[1, 0, 1, 2],
+    )
+    taps = constant("depthwise.weight", random.normal(0, 1, (8, 1, 3, 3)))
+    x = node("Conv", [node("Relu", [x], "relu"), taps], "depthwise", group=8, dilations=[2, 1], pads=[2, 1, 2, 1])
+    x = node("Flatten", [node("AveragePool", [x], "pool", kernel_shape=[3, 4], strides=[3, 4])], "flat")
+    x = node("Gemm", [x, constant("gemm.weight", random.normal(0, 1, (10, 72)))], "gemm", transB=1)
+    y = node("MatMul", [node("Relu", [x], "relu2"), constant("matmul.weight", random.normal(0, 1, (10, 4)))], "matmul")
+    model = sketch.model({"x": [1, 2, 18, 12]}, {y: [1, 4]})
+    network = trt_bisect.load_network(networks.save(model, tmp_path_factory.mktemp("rounding")))
+    waves = [np.cumsum(np.cumsum(random.normal(0, 1, (1, 2, 18, 12)), 2), 3) for _ in range(24)]
+    samples = [{"x": (wave / np.abs(wave).max()).astype(np.float32)} for wave in waves]
+    return network, samples, round_weights(network, samples)
+
+
+def plan_of_weights(network):
+    return network.free_plan().keeping(network.quantizable, Precision.INT8_WEIGHT)
+
+
+def outputs(network, samples, plan, target=GraphTarget.ONNXRUNTIME):
+    scales = calibrate(network, samples, "minmax").scales
+    written = PlanWriter(network, scales, target).write(plan)
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = ort.InferenceSession(attached(written.model, written.weights).SerializeToString(), options)
+    return np.stack([session.run(None, feeds)[0] for feeds in samples])
+
+
+@pytest.mark.parametrize("layer", GRIDS)
+def test_the_new_weights_are_on_the_grid_of_the_old_ones(case, layer):
+    network, _, rounded = case
+    name, axis = f"{layer}.weight", GRIDS[layer]
+    old, new = network.constant(name), rounded.network.on_grid[name]
+    others = tuple(k for k in range(old.ndim) if k != axis)
+    levels = new / (np.abs(old).max(axis=others, keepdims=True) / 127)
+    np.testing.assert_allclose(levels, np.rint(levels), atol=1e-3)
+    assert np.abs(levels).max() <= 127.001
+    assert np.any(np.rint(levels) != np.rint(old / (np.abs(old).max(axis=others, keepdims=True) / 127)))
+
+
+def test_weights_in_int8_lose_less_at_the_outputs(case):
+    network, samples, rounded = case
+    reference = outputs(network, samples, network.free_plan())
+    before, after = (outputs(each, samples, plan_of_weights(each)) for each in (network, rounded.network))
+    assert np.linalg.norm(after - reference) < 0.7 * np.linalg.norm(before - reference)
+    assert set(rounded.left) == {f"{layer}.weight" for layer in GRIDS}
+    assert all(share < 1.0 for share in rounded.left.values())
+
+
+def test_layers_that_stay_high_have_the_weights_of_the_file(case):
+    network, samples, rounded = case
+    np.testing.assert_array_equal(
+        *(outputs(each, samples[:2], each.free_plan()) for each in (network, rounded.network))
+    )
+
+
+def test_the_recipes_file_rounds_the_new_weights_to_themselves(case):
+    network, samples, rounded = case
+    plan = int8_set(len(network.layers), network.quantizable)
+    ours, files = (outputs(rounded.network, samples, plan, target) for target in GraphTarget)
+    np.testing.assert_allclose(ours, files, rtol=1e-5, atol=1e-5)
+    written = PlanWriter(rounded.network, calibrate(network, samples, "minmax").scales, GraphTarget.TENSORRT).write(
+        plan
+    )
+    graph = attached(written.model, written.weights).graph
+    sources = {each.input[0] for each in graph.node if each.op_type == "QuantizeLinear"}
+    constants = {each.name: each for each in graph.initializer}
+    held = [numpy_helper.to_array(constants[name]) for name in sources if name in constants]
+    for name in ("depthwise.weight", "matmul.weight"):
+        assert any(np.array_equal(rounded.network.on_grid[name], each) for each in held)
+
+
+def test_another_rounding_is_another_network(case):
+    network, _, rounded = case
+    assert network.digest() != rounded.network.digest()
+
+
+def test_the_largest_weight_of_each_output_keeps_the_last_level(case):
+    """So whoever takes the steps from the new weights gets those of the old ones."""
+    network, _, rounded = case
+    for layer, axis in GRIDS.items():
+        old, new = network.constant(f"{layer}.weight"), rounded.network.on_grid[f"{layer}.weight"]
+        others = tuple(k for k in range(old.ndim) if k != axis)
+        np.testing.assert_allclose(np.abs(new).max(axis=others), np.abs(old).max(axis=others), rtol=1e-6)

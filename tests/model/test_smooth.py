@@ -1,0 +1,117 @@
+"""Channel smoothing: the same in FP32 by ONNX Runtime, the division where it is due, INT8 much better."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+
+import trt_bisect
+from tests.support import networks
+from trt_bisect.builder.base import BuildOptions
+from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
+from trt_bisect.calibration.collect import calibrate
+from trt_bisect.model.file import save_model
+from trt_bisect.model.smooth import smooth
+from trt_bisect.precision import int8_set
+
+LARGE = np.array([300.0, 1, 1, 1, 1, 1, 1, 3])
+"""By channel, what it is multiplied by: one takes the levels of the others."""
+
+
+def planted(kind):
+    """A network whose first channel is large where its last layers read it; the kind says what is between."""
+    sketch = networks.Sketch(3)
+    random, constant, node = np.random.default_rng(8), sketch.constant, sketch.node
+    if kind in ("normalization", "two readers", "read elsewhere"):
+        scale, bias = constant("norm.scale", LARGE), constant("norm.bias", random.normal(0, 1, 8) * LARGE)
+        x = node("LayerNormalization", ["x", scale, bias], "norm", axis=-1)
+        first = constant("a.weight", random.normal(0, 1, (8, 5)) / LARGE[:, None])
+        y = node("MatMul", [x, first], "a")
+        if kind == "two readers":
+            second = constant("b.weight", random.normal(0, 1, (8, 5)) / LARGE[:, None])
+            y = node("Add", [y, node("MatMul", [x, second], "b")], "sum")
+        if kind == "read elsewhere":
+            y = node("Concat", [y, node("Sigmoid", [x], "gate")], "join", axis=-1)
+        return sketch.model({"x": [1, 6, 8]}, {y: [1, 6, 13 if kind == "read elsewhere" else 5]})
+    weight = constant("m.weight", random.normal(0, 1, (8, 8, 1, 1)) * LARGE.reshape(-1, 1, 1, 1))
+    x = node("Conv", ["x", weight, constant("m.bias", random.normal(0, 1, 8) * LARGE)], "m")
+    if kind == "learned scale":
+        x = node("HardSwish", [x], "act")
+        x = node("Mul", [x, constant("scale", np.array(0.7))], "mul")
+        x = node("Add", [constant("shift", np.array([0.2])), x], "add")
+    if kind == "pooled":
+        x = node("MaxPool", [node("Relu", [x], "relu")], "pool", kernel_shape=[2, 2], strides=[2, 2])
+    if kind == "depthwise":
+        taps = constant("d.weight", random.normal(0, 1, (8, 1, 3, 3)))
+        x = node("Conv", [x, taps], "d", group=8, pads=[1] * 4)
+    last = constant("r.weight", random.normal(0, 1, (4, 8, 1, 1)) / LARGE.reshape(1, -1, 1, 1))
+    y = node("Conv", [x, last], "r")
+    size = 5 if kind == "pooled" else 10
+    return sketch.model({"x": [1, 8, 10, 10]}, {y: [1, 4, size, size]})
+
+
+KINDS = ("normalization", "two readers", "learned scale", "pooled", "depthwise")
+
+
+@pytest.fixture(params=KINDS)
+def case(request, tmp_path):
+    return opened(request.param, tmp_path)
+
+
+def opened(kind, folder):
+    network = trt_bisect.load_network(networks.save(planted(kind), folder))
+    random = np.random.default_rng(4)
+    shape = network.inputs[0].shape
+    return network, [{"x": random.normal(0, 1, shape).astype(np.float32)} for _ in range(6)]
+
+
+def in_fp32(network, feeds, folder):
+    path = folder / "moved.onnx"
+    save_model(network.skeleton, network.weights, path)
+    return ort.InferenceSession(str(path), providers=["CPUExecutionProvider"]).run(None, feeds)[0]
+
+
+def error_in_int8(network, samples, reference):
+    """The error of full INT8 on the first sample, relative to the output's norm."""
+    scales = calibrate(network, samples, "minmax").scales
+    plan = int8_set(len(network.layers), network.quantizable)
+    with OnnxRuntimeBuilder(network, scales, BuildOptions()).build(plan) as engine:
+        found = engine.infer(samples[0])[network.outputs[0].name]
+    return np.linalg.norm(found - reference) / np.linalg.norm(reference)
+
+
+def test_computes_the_same_in_fp32_and_loses_less_in_int8(case, tmp_path):
+    network, samples = case
+    smoothed = smooth(network, samples)
+    before, after = (in_fp32(each, samples[0], tmp_path) for each in (network, smoothed.network))
+    assert np.linalg.norm(before - after) <= 1e-5 * np.linalg.norm(before)
+    assert [layer.name for layer in smoothed.network.layers] == [layer.name for layer in network.layers]
+    assert error_in_int8(smoothed.network, samples, before) < 0.5 * error_in_int8(network, samples, before)
+
+
+def test_the_channels_of_a_depthwise_convolution_become_equal(tmp_path):
+    network, samples = opened("depthwise", tmp_path)
+    smoothed = smooth(network, samples)
+    kernel = smoothed.network.constant("m.weight")
+    maps = [
+        np.abs(np.tensordot(kernel[:, :, 0, 0], each["x"][0], 1) + smoothed.network.constant("m.bias")[:, None, None])
+        for each in samples
+    ]
+    largest = np.max([each.max(axis=(1, 2)) for each in maps], axis=0)
+    np.testing.assert_allclose(largest, largest[0], rtol=1e-4)
+
+
+def test_a_tensor_that_others_read_is_left(tmp_path):
+    network, samples = opened("read elsewhere", tmp_path)
+    smoothed = smooth(network, samples)
+    assert smoothed.tensors == {}
+    assert smoothed.network is network
+
+
+def test_a_weight_that_two_layers_share_is_left(tmp_path):
+    model = planted("two readers")
+    second = next(node for node in model.graph.node if node.name == "b")
+    second.input[1] = "a.weight"
+    network = trt_bisect.load_network(networks.save(model, tmp_path))
+    assert smooth(network, [{"x": np.ones((1, 6, 8), np.float32)}]).tensors == {}
