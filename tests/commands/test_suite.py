@@ -90,7 +90,8 @@ def test_every_keyword_is_one_of_run(folder):
     from trt_bisect.commands.run.run import run
 
     taken = {option.name for key, option in NETWORK_KEYS.items() if key not in (*NIGHT_KINDS, "name")}
-    others = {"output", "history", "progress", "tensorboard", "tensorboard_channels", "save_tensors", "cluster"}
+    others = {"output", "history", "progress", "save_tensors", "cluster"}
+    others |= {"tensorboard", "tensorboard_channels", "tensorboard_samples"}
     assert taken | others == set(inspect.signature(run).parameters)
 
 

@@ -129,7 +129,7 @@ def _parts(report: Report, console: Console) -> Iterator[ScreenPart]:
         yield from _answer_parts(report, report.answer, console)
     fed = _fed(report)
     if fed is not None:
-        yield ScreenPart("input values", 3, [spaced(fed)])
+        yield ScreenPart("input values", 6, [spaced(fed)])
     if report.answer is not None and report.answer.confidence:
         yield ScreenPart("confidence", 1, [Text(f"Confidence: {report.answer.rests_on}")])
     timed = latency_lines(report)
