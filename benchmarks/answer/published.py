@@ -203,8 +203,8 @@ def table(rows: list[dict[str, Any]]) -> Table:
             continue
         result.add_row(
             found["network"], f"{found['threshold']}", str(found["layers"]), str(len(found["high"])),
-            f"{100 * found['cost']:.1f}", below(found, "given"), below(found, "unseen"), _least(found, "given"),
-            _least(found, "unseen"), below(found, "given", ", cut"), below(found, "unseen", ", cut"),
+            f"{100 * found['cost']:.1f}", _below(found, "given"), _below(found, "unseen"), _least(found, "given"),
+            _least(found, "unseen"), _below(found, "given", ", cut"), _below(found, "unseen", ", cut"),
             f"{found['seconds']:.1f}", f"{found['processor']:.1f}",
             "-" if found["first"] is None else f"{found['first']:.1f}", f"{found['sweeps']:.2f}",
         )  # fmt: skip
@@ -212,7 +212,7 @@ def table(rows: list[dict[str, Any]]) -> Table:
     return result
 
 
-def below(found: dict[str, Any], part: str, cut: str = "") -> str:
+def _below(found: dict[str, Any], part: str, cut: str = "") -> str:
     if f"off{cut}" not in found.get(part, {}):
         return "-"
     counts = [sum(v < found["threshold"] for v in found[part][f"{mode}{cut}"]) for mode in ("off", "on", "float")]

@@ -52,8 +52,8 @@ MISTAKES = {
     "workspace in bytes": (f"{RIGHT} --workspace 4294967296", "MiB", "--workspace 4096"),
     "unknown column": ("sensitivity net.onnx --calibration none.npz --sort losses", "column 'losses'", "loss, gain"),
     "metric of no task": (
-        "sensitivity net.onnx --calibration none.npz --task detect --sort sqnr",
-        "column 'sqnr'",
+        "sensitivity net.onnx --calibration none.npz --task detect --sort cosine",
+        "column 'cosine'",
         "macs, agreement",
     ),
     "FP16 network": ("run half.onnx --calibration half.npz", "16-bit floats", "--precision fp16"),

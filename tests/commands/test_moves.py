@@ -14,7 +14,7 @@ from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.calibration.cache import read_cache
 from trt_bisect.precision import int8_set
-from trt_bisect.report.advice import BIAS_CORRECTION, EQUALISATION
+from trt_bisect.report.advice import BIAS_CORRECTION, EQUALISATION, ROUNDING, SMOOTHING
 from trt_bisect.support.notes import EXPLANATION
 
 
@@ -33,7 +33,8 @@ def tried(tmp_path_factory):
         networks.save(planted(), folder), feeds, feeds, engine="onnxruntime", calibrator="minmax",
         output=folder / "run", explain="remedies", trt_version="10.3.0",
     )  # fmt: skip
-    moves = [each for each in report.explanation.tried if each.remedy in (EQUALISATION, BIAS_CORRECTION)]
+    kinds = (EQUALISATION, BIAS_CORRECTION, SMOOTHING, ROUNDING)
+    moves = [each for each in report.explanation.tried if each.remedy in kinds]
     return report, folder, {each.network or each.what: each for each in moves}
 
 

@@ -152,8 +152,6 @@ def test_culprits_are_grouped_by_cause_with_the_figures(clipped):
 
 def test_a_networks_own_pairs_cannot_be_calibrated(tmp_path):
     report = run(pairs(loud=300.0), tmp_path, calibration=None, explain="remedies")
-    note = (
-        "other calibrators, equalisation and bias correction were not tried: the scales are those of the network's own"
-    )
+    note = "other calibrators and moves of weights and biases were not tried: the scales are those of the network's own"
     assert f"{note} Q/DQ pairs" in texts(report.notes)
     assert {each.remedy for each in report.explanation.tried} == {"FP16", "FP32"}

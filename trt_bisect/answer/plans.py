@@ -104,20 +104,16 @@ class AnswerPlans:
             return self.price_of(plan)
         return sum(by.get(plan.precisions[k], 0.0) for k, by in self.costs.items())
 
-    @property
-    def taken(self) -> int:
-        """The number of single inferences taken so far."""
-        return sum(evaluator.taken for evaluator in self._by_ranges.values())
-
     def left(self, reserved: float = 0.0) -> float:
         """Returns the number of inferences that are left, without a share of those allowed that is reserved."""
-        return self.allowed if self.allowed == inf else self.allowed * (1.0 - reserved) - self.taken
+        taken = sum(evaluator.taken for evaluator in self._by_ranges.values())
+        return self.allowed if self.allowed == inf else self.allowed * (1.0 - reserved) - taken
 
     @contextmanager
     def ending(self, most: float) -> Iterator[None]:
         """Ends a part of a search after so many inferences: ``losses`` raises ``Spent`` then."""
         allowed, self.ends = self.allowed, True
-        self.allowed = min(allowed, self.taken + most)
+        self.allowed = min(allowed, sum(evaluator.taken for evaluator in self._by_ranges.values()) + most)
         try:
             yield
         finally:

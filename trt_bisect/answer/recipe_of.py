@@ -18,7 +18,7 @@ from trt_bisect.options.declare import repeated
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.preparation.experiment import Experiment
 from trt_bisect.recipe.commands import Setting
-from trt_bisect.recipe.files import FLOAT_NETWORK, FOLDER, RecipeFiles, recipe_files
+from trt_bisect.recipe.files import RecipeFiles, recipe_files
 from trt_bisect.recipe.trtexec import Build
 from trt_bisect.report.model import Report
 
@@ -58,16 +58,15 @@ def target_version(options: CalibrationOptions, builder: Builder) -> TensorRTVer
 def setting_of(experiment: Experiment, options: RunOptions, report: Report) -> Setting:
     """Returns the facts of a run that suggested commands repeat."""
     flags, files = repeated(options), report.attached.files
-    network, folder = experiment.network, name_of(options.output)
     return Setting(
-        model=str(Path(folder) / FOLDER / FLOAT_NETWORK) if network.improved and folder else network.source,
+        model=experiment.network.source,
         calibration=flags.get("--calibration", ("",))[0],
         has_data=experiment.data is not None,
         calibrator=experiment.ranges.calibrator,
-        has_pairs=network.has_pairs,
+        has_pairs=experiment.network.has_pairs,
         high=experiment.whole.high,
-        low=network.low.precision,
-        folder=folder,
+        low=experiment.network.low.precision,
+        folder=name_of(options.output),
         build=files.build if files else Build(target_version(options, experiment.builder)),
         options=flags,
         fixed=dict(options.shapes or {}),

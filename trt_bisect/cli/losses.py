@@ -40,8 +40,8 @@ def sensitivity_command(
     from trt_bisect.report.losses import OWN
     from trt_bisect.report.screen.tables import print_sensitivity
 
-    columns = (*OWN, *((AGREEMENT.name,) if options.task else BUILT_IN))
-    if sort not in (*columns, options.metric):
+    columns = (*OWN, AGREEMENT.name) if options.task else (*OWN, *BUILT_IN)
+    if sort not in columns and (options.task or sort != options.metric):
         raise BadInput(f"There is no column '{sort}' to sort by.", f"Use one of {', '.join(columns)}.")
     if way in ("weight", "activation") and options.low != "int8":
         problem = f"Only INT8 has separate rows for weights and activations, {options.low} has none."

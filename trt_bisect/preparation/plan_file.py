@@ -27,7 +27,7 @@ from trt_bisect.options.tables import read_toml, refuse_unknown
 from trt_bisect.precision import Precision, low_of
 from trt_bisect.recipe.files import BUILD, FOLDER, PLAN
 
-_KEYS = ("layers", "scales", "one_scale", "high", "low", "activations", "model", "improved", BUILD)
+_KEYS = ("layers", "scales", "one_scale", "high", "low", "activations", "model", BUILD)
 _PARTS = ("activation", "weight")
 _HALVES = (Precision.INT8_WEIGHT, Precision.INT8_ACTIVATION)
 _WORDS = {str(precision): precision for precision in Precision if precision not in _HALVES}
@@ -45,7 +45,6 @@ class FilePlan:
         low: the low precision; None where the file does not say it.
         one_scale: the layers or patterns whose weights have one scale each.
         wide: the layers in INT8 have their activations in 16 bits.
-        improved: it is for the recipe's ``network.onnx``, whose channels or weights are others than the file's.
     """
 
     source: str
@@ -55,7 +54,6 @@ class FilePlan:
     low: Precision | None = None
     one_scale: tuple[str, ...] = ()
     wide: bool = False
-    improved: bool = False
 
     @property
     def left_high(self) -> list[str]:
@@ -102,9 +100,7 @@ def _plan(source: str, record: Any) -> FilePlan:
         raise _unreadable(source, "'one_scale' is a list of layers")
     if not layers and not scales and not one_scale:
         raise _unreadable(source, "it has neither 'layers' nor 'scales'")
-    return FilePlan(
-        source, layers, scales, high, low, tuple(one_scale), activations == INT16, bool(record.get("improved"))
-    )
+    return FilePlan(source, layers, scales, high, low, tuple(one_scale), activations == INT16)
 
 
 def _precision(source: str, name: str, value: Any) -> Precision:

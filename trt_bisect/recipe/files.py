@@ -8,7 +8,7 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,7 +21,6 @@ import onnx
 from trt_bisect.builder.tensorrt_walk import WeakPlan
 from trt_bisect.calibration.cache import format_cache
 from trt_bisect.errors import NoRoom
-from trt_bisect.model.equalise import with_constants
 from trt_bisect.model.file import Weights, save_model
 from trt_bisect.model.low import FLOAT_TYPES, FP8, INT8, LOWS
 from trt_bisect.model.network import Network
@@ -251,22 +250,8 @@ def recipe_files(
     note = (
         f"trtexec cannot express this recipe, so {TRTEXEC} makes it fail ({listed(refused, 3)}): use {POLYGRAPHY} or "
     )
-    measured = None if alone else with_weights_on_grid(network, lowered)
+    measured = None if alone else network
     return RecipeFiles(texts, written, build, network.properties, measured, (note + name,) if refused else (), name)
-
-
-def with_weights_on_grid(network: Network, lowered: Collection[int]) -> Network:
-    """Returns a network whose low layers have the weights that they round instead of their own (``Network.on_grid``).
-
-    Rounded to the nearest these weights stay what they are: weak typing and ModelOpt take them as they were measured.
-    """
-    changed = {
-        (k, rounding.slot): network.on_grid[rounding.tensor]
-        for k in lowered
-        for rounding in network.layers[k].roundings
-        if rounding.is_weight and rounding.tensor in network.on_grid
-    }
-    return with_constants(network, changed) if changed else network
 
 
 def recipe_commands(folder: str, build: Build, network: str) -> dict[str, str]:
@@ -309,9 +294,7 @@ def plan_json(network: Network, kept: Mapping[str, Precision], high: Precision, 
     of_activations = {"scales": usable} if usable else {}
     one_scale = [network.layers[k].name for k in sorted(network.one_scale) if network.layers[k].has_weight]
     of_weights = {"one_scale": one_scale} if one_scale else {}
-    model = FLOAT_NETWORK if network.improved else network.source
-    plan = {"model": model, **low, "high": str(high), "layers": layers, **of_activations, **of_weights}
-    plan |= {"improved": network.improved} if network.improved else {}
+    plan = {"model": network.source, **low, "high": str(high), "layers": layers, **of_activations, **of_weights}
     plan |= {BUILD: build.to_json()}
     return json.dumps(plan, indent=1) + "\n"
 
@@ -357,7 +340,6 @@ def readme(network: Network, weak: WeakPlan, refused: list[str], build: Build) -
     rows = [f"| `{name}` | the network with {pairs}: its graph says what is rounded |"]
     if not alone:
         made = f"the network that was measured, in floats, made from `{_in_table(network.source)}`"
-        made += f", with {network.improved}; `{PLAN}` is for this file" if network.improved else ""
         rows.append(f"| `{FLOAT_NETWORK}` | {made}{': the next files are for it' if build.weak else ''} |")
     if build.weak:
         rows.append(f"| `{TRTEXEC}` | weak typing: trtexec's flags |")

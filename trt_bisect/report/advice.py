@@ -31,6 +31,8 @@ CALIBRATOR = "another calibrator"
 PER_CHANNEL = "per-channel weights"
 EQUALISATION = "cross-layer equalisation"
 BIAS_CORRECTION = "bias correction"
+SMOOTHING = "channel smoothing"
+ROUNDING = "weight rounding"
 HIGH = {Precision.FP16: "FP16", Precision.FP32: "FP32"}
 QAT = "QAT"
 SPREAD_OUT = "no abnormal tensor"
@@ -216,6 +218,15 @@ def _move_remedies(evidence: Evidence, setting: Setting, best: Mapping[str, Trie
     if tried is not None and tried.network:
         why = "Corrected biases remove INT8's mean error. The network is for INT8 only: its FP32 output changes."
         yield Remedy(BIAS_CORRECTION, why, commands=with_moved(setting, tried.network, tried.cache))
+    tried = best.get(SMOOTHING)
+    if tried is not None and tried.network:
+        why = "Large channels are divided, and the weights that read them multiplied; FP32 does not change."
+        commands = (running_moved(setting, tried.network), *with_moved(setting, tried.network, tried.cache))
+        yield Remedy(SMOOTHING, why, commands=commands)
+    tried = best.get(ROUNDING)
+    if tried is not None and tried.network:
+        why = "Errors of weights cancel at the outputs. The network is for INT8 only: its FP32 output changes."
+        yield Remedy(ROUNDING, why, commands=with_moved(setting, tried.network, tried.cache))
 
 
 def _high_remedies(evidence: Evidence, setting: Setting, reach: float, share: float) -> Iterator[Remedy]:

@@ -22,6 +22,8 @@ from trt_bisect.calibration.cache import format_cache
 from trt_bisect.calibration.collect import calibrate
 from trt_bisect.calibration.histogram import Calibrator
 from trt_bisect.calibration.ranges import Ranges, keeping_unusable_high, with_scales_given, with_scales_of
+from trt_bisect.calibration.weight_rounding import round_weights
+from trt_bisect.data.datasets import Dataset
 from trt_bisect.driver.recipes.cheapest import least_cost
 from trt_bisect.driver.recipes.search_space import Kept, Space
 from trt_bisect.driver.suspects.search import Loss, drive
@@ -30,9 +32,10 @@ from trt_bisect.model.equalise import equalise
 from trt_bisect.model.network import Network
 from trt_bisect.model.observe import observe
 from trt_bisect.model.reading import FLOAT_NOISE, relative_difference
+from trt_bisect.model.smooth import smooth
 from trt_bisect.precision import Precision
 from trt_bisect.preparation.experiment import Experiment
-from trt_bisect.report.advice import BIAS_CORRECTION, CALIBRATOR, EQUALISATION, HIGH
+from trt_bisect.report.advice import BIAS_CORRECTION, CALIBRATOR, EQUALISATION, HIGH, ROUNDING, SMOOTHING
 from trt_bisect.report.explanation import RemedyFile, Tried
 from trt_bisect.support.figures import listed
 
@@ -106,7 +109,7 @@ class Remedies:
         answer, experiment = self.answer, self.answer.experiment
         why_not = _why_no_calibration(experiment)
         if why_not:
-            self.notes.append(f"other calibrators, equalisation and bias correction were not tried: {why_not}")
+            self.notes.append(f"other calibrators and moves of weights and biases were not tried: {why_not}")
         moves = [] if why_not else list(self._moves())
         self.plans.setup.progress.stage("Trying remedies", None)
         if not why_not:
@@ -163,13 +166,14 @@ class Remedies:
         return replace(tried, high=len(answer.high), cost=cost)
 
     def _moves(self) -> Iterator[Move]:
-        """Yields the equalised network, the network with biases corrected for full INT8, and both.
+        """Yields the equalised network, the network with biases corrected for full INT8, and both; then the network
+        with smoothed channels, and with weights rounded for the outputs.
 
-        The equalised network is compared with the user's in FP32, on the first judged input. What changes nothing or
-        fails is a note.
+        Equalised and smoothed networks are compared with the user's in FP32, on the first judged input. What changes
+        nothing or fails is a note.
         """
         experiment, progress = self.answer.experiment, self.plans.setup.progress
-        progress.stage("Equalising channels, correcting biases", 3)
+        progress.stage("Moving weights and biases", 5)
         progress.step("equalised")
         found = equalise(experiment.network)
         apart = self._apart(found.network) if found.pairs else 0.0
@@ -187,6 +191,23 @@ class Remedies:
         if equalised is not None:
             words = "cross-layer equalisation, then bias correction,"
             yield from self._corrected("equalised-corrected", words, equalised.network, equalised.ranges)
+        yield from self._smoothed_and_rounded(experiment.network, experiment.data)
+
+    def _smoothed_and_rounded(self, network: Network, data: Dataset | None) -> Iterator[Move]:
+        """Yields the network with smoothed channels, and this or the user's with weights rounded for the outputs."""
+        assert data is not None
+        progress, words = self.plans.setup.progress, "weights rounded for the outputs"
+        progress.step("smoothed")
+        found = smooth(network, data)
+        if found.tensors and self._apart(found.network) <= FLOAT_NOISE:
+            network, words = found.network, f"smoothed channels, then {words}"
+            yield Move("smoothed", SMOOTHING, "smoothed channels", network, self._calibrated(network))
+        else:
+            self._not_tried("channel smoothing", "no tensor allows it")
+        progress.step("rounded")
+        rounded = round_weights(network, data)
+        if rounded.left:
+            yield Move("rounded", ROUNDING, words, rounded.network, self._calibrated(rounded.network))
 
     def _apart(self, other: Network) -> float:
         """The largest relative difference of a judged output in FP32 between a network and the user's."""

@@ -21,7 +21,6 @@ from trt_bisect.answer.accuracy import (
     refuse_accuracy,
 )
 from trt_bisect.answer.answer import AnswerSearch, answer_search
-from trt_bisect.answer.candidates import improved
 from trt_bisect.answer.each_alone import priced
 from trt_bisect.answer.facts import refused_by_default
 from trt_bisect.answer.front import measure_front
@@ -222,7 +221,7 @@ class _Run:
         first = self._opened(stack)
         answering = self._asked_search(stack, first)
         found = self.found = Searched(answering.experiment)
-        answering, answer = self._search(answering, found)
+        answer = self._search(answering, found)
         with lifted(self.setup.progress):
             self._measure_accuracy(found, answer)
             report = self._answered(found)
@@ -369,10 +368,8 @@ class _Run:
         question = question_of(self.setup, experiment)
         self.live.watch(SoFar(self.setup, report, self.first, experiment, curve, question, answer))
 
-    def _search(self, answering: AnswerSearch, found: Searched) -> tuple[AnswerSearch, Answer]:
+    def _search(self, answering: AnswerSearch, found: Searched) -> Answer:
         """Searches the answer: the ranges, the set of layers that stay high, its check, each layer put back.
-
-        A network that loses less in INT8 is searched instead where it is likely to have a much cheaper recipe.
 
         The curve comes before the set only where the search of the set starts from its suspects.
 
@@ -382,10 +379,6 @@ class _Run:
         assert self.first is not None
         answering.on_answer = self._so_far
         experiment = found.of_curve = answering.choose_ranges()
-        if (other := improved(answering)) is not None:
-            (answering, note), experiment = other, other[0].experiment
-            self.answering, found.of_curve, answering.on_answer = answering, experiment, self._so_far
-            self.setup.notes.append(note)
         if experiment.key != self.first.key:
             self._announce(experiment)
         curve_first = not answering.alone.can_measure(answering.space)
@@ -395,7 +388,7 @@ class _Run:
         answer = found.answer = priced(answering.plans, answer)
         if curve_first:
             found.gains = answering.alone.gains(answer, found.curve.findings.suspects)
-        return answering, answer
+        return answer
 
     def _measure_accuracy(self, found: Searched, answer: Answer) -> None:
         """Measures the accuracy of full INT8 and of the recipe, if the user asks for accuracies."""
