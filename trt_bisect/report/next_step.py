@@ -101,7 +101,7 @@ def _cheaper(report: Report, setting: Setting) -> NextStep | None:
         for each in (report.explanation.tried if report.explanation else ())
         if each.meets and (each.culprits or each.high or each.calibrator is None or known)
     ]
-    by_cost = sorted((each for each in known if each.cost < least), key=lambda each: each.cost)
+    by_cost = sorted((each for each in known if each.cost < least), key=lambda each: (each.cost, each.loss or 0.0))
     for best in by_cost:
         command = _command_of(best, report, setting)
         if command is not None:

@@ -473,7 +473,7 @@ def causes_in_short(explanation: Explanation, metric: str) -> Group | None:
     causes = [Text(_title(cause, explanation)) for cause in explanation.causes[:_CAUSES_UP_TO]]
     recipe = next((each.cost for each in explanation.tried if each.own and each.meets), math.inf)
     cheaper = [each for each in explanation.tried if each.meets and each.cost < recipe]
-    return Group(*causes, *_measured_lines(sorted(cheaper, key=lambda each: each.cost)[:1], metric))
+    return Group(*causes, *_measured_lines(sorted(cheaper, key=lambda each: (each.cost, each.loss or 0.0))[:1], metric))
 
 
 def _title(cause: Cause, explanation: Explanation) -> str:
