@@ -157,8 +157,9 @@ def test_a_json_without_boxes_is_refused(tmp_path, monkeypatch, content):
     monkeypatch.setattr(judged.importlib.util, "find_spec", lambda _: True)
     path = tmp_path / "boxes.json"
     path.write_text(content, encoding="utf-8")
-    with pytest.raises(BadInput):
+    with pytest.raises(BadInput) as refused:
         judged.read_truth(path)
+    assert "Error:" not in refused.value.problem
 
 
 def test_without_pycocotools_the_extra_is_named(squares, monkeypatch):

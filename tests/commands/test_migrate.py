@@ -101,6 +101,7 @@ def test_the_verdict_is_that_of_run_on_the_same_plan(lenet, tmp_path):
         planted, cache=cache, layer_precisions={"ip2": "fp32"}, inputs=DIGITS, output=tmp_path / "high"
     )
     assert (pinned.proof.verdict, pinned.exit_code) == ("passes", 0)
+    assert "No layer has to stay" not in pinned.proof.sentence
     assert next(row for row in pinned.layers if row.name == "ip2").precision == "fp32"
     assert "ip2" not in {reader for _, reader in scales_in(tmp_path / "high" / "network.qdq.onnx").values()}
 

@@ -13,11 +13,11 @@ from tests.support import networks
 from trt_bisect.model.exported import Exported, exported_from
 from trt_bisect.report.network_graph import graph_of
 
-TRACE = """File "/home/me/nets/model.py", line 12, in forward
+TRACE = """File "/nets/model.py", line 12, in forward
     return self.features(x)
 File "/opt/venv/lib/python3.11/site-packages/torch/nn/modules/container.py", line 250, in forward
     input = module(input)
-File "/home/me/nets/blocks.py", line 7, in forward
+File "/nets/blocks.py", line 7, in forward
     return self.conv(x)
 File "/opt/venv/lib/python3.11/site-packages/torch/nn/modules/conv.py", line 548, in forward
     return self._conv_forward(input, self.weight, self.bias)"""
@@ -42,7 +42,7 @@ def found(metadata):
 
 
 def test_the_module_with_its_class_and_the_innermost_line_of_ones_own():
-    assert found(USUAL) == Exported("features.0.conv (Conv2d)", "/home/me/nets/blocks.py:7")
+    assert found(USUAL) == Exported("features.0.conv (Conv2d)", "/nets/blocks.py:7")
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_layers_and_the_graph_of_the_page_have_them_and_the_digest_has_not(expor
     path, name = exported
     network = trt_bisect.load_network(path)
     layer = network.layer_named(name)
-    assert (layer.module, layer.code) == ("features.0.conv (Conv2d)", "/home/me/nets/blocks.py:7")
+    assert (layer.module, layer.code) == ("features.0.conv (Conv2d)", "/nets/blocks.py:7")
     assert {each.module for each in network.layers if each is not layer} == {""}
     (drawn,) = (each for each in graph_of(network, {}).layers if each.name == name)
     assert (drawn.module, drawn.code) == (layer.module, layer.code)

@@ -104,7 +104,7 @@ def test_the_command_has_what_the_engine_was_measured_with(measured, version):
     assert options.pop("--tacticSources") == [{"JIT_CONVOLUTIONS"}]
     assert options.pop("--noTF32") == [""]
     unsaid = missing(files.build)
-    level, dla = version != "8.5.3", version in (*OLD, "10.0.1", "10.3.0", "10.7.0", "11.4.1")
+    level, dla = version != "8.5.3", version == "11.4.1"
     assert options.pop("--builderOptimizationLevel", None) == (["5"] if level else None)
     assert any("optimisation level 5" in clause for clause in unsaid) == (not level)
     assert (options.pop("--useDLACore", None), options.pop("--allowGPUFallback", None)) == (
@@ -125,6 +125,8 @@ def test_the_flags_have_what_the_engine_was_measured_with(measured, version):
     assert profile == {"x": SHAPES["x"]}
     assert options["--optShapesCalib"] == ["x:1x8x20,bias:8"]
     assert options["--calib"] == ["calibration.cache"]
+    has_dla = version in (*OLD, "10.0.1", "10.3.0", "10.7.0")
+    assert (options.get("--useDLACore"), "--allowGPUFallback" in options) == (["1"] if has_dla else None, has_dla)
     strong, _ = read(strong_words(files)[1:], release(version), INPUTS)
     same = strong.keys() - {"--onnx", "--int8", "--stronglyTyped"}
     assert {name: options[name] for name in same} == {name: strong[name] for name in same}

@@ -111,7 +111,7 @@ def test_the_panel_has_the_module_and_the_source_line_of_a_layer(tab, finished, 
     folder = pages.copied(finished, tmp_path)
     facts = json.loads((folder / NETWORK).read_text())
     (layer,) = (each for each in facts["layers"] if each["name"] == "ip2")
-    layer |= {"module": "head.<b>1</b> (Linear)", "code": "/home/me/model.py:12"}
+    layer |= {"module": "head.<b>1</b> (Linear)", "code": "/nets/model.py:12"}
     (folder / NETWORK).write_text(json.dumps(facts))
     with tab.shown(pages.written(folder, pages.read(folder))) as page:
         page.locator("#search").fill("ip2")

@@ -143,7 +143,14 @@ def merged(paths: Sequence[Path]) -> dict[str, Any]:
         if key not in best or _BEST_FIRST.index(made["outcome"]) < _BEST_FIRST.index(best[key]["outcome"]):
             best[key] = made
     in_order = sorted(best, key=lambda key: (key[0], list(BY_NAME).index(key[1])))
+    for made in best.values():
+        made["message"] = _relative(made.get("message", ""))
     return {**records[0], "checks": [best[key] for key in in_order]}
+
+
+def _relative(message: str) -> str:
+    """A message with the paths of this checkout relative to it."""
+    return message.replace(f"{ROOT}/", "")
 
 
 def _parsed() -> argparse.Namespace:
@@ -214,7 +221,7 @@ def _ended(check: Check, engine: str, folder: str, limit: float, *more: str) -> 
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
         said.seek(0)
-        message = "\n".join(said.read().decode(errors="replace").splitlines()[-25:])
+        message = _relative("\n".join(said.read().decode(errors="replace").splitlines()[-25:]))
     if code is None:
         return TIMED_OUT, f"after {limit:.0f} s\n{message}".strip()
     if code == _REACHED:

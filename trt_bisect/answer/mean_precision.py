@@ -79,12 +79,16 @@ def read_truth(path: Path) -> Truth:
         truth = _yolo(path) if path.is_dir() else _coco(path)
     except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
         raise BadInput(
-            f"The boxes '{path}' cannot be read: {type(error).__name__}: {first_line(error)}",
+            f"The boxes '{path}' cannot be read: {_said(error)}",
             "Give COCO's JSON with images, annotations and categories, or a folder with a YOLO text file an image.",
         ) from error
     if not any(len(image.classes) for image in truth.images):
         raise BadInput(f"'{path}' holds no boxes.", "Give the boxes of the images of --dataset.")
     return truth
+
+
+def _said(error: Exception) -> str:
+    return f"it has no {error}" if isinstance(error, KeyError) else first_line(error)
 
 
 _FURTHER = ("area", "keypoints", "num_keypoints", "segmentation")
@@ -93,6 +97,8 @@ _FURTHER = ("area", "keypoints", "num_keypoints", "segmentation")
 def _coco(path: Path) -> Truth:
     content = path.read_bytes()
     found = json.loads(content)
+    if not isinstance(found, dict):
+        raise ValueError("it is a list, not an object with images, annotations and categories")
     numbers = {one: k for k, one in enumerate(sorted(category["id"] for category in found["categories"]))}
     rows: dict[object, list[tuple[float, ...]]] = {image["id"]: [] for image in found["images"]}
     more: dict[object, list[Mapping[str, Any]]] = {image["id"]: [] for image in found["images"]}

@@ -26,7 +26,7 @@ class Exported:
 
     Attributes:
         module: the path of the module that has it, and its class: ``layer1.0.conv1 (Conv2d)``; empty if not known.
-        code: the innermost line that is no line of PyTorch: ``/home/me/model.py:12``; empty if not known.
+        code: the innermost line that is no line of PyTorch: ``/nets/model.py:12``; empty if not known.
     """
 
     module: str = ""

@@ -217,7 +217,7 @@ class JudgeOptions(Options):
         if self.task is not None and self.metric != COSINE:
             raise BadInput(f"--task {self.task} and --metric {self.metric} contradict each other.", "Leave out one.")
         if self.head is not None and self.task not in HEADS and getattr(self, "labels", None) is None:
-            raise BadInput(f"--head needs a task of detections, not {self.task}.", f"Give --task {'|'.join(HEADS)}.")
+            raise BadInput("--head needs a task of detections.", f"Give --task {'|'.join(HEADS)}.")
 
     @property
     def saved_outputs(self) -> Path | None:

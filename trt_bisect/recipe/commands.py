@@ -213,7 +213,7 @@ def _with_cache(setting: Setting, cache: str) -> tuple[Command, ...]:
     fixed = {name: (shape, shape, shape) for name, shape in setting.fixed.items()}
     build = replace(build, shapes={**build.shapes, **fixed}, dynamic=tuple(dict.fromkeys((*build.dynamic, *fixed))))
     converting = polygraphy_command(build, network, "--int8", "--calibration-cache", cache)
-    trtexec = ["trtexec", f"--onnx={network}", "--int8", *calibrated(build, cache), *engine_flags(build)]
+    trtexec = ["trtexec", f"--onnx={network}", "--int8", *calibrated(build, cache), *engine_flags(build, weak=True)]
     return Command(POLYGRAPHY, shlex.join(converting)), Command(TRTEXEC, shlex.join(trtexec))
 
 

@@ -381,7 +381,7 @@ def _about_building(command: str, build: Build) -> str:
         parts.append(
             "The shapes are those of the data that the recipe was measured on. Give your own shapes for other data."
         )
-    if "--useDLACore" in command and not build.target.weak:
+    if "--useDLACore" in command:
         parts.append(_ABOUT_THE_DLA)
     if unsaid:
         parts.append(f"The command cannot express all settings of the measured engine. It lacks {'; '.join(unsaid)}.")

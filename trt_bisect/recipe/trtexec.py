@@ -142,8 +142,8 @@ def allowing(precisions: frozenset[Precision]) -> list[str]:
     return [f"--{kind}" for kind in (Precision.INT8, Precision.FP16, Precision.BF16) if kind in precisions]
 
 
-def engine_flags(build: Build) -> list[str]:
-    """Returns trtexec's flags of an engine, whatever its typing; see ``missing`` for what they cannot say."""
+def engine_flags(build: Build, *, weak: bool = False) -> list[str]:
+    """Returns trtexec's flags of an engine with Q/DQ pairs, or with weak typing; see ``missing`` for what they lack."""
     flags, options = ["--noTF32"], build.options
     named = [name for name in build.dynamic if not _unsayable(name)]
     for place, option in enumerate(("--minShapes", "--optShapes", "--maxShapes") if named else ()):
@@ -158,13 +158,13 @@ def engine_flags(build: Build) -> list[str]:
     if not build.target.rtx:
         option = "--staticPlugins" if build.target.number >= _FIRST_LEVEL else "--plugins"
         flags += [f"{option}={library}" for library in options.plugins]
-    if options.dla is not None and _has_dla(build.target):
+    if options.dla is not None and _has_dla(build.target, weak=weak):
         flags += [f"--useDLACore={options.dla}", "--allowGPUFallback"]
     return flags
 
 
 def missing(build: Build) -> list[str]:
-    """Returns the clauses on what the engine was measured with and trtexec of the target cannot be told."""
+    """Returns the clauses on what the engine was measured with and ``strong_command`` cannot say."""
     options, target, found = build.options, build.target, []
     found += [
         f"the shapes of the input '{name}', whose name trtexec splits" for name in filter(_unsayable, build.dynamic)
@@ -182,8 +182,8 @@ def missing(build: Build) -> list[str]:
         found.append(f"the plugins {', '.join(options.plugins)}")
     if options.operators and not options.plugins:
         found.append(f"plugins for the operators in {', '.join(options.operators)}, which are ONNX Runtime's")
-    if options.dla is not None and not _has_dla(target):
-        found.append(f"the DLA core {options.dla}, which TensorRT up to 10.7 and from 11.4.1 on has")
+    if options.dla is not None and not _has_dla(target, weak=False):
+        found.append(f"the DLA core {options.dla}, which takes Q/DQ pairs from TensorRT 11.4.1 on")
     kinds = (Precision.BF16, Precision.FP8) if not target.strong else ()
     found += [f"{str(kind).upper()}, which came with TensorRT 10" for kind in kinds if kind in build.precisions]
     return found
@@ -193,8 +193,8 @@ def _has_level(target: TensorRTVersion) -> bool:
     return target.rtx or target.number >= _FIRST_LEVEL
 
 
-def _has_dla(target: TensorRTVersion) -> bool:
-    return not target.rtx and (target.number <= _LAST_DLA or target.number >= _DLA_AGAIN)
+def _has_dla(target: TensorRTVersion, *, weak: bool) -> bool:
+    return not target.rtx and (target.number <= _LAST_DLA if weak else target.number >= _DLA_AGAIN)
 
 
 def _sources(target: TensorRTVersion) -> tuple[str, ...]:
@@ -238,7 +238,7 @@ def flags_of(weak: WeakPlan, build: Build, cache: str) -> list[str]:
         build: the facts of the engine.
         cache: the calibration cache's file.
     """
-    flags = [*engine_flags(build), *allowing(build.precisions)]
+    flags = [*engine_flags(build, weak=True), *allowing(build.precisions)]
     if Precision.INT8 in build.precisions:
         flags += calibrated(build, cache)
     known = _types_of(build)

@@ -99,7 +99,8 @@ def _on_plans(
     if recipe.meets:
         yield from doubt_lines(answer)
     if (recipe.meets and not recipe.high) or report.verdict in (PASSES, WITH_DOUBTS):
-        accepted = "You accepted the doubts." if answer.doubts else "No layer has to stay in high precision."
+        other = "other " if any(layer.fixed is not None for layer in network.layers) else ""
+        accepted = "You accepted the doubts." if answer.doubts else f"No {other}layer has to stay in high precision."
         blame = accepted if report.verdict == PASSES else "The doubts above speak against it."
         yield Line(report.verdict, f"{spoken(report.verdict).upper()}: full {low} meets {threshold}: {figure} {blame}")
         yield from _other_ranges(answer, text, low)
