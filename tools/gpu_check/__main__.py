@@ -141,10 +141,8 @@ def merged(paths: Sequence[Path]) -> dict[str, Any]:
     for made in (made for record in records for made in record["checks"]):
         key = made["engine"], made["name"]
         if key not in best or _BEST_FIRST.index(made["outcome"]) < _BEST_FIRST.index(best[key]["outcome"]):
-            best[key] = made
+            best[key] = {**made, "message": _relative(made.get("message", ""))}
     in_order = sorted(best, key=lambda key: (key[0], list(BY_NAME).index(key[1])))
-    for made in best.values():
-        made["message"] = _relative(made.get("message", ""))
     return {**records[0], "checks": [best[key] for key in in_order]}
 
 
