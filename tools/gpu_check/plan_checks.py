@@ -316,7 +316,7 @@ def migrated(bench: Experiment) -> None:
     report = trt_bisect.migrate(
         subject.network, cache=cache, inputs=str(subject.inputs), output=bench.folder / "migrated", progress=Silent()
     )
-    bench.figure("proof", None if report.proof is None else asdict(report.proof))
+    bench.figure("proof", None if report.proof is None else asdict(replace(report.proof, folder="")))
     bench.figure("choices", [asdict(choice) for choice in report.choices])
     old = TensorRTWeakBuilder(subject.network, {}, options, shapes, calibration_cache=cache.read_bytes())
     rt = start_tensorrt(bench.engine)
