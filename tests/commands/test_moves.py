@@ -106,3 +106,23 @@ def test_a_network_that_cannot_be_equalised_says_so(tmp_path):
     assert [each.what for each in report.explanation.tried if each.remedy in (EQUALISATION, BIAS_CORRECTION)] == [
         "bias correction"
     ]
+
+
+def test_a_changed_network_has_the_ranges_of_the_calibrator_that_the_run_chose(tmp_path):
+    """A run without ``--calibrator`` chose one, and measured the moves with entropy."""
+    model = networks.chain()
+    networks.plant_between(model, "conv2", "conv3")
+    feeds = networks.samples(model, 24)
+    report = trt_bisect.run(
+        networks.save(model, tmp_path), feeds, engine="onnxruntime", explain="remedies", trt_version="10.3.0",
+        output=tmp_path / "run", holdout=0.0,
+    )  # fmt: skip
+    assert report.ranges.origin == "percentile 99.99"
+    folder = tmp_path / "run" / "remedies"
+    (file,) = folder.glob("smoothed.onnx")
+    network = trt_bisect.load_network(file)
+    kept = read_cache(file.with_suffix(".cache"), network.rounded_activations).scales
+    samples = list(trt_bisect.open_dataset(feeds, network.inputs))
+    chosen, usual = (trt_bisect.calibrate(network, samples, *how).scales for how in (("percentile", 99.99), ()))
+    assert {name: chosen[name] for name in kept} == kept
+    assert {name: usual[name] for name in kept} != kept

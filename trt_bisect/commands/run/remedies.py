@@ -233,13 +233,14 @@ class Remedies:
             self._not_tried("bias correction", first_line(error))
 
     def _calibrated(self, network: Network) -> Ranges:
-        options, data = self.plans.setup.options, self.answer.experiment.data
+        options, experiment = self.plans.setup.options, self.answer.experiment
+        chosen, data = experiment.ranges.calibrator, experiment.data
         assert data is not None
         ranges = calibrate(
             network,
             data,
-            options.calibrator_method,
-            options.percentile,
+            options.calibrator_method if chosen is None else chosen.method,
+            options.percentile if chosen is None else chosen.percentile,
             keep_masks=options.keep_mask_ranges,
             memory=options.memory_bytes,
         )
