@@ -22,9 +22,9 @@ ASKED = {"threshold": THRESHOLD, "holdout": 0.0, "engine": "onnxruntime", "expla
 
 @pytest.fixture(scope="module")
 def given(tmp_path_factory):
-    """A network with many layers that lose a little each, and 24 inputs."""
+    """A network with many layers that lose a little each, and 22 inputs."""
     model = networks.transformer(blocks=2)
-    return networks.save(model, tmp_path_factory.mktemp("effort")), networks.samples(model, 24)
+    return networks.save(model, tmp_path_factory.mktemp("effort")), networks.samples(model, 22)
 
 
 @pytest.fixture(scope="module")

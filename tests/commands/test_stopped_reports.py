@@ -44,7 +44,7 @@ FEW_STOPS = [(0.02, WAYS[0]), (0.3, WAYS[1]), (0.6, WAYS[0]), (0.6, WAYS[1]), (0
 def given(tmp_path_factory):
     """A network, six inputs on which it misses in INT8, and the run that nobody stopped."""
     folder = tmp_path_factory.mktemp("given")
-    model = networks.transformer()
+    model = networks.transformer(blocks=1)
     path, data = networks.save(model, folder), networks.samples(model, 6)
     feeds = [{name: values[k : k + 1] for name, values in data.items()} for k in range(6)]
     counted = Steps()
@@ -307,7 +307,7 @@ def test_ctrl_c_pressed_again_while_the_report_is_written_leaves_it(given, tmp_p
 def test_a_recipe_that_holds_on_all_inputs_is_known_before_the_search(given, tmp_path):
     """Of 20 inputs the search judges on few, so that none of its own plans is known on all."""
     path, *_ = given
-    (name, values), *_ = networks.samples(networks.transformer(), 20).items()
+    (name, values), *_ = networks.samples(networks.transformer(blocks=1), 20).items()
     feeds = [{name: values[k : k + 1]} for k in range(20)]
     with pytest.raises(StoppedRun) as stop:
         trt_bisect.run(
