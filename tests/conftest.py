@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 import pytest
 from hypothesis import settings
@@ -127,13 +128,13 @@ def finished(lenet: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def forks() -> Iterator[ForkServer]:
+def forks(request: pytest.FixtureRequest) -> ForkServer:
     """Starts ``trt-bisect`` in processes of their own, without the seconds that importing takes."""
     from tests.support.fork_server import ForkServer
 
-    server = ForkServer()
-    yield server
-    server.stop()
+    worker = getattr(request.config, "workerinput", None)
+    run, owner = (worker["testrunuid"], os.getppid()) if worker else (uuid4().hex, os.getpid())
+    return ForkServer(Path(f"/tmp/forks-{run}"), owner)  # the path of a socket must be short
 
 
 @pytest.fixture(scope="session")
