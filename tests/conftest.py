@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import re
 import signal
 import sys
 from collections.abc import Iterator
@@ -41,7 +42,11 @@ settings.load_profile("untimed")
 
 _MARKED_BY = {"ray_nodes": "ray", "browser": "browser"}
 """Fixtures, and the mark of each test that uses them."""
-_WITH_RAY = "tests/cluster/"
+_TOGETHER = re.compile(
+    "(?P<ray>tests/cluster/)"
+    r"|(?P<browser>tests/(?:report/test_(?:front_page|page_|tables?_|tensorboard\.)|view/test_view_browser|project/test_site))"
+)
+"""Files of which one worker takes all: those that share a Ray cluster, and a Chromium with the scripts it compiled."""
 
 
 @pytest.fixture
@@ -56,20 +61,19 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling:
-    """Gives a worker whole files, so that what a module shares is made once, and one worker all tests with Ray.
+    """Gives a worker whole files, so that what a module shares is made once, and one worker all of ``_TOGETHER``.
 
     The marks of ``--dist loadgroup`` would do: but pytest-xdist 3.8 puts them into ``Item._nodeid``, which pytest 9.2
     no longer reads, so that they have no effect.
     """
     from xdist.scheduler import LoadFileScheduling
 
-    class RayTogether(LoadFileScheduling):
-        """The files of ``tests/cluster`` share a Ray cluster; the others stand alone."""
-
+    class Together(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return _WITH_RAY if nodeid.startswith(_WITH_RAY) else super()._split_scope(nodeid)
+            found = _TOGETHER.match(nodeid)
+            return str(found.lastgroup) if found else super()._split_scope(nodeid)
 
-    return RayTogether(config, log)
+    return Together(config, log)
 
 
 @pytest.hookimpl(tryfirst=True)
