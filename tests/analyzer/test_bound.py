@@ -1,7 +1,5 @@
 """The bound on inputs that nobody has seen, against closed forms, a table, exact sums and resampling."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from math import ceil, comb, log
 

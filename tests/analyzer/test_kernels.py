@@ -3,8 +3,6 @@
 The facts that tests expect are read off the builder's log with plain text functions, or written down by hand from it.
 """
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Several inputs are judged each by itself, and the worst decides."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The efforts of a run: how many inferences a search takes, and the first recipe, which is there before the end."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

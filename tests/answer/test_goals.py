@@ -1,7 +1,5 @@
 """The goals of ``run``: the inputs that a recipe holds on, another goal's folder, moved scales."""
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import replace
 from pathlib import Path

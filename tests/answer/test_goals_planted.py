@@ -1,7 +1,5 @@
 """Thorough runs: the least set that is planted, or found by trying every plan; the front, moves and exports."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The price of a recipe: in FP32 and in FP16, and the layers that make most of it; the order of its culprits."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Figures that a run folder keeps from a run by another metric, or by other outputs: they are not taken for its own."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """A build or an inference that crashes, hangs or runs out of memory takes its worker process and nothing else."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Wrong use of the command line: the problem and what to write instead, on the screen and as JSON."""
 
-from __future__ import annotations
-
 import errno
 import itertools
 import json

@@ -1,7 +1,5 @@
 """A suite on a real Ray cluster: the night is as it is here."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The adaptive curve of networks: it names what the full curve names, and has no figure that was not measured."""
 
-from __future__ import annotations
-
 from functools import partial
 from types import SimpleNamespace
 

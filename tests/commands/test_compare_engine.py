@@ -1,7 +1,5 @@
 """``compare --engine tensorrt``: the tensors of stand-in engines, of which half have one wrong kernel."""
 
-from __future__ import annotations
-
 import csv
 import math
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Equalised networks and corrected biases as measured remedies: judged by the user's FP32, written where they help."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

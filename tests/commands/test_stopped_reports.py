@@ -1,7 +1,5 @@
 """The report of a run that is interrupted, or ended by ``--time-limit``: its recipe holds in plain ONNX Runtime."""
 
-from __future__ import annotations
-
 import errno
 import io
 import json

@@ -1,7 +1,5 @@
 """The searches for the cheapest plan, on invented losses, against every plan there is."""
 
-from __future__ import annotations
-
 import math
 from itertools import combinations, pairwise
 

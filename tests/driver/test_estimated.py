@@ -1,7 +1,5 @@
 """The search by estimated losses, against brute force, NumPy's normal equations, and lowering on whole networks."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Plans at several places of this machine at once: the sequential verdict, whatever ends first."""
 
-from __future__ import annotations
-
 import math
 import os
 import platform

@@ -1,7 +1,5 @@
 """Cross-layer equalisation: the same in FP32 by ONNX Runtime, factors as the formula gives them, INT8 much better."""
 
-from __future__ import annotations
-
 import numpy as np
 import onnx
 import onnxruntime as ort

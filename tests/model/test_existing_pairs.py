@@ -1,7 +1,5 @@
 """Networks that other tools quantized: what their Q/DQ pairs mean, held against ONNX Runtime on the file itself."""
 
-from __future__ import annotations
-
 import numpy as np
 import onnx
 import onnxruntime as ort

@@ -1,7 +1,5 @@
 """No fact of a report contradicts another: the runs of all samples and of planted networks, in every form."""
 
-from __future__ import annotations
-
 import re
 import shlex
 

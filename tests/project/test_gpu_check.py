@@ -1,7 +1,5 @@
 """``tools/gpu_check``: how a check ends, and what is recorded."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

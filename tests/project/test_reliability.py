@@ -1,7 +1,5 @@
 """Small editions of ``benchmarks.reliability``, and what it judges by."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

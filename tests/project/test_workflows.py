@@ -1,7 +1,5 @@
 """The commands of ``docs/workflows.md``, run on LeNet with few digits, in the order in which they stand there."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from string import Template

@@ -1,7 +1,5 @@
 """The logs of ``compare``, ``profile``, runs with a front and runs in trouble for TensorBoard."""
 
-from __future__ import annotations
-
 import errno
 import os
 import subprocess
