@@ -11,13 +11,13 @@ from itertools import product
 from time import perf_counter
 
 import numpy as np
-import onnxruntime
 import pytest
 import rich.console
 from rich.console import Console
 
 import trt_bisect
 from tests.support import networks
+from tests.support.by_hand import worst_cosine
 from tests.support.editions import edition
 from tests.support.progress_doubles import Said, Steps, StopsAt
 from trt_bisect import BadInput, NothingMeasured, Report
@@ -70,19 +70,6 @@ def stopped(way, at, given, folder, monkeypatch):
         return stop.report
     except NothingMeasured:
         return Report.load(folder)
-
-
-def worst_cosine(model, other, feeds):
-    """The worst cosine of any output on any input, of two files in ONNX Runtime without optimisations."""
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    one, two = (onnxruntime.InferenceSession(path, options) for path in (model, other))
-    cosines = []
-    for sample in feeds:
-        for a, b in zip(one.run(None, sample), two.run(None, sample), strict=True):
-            a, b = a.astype(np.float64).ravel(), b.astype(np.float64).ravel()
-            cosines.append(a @ b / np.linalg.norm(a) / np.linalg.norm(b))
-    return min(cosines)
 
 
 @pytest.mark.parametrize(("share", "way"), edition(FEW_STOPS, list(product(SHARES, WAYS))))
