@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from random import Random
 
 import numpy as np
 import pytest
@@ -141,18 +140,6 @@ def additive(network, costs):
     """Each layer in INT8 costs its own share, whatever the others are in."""
     of = dict(zip(network.quantizable, costs, strict=True))
     return lambda int8: 1.0 - sum(of[k] for k in int8)
-
-
-def whimsical(seed, failing):
-    """Any similarity for any plan, always the same one; some plans fail."""
-
-    def invented(int8):
-        chance = Random(f"{seed} {sorted(int8)}")
-        if chance.random() < failing:
-            return None
-        return chance.choice([1.0, 0.999, 0.9951, 0.9949, 0.99, 0.9899, 0.95, 0.5])
-
-    return invented
 
 
 def test_layers(bench):
