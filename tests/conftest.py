@@ -78,13 +78,16 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFil
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Marks tests by their fixtures. On several workers the longest kinds begin first."""
+    """Marks tests by their fixtures. On several workers the modules with the longest kinds begin first."""
     for item in items:
         for fixture, mark in _MARKED_BY.items():
             if fixture in item.fixturenames:
                 item.add_marker(mark)
     if hasattr(config, "workerinput"):
-        items.sort(key=_rank)
+        first: dict[Path, int] = {}
+        for item in items:
+            first[item.path] = min(_rank(item), first.get(item.path, _rank(item)))
+        items.sort(key=lambda item: first[item.path])  # whole modules: else their fixtures would be made twice
 
 
 def pytest_collection_finish() -> None:
