@@ -3,11 +3,13 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import re
 import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 import pytest
 from hypothesis import settings
@@ -40,7 +42,11 @@ settings.load_profile("untimed")
 
 _MARKED_BY = {"ray_nodes": "ray", "browser": "browser"}
 """Fixtures, and the mark of each test that uses them."""
-_WITH_RAY = "tests/cluster/"
+_TOGETHER = re.compile(
+    "(?P<ray>tests/cluster/)"
+    r"|(?P<browser>tests/(?:report/test_(?:front_page|page_|tables?_|tensorboard\.)|view/test_view_browser|project/test_site))"
+)
+"""Files of which one worker takes all: those that share a Ray cluster, and a Chromium with the scripts it compiled."""
 
 
 @pytest.fixture
@@ -55,31 +61,33 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling:
-    """Gives a worker whole files, so that what a module shares is made once, and one worker all tests with Ray.
+    """Gives a worker whole files, so that what a module shares is made once, and one worker all of ``_TOGETHER``.
 
     The marks of ``--dist loadgroup`` would do: but pytest-xdist 3.8 puts them into ``Item._nodeid``, which pytest 9.2
     no longer reads, so that they have no effect.
     """
     from xdist.scheduler import LoadFileScheduling
 
-    class RayTogether(LoadFileScheduling):
-        """The files of ``tests/cluster`` share a Ray cluster; the others stand alone."""
-
+    class Together(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return _WITH_RAY if nodeid.startswith(_WITH_RAY) else super()._split_scope(nodeid)
+            found = _TOGETHER.match(nodeid)
+            return str(found.lastgroup) if found else super()._split_scope(nodeid)
 
-    return RayTogether(config, log)
+    return Together(config, log)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Marks tests by their fixtures. On several workers the longest kinds begin first."""
+    """Marks tests by their fixtures. On several workers the modules with the longest kinds begin first."""
     for item in items:
         for fixture, mark in _MARKED_BY.items():
             if fixture in item.fixturenames:
                 item.add_marker(mark)
     if hasattr(config, "workerinput"):
-        items.sort(key=_rank)
+        first: dict[Path, int] = {}
+        for item in items:
+            first[item.path] = min(_rank(item), first.get(item.path, _rank(item)))
+        items.sort(key=lambda item: first[item.path])  # whole modules: else their fixtures would be made twice
 
 
 def pytest_collection_finish() -> None:
@@ -127,13 +135,13 @@ def finished(lenet: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def forks() -> Iterator[ForkServer]:
+def forks(request: pytest.FixtureRequest) -> ForkServer:
     """Starts ``trt-bisect`` in processes of their own, without the seconds that importing takes."""
     from tests.support.fork_server import ForkServer
 
-    server = ForkServer()
-    yield server
-    server.stop()
+    worker = getattr(request.config, "workerinput", None)
+    run, owner = (worker["testrunuid"], os.getppid()) if worker else (uuid4().hex, os.getpid())
+    return ForkServer(Path(f"/tmp/forks-{run}"), owner)  # the path of a socket must be short
 
 
 @pytest.fixture(scope="session")

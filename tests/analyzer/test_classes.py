@@ -1,7 +1,5 @@
 """``kl`` and ``top1``: the axis of the classes, and what is made a probability, against NumPy."""
 
-from __future__ import annotations
-
 import sys
 
 import numpy as np

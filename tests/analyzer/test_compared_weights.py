@@ -1,7 +1,5 @@
 """Weights before and after rounding beside NumPy on the whole arrays, with many parts and with one."""
 
-from __future__ import annotations
-
 import tracemalloc
 
 import numpy as np

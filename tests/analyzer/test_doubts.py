@@ -1,7 +1,5 @@
 """A pass on similarity is doubted where the figures speak against it."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

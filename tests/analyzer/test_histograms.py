@@ -1,7 +1,5 @@
 """Counts by channel and growing histograms beside NumPy's."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

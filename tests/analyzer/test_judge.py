@@ -1,7 +1,5 @@
 """Metrics by hand, and what the judge makes of odd outputs."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

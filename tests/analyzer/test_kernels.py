@@ -3,10 +3,9 @@
 The facts that tests expect are read off the builder's log with plain text functions, or written down by hand from it.
 """
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
@@ -22,6 +21,7 @@ from trt_bisect.analyzer.structure.kernels import engine_facts
 from trt_bisect.builder.inspector import EngineLayer
 from trt_bisect.builder.tensorrt_module import RTX, import_tensorrt, logger_of
 from trt_bisect.builder.tensorrt_rtx import layers_of_file
+from trt_bisect.commands import check
 from trt_bisect.errors import BadInput
 from trt_bisect.model.file import save_model
 from trt_bisect.model.network import load_network
@@ -51,6 +51,22 @@ def written(path, folder, high=()):
     return folder / "network.qdq.onnx"
 
 
+def checked(file):
+    """The lines of the builder's log about a file with pairs, and the report; the engines are built in this process."""
+    logs = []
+
+    def ask(request, _):
+        layers = request[1]()
+        logs.append(logger_of(import_tensorrt(RTX)).layers.split("\n"))
+        return layers
+
+    here = SimpleNamespace(worker=lambda: SimpleNamespace(ask=ask), stop=lambda: None)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(check, "WorkerProcess", lambda: here)
+        report = trt_bisect.check(file, engine=RTX)
+    return [line for line in logs[0] if line.startswith("Name: ")], report
+
+
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
     """For a network by name: its file with pairs, the lines of the builder's log about it, and the report."""
@@ -59,11 +75,8 @@ def built(tmp_path_factory):
     def get(name):
         if name not in known:
             folder = tmp_path_factory.mktemp(name)
-            source = FILES.get(name) or save(networks.residual(2), folder)
-            file = written(source, folder)
-            layers_of_file(file, {})
-            lines = [line for line in logger_of(import_tensorrt(RTX)).layers.split("\n") if line.startswith("Name: ")]
-            known[name] = file, lines, trt_bisect.check(file, engine=RTX)
+            file = written(FILES.get(name) or save(networks.residual(2), folder), folder)
+            known[name] = file, *checked(file)
         return known[name]
 
     return get
@@ -140,18 +153,19 @@ def test_the_pairs_with_a_kernel_of_their_own(built):
 
 
 def test_a_layer_left_high_breaks_the_fusion_that_it_was_in(tmp_path):
-    facts = trt_bisect.check(written(FILES["encoder"], tmp_path, ["block0.k"]), engine=RTX).engine
+    facts = checked(written(FILES["encoder"], tmp_path, ["block0.k"]))[1].engine
     (parts,) = facts.broken
     assert {frozenset(part) for part in parts} == {frozenset({"block0.k"}), frozenset({"block0.q", "block0.v"})}
 
 
 def test_a_sum_behind_a_high_convolution_is_only_rounded(tmp_path):
     file = written(save(networks.residual(2), tmp_path), tmp_path, ["block0.conv2"])
-    facts = trt_bisect.check(file, engine=RTX).engine
+    facts = checked(file)[1].engine
     assert set(facts.rounded) == {"block0.add", "pool"}
 
 
 def test_a_network_without_pairs_is_built_with_all_layers_in_int8(built):
+    """In a worker process."""
     planned, of_file = trt_bisect.check(FILES["lenet"], engine=RTX), built("lenet")[2]
     assert planned.engine == of_file.engine
     assert planned.pairs == 0

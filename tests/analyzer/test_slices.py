@@ -1,7 +1,5 @@
 """Outputs of unlike magnitudes are cut into groups, and no other output is."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The structure check: every kind planted, healthy networks without errors, the parser of TensorRT-RTX as witness."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """Streaming statistics against NumPy and the metrics on the whole arrays, however the values come in."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """The worst inputs: against brute force, against NumPy, in one pass, with few samples held, saved and loaded."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """The answer of a run: it is decided on the deployed plan, on all data given."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import threading

@@ -1,7 +1,5 @@
 """Several inputs are judged each by itself, and the worst decides."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np
@@ -9,15 +7,11 @@ import pytest
 
 import trt_bisect
 from tests.support import networks
+from tests.support.by_hand import cosine
 from tests.support.quantized import plain_session
 from trt_bisect.analyzer.judge import compare_arrays, comparison, make_rule
 from trt_bisect.analyzer.metrics import BUILT_IN
 from trt_bisect.evaluator.trial import MEASURED, NOT_FINITE, Trial
-
-
-def cosine(reference, output):
-    r, o = (np.asarray(array, np.float64).ravel() for array in (reference, output))
-    return r @ o / np.sqrt((r @ r) * (o @ o))
 
 
 def figures(reference, output):

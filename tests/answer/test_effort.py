@@ -1,16 +1,13 @@
 """The efforts of a run: how many inferences a search takes, and the first recipe, which is there before the end."""
 
-from __future__ import annotations
-
 import json
 
-import numpy as np
 import onnx
-import onnxruntime as ort
 import pytest
 
 import trt_bisect
 from tests.support import networks
+from tests.support.by_hand import worst_cosine
 from tests.support.progress_doubles import Said
 from trt_bisect.report.model import Report
 from trt_bisect.support.notes import DATA
@@ -22,9 +19,9 @@ ASKED = {"threshold": THRESHOLD, "holdout": 0.0, "engine": "onnxruntime", "expla
 
 @pytest.fixture(scope="module")
 def given(tmp_path_factory):
-    """A network with many layers that lose a little each, and 24 inputs."""
+    """A network with many layers that lose a little each, and 22 inputs."""
     model = networks.transformer(blocks=2)
-    return networks.save(model, tmp_path_factory.mktemp("effort")), networks.samples(model, 24)
+    return networks.save(model, tmp_path_factory.mktemp("effort")), networks.samples(model, 22)
 
 
 @pytest.fixture(scope="module")
@@ -37,16 +34,9 @@ def by_effort(given, tmp_path_factory):
     }
 
 
-def worst_cosine(model, recipe, data):
-    options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    exact, low = (ort.InferenceSession(str(path), options) for path in (model, recipe))
-    (name,) = data
-    pairs = [
-        [session.run(None, {name: sample[None]})[0].ravel().astype(np.float64) for session in (exact, low)]
-        for sample in data[name]
-    ]
-    return min(float(a @ b / np.sqrt((a @ a) * (b @ b))) for a, b in pairs)
+def feeds_of(data):
+    ((name, samples),) = data.items()
+    return [{name: sample[None]} for sample in samples]
 
 
 def of_the_session(folder):
@@ -65,7 +55,7 @@ def test_a_search_keeps_to_the_sweeps_of_its_effort(given, by_effort, effort, sw
     assert of_the_session(folder) <= 1.05 * sweeps * sweep
     assert report.recipe.meets
     assert report.culprits
-    assert worst_cosine(path, folder / "recipe" / "network.qdq.onnx", data) >= THRESHOLD
+    assert worst_cosine(path, folder / "recipe" / "network.qdq.onnx", feeds_of(data)) >= THRESHOLD
 
 
 def test_more_effort_gives_no_dearer_recipe(by_effort):
@@ -92,7 +82,7 @@ def test_the_first_recipe_is_written_before_a_cheaper_one_is_searched(given, by_
         trt_bisect.run(path, data, output=folder, progress=StopsAfter(recipe), effort="default", **ASKED)
     whole, _ = by_effort["default"]
     stopped = Report.load(folder)
-    assert worst_cosine(path, recipe, data) >= THRESHOLD
+    assert worst_cosine(path, recipe, feeds_of(data)) >= THRESHOLD
     assert (stopped.state, stopped.recipe.meets) == ("interrupted", True)
     assert stopped.answer.not_done
     assert stopped.recipe.untested, "no step back was measured yet"

@@ -1,7 +1,6 @@
 """The goals of ``run``: the inputs that a recipe holds on, another goal's folder, moved scales."""
 
-from __future__ import annotations
-
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -75,13 +74,28 @@ def test_a_calibrator_that_suffices_is_the_recipe_and_one_that_is_named_is_kept(
 OTHER = ({"threshold": 0.99999}, False)
 
 
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory):
+    """The folder of a run that was killed with a recipe, with the same times for all layers beside it; not to be
+    changed."""
+    place = tmp_path_factory.mktemp("killed")
+    path, data, bad = planted("chain-1", place)
+    report = trt_bisect.run(path, data, output=place / "run", **WISHES)
+    layers = [row.name for row in report.layers if row.quantizable]
+    (place / "times.csv").write_text("\n".join(["layer,int8,fp32", *(f"{name},1,3" for name in layers)]))
+    write(place / "run" / SO_FAR, replace(report, state=RUNNING))
+    (place / "run" / "report.json").unlink()
+    return place, path, data, bad
+
+
 @pytest.mark.parametrize(
     ("goal", "is_kept"),
     [({}, True), ({"front": True}, True), ({"budget": 0.9}, False), ({"cost": "times.csv"}, False), OTHER],
     ids=lambda value: next(iter(value), "none") if isinstance(value, dict) else None,
 )
-def test_a_recipe_of_another_goal_does_not_keep_the_report_so_far(tmp_path, monkeypatch, goal, is_kept):
+def test_a_recipe_of_another_goal_does_not_keep_the_report_so_far(killed, tmp_path, monkeypatch, goal, is_kept):
     """The report so far of a run that was killed: the same question keeps its recipe, another one does not."""
+    place, path, data, bad = killed
     plans = []
 
     class Looks(StopsAt):
@@ -89,13 +103,8 @@ def test_a_recipe_of_another_goal_does_not_keep_the_report_so_far(tmp_path, monk
             plans.append(Path("run/recipe/plan.json").exists())
             super().stage(title, total)
 
+    shutil.copytree(place, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
-    path, data, bad = planted("chain-1", tmp_path)
-    report, folder = trt_bisect.run(path, data, output="run", **WISHES), tmp_path / "run"
-    layers = [row.name for row in report.layers if row.quantizable]
-    (tmp_path / "times.csv").write_text("\n".join(["layer,int8,fp32", *(f"{name},1,3" for name in layers)]))
-    write(folder / SO_FAR, replace(report, state=RUNNING))
-    (folder / "report.json").unlink()
     with pytest.raises(StoppedRun) as stop:
         trt_bisect.run(path, data, output="run", progress=Looks("Full INT8 with each calibrator"), **{**WISHES, **goal})
     assert plans[-1] is is_kept

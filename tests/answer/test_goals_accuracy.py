@@ -32,7 +32,8 @@ from trt_bisect.support import progress
 SAMPLES = Path(__file__).parents[2] / "samples"
 STOPPED = {"calibrator": "minmax", "drop": "1%", "history": "none"}
 SHARES, WAYS = (0.3, 0.6, 0.8, 0.95), ("interrupted", "time limit")
-FEW_STOPS = list(zip(SHARES, WAYS * 2, strict=True))
+STOPPED_NETWORKS = ("lenet_planted", "lenet")
+FEW_STOPS = list(zip(STOPPED_NETWORKS * 2, SHARES, (*WAYS, *WAYS[::-1]), strict=True))
 BASED = {"engine": "onnxruntime", "calibrator": "minmax", "base": "fp16", "precision": "fp32", "explain": "none"}
 
 
@@ -154,15 +155,17 @@ def test_an_accuracy_function_of_the_user(lenet):
         trt_bisect.run(path, data, accuracy=lambda infer: infer({"data": digits[:1]})["x"], **how)
 
 
-@pytest.fixture(scope="module", params=["lenet_planted.onnx", "lenet.onnx"], ids=["fails", "passes"])
+@pytest.fixture(scope="module")
 def whole(request, lenet):
     """A network, its run with a drop that nobody stopped, and the steps that this took."""
-    path, shown = lenet / request.param, Steps()
+    path, shown = lenet / f"{request.param}.onnx", Steps()
     report = trt_bisect.run(path, lenet / "calibration.npz", progress=shown, **STOPPED, **labelled(lenet))
     return path, report, shown.count
 
 
-@pytest.mark.parametrize(("share", "way"), edition(FEW_STOPS, list(product(SHARES, WAYS))))
+@pytest.mark.parametrize(
+    ("whole", "share", "way"), edition(FEW_STOPS, list(product(STOPPED_NETWORKS, SHARES, WAYS))), indirect=["whole"]
+)
 def test_a_stopped_run_judges_by_the_accuracy_or_not_at_all(lenet, whole, tmp_path, monkeypatch, way, share):
     """Its recipe, too, keeps the accuracy by ONNX Runtime alone; the same command comes to the end."""
     path, finished, steps = whole

@@ -1,7 +1,5 @@
 """``--budget``: the most accurate plan within a cost, found by trying every plan too; full INT8 keeps its verdict."""
 
-from __future__ import annotations
-
 import shlex
 from itertools import combinations
 

@@ -1,7 +1,5 @@
 """The costs of layers: their times, from a file too, and their shares of INT8's gain in speed."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Thorough runs: the least set that is planted, or found by trying every plan; the front, moves and exports."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from dataclasses import replace
@@ -80,8 +78,9 @@ def test_a_layer_that_looks_bad_but_does_not_matter_stays_in_int8(tmp_path):
     assert trt_bisect.run(path, data, **WISHES).recipe.high == ("main2",)
 
 
-@pytest.mark.parametrize("factor", [40.0, 1.0])
-@pytest.mark.parametrize("case", SMALL)
+@pytest.mark.parametrize(
+    ("case", "factor"), [*((case, 40.0) for case in SMALL), *((case, 1.0) for case in edition(["chain"], SMALL))]
+)
 def test_no_plan_of_all_that_there_are_is_cheaper(case, factor, tmp_path):
     """Every plan of a network of 7 to 9 layers as an engine of its own; the threshold lies where some layers have to
     stay high. A layer that multiplies nothing may be high as well: the recipe holds in other settings of the engine

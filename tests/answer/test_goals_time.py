@@ -1,7 +1,5 @@
 """Recipes by predicted time: ``--gpu``, and layers that stay high because the engine is faster so."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """The granularity of quantization: one scale a weight, chosen operators, activations in 16 bits (emulated)."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from onnx import numpy_helper

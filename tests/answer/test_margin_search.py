@@ -1,7 +1,5 @@
 """The searches with and without a margin: their order, the costs that they may not exceed, and the recipe taken."""
 
-from __future__ import annotations
-
 import math
 from types import SimpleNamespace
 

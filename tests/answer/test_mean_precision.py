@@ -1,7 +1,5 @@
 """The mean average precision on the user's boxes: COCO's JSON and YOLO's text, beside pycocotools on the files."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

@@ -1,7 +1,5 @@
 """Culprits planted in four kinds of networks are named, no innocent is, and the recipe meets the threshold."""
 
-from __future__ import annotations
-
 from functools import partial
 from itertools import product
 

@@ -1,17 +1,14 @@
 """The price of a recipe: in FP32 and in FP16, and the layers that make most of it; the order of its culprits."""
 
-from __future__ import annotations
-
 from functools import cache
 
-import numpy as np
 import onnx
-import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper
 
 import trt_bisect
 from tests.support import networks
+from tests.support.by_hand import worst_cosine
 from tests.support.planted_answers import MISLEADING, PlantedAnswer, every_plan
 from tests.support.records import kinds, record_of, report_from
 from trt_bisect.answer.plans import AnswerPlans
@@ -64,17 +61,6 @@ def in_fp16(recipe, high):
     return model.SerializeToString()
 
 
-def worst_cosine(one, other, samples):
-    options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    sessions = [ort.InferenceSession(each, options, providers=["CPUExecutionProvider"]) for each in (one, other)]
-    cosines = []
-    for sample in samples:
-        a, b = (session.run(None, {"x": sample[None]})[0].ravel().astype(float) for session in sessions)
-        cosines.append(a @ b / np.sqrt((a @ a) * (b @ b)))
-    return min(cosines)
-
-
 @pytest.mark.parametrize(("name", "meets"), [("decoys", True), ("masked_culprit", False)])
 def test_the_recipe_is_measured_with_its_layers_in_fp16_at_a_third_of_the_price(name, meets, found, tmp_path):
     """A multiply-add in FP32 takes 4 units, in FP16 2, in INT8 1: FP16 gives up a third of what FP32 does."""
@@ -83,7 +69,7 @@ def test_the_recipe_is_measured_with_its_layers_in_fp16_at_a_third_of_the_price(
     recipe = path.parent / "run/recipe/network.qdq.onnx"
     assert half.high == report.recipe.high
     assert half.cost == pytest.approx(report.answer.cost / 3)
-    by_hand = worst_cosine(path.read_bytes(), in_fp16(recipe, half.high), samples)
+    by_hand = worst_cosine(path.read_bytes(), in_fp16(recipe, half.high), [{"x": sample[None]} for sample in samples])
     assert half.similarity == pytest.approx(by_hand, abs=1e-6)
     assert (by_hand >= report.threshold) == meets
     text = line(report, RECIPE)

@@ -1,7 +1,5 @@
 """The accuracy on labelled data in ``run``: FP32, full INT8, recipe, beside ONNX Runtime on the user's own files."""
 
-from __future__ import annotations
-
 import json
 import re
 

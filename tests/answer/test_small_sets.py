@@ -1,7 +1,5 @@
 """A recipe costs no more than the cheapest of all sets of one or two layers, on networks whose structure is drawn."""
 
-from __future__ import annotations
-
 from itertools import chain, combinations
 
 import numpy as np

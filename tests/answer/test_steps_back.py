@@ -1,7 +1,5 @@
 """The last steps to a recipe, with an invented target that misses where the search cannot see it."""
 
-from __future__ import annotations
-
 import math
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """Inputs that are held out: no choice sees them, and the bound counts what misses on them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

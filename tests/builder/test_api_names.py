@@ -4,8 +4,6 @@
 ``tools/binding_names.py`` wrote them. ``tests/support/api_names.py`` reads the names that the code uses off its source.
 """
 
-from __future__ import annotations
-
 import ast
 import importlib.util
 from pathlib import Path

@@ -4,8 +4,6 @@ It says that there is one GPU, and its device memory is host memory: wrong names
 not current show. TensorRT itself does not start on it. PyCUDA is tested where it is installed.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

@@ -1,7 +1,5 @@
 """The tensors that an engine shows, by the names of the graph, in the formats that the inspector describes."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The kernels of real engines: those of docs/evidence/engines (TensorRT 8.6, H200), and of small pieces of JSON."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

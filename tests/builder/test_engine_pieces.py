@@ -1,7 +1,5 @@
 """Pieces as engines of any builder: what TensorRT does with ``branch``, and the confirmation on whole engines."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The choice of the engine and of the typing, and the reasons why another cannot be used."""
 
-from __future__ import annotations
-
 import ctypes
 import importlib
 import importlib.metadata

@@ -6,8 +6,6 @@ has no metadata. TensorRT-RTX has neither ``dynamic_range`` nor ``precision``, s
 stand-ins that have them.
 """
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

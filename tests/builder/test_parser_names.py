@@ -4,8 +4,6 @@ PyTorch's exporter writes ``node_linear``, ``node_linear_1``, ...; the parser ca
 with a number. The metadata of a layer names its node: every expectation here is read from there.
 """
 
-from __future__ import annotations
-
 import json
 import re
 

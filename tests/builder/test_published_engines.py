@@ -4,8 +4,6 @@ The files are not ours to copy: they lie beside the checkout, in ``../shared/pro
 name of a kernel, in which NVIDIA names the types that it multiplies, and from the profile.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from functools import cache

@@ -1,7 +1,5 @@
 """Networks in FP16, BF16 and FP8, and FP16's published trouble: every plan is parsed and built by TensorRT-RTX."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Running an engine, against stand-ins for PyCUDA and TensorRT with host memory for device memory."""
 
-from __future__ import annotations
-
 import ctypes
 import itertools
 import json

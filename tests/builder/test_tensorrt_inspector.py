@@ -4,8 +4,6 @@
 reports that they follow.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Plugins and the DLA: what is loaded and set, on stand-ins; a real plugin library, without TensorRT, is loaded."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Weak typing: what the walk asks of a TensorRT network, on objects with TensorRT's interface."""
 
-from __future__ import annotations
-
 import numpy as np
 import onnx
 import pytest

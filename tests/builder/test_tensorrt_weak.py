@@ -1,7 +1,5 @@
 """The weak builder's flags, profile, calibrator and timing cache, on a stand-in for TensorRT 8.6."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 

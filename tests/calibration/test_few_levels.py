@@ -1,7 +1,5 @@
 """Entropy on values of few levels: it clips none of them away, and elsewhere chooses what the published loop does."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Attention masks: their ranges are of no use to INT8, which is said once, and nothing overflows on the way."""
 
-from __future__ import annotations
-
 import warnings
 from itertools import product
 

@@ -1,7 +1,5 @@
 """``--config``: options from a TOML file, below those on the command line."""
 
-from __future__ import annotations
-
 import json
 import shutil
 

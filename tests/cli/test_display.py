@@ -1,7 +1,5 @@
 """``--json`` on every command, ``-q``, ``-v``, ``-h``, ``COLUMNS``, ``NO_COLOR``, ``demo`` and ``python -m``."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

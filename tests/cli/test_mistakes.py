@@ -1,7 +1,5 @@
 """Mistakes that new users make: each is told in a line or two, with what to do, and exit code 2."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Wrong use of the command line: the problem and what to write instead, on the screen and as JSON."""
 
-from __future__ import annotations
-
 import errno
 import itertools
 import json
@@ -14,6 +12,7 @@ import numpy as np
 import onnx
 import pytest
 
+from tests.support.editions import edition
 from trt_bisect.cli import main
 from trt_bisect.cli.app import COMMANDS, application, function_of, help_of
 from trt_bisect.options.concerns import PANELS
@@ -31,7 +30,7 @@ TENSORBOARD = {
     "--tensorboard logs --tensorboard-channels -1": "0 to 256",
     "--tensorboard logs --tensorboard-channels 1000": "0 to 256",
 }
-LOGS = list(itertools.product(("run", "compare", "profile"), TENSORBOARD.items()))
+LOGS = list(itertools.product(edition(("compare",), ("run", "compare", "profile")), TENSORBOARD.items()))
 
 
 @pytest.fixture

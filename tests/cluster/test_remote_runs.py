@@ -1,7 +1,5 @@
 """Whole runs on a real Ray cluster: the same folder and report as here, also when a node dies in mid-run."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

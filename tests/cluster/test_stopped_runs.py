@@ -3,8 +3,6 @@
 This file is the last of its folder: the cluster of the other tests ends with its head.
 """
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The adaptive curve of networks: it names what the full curve names, and has no figure that was not measured."""
 
-from __future__ import annotations
-
 from functools import partial
 from types import SimpleNamespace
 
@@ -19,7 +17,7 @@ from trt_bisect.support.notes import ADAPTIVE_CURVE
 
 DEEP = {
     "chain": (partial(networks.chain, depth=32), [("conv9", "conv10"), ("conv23", "conv24")]),
-    "residual": (partial(networks.residual, blocks=8), [("block5.conv1", "block5.conv2")]),
+    "residual": (partial(networks.residual, blocks=6), [("block3.conv1", "block3.conv2")]),
 }
 
 

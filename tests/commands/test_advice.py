@@ -1,7 +1,5 @@
 """Advice: planted causes named with their reasons and first remedies, remedies tried, commands that the tools parse."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import pytest

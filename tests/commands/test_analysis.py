@@ -1,7 +1,5 @@
 """One object for a session of diagnosis: its methods give what the functions give, and nothing is made twice."""
 
-from __future__ import annotations
-
 import pytest
 
 import trt_bisect

@@ -1,7 +1,5 @@
 """Runs on a base in FP16: the recipe has low, base and raised layers, and its files say so."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """``compare --engine tensorrt``: the tensors of stand-in engines, of which half have one wrong kernel."""
 
-from __future__ import annotations
-
 import csv
 import math
 from dataclasses import replace
@@ -12,6 +10,7 @@ from rich.console import Console
 import trt_bisect
 from tests.support import networks
 from tests.support.debug_engine import ShowingBuilder
+from tests.support.editions import edition
 from tests.support.records import texts
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.debug_tensors import BEFORE, ENGINE, QUANTIZATION
@@ -22,6 +21,7 @@ from trt_bisect.report.screen.tables import print_comparison
 
 MADE = {f"drawn{seed}": (lambda seed=seed: networks.drawn(seed)) for seed in range(6)}
 MADE |= {each.__name__: each for each in (networks.residual, networks.depthwise, networks.transformer, networks.chain)}
+JUDGED = edition(("drawn0", "drawn1", "drawn2", "residual", "transformer"), tuple(MADE))
 WHERE = [("int8", 1), ("fp16", 1), ("int8", 0)]
 """The low precision, and which of the two engines is wrong: the first one is FP32."""
 
@@ -34,7 +34,7 @@ def compared(name, low, builder, monkeypatch, folder, version="11.4.0", **more):
     return trt_bisect.compare(path, data, low=low, **{"engine": "tensorrt", **more})
 
 
-@pytest.mark.parametrize("name", MADE)
+@pytest.mark.parametrize("name", JUDGED)
 @pytest.mark.parametrize(("low", "engine"), WHERE)
 def test_a_wrong_kernel_is_named_and_none_else(name, low, engine, tmp_path, monkeypatch):
     builder = ShowingBuilder(sum(map(ord, name)) + 1000 * engine, wrong=engine)
@@ -47,7 +47,7 @@ def test_a_wrong_kernel_is_named_and_none_else(name, low, engine, tmp_path, monk
     assert {row.cause for row in found.engine_tensors if row.precision != wrong.precision} <= {QUANTIZATION, ""}
 
 
-@pytest.mark.parametrize("name", MADE)
+@pytest.mark.parametrize("name", JUDGED)
 @pytest.mark.parametrize(("low", "seed"), [("int8", 1), ("fp16", 2), ("int8", 3)])
 def test_an_engine_with_no_wrong_kernel_is_not_blamed(name, low, seed, tmp_path, monkeypatch):
     found = compared(name, low, ShowingBuilder(seed), monkeypatch, tmp_path)

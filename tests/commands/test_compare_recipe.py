@@ -1,7 +1,5 @@
 """``compare --recipe`` and ``--plan``: the compared INT8 side is the recipe's own network, as ONNX Runtime runs it."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """``compare`` on runs that Polygraphy or NumPy saved: names, layers and scales."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

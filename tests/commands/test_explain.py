@@ -1,7 +1,5 @@
 """``run``'s explanation: figures equal NumPy's, the contract, one journal, nothing lost when it fails."""
 
-from __future__ import annotations
-
 import json
 import math
 import shutil

@@ -1,7 +1,5 @@
 """Networks whose boxes and scores hold while INT8 loses their keypoints, angles, masks and depths: one culprit each."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

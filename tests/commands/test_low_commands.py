@@ -1,7 +1,5 @@
 """Goals of runs and the other commands in FP16, BF16 and FP8: sensitivity, worst, compare and regress."""
 
-from __future__ import annotations
-
 import json
 
 import ml_dtypes

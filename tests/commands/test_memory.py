@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -15,13 +13,12 @@ from tests.support.networks import Sketch
 from trt_bisect.builder.switch import SwitchSession
 from trt_bisect.report.model import Report
 
-DEPTH, CHANNELS, SIZE = 12, 8, 512
+DEPTH, CHANNELS, SIZE = 10, 8, 512
 TENSOR = CHANNELS * SIZE * SIZE * 4
 MEMORY = 32
-ALLOWED_TENSORS = 16
+ALLOWED_TENSORS = 12
 """Beyond ``MEMORY``: a layer runs in two sessions side by side (the trunk and the rows, or the explanation's two runs),
-each with its input and its output before and after rounding (8) and two temporary arrays of their size (4); the modules
-that only a run needs take about as much as four more."""
+each with its input and its output before and after rounding (8) and two temporary arrays of their size (4)."""
 TWO_CORES = "import os; os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:2])"
 PEAK = "print(next(line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM')))"
 
@@ -30,7 +27,7 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/status").is_file(), reason=
 
 @pytest.fixture
 def large(tmp_path):
-    """A folder with a network of twelve activations of 8 MiB each, and a sample."""
+    """A folder with a network of ten activations of 8 MiB each, and a sample."""
     sketch = Sketch(5)
     x = "x"
     for number in range(DEPTH):
@@ -41,12 +38,11 @@ def large(tmp_path):
     return tmp_path
 
 
-def peaks_of(folder, *lines):
-    """Runs Python lines in a process of its own, in ``folder`` and on two cores. Returns the peaks that it printed and
-    that at its end, in bytes."""
-    code = "\n".join([TWO_CORES, *lines, PEAK])
-    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True)
-    return [int(line) * 1024 for line in done.stdout.split() if line.isdigit()]
+def peak_of(forks, folder, *lines):
+    """Runs Python lines in a process of its own, in ``folder`` and on two cores. Returns its peak, in bytes."""
+    done = forks.run(code="\n".join([TWO_CORES, *lines, PEAK]), folder=folder)
+    assert done.returncode == 0, done.stderr
+    return int(done.stdout.split()[-1]) * 1024
 
 
 def whole_run(memory, **how):
@@ -57,20 +53,16 @@ def whole_run(memory, **how):
 
 @pytest.mark.slow
 @pytest.mark.subprocess
-def test_memory_bounds_a_whole_run(large):
+def test_memory_bounds_a_whole_run(large, forks):
     """Without a bound it takes more."""
-    plain, unbounded = peaks_of(
-        large,
-        "import numpy, onnxruntime, trt_bisect.commands.run.run",
-        "onnxruntime.InferenceSession('large.onnx').run(None, {'x': numpy.load('data.npz')['x']})",
-        PEAK,
-        *whole_run(4096, explain="tensors"),
-    )
+    alone = "onnxruntime.InferenceSession('large.onnx').run(None, {'x': numpy.load('data.npz')['x']})"
+    plain = peak_of(forks, large, "import numpy, onnxruntime", alone)
+    unbounded = peak_of(forks, large, *whole_run(4096, explain="tensors"))
     bound = plain + (MEMORY << 20) + ALLOWED_TENSORS * TENSOR
     assert bound < plain + 2 * DEPTH * TENSOR, "all tensors of both runs together would not exceed the bound"
     assert unbounded > bound
     shutil.rmtree(large / "out")
-    (bounded,) = peaks_of(large, *whole_run(MEMORY, explain="tensors"))
+    bounded = peak_of(forks, large, *whole_run(MEMORY, explain="tensors"))
     told = json.loads((large / "out" / "report.json").read_text())["peak_bytes"]
     assert bounded < bound
     assert 0 <= bounded - told < TENSOR, "the report tells another peak than that of its process"
@@ -98,11 +90,11 @@ def heavy(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.subprocess
-def test_the_session_of_all_plans_is_closed_while_other_engines_of_a_large_network_run(heavy):
+def test_the_session_of_all_plans_is_closed_while_other_engines_of_a_large_network_run(heavy, forks):
     """With more weights than ``--memory``; the answer is the same."""
     found = {}
     for memory in (4096, MEMORY):
-        (peak,) = peaks_of(heavy, *whole_run(memory, explain="none", calibrator="minmax", threshold=0.9))
+        peak = peak_of(forks, heavy, *whole_run(memory, explain="none", calibrator="minmax", threshold=0.9))
         report = json.loads((heavy / "out" / "report.json").read_text())
         found[memory] = peak, report["culprits"]
         shutil.rmtree(heavy / "out")

@@ -1,7 +1,5 @@
 """Equalised networks and corrected biases as measured remedies: judged by the user's FP32, written where they help."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np
@@ -10,6 +8,7 @@ import pytest
 
 import trt_bisect
 from tests.support import networks
+from tests.support.by_hand import cosine
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.calibration.cache import read_cache
@@ -36,11 +35,6 @@ def tried(tmp_path_factory):
     kinds = (EQUALISATION, BIAS_CORRECTION, SMOOTHING, ROUNDING)
     moves = [each for each in report.explanation.tried if each.remedy in kinds]
     return report, folder, {each.network or each.what: each for each in moves}
-
-
-def cosine(one, two):
-    one, two = one.ravel().astype(np.float64), two.ravel().astype(np.float64)
-    return one @ two / np.sqrt((one @ one) * (two @ two))
 
 
 def test_equalisation_is_measured_to_restore_a_starved_network(tried):

@@ -1,7 +1,5 @@
 """The step to go on with: the data first, then free ranges, then a recipe, then the engine. Each step is taken here."""
 
-from __future__ import annotations
-
 import shlex
 
 import numpy as np

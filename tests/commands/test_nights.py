@@ -1,7 +1,5 @@
 """Nights in their folder: numbered, locked, gone on with; no clock decides which came last."""
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import re

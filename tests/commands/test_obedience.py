@@ -1,7 +1,5 @@
 """Runs on an engine that does not do what it is asked, or does not say what it did, end to end."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

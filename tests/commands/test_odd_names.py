@@ -3,8 +3,6 @@
 What is compared are whole names: none is cut, joined, or mistaken for a part of another one.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """A trial that ran out of memory: an outcome of its own, no failed accuracy, and tried again when the run goes on."""
 
-from __future__ import annotations
-
 import numpy as np
 import onnxruntime as ort
 import pytest

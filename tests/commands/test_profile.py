@@ -1,7 +1,5 @@
 """``profile``: each layer's tensors with NumPy's figures, filters, and what is known without data."""
 
-from __future__ import annotations
-
 import csv
 import json
 

@@ -1,7 +1,5 @@
 """``profile`` of networks with Q/DQ pairs: both sides of each pair, by the operators of ONNX Runtime."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Trouble with FP16 as published, rebuilt small: the layers to blame are found by name, with nothing innocent."""
 
-from __future__ import annotations
-
 import numpy as np
 import onnx
 import onnxruntime as ort

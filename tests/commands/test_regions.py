@@ -1,7 +1,5 @@
 """A run on an engine that compiles layers into one region: what the report says, and what it does not say."""
 
-from __future__ import annotations
-
 import pytest
 
 import trt_bisect

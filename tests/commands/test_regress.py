@@ -1,7 +1,5 @@
 """Nights of ``regress`` on real networks with real regressions planted."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """``regress`` as a command, and nights that were interrupted or killed."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

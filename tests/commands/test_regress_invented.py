@@ -1,7 +1,5 @@
 """Nights of ``regress`` on invented reports: baselines, noise, slides and what no CPU can show."""
 
-from __future__ import annotations
-
 import json
 import math
 import shlex

@@ -1,7 +1,5 @@
 """Remedies that a run measures: ranges of other calibrators, FP16, and how they are grouped by cause."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The commands that remedies suggest: each tool parses its own, and they repeat the run's options."""
 
-from __future__ import annotations
-
 import argparse
 import io
 import json

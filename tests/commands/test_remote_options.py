@@ -1,7 +1,5 @@
 """A run that is sent elsewhere: its options there, and the commands that it suggests. No cluster is needed."""
 
-from __future__ import annotations
-
 import pickle
 import shlex
 from itertools import pairwise

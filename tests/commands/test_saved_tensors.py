@@ -1,7 +1,5 @@
 """Tensors that a run saves: beside ONNX Runtime on the files themselves, and read back by ``compare``."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A detector whose scores INT8 destroys beside boxes six hundred times as large."""
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """SIGTERM, by which a scheduler stops a job, against Ctrl-C: the same end, with what was found so far kept."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """The report of a run that is interrupted, or ended by ``--time-limit``: its recipe holds in plain ONNX Runtime."""
 
-from __future__ import annotations
-
 import errno
 import io
 import json
@@ -13,13 +11,13 @@ from itertools import product
 from time import perf_counter
 
 import numpy as np
-import onnxruntime
 import pytest
 import rich.console
 from rich.console import Console
 
 import trt_bisect
 from tests.support import networks
+from tests.support.by_hand import worst_cosine
 from tests.support.editions import edition
 from tests.support.progress_doubles import Said, Steps, StopsAt
 from trt_bisect import BadInput, NothingMeasured, Report
@@ -44,7 +42,7 @@ FEW_STOPS = [(0.02, WAYS[0]), (0.3, WAYS[1]), (0.6, WAYS[0]), (0.6, WAYS[1]), (0
 def given(tmp_path_factory):
     """A network, six inputs on which it misses in INT8, and the run that nobody stopped."""
     folder = tmp_path_factory.mktemp("given")
-    model = networks.transformer()
+    model = networks.transformer(blocks=1)
     path, data = networks.save(model, folder), networks.samples(model, 6)
     feeds = [{name: values[k : k + 1] for name, values in data.items()} for k in range(6)]
     counted = Steps()
@@ -72,19 +70,6 @@ def stopped(way, at, given, folder, monkeypatch):
         return stop.report
     except NothingMeasured:
         return Report.load(folder)
-
-
-def worst_cosine(model, other, feeds):
-    """The worst cosine of any output on any input, of two files in ONNX Runtime without optimisations."""
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    one, two = (onnxruntime.InferenceSession(path, options) for path in (model, other))
-    cosines = []
-    for sample in feeds:
-        for a, b in zip(one.run(None, sample), two.run(None, sample), strict=True):
-            a, b = a.astype(np.float64).ravel(), b.astype(np.float64).ravel()
-            cosines.append(a @ b / np.linalg.norm(a) / np.linalg.norm(b))
-    return min(cosines)
 
 
 @pytest.mark.parametrize(("share", "way"), edition(FEW_STOPS, list(product(SHARES, WAYS))))
@@ -307,7 +292,7 @@ def test_ctrl_c_pressed_again_while_the_report_is_written_leaves_it(given, tmp_p
 def test_a_recipe_that_holds_on_all_inputs_is_known_before_the_search(given, tmp_path):
     """Of 20 inputs the search judges on few, so that none of its own plans is known on all."""
     path, *_ = given
-    (name, values), *_ = networks.samples(networks.transformer(), 20).items()
+    (name, values), *_ = networks.samples(networks.transformer(blocks=1), 20).items()
     feeds = [{name: values[k : k + 1]} for k in range(20)]
     with pytest.raises(StoppedRun) as stop:
         trt_bisect.run(

@@ -1,7 +1,5 @@
 """The suite of networks: what it may hold, and that everything wrong in it is said before anything is run."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import re

@@ -1,7 +1,5 @@
 """A detector whose boxes hide the loss of its detections: judged by its numbers, and by its detections."""
 
-from __future__ import annotations
-
 import numpy as np
 import onnxruntime
 import pytest

@@ -1,7 +1,5 @@
 """Data sets from files, folders, functions and arrays, and the errors of bad ones."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Samples held out of a data set, and doors through which they must not come back."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

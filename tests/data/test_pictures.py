@@ -1,7 +1,5 @@
 """Folders of pictures: the values that the network is fed, computed here another way."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from PIL import Image

@@ -1,7 +1,5 @@
 """Samples as people have them, from lists, data loaders and rows, become the same feeds as plain arrays."""
 
-from __future__ import annotations
-
 from collections import UserDict
 
 import numpy as np

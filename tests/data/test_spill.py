@@ -1,7 +1,5 @@
 """Arrays beyond a limit are read from files."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Figures of a user's function are taken up again by the same function alone."""
 
-from __future__ import annotations
-
 import functools
 import json
 

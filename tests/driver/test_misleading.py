@@ -1,7 +1,5 @@
 """The search for a recipe on real networks that mislead, against all their plans."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Plans on many inputs, one by one, with invented losses for each plan and input."""
 
-from __future__ import annotations
-
 import threading
 from contextlib import contextmanager
 from time import thread_time

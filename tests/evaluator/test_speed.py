@@ -1,7 +1,5 @@
 """Latencies of the plans, with a builder that emulates but claims to be measured, with times of its own."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """One session with an If at each layer against a session a plan."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from onnx import helper

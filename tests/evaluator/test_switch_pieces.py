@@ -1,7 +1,5 @@
 """The session that switches precisions, cut into pieces whose tensors are kept, against the same in one piece."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Keys of trials: the texts that journals of earlier versions hold."""
 
-from __future__ import annotations
-
 import pytest
 
 from trt_bisect.evaluator.trial import PIECES, WHOLE, Cost, OutputFigures, Trial, TrialKey, of_a_pass

@@ -1,7 +1,5 @@
 """Reports of schema 1 in the history, beside those of today. Version 0.1.0 wrote ``tests/files/report-1``."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A base in FP16 or BF16 beneath INT8 and FP8: low, base and raised layers, against NumPy, and as files."""
 
-from __future__ import annotations
-
 import ml_dtypes
 import numpy as np
 import onnx

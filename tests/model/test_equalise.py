@@ -1,7 +1,5 @@
 """Cross-layer equalisation: the same in FP32 by ONNX Runtime, factors as the formula gives them, INT8 much better."""
 
-from __future__ import annotations
-
 import numpy as np
 import onnx
 import onnxruntime as ort
@@ -12,6 +10,7 @@ from onnx import helper, numpy_helper
 
 import trt_bisect
 from tests.support import networks
+from tests.support.by_hand import cosine
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.calibration.collect import calibrate
@@ -44,11 +43,6 @@ def in_int8(network, feeds):
     plan = int8_set(len(network.layers), network.quantizable)
     with OnnxRuntimeBuilder(network, scales, BuildOptions()).build(plan) as engine:
         return engine.infer(feeds)[network.outputs[0].name]
-
-
-def cosine(one, two):
-    one, two = one.ravel().astype(np.float64), two.ravel().astype(np.float64)
-    return one @ two / np.sqrt((one @ one) * (two @ two))
 
 
 def assert_same_in_fp32(folder, network, feeds, within=1e-5):

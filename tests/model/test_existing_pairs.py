@@ -1,7 +1,5 @@
 """Networks that other tools quantized: what their Q/DQ pairs mean, held against ONNX Runtime on the file itself."""
 
-from __future__ import annotations
-
 import numpy as np
 import onnx
 import onnxruntime as ort
@@ -11,6 +9,7 @@ from onnxruntime.quantization import QuantType
 
 import trt_bisect
 from tests.support import networks
+from tests.support.by_hand import cosine
 from tests.support.networks import Sketch
 from tests.support.quantized import quantized_by_onnxruntime
 from tests.support.records import texts
@@ -36,11 +35,6 @@ def int8_and_float(network, feeds):
     builder = OnnxRuntimeBuilder(network, {}, BuildOptions())
     everything = int8_set(len(network.layers), network.quantizable)
     return [next(iter(made.infer(feeds).values())) for made in (builder.build(everything), builder.reference())]
-
-
-def cosine(one, other):
-    one, other = one.astype(np.float64).ravel(), other.astype(np.float64).ravel()
-    return float(one @ other / np.linalg.norm(one) / np.linalg.norm(other))
 
 
 def parsed_by_tensorrt(path):

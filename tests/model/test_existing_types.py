@@ -1,7 +1,5 @@
 """Networks that are in FP16, BF16 or FP8 in their file are read as they are."""
 
-from __future__ import annotations
-
 import re
 
 import ml_dtypes

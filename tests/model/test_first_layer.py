@@ -1,7 +1,5 @@
 """The effect of samples on the layer that reads an input, against ONNX Runtime and NumPy on all samples at once."""
 
-from __future__ import annotations
-
 import tracemalloc
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The model of time: kernels whose times follow from the data sheet and the constants by hand."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

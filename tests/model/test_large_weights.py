@@ -1,7 +1,5 @@
 """Weights that are large together are in files: memory does not hold them, and every result stays as it is."""
 
-from __future__ import annotations
-
 import gc
 import os
 import pickle

@@ -1,7 +1,5 @@
 """ONNX Runtime's emulation against an evaluation of LeNet's Q/DQ arithmetic written in NumPy alone."""
 
-from __future__ import annotations
-
 import numpy as np
 import onnx
 import onnxruntime as ort

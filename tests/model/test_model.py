@@ -1,7 +1,5 @@
 """Networks as they come: read, prepared, seen as layers, written with plans."""
 
-from __future__ import annotations
-
 import numpy as np
 import onnx
 import pytest

@@ -1,7 +1,5 @@
 """A LayerNormalization in parts: found, fused, and equal in FP32; what is none stays as it is."""
 
-from __future__ import annotations
-
 import numpy as np
 import onnx
 import onnxruntime as ort

@@ -1,7 +1,5 @@
 """The prices of plans in predicted time, on ResNet-18 and a table's GPU."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -3,8 +3,6 @@
 The files are from ``benchmarks.quantizers --keep`` at the tag ``studies-2026-11``.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from itertools import product
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The network as it was read against its file, as ONNX Runtime runs it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

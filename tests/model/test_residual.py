@@ -1,7 +1,5 @@
 """The pairs on the two sides of a sum, and their results, against graphs and Q/DQ files drawn by hand."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 

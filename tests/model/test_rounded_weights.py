@@ -1,7 +1,5 @@
 """Rounded weights take as much memory as the weights: graphs of one network share them, and drop them after use."""
 
-from __future__ import annotations
-
 import gc
 import pickle
 import subprocess

@@ -1,7 +1,5 @@
 """Channel smoothing: the same in FP32 by ONNX Runtime, the division where it is due, INT8 much better."""
 
-from __future__ import annotations
-
 import numpy as np
 import onnxruntime as ort
 import pytest

@@ -1,7 +1,5 @@
 """Networks with operators that ONNX Runtime does not have: what is left of them, and what is said of it."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """One scale for each whole weight, as the DLA has them, beside one for each output channel."""
 
-from __future__ import annotations
-
 import numpy as np
 import onnx
 

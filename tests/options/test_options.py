@@ -1,7 +1,5 @@
 """Options declared once: their bounds, their old names and units, and what follows from the declarations."""
 
-from __future__ import annotations
-
 import inspect
 import pydoc
 import subprocess

@@ -1,7 +1,5 @@
 """``clean`` lists and removes files that a run can make again; the run then goes on with its trials."""
 
-from __future__ import annotations
-
 import json
 import re
 

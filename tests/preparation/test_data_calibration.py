@@ -1,7 +1,5 @@
 """One pass over the calibration data gives all ranges; samples held out reach neither calibration nor the search."""
 
-from __future__ import annotations
-
 from contextlib import contextmanager
 
 import numpy as np

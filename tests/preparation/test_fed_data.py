@@ -1,7 +1,5 @@
 """The report tells the data that the network was fed; data that cannot be right are told first, above the verdict."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

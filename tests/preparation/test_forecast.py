@@ -1,7 +1,5 @@
 """The time left of a run: the model, fed with numbers, and a whole run's."""
 
-from __future__ import annotations
-
 import pytest
 
 import trt_bisect

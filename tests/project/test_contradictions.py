@@ -1,7 +1,5 @@
 """No fact of a report contradicts another: the runs of all samples and of planted networks, in every form."""
 
-from __future__ import annotations
-
 import re
 import shlex
 
@@ -11,6 +9,7 @@ import pytest
 import trt_bisect
 from tests.conftest import SAMPLES
 from tests.support import networks
+from tests.support.editions import edition
 from tests.support.planted_answers import MISLEADING
 from tests.support.records import kinds
 from trt_bisect.analyzer.doubts import CONSTANT, UNSEEN
@@ -79,8 +78,10 @@ PLANTED = {
     **{name: (lambda make=make: make().model, {"calibrator": "minmax"}) for name, make in MISLEADING.items()},
 }
 
+ALL = [*CASES, *PLANTED]
 
-@pytest.fixture(scope="module", params=[*CASES, *PLANTED])
+
+@pytest.fixture(scope="module", params=edition([name for name in ALL if name != "ocr"], ALL))
 def case(request, tmp_path_factory):
     """A finished run, and its folder, in a parent with nothing else."""
     folder = tmp_path_factory.mktemp("case")

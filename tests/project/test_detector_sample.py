@@ -3,8 +3,6 @@
 Detections are judged in plain ONNX Runtime, on images that no run saw.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -1,7 +1,5 @@
 """Docstrings are plain contracts: they say what a thing is or does, and open with no question word."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

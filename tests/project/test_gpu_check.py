@@ -1,7 +1,5 @@
 """``tools/gpu_check``: how a check ends, and what is recorded."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -117,7 +115,7 @@ def test_distances():
     assert measures.relative_difference(one, other) == pytest.approx(2**0.5 / 5)
 
 
-@pytest.mark.parametrize("name", ["planted", "depthwise", *edition((), ("lenet", "residual"))])
+@pytest.mark.parametrize("name", ["planted", *edition((), ("depthwise", "lenet", "residual"))])
 def test_side_by_side_with_itself_nothing_differs(make_bench, monkeypatch, name):
     """The emulation stands in for the engine: every expectation holds, every distance is 0."""
     run = plan_checks._run

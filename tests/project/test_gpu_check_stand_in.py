@@ -1,7 +1,5 @@
 """Checks of ``tools/gpu_check`` on a stand-in for a GPU's engine: memory, references, workers."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """The wheel and the sdist: what they hold, and that the wheel works where nothing else is installed."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

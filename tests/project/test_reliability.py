@@ -1,7 +1,5 @@
 """Small editions of ``benchmarks.reliability``, and what it judges by."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -11,8 +9,10 @@ from benchmarks.reliability import disk
 from benchmarks.reliability.forked import Ended
 from benchmarks.reliability.fuzz import fault_of
 from benchmarks.reliability.subjects import twice, whole_lines
+from tests.support.editions import edition
 
 ROOT = Path(__file__).parents[2]
+TIMES = edition(5, 10)
 
 
 @pytest.fixture
@@ -42,9 +42,9 @@ def test_runs_that_are_killed_end_with_the_same_report(figures):
 @pytest.mark.slow
 @pytest.mark.subprocess
 def test_runs_that_are_stopped_leave_a_report_and_go_on(figures):
-    found = figures("stop", "--small", "--times", "10", "--seed", "1")
-    assert found["reports left"] == found["equal in the end"] == found["runs"] == 10
-    assert 1 <= found["with a recipe that holds in plain ONNX Runtime"] <= found["with full INT8 measured"] < 10
+    found = figures("stop", "--small", "--times", str(TIMES), "--seed", "1")
+    assert found["reports left"] == found["equal in the end"] == found["runs"] == TIMES
+    assert 1 <= found["with a recipe that holds in plain ONNX Runtime"] <= found["with full INT8 measured"] < TIMES
 
 
 @pytest.mark.slow

@@ -1,7 +1,5 @@
 """Faults that the fuzzer and the broken runs of ``benchmarks.reliability`` found, each in its smallest form."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

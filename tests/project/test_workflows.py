@@ -1,7 +1,5 @@
 """The commands of ``docs/workflows.md``, run on LeNet with few digits, in the order in which they stand there."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from string import Template
@@ -12,7 +10,7 @@ import pytest
 from tests.conftest import SAMPLES
 
 PAGE = SAMPLES.parent / "docs" / "workflows.md"
-DIGITS = 4
+DIGITS, CALIBRATION = 4, 50
 
 
 def steps():
@@ -26,20 +24,18 @@ def steps():
 
 @pytest.fixture(scope="module")
 def folder(lenet, tmp_path_factory):
-    """A folder with ``samples/lenet``, its digits cut down: with fewer calibration data the accuracy is another."""
+    """A folder with ``samples/lenet``, its digits and calibration data cut down."""
     place = tmp_path_factory.mktemp("workflows")
     few = place / "samples" / "lenet"
     few.mkdir(parents=True)
     for path in lenet.iterdir():
         (few / path.name).symlink_to(path)
-    with np.load(lenet / "digits.npz") as digits:
-        cut = {name: digits[name][:DIGITS] for name in digits.files}
-    labels = np.load(lenet / "labels.npy")[:DIGITS]
-    for name in ("digits.npz", "labels.npy", "calibration.npz"):
-        (few / name).unlink()
-    (few / "calibration.npz").symlink_to(SAMPLES / "lenet" / "calibration.npz")
-    np.savez(few / "digits.npz", **cut)
-    np.save(few / "labels.npy", labels)
+    for name, count in (("digits", DIGITS), ("calibration", CALIBRATION)):
+        (few / f"{name}.npz").unlink()
+        with np.load(SAMPLES / "lenet" / f"{name}.npz") as data:
+            np.savez(few / f"{name}.npz", **{each: data[each][:count] for each in data.files})
+    (few / "labels.npy").unlink()
+    np.save(few / "labels.npy", np.load(SAMPLES / "lenet" / "labels.npy")[:DIGITS])
     return place
 
 

@@ -4,8 +4,6 @@ They run where ModelOpt is installed (``pip install nvidia-modelopt[onnx]``): in
 ``TRT_BISECT_MODELOPT`` names, as it needs another version of ONNX.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

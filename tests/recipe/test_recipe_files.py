@@ -1,7 +1,5 @@
 """The recipe's files, read by the tools they are for as far as those are here."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The recipe's commands repeat what was measured, in the words of the TensorRT that they are for."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import re

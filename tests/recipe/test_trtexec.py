@@ -1,7 +1,5 @@
 """The recipe under weak typing: trtexec and TensorRT read in its files what the builder sets, layer by layer."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """``recipe/annotated.onnx``: what a run found stands on the nodes, read back with ONNX, and computes the same."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Changes between reports, on invented figures."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Numbers as text: no exponent where a reader expects none."""
 
-from __future__ import annotations
-
 import pytest
 
 from trt_bisect.support.figures import counted, duration, listed, number, percent

@@ -1,7 +1,5 @@
 """JUnit XML as Jenkins' schema allows it, read back by a library that knows it; Markdown as GitHub shows it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

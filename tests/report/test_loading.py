@@ -1,7 +1,5 @@
 """Results that were saved are loaded with all their figures."""
 
-from __future__ import annotations
-
 import json
 import shutil
 

@@ -1,7 +1,5 @@
 """The sample notebook runs from its first cell to its last, and its stored outputs are those of this version."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Pages in Chromium of reports that are old, not whole, or grow while somebody looks."""
 
-from __future__ import annotations
-
 import http.server
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """The worst images on a run's page in Chromium: what FP32, full INT8 and the recipe find, side by side."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The page's curve table shows the shape of what a layer makes, and that of the final output that was compared."""
 
-from __future__ import annotations
-
 import numpy as np
 import onnx
 import onnxruntime as ort

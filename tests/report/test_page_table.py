@@ -1,7 +1,5 @@
 """The table of layers and the search on a run's page in Chromium."""
 
-from __future__ import annotations
-
 from tests.support import pages
 from tests.support.page_parts import in_order, names_in_table, selected
 

@@ -1,7 +1,5 @@
 """Asked is not done: what the report says where the engine ran other precisions than the plan's."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """``print(report)``, ``to_json``, ``to_markdown`` and ``compare`` of a report in Python."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

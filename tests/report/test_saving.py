@@ -1,7 +1,5 @@
 """The files of results: every value of the JSON is in the CSV, and the table has the same rows."""
 
-from __future__ import annotations
-
 import csv
 import json
 import math

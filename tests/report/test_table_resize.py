@@ -1,7 +1,5 @@
 """A table whose window becomes narrow and wide again shows the columns of that width, in its head and in its rows."""
 
-from __future__ import annotations
-
 import pytest
 
 import trt_bisect

@@ -1,7 +1,5 @@
 """A run's logs for TensorBoard: scores, curve, histograms, graph, and the page that serves them."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import urllib.request

@@ -1,7 +1,5 @@
 """The names of runs hold an accuracy only where there is one, else the metric; all plans are scalars."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The logs of ``compare``, ``profile``, runs with a front and runs in trouble for TensorBoard."""
 
-from __future__ import annotations
-
 import errno
 import os
 import subprocess
@@ -236,8 +234,8 @@ def test_a_full_disk_is_said_in_two_lines(command, lenet, tmp_path, monkeypatch)
     assert (tmp_path / "run/report.json").is_file(), "what was measured is kept"
 
 
-@pytest.fixture(params=["accuracy", "similarity"])
-def with_a_front(request, lenet, tmp_path, monkeypatch):
+@pytest.fixture(scope="module", params=["accuracy", "similarity"])
+def with_a_front(request, lenet, tmp_path_factory):
     """The report of LeNet with its culprit and a front, the name of its figure, and its log folder."""
     with np.load(lenet / "digits.npz") as found:
         feeds = {name: found[name][:20] for name in found.files}
@@ -247,12 +245,14 @@ def with_a_front(request, lenet, tmp_path, monkeypatch):
         times = {plan: Latency(ms, ms, ms, 9) for plan, ms in (("fp32", 4.0), ("int8", 2.0), ("recipe", 2.5))}
         return replace(build_report(*given, **named), latency=times)
 
-    monkeypatch.setattr(api, "build_report", timed)
-    report = trt_bisect.run(
-        lenet / "lenet_planted.onnx", lenet / "calibration.npz", engine="onnxruntime", samples=1, holdout=0, front=True,
-        explain="none", tensorboard=tmp_path / "logs", **(labelled if request.param == "accuracy" else {}),
-    )  # fmt: skip
-    return report, request.param, tmp_path / "logs"
+    logs = tmp_path_factory.mktemp("front") / "logs"
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(api, "build_report", timed)
+        report = trt_bisect.run(
+            lenet / "lenet_planted.onnx", lenet / "calibration.npz", engine="onnxruntime", samples=1, holdout=0,
+            front=True, explain="none", tensorboard=logs, **(labelled if request.param == "accuracy" else {}),
+        )  # fmt: skip
+    return report, request.param, logs
 
 
 def test_each_plan_of_the_front_is_a_run_of_its_own(with_a_front):

@@ -1,7 +1,5 @@
 """Names, strange texts and graphs with bodies in TensorBoard's logs; counts of a growing histogram."""
 
-from __future__ import annotations
-
 import html
 import re
 

@@ -1,7 +1,5 @@
 """The journal of a run: what it waits for."""
 
-from __future__ import annotations
-
 import os
 
 from trt_bisect.builder.base import MEASURED

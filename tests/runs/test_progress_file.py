@@ -1,7 +1,5 @@
 """The progress that a run writes into its folder, and whether the run lives."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Temporary folders: removed when they are closed, and after their process was killed."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

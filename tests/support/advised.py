@@ -1,7 +1,5 @@
 """Runs networks for their advice, and lists the remedies in it."""
 
-from __future__ import annotations
-
 import trt_bisect
 from tests.support import networks
 

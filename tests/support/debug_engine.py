@@ -1,7 +1,5 @@
 """A stand-in for a fused engine of TensorRT that shows its tensors, with or without a wrong kernel."""
 
-from __future__ import annotations
-
 import numpy as np
 from onnx import helper
 

@@ -1,7 +1,5 @@
 """Detections of a YOLO v8 output, by ONNX Runtime's NonMaxSuppression, and the labels they find."""
 
-from __future__ import annotations
-
 import numpy as np
 import onnxruntime as ort
 from onnx import TensorProto, helper

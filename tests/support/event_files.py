@@ -1,7 +1,5 @@
 """TensorBoard's logs, read with its own event accumulator."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

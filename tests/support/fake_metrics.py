@@ -1,7 +1,5 @@
 """Metrics for runs on a cluster that stop in the middle."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

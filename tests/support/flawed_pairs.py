@@ -1,7 +1,5 @@
 """A convolution with pairs whose flaws can be chosen."""
 
-from __future__ import annotations
-
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 

@@ -1,7 +1,5 @@
 """Networks each with one fault that the structure check has to find."""
 
-from __future__ import annotations
-
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 

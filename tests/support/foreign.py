@@ -1,7 +1,5 @@
 """ONNX Runtime under the name of a foreign engine, which may run layers otherwise than asked, and says what it ran."""
 
-from __future__ import annotations
-
 import pytest
 
 from trt_bisect.builder.base import latency_of

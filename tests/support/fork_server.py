@@ -1,17 +1,19 @@
 """Commands in processes of their own, forked from one that has imported everything: a start costs a fiftieth.
 
 ``serve`` runs in a fresh interpreter, makes no session of ONNX Runtime, forks the processes that it is asked for, and
-tells their exit status.
+tells their exit status. The workers of pytest-xdist share it.
 """
 
 from __future__ import annotations
 
 import atexit
+import fcntl
 import gc
 import importlib
 import json
 import os
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -44,8 +46,8 @@ sys.exit(int(there.recv(64)))
 """
 
 
-def serve(address: str) -> None:
-    """Forks a process for each request, until standard input ends."""
+def serve(address: str, owner: int) -> None:
+    """Forks a process for each request, until the process ``owner`` ends."""
     from benchmarks.reliability.forked import import_everything
     from trt_bisect.calibration.histogram import AbsHistogram, mse_thresholds
     from trt_bisect.model import session
@@ -63,9 +65,11 @@ def serve(address: str) -> None:
     listener.listen(64)
     Path(f"{address}.new").rename(address)  # it is there when it listens
     running: dict[int, tuple[int, socket.socket]] = {}  # by pidfd
+    watched = os.pidfd_open(owner)
     while True:
-        ready, _, _ = select.select([0, listener, *running], [], [])
-        if 0 in ready:
+        ready, _, _ = select.select([watched, listener, *running], [], [])
+        if watched in ready:
+            shutil.rmtree(Path(address).parent)
             return
         for ended in running.keys() & set(ready):
             pid, asking = running.pop(ended)
@@ -169,17 +173,27 @@ class ForkedProcess:
 
 
 class ForkServer:
-    """The server, and the processes that were started by it."""
+    """The server in a folder, which whoever needs it first starts, and the processes that were started by it.
 
-    def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="forks", dir="/tmp")  # a socket's path must be short
-        self.address = str(Path(self._folder.name) / "socket")
-        code = f"from tests.support.fork_server import serve; serve({self.address!r})"
+    It ends with the process ``owner``.
+    """
+
+    def __init__(self, folder: Path, owner: int) -> None:
+        folder.mkdir(exist_ok=True)
+        self.address = str(folder / "socket")
+        with (folder / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not Path(self.address).exists():
+                self._begin(owner)
+
+    def _begin(self, owner: int) -> None:
+        code = f"from tests.support.fork_server import serve; serve({self.address!r}, {owner})"
         path = os.pathsep.join([str(_ROOT), os.environ.get("PYTHONPATH", "")])
         environment = {**os.environ, **_ONE_THREAD, "PYTHONPATH": path}
-        self._server = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, env=environment)
-        wait_until(lambda: Path(self.address).exists() or self._server.poll() is not None)
-        assert self._server.poll() is None
+        nowhere = subprocess.DEVNULL
+        server = subprocess.Popen([sys.executable, "-c", code], stdin=nowhere, stdout=nowhere, env=environment)
+        wait_until(lambda: Path(self.address).exists() or server.poll() is not None)
+        assert server.poll() is None
 
     def start(
         self, *arguments: object, code: str = _COMMAND, folder: Path | None = None, environment: dict | None = None
@@ -197,8 +211,3 @@ class ForkServer:
         """Writes an executable that is ``trt-bisect`` for shells."""
         path.write_text(_CLIENT.format(python=sys.executable, address=self.address, code=_COMMAND))
         path.chmod(0o755)
-
-    def stop(self) -> None:
-        self._server.kill()
-        self._server.communicate()
-        self._folder.cleanup()

@@ -1,7 +1,5 @@
 """Planted networks for thorough runs and runs with a goal, and figures of their recipes that ONNX Runtime gives."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

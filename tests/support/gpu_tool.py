@@ -1,7 +1,5 @@
 """``tools/gpu_check``, which is a folder of modules and no package."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 TOOL = Path(__file__).parents[2] / "tools" / "gpu_check"

@@ -1,7 +1,5 @@
 """A network with a LayerNormalization as exporters below opset 17 write it."""
 
-from __future__ import annotations
-
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 

@@ -1,7 +1,5 @@
 """Progress that keeps its messages, or presses Ctrl-C."""
 
-from __future__ import annotations
-
 from trt_bisect.support.progress import Silent
 
 

@@ -1,7 +1,5 @@
 """Networks that ONNX Runtime quantized, and whole files run as they are."""
 
-from __future__ import annotations
-
 import numpy as np
 import onnxruntime as ort
 

@@ -1,7 +1,5 @@
 """A Ray cluster of several node processes on this machine."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import socket

@@ -5,8 +5,6 @@ trtexec itself needs a GPU. Its rules are written down here once more, from samp
 test.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """Waits for conditions, never for a time: the limits here only end a test that would hang."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

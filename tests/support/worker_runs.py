@@ -1,7 +1,5 @@
 """Runs on workers: the parts of reports that do not depend on the number of workers."""
 
-from __future__ import annotations
-
 import json
 
 from tests.support.records import record_of

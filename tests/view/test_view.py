@@ -1,7 +1,5 @@
 """The server of ``trt-bisect view``: what is told of runs that go on, stop and vanish."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

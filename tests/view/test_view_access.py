@@ -1,7 +1,5 @@
 """The server of ``trt-bisect view``: who is let in, and what nobody gets."""
 
-from __future__ import annotations
-
 import http.client
 import shutil
 from urllib.parse import urlsplit

@@ -1,7 +1,5 @@
 """``trt-bisect view`` as a command: certificates, ports, bad use, Ctrl-C."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

@@ -1,7 +1,5 @@
 """The list of runs that the server of ``trt-bisect view`` shows."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,0 +1,18 @@
+"""Cosines by NumPy alone, of arrays and of what ONNX Runtime makes of two files."""
+
+import numpy as np
+import onnxruntime as ort
+
+
+def cosine(one, other):
+    one, other = (np.asarray(each, np.float64).ravel() for each in (one, other))
+    return float(one @ other / np.sqrt((one @ one) * (other @ other)))
+
+
+def worst_cosine(one, other, feeds):
+    """The worst cosine of any output on any input, of two files in ONNX Runtime without optimisations."""
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    sessions = [ort.InferenceSession(each, options) for each in (one, other)]
+    outputs = ([session.run(None, sample) for session in sessions] for sample in feeds)
+    return min(cosine(a, b) for pair in outputs for a, b in zip(*pair, strict=True))
