@@ -82,7 +82,7 @@ _KNOWN = range(5, 12)
 """The major versions of TensorRT."""
 _HEADER = re.compile(r"TRT-\w+-\w+")
 _BITS = re.compile(r"(?:0x)?([0-9a-fA-F]{1,8})")
-_MAGNITUDE = re.compile(r"(\S.*) ((?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)")
+_MAGNITUDE = re.compile(r"(\S.*) ([-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|inf|nan))")
 _OF_ONNXRUNTIME = "ONNX Runtime's table"
 _ORDINARY = (1e-9, 1e6)
 """The scales that a calibrator finds are in this range, or 0. A fifth of all bits are, read in the wrong order."""
@@ -208,14 +208,22 @@ def read_cache(path: Path, tensors: tuple[str, ...], *, keep_masks: bool = False
         BadInput: the file is no cache, or lacks more than half of the tensors: it belongs to another network.
     """
     scales = open_cache(path).scales
+    refuse_of_another_network(path, scales, scales, tensors)
+    return ranges_from_scales(scales, f"cache {path.name}", keep_masks=keep_masks)
+
+
+def refuse_of_another_network(
+    path: Path, cache: Mapping[str, np.float32], scales: Mapping[str, np.float32], tensors: tuple[str, ...]
+) -> None:
+    """Raises BadInput if the scales found in a cache lack more than half of the tensors that a network rounds."""
     missing = [name for name in tensors if name not in scales]
     if 2 * len(missing) > len(tensors):
+        numbers = "" if missing[0] not in cache else " Names that are numbers begin anew with each export."
         raise BadInput(
             f"The calibration cache '{path}' is of another network: it lacks {len(missing)} of the {len(tensors)} "
-            f"tensors that this one rounds, '{missing[0]}' among them; its first is '{next(iter(scales))}'.",
-            "Give the cache of this network, or data (.npz) to calibrate with.",
+            f"tensors that this one rounds, '{missing[0]}' among them; its first is '{next(iter(cache))}'.{numbers}",
+            "Give the cache of this network, the network of the cache, or data (.npz) to calibrate with.",
         )
-    return ranges_from_scales(scales, f"cache {path.name}", keep_masks=keep_masks)
 
 
 def format_cache(scales: Mapping[str, np.float32], header: str = DEFAULT_HEADER) -> str:

@@ -27,15 +27,18 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 
-from trt_bisect.calibration.cache import CalibrationCache
+from trt_bisect.calibration.cache import CalibrationCache, open_cache, refuse_of_another_network
+from trt_bisect.calibration.ranges import Ranges, ranges_from_scales
 from trt_bisect.data.array_files import match_names
 from trt_bisect.model.network import Network
+from trt_bisect.support.figures import counted
 from trt_bisect.support.table import NAME, Column
 
 BY_NAME, ALIKE, FOLDED, MOVED, BY_VALUES, BY_ORDER = "name", "alike", "folded", "moved", "values", "order"
@@ -128,7 +131,8 @@ def scales_for(
     entries = [name for name in cache.scales if name in taken or not OF_THE_PARSER.match(name)]
     anchors = _anchors(tensors, entries, named)
     may_be = _taken_in(network, entries, named) if anchors else {}
-    sure = {tensor: entry for tensor, entry in named.items() if tensor not in may_be}
+    doubted = {} if anchors else _doubted(network, entries, named)
+    sure = {tensor: entry for tensor, entry in named.items() if tensor not in may_be | doubted}
     unsure: dict[str, tuple[str, ...]] = {}
 
     def choose(tensor: str, several: tuple[str, ...], ways: Sequence[str]) -> None:
@@ -146,6 +150,10 @@ def scales_for(
         values = _Values(cache, measured, sure)
         for tensor, several in may_be.items():
             choose(tensor, several, (BY_NAME, BY_VALUES))
+        for tensor, several in doubted.items():
+            if values.near(tensor, several) != several[:1]:
+                unsure[tensor] = several
+                found.pop(tensor, None)
         _spread(network, found)
         # A tensor that is only moved has its scale already, and no entry that is left over belongs to it.
         taken |= {entry for several in may_be.values() for entry in several} | {entry for entry, _ in found.values()}
@@ -160,6 +168,29 @@ def scales_for(
     scales = [TensorScale(each, *found[each], float(cache.scales[found[each][0]])) for each in tensors if each in found]
     unsure = {each: several for each, several in unsure.items() if each not in found}
     return CacheScales(tuple(scales), unsure, tuple(each.tensor for each in scales if values.off(each) > _FAR))
+
+
+def ranges_of_cache(path: Path, network: Network, *, keep_masks: bool = False) -> Ranges:
+    """Reads the ranges in a calibration cache for a network, which may have changed after the cache was made.
+
+    Args:
+        path: the cache.
+        network: the network.
+        keep_masks: see ``ranges_from_scales``.
+
+    Raises:
+        BadInput: the file is no cache, or lacks more than half of the tensors: it belongs to another network.
+    """
+    cache = open_cache(path)
+    known = scales_for(network, cache)
+    others = {name: scale for name, scale in cache.scales.items() if name not in network.activations}
+    scales = others | as_scales(known.found)
+    refuse_of_another_network(path, cache.scales, scales, network.rounded_activations)
+    guessed = sum(each.way not in (BY_NAME, MOVED) for each in known.found)
+    origin = f"cache {path.name}" + (f", {counted(guessed, 'scale')} found otherwise than by name" if guessed else "")
+    unsure = dict.fromkeys(known.unsure, "the cache is of the network before a change, and has several entries for it")
+    ranges = ranges_from_scales(scales, origin, keep_masks=keep_masks)
+    return replace(ranges, unusable={**ranges.unusable, **unsure})
 
 
 def as_scales(found: tuple[TensorScale, ...]) -> dict[str, np.float32]:
@@ -242,6 +273,17 @@ def _taken_in(network: Network, entries: Sequence[str], named: Mapping[str, str]
             found[tensor] = tuple(several)
         others = 0
     return found
+
+
+def _doubted(network: Network, entries: Sequence[str], named: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    """Returns the tensors of layers with weights, each with the entries that it may have, of a cache without order.
+
+    They may have taken in any BatchNormalization that is left. Without one, nothing tells that they did.
+    """
+    known = set(named.values())
+    norms = [entry for entry in entries if entry not in known and _kind(entry) == _BATCH_NORM]
+    made = [layer.outputs[0] for layer in network.layers if layer.has_weight] if norms else []
+    return {tensor: (named[tensor], *norms) for tensor in made if tensor in named}
 
 
 def _kind(name: str) -> str:

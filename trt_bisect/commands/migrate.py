@@ -22,7 +22,13 @@ from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.engines import ONNXRUNTIME
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.builder.tensorrt_walk import WeakPlan
-from trt_bisect.calibration.cache import NEWEST_VERSION, CalibrationCache, TensorRTVersion, open_cache
+from trt_bisect.calibration.cache import (
+    NEWEST_VERSION,
+    CalibrationCache,
+    TensorRTVersion,
+    open_cache,
+    refuse_of_another_network,
+)
 from trt_bisect.calibration.cache_names import (
     BY_NAME,
     BY_ORDER,
@@ -188,16 +194,7 @@ def _ranges(
     network: Network, cache: CalibrationCache, scales: Mapping[str, np.float32], source: str, notes: _Notes
 ) -> Ranges:
     """Returns the ranges of the cache; raises BadInput if it has those of less than half of the tensors."""
-    rounded = network.rounded_activations
-    lacking = [tensor for tensor in rounded if tensor not in scales]
-    if 2 * len(lacking) > len(rounded):
-        numbers = "" if lacking[0] not in cache.scales else " Names that are numbers begin anew with each export."
-        raise BadInput(
-            f"The calibration cache '{source}' is of another network: it lacks {len(lacking)} of the {len(rounded)} "
-            f"tensors that this one rounds, '{lacking[0]}' among them; "
-            f"its first is '{next(iter(cache.scales))}'.{numbers}",
-            "Give the cache of this network, or the network that the cache was made with.",
-        )
+    refuse_of_another_network(Path(source), cache.scales, scales, network.rounded_activations)
     if cache.little_endian:
         notes.add("byte order", "the cache has little-endian bits, which TensorRT does not write", "read as such")
     unused = [name for name in cache.scales if name not in scales and not OF_THE_PARSER.match(name)]
