@@ -13,8 +13,8 @@ import pytest
 from onnx import helper, numpy_helper
 
 from tests.support.networks import Sketch
-from trt_bisect.calibration.cache import CalibrationCache, parse_cache
-from trt_bisect.calibration.cache_names import scales_for
+from trt_bisect.calibration.cache import CalibrationCache, format_cache, parse_cache
+from trt_bisect.calibration.cache_names import ranges_of_cache, scales_for
 from trt_bisect.errors import BadInput
 from trt_bisect.model.network import Network, load_network
 
@@ -156,6 +156,25 @@ def test_numbers_of_another_export_are_no_names(tmp_path):
     assert by_tensor(kept)["103"] == (cache.scales["103"], "name")
     again = with_names(folded(old_network()), lambda k, _: str(100 + k))
     assert set(by_tensor(scales_for(loaded(again, tmp_path), cache))) <= {"x", "y"}
+
+
+def test_a_cache_without_order_leaves_layers_that_may_have_taken_something_in_without_a_scale(tmp_path):
+    old = old_network()
+    scales = maxima(old, 0)
+    cache = CalibrationCache("TRT-101000-EntropyCalibration2", {name: scales[name] for name in sorted(scales)})
+    found = by_tensor(scales_for(loaded(folded(old), tmp_path), cache))
+    assert found.keys() == {"x", "pool_out", "flatten_out", *(f"relu{k}_out" for k in range(BLOCKS))}
+    assert all(np.float32(scale) == cache.scales[name] for name, (scale, _) in found.items())
+
+
+def test_a_run_takes_the_scale_of_the_batch_normalization_too(tmp_path):
+    old = old_network()
+    scales = maxima(old, 0)
+    (tmp_path / "it.cache").write_text(format_cache(scales))
+    ranges = ranges_of_cache(tmp_path / "it.cache", loaded(folded(old), tmp_path))
+    for k in range(BLOCKS):
+        assert ranges.scales[f"conv{k}_out"] == scales[f"batch_norm{k}_out"]
+    assert ranges.origin == f"cache it.cache, {BLOCKS} scales found otherwise than by name"
 
 
 def test_a_scale_far_from_the_values_on_inputs_is_told(tmp_path):
