@@ -99,8 +99,10 @@ def pairs(folder: Path) -> list[Case]:
     found = []
     for path in sorted(folder.glob("*.onnx")):
         random, inputs = np.random.default_rng(0), path.with_suffix(".npz")
-        shapes = {spec.name: [size or 1 for size in spec.shape] for spec in trt_bisect.load_network(path).inputs}
-        np.savez(inputs, **{name: random.normal(size=shape).astype("f") for name, shape in shapes.items()})  # type: ignore[arg-type]
+        specs = trt_bisect.load_network(path).inputs
+        drawn = {each.name: np.abs(random.normal(size=[size or 1 for size in each.shape])) for each in specs}
+        arrays = {each.name: np.ceil(drawn[each.name] * 9).astype(each.dtype) for each in specs}
+        np.savez(inputs, **arrays)  # type: ignore[arg-type]
         found.append(Case(path.stem, path, path.with_suffix(".cache"), inputs))
     return found
 

@@ -60,8 +60,7 @@ _WORDS = {
     "Pool": "(?:global_?|adaptive_?)?(?:average_?|avg_?|max_?)?pool|(?:reduce_?)?mean",
     "Concat": "concat|cat",
     "Resize": "resize|upsample|interpolate",
-    "Split": "split",
-    "Slice": "slice",
+    "Part": "split|slice|chunk",
     "Add": "add|plus|sub",
     "Mul": "mul|div",
 }
