@@ -102,7 +102,7 @@ def pairs(folder: Path) -> list[Case]:
         specs = trt_bisect.load_network(path).inputs
         drawn = {each.name: np.abs(random.normal(size=[size or 1 for size in each.shape])) for each in specs}
         arrays = {each.name: np.ceil(drawn[each.name] * 9).astype(each.dtype) for each in specs}
-        np.savez(inputs, **arrays)  # type: ignore[arg-type]
+        np.savez(inputs, **arrays)
         found.append(Case(path.stem, path, path.with_suffix(".cache"), inputs))
     return found
 

@@ -98,7 +98,7 @@ class TensorScale:
 
 @dataclass(frozen=True)
 class CacheScales:
-    """What a cache says of a network.
+    """The scales that a cache has for a network.
 
     Attributes:
         found: the scales, in the order of execution.
@@ -298,7 +298,7 @@ def _kind(name: str) -> str:
 
 
 class _Values:
-    """How near the scales of the cache are to those that a calibrator finds on inputs."""
+    """The nearness of the cache's scales to those that a calibrator finds on inputs."""
 
     def __init__(
         self, cache: CalibrationCache, measured: Sequence[Mapping[str, np.float32]], named: Mapping[str, str]
