@@ -209,8 +209,8 @@ def residual(tmp_path_factory):
 def test_tensors_of_other_names_get_their_own_scale(residual, rename, ways):
     text, scales = renamed_cache(residual, rename)
     found = scales_for(residual, parse_cache(text, "it"))
-    assert {each.way for each in found} == ways
-    for each in found:
+    assert {each.way for each in found.found} == ways
+    for each in found.found:
         if each.way != "moved":
             assert np.float32(each.scale) == scales[each.tensor], each
 

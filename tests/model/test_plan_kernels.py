@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.networks import encoder
 from tests.support import networks
 from tests.support.networks import save
 from trt_bisect.builder.tensorrt_rtx import layers_of_file
@@ -160,6 +161,50 @@ def test_fusions_are_those_of_engines_that_tensorrt_rtx_builds(name, tmp_path):
     for group in heads:
         inside = {model.network.layers[k].name for k in group.layers}
         assert any(inside <= names for names in built), f"{sorted(inside)} are no kernel of the engine"
+
+
+ATTENTION = ["block0.scores", "block0.softmax", "block0.mix"]
+
+
+@pytest.mark.parametrize(
+    ("base", "high", "fused"),
+    [
+        (FP16, None, {0, 1}),
+        (FP32, None, set()),
+        (FP16, (), set()),
+        (FP16, ATTENTION, {0}),
+        (FP16, ["block0.mix"], set()),
+    ],
+)
+def test_attention_is_one_kernel_where_tensorrt_rtx_makes_one(base, high, fused, tmp_path):
+    """In 16-bit floats without a pair inside; ``high`` is None for a network without INT8."""
+    pytest.importorskip("tensorrt_rtx_bindings")
+    network = load_network(SAMPLES / "transformer" / "encoder.onnx", base=base)
+    model = EngineModel(network, facts_for(network, {"x": np.zeros((8, 16, 48), np.float32)}))
+    plan = network.plan((), base) if high is None else plan_of(model, high, base)
+    scales = {tensor: np.float32(0.02 + 1e-4 * i) for i, tensor in enumerate(network.activations)}
+    made = PlanWriter(network, scales, GraphTarget.TENSORRT).write(plan)
+    save_model(made.model, made.weights, tmp_path / "network.qdq.onnx")
+    built = [set(layer.network_layers) for layer in layers_of_file(tmp_path / "network.qdq.onnx", {"x": (8, 16, 48)})]
+    kernels = model.kernels(plan)
+    ours = [{network.layers[k].name for k in kernel.layers} for kernel in kernels]
+    for block in (0, 1):
+        inside = {f"block{block}.{name}" for name in ("scores", "div", "softmax", "mix")}
+        assert any(inside <= names for names in built) == (block in fused)
+        assert (inside in ours) == (block in fused)
+    macs = sum(kernel.product.macs for kernel in kernels if kernel.product)
+    assert macs == sum(kernel.product.macs for kernel in model.kernels(network.full(base)) if kernel.product)
+
+
+def test_attention_left_in_fp16_is_predicted_to_be_faster_than_in_int8(tmp_path):
+    """Four blocks, width 384, six heads, 128 tokens, batch 8: the figures of docs/concepts/time.md."""
+    network = load_network(save(encoder(4), tmp_path), base=FP16)
+    model = EngineModel(network, facts_for(network, {network.inputs[0].name: np.zeros((8, 128, 384), np.float32)}))
+    attention = [k for whole, _ in model.attentions for k in whole.layers]
+    full = network.full(FP16)
+    plans = {"fp16": network.plan((), FP16), "int8": full, "attention in fp16": full.keeping(attention, FP16)}
+    found = {name: predicted(model.kernels(plan), A100).ms for name, plan in plans.items()}
+    assert found == pytest.approx({"fp16": 0.67, "int8": 0.81, "attention in fp16": 0.70}, rel=0.01)
 
 
 def test_sigmoids_kept_in_fp32_break_the_kernels_of_an_fp16_network():

@@ -15,6 +15,8 @@ from tests.support.records import texts
 from trt_bisect import BadInput, load_network, make_rule
 from trt_bisect.analyzer.metrics import BUILT_IN
 from trt_bisect.analyzer.worst import worst_inputs
+from trt_bisect.builder.tensorrt_rtx import layers_of_file
+from trt_bisect.model.file import save_model
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.reading import compare_with_file, relative_difference
 from trt_bisect.model.session import make_session
@@ -66,6 +68,19 @@ def test_convolutions_with_pairs_say_the_size_of_their_kernels(op, weight, kerne
     (node,) = (node for node in written.graph.node if node.op_type == op)
     assert [list(found.ints) for found in node.attribute if found.name == "kernel_shape"] == [kernel]
     assert "DequantizeLinear" in {made.op_type for made in written.graph.node if node.input[1] in made.output}
+
+
+def test_axes_named_with_a_question_mark_are_not_equally_long(tmp_path):
+    """Paddle names every unknown size ``?``; TensorRT refuses sizes of one name that differ."""
+    sketch, x = one_conv()
+    path = networks.save(sketch.model({"x": [1, 3, "?", "?"]}, {x: [1, 4, "?", "?"]}), tmp_path)
+    network = load_network(path)
+    assert [spec.shape for spec in network.inputs] == [(1, 3, None, None)]
+    written = PlanWriter(network, {"x": np.float32(0.1)}, GraphTarget.TENSORRT).write(prefix(1, 0))
+    assert "?" not in str(written.model.graph.input) + str(written.model.graph.output)
+    pytest.importorskip("tensorrt_rtx_bindings")
+    save_model(written.model, written.weights, tmp_path / "written.onnx")
+    assert layers_of_file(tmp_path / "written.onnx", {"x": (1, 3, 8, 16)})
 
 
 def test_another_network_than_the_file_is_refused(tmp_path, monkeypatch):

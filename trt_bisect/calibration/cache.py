@@ -2,7 +2,8 @@
 
 The format, as TensorRT's calibrators write it: a first line ``TRT-<version>-<calibrator>``, then a line for each
 tensor, ``name: 3c008912``, where the eight hex digits are the big-endian bits of the float32 scale (absmax / 127).
-Other writers have ``0x`` before the digits, or little-endian bits.
+Other writers have ``0x`` before the digits, or little-endian bits. The ``calibration.cache`` of ONNX Runtime's
+``write_calibration_table`` has no first line, and lines ``name 2.008338`` with the largest magnitude.
 Source: the cache of TensorRT's sampleINT8 and the code of ``IInt8Calibrator`` users, e.g. NVIDIA's ``polygraphy``.
 The version is ``NV_TENSORRT_VERSION`` in NvInferRuntimeBase.h: 8.6.1 is 8601, 10.3.0 is 100300. TensorRT skips a cache
 of another version and calibrates; without data it then fails ("bound to nullptr", NVIDIA/Deep-Learning-Accelerator-SW
@@ -81,6 +82,8 @@ _KNOWN = range(5, 12)
 """The major versions of TensorRT."""
 _HEADER = re.compile(r"TRT-\w+-\w+")
 _BITS = re.compile(r"(?:0x)?([0-9a-fA-F]{1,8})")
+_MAGNITUDE = re.compile(r"(\S.*) ([-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|inf|nan))")
+_OF_ONNXRUNTIME = "ONNX Runtime's table"
 _ORDINARY = (1e-9, 1e6)
 """The scales that a calibrator finds are in this range, or 0. A fifth of all bits are, read in the wrong order."""
 _FEWEST = 3
@@ -92,7 +95,7 @@ class CalibrationCache:
     """The content of a calibration cache.
 
     Attributes:
-        header: the first line, such as ``TRT-8600-EntropyCalibration2``.
+        header: the first line, such as ``TRT-8600-EntropyCalibration2``; for ONNX Runtime's, words.
         scales: by tensor, in the order of the file, the float32 scale, bit for bit.
         little_endian: the bits are in the order that TensorRT does not write.
     """
@@ -148,6 +151,10 @@ def parse_cache(text: str, source: str) -> CalibrationCache:
         BadInput: the text is no calibration cache, or one of its lines cannot be read.
     """
     lines = text.splitlines()
+    magnitudes = [_MAGNITUDE.fullmatch(line.strip()) for line in lines if line.strip()]
+    if magnitudes and all(magnitudes):
+        scales = {each[1]: np.float32(each[2]) / np.float32(127) for each in magnitudes if each}
+        return CalibrationCache(_OF_ONNXRUNTIME, scales)
     if not lines or not _HEADER.match(lines[0]):
         raise BadInput(
             f"'{source}' is not a TensorRT calibration cache: it does not begin with 'TRT-<version>-<calibrator>'.",
@@ -201,14 +208,22 @@ def read_cache(path: Path, tensors: tuple[str, ...], *, keep_masks: bool = False
         BadInput: the file is no cache, or lacks more than half of the tensors: it belongs to another network.
     """
     scales = open_cache(path).scales
+    refuse_of_another_network(path, scales, scales, tensors)
+    return ranges_from_scales(scales, f"cache {path.name}", keep_masks=keep_masks)
+
+
+def refuse_of_another_network(
+    path: Path, cache: Mapping[str, np.float32], scales: Mapping[str, np.float32], tensors: tuple[str, ...]
+) -> None:
+    """Raises BadInput if the scales found in a cache lack more than half of the tensors that a network rounds."""
     missing = [name for name in tensors if name not in scales]
     if 2 * len(missing) > len(tensors):
+        numbers = "" if missing[0] not in cache else " Names that are numbers begin anew with each export."
         raise BadInput(
             f"The calibration cache '{path}' is of another network: it lacks {len(missing)} of the {len(tensors)} "
-            f"tensors that this one rounds, '{missing[0]}' among them; its first is '{next(iter(scales))}'.",
-            "Give the cache of this network, or data (.npz) to calibrate with.",
+            f"tensors that this one rounds, '{missing[0]}' among them; its first is '{next(iter(cache))}'.{numbers}",
+            "Give the cache of this network, the network of the cache, or data (.npz) to calibrate with.",
         )
-    return ranges_from_scales(scales, f"cache {path.name}", keep_masks=keep_masks)
 
 
 def format_cache(scales: Mapping[str, np.float32], header: str = DEFAULT_HEADER) -> str:

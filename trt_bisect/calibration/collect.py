@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from trt_bisect.calibration.cache import is_cache_path, read_cache
+from trt_bisect.calibration.cache import is_cache_path
+from trt_bisect.calibration.cache_names import ranges_of_cache
 from trt_bisect.calibration.histogram import AbsHistogram, Calibrator, percentile_threshold
 from trt_bisect.calibration.ranges import Ranges, ranges_from_scales, with_scales_given
 from trt_bisect.data.datasets import Dataset, open_dataset
@@ -241,7 +242,7 @@ def ranges_of(
     elif network.has_pairs:
         ranges = Ranges({}, {}, "the network's own Q/DQ")
     elif cache:
-        ranges = read_cache(Path(calibration), network.rounded_activations, keep_masks=how.keep_mask_ranges)
+        ranges = ranges_of_cache(Path(calibration), network, keep_masks=how.keep_mask_ranges)
     elif data is not None:
         ranges = ranges_from_data(network, data, how, progress)
     elif network.scales and not network.unscaled:

@@ -22,8 +22,25 @@ from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.engines import ONNXRUNTIME
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.builder.tensorrt_walk import WeakPlan
-from trt_bisect.calibration.cache import NEWEST_VERSION, CalibrationCache, TensorRTVersion, open_cache
-from trt_bisect.calibration.cache_names import BY_NAME, MOVED, as_scales, scales_for
+from trt_bisect.calibration.cache import (
+    NEWEST_VERSION,
+    CalibrationCache,
+    TensorRTVersion,
+    open_cache,
+    refuse_of_another_network,
+)
+from trt_bisect.calibration.cache_names import (
+    BY_NAME,
+    BY_ORDER,
+    FOLDED,
+    MOVED,
+    OF_THE_PARSER,
+    CacheScales,
+    as_scales,
+    scales_for,
+)
+from trt_bisect.calibration.collect import magnitudes
+from trt_bisect.calibration.histogram import Calibrator
 from trt_bisect.calibration.ranges import Ranges, keeping_unusable_high, ranges_from_scales
 from trt_bisect.commands.run.run import run_with
 from trt_bisect.data.datasets import open_dataset, profile_shapes
@@ -48,6 +65,8 @@ from trt_bisect.support.progress import Progress, Silent, default_progress
 
 RUN = "run"
 """The folder of the measurement, in that of the migration."""
+_MEASURED = 4
+"""The inputs on which values are compared with the scales of the cache."""
 
 
 @dataclass
@@ -91,11 +110,12 @@ def _migrated(model: GivenModel, options: MigrateOptions, folder: Path, progress
     base = Precision(options.base or deployment.base)
     network = _read(model, options)
     notes = _Notes()
-    found = scales_for(network, cache)
+    feeds = _feeds(network, options)
+    known = _scales(network, cache, feeds, notes)
+    found = known.found
     ranges = _ranges(network, cache, as_scales(found), name_of(options.cache), notes)
     asked = _precisions(network, deployment, notes)
     network, without = _with_scales(network.fixing(asked), ranges, notes)
-    feeds = _feeds(network, options)
     plan = network.full(base)
     _tell_what_weak_typing_decides(network, plan, deployment, notes)
     files = recipe_files(
@@ -151,21 +171,33 @@ def _feeds(network: Network, options: MigrateOptions) -> list[Feeds]:
     return list(open_dataset(given, network.inputs, pictures=options.preprocessing()))
 
 
+def _scales(network: Network, cache: CalibrationCache, feeds: Sequence[Feeds], notes: _Notes) -> CacheScales:
+    """Returns the scales of the cache. Where names leave doubts, values on the inputs decide."""
+    found = scales_for(network, cache)
+    doubts = bool(found.unsure) or any(each.way in (FOLDED, BY_ORDER) for each in found.found)
+    if feeds:
+        seen = magnitudes(network, feeds[:_MEASURED], counted=None if doubts else ())
+        methods = ("entropy", "minmax") if doubts else ("minmax",)
+        found = scales_for(network, cache, [seen.ranges(Calibrator(method)).scales for method in methods])
+    unsure = [tensor for tensor in network.rounded_activations if tensor in found.unsure]
+    if unsure:
+        about = "tensors that several entries may be of: the cache is of this network before a change, or of another"
+        choice = "no scale; give --input, or the network that the cache was made with"
+        notes.add("unsure", about, choice, unsure)
+    if found.far:
+        about = "tensors whose scale is more than 16 times off the values on the inputs: other tensors may have them"
+        notes.add("far", about, "the scale of their name", found.far)
+    return found
+
+
 def _ranges(
     network: Network, cache: CalibrationCache, scales: Mapping[str, np.float32], source: str, notes: _Notes
 ) -> Ranges:
     """Returns the ranges of the cache; raises BadInput if it has those of less than half of the tensors."""
-    rounded = network.rounded_activations
-    lacking = [tensor for tensor in rounded if tensor not in scales]
-    if 2 * len(lacking) > len(rounded):
-        raise BadInput(
-            f"The calibration cache '{source}' is of another network: it lacks {len(lacking)} of the {len(rounded)} "
-            f"tensors that this one rounds, '{lacking[0]}' among them; its first is '{next(iter(cache.scales))}'.",
-            "Give the cache of this network, or the network that the cache was made with.",
-        )
+    refuse_of_another_network(Path(source), cache.scales, scales, network.rounded_activations)
     if cache.little_endian:
         notes.add("byte order", "the cache has little-endian bits, which TensorRT does not write", "read as such")
-    unused = [name for name in cache.scales if name not in scales and not name.startswith("(Unnamed Layer*")]
+    unused = [name for name in cache.scales if name not in scales and not OF_THE_PARSER.match(name)]
     if unused:
         notes.add(
             "unused entries", "entries of the cache for tensors that the network does not have", "left out", unused

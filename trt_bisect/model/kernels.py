@@ -15,6 +15,8 @@ time of each.
 - Layers that compute element by element are one kernel where they follow each other, also before a softmax or a
   normalization.
 - An INT8 convolution of a picture with the MaxPool after it.
+- Attention in FP16 or BF16: a product of two activations, scale and mask, softmax, and the product with another one.
+  The scores are never written. With FP32 or a pair inside, these are three kernels.
 - A change of shape alone (Reshape, Flatten, Squeeze) is no kernel.
 - All others are kernels of their own: pooling, Concat, Resize, Transpose. They only move bytes.
 
@@ -39,7 +41,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Collection, Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import onnx
@@ -127,6 +129,23 @@ class EngineModel:
                 found.append(self.group_of(tuple(sorted(members))))
         return tuple(sorted(found, key=lambda group: group.layers[-1]))
 
+    @cached_property
+    def attentions(self) -> tuple[tuple[Group, tuple[Group, ...]], ...]:
+        """Each attention as one kernel, and the three that it is otherwise: product, softmax, product."""
+        writers = {group.writes[0]: group for group in self.groups if len(group.writes) == 1}
+        found = []
+        for last in self.groups:
+            softmax = writers.get(self._nodes[last.head].input[0]) if last.head is not None else None
+            if softmax is None or self.network.layers[softmax.layers[-1]].op_type != "Softmax":
+                continue
+            makers = [writers[name] for name in softmax.reads if name in writers]
+            three = (*(group for group in makers if group.head is not None), softmax, last)
+            whole = self.group_of(tuple(sorted(k for group in three for k in group.layers)))
+            heads = [group.head for group in three if group.head is not None]
+            if whole.writes == last.writes and len(heads) == 2 and not any(map(self._has_weight, heads)):
+                found.append((whole, three))
+        return tuple(found)
+
     def _kind(self, layer: Layer) -> Kind:
         floats = [name for name in layer.outputs if name in self.facts.dtypes and self.facts.dtypes[name].kind == "f"]
         if layer.op_type in _SHAPES or not floats:
@@ -191,7 +210,12 @@ class EngineModel:
 
     def is_generated(self, group: Group) -> bool:
         """True for a kernel that TensorRT generates: it can write INT8."""
-        return all(self.network.layers[k].op_type in _GENERATED for k in group.layers)
+        alone = all(self.network.layers[k].op_type in _GENERATED for k in group.layers)
+        return alone or self.products(group) > 1
+
+    def products(self, group: Group) -> int:
+        """The number of products in a kernel: two in an attention."""
+        return sum(self.network.layers[k].op_type in PRODUCTS for k in group.layers)
 
     @cached_property
     def aliases(self) -> Mapping[str, str]:
@@ -280,7 +304,7 @@ class _Planned:
     def kernels(self) -> tuple[Kernel, ...]:
         """Each group's kernel, and the reformats of what it writes; those of the inputs come first."""
         found: list[list[Kernel]] = []
-        for whole in reversed(self._model.groups):
+        for whole in reversed(self._groups()):
             for group in reversed(self._parts(whole)):
                 made = self._made(group)
                 kernels = self._with_pool(group, list(made.kernels))
@@ -293,6 +317,16 @@ class _Planned:
         for spec in reversed(self._model.network.inputs):
             found.append(self._reformats(spec.name, Precision.FP32, self._wanted[spec.name]))
         return tuple(kernel for kernels in reversed(found) for kernel in kernels)
+
+    def _groups(self) -> list[Group]:
+        """The groups; each attention that is in floats of 16 bits throughout is one."""
+        groups = {group.layers[-1]: group for group in self._model.groups}
+        for whole, three in self._model.attentions:
+            if all(not self._is_low(k) and BYTES[self._float(k)] == BYTES[Precision.FP16] for k in whole.layers):
+                for group in three:
+                    del groups[group.layers[-1]]
+                groups[whole.layers[-1]] = whole
+        return [groups[k] for k in sorted(groups)]
 
     def _made(self, group: Group) -> _Made:
         """Returns the group in the plan; the groups after it are known."""
@@ -391,6 +425,8 @@ class _Planned:
             return Kernel(name, Kind.NOTHING, 0, layers=layers)
         own = self._computes_in(group)
         product = self._model.product(group.head, own) if group.head is not None else None
+        if product and (others := self._model.products(group) - 1):
+            product = replace(product, channels=product.channels * (1 + others))
         moved = sum(self._model.size(one, self._reads_in(group, one)) for one in group.reads)
         moved += sum(self._model.size(one, precision) for one, precision in stored.items())
         return Kernel(name, group.kind, moved + self._model.weights(group, own), product, layers=layers)

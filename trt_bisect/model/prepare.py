@@ -79,6 +79,7 @@ def prepare(
     model = _convert_opset(model, source, max(opset, QDQ_OPSET))
     name_nodes(model.graph)
     spell_out_partial_shapes(model.graph)
+    _leave_unknown_sizes_nameless(model.graph)
     model = infer_shapes(model)
     G_LOGGER.severity = logging.ERROR
     onnxruntime.set_default_logger_severity(_ONLY_ERRORS)
@@ -166,6 +167,14 @@ def _size(tensor: gs.Tensor) -> int:
 def inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
     """Returns ``model`` with its local functions replaced by their nodes."""
     return inliner.inline_local_functions(model) if model.functions else model
+
+
+def _leave_unknown_sizes_nameless(graph: onnx.GraphProto) -> None:
+    """Removes names such as ``?``, Paddle's for any unknown size: TensorRT takes axes of one name for equally long."""
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.dim_param and not any(letter.isalnum() for letter in dim.dim_param):
+                dim.ClearField("dim_param")
 
 
 def infer_shapes(model: onnx.ModelProto) -> onnx.ModelProto:

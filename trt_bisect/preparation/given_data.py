@@ -24,7 +24,8 @@ from trt_bisect.analyzer.data_warnings import (
     zero_states,
 )
 from trt_bisect.builder.engines import choose_engine, typing_of
-from trt_bisect.calibration.cache import is_cache_path, read_cache
+from trt_bisect.calibration.cache import is_cache_path
+from trt_bisect.calibration.cache_names import ranges_of_cache
 from trt_bisect.calibration.collect import Magnitudes, candidates, magnitudes
 from trt_bisect.calibration.histogram import THRESHOLDS, Calibrator
 from trt_bisect.calibration.ranges import Ranges, no_ranges, with_scales_given
@@ -105,9 +106,7 @@ class GivenData:
         if isinstance(calibration, Ranges):
             return calibration, None
         if is_cache_path(calibration):
-            return read_cache(
-                Path(calibration), self._network.rounded_activations, keep_masks=self._options.keep_mask_ranges
-            ), None
+            return ranges_of_cache(Path(calibration), self._network, keep_masks=self._options.keep_mask_ranges), None
         data = self._calibration_data(calibration)
         began = perf_counter()
         self.calibration = DataCalibration(self._network, data, self._options, self._folder, self._progress)

@@ -40,8 +40,8 @@ class Choice:
 
     Attributes:
         kind: ``followers``, ``no scale``, ``faster in floats``, ``unknown layer``, ``cannot be INT8``,
-            ``output types``, ``not obeyed``, ``unused entries``, ``found otherwise``, ``byte order``, ``shapes`` or
-            ``DLA``.
+            ``output types``, ``not obeyed``, ``unused entries``, ``found otherwise``, ``unsure``, ``far``,
+            ``byte order``, ``shapes`` or ``DLA``.
         about: what is unknown.
         choice: what the network does.
         names: the layers, tensors or entries.

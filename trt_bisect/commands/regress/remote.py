@@ -18,7 +18,8 @@ from typing import Any
 
 from trt_bisect._version import versions
 from trt_bisect.builder.engines import AUTO, ONNXRUNTIME, choose_engine
-from trt_bisect.calibration.cache import is_cache_path, read_cache
+from trt_bisect.calibration.cache import is_cache_path
+from trt_bisect.calibration.cache_names import ranges_of_cache
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.cluster.address import is_ray
 from trt_bisect.cluster.ray_cluster import RayCluster
@@ -176,7 +177,7 @@ def _carried(given: Any, network: Network, pictures: Preprocessing, *, keep_mask
     if is_cache_path(given):
         if network.has_pairs:
             return StagedFile(name, Ranges({}, {}, ""))
-        return StagedFile(name, read_cache(Path(name), network.rounded_activations, keep_masks=keep_masks))
+        return StagedFile(name, ranges_of_cache(Path(name), network, keep_masks=keep_masks))
     data = open_dataset(given, network.inputs, pictures=pictures)
     return StagedFile(name, replace(data, samples=partial(list, list(data.samples()))))
 

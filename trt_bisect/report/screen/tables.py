@@ -114,7 +114,7 @@ def print_migration(report: Migration, console: Console) -> None:
     if report.choices:
         console.print(table)
     for option, why in report.gone.items():
-        console.print(Text(f"Gone in TensorRT 11: {option}; {why}.", style="dim"))
+        console.print(Text(f"Gone in TensorRT 11: {option.lstrip('-')}; {why}.", style="dim"))
     for engine, command in report.commands.items():
         console.print(Text(f"{engine}: {command}"), soft_wrap=True)
     style = "" if report.proof is None else "bold red" if report.exit_code else "bold green"

@@ -1,0 +1,194 @@
+"""The scales of a cache for a network that was changed after the cache was made.
+
+The caches hold the largest magnitudes of every tensor of the old network, from ONNX Runtime. The scale that a tensor
+must get is that of the old tensor with the same values.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from onnx import helper, numpy_helper
+
+from tests.support.networks import Sketch
+from trt_bisect.calibration.cache import CalibrationCache, format_cache, parse_cache
+from trt_bisect.calibration.cache_names import ranges_of_cache, scales_for
+from trt_bisect.errors import BadInput
+from trt_bisect.model.network import Network, load_network
+
+BLOCKS = 5
+KEPT = ["x", *(f"relu{k}_out" for k in range(BLOCKS)), *(f"up_conv{k}_out" for k in range(BLOCKS))]
+"""The tensors that keep their names and values."""
+
+
+def old_network() -> onnx.ModelProto:
+    """Each block a convolution, its BatchNormalization, another convolution and a Relu; names tell of operators."""
+    sketch, x = Sketch(4), "x"
+    for k in range(BLOCKS):
+        x = sketch.conv(x, f"conv{k}", 3 if k == 0 else 8, 8)
+        norm = [sketch.constant(f"bn{k}.{name}", sketch.random.uniform(low, high, 8)) for name, low, high in NORM]
+        x = sketch.conv(sketch.node("BatchNormalization", [x, *norm], f"batch_norm{k}"), f"up_conv{k}", 8, 8)
+        x = sketch.node("Relu", [x], f"relu{k}")
+    sketch.pooled_classes(x, 8)
+    return sketch.model({"x": [1, 3, 12, 12]}, {"y": [1, 10]})
+
+
+NORM = (("scale", 2.0, 3.0), ("shift", -1.0, 1.0), ("mean", -1.0, 1.0), ("var", 0.5, 2.0))
+
+
+def folded(model: onnx.ModelProto) -> onnx.ModelProto:
+    """As onnxsim does it: a convolution takes its BatchNormalization in, and keeps its own name."""
+    constants = {each.name: numpy_helper.to_array(each) for each in model.graph.initializer}
+    made = {out: node for node in model.graph.node for out in node.output}
+    changed = onnx.ModelProto()
+    changed.CopyFrom(model)
+    del changed.graph.node[:], changed.graph.initializer[:]
+    renamed = {}
+    for node in model.graph.node:
+        if node.op_type == "BatchNormalization":
+            scale, shift, mean, var = (constants[name].astype(np.float64) for name in node.input[1:])
+            conv, factor = made[node.input[0]], scale / np.sqrt(var + 1e-5)
+            constants[conv.input[1]] = constants[conv.input[1]] * factor[:, None, None, None]
+            constants[conv.input[2]] = (constants[conv.input[2]] - mean) * factor + shift
+            renamed[node.output[0]] = node.input[0]
+            continue
+        added = changed.graph.node.add()
+        added.CopyFrom(node)
+        added.input[0] = renamed.get(node.input[0], node.input[0])
+    changed.graph.initializer.extend(
+        numpy_helper.from_array(values.astype(np.float32), name) for name, values in constants.items()
+    )
+    return changed
+
+
+def with_names(model: onnx.ModelProto, name) -> onnx.ModelProto:
+    """A copy of a model with other names of tensors between its input and its output."""
+    changed = onnx.ModelProto()
+    changed.CopyFrom(model)
+    made = [node.output[0] for node in model.graph.node if node.output[0] != "y"]
+    names = {tensor: name(k, tensor) for k, tensor in enumerate(made)}
+    for node in changed.graph.node:
+        for tensors in (node.input, node.output):
+            tensors[:] = [names.get(tensor, tensor) for tensor in tensors]
+    return changed
+
+
+def maxima(model: onnx.ModelProto, seed: int) -> dict[str, np.float32]:
+    """By tensor, in the order of execution, the scale that its largest magnitude gives."""
+    wide = onnx.ModelProto()
+    wide.CopyFrom(model)
+    tensors = [node.output[0] for node in model.graph.node]
+    wide.graph.output.extend(helper.make_tensor_value_info(each, 1, None) for each in tensors if each != "y")
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    x = np.random.default_rng(seed).normal(size=(1, 3, 12, 12)).astype(np.float32)
+    found = ort.InferenceSession(wide.SerializeToString(), options).run(tensors, {"x": x})
+    every = zip(["x", *tensors], [x, *found], strict=True)
+    return {name: np.float32(np.abs(values).max()) / np.float32(127) for name, values in every}
+
+
+def loaded(model: onnx.ModelProto, tmp_path) -> Network:
+    onnx.save(model, tmp_path / "network.onnx")
+    return load_network(tmp_path / "network.onnx")
+
+
+def by_tensor(found):
+    return {each.tensor: (np.float32(each.scale), each.way) for each in found.found}
+
+
+def test_a_convolution_that_took_a_batch_normalization_in_has_the_scale_of_the_batch_normalization(tmp_path):
+    old = old_network()
+    cache = CalibrationCache("TRT-8601-MinMaxCalibration", maxima(old, 0))
+    found = scales_for(loaded(folded(old), tmp_path), cache)
+    scales = by_tensor(found)
+    for k in range(BLOCKS):
+        assert scales[f"conv{k}_out"] == (cache.scales[f"batch_norm{k}_out"], "folded")
+    assert {name: scales[name] for name in KEPT} == {name: (cache.scales[name], "name") for name in KEPT}
+    assert not found.unsure
+
+
+def nameless(_, tensor):
+    """Names that tell of no operator."""
+    return tensor.translate(str.maketrans("abcdefghijklmnopqrstuvwxyz", "nopqrstuvwxyzabcdefghijklm"))
+
+
+def test_without_words_in_names_values_on_inputs_decide_and_nothing_is_guessed(tmp_path):
+    old = with_names(old_network(), nameless)
+    cache = CalibrationCache("TRT-8601-MinMaxCalibration", maxima(old, 0))
+    new = folded(old)
+    network = loaded(new, tmp_path)
+    tensors = [nameless(0, f"conv{k}_out") for k in range(BLOCKS)]
+    own = [nameless(0, f"batch_norm{k}_out") for k in range(BLOCKS)]
+    blind = scales_for(network, cache)
+    assert set(blind.unsure) == set(tensors)
+    assert not set(tensors) & by_tensor(blind).keys()
+    seen = scales_for(network, cache, [maxima(new, 1)])
+    told = {tensor: scale for tensor, scale in by_tensor(seen).items() if tensor in tensors}
+    rights = dict(zip(tensors, own, strict=True))
+    assert told == {tensor: (cache.scales[rights[tensor]], "values") for tensor in told}
+    assert len(told) >= 3
+    assert told.keys() | seen.unsure.keys() == set(tensors)
+
+
+def test_a_new_export_with_other_names_throughout_gets_its_scales_by_order_and_operator(tmp_path):
+    old = old_network()
+    cache = CalibrationCache("TRT-8601-EntropyCalibration2", maxima(old, 0))
+    places = {}
+    new = with_names(folded(old), lambda k, tensor: places.setdefault(f"val_{k}", tensor) and f"val_{k}")
+    found = scales_for(loaded(new, tmp_path), cache)
+    scales = by_tensor(found)
+    for name, tensor in places.items():
+        entry = tensor.replace("conv", "batch_norm") if tensor.startswith("conv") else tensor
+        if name in scales:
+            assert scales[name][0] == cache.scales[entry], (name, entry)
+    assert {places[name] for name, (_, way) in scales.items() if way == "order"} >= {
+        f"relu{k}_out" for k in range(BLOCKS)
+    }
+    assert {places[name] for name in found.unsure} == {f"up_conv{k}_out" for k in range(BLOCKS)}
+
+
+def test_numbers_of_another_export_are_no_names(tmp_path):
+    old = with_names(old_network(), lambda k, _: str(100 + k))
+    cache = CalibrationCache("TRT-7103-EntropyCalibration2", maxima(old, 0))
+    kept = scales_for(loaded(folded(old), tmp_path), cache)
+    assert by_tensor(kept)["103"] == (cache.scales["103"], "name")
+    again = with_names(folded(old_network()), lambda k, _: str(100 + k))
+    assert set(by_tensor(scales_for(loaded(again, tmp_path), cache))) <= {"x", "y"}
+
+
+def test_a_cache_without_order_leaves_layers_that_may_have_taken_something_in_without_a_scale(tmp_path):
+    old = old_network()
+    scales = maxima(old, 0)
+    cache = CalibrationCache("TRT-101000-EntropyCalibration2", {name: scales[name] for name in sorted(scales)})
+    found = by_tensor(scales_for(loaded(folded(old), tmp_path), cache))
+    assert found.keys() == {"x", "pool_out", "flatten_out", *(f"relu{k}_out" for k in range(BLOCKS))}
+    assert all(np.float32(scale) == cache.scales[name] for name, (scale, _) in found.items())
+
+
+def test_a_run_takes_the_scale_of_the_batch_normalization_too(tmp_path):
+    old = old_network()
+    scales = maxima(old, 0)
+    (tmp_path / "it.cache").write_text(format_cache(scales))
+    ranges = ranges_of_cache(tmp_path / "it.cache", loaded(folded(old), tmp_path))
+    for k in range(BLOCKS):
+        assert ranges.scales[f"conv{k}_out"] == scales[f"batch_norm{k}_out"]
+    assert ranges.origin == f"cache it.cache, {BLOCKS} scales found otherwise than by name"
+
+
+def test_a_scale_far_from_the_values_on_inputs_is_told(tmp_path):
+    old = old_network()
+    seen = maxima(old, 1)
+    cache = CalibrationCache("TRT-8601-EntropyCalibration2", {**maxima(old, 0), "relu2_out": seen["relu2_out"] * 40})
+    assert scales_for(loaded(old, tmp_path), cache, [seen]).far == ("relu2_out",)
+
+
+def test_the_table_of_onnxruntime_has_magnitudes():
+    found = parse_cache("data 2.5\nblock 1/Conv_output_0 1e-3\n", "it")
+    assert dict(found.scales) == {
+        "data": np.float32(2.5) / np.float32(127),
+        "block 1/Conv_output_0": np.float32(1e-3) / np.float32(127),
+    }
+    with pytest.raises(BadInput, match="does not begin"):
+        parse_cache("data 2.5\nconv: 3c008912\n", "it")
