@@ -128,6 +128,12 @@ def test_the_most_sensitive_layers_are_those_that_lose_most_alone(planted, tmp_p
     for high, place in (("top:2", tmp_path), (f"sensitivity:{tmp_path}:2", tmp_path / "other")):
         report = trt_bisect.run(model, samples, **OPTIONS, high=[high], output=place)
         assert {row.name for row in report.layers if row.fixed} == set(wanted)
+        named = [note.text for note in report.notes if f"{tmp_path}/sensitivity.json" in note.text]
+        assert len(named) == 1
+        assert all(f"'{name}'" in named[0] for name in wanted)
+    with pytest.raises(BadInput, match=f"reads '{tmp_path}/new/sensitivity.json', and there is no such file"):
+        trt_bisect.run(model, samples, **OPTIONS, high=["top:1"], output=tmp_path / "new")
+    assert not (tmp_path / "new").exists()
     with pytest.raises(BadInput, match="for INT8, not for FP16"):
         trt_bisect.run(model, samples, engine="onnxruntime", low="fp16", high=[f"sensitivity:{tmp_path}:2"])
 

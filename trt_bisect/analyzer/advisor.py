@@ -12,7 +12,7 @@ from typing import Annotated
 from trt_bisect.analyzer.compared import Compared
 from trt_bisect.analyzer.origins import ACTIVATION, INPUT, WEIGHT
 from trt_bisect.analyzer.tensors import NEAR_ZERO, LoudChannel
-from trt_bisect.support.figures import listed, number, percent
+from trt_bisect.support.figures import counted, listed, number, percent
 from trt_bisect.support.table import INDEX, NAME, Column
 
 LOW_SIMILARITY = "low similarity"
@@ -174,7 +174,7 @@ def _range(each: Compared) -> Iterator[_Reason]:
             STARVED,
             f"its range is too wide for most of its values: {percent(rounding.near_zero)} of the nonzero values use "
             f"{2 * NEAR_ZERO + 1} of the {rounding.levels} levels, {percent(rounding.to_zero)} become zero, and 90% "
-            f"use at most {rounding.levels_90} levels; {ends}",
+            f"use at most {counted(rounding.levels_90, 'level')}; {ends}",
             rounding.near_zero,
         )
     deep = rounding.sqnr < _NOISY and rounding.clipped_noise > _MOST_OF_THE_NOISE
@@ -191,7 +191,7 @@ def _channels(each: Compared) -> Iterator[_Reason]:
     per_channel = any(quantizer.axis is not None for quantizer in each.origin.quantizers)
     if each.origin.kind != WEIGHT:
         if each.loud and each.loud.times >= LOUD and each.origin.quantizers:
-            yield ONE_CHANNEL, f"{_loud('channel', each.loud)}, and all channels share one scale", each.loud.times
+            yield ONE_CHANNEL, f"{_loud_place(each)}, and the whole tensor has one scale", each.loud.times
         return
     if each.loud and each.loud.times >= LOUD:
         scales = (
@@ -205,6 +205,14 @@ def _channels(each: Compared) -> Iterator[_Reason]:
     if each.loud_input and each.loud_input.times >= LOUD and each.origin.quantizers:
         words = f"{_loud('input channel', each.loud_input)}, and all channels share one scale"
         yield ONE_CHANNEL, words, each.loud_input.times
+
+
+def _loud_place(each: Compared) -> str:
+    """Axis 1 has channels; an index of another axis has no name, such as that of a feature or of a box."""
+    assert each.loud is not None
+    assert each.origin.channel_axis is not None
+    axis = each.origin.channel_axis % len(each.shape)
+    return _loud("channel" if axis == 1 else f"on axis {axis}, index", each.loud)
 
 
 def _loud(what: str, loud: LoudChannel) -> str:
