@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from trt_bisect.analyzer.bound import Bound
+from trt_bisect.analyzer.bound import AGREEMENT, CLASS, Bound
 from trt_bisect.analyzer.judge import ByInput, Rule
 from trt_bisect.driver.suspects.search import Findings
 from trt_bisect.errors import OUT_OF_MEMORY
@@ -407,14 +407,23 @@ def holds_on(answer: AnswerFacts, text: Callable[[float], str], plan: str) -> It
         yield f"{plan} passes on {' and on '.join(parts)}."
 
 
+_MISSES = {
+    "": ("misses", "miss", "that miss as rarely", "without a miss"),
+    CLASS: ("gets another class", "get another class than in FP32", "with as few changes", "without a change"),
+    AGREEMENT: ("differs more", "differ from FP32 more than the task allows", "like them", "without a difference"),
+}
+"""By the way in which inputs miss: what one of them does, what several do, and further ones with misses and without."""
+
+
 def bound_line(bound: Bound) -> Line:
     """Returns the line on inputs that nobody has seen; the bound is rounded up to two digits."""
     digits = 1 - math.floor(math.log10(bound.most))
     most = percent(math.ceil(round(bound.most * 10**digits, 9)) / 10**digits)
-    miss = f"{bound.missed} of {bound.inputs} held-out inputs {'misses' if bound.missed == 1 else 'miss'}"
-    alike = "that miss as rarely" if bound.missed else "without a miss"
-    more = "" if bound.next is None else f"; {bound.more} more {alike} would make it {percent(bound.next)}"
-    text = f"at most {most} of inputs like these miss, {percent(bound.sure)} sure: {miss}{more}"
+    one, several, alike, none = _MISSES[bound.by]
+    miss = f"{bound.missed} of {bound.inputs} held-out inputs {one if bound.missed == 1 else several}"
+    more = f"; {bound.more} more {alike if bound.missed else none} would make it" if bound.next is not None else ""
+    more += "" if bound.next is None else f" {percent(bound.next)}"
+    text = f"at most {most} of inputs like these {several}, {percent(bound.sure)} sure: {miss}{more}"
     return Line(UNSEEN, f"UNSEEN: {text}.")
 
 
