@@ -27,7 +27,8 @@ class Bound:
         next: a lower, round bound that more held-out inputs would lead to, if they miss as rarely; None if there is
             none.
         more: the number of further held-out inputs that it takes; None likewise.
-        by: how an input misses: empty for the threshold, else ``CLASS`` or ``AGREEMENT``, where an accuracy decides.
+        by: how an input misses: empty for the threshold; where an accuracy decides, ``class`` for another class than in
+            FP32, and ``agreement`` for an agreement below that of the task.
     """
 
     inputs: int

@@ -220,6 +220,7 @@ class JudgedInputs:
         pictures: by source of pictures, the way they become inputs: size, colours, scale, mean, standard deviation.
         shapes: by dynamic input, its shape, or the smallest and the largest one.
         drift: by input, how far its values are from those of the calibration data.
+        drift_of_validation: likewise for the data of ``--validation``; empty without such data.
         warnings: sentences on data that cannot be right.
         part: a sentence on the part of the network that was judged; empty if it was all of it.
     """
@@ -235,6 +236,7 @@ class JudgedInputs:
     pictures: Mapping[str, str] = field(default_factory=dict)
     shapes: Mapping[str, str] = field(default_factory=dict)
     drift: Mapping[str, Drift] = field(default_factory=dict)
+    drift_of_validation: Mapping[str, Drift] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     part: str = ""
 
