@@ -131,6 +131,7 @@ class LayerRow:
         output: the final output that is worst with the layer in INT8, or the group of its places that is.
         output_shape: the shape of the final output ``output``, which was compared; ``shape`` is that of the layer's own
             output.
+        module, code: its place in a program of PyTorch, where the exporter wrote it into the file.
     """
 
     index: Annotated[int, Column("#", "Place in execution order", INDEX, rank=1)]
@@ -175,6 +176,8 @@ class LayerRow:
     output_shape: Annotated[
         Shape | None, Column("Output shape", "Shape of the final output that was compared", rank=6)
     ] = None
+    module: Annotated[str, Column("Module", "Module in PyTorch", rank=8)] = ""
+    code: Annotated[str, Column("Source line", "Line of the program that PyTorch exported")] = ""
 
     @property
     def verdict(

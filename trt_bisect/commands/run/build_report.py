@@ -228,6 +228,8 @@ def blank_row(layer: Layer, precision: str) -> LayerRow:
         recipe=precision,
         why_not=layer.why_not,
         fixed=str(layer.fixed or ""),
+        module=layer.module,
+        code=layer.code,
     )
 
 
