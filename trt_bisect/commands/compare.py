@@ -18,7 +18,15 @@ from trt_bisect.analyzer.compared import (
     compare_weights,
 )
 from trt_bisect.analyzer.metrics import default_threshold
-from trt_bisect.analyzer.origins import BothRuns, Origin, Tensors, activation_origins, plan_observer, weight_origins
+from trt_bisect.analyzer.origins import (
+    BothRuns,
+    Origin,
+    Tensors,
+    activation_origins,
+    plan_observer,
+    sides_of,
+    weight_origins,
+)
 from trt_bisect.builder.base import EMULATED, BuildOptions
 from trt_bisect.builder.debug_tensors import ENGINE, FIRST_WITH_UNFUSED, EngineTensor, engine_tensors
 from trt_bisect.builder.engines import AUTO, ONNXRUNTIME, engine_status, open_builder
@@ -128,10 +136,10 @@ class _Planned:
     observer: str
 
     def origins(self) -> dict[str, Origin]:
-        return activation_origins(self.network, self.writer, self.plan.lowered)
+        return activation_origins(self.network, self.writer, self.plan.lowered, sides_of(self.plan))
 
     def weights(self) -> list[Origin]:
-        return weight_origins(self.network, self.writer, self.plan.lowered)
+        return weight_origins(self.network, self.writer, self.plan.lowered, sides_of(self.plan))
 
 
 def _planned(network: Network, options: CompareOptions, progress: Progress) -> _Planned:

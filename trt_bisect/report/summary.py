@@ -169,12 +169,15 @@ def doubt_lines(answer: AnswerFacts) -> list[Line]:
     return [Line(DOUBTED, f"DOUBT: {doubt.text}", doubt.layers) for doubt in answer.doubts]
 
 
+_SIDES = {Precision.INT8_WEIGHT: "INT8 (weight alone)", Precision.INT8_ACTIVATION: "INT8 (activation alone)"}
+
+
 def fixed_text(network: Network) -> str:
     """Returns the layers whose precision the user fixed, and the number of scales; empty without any."""
     by_precision: dict[str, list[str]] = {}
     for layer in network.layers:
         if layer.fixed is not None:
-            by_precision.setdefault(str(layer.fixed).upper(), []).append(layer.name)
+            by_precision.setdefault(_SIDES.get(layer.fixed, str(layer.fixed).upper()), []).append(layer.name)
     parts = [f"{listed(names, _NAMED)} in {precision}" for precision, names in sorted(by_precision.items())]
     return "; ".join([*parts, *([counted(len(network.scales), "scale")] if network.scales else [])])
 
@@ -187,6 +190,9 @@ def fixed_lines(network: Network) -> Iterator[Line]:
     elif wide := [layer.name for layer in network.layers if layer.fixed is Precision.INT16]:
         text = f"{listed(wide, _NAMED)} with activations in INT16, emulated only: TensorRT has no 16-bit activations."
         yield Line(EXPERIMENT, f"EXPERIMENT: {text}", tuple(wide))
+    elif sides := [layer.name for layer in network.layers if layer.fixed in _SIDES]:
+        text = f"{listed(sides, _NAMED)} with one side alone in {low}, emulated only: no engine is asked for that."
+        yield Line(EXPERIMENT, f"EXPERIMENT: {text}", tuple(sides))
     if fixed:
         layers = tuple(layer.name for layer in network.layers if layer.fixed is not None)
         yield Line(FIXED, f"FIXED: you fixed {fixed}. 'Full {low}' means all other layers in {low}.", layers)
