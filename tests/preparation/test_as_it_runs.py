@@ -82,6 +82,8 @@ def test_an_integer_network_is_compared_as_it_runs(made, command):
     assert found.tensors[-1].origin.layer == "fc", "with the layers of the first network"
     back = trt_bisect.compare(folder / "q.onnx", inputs=samples, other=path)
     assert len(back.tensors) == len(rows)
+    command("compare", path, folder / "q.onnx", "--input", folder / "samples.npz", "--tensorboard", folder / "board")
+    assert {each.parent.name.split("_")[0] for each in (folder / "board").rglob("events*")} == {"baseline", "tune"}
 
 
 def test_the_weights_and_scales_of_an_integer_network_are_compared_by_name(made):

@@ -101,7 +101,7 @@ def compare_with(model: GivenModel | Any | None, options: CompareOptions) -> Com
         knows_scales = not saved or options.calibration is not None or (network is not None and network.has_pairs)
         planned = _planned(network, options, shown) if network is not None and knows_scales and not two else None
         if any(as_is):
-            found, logs = _as_they_run(network, as_is[0], as_is[1], options, shown), None
+            found, logs = _as_they_run(network, as_is[0], as_is[1], options, shown, board)
         elif two:
             found, logs = _two_networks(network, options, shown, board)
         elif saved:
@@ -254,7 +254,8 @@ def _as_they_run(
     second: AsItRuns | None,
     options: CompareOptions,
     progress: Progress,
-) -> Comparison:
+    board: Board | None,
+) -> tuple[Comparison, ComparisonLogs | None]:
     """Compares two networks of which one or both are run as they are: the tensors of equal names and shapes."""
     _refuse_for_two(network or first, options)
     other = asked_network(options, options.other, None) if second is None and options.other is not None else None
@@ -289,9 +290,10 @@ def _as_they_run(
         own, others = one.tensors(feeds), two.tensors(feeds)
         yield {name: own[name] for name in origins}, {name: others[pairs[name]] for name in origins}
 
-    tensors = _compared(runs, chain([sample], rest), origins, counted, None)
+    logs = None if board is None else ComparisonLogs(board, origins, network)
+    tensors = _compared(runs, chain([sample], rest), origins, counted, logs)
     alone = len(mine) - len(pairs), len(theirs) - len(pairs)
-    return _result(
+    found = _result(
         tensors,
         compare_weight_pairs(weights_as_they_are(plain.weights(), plain.network.constant, two) if plain else ()),
         options.low_precision,
@@ -306,6 +308,7 @@ def _as_they_run(
         ),
         other=two.source,
     )
+    return found, logs
 
 
 def _runner(network: Network | None, given: AsItRuns | None) -> AsItRuns:
