@@ -229,10 +229,13 @@ def test_labels_with_names_are_matched_by_name(tmp_path, random, form):
 
 def test_labels_without_names_count_in_the_order_of_the_pictures_and_this_is_said(tmp_path, random):
     model = network("classify", tmp_path)
-    pictures = write({name: np.full((SIDE, SIDE), k) for k, name in enumerate(("1", "10", "2"))}, tmp_path / "val")
+    pictures = write({name: np.full((SIDE, SIDE), k) for k, name in enumerate(("01", "02", "10"))}, tmp_path / "val")
     report = trt_bisect.run(model, pictures, dataset=pictures, labels=[0, 1, 2], **WISHES)
     assert report.accuracy.fp32 == 1.0
-    assert any("in the order '1.png', '10.png', '2.png'" in note.text for note in report.notes)
+    assert any("in the order '01.png', '02.png', '10.png'" in note.text for note in report.notes)
+    (tmp_path / "val" / "02.png").rename(tmp_path / "val" / "2.png")
+    with pytest.raises(BadInput, match=r"by name '10\.png' comes before '2\.png', by number after it"):
+        trt_bisect.run(model, pictures, dataset=pictures, labels=[0, 1, 2], **WISHES)
 
 
 @pytest.mark.parametrize(

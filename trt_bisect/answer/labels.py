@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -104,13 +105,23 @@ def labels_in_order(given: object, samples: Dataset, dataset: object) -> tuple[n
         The classes; and the remark that their order counts, where the samples have names and the labels have none.
 
     Raises:
-        BadInput: the labels cannot be read, the samples have no names, or a file has no label.
+        BadInput: the labels cannot be read, the samples have no names, a file has no label, or labels without names may
+            be in another order than the files: that of the numbers in their names.
     """
     labels = read_labels(Path(given)) if isinstance(given, (str, Path)) else given
     pictures = image_files(Path(dataset)) if isinstance(dataset, (str, Path)) and Path(dataset).is_dir() else []
     files = [str(file) for file in pictures] or list(samples.names)
     if not isinstance(labels, Labels) or not labels.names:
         classes = np.asarray(labels.classes if isinstance(labels, Labels) else labels)
+        apart = [pair for pair in zip(files, sorted(files, key=_by_numbers), strict=True) if pair[0] != pair[1]]
+        if apart:
+            read, counted_on = (Path(each).name for each in apart[0])
+            raise BadInput(
+                f"The labels have no names, and the order of the pictures is not clear: by name '{read}' comes before "
+                f"'{counted_on}', by number after it.",
+                f"Give labels with names, such as '{read},3' on each line, or write the numbers in the names of the "
+                "pictures with the same number of digits.",
+            )
         first = ", ".join(f"'{Path(file).name}'" for file in files[:3])
         return classes, [f"the labels have no names: they are taken in the order {first} and so on"] if files else []
     if not files:
@@ -119,6 +130,11 @@ def labels_in_order(given: object, samples: Dataset, dataset: object) -> tuple[n
             "Give --dataset FOLDER with the pictures, or the classes alone in the order of the samples.",
         )
     return _of_whole_samples(labels.of(files), samples), []
+
+
+def _by_numbers(file: str) -> list[tuple[int, str]]:
+    """The key of an order in which ``2.png`` comes before ``10.png``."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", file)]
 
 
 def _of_whole_samples(labels: np.ndarray, samples: Dataset) -> np.ndarray:
