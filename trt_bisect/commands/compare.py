@@ -292,7 +292,7 @@ def _as_they_run(
 
     logs = None if board is None else ComparisonLogs(board, origins, network)
     tensors = _compared(runs, chain([sample], rest), origins, counted, logs)
-    alone = len(mine) - len(pairs), len(theirs) - len(pairs)
+    alone = f"{len(mine) - len(pairs)} in the first one only, {len(theirs) - len(pairs)} in the other"
     found = _result(
         tensors,
         compare_weight_pairs(weights_as_they_are(plain.weights(), plain.network.constant, two) if plain else ()),
@@ -303,9 +303,7 @@ def _as_they_run(
         arithmetic=AS_IT_RUNS,
         source=samples.source,
         samples=counted.count,
-        notes=(
-            f"{len(pairs)} tensors are in both networks, {alone[0]} in the first one only, {alone[1]} in the other",
-        ),
+        notes=(f"{len(pairs)} tensors are in both networks, {alone}",),
         other=two.source,
     )
     return found, logs
