@@ -89,3 +89,15 @@ def test_a_file_that_run_cannot_read_says_why(tmp_path):
     report = trt_bisect.check(tmp_path / "old.onnx")
     assert report.tensors == ()
     assert "opset" in report.unread
+
+
+def test_each_tensor_has_the_number_of_layers_that_read_it(tmp_path):
+    """The sum's input is read by the convolution and by the sum; the output of the network by no layer."""
+    sketch = networks.Sketch(1)
+    x = sketch.node("Relu", ["x"], "relu")
+    sketch.node("Add", [sketch.conv(x, "conv", 4, 4), x], "sum")
+    report = trt_bisect.check(networks.save(sketch.model({"x": [1, 4, 8, 8]}, {"sum_out": [1, 4, 8, 8]}), tmp_path))
+    counted = {(row.layer, row.role, row.tensor): row.calls for row in report.tensors}
+    assert counted["relu", "output", "relu_out"] == counted["sum", "input", "relu_out"] == 2
+    assert counted["relu", "input", "x"] == counted["conv", "weight", "conv.weight"] == 1
+    assert counted["sum", "output", "sum_out"] == 0

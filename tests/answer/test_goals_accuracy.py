@@ -19,13 +19,14 @@ from tests.support.goal_cases import named_points
 from tests.support.networks import plant_between
 from tests.support.progress_doubles import Steps
 from tests.support.quantized import plain_session
+from trt_bisect.analyzer.bound import CLASS
 from trt_bisect.commands.run.stopped import StoppedRun
 from trt_bisect.errors import BadInput, NothingMeasured
 from trt_bisect.options.commands import RunOptions
 from trt_bisect.report.answer import Goal
 from trt_bisect.report.model import ByPlan
 from trt_bisect.report.next_step import SEARCH
-from trt_bisect.report.summary import BASE, CULPRITS
+from trt_bisect.report.summary import BASE, CULPRITS, UNSEEN
 from trt_bisect.report.verdict import FAILS, PASSES, UNMEASURED
 from trt_bisect.support import progress
 
@@ -49,6 +50,24 @@ def share_right(session, lenet):
 
 def labelled(lenet):
     return {"dataset": lenet / "digits.npz", "labels": lenet / "labels.npy", "engine": "onnxruntime", "explain": "none"}
+
+
+@pytest.mark.parametrize("given", [{"drop": "1%"}, {"drop": 0.9, "calibrator": "minmax", "keep_low": ["*"]}])
+def test_the_bound_counts_held_out_inputs_of_another_class(lenet, tmp_path, given):
+    """No input misses an accuracy: the float file and the recipe's are run on every fifth digit, number 4 first."""
+    path, data, out = lenet / "lenet_planted.onnx", SAMPLES / "lenet" / "calibration.npz", tmp_path / "run"
+    report = trt_bisect.run(path, data, output=out, **given, **labelled(lenet))
+    held_out = np.load(data)["data"][4::5]
+    fp32, recipe = (
+        [session.run(None, {"data": digit[None]})[0].argmax() for digit in held_out]
+        for session in map(plain_session, (path, out / "recipe" / "network.qdq.onnx"))
+    )
+    changed = int(np.sum(np.not_equal(fp32, recipe)))
+    assert (report.bound.inputs, report.bound.missed, report.bound.by) == (len(held_out), changed, CLASS)
+    assert changed == 1 if len(given) == 1 else changed > 10
+    lines = [line.text for line in report.lines if line.kind == UNSEEN]
+    assert len(lines) == report.recipe.meets
+    assert all("of inputs like these get another class than in FP32, 95% sure" in text for text in lines)
 
 
 def test_an_accuracy_is_reached_with_the_planted_layer_high(lenet, tmp_path):

@@ -17,6 +17,7 @@ from tests.support.networks import Sketch, plant_between
 from trt_bisect.answer import labels
 from trt_bisect.answer.mean_precision import at_pixels, input_size
 from trt_bisect.errors import BadInput
+from trt_bisect.evaluator.accuracy import places_of
 
 SIDE, BRIGHT = 32, 9.0
 WISHES = {"engine": "onnxruntime", "calibrator": "minmax", "explain": "none", "strategy": "exhaustive"}
@@ -208,6 +209,61 @@ def test_class_folders_are_numbered_in_their_order_or_by_their_names(tmp_path, r
         assert report.culprits == ("second",)
     part = trt_bisect.run(model, pictures, dataset=pictures / by_number[1], labels=pictures, **WISHES)
     assert part.accuracy.fp32 == pytest.approx(2 / 3), "images of a folder in it"
+
+
+@pytest.mark.parametrize(
+    "form", ["{0}.png,{1}", "{0}\t{1}", "{0}.png {1}", "val/{0}.jpg, {1}", 'image,label\n"{0}.png";{1}']
+)
+def test_labels_with_names_are_matched_by_name(tmp_path, random, form):
+    """They stand in the order of classes, not of pictures; by order two of six would be right."""
+    model = network("classify", tmp_path)
+    right = {"a": 0, "b": 1, "c": 2, "d": 2, "e": 1, "f": 0}
+    pictures = write({name: np.full((SIDE, SIDE), k) for name, k in right.items()}, tmp_path / "val")
+    head, _, line = form.rpartition("\n")
+    lines = [line.format(name, right[name]) for name in "fabedc"]
+    path = tmp_path / "labels.csv"
+    path.write_text("\n".join([*head.splitlines(), *lines, ""]), encoding="utf-8")
+    report = trt_bisect.run(model, pictures, dataset=pictures, labels=path, **WISHES)
+    assert report.accuracy.fp32 == 1.0
+
+
+def test_labels_without_names_count_in_the_order_of_the_pictures_and_this_is_said(tmp_path, random):
+    model = network("classify", tmp_path)
+    pictures = write({name: np.full((SIDE, SIDE), k) for k, name in enumerate(("01", "02", "10"))}, tmp_path / "val")
+    report = trt_bisect.run(model, pictures, dataset=pictures, labels=[0, 1, 2], **WISHES)
+    assert report.accuracy.fp32 == 1.0
+    assert any("in the order '01.png', '02.png', '10.png'" in note.text for note in report.notes)
+    (tmp_path / "val" / "02.png").rename(tmp_path / "val" / "2.png")
+    with pytest.raises(BadInput, match=r"by name '10\.png' comes before '2\.png', by number after it"):
+        trt_bisect.run(model, pictures, dataset=pictures, labels=[0, 1, 2], **WISHES)
+
+
+@pytest.mark.parametrize(
+    ("names", "dataset", "words"),
+    [
+        (("x.png", "y.png"), "val", "2 of 2 pictures have no label, such as '.*a.png'; the labels name 2 files"),
+        (("a.png", "z.png"), "val", "1 of 2 pictures have no label, such as '.*b.png'"),
+        (("a.png", "a.jpg"), "val", "2 labels are named 'a'"),
+        (("a.png", "b.png"), "arrays.npz", "the samples of .*arrays.npz have none"),
+    ],
+)
+def test_labels_of_other_names_are_refused(tmp_path, random, names, dataset, words):
+    model = network("classify", tmp_path)
+    write({name: np.full((SIDE, SIDE), 1) for name in "ab"}, tmp_path / "val")
+    np.savez(tmp_path / "arrays.npz", x=np.ones((2, 3, SIDE, SIDE), np.float32))
+    path = tmp_path / "labels.txt"
+    path.write_text("".join(f"{name} 1\n" for name in names), encoding="utf-8")
+    with pytest.raises(BadInput, match=words):
+        trt_bisect.run(model, tmp_path / "arrays.npz", dataset=tmp_path / dataset, labels=path, **WISHES)
+
+
+def test_files_of_the_same_name_are_told_apart_by_their_folders():
+    files = ["val/cat/1.png", "val/dog/1.png", "val/dog/2.png"]
+    assert places_of(files, ["dog/1", "2.jpg", "cat/1"], "label") == {0: 2, 1: 0, 2: 1}
+    assert places_of(files, ["2"], "label") == {2: 0}
+    for names in (["1"], ["bird/1", "fox/1"], ["cat/1", "other/cat/1", "dog/1"]):
+        with pytest.raises(BadInput, match="not clear which label"):
+            places_of(files, names, "label")
 
 
 @pytest.mark.parametrize(

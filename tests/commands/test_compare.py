@@ -129,6 +129,38 @@ def test_a_starved_range_and_its_channel(tmp_path):
     assert not reasons(found, advisor.SATURATION)
 
 
+def test_an_axis_without_channels_is_named_by_its_number(tmp_path):
+    """A matrix product makes ``[1, tokens, features]``: a feature is an index of axis 2."""
+    sketch = networks.Sketch()
+    weight = np.eye(8, dtype=np.float32)
+    weight[5, 5] = 500.0
+    x = sketch.node("MatMul", ["x", sketch.constant("first.weight", weight)], "first")
+    sketch.node("MatMul", [x, sketch.constant("second.weight", np.eye(8, dtype=np.float32))], "y")
+    model = sketch.model({"x": [1, 3, 8]}, {"y_out": [1, 3, 8]})
+    found = trt_bisect.compare(networks.save(model, tmp_path), networks.samples(model), calibrator="minmax")
+    assert words(found, advisor.ONE_CHANNEL, "first_out").startswith("on axis 2, index 5 reaches")
+
+
+def test_the_scales_of_weights_on_the_screen(tmp_path, command):
+    """Each channel's scale is its largest magnitude divided by 127; one scale a weight is the largest of these."""
+    model = networks.chain()
+    path = networks.save(model, tmp_path)
+    np.savez(tmp_path / "data.npz", **networks.samples(model))
+    weight = next(numpy_helper.to_array(each) for each in model.graph.initializer if each.name == "conv3.weight")
+    scales = np.abs(weight).max(axis=(1, 2, 3)) / 127
+    _, out, _ = command("compare", path, "--calibration", tmp_path / "data.npz", "--weight-scales", "--top", "0")
+    row = next(line.split() for line in out.splitlines() if "conv3.weight" in line)
+    assert row[3:5] == ["largest", "value"]
+    assert row[5:7] == ["0", str(len(scales))]
+    assert float(row[7]) == pytest.approx(scales.min(), rel=1e-3)
+    assert row[8] == "int8"
+    assert float(row[9]) == pytest.approx(scales.max(), rel=1e-3)
+    channels = [line.split() for line in out.split("channels:")[1].splitlines() if "conv3.weight" in line]
+    assert [float(cells[4]) for cells in channels] == pytest.approx(scales.tolist(), rel=1e-3)
+    _, out, _ = command("compare", path, "--calibration", tmp_path / "data.npz", "--weight-scales", "--one-scale", "*")
+    assert next(line.split() for line in out.splitlines() if "conv3.weight" in line)[5:7] == ["1", f"{row[9]}"]
+
+
 def test_one_loud_weight_channel(tmp_path):
     def louder(values):
         values[:, 2] *= 300

@@ -18,6 +18,8 @@ from tests.support.networks import Sketch
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.calibration.collect import calibrate
+from trt_bisect.commands import sensitivity
+from trt_bisect.model import session
 from trt_bisect.model.cost import macs
 from trt_bisect.model.network import load_network
 from trt_bisect.model.shapes import facts_for
@@ -166,6 +168,25 @@ def test_with_rounded_followers_whole_engines_are_measured(command, tmp_path):
         session = ort.InferenceSession(rounded.SerializeToString(), providers=["CPUExecutionProvider"])
         (by_hand,) = session.run(None, {"x": data["x"][:1]})
         assert row.loss == pytest.approx(1 - cosine(fp32, by_hand), rel=1e-3, abs=1e-9)
+
+
+def test_a_stopped_sensitivity_of_followers_goes_on(tmp_path, monkeypatch):
+    """The journal is cut behind its first trial of a follower: the others alone are measured again."""
+    model = swish()
+    given = {"engine": "onnxruntime", "calibrator": "minmax", "followers": "int8", "output": tmp_path / "out"}
+    path, data = networks.save(model, tmp_path), networks.samples(model, 3)
+    whole = trt_bisect.sensitivity(path, data, **given)
+    journal = tmp_path / "out" / "journal.jsonl"
+    lines = journal.read_bytes().splitlines(keepends=True)
+    of_followers = [k for k, line in enumerate(lines) if b'"followers ' in line]
+    assert len(of_followers) == 2 * 4, "each of four followers alone, and left out of full INT8"
+    journal.write_bytes(b"".join(lines[: of_followers[0] + 1]))
+    made = []
+    monkeypatch.setattr(sensitivity, "make_session", lambda *args: made.append(args) or session.make_session(*args))
+    assert trt_bisect.sensitivity(path, data, **given).ops == whole.ops
+    assert len(made) == 2 * 4 - 1
+    assert trt_bisect.sensitivity(path, data, **given).ops == whole.ops
+    assert len(made) == 2 * 4 - 1
 
 
 def test_a_metric_of_the_users_own(lenet, digit):

@@ -113,3 +113,19 @@ def test_inputs_that_drifted_are_a_warning_on_the_data_and_a_doubt(chain, change
 def test_other_units_are_told_once(chain):
     (line,) = (line for line in drifted(chain, lambda samples: 100 * samples).lines if line.kind == DATA)
     assert "the scaling differs" in line.text
+
+
+def test_validation_data_that_drifted_are_a_warning_of_their_own(chain, tmp_path):
+    """The judged inputs are like the calibration data; four of ten validation samples lie outside of them."""
+    path, data = chain
+    moved = data["x"][30:] + np.where(np.arange(10) < 4, 50.0, 0.0).reshape(10, 1, 1, 1).astype(np.float32)
+    how = {"engine": "onnxruntime", "explain": "none", "calibrator": "minmax", "threshold": 0.5}
+    reports = [
+        trt_bisect.run(path, {"x": data["x"][:30]}, inputs={"x": data["x"][28:30]}, validation={"x": validation}, **how)
+        for validation in (moved, data["x"][30:])
+    ]
+    assert [report.exit_code for report in reports] == [1, 0]
+    (line,) = (line.text for line in reports[0].lines if line.kind == DATA)
+    assert "'x' has drifted" in line
+    assert reports[0].inputs.drift_of_validation["x"].outside == pytest.approx(0.4, abs=0.01)
+    assert reports[1].inputs.drift_of_validation["x"].outside < 0.01

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 
 import onnx
@@ -96,3 +97,19 @@ def test_layers_and_the_graph_of_the_page_have_them_and_the_digest_has_not(expor
     onnx.save(plain, path)
     assert trt_bisect.load_network(path).digest() == network.digest()
     assert "Module" not in command("layers", path)[1]
+
+
+def test_the_table_of_a_run_has_them(exported, tmp_path):
+    path, name = exported
+    report = trt_bisect.run(
+        path,
+        networks.samples(networks.chain(depth=2), 4),
+        engine="onnxruntime",
+        explain="none",
+        output=tmp_path / "run",
+    )
+    with (tmp_path / "run" / "layers.csv").open(encoding="utf-8", newline="") as file:
+        rows = {row["name"]: (row["module"], row["code"]) for row in csv.DictReader(file)}
+    assert rows.pop(name) == ("features.0.conv (Conv2d)", "/nets/blocks.py:7")
+    assert set(rows.values()) == {("", "")}
+    assert set(report.table()["module"]) == {"", "features.0.conv (Conv2d)"}

@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+from onnx import numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_dynamic, quantize_static
 
 import trt_bisect
@@ -81,6 +82,45 @@ def test_an_integer_network_is_compared_as_it_runs(made, command):
     assert found.tensors[-1].origin.layer == "fc", "with the layers of the first network"
     back = trt_bisect.compare(folder / "q.onnx", inputs=samples, other=path)
     assert len(back.tensors) == len(rows)
+    command("compare", path, folder / "q.onnx", "--input", folder / "samples.npz", "--tensorboard", folder / "board")
+    assert {each.parent.name.split("_")[0] for each in (folder / "board").rglob("events*")} == {"baseline", "tune"}
+
+
+def test_the_weights_and_scales_of_an_integer_network_are_compared_by_name(made):
+    """The quantizer's own initializers: levels, a scale a channel, a zero point. A Gemm's weight may be transposed."""
+    path, samples, folder = made
+    quantize_static(path, folder / "w.onnx", Reader(samples), quant_format=QuantFormat.QOperator, per_channel=True)
+    quantize_dynamic(path, folder / "d.onnx")
+    for file in ("w.onnx", "d.onnx"):
+        given = {each.name: numpy_helper.to_array(each) for each in onnx.load(folder / file).graph.initializer}
+        found = trt_bisect.compare(path, inputs=samples, other=folder / file)
+        rows = {row.origin.tensor: row for row in found.weights}
+        assert set(rows) == {name.removesuffix("_quantized") for name in given if ".weight_quantized" in name}
+        for name, row in rows.items():
+            weight = numpy_helper.to_array(next(t for t in onnx.load(path).graph.initializer if t.name == name))
+            scale, zero = (given[f"{name}{end}"].astype(np.float32) for end in ("_scale", "_zero_point"))
+            levels = given[f"{name}_quantized"].astype(np.float32)
+            levels = levels if levels.shape == weight.shape else levels.T
+            shape = () if scale.size == 1 else (-1, 1, 1, 1) if weight.ndim == 4 else (1, -1)
+            rounded = (levels - zero.reshape(shape)) * scale.reshape(shape)
+            assert row.figures.mse == pytest.approx(np.mean((rounded - weight).astype(float) ** 2), rel=1e-3)
+            assert (row.scales, row.scale) == (scale.size, pytest.approx(float(scale.max())))
+            assert row.observer == "the integer network"
+    static = trt_bisect.compare(path, inputs=samples, other=folder / "w.onnx")
+    given = {each.name: numpy_helper.to_array(each) for each in onnx.load(folder / "w.onnx").graph.initializer}
+    assert next(row.scale for row in static.tensors if row.origin.tensor == "x") == pytest.approx(given["x_scale"])
+
+
+def test_two_integer_networks_are_matched_where_one_kernel_clips(made):
+    """The static network has the activation in the kernel before it, under the name of what the activation reads."""
+    path, samples, folder = made
+    quantize_static(path, folder / "static.onnx", Reader(samples), quant_format=QuantFormat.QOperator)
+    quantize_dynamic(path, folder / "dyn.onnx")
+    for one, other in (("static.onnx", "dyn.onnx"), ("dyn.onnx", "static.onnx")):
+        found = trt_bisect.compare(folder / one, inputs=samples, other=folder / other)
+        assert len(found.tensors) > 3
+        assert min(row.figures.cosine for row in found.tensors) > 0.9
+    assert not any("FP32" in each.words for each in found.advice)
 
 
 def test_dynamic_quantization_is_compared_as_it_runs(made):

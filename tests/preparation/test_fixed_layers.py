@@ -128,6 +128,12 @@ def test_the_most_sensitive_layers_are_those_that_lose_most_alone(planted, tmp_p
     for high, place in (("top:2", tmp_path), (f"sensitivity:{tmp_path}:2", tmp_path / "other")):
         report = trt_bisect.run(model, samples, **OPTIONS, high=[high], output=place)
         assert {row.name for row in report.layers if row.fixed} == set(wanted)
+        named = [note.text for note in report.notes if f"{tmp_path}/sensitivity.json" in note.text]
+        assert len(named) == 1
+        assert all(f"'{name}'" in named[0] for name in wanted)
+    with pytest.raises(BadInput, match=f"reads '{tmp_path}/new/sensitivity.json', and there is no such file"):
+        trt_bisect.run(model, samples, **OPTIONS, high=["top:1"], output=tmp_path / "new")
+    assert not (tmp_path / "new").exists()
     with pytest.raises(BadInput, match="for INT8, not for FP16"):
         trt_bisect.run(model, samples, engine="onnxruntime", low="fp16", high=[f"sensitivity:{tmp_path}:2"])
 
@@ -148,6 +154,9 @@ def test_a_layer_with_activations_in_16_bits(planted, tmp_path):
         for given in ({"plan": {"layers": {FIRST: "int16"}}}, {"activations": "int16"})
     )
     assert [row.figures for row in one.tensors] == [row.figures for row in whole.tensors]
+    tables = [[(row.quantized_dtype, row.scale) for row in (*each.tensors, *each.weights)] for each in (one, whole)]
+    assert tables[0] == tables[1]
+    assert {"int8", "int16"} < {dtype for dtype, _ in tables[0]}
     network = trt_bisect.load_network(model)
     layer = network.layer_named(FIRST)
     scales = trt_bisect.calibrate(network, [{"x": x[None]} for x in samples["x"]], "minmax").scales
@@ -239,6 +248,12 @@ def test_a_plan_that_rounds_a_weight_alone(planted, tmp_path):
     apart = max(float(np.abs(a - b).max()) for a, b in zip(*outputs, strict=True))
     assert apart > 0
     assert report.similarity.int8 == pytest.approx(apart, rel=1e-3)
+    assert [line.layers for line in report.lines if line.kind == EXPERIMENT] == [("conv2",)]
+    assert "'conv2' in INT8 (weight alone)" in next(line.text for line in report.lines if line.kind == FIXED)
+    assert report.next is None, "no engine is asked for one side"
+    compared = trt_bisect.compare(model, samples, plan=tmp_path / "plan.toml")
+    assert [row.origin.layer for row in compared.weights if row.quantized_dtype] == ["conv2"]
+    assert not any(row.quantized_dtype for row in compared.tensors)
 
 
 def test_a_scale_that_the_user_gives_stays_with_every_calibrator(planted, tmp_path):

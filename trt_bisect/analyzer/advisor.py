@@ -12,7 +12,7 @@ from typing import Annotated
 from trt_bisect.analyzer.compared import Compared
 from trt_bisect.analyzer.origins import ACTIVATION, INPUT, WEIGHT
 from trt_bisect.analyzer.tensors import NEAR_ZERO, LoudChannel
-from trt_bisect.support.figures import listed, number, percent
+from trt_bisect.support.figures import counted, listed, number, percent
 from trt_bisect.support.table import INDEX, NAME, Column
 
 LOW_SIMILARITY = "low similarity"
@@ -69,6 +69,7 @@ def advise(
     weights: Iterable[Compared] = (),
     least_cosine: float = LEAST_COSINE,
     low: str = "INT8",
+    sides: tuple[str, str] | None = None,
 ) -> tuple[Advice, ...]:
     """Returns the findings on all tensors and weights, in execution order.
 
@@ -77,13 +78,15 @@ def advise(
         weights: whole weights, not their channels.
         least_cosine: a similarity below this is low.
         low: the name of the low precision in texts.
+        sides: the names of both runs in texts; None for FP32 and ``low``.
     """
     tensors, weights = tuple(tensors), tuple(weights)
+    sides = sides or ("FP32", low)
     index_of = {each.origin.layer: each.origin.index for each in (*weights, *tensors)}
     cosines = {each.origin.tensor: each.figures.cosine for each in tensors}
     found = []
     for each in (*tensors, *weights):
-        for reason, words, figure in _findings(each, cosines, least_cosine, low):
+        for reason, words, figure in _findings(each, cosines, least_cosine, sides):
             layers = _affected_layers(each, reason)
             index = index_of.get(layers[0]) if layers else None
             words = f"{words}{_where(each, reason, low)}"
@@ -130,8 +133,10 @@ def _where(each: Compared, reason: str, low: str) -> str:
     return f"; it is {maker}, and read in {low} by {listed(origin.readers, 4)}."
 
 
-def _findings(each: Compared, cosines: Mapping[str, float], least_cosine: float, low: str) -> Iterator[_Reason]:
-    yield from _difference(each, cosines, least_cosine, low)
+def _findings(
+    each: Compared, cosines: Mapping[str, float], least_cosine: float, sides: tuple[str, str]
+) -> Iterator[_Reason]:
+    yield from _difference(each, cosines, least_cosine, sides)
     yield from _range(each)
     yield from _channels(each)
     if each.origin.kind == INPUT and each.origin.quantizers:
@@ -145,15 +150,18 @@ def _findings(each: Compared, cosines: Mapping[str, float], least_cosine: float,
         )
 
 
-def _difference(each: Compared, cosines: Mapping[str, float], least_cosine: float, low: str) -> Iterator[_Reason]:
+def _difference(
+    each: Compared, cosines: Mapping[str, float], least_cosine: float, sides: tuple[str, str]
+) -> Iterator[_Reason]:
+    one, other = sides
     more = each.int8.nonfinite - each.fp32.nonfinite
     if more > 0:
-        yield NOT_FINITE, f"{more} values are NaN or infinite in {low}, and finite in FP32", None
+        yield NOT_FINITE, f"{more} values are NaN or infinite in {other}, and finite in {one}", None
     cosine = each.figures.cosine
     worst = cosine if each.worst_cosine is None else each.worst_cosine
     if not min(cosine, worst) < least_cosine:
         return
-    words = f"the cosine similarity of FP32 and {low} is {percent(cosine)}, SQNR {each.figures.sqnr:.1f} dB"
+    words = f"the cosine similarity of {one} and {other} is {percent(cosine)}, SQNR {each.figures.sqnr:.1f} dB"
     if cosine >= least_cosine:
         words += f"; on sample {each.worst_sample} alone the cosine is {percent(worst)}"
     before = [cosines[name] for name in each.origin.inputs if name in cosines]
@@ -174,7 +182,7 @@ def _range(each: Compared) -> Iterator[_Reason]:
             STARVED,
             f"its range is too wide for most of its values: {percent(rounding.near_zero)} of the nonzero values use "
             f"{2 * NEAR_ZERO + 1} of the {rounding.levels} levels, {percent(rounding.to_zero)} become zero, and 90% "
-            f"use at most {rounding.levels_90} levels; {ends}",
+            f"use at most {counted(rounding.levels_90, 'level')}; {ends}",
             rounding.near_zero,
         )
     deep = rounding.sqnr < _NOISY and rounding.clipped_noise > _MOST_OF_THE_NOISE
@@ -191,7 +199,7 @@ def _channels(each: Compared) -> Iterator[_Reason]:
     per_channel = any(quantizer.axis is not None for quantizer in each.origin.quantizers)
     if each.origin.kind != WEIGHT:
         if each.loud and each.loud.times >= LOUD and each.origin.quantizers:
-            yield ONE_CHANNEL, f"{_loud('channel', each.loud)}, and all channels share one scale", each.loud.times
+            yield ONE_CHANNEL, f"{_loud_place(each)}, and the whole tensor has one scale", each.loud.times
         return
     if each.loud and each.loud.times >= LOUD:
         scales = (
@@ -205,6 +213,14 @@ def _channels(each: Compared) -> Iterator[_Reason]:
     if each.loud_input and each.loud_input.times >= LOUD and each.origin.quantizers:
         words = f"{_loud('input channel', each.loud_input)}, and all channels share one scale"
         yield ONE_CHANNEL, words, each.loud_input.times
+
+
+def _loud_place(each: Compared) -> str:
+    """Axis 1 has channels; an index of another axis has no name, such as that of a feature or of a box."""
+    assert each.loud is not None
+    assert each.origin.channel_axis is not None
+    axis = each.origin.channel_axis % len(each.shape)
+    return _loud("channel" if axis == 1 else f"on axis {axis}, index", each.loud)
 
 
 def _loud(what: str, loud: LoudChannel) -> str:

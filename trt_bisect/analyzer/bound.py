@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+CLASS, AGREEMENT = "class", "agreement"
 SURE = 0.95
 """The probability that a bound holds, over the choice of the held-out inputs."""
 _ROUND = tuple(digit / 10**power for power in (1, 2, 3) for digit in (5, 3, 2, 1))
@@ -26,6 +27,8 @@ class Bound:
         next: a lower, round bound that more held-out inputs would lead to, if they miss as rarely; None if there is
             none.
         more: the number of further held-out inputs that it takes; None likewise.
+        by: how an input misses: empty for the threshold; where an accuracy decides, ``class`` for another class than in
+            FP32, and ``agreement`` for an agreement below that of the task.
     """
 
     inputs: int
@@ -34,14 +37,15 @@ class Bound:
     sure: float = SURE
     next: float | None = None
     more: int | None = None
+    by: str = ""
 
 
-def bound_of(inputs: int, missed: int) -> Bound:
+def bound_of(inputs: int, missed: int, by: str = "") -> Bound:
     """Returns the bound of held-out inputs, of which some missed."""
     most = upper_bound(inputs, missed)
     rounder = next((share for share in _ROUND if missed / inputs < share < most), None)
     more = None if rounder is None else _further(inputs, missed, rounder)
-    return Bound(inputs, missed, most, next=None if more is None else rounder, more=more)
+    return Bound(inputs, missed, most, next=None if more is None else rounder, more=more, by=by)
 
 
 def upper_bound(inputs: int, missed: int, sure: float = SURE) -> float:

@@ -95,6 +95,8 @@ class ComparedTensor(ComparedPart):
         note: the part that could not be compared.
         observer: what chose the scale: the calibrator, the largest value of a weight, or the file; empty without one.
         axis: the axis of the scales, where there are several.
+        scales: the number of scales; None if the tensor is not rounded.
+        least_scale: the smallest of them.
         histogram: the histogram of the values in FP32, and of those that the INT8 layers read; None where no value is
             finite.
         map: the channels of a weight in FP32; None where there are none.
@@ -108,6 +110,8 @@ class ComparedTensor(ComparedPart):
     note: Annotated[str, Column("Note")] = ""
     observer: Annotated[str, Column("Scale by", "The calibrator that chose the scale, or where it is from")] = ""
     axis: Annotated[int | None, Column("Axis", "Axis of the scales, where there are several")] = None
+    scales: Annotated[int | None, Column("Scales", "Number of scales")] = None
+    least_scale: Annotated[float | None, Column("Least scale", "The smallest one")] = None
     histogram: TensorHistogram | None = None
     map: ChannelMap | None = None
 
@@ -122,8 +126,17 @@ class Compared(ComparedTensor):
         """Returns the comparison alone; ``observer`` chose the scale, if there is one."""
         quantizers = self.origin.quantizers
         several = [each.axis for each in quantizers if np.size(each.scale) > 1]
-        facts = {"observer": observer if quantizers else "", "axis": several[0] if several else None}
-        return ComparedTensor(**{**vars(self), "origin": self.origin.named, **facts})
+        own = quantizers[0].scale if quantizers else None
+        return ComparedTensor(
+            **{
+                **vars(self),
+                "origin": self.origin.named,
+                "observer": observer if quantizers else "",
+                "axis": several[0] if several else None,
+                "scales": None if own is None else int(np.size(own)),
+                "least_scale": None if own is None else float(np.min(own)),
+            }
+        )
 
 
 class _TensorComparison:

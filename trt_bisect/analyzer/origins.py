@@ -10,12 +10,12 @@ import numpy as np
 
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.model.layers import Layer, Rounding, TensorTypes, weight_axis
-from trt_bisect.model.low import FloatType
+from trt_bisect.model.low import W8A16, FloatType
 from trt_bisect.model.network import Network
 from trt_bisect.model.observe import Observer
 from trt_bisect.model.qdq import PlanWriter
-from trt_bisect.model.quantizer import Quantizer, round_trips
-from trt_bisect.precision import PrecisionPlan
+from trt_bisect.model.quantizer import Quantizer, activation_quantizer, round_trips
+from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.support.table import INDEX, NAME, Column
 
 Tensors = Mapping[str, np.ndarray]
@@ -29,6 +29,11 @@ _CHANNELS_FIRST = frozenset(
 )
 _CHANNELS_LAST = frozenset("Gemm MatMul LayerNormalization".split())
 _REARRANGING = frozenset("Reshape Transpose Flatten Squeeze Unsqueeze DepthToSpace SpaceToDepth".split())
+
+
+NO_SIDES: Mapping[int, Precision] = {}
+_WEIGHT_SIDE = (Precision.INT8_WEIGHT, Precision.INT16)
+_ACTIVATION_SIDE = (Precision.INT8_ACTIVATION, Precision.INT16)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,18 +116,26 @@ class Origin(LayerTensor):
         return bool(self.quantizers) and not any(quantizer.in_fp8 for quantizer in self.quantizers)
 
 
-def activation_origins(network: Network, writer: PlanWriter, int8: Collection[int]) -> dict[str, Origin]:
+def sides_of(plan: PrecisionPlan) -> dict[int, Precision]:
+    """Returns the layers of which one side alone is rounded, or whose activations are in 16 bits: each precision."""
+    return {index: own for index, own in enumerate(plan.precisions) if own in _WEIGHT_SIDE or own in _ACTIVATION_SIDE}
+
+
+def activation_origins(
+    network: Network, writer: PlanWriter, int8: Collection[int], sides: Mapping[int, Precision] = NO_SIDES
+) -> dict[str, Origin]:
     """Returns the network's floating-point inputs and activations by name, in the order in which they are made.
 
     Args:
         network: the network in FP32.
         writer: writes the network's plans; has the ranges.
         int8: the indices of the layers in INT8.
+        sides: see ``sides_of``.
     """
-    rounded, readers, as_result = _roundings(network, writer, int8)
+    rounded, readers, as_result = _roundings(network, writer, int8, sides)
     axes = _channel_axes(network)
     types = TensorTypes.of(network.skeleton.graph)
-    results = {spec.name for spec in network.outputs}
+    results, low = {spec.name for spec in network.outputs}, {*int8, *sides}
 
     def origin(name: str, kind: str, layer: Layer | None) -> Origin:
         op_type = layer.op_type if layer else "Input"
@@ -132,7 +145,7 @@ def activation_origins(network: Network, writer: PlanWriter, int8: Collection[in
             index=layer.index if layer else None,
             layer=layer.name if layer else "",
             op_type=op_type,
-            int8_op_type=low_op_type(network, layer, int8) if layer else op_type,
+            int8_op_type=low_op_type(network, layer, low) if layer else op_type,
             quantizers=rounded.get(name, ()),
             float_type=network.low.float_type if name in rounded else None,
             readers=tuple(readers.get(name, ())),
@@ -149,7 +162,9 @@ def activation_origins(network: Network, writer: PlanWriter, int8: Collection[in
     return found
 
 
-def weight_origins(network: Network, writer: PlanWriter, int8: Collection[int]) -> list[Origin]:
+def weight_origins(
+    network: Network, writer: PlanWriter, int8: Collection[int], sides: Mapping[int, Precision] = NO_SIDES
+) -> list[Origin]:
     """Returns the weights that can be rounded, one for each layer that reads one. Without quantizers in high layers."""
     types = TensorTypes.of(network.skeleton.graph)
     found = []
@@ -157,7 +172,7 @@ def weight_origins(network: Network, writer: PlanWriter, int8: Collection[int]) 
         for rounding in layer.roundings:
             if not rounding.is_weight:
                 continue
-            runs = layer.index in int8 and layer.quantizable
+            runs = layer.quantizable and (layer.index in int8 or sides.get(layer.index) in _WEIGHT_SIDE)
             node = network.skeleton.graph.node[layer.index]
             axis = rounding.axis if rounding.axis is not None else weight_axis(node, rounding.slot, types)
             found.append(
@@ -167,7 +182,7 @@ def weight_origins(network: Network, writer: PlanWriter, int8: Collection[int]) 
                     index=layer.index,
                     layer=layer.name,
                     op_type=layer.op_type,
-                    int8_op_type=low_op_type(network, layer, int8),
+                    int8_op_type=low_op_type(network, layer, {*int8, *sides}),
                     float_type=network.low.float_type if runs else None,
                     quantizers=writer.quantizers(layer, rounding) if runs else (),
                     readers=(layer.name,) if runs else (),
@@ -218,19 +233,23 @@ def low_op_type(network: Network, layer: Layer, low: Collection[int]) -> str:
 
 
 def _roundings(
-    network: Network, writer: PlanWriter, int8: Collection[int]
+    network: Network, writer: PlanWriter, int8: Collection[int], sides: Mapping[int, Precision]
 ) -> tuple[dict[str, tuple[Quantizer, ...]], dict[str, list[str]], set[str]]:
     """Returns for the rounded activations: quantizers by name, readers by name, and those rounded as outputs."""
     rounded: dict[str, tuple[Quantizer, ...]] = {}
     readers: dict[str, list[str]] = {}
     as_result: set[str] = set()
     for layer in network.layers:
-        if layer.index not in int8 or not layer.quantizable:
+        own = sides.get(layer.index)
+        if not layer.quantizable or not (layer.index in int8 or own in _ACTIVATION_SIDE):
             continue
         for rounding in layer.roundings:
             if rounding.is_weight:
                 continue
-            rounded.setdefault(rounding.tensor, writer.quantizers(layer, rounding))
+            quantizers = writer.quantizers(layer, rounding)
+            if own is Precision.INT16:
+                quantizers = (activation_quantizer(W8A16, np.float32(np.max(quantizers[0].scale))),)
+            rounded.setdefault(rounding.tensor, quantizers)
             if rounding.at_output:
                 as_result.add(rounding.tensor)
             elif layer.name not in readers.setdefault(rounding.tensor, []):

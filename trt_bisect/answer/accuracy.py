@@ -23,6 +23,7 @@ from trt_bisect.answer.labels import (
     accuracy_by_masks,
     accuracy_by_texts,
     kind_of,
+    labels_in_order,
     labels_of_folders,
     letters_in,
     read_texts,
@@ -36,13 +37,19 @@ from trt_bisect.data.datasets import Dataset
 from trt_bisect.data.named import code_digest, is_reusable, load_function
 from trt_bisect.driver.suspects.search import Loss
 from trt_bisect.errors import BadInput, NothingMeasured, TrialFailed
-from trt_bisect.evaluator.accuracy import Accuracy, AccuracyEvaluator, accuracy_by_labels, accuracy_in, read_labels
+from trt_bisect.evaluator.accuracy import (
+    Accuracy,
+    AccuracyEvaluator,
+    accuracy_by_labels,
+    accuracy_in,
+    read_labels,
+)
 from trt_bisect.options.commands import RunOptions
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.preparation.experiment import Experiment
 from trt_bisect.preparation.setup import Setup
 from trt_bisect.report.answer import OWN, Accuracies
-from trt_bisect.support.notes import ACCURACY, Note
+from trt_bisect.support.notes import ACCURACY, Note, noted
 
 TIE = 1e-6
 """The weight of the similarity beside an accuracy: it decides between plans of the same accuracy."""
@@ -90,8 +97,8 @@ def asked_accuracy(setup: Setup, experiment: Experiment, options: RunOptions) ->
         count = max(2, experiment.references[0][output].shape[classes.axis])
         labels = labels_of_folders(Path(options.labels), data, options.dataset, count)
     else:
-        is_file = isinstance(options.labels, (str, Path))
-        labels = read_labels(Path(options.labels)) if is_file else np.asarray(options.labels)
+        labels, order = labels_in_order(options.labels, data, options.dataset)
+        setup.notes += noted(ACCURACY, order)
     samples, labels = _without_unseen(setup, data, labels)
     return accuracy_by_labels(samples, labels, output, classes.predicted, str(classes))
 

@@ -700,10 +700,10 @@ class AnswerSearch:
         given, plan = plans.inputs.given, self.space.plan(found.kept)
         full = plans.whole(plans.full, experiment, given, "all inputs")
         restored = plans.whole(plan, experiment, given, "all inputs")
-        unseen_given, unseen, half, rounding = None, None, None, None
+        half, rounding = None, None
+        unseen_given = unseen_inputs(plans.setup, experiment, plans.inputs)
+        unseen = None if unseen_given is None else plans.whole(plan, experiment, unseen_given, "unseen inputs")
         if self._by_similarity:
-            unseen_given = unseen_inputs(plans.setup, experiment, plans.inputs)
-            unseen = None if unseen_given is None else plans.whole(plan, experiment, unseen_given, "unseen inputs")
             rounding = with_rounded_followers(plans.setup.options, experiment, plan)
         if self._by_similarity and self.most is None:
             half = half_gain(plans, self.space, taken_back, self.sensitivities, experiment)

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from trt_bisect.analyzer.bound import AGREEMENT, CLASS, Bound, bound_of
 from trt_bisect.analyzer.doubts import NOT_LOW, UNSEEN, Doubt, constant_outputs, doubts
 from trt_bisect.analyzer.judge import Rule
 from trt_bisect.answer.confidence import Noise, confidence, low_layers, ranked
@@ -66,6 +67,26 @@ def answer_facts(answer: Answer) -> AnswerFacts:
         return facts
     doubts = tuple(Line(NOT_LOW, text) for text in obedience(answer)) if answer.meets else ()
     return replace(facts, given=None, unseen=None, settings={}, aim=None, doubts=doubts, close=False)
+
+
+def bound_on_unseen(answer: Answer) -> Bound | None:
+    """Returns the bound on unseen inputs that miss; None without any.
+
+    Where an accuracy decides, no input misses. Then it is the bound on inputs that get another class than in FP32, or
+    whose answers differ more than the task allows; None for outputs without classes.
+    """
+    trial, rule = answer.unseen, answer.experiment.rule
+    if trial is None or answer.unseen_inputs is None:
+        return None
+    if not answer.by_accuracy or answer.experiment.task is not None:
+        losses = losses_by_place(rule, trial, tuple(range(len(answer.unseen_inputs)))).values()
+        missed = sum(loss > rule.budget for loss in losses)
+        return bound_of(len(losses), missed, AGREEMENT if answer.by_accuracy else "") if losses else None
+    figures = next(iter(rule.judged(trial).values()), None)
+    known = [value for value in (figures.inputs.get("top1", ()) if figures else ()) if value is not None]
+    if not known or any(map(math.isnan, known)):
+        return None
+    return bound_of(len(known), sum(value < 1.0 for value in known), CLASS)
 
 
 def _facts(answer: Answer) -> AnswerFacts:

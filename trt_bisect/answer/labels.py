@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from trt_bisect.answer.mean_precision import KINDS, at_pixels, input_size
 from trt_bisect.data.datasets import Dataset
 from trt_bisect.data.samples import image_files
 from trt_bisect.errors import BadInput, first_line
-from trt_bisect.evaluator.accuracy import ACCURACY, Accuracy, RunNetwork, place_finder
+from trt_bisect.evaluator.accuracy import ACCURACY, Accuracy, Labels, RunNetwork, place_finder, read_labels
 from trt_bisect.model.network import Network
 
 BOXES, CLASSES, FOLDERS, MASKS, TEXTS = "boxes", "classes", "class folders", "masks", "texts"
@@ -89,8 +90,57 @@ def labels_of_folders(folder: Path, samples: Dataset, pictures: object, classes:
         if len(parts) < 2:
             raise BadInput(f"'{file}' is in no class folder of '{folder}'.", "Give --dataset with pictures in these.")
         found.append(numbers[parts[0]])
+    return _of_whole_samples(np.array(found, np.int64), samples)
+
+
+def labels_in_order(given: object, samples: Dataset, dataset: object) -> tuple[np.ndarray, list[str]]:
+    """Returns the class of each sample: by the name of its file where the labels have names, else in their order.
+
+    Args:
+        given: the path of the labels, ``Labels``, or an array of classes.
+        samples: the samples.
+        dataset: what they were opened from.
+
+    Returns:
+        The classes; and the remark that their order counts, where the samples have names and the labels have none.
+
+    Raises:
+        BadInput: the labels cannot be read, the samples have no names, a file has no label, or labels without names may
+            be in another order than the files: that of the numbers in their names.
+    """
+    labels = read_labels(Path(given)) if isinstance(given, (str, Path)) else given
+    pictures = image_files(Path(dataset)) if isinstance(dataset, (str, Path)) and Path(dataset).is_dir() else []
+    files = [str(file) for file in pictures] or list(samples.names)
+    if not isinstance(labels, Labels) or not labels.names:
+        classes = np.asarray(labels.classes if isinstance(labels, Labels) else labels)
+        apart = [pair for pair in zip(files, sorted(files, key=_by_numbers), strict=True) if pair[0] != pair[1]]
+        if apart:
+            read, counted_on = (Path(each).name for each in apart[0])
+            raise BadInput(
+                f"The labels have no names, and the order of the pictures is not clear: by name '{read}' comes before "
+                f"'{counted_on}', by number after it.",
+                f"Give labels with names, such as '{read},3' on each line, or write the numbers in the names of the "
+                "pictures with the same number of digits.",
+            )
+        first = ", ".join(f"'{Path(file).name}'" for file in files[:3])
+        return classes, [f"the labels have no names: they are taken in the order {first} and so on"] if files else []
+    if not files:
+        raise BadInput(
+            f"The labels have names, such as '{labels.names[0]}', and the samples of {samples.source} have none.",
+            "Give --dataset FOLDER with the pictures, or the classes alone in the order of the samples.",
+        )
+    return _of_whole_samples(labels.of(files), samples), []
+
+
+def _by_numbers(file: str) -> list[tuple[int, str]]:
+    """The key of an order in which ``2.png`` comes before ``10.png``."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", file)]
+
+
+def _of_whole_samples(labels: np.ndarray, samples: Dataset) -> np.ndarray:
+    """The labels of the pictures that fill a batch."""
     batch = samples.specs[0].shape[0] if len(samples.specs[0].shape) == 4 else 1
-    return np.array(found[: len(found) - len(found) % (batch or 1)], np.int64)
+    return labels[: len(labels) - len(labels) % (batch or 1)]
 
 
 def mask_files(folder: Path) -> list[Path]:

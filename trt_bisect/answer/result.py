@@ -44,7 +44,7 @@ class Answer:
         equals: other sets of units that cost the same.
         unmoved: see ``Cheapest``.
         faster: see ``Cheapest``.
-        unseen: the recipe on unseen inputs; None without such inputs.
+        unseen: the recipe on unseen inputs; None without such inputs. Where an accuracy decides, it is a similarity.
         unseen_inputs: the unseen inputs.
         plain: the recipe's file on all inputs in ONNX Runtime with default options; None where that is the same.
         not_done: what was not done because the search was stopped, a clause each; empty if it came to its end.

@@ -11,7 +11,7 @@ from trt_bisect.cli.display import DISPLAY, WIDE, Columns, Configured, Display, 
 from trt_bisect.errors import BadInput, Interrupted
 from trt_bisect.options.commands import CompareOptions, ProfileOptions, SensitivityOptions, WorstOptions
 from trt_bisect.options.declare import FLAT
-from trt_bisect.options.kinds import FILE, choice
+from trt_bisect.options.kinds import FILE, SWITCH, choice
 
 
 def sensitivity_command(
@@ -62,6 +62,7 @@ def compare_command(
     options: Annotated[CompareOptions, FLAT] = CompareOptions(),
     top: Top = 50,
     columns: Columns = "",
+    weight_scales: Annotated[bool, DISPLAY(SWITCH)] = False,
     display: Display = Configured(),
 ) -> None:
     """Compare every tensor and weight of a network in FP32 and low precision, of two networks, or of two saved runs.
@@ -69,12 +70,16 @@ def compare_command(
     Args:
         model: The ONNX network; not needed for two saved runs.
         other: A second network, such as the quantized network or yesterday's export.
+        weight_scales: Print the scales of the weights alone: what chose each, its type, axis and channel.
     """
     from trt_bisect.commands.compare import compare_with
     from trt_bisect.report.screen.tables import print_comparison
 
+    if weight_scales and columns:
+        raise BadInput("--weight-scales has columns of its own.", "Leave out --columns, or --weight-scales.")
     found = compare_with(model, replace(options, other=other, progress=display.progress()))
-    display.show(found, partial(print_comparison, top=top, columns=listed(columns)), WIDE)
+    printed = partial(print_comparison, top=top, columns=listed(columns), weight_scales=weight_scales)
+    display.show(found, printed, WIDE)
 
 
 def profile_command(

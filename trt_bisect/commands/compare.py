@@ -18,7 +18,15 @@ from trt_bisect.analyzer.compared import (
     compare_weights,
 )
 from trt_bisect.analyzer.metrics import default_threshold
-from trt_bisect.analyzer.origins import BothRuns, Origin, Tensors, activation_origins, plan_observer, weight_origins
+from trt_bisect.analyzer.origins import (
+    BothRuns,
+    Origin,
+    Tensors,
+    activation_origins,
+    plan_observer,
+    sides_of,
+    weight_origins,
+)
 from trt_bisect.builder.base import EMULATED, BuildOptions
 from trt_bisect.builder.debug_tensors import ENGINE, FIRST_WITH_UNFUSED, EngineTensor, engine_tensors
 from trt_bisect.builder.engines import AUTO, ONNXRUNTIME, engine_status, open_builder
@@ -39,7 +47,7 @@ from trt_bisect.options.commands import CompareOptions
 from trt_bisect.options.concerns import FIXING
 from trt_bisect.options.declare import takes
 from trt_bisect.precision import Precision, PrecisionPlan
-from trt_bisect.preparation.as_it_runs import AsItRuns, as_it_runs, same_tensors
+from trt_bisect.preparation.as_it_runs import AsItRuns, activated_in, as_it_runs, same_tensors, weights_as_they_are
 from trt_bisect.preparation.asked_network import asked_network
 from trt_bisect.preparation.fixed_layers import fixed_notes
 from trt_bisect.preparation.two_networks import AsInFile, TwoNetworks, matched_layers
@@ -51,7 +59,7 @@ from trt_bisect.support.files import output_folder
 from trt_bisect.support.progress import Progress, default_progress
 
 SAVED, AS_IT_RUNS = "saved", "as it runs"
-IN_FILE, LARGEST_VALUE = "the network's own Q/DQ", "largest value"
+IN_FILE, OWN_LEVELS, LARGEST_VALUE = "the network's own Q/DQ", "the integer network", "largest value"
 """The origin of a scale that no calibrator chose: the file, or the largest value of a weight or of its channel."""
 
 
@@ -93,7 +101,7 @@ def compare_with(model: GivenModel | Any | None, options: CompareOptions) -> Com
         knows_scales = not saved or options.calibration is not None or (network is not None and network.has_pairs)
         planned = _planned(network, options, shown) if network is not None and knows_scales and not two else None
         if any(as_is):
-            found, logs = _as_they_run(network, as_is[0], as_is[1], options, shown), None
+            found, logs = _as_they_run(network, as_is[0], as_is[1], options, shown, board)
         elif two:
             found, logs = _two_networks(network, options, shown, board)
         elif saved:
@@ -128,10 +136,10 @@ class _Planned:
     observer: str
 
     def origins(self) -> dict[str, Origin]:
-        return activation_origins(self.network, self.writer, self.plan.lowered)
+        return activation_origins(self.network, self.writer, self.plan.lowered, sides_of(self.plan))
 
     def weights(self) -> list[Origin]:
-        return weight_origins(self.network, self.writer, self.plan.lowered)
+        return weight_origins(self.network, self.writer, self.plan.lowered, sides_of(self.plan))
 
 
 def _planned(network: Network, options: CompareOptions, progress: Progress) -> _Planned:
@@ -246,7 +254,8 @@ def _as_they_run(
     second: AsItRuns | None,
     options: CompareOptions,
     progress: Progress,
-) -> Comparison:
+    board: Board | None,
+) -> tuple[Comparison, ComparisonLogs | None]:
     """Compares two networks of which one or both are run as they are: the tensors of equal names and shapes."""
     _refuse_for_two(network or first, options)
     other = asked_network(options, options.other, None) if second is None and options.other is not None else None
@@ -260,18 +269,20 @@ def _as_they_run(
     rest = iter(samples)
     sample = next(rest)
     mine, theirs = one.tensors(sample), two.tensors(sample)
-    pairs = same_tensors(network, mine, theirs)
-    if not network:
-        pairs = {own: name for name, own in same_tensors(other, theirs, mine).items()}
+    pairs = same_tensors(one, two, mine, theirs)
     if not pairs:
         raise BadInput(
             f"No tensor of '{one.source}' has the name and the shape of a tensor of '{two.source}'.",
             "Compare their outputs: give both the same output names.",
         )
     progress.stage("Comparing", samples.length)
-    plain = AsInFile.of(network).origins() if network else {}
+    plain = AsInFile.of(network) if network else None
+    known = plain.origins() if plain else {}
+    levels = {name: (two.levels[pair],) if pair in two.levels else () for name, pair in pairs.items()}
     origins = {
-        name: replace(plain.get(name, Origin(tensor=name)), quantizers=(), readers=()) for name in mine if name in pairs
+        name: replace(known.get(name, Origin(tensor=name)), quantizers=levels[name], readers=())
+        for name in mine
+        if name in pairs
     }
     counted = _Counted(progress)
 
@@ -279,23 +290,23 @@ def _as_they_run(
         own, others = one.tensors(feeds), two.tensors(feeds)
         yield {name: own[name] for name in origins}, {name: others[pairs[name]] for name in origins}
 
-    tensors = _compared(runs, chain([sample], rest), origins, counted, None)
-    alone = len(mine) - len(pairs), len(theirs) - len(pairs)
-    return _result(
+    logs = None if board is None else ComparisonLogs(board, origins, network)
+    tensors = _compared(runs, chain([sample], rest), origins, counted, logs)
+    alone = f"{len(mine) - len(pairs)} in the first one only, {len(theirs) - len(pairs)} in the other"
+    found = _result(
         tensors,
-        ((), ()),
+        compare_weight_pairs(weights_as_they_are(plain.weights(), plain.network.constant, two) if plain else ()),
         options.low_precision,
         options,
-        "",
+        OWN_LEVELS,
         model=one.source,
         arithmetic=AS_IT_RUNS,
         source=samples.source,
         samples=counted.count,
-        notes=(
-            f"{len(pairs)} tensors are in both networks, {alone[0]} in the first one only, {alone[1]} in the other",
-        ),
+        notes=(f"{len(pairs)} tensors are in both networks, {alone}",),
         other=two.source,
     )
+    return found, logs
 
 
 def _runner(network: Network | None, given: AsItRuns | None) -> AsItRuns:
@@ -305,7 +316,8 @@ def _runner(network: Network | None, given: AsItRuns | None) -> AsItRuns:
     assert network is not None
     own = AsInFile.of(network)
     observe = plan_observer(own.writer, own.plan, own.origins())
-    return AsItRuns(network.source, network.inputs, lambda feeds: next(observe(feeds, 0)))
+    made = activated_in(network.skeleton.graph)
+    return AsItRuns(network.source, network.inputs, lambda feeds: next(observe(feeds, 0)), made)
 
 
 def _two_networks(
@@ -410,14 +422,16 @@ def _result(
         facts: the other attributes of the result.
     """
     weights, channels = compared_weights
-    of_weights = observer if observer == IN_FILE else LARGEST_VALUE
+    of_weights = observer if observer in (IN_FILE, OWN_LEVELS) else LARGEST_VALUE
     own = default_threshold("cosine", low.precision)
     assert own is not None
+    sides = ("the first network", "the second one") if facts.get("other") else None
+    least = own if options.threshold is None else float(options.threshold)
     return Comparison(
         tensors=tuple(each.row_by(observer) for each in tensors),
         weights=tuple(each.row_by(of_weights) for each in weights),
         channels=channels,
-        advice=advise(tensors, weights, own if options.threshold is None else float(options.threshold), low.title),
+        advice=advise(tensors, weights, least, low.title, sides),
         low=str(low.precision),
         sort=options.sort,
         **facts,

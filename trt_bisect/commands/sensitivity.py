@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from trt_bisect.builder.onnxruntime import OnnxRuntimeEngine
 from trt_bisect.data.named import content_of
 from trt_bisect.errors import TrialFailed
 from trt_bisect.evaluator.branch import BranchEvaluator
-from trt_bisect.evaluator.trial import Cost, Trial
+from trt_bisect.evaluator.trial import Cost, Trial, TrialKey
 from trt_bisect.model.cost import macs
 from trt_bisect.model.layers import TensorTypes
 from trt_bisect.model.network import GivenModel
@@ -174,15 +175,22 @@ def _followers(experiment: Experiment, progress: Progress) -> Iterator[tuple[int
 
 
 def _holding(experiment: Experiment, plan: PrecisionPlan, tensors: frozenset[str]) -> Trial:
-    """Measures a plan with these tensors rounded where they are made. The journal has no name for such a trial."""
+    """Returns the trial of a plan with these tensors rounded where they are made; its key has a digest of them."""
+    rounded = hashlib.sha256("\n".join(sorted(tensors)).encode()).hexdigest()[:16]
+    key = TrialKey(plan.key(), f"followers {rounded}").text
+    known = experiment.store.find(key)
+    if known is not None:
+        return known
     writer = PlanWriter(experiment.network, experiment.ranges.scales, GraphTarget.ONNXRUNTIME, held=tensors)
     cost = Cost(0.0, 0.0, len(experiment.feeds))
     try:
         with OnnxRuntimeEngine(make_session(writer.write(plan)), {}) as engine:
             outputs = [engine.infer(sample) for sample in experiment.feeds]
+        trial = Trial.judged(key, experiment.compare(outputs), {}, cost)
     except TrialFailed as failure:
-        return Trial(plan.key(), failure.outcome, message=failure.message)
-    return Trial.judged(plan.key(), experiment.compare(outputs), {}, cost)
+        trial = Trial(key, failure.outcome, message=failure.message)
+    experiment.store.keep(trial)
+    return trial
 
 
 def _difference(full: float | None, left: float | None) -> float | None:

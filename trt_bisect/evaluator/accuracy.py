@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -25,6 +28,8 @@ RunNetwork = Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
 """Runs a network: takes feeds by input name, returns outputs by name."""
 ACCURACY = "accuracy"
 _REFERENCE = "reference"
+_NAME_AND_CLASS = re.compile(r"(?P<name>[^,;\t]*[^,;\s])\s*[,;\s]\s*(?P<label>\d+)")
+"""A line of labels: the name of a file and its class."""
 
 
 @dataclass(frozen=True)
@@ -99,15 +104,15 @@ def place_finder(samples: Dataset, names: Sequence[str], what: str) -> Callable[
     """Returns the function from the position of a sample to the place of its label.
 
     Args:
-        samples: files are found by their names without endings, other samples by their number.
+        samples: files are found by their names, see ``places_of``, other samples by their number.
         names: the name of the file that each label belongs to.
         what: a label in messages.
     """
-    places = {Path(name).stem: k for k, name in enumerate(names)}
+    places = places_of(samples.names, names, what)
 
     def place_of(position: int) -> int:
         place = samples.place(position)
-        found = places.get(Path(samples.label(place)).stem) if samples.names else place
+        found = places.get(place) if samples.names else place
         if found is None or found >= len(names):
             raise BadInput(f"There is no {what} for {samples.label(place)}.", "Give --labels of the whole data set.")
         return found
@@ -115,26 +120,104 @@ def place_finder(samples: Dataset, names: Sequence[str], what: str) -> Callable[
     return place_of
 
 
-def read_labels(path: Path) -> np.ndarray:
-    """Reads labels from ``.npy``, or from text with one label a line.
+def places_of(files: Sequence[str], names: Sequence[str], what: str) -> dict[int, int]:
+    """Returns for each file, by its number, the place of its name among ``names``; files without a name are left out.
 
-    Returns:
-        int64 ``[count]``.
+    Endings do not count, and folders only where several files, or several names, are alike without them.
+
+    Raises:
+        BadInput: it is not clear which name is a file's.
+    """
+    stems = [Path(name).stem for name in names]
+    own = [Path(file).stem for file in files]
+    by_stem: dict[str, list[int]] = {}
+    for k, stem in enumerate(stems):
+        by_stem.setdefault(stem, []).append(k)
+    counts, found = Counter(own), dict[int, int]()
+    for place, stem in enumerate(own):
+        alike = by_stem.get(stem, [])
+        if len(alike) > 1 or (alike and counts[stem] > 1):
+            shared = {k: _shared_end(Path(files[place]), Path(names[k])) for k in alike}
+            alike = [k for k in alike if shared[k] == max(shared.values()) > 1]
+            if len(alike) != 1:
+                raise BadInput(
+                    f"It is not clear which {what} is that of '{files[place]}': {counts[stem]} pictures and "
+                    f"{len(by_stem[stem])} labels are named '{stem}'.",
+                    "Name the folder of each picture in the labels, as in 'cats/1.png'.",
+                )
+        if alike:
+            found[place] = alike[0]
+    return found
+
+
+def _shared_end(one: Path, other: Path) -> int:
+    """The number of parts, from the last on, that two paths share; their endings do not count."""
+    pairs = zip(reversed(one.with_suffix("").parts), reversed(other.with_suffix("").parts), strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+@dataclass(frozen=True)
+class Labels:
+    """The right classes.
+
+    Attributes:
+        classes: int64 ``[count]``.
+        names: the file of each; empty where they are in the order of the samples.
+    """
+
+    classes: np.ndarray
+    names: tuple[str, ...] = ()
+
+    def of(self, files: Sequence[str]) -> np.ndarray:
+        """Returns the class of each file.
+
+        Raises:
+            BadInput: a file has no label, or it is not clear which.
+        """
+        places = places_of(files, self.names, "label")
+        missing = [file for place, file in enumerate(files) if place not in places]
+        if missing:
+            raise BadInput(
+                f"{len(missing)} of {len(files)} pictures have no label, such as '{missing[0]}'; the labels name "
+                f"{len(self.names)} files, such as '{self.names[0]}'.",
+                "Give a label for each picture by its file name.",
+            )
+        return self.classes[[places[place] for place in range(len(files))]]
+
+
+def read_labels(path: Path) -> Labels:
+    """Reads labels from ``.npy``, or from text: on each line a class, or the name of a file and its class.
+
+    Name and class are separated by a comma, a tab or a space; the first line may hold titles.
 
     Raises:
         BadInput: the file cannot be read, or does not hold integers.
     """
     try:
+        named = None if path.suffix == ".npy" else _named_labels(path)
+        if named is not None:
+            return named
         values = np.load(path, allow_pickle=False) if path.suffix == ".npy" else np.loadtxt(path, np.int64, ndmin=1)
     except DAMAGED as error:
         raise BadInput(
             f"The labels '{path}' cannot be read: {first_line(error)}",
-            "Give .npy, or a text file with one label per line.",
+            "Give .npy, or a text file with a class on each line, or a file name and its class: a.png,3.",
         ) from error
     labels = np.asarray(values).reshape(-1)
     if labels.dtype.kind not in "iu" or not labels.size:
         raise BadInput(f"'{path}' holds {labels.size} values of type {labels.dtype}.", "Labels are whole numbers.")
-    return labels.astype(np.int64)
+    return Labels(labels.astype(np.int64))
+
+
+def _named_labels(path: Path) -> Labels | None:
+    """The labels of a text with the name of a file on each line; None for another text."""
+    lines = [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()]
+    rows = [_NAME_AND_CLASS.fullmatch(line) for line in lines if line]
+    rows = rows[1:] if rows and rows[0] is None else rows
+    found = [(row["name"].strip("\"'"), int(row["label"])) for row in rows if row is not None]
+    if not found or len(found) < len(rows) or (len(found) == 1 and found[0][0].isdecimal()):
+        return None
+    return Labels(np.array([label for _, label in found], np.int64), tuple(name for name, _ in found))
 
 
 class AccuracyEvaluator:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from trt_bisect.errors import BadInput
@@ -12,7 +13,14 @@ from trt_bisect.model.operators import use_libraries
 from trt_bisect.options.commands import CompareOptions
 from trt_bisect.options.concerns import FIXING, FixedLayerOptions, NetworkOptions
 from trt_bisect.precision import Precision
-from trt_bisect.preparation.fixed_layers import fixed_network, in_folder, leaving_out, scoped, with_one_scale
+from trt_bisect.preparation.fixed_layers import (
+    fixed_network,
+    in_folder,
+    leaving_out,
+    read_notes,
+    scoped,
+    with_one_scale,
+)
 from trt_bisect.preparation.plan_file import FilePlan, read_plan
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -83,7 +91,8 @@ def _with_fixed_layers(
     network = leaving_out(with_one_scale(network, options.one_scale), only, high)
     if options.scoped:
         network = scoped(network, options.scoped, high)
-    return fixed_network(network, raised, lowered, plan, high)
+    found = fixed_network(network, raised, lowered, plan, high)
+    return replace(found, notes=(*found.notes, *read_notes(network, [*raised, *lowered, *only])))
 
 
 def _file_plan(options: FixedLayerOptions) -> FilePlan | None:

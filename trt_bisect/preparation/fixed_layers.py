@@ -20,7 +20,9 @@ from trt_bisect.precision import Precision, low_of
 from trt_bisect.preparation.plan_file import FilePlan, read_plan
 from trt_bisect.report.losses import Sensitivity
 from trt_bisect.report.summary import fixed_text
+from trt_bisect.support.figures import listed
 
+SENSITIVITY_FILE = f"{Sensitivity.COMMAND}.json"
 REGEX, OPERATOR, RECIPE, SENSITIVITY, TOP = "re:", "op:", "recipe:", "sensitivity:", "top:"
 _NEAR = 0.4
 
@@ -65,11 +67,17 @@ def in_folder(patterns: Sequence[str], output: str | Path | None) -> list[str]:
     """Returns patterns with ``sensitivity:FOLDER:3`` in place of ``top:3``, the folder being that of the command.
 
     Raises:
-        BadInput: there is no folder.
+        BadInput: there is no folder, or no sensitivity in it.
     """
     wanted = [pattern for pattern in patterns if pattern.startswith(TOP)]
     if wanted and output is None:
         raise BadInput(f"'{wanted[0]}' reads the sensitivity in --output.", "Give --output, or sensitivity:FOLDER:N.")
+    if wanted and not (file := Path(output or "") / SENSITIVITY_FILE).is_file():
+        raise BadInput(
+            f"'{wanted[0]}' reads '{file}', and there is no such file.",
+            f"Give sensitivity:FOLDER:{wanted[0].removeprefix(TOP)} with the --output of 'trt-bisect sensitivity', or "
+            f"run that command with --output {output} first.",
+        )
     return [
         f"{SENSITIVITY}{output}:{pattern.removeprefix(TOP)}" if pattern in wanted else pattern for pattern in patterns
     ]
@@ -77,7 +85,7 @@ def in_folder(patterns: Sequence[str], output: str | Path | None) -> list[str]:
 
 def _most_sensitive(network: Network, pattern: str) -> list[str]:
     """The layers that lose most alone, as the command ``sensitivity`` measured; raises BadInput if they are unknown."""
-    folder, _, count = pattern.removeprefix(SENSITIVITY).rpartition(":")
+    folder, count = _folder_of(pattern), pattern.rpartition(":")[2]
     if not folder or not count.isdecimal() or not int(count):
         raise BadInput(
             f"'{pattern}' has no number of layers.", "Give sensitivity:FOLDER:3 for the most sensitive three."
@@ -263,6 +271,20 @@ def _with_scales(network: Network, plan: FilePlan | None) -> Network:
             )
     low = network.low if network.low.level is not None else INT8
     return replace(network, scales={name: int8_scale(low, scale) for name, scale in plan.scales.items()})
+
+
+def read_notes(network: Network, patterns: Sequence[str]) -> tuple[str, ...]:
+    """Returns for each pattern that reads a sensitivity a note on the file, and on the layers taken from it."""
+    return tuple(
+        f"'{_folder_of(pattern)}/{SENSITIVITY_FILE}' gives the layers that lose most alone: "
+        f"{listed(_most_sensitive(network, pattern))}"
+        for pattern in patterns
+        if pattern.startswith(SENSITIVITY)
+    )
+
+
+def _folder_of(pattern: str) -> str:
+    return pattern.removeprefix(SENSITIVITY).rpartition(":")[0]
 
 
 def fixed_notes(network: Network) -> tuple[str, ...]:

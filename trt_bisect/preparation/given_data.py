@@ -7,6 +7,7 @@ report.
 from __future__ import annotations
 
 import shlex
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -30,7 +31,7 @@ from trt_bisect.calibration.collect import Magnitudes, candidates, magnitudes
 from trt_bisect.calibration.histogram import THRESHOLDS, Calibrator
 from trt_bisect.calibration.ranges import Ranges, no_ranges, with_scales_given
 from trt_bisect.data.datasets import Dataset, Holdout, hold_out, open_dataset, profile_shapes
-from trt_bisect.data.drift import Sketch, drift
+from trt_bisect.data.drift import Drift, Sketch, drift
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.data.named import content_of
 from trt_bisect.data.statistics import MOST_SAMPLES, FedInput, statistics
@@ -139,7 +140,8 @@ class GivenData:
 
     def _calibration_data(self, source: Any) -> Dataset:
         """The samples to calibrate with, without those that stay unseen."""
-        validation = None if self._options.validation is None else self.open(self._options.validation)
+        named = self._options.validation
+        validation = None if named is None else self.fed.validated_with(self.open(named))
         holdout = hold_out(self.open(source), float(self._options.holdout), validation)
         self._notes += noted(DATA, holdout.notes())
         self.holdout = replace(holdout, kept=self.fed.calibrated_with(holdout.kept))
@@ -242,7 +244,8 @@ class FedData:
         self._network, self._say = network, say
         self._calibration: tuple[FedInput, ...] = ()
         self._calibrated_with = ""
-        self._sketch = Sketch()
+        self._sketch, self._validation = Sketch(), Sketch()
+        self._validated_with: Dataset | None = None
         self._pictures: dict[str, str] = {}
         self._warnings: list[str] = []
         self._states: list[str] = []
@@ -260,6 +263,11 @@ class FedData:
         data = self._sketch.watching(data)
         self._calibration = self._looked_at(data.first(MOST_SAMPLES), data.source)
         return data
+
+    def validated_with(self, data: Dataset) -> Dataset:
+        """Returns the validation data, to be looked at in passing."""
+        self._validated_with = self._validation.watching(data)
+        return self._validated_with
 
     def judged(
         self, about: JudgedInputs, feeds: Sequence[Feeds], ranges: Ranges, data: Sketch, *, of_calibration: bool
@@ -284,6 +292,7 @@ class FedData:
         if not of_calibration:
             units = [*on_units(seen, fed, self._calibrated_with or ranges.origin, about.source)]
             self._warn(units or on_drift(drifts, self._calibrated_with, about.source))
+        of_validation = self._drift_of_validation()
         by = {name: each for name, each in (("calibration", self._calibration), ("judged", fed)) if each}
         return replace(
             about,
@@ -292,8 +301,20 @@ class FedData:
             shapes={} if self._network.is_static else _shapes(feeds),
             part=self._network.part,
             drift=drifts,
+            drift_of_validation=of_validation,
             warnings=tuple(self._warnings),
         )
+
+    def _drift_of_validation(self) -> dict[str, Drift]:
+        """The drift of the validation data; it is warned of."""
+        data = self._validated_with
+        if data is None or not self._sketch.values:
+            return {}
+        if not self._validation.values:
+            deque(data, maxlen=0)
+        drifts = drift(self._sketch, self._validation)
+        self._warn(on_drift(drifts, self._calibrated_with, data.source))
+        return drifts
 
     def notes(self, feeds: Sequence[Feeds]) -> list[str]:
         """Returns sentences on states that are 0 in all samples, and on the shapes of dynamic inputs."""

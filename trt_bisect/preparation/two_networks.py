@@ -41,6 +41,10 @@ class AsInFile:
         """Returns its floating-point tensors by name, with their roundings."""
         return activation_origins(self.network, self.writer, self.plan.lowered)
 
+    def weights(self) -> list[Origin]:
+        """Returns its weights, with their roundings."""
+        return weight_origins(self.network, self.writer, self.plan.lowered)
+
 
 class TwoNetworks:
     """Two networks, their layers matched on one sample.

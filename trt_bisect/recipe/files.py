@@ -232,7 +232,7 @@ def recipe_files(
     texts = {PLAN: plan_json(network, kept, base, scales, build), MODELOPT: modelopt_list(list(kept))}
     name = network_file(low.precision)
     written = PlanWriter(network, scales, GraphTarget.TENSORRT).write(plan)
-    if low.wide or Precision.INT16 in plan.precisions:
+    if low.wide or not _EMULATED.isdisjoint(plan.precisions):
         return RecipeFiles({PLAN: texts[PLAN]}, written, build, network.properties)
     in_parser = {mine.name: layer.name for mine, layer in zip(network.layers, network.for_parser.layers, strict=True)}
     required = [in_parser[name] for name in kept]
@@ -420,6 +420,8 @@ def _fenced(command: str) -> str:
     return f"```\n{command}\n```"
 
 
+_EMULATED = {Precision.INT16, Precision.INT8_WEIGHT, Precision.INT8_ACTIVATION}
+"""The precisions that no engine is asked for: plans with these have no files for engines."""
 _ABOUT_THE_DLA = """The DLA takes layers in INT8 and FP16, and the GPU the rest; each weight has one scale.
 **Unproven**: no board has built this network. trtexec with `--verbose` names the layers that fall back to the GPU."""
 _ABOUT_CACHES = """TensorRT 10 skips a calibration cache of another version, and then fails with "bound to nullptr"."""

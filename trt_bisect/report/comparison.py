@@ -181,7 +181,8 @@ class Comparison(Result):
             return f"No layer is abnormal.{least}"
         layers = {name for each in self.advice for name in each.layers}
         low = sum(each.reason == LOW_SIMILARITY for each in self.advice)
-        return f"{len(layers)} layers are abnormal, with {len(self.advice)} findings, {low} of low similarity.{least}"
+        are = f"{counted(len(layers), 'layer')} {'is' if len(layers) == 1 else 'are'} abnormal"
+        return f"{are}, with {counted(len(self.advice), 'finding')}, {low} of low similarity.{least}"
 
 
 def sort_column(name: str) -> TableColumn:

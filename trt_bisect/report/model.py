@@ -131,6 +131,7 @@ class LayerRow:
         output: the final output that is worst with the layer in INT8, or the group of its places that is.
         output_shape: the shape of the final output ``output``, which was compared; ``shape`` is that of the layer's own
             output.
+        module, code: its place in a program of PyTorch, where the exporter wrote it into the file.
     """
 
     index: Annotated[int, Column("#", "Place in execution order", INDEX, rank=1)]
@@ -175,6 +176,8 @@ class LayerRow:
     output_shape: Annotated[
         Shape | None, Column("Output shape", "Shape of the final output that was compared", rank=6)
     ] = None
+    module: Annotated[str, Column("Module", "Module in PyTorch", rank=8)] = ""
+    code: Annotated[str, Column("Source line", "Line of the program that PyTorch exported")] = ""
 
     @property
     def verdict(
@@ -220,6 +223,7 @@ class JudgedInputs:
         pictures: by source of pictures, the way they become inputs: size, colours, scale, mean, standard deviation.
         shapes: by dynamic input, its shape, or the smallest and the largest one.
         drift: by input, how far its values are from those of the calibration data.
+        drift_of_validation: likewise for the data of ``--validation``; empty without such data.
         warnings: sentences on data that cannot be right.
         part: a sentence on the part of the network that was judged; empty if it was all of it.
     """
@@ -235,6 +239,7 @@ class JudgedInputs:
     pictures: Mapping[str, str] = field(default_factory=dict)
     shapes: Mapping[str, str] = field(default_factory=dict)
     drift: Mapping[str, Drift] = field(default_factory=dict)
+    drift_of_validation: Mapping[str, Drift] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     part: str = ""
 

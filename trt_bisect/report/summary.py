@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from trt_bisect.analyzer.bound import Bound
+from trt_bisect.analyzer.bound import AGREEMENT, CLASS, Bound
 from trt_bisect.analyzer.judge import ByInput, Rule
 from trt_bisect.driver.suspects.search import Findings
 from trt_bisect.errors import OUT_OF_MEMORY
@@ -169,12 +169,15 @@ def doubt_lines(answer: AnswerFacts) -> list[Line]:
     return [Line(DOUBTED, f"DOUBT: {doubt.text}", doubt.layers) for doubt in answer.doubts]
 
 
+_SIDES = {Precision.INT8_WEIGHT: "INT8 (weight alone)", Precision.INT8_ACTIVATION: "INT8 (activation alone)"}
+
+
 def fixed_text(network: Network) -> str:
     """Returns the layers whose precision the user fixed, and the number of scales; empty without any."""
     by_precision: dict[str, list[str]] = {}
     for layer in network.layers:
         if layer.fixed is not None:
-            by_precision.setdefault(str(layer.fixed).upper(), []).append(layer.name)
+            by_precision.setdefault(_SIDES.get(layer.fixed, str(layer.fixed).upper()), []).append(layer.name)
     parts = [f"{listed(names, _NAMED)} in {precision}" for precision, names in sorted(by_precision.items())]
     return "; ".join([*parts, *([counted(len(network.scales), "scale")] if network.scales else [])])
 
@@ -187,6 +190,9 @@ def fixed_lines(network: Network) -> Iterator[Line]:
     elif wide := [layer.name for layer in network.layers if layer.fixed is Precision.INT16]:
         text = f"{listed(wide, _NAMED)} with activations in INT16, emulated only: TensorRT has no 16-bit activations."
         yield Line(EXPERIMENT, f"EXPERIMENT: {text}", tuple(wide))
+    elif sides := [layer.name for layer in network.layers if layer.fixed in _SIDES]:
+        text = f"{listed(sides, _NAMED)} with one side alone in {low}, emulated only: no engine is asked for that."
+        yield Line(EXPERIMENT, f"EXPERIMENT: {text}", tuple(sides))
     if fixed:
         layers = tuple(layer.name for layer in network.layers if layer.fixed is not None)
         yield Line(FIXED, f"FIXED: you fixed {fixed}. 'Full {low}' means all other layers in {low}.", layers)
@@ -407,14 +413,23 @@ def holds_on(answer: AnswerFacts, text: Callable[[float], str], plan: str) -> It
         yield f"{plan} passes on {' and on '.join(parts)}."
 
 
+_MISSES = {
+    "": ("misses", "miss", "that miss as rarely", "without a miss"),
+    CLASS: ("gets another class", "get another class than in FP32", "with as few changes", "without a change"),
+    AGREEMENT: ("differs more", "differ from FP32 more than the task allows", "like them", "without a difference"),
+}
+"""By the way in which inputs miss: what one of them does, what several do, and further ones with misses and without."""
+
+
 def bound_line(bound: Bound) -> Line:
     """Returns the line on inputs that nobody has seen; the bound is rounded up to two digits."""
     digits = 1 - math.floor(math.log10(bound.most))
     most = percent(math.ceil(round(bound.most * 10**digits, 9)) / 10**digits)
-    miss = f"{bound.missed} of {bound.inputs} held-out inputs {'misses' if bound.missed == 1 else 'miss'}"
-    alike = "that miss as rarely" if bound.missed else "without a miss"
-    more = "" if bound.next is None else f"; {bound.more} more {alike} would make it {percent(bound.next)}"
-    text = f"at most {most} of inputs like these miss, {percent(bound.sure)} sure: {miss}{more}"
+    one, several, alike, none = _MISSES[bound.by]
+    miss = f"{bound.missed} of {bound.inputs} held-out inputs {one if bound.missed == 1 else several}"
+    more = f"; {bound.more} more {alike if bound.missed else none} would make it" if bound.next is not None else ""
+    more += "" if bound.next is None else f" {percent(bound.next)}"
+    text = f"at most {most} of inputs like these {several}, {percent(bound.sure)} sure: {miss}{more}"
     return Line(UNSEEN, f"UNSEEN: {text}.")
 
 

@@ -31,7 +31,7 @@ class TensorRounding:
         scales: the number of scales: 1, or the number of channels; 0 without a pair.
         axis: the axis of the channels; None with one scale.
         origin: ``file`` for a pair in the file, ``planned`` for one that a plan writes; empty without one.
-        calls: the number of layers that read a weight or a constant; else 0.
+        calls: the number of layers that read it.
         why_not: the reason why the layer cannot be in INT8; empty for one that can.
     """
 
@@ -45,7 +45,7 @@ class TensorRounding:
     scales: Annotated[int, Column("Scales", "1, or one for each channel", rank=3)]
     axis: Annotated[int | None, Column("Axis", "Axis of the channels", rank=6)]
     origin: Annotated[str, Column("From", "The file has the pair, or a plan writes it", rank=3)]
-    calls: Annotated[int, Column("Read by", "Layers that read a weight or constant", rank=5)]
+    calls: Annotated[int, Column("Read by", "Number of layers that read the tensor", rank=5)]
     why_not: Annotated[str, Column("Why not", "The reason why the layer cannot be in INT8", rank=7)]
 
 
@@ -53,7 +53,7 @@ def tensor_roundings(network: Network) -> Iterator[TensorRounding]:
     """Yields a row for each tensor that a layer reads or makes, in execution order."""
     types, nodes = TensorTypes.of(network.skeleton.graph), network.skeleton.graph.node
     constants = {tensor.name for tensor in network.skeleton.graph.initializer} | set(network.weights)
-    calls = Counter(name for node in nodes for name in set(tensors_read(node)) if name in constants)
+    calls = Counter(name for node in nodes for name in set(tensors_read(node)))
     for layer in network.layers:
         node = nodes[layer.index]
         places = [(slot, name, False) for slot, name in enumerate(node.input) if name]
@@ -71,7 +71,7 @@ def tensor_roundings(network: Network) -> Iterator[TensorRounding]:
                 name,
                 str(types.dtypes.get(name, "")),
                 *_pair(network, rounding),
-                0 if at_output else calls[name],
+                calls[name],
                 layer.why_not,
             )
 

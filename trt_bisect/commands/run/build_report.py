@@ -8,12 +8,11 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from trt_bisect._version import versions
-from trt_bisect.analyzer.bound import bound_of
 from trt_bisect.analyzer.judge import Rule
 from trt_bisect.analyzer.metrics import AGREEMENT
 from trt_bisect.analyzer.overflow import Overflow
 from trt_bisect.answer.accuracy import TIE
-from trt_bisect.answer.facts import answer_facts, reason_for, taken_back
+from trt_bisect.answer.facts import answer_facts, bound_on_unseen, reason_for, taken_back
 from trt_bisect.answer.front import moves_of
 from trt_bisect.answer.result import Answer
 from trt_bisect.builder.base import UNPROVEN
@@ -229,6 +228,8 @@ def blank_row(layer: Layer, precision: str) -> LayerRow:
         recipe=precision,
         why_not=layer.why_not,
         fixed=str(layer.fixed or ""),
+        module=layer.module,
+        code=layer.code,
     )
 
 
@@ -272,7 +273,6 @@ def build_report(
     notes = [*asked.notes, *_notes(answer, curve, trials)]
     notes += float_kernel_notes(network, answer.full, answer.restored, found.latency)
     facts = answer_facts(answer)
-    held = facts.unseen
     report = replace(
         asked,
         state=FINISHED if found.stopped in ("", TIME_LIMIT) else INTERRUPTED,
@@ -284,7 +284,7 @@ def build_report(
         recipe=_recipe_layers(answer),
         ranges=_ranges_facts(experiment),
         answer=facts,
-        bound=None if held is None else bound_of(held.inputs, held.inputs - held.holds),
+        bound=bound_on_unseen(answer),
         notes=tuple(dict.fromkeys([*notes, *noted(RECIPE, files.notes if files else ())])),
         latency=found.latency,
         predicted=found.predicted,

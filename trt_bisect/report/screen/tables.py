@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from trt_bisect.analyzer.advisor import LEAST_COSINE, LOW_SIMILARITY
-from trt_bisect.analyzer.compared import ComparedTensor
+from trt_bisect.analyzer.compared import ComparedChannel, ComparedTensor
 from trt_bisect.analyzer.structure.dropped import DroppedNode
 from trt_bisect.analyzer.structure.findings import ERROR, NOTE, WARNING, Finding
 from trt_bisect.analyzer.structure.roundings import TensorRounding
@@ -22,7 +22,7 @@ from trt_bisect.data.feeds import TensorSpec
 from trt_bisect.model.layers import Layer
 from trt_bisect.model.network import Network
 from trt_bisect.report.check import CheckReport
-from trt_bisect.report.comparison import Comparison, Profile, ProfiledTensor
+from trt_bisect.report.comparison import Comparison, Profile, ProfiledTensor, sorted_rows
 from trt_bisect.report.explanation import ExplainedTensor, Explanation
 from trt_bisect.report.figure_text import figure_text
 from trt_bisect.report.losses import JudgedSample, SensitiveOp, Sensitivity, WorstReport, description
@@ -30,8 +30,12 @@ from trt_bisect.report.migration import Migration
 from trt_bisect.report.screen.layout import fitted, titled
 from trt_bisect.report.screen.run import NOTES_UP_TO
 from trt_bisect.support.figures import counted, listed, number
+from trt_bisect.support.table import Row
 
 LAYERS_OF_A_KIND = 5
+_SCALE = ("quantized_dtype", "scale", "sqnr", "mse")
+_WEIGHT_SCALES = ("layer", "tensor", "shape", "observer", "axis", "scales", "least_scale", *_SCALE)
+_CHANNEL_SCALES = ("layer", "tensor", "channel", *_SCALE, "fp32_min", "fp32_max")
 _STYLES = {ERROR: "bold red", WARNING: "yellow", NOTE: "dim"}
 
 
@@ -125,7 +129,9 @@ def print_migration(report: Migration, console: Console) -> None:
 ADVICE_UP_TO = TENSORS_UP_TO = 20
 
 
-def print_comparison(found: Comparison, console: Console, *, top: int = 0, columns: Sequence[str] = ()) -> None:
+def print_comparison(
+    found: Comparison, console: Console, *, top: int = 0, columns: Sequence[str] = (), weight_scales: bool = False
+) -> None:
     """Prints tensors, weights, advice and notes; ``top`` rows of each table, all for 0.
 
     Args:
@@ -133,10 +139,14 @@ def print_comparison(found: Comparison, console: Console, *, top: int = 0, colum
         console: to print on; tables have the columns that fit.
         top: the number of rows of each table.
         columns: the columns of the CSV files, to show instead of the usual ones.
+        weight_scales: prints the scales of the weights alone.
 
     Raises:
         BadInput: there is no such column.
     """
+    if weight_scales:
+        _print_weight_scales(found, console, top)
+        return
     tensors = found.sorted_by()
     both = f"'{found.other}' against '{found.model}'" if found.other else f"{found.low.upper()} against FP32"
     tensors_of = both if found.other else f"{found.low.upper()} ({found.arithmetic}) against FP32"
@@ -165,6 +175,17 @@ def print_comparison(found: Comparison, console: Console, *, top: int = 0, colum
         more = len(found.advice) - ADVICE_UP_TO
         console.print(Text(f"{more} more findings; --output FOLDER writes all.", style="dim"))
     _print_notes(console, found.notes)
+
+
+def _print_weight_scales(found: Comparison, console: Console, top: int) -> None:
+    weights, channels = found.sorted_by(weights=True), sorted_rows(found.channels, found.sort)
+    several = [row for row in channels if row.scale is not None]
+    console.print(Text(f"Scales of the weights of '{found.other or found.model}':"))
+    console.print(_compared(_first(weights, top), found, _WEIGHT_SCALES, console))
+    _print_hidden(console, len(weights), top)
+    console.print(Text("\nScales of their channels:"))
+    console.print(fitted(ComparedChannel, _first(several, top), console, names=found.names, only=_CHANNEL_SCALES))
+    _print_hidden(console, len(several), top)
 
 
 def print_explained_tensors(found: Explanation, low: str, console: Console, *, top: int = 0) -> None:
@@ -252,7 +273,7 @@ def _compared(rows: Sequence[ComparedTensor], found: Comparison, columns: Sequen
     return fitted(ComparedTensor, rows, console, names=found.names, only=columns, style=style)
 
 
-def _first(rows: Sequence[ComparedTensor], top: int) -> Sequence[ComparedTensor]:
+def _first(rows: Sequence[Row], top: int) -> Sequence[Row]:
     return rows[:top] if top else rows
 
 
