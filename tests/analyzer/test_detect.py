@@ -98,6 +98,11 @@ def rows(boxes, scores):
     return {"output0": ready[None]}
 
 
+def rows_of_rt_detr(boxes, scores):
+    """As Ultralytics exports RT-DETR: centres and sizes as shares of the image, in the columns of YOLO26's corners."""
+    return rows(centred(boxes / 400), scores)
+
+
 def rows_of_paddle(boxes, scores):
     return {"fetch": np.concatenate([scores.argmax(-1)[:, None], scores.max(-1)[:, None], boxes], axis=-1)}
 
@@ -120,7 +125,17 @@ def lists_of_torchvision(boxes, scores):
 
 
 DENSE = [yolo8, yolo5, separate, separate_centres, ssd, masks_too]
-READY = [detr, rt_detr, rt_detr_in_one, rows, rows_of_paddle, rows_of_yolo7, lists, lists_of_torchvision]
+READY = [
+    detr,
+    rt_detr,
+    rt_detr_in_one,
+    rows,
+    rows_of_rt_detr,
+    rows_of_paddle,
+    rows_of_yolo7,
+    lists,
+    lists_of_torchvision,
+]
 
 
 @pytest.mark.parametrize("head", DENSE + READY, ids=lambda head: head.__name__)
@@ -294,3 +309,13 @@ def test_boxes_of_tensorflow_have_y_first(name, first):
     (found,) = find_head([outputs]).read(outputs)
     assert found.boxes[0, 0] == pytest.approx(first)
     assert sorted(found.boxes[0]) == pytest.approx([0.1, 0.2, 0.4, 0.8])
+
+
+def test_a_query_of_two_classes_is_two_detections_of_as_many_as_there_are_queries():
+    """Of nine pairs the best three: 0.9 and 0.8 of the first query, 0.7 of the third."""
+    shares = np.array([[0.9, 0.8, 0.02], [0.02, 0.03, 0.04], [0.6, 0.01, 0.7]])
+    outputs = rt_detr(CORNERS, shares)
+    (image,) = find_head([outputs]).read(outputs)
+    assert image.scores == pytest.approx([0.9, 0.8, 0.7])
+    assert image.classes.tolist() == [0, 1, 2]
+    assert image.boxes == pytest.approx(CORNERS[[0, 0, 2]] / 400)

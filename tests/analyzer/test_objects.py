@@ -10,7 +10,13 @@ import pytest
 from trt_bisect.analyzer.tasks.detections import Detections
 from trt_bisect.analyzer.tasks.find import TASKS, find_task
 from trt_bisect.analyzer.tasks.layouts import parse_layout
-from trt_bisect.analyzer.tasks.objects import key_similarity, mask_overlaps, prototype_masks, turned_overlaps_of
+from trt_bisect.analyzer.tasks.objects import (
+    key_similarity,
+    likely_overlaps,
+    mask_overlaps,
+    prototype_masks,
+    turned_overlaps_of,
+)
 from trt_bisect.analyzer.tasks.task import AskedTask
 from trt_bisect.errors import BadInput
 from trt_bisect.options.concerns import TASKS as OFFERED
@@ -194,6 +200,51 @@ def test_oriented_boxes_side_by_side_are_not_suppressed_as_their_upright_boxes_w
     assert figures("obb", outputs, outputs)[1]["kept"] == OBJECTS
 
 
+def test_likely_overlaps_are_those_of_normal_distributions():
+    """By hand. Two squares of 12 have the variance 12 along each axis; 12 beside each other, the Bhattacharyya distance
+    is 144 / 8 / 12 = 1.5. A square of 12 in one of 24: log((12 + 48)^2 / (4 * 12 * 48)) / 2. Turned squares are alike.
+    """
+    boxes = np.array([[0.0, 0, 12, 12, 0], [12, 0, 12, 12, 0.7], [0, 0, 24, 24, 0], [0, 0, 0, 5, 0]])
+    found = likely_overlaps(boxes)
+    assert found[0, 1] == pytest.approx(1 - math.sqrt(1 - math.exp(-1.5)))
+    assert found[0, 2] == pytest.approx(1 - math.sqrt(1 - math.sqrt(4 * 12 * 48) / 60))
+    assert found[0, 3] == 0.0
+    assert np.diag(found)[:3] == pytest.approx(1, abs=1e-7)
+
+
+def test_an_oriented_box_that_is_removed_removes_others_too(random):
+    """As Ultralytics does: of three squares of 12, each 3 beside the one before, only the first is left.
+
+    The distance of neighbours is 9 / 96, their ProbIoU 0.70; that of the first and the last 36 / 96, 0.44.
+    """
+    boxes, scores = candidates(random, 2)
+    boxes[:3] = [[100, 100, 12, 12], [103, 100, 12, 12], [106, 100, 12, 12]]
+    scores[:3] = [[0.9, 0.01], [0.8, 0.01], [0.7, 0.01]]
+    outputs = dense(boxes, scores, random.uniform(-0.7, 2.3, MANY)[:, None])
+    (found,) = find_task(AskedTask("obb"), [outputs]).looks.read(outputs)
+    assert found.scores == pytest.approx([0.9])
+
+
+def test_an_instance_without_a_pixel_is_none(random):
+    """The prototypes are of one sign in the first box, so that its mask is empty or whole."""
+    outputs = instance_outputs(random, dense)
+    outputs["output1"][:, :, 7:24, 5:26] = 1.0
+    outputs["output0"][0, -8:, 0] = -0.1
+    task, found = figures("instances", outputs, outputs)
+    assert (found["kept"], found["lost"], found["invented"]) == (OBJECTS - 1, 0, 0)
+    outputs["output0"][0, -8:, 0] = 0.1
+    assert task.judge([outputs])({0: outputs}).values["kept"] == OBJECTS
+
+
+def test_background_boxes_that_leave_the_image_do_not_hide_its_size(random):
+    outputs = instance_outputs(random, dense)
+    outputs["output0"][0, 2:4, OBJECTS:] = 500
+    assert figures("instances", outputs, outputs)[1]["kept"] == OBJECTS
+    outputs["output0"][0, :2] *= 2
+    with pytest.raises(BadInput, match="cannot place"):
+        figures("instances", outputs, outputs)
+
+
 def instance_outputs(random, make, classes=2, size=8, change=None):
     boxes, scores = candidates(random, classes)
     prototypes = random.normal(0, 1, (1, size, SIZE // 4, SIZE // 4))
@@ -239,6 +290,21 @@ def test_whole_masks_beside_boxes_scores_and_labels(random):
     assert (found["kept"], found["lost"], found["invented"]) == (1, 1, 1)
     none = {name: value[:0] for name, value in outputs.items()}
     assert figures("instances", outputs, none)[1]["lost"] == 2
+
+
+def test_poses_beside_boxes_scores_and_labels(random):
+    """As Keypoint R-CNN gives them; the scores of keypoints are not read."""
+    boxes = np.array([[2.0, 3, 20, 22], [30, 5, 60, 40]])
+    points = random.uniform(0, 1, (2, 17, 3)) * [18, 19, 0] + [*boxes[0, :2], 1]
+    points[1, :, :2] += 28
+    outputs = {"boxes": boxes, "labels": np.array([1, 2]), "scores": np.array([0.9, 0.8]), "keypoints": points}
+    outputs["keypoints_scores"] = random.normal(0, 5, (2, 17))
+    moved = {**outputs, "keypoints": points + np.array([0, 30])[:, None, None] * [1, 1, 0]}
+    task, found = figures("pose", outputs, moved)
+    assert (found["kept"], found["lost"], found["invented"]) == (1, 1, 1)
+    assert task.looks.read(outputs)[0].more == pytest.approx(points)
+    none = {name: value[:0] for name, value in outputs.items()}
+    assert task.judge([outputs])({0: none}).values["lost"] == 2
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 24, 32), (2, 24, 32)])

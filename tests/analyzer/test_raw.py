@@ -316,3 +316,30 @@ def test_maps_of_noise_are_no_head(task, random):
         }
         with pytest.raises(BadInput):
             find_task(AskedTask(task, head=NAMED[task] if number % 2 else None), [outputs])
+
+
+def direct(maps):
+    """The maps of YOLO26: the first four channels are distances themselves."""
+    return {f"map{k}": np.concatenate(each, axis=1) for k, each in enumerate(zip(*maps, strict=True))}
+
+
+@pytest.mark.parametrize("columns", ["", ",angle", ",keypoints:1x3"])
+def test_maps_of_one_bin_are_read_as_they_are(columns):
+    """By hand, cell (4, 5) of the finest map: from (44, 36), 8 pixels a unit; and what is beside it is not doubled."""
+    distances = [np.ones((1, 4, side, side)) for side in SIDES]
+    scores = [np.full((1, CLASSES, side, side), -9.0) for side in SIDES]
+    more = [np.full((1, 3 * ("key" in columns) + ("ang" in columns), side, side), -1.0) for side in SIDES]
+    distances[0][0, :, 4, 5], scores[0][0, 1, 4, 5] = (1, 2, 3, 4), 2.0
+    if columns:
+        more[0][0, :, 4, 5] = 0.5
+    outputs = direct([distances, scores, more])
+    name = {"": "detect", ",angle": "obb", ",keypoints:1x3": "pose"}[columns]
+    (found,) = find_task(AskedTask(name, head=f"dfl:1,classes:3{columns}"), [outputs]).looks.read(outputs)
+    assert (len(found), found.classes[0]) == (1, 1)
+    if columns != ",angle":
+        assert found.boxes[0] == pytest.approx([36, 20, 68, 68])
+    if columns == ",keypoints:1x3":
+        assert found.more[0, 0] == pytest.approx([48, 40, 1 / (1 + np.exp(-0.5))])
+    if columns == ",angle":
+        turned = [44 + 8 * (np.cos(0.5) - np.sin(0.5)), 36 + 8 * (np.sin(0.5) + np.cos(0.5))]
+        assert found.more[0] == pytest.approx([*turned, 32, 48, 0.5])

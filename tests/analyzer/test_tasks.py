@@ -244,3 +244,25 @@ def test_what_outputs_look_like(random):
     for task, y in looks.items():
         said = suggestion([{"y": y}])
         assert (f"--task {task} " in said) if task else not said
+
+
+def test_masks_of_queries_are_classes_of_pixels_and_not_classes_themselves(random):
+    """As MaskFormer: a pixel's score of a class is the sum over queries of its share and the mask's; by hand.
+
+    Query 0 is class 1 (share 0.8), query 1 is class 0 (0.6), query 2 is nothing. The second query's mask is the surest.
+    """
+    shares = np.array([[0.1, 0.8, 0.1], [0.6, 0.1, 0.3], [0.05, 0.05, 0.9]])
+    masks = np.array([[[0.5, 0.9]], [[0.9, 0.2]], [[0.95, 0.95]]]).repeat(2, axis=1)
+    outputs = {
+        "class_queries_logits": np.log(shares)[None] + random.normal(),
+        "masks_queries_logits": np.log(masks / (1 - masks))[None],
+    }
+    first = 0.5 * 0.1 + 0.9 * 0.6 + 0.95 * 0.05, 0.5 * 0.8 + 0.9 * 0.1 + 0.95 * 0.05
+    second = 0.9 * 0.1 + 0.2 * 0.6 + 0.95 * 0.05, 0.9 * 0.8 + 0.2 * 0.1 + 0.95 * 0.05
+    assert (np.argmax(first), np.argmax(second)) == (0, 1)
+    task = find_task(AskedTask("segment"), [outputs])
+    assert task.looks.read(outputs)[0].tolist() == [[0, 1], [0, 1]]
+    assert "queries" in task.note
+    lost = {**outputs, "class_queries_logits": outputs["class_queries_logits"][:, :, [1, 0, 2]]}
+    found = task.judge([outputs])({0: lost}).values
+    assert (found["agreement"], found["items"]) == (0.0, 4)

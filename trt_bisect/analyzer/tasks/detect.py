@@ -173,13 +173,18 @@ def _detections(boxes: np.ndarray, scores: np.ndarray, labels: np.ndarray) -> De
 
 @dataclass(frozen=True)
 class _Columns:
-    """The columns of a row: of the first box value, the score, the label, and the image, if there is one."""
+    """The columns of a row: of the first box value, the score, the label, and the image, if there is one.
+
+    Attributes:
+        centred: the boxes are centre and size, as shares of the image.
+    """
 
     width: int
     box: int
     score: int
     label: int
     image: int | None = None
+    centred: bool = False
 
 
 _COLUMNS = {
@@ -187,6 +192,7 @@ _COLUMNS = {
     "class score x1 y1 x2 y2": _Columns(6, 2, 1, 0),
     "image x1 y1 x2 y2 class score": _Columns(7, 1, 6, 5, 0),
     "image class score x1 y1 x2 y2": _Columns(7, 3, 2, 1, 0),
+    "cx cy w h score class": _Columns(6, 0, 4, 5, centred=True),
 }
 
 
@@ -204,7 +210,8 @@ def _fits(rows: np.ndarray, columns: _Columns) -> bool:
     found = rows[rows[:, columns.score] > 0.0]
     boxes = found[:, columns.box : columns.box + 4]
     whole = [columns.label] if columns.image is None else [columns.label, columns.image]
-    return are_shares(rows[:, columns.score]) and are_integral(found[:, whole]) and bool(are_in_order(boxes))
+    is_placed = are_shares(boxes) if columns.centred else are_in_order(boxes)
+    return are_shares(rows[:, columns.score]) and are_integral(found[:, whole]) and is_placed
 
 
 def _table_head(name: str, title: str, columns: _Columns) -> Head:
@@ -215,9 +222,10 @@ def _table_head(name: str, title: str, columns: _Columns) -> Head:
         else:
             rows = values.reshape(-1, columns.width)
             images = [rows[rows[:, columns.image] == k] for k in range(int(rows[:, columns.image].max(initial=0)) + 1)]
+        boxes = [np.asarray(rows[:, columns.box : columns.box + 4], np.float64) for rows in images]
         return [
-            _detections(rows[:, columns.box : columns.box + 4], rows[:, columns.score], rows[:, columns.label])
-            for rows in images
+            _detections(corners(own) if columns.centred else own, rows[:, columns.score], rows[:, columns.label])
+            for own, rows in zip(boxes, images, strict=True)
         ]
 
     return Head((name,), f"'{name}' as rows of {title}", read, False, True)
@@ -282,6 +290,8 @@ def _separate_head(reference: Sequence[Outputs], boxes: str, scores: str, form: 
     if kind == "probabilities" and background is not None and ends_with(steps, background):
         return None
     make = _TO_SHARES[kind]
+    queries = form == "centres" and _are_queries(_rows(reference, boxes), many)
+    best = _best_pairs if queries and background is None else _best_class
 
     def read(outputs: Outputs) -> list[Detections]:
         images = np.asarray(outputs[boxes], np.float64).reshape(len(outputs[boxes]), -1, 4)
@@ -289,12 +299,11 @@ def _separate_head(reference: Sequence[Outputs], boxes: str, scores: str, form: 
         if background is not None:
             shares[..., background] = 0.0
         placed = map(corners, images) if form == "centres" else images
-        return [_best_class(each, own) for each, own in zip(placed, shares, strict=True)]
+        return [best(each, own) for each, own in zip(placed, shares, strict=True)]
 
-    queries = _are_queries(_rows(reference, boxes), many)
     last = "" if background is None else f", class {background} the background"
     note = f"'{boxes}' as boxes ({form}) and '{scores}' as scores ({kind}{last})"
-    return Head((boxes, scores), note, read, not (queries and form == "centres"))
+    return Head((boxes, scores), note, read, not queries)
 
 
 def _are_queries(boxes: np.ndarray, many: int) -> bool:
@@ -305,6 +314,16 @@ def _are_queries(boxes: np.ndarray, many: int) -> bool:
 def _best_class(boxes: np.ndarray, shares: np.ndarray) -> Detections:
     """Returns a candidate for each row of class scores ``[N, C]``, with its best class alone."""
     return Detections(boxes, shares.max(axis=-1), shares.argmax(axis=-1))
+
+
+def _best_pairs(boxes: np.ndarray, shares: np.ndarray) -> Detections:
+    """Returns as many candidates as rows, the best of all pairs of a row and a class.
+
+    Source: the postprocessing of RT-DETR, Deformable DETR and D-FINE.
+    """
+    order = np.argsort(-shares.ravel(), kind="stable")[: len(boxes)]
+    rows, classes = np.divmod(order, shares.shape[-1])
+    return Detections(boxes[rows], shares[rows, classes], classes)
 
 
 def _kind_of_scores(scores: np.ndarray) -> tuple[str, int | None]:

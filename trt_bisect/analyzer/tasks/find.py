@@ -14,7 +14,7 @@ from itertools import groupby, zip_longest
 
 import numpy as np
 
-from trt_bisect.analyzer.classes import LOGITS, OWN, SHARES, Classes, find_classes
+from trt_bisect.analyzer.classes import LOGITS, OWN, SHARES, Classes, find_classes, sigmoid, softmax
 from trt_bisect.analyzer.tasks.detect import detect, ends_with, find_head
 from trt_bisect.analyzer.tasks.detections import Head
 from trt_bisect.analyzer.tasks.objects import instances, obb, pose
@@ -83,7 +83,7 @@ def _counted_classify(classes: Classes, before: np.ndarray, after: np.ndarray) -
 
 SEGMENT_OUTPUTS = (
     "images of class scores ([N, C, H, W]; --class-axis names another axis), of one channel ([N, 1, H, W] or [N, H, W] "
-    "in 0..1), or of integer labels"
+    "in 0..1), or of integer labels, or masks of queries [N, Q, H, W] beside their classes [N, Q, C + 1] (MaskFormer)"
 )
 _LABELS = "labels"
 
@@ -96,6 +96,9 @@ def segment(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
     Raises:
         BadInput: no output is such an image.
     """
+    queries = None if asked.class_axis is not None else _queries(reference)
+    if queries is not None:
+        return _segment_queries(asked, *queries, reference)
     found = {name: classes for name in reference[0] if (classes := _classes(name, asked, reference)) is not None}
     if not found:
         raise not_told(asked.name, reference[0], SEGMENT_OUTPUTS)
@@ -125,6 +128,37 @@ def segment(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
         return list(labels.reshape(-1, *labels.shape[-2:]))
 
     return Task(asked.entry, note, tuple(found), each_input(list(found), read, count, _miou), looks=Looks(pixels))
+
+
+def _queries(reference: Sequence[Outputs]) -> tuple[str, str] | None:
+    """Returns the outputs of class scores ``[N, Q, C + 1]`` and masks ``[N, Q, H, W]`` of queries; None if none."""
+    floats = {name: value.shape for name, value in reference[0].items() if value.dtype.kind == "f"}
+    found = [
+        (classes, masks)
+        for masks, shape in floats.items()
+        for classes, other in floats.items()
+        if len(shape) == 4 and len(other) == 3 and shape[:2] == other[:2] and min(shape[1:]) > 1 and other[2] > 1
+    ]
+    return found[0] if len(found) == 1 else None
+
+
+def _segment_queries(asked: AskedTask, classes: str, masks: str, reference: Sequence[Outputs]) -> Task:
+    """Returns the task for queries, each with scores of classes, the last of them none, and a mask.
+
+    Source: Cheng et al. 2021, "Per-Pixel Classification is Not All You Need for Semantic Segmentation".
+    """
+    size = reference[0][classes].shape[-1] - 1
+
+    def labels(outputs: Outputs) -> np.ndarray:
+        shares = softmax(np.asarray(outputs[classes], np.float64))[..., :size]
+        pixels = sigmoid(np.asarray(outputs[masks], np.float64))
+        return np.asarray(np.einsum("nqc,nqhw->nchw", shares, pixels).argmax(axis=1))
+
+    note = (
+        f"--task {asked.name} compares the class of each pixel of queries: classes in '{classes}', masks in '{masks}'"
+    )
+    judge = each_input([classes, masks], labels, partial(_counted_segment, classes=size), _miou)
+    return Task(asked.entry, note, (classes, masks), judge, looks=Looks(lambda outputs: list(labels(outputs))))
 
 
 def _classes(name: str, asked: AskedTask, reference: Sequence[Outputs]) -> Classes | None:

@@ -14,7 +14,7 @@ from trt_bisect.analyzer.tasks.layouts import (
     NEARLY_ALL,
     Layout,
     Placed,
-    are_in_order,
+    about_boxes,
     are_shares,
     fitting_layouts,
     named_layout,
@@ -27,7 +27,8 @@ from trt_bisect.errors import BadInput
 
 POSE_OUTPUTS = (
     "YOLO v8 to v11 [B, 4 + C + 3 K, N] or [B, 4 + C + 2 K, N], and final poses, [B, N, 6 + 3 K] or [B, N, 6 + 2 K], "
-    "in pixels, or the columns that you name: --head xywh,classes:1,keypoints:17x3"
+    "in pixels, and boxes, scores, labels and keypoints [N, K, 3], or the columns that you name: --head "
+    "xywh,classes:1,keypoints:17x3"
 )
 _COCO = (26, 25, 25, 35, 35, 79, 79, 72, 72, 62, 62, 107, 107, 87, 87, 89, 89)
 """The spread of people's placings of each of COCO's 17 keypoints, in thousandths of an object's size."""
@@ -50,6 +51,9 @@ def pose(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
                 if points > 0:
                     yield Layout((*before, ("keypoints", (points, values))))
 
+    beside = None if asked.head is not None else _beside_lists(reference, _are_keypoints, "keypoints")
+    if beside is not None:
+        return _task(asked, replace(beside, alike=key_similarity), "OKS")
     raw = _raw(asked, reference, "keypoints", POSE_OUTPUTS)
     if raw is not None:
         return _task(asked, replace(raw, alike=key_similarity), "OKS")
@@ -115,13 +119,31 @@ def turned_overlaps_of(before: Detections, after: Detections) -> np.ndarray:
 
 
 def _turned_suppressed(found: Detections, iou: float) -> Detections:
-    """Returns the detections that overlap no better one of their class by more than ``iou``; best first, as given."""
-    is_kept = np.ones(len(found), bool)
-    for place in range(len(found)):
-        if is_kept[place]:
-            rest = place + 1 + np.flatnonzero((is_kept & (found.classes == found.classes[place]))[place + 1 :])
-            is_kept[rest[_turned_overlaps(found.more[place], found.more[rest]) > iou]] = False
-    return found.at(np.flatnonzero(is_kept))
+    """Returns the detections whose ``likely_overlaps`` with each better one of their class are at most ``iou``.
+
+    Those that are removed remove others too, as in Ultralytics. The detections given are the best first.
+    """
+    is_better = np.tri(len(found), k=-1, dtype=bool) & (found.classes[:, None] == found.classes)
+    return found.at(~((likely_overlaps(found.more) > iou) & is_better).any(axis=1))
+
+
+def likely_overlaps(boxes: np.ndarray) -> np.ndarray:
+    """Returns the ProbIoU of oriented boxes with each other, ``[n, n]``: 1 minus the Hellinger distance.
+
+    A box is a normal distribution with the variance of points in it.
+    Source: Murrugarra-Llerena et al. 2021, "Gaussian Bounding Boxes and Probabilistic Intersection-over-Union".
+    """
+    wide, high = (boxes[:, 2:4] ** 2 / 12).T
+    cosines, sines = np.cos(boxes[:, 4]), np.sin(boxes[:, 4])
+    xx, yy = wide * cosines**2 + high * sines**2, wide * sines**2 + high * cosines**2
+    xy = (wide - high) * cosines * sines
+    (a, b, c), own = (each[:, None] + each for each in (xx, yy, xy)), np.maximum(xx * yy - xy**2, 0.0)
+    x, y = (each[:, None] - each for each in boxes[:, :2].T)
+    determinant = a * b - c**2
+    with np.errstate(divide="ignore", invalid="ignore"):
+        apart = (a * y**2 + b * x**2 - 2 * c * x * y) / (4 * determinant)
+        apart += np.log(determinant / (4 * np.sqrt(own[:, None] * own))) / 2
+    return np.asarray(1 - np.sqrt(1 - np.exp(-np.nan_to_num(np.maximum(apart, 0.0), nan=np.inf))))
 
 
 def _turned_overlaps(box: np.ndarray, others: np.ndarray) -> np.ndarray:
@@ -203,9 +225,9 @@ def instances(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
     Raises:
         BadInput: the outputs are no instances, or can be read in several ways.
     """
-    whole = _whole_masks(reference)
-    if whole is not None and asked.head is None:
-        return _task(asked, whole, "mask IoU")
+    whole = None if asked.head is not None else _beside_lists(reference, _are_masks, "masks")
+    if whole is not None:
+        return _task(asked, replace(whole, alike=mask_overlaps), "mask IoU")
     sizes = {n: v.shape[1] for n, v in reference[0].items() if v.ndim == 4 and v.dtype.kind == "f" and v.shape[1] > 1}
 
     def layouts(rows: np.ndarray, last: bool) -> Iterator[Layout]:
@@ -227,13 +249,12 @@ def instances(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
 
 
 def _with_prototypes(head: Head, name: str, scale: tuple[float, float]) -> Head:
-    """Returns a head of masks' coefficients as one of masks; see ``prototype_masks``."""
+    """Returns a head of masks' coefficients as one of masks, see ``prototype_masks``; empty masks are no detections."""
 
     def finish(outputs: Outputs, chosen: list[Detections]) -> list[Detections]:
-        return [
-            replace(image, more=prototype_masks(image, prototypes, scale))
-            for image, prototypes in zip(chosen, np.asarray(outputs[name], np.float64), strict=True)
-        ]
+        images = zip(chosen, np.asarray(outputs[name], np.float64), strict=True)
+        masked = [replace(image, more=prototype_masks(image, prototypes, scale)) for image, prototypes in images]
+        return [image.at(np.flatnonzero(image.more.any(axis=(1, 2)))) for image in masked]
 
     return replace(head, names=(*head.names, name), finish=finish, alike=mask_overlaps)
 
@@ -267,11 +288,11 @@ def _mask_scale(placed: Placed, prototypes: str, reference: Sequence[Outputs]) -
     """Returns the pixels of a prototype along a unit of the boxes, in x and y.
 
     Raises:
-        BadInput: the boxes are neither shares of the image nor pixels of one that is four times as large.
+        BadInput: the boxes' middles are neither shares of the image nor pixels of one that is four times as large.
     """
     height, width = reference[0][prototypes].shape[2:]
     boxes = placed.layout.boxes(placed.rows(reference))
-    largest = np.quantile(boxes, NEARLY_ALL, axis=0)[2:]
+    largest = np.quantile((boxes[:, :2] + boxes[:, 2:]) / 2, NEARLY_ALL, axis=0)
     if (largest <= _WITHIN).all():
         return float(width), float(height)
     if (largest <= _WITHIN * _STRIDE * np.array([width, height])).all():
@@ -312,33 +333,48 @@ def mask_overlaps(before: Detections, after: Detections) -> np.ndarray:
     return np.asarray(np.divide(shared, union, out=np.zeros_like(shared), where=union > 0.0))
 
 
-def _whole_masks(reference: Sequence[Outputs]) -> Head | None:
-    """Returns the head for boxes, scores, labels and a mask of the whole image each; None if there are none."""
+def _beside_lists(
+    reference: Sequence[Outputs], fits: Callable[[np.ndarray, np.ndarray], bool], what: str
+) -> Head | None:
+    """Returns the head for boxes, scores and labels, and an output of what each has beside; None if there is none.
+
+    Args:
+        reference: the FP32 outputs for each input.
+        fits: from the boxes of all inputs, and the output for all inputs, to whether that is it.
+        what: its name, for the user.
+    """
     head = ready_lists(reference)
     if head is None or reference[0][head.names[0]].ndim != 2:
         return None
     boxes = head.names[0]
+    corners = np.concatenate([outputs[boxes] for outputs in reference])
     for name, first in reference[0].items():
-        if not (first.ndim == 4 and first.shape[1] == 1 and first.dtype.kind == "f"):
+        rest = {outputs[name].shape[1:] for outputs in reference}
+        if first.ndim < 3 or first.dtype.kind != "f" or len(rest) > 1:
             continue
-        if any(len(outputs[name]) != len(outputs[boxes]) for outputs in reference):
-            continue
-        size = np.array(first.shape[:1:-1])
-        corners = np.concatenate([outputs[boxes] for outputs in reference])
-        fits = are_shares(first) and bool((corners[:, 2:] <= size + 1).all()) and are_in_order(corners)
-        if fits and (corners[:, 2:] > 2).any():
-            return replace(
-                head,
-                names=(*head.names, name),
-                note=f"{head.note}, '{name}' as masks",
-                alike=mask_overlaps,
-                read=partial(_with_masks, head, name),
-            )
+        values = np.concatenate([outputs[name] for outputs in reference])
+        if len(values) == len(corners) and (corners[:, 2:] > 2).any() and fits(corners, values):
+            note = f"{head.note}, '{name}' as {what}"
+            return replace(head, names=(*head.names, name), note=note, read=partial(_with_more, head, name))
     return None
 
 
-def _with_masks(head: Head, name: str, outputs: Outputs) -> list[Detections]:
-    return [replace(image, more=outputs[name][:, 0] > SEEN) for image in head.read(outputs)]
+def _are_masks(boxes: np.ndarray, values: np.ndarray) -> bool:
+    """Returns true for masks ``[n, 1, H, W]`` of a whole image that holds the boxes."""
+    is_placed = values.ndim == 4 and values.shape[1] == 1 and (boxes[:, 2:] <= np.array(values.shape[:1:-1]) + 1).all()
+    return bool(is_placed) and are_shares(values)
+
+
+def _are_keypoints(boxes: np.ndarray, values: np.ndarray) -> bool:
+    """Returns true for keypoints ``[n, K, 3]`` that lie about their boxes, and are seen or not."""
+    is_seen = values.ndim == 3 and values.shape[2] == 3 and are_shares(values[..., 2])
+    return is_seen and float(np.mean(about_boxes(boxes, values))) >= NEARLY_ALL
+
+
+def _with_more(head: Head, name: str, outputs: Outputs) -> list[Detections]:
+    values = outputs[name]
+    more = np.asarray(values, np.float64) if values.ndim == 3 else values[:, 0] > SEEN
+    return [replace(image, more=more) for image in head.read(outputs)]
 
 
 _READY: tuple[tuple[str, tuple[int, ...]], ...] = (("xyxy", ()), ("score", ()), ("class", ()))

@@ -1,7 +1,8 @@
 """Raw heads: a map for each scale, whose distances and scores the network leaves to be decoded.
 
 As Ultralytics decodes them. A distance is the mean of its bins under a softmax (distribution focal loss), in strides
-from the middle of a cell; YOLO v5 and v7 have offsets from a cell, and sizes as multiples of anchors. Boxes are in
+from the middle of a cell. With one bin, as in YOLO26, distances and angles are as they are, and keypoints are offsets
+from the middle of a cell. YOLO v5 and v7 have offsets from a cell, and sizes as multiples of anchors. Boxes are in
 eighths of the finest map's cells: they overlap as those in pixels do.
 """
 
@@ -167,8 +168,8 @@ def _decoded(
     """Returns of a scale the boxes ``[B, H * W, 4]``, the scores ``[B, H * W, C]``, and what a task reads beside."""
     logits = np.asarray(outputs[scale.distances][:, : 4 * scale.bins], np.float64)
     images, _, height, width = logits.shape
-    shares = softmax(logits.reshape(images, 4, scale.bins, -1).swapaxes(2, 3))
-    sides = np.moveaxis(shares @ np.arange(scale.bins), 1, -1)
+    bins, is_direct = logits.reshape(images, 4, scale.bins, -1).swapaxes(2, 3), scale.bins == 1
+    sides = np.moveaxis(bins[..., 0] if is_direct else softmax(bins) @ np.arange(scale.bins), 1, -1)
     y, x = (grid.ravel() + 0.5 for grid in np.mgrid[:height, :width])
     middle = np.stack([x, y], axis=-1)
     scores = _scores(scale, outputs).reshape(images, -1, height * width).swapaxes(1, 2)
@@ -177,7 +178,7 @@ def _decoded(
     if layout is not None and scale.more:
         more = _beside(scale, layout, outputs, height * width)
     if layout is not None and "angle" in layout.shapes:
-        angles = (sigmoid(more) - 0.25) * np.pi
+        angles = more if is_direct else (sigmoid(more) - 0.25) * np.pi
         cosines, sines, moved = np.cos(angles[..., 0]), np.sin(angles[..., 0]), (sides[..., 2:] - sides[..., :2]) / 2
         turned = np.stack(
             [moved[..., 0] * cosines - moved[..., 1] * sines, moved[..., 0] * sines + moved[..., 1] * cosines], axis=-1
@@ -186,7 +187,8 @@ def _decoded(
         boxes, more = corners(centred), np.concatenate([scale.stride * centred, angles], axis=-1)
     elif layout is not None and "keypoints" in layout.shapes:
         more = more.reshape(images, -1, *layout.shapes["keypoints"])
-        points = scale.stride * (2.0 * more[..., :2] + (middle - 0.5)[:, None])
+        offsets = more[..., :2] + 0.5 if is_direct else 2.0 * more[..., :2]
+        points = scale.stride * (offsets + (middle - 0.5)[:, None])
         more = np.concatenate([points, sigmoid(more[..., 2:])], axis=-1)
     return scale.stride * boxes, scores, more
 
@@ -204,8 +206,8 @@ def _is_raw(
 ) -> bool:
     """Returns true if what stands beside boxes and scores is not decoded yet, as far as its values tell.
 
-    Angles go beyond those that are decoded. Keypoints of detections lie about their boxes, and what is seen is no share
-    yet.
+    Angles go beyond those that are decoded, unless the head decodes none. Keypoints of detections lie about their
+    boxes, and what is seen is no share yet.
     """
     kind, *_ = [name for name in layout.shapes if name in BEHIND]
     values = [
@@ -214,9 +216,9 @@ def _is_raw(
         for outputs in reference
     ]
     every = np.concatenate(values)
-    if kind == "angle":
+    if kind == "angle" and scales[0].bins > 1:
         return bool((every < -_QUARTER).any() or (every > 3 * _QUARTER).any())
-    if kind == "masks":
+    if kind in ("angle", "masks"):
         return True
     points, size = layout.shapes[kind]
     if size == 3 and are_shares(every.reshape(-1, points, 3)[..., 2]):

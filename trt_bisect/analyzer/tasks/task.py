@@ -18,7 +18,7 @@ ITEMS = "items"
 NEARBY = "nearby"
 """The figure with the mean agreement at other score thresholds: it tells plans of the same agreement apart."""
 AGREED = "agreed"
-_EDITION = 3
+_EDITION = 4
 """Changes when a task counts other things, so that figures of before are not taken for its own."""
 _Read = TypeVar("_Read")
 
