@@ -63,8 +63,8 @@ class Case:
     cuts: Cuts = field(default_factory=dict)
 
 
-PLAIN = """recogniser recogniser-60 photo-classifier silero-vad akiki-vad speech-encoder line-classifier
-    page-classifier layout-detector""".split()
+PLAIN = """recogniser recogniser-60 photo-classifier silero-vad akiki-vad speech-encoder sentence-encoder
+    line-classifier page-classifier layout-detector""".split()
 CASES = (
     Case("detector", NETWORKS / "detector", cuts={"output0": [4]}),
     *(Case(name, NETWORKS / name) for name in PLAIN),
