@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import time
 import venv
@@ -119,9 +120,17 @@ def tool(run: Recipe, name: str) -> tuple[list[Layer], float]:
     task = {"network": run.named, "samples": run.case.folder / run.case.given, "layers": found}
     asked.write_text(json.dumps(task | {"target": run.threshold, "cuts": run.case.cuts}, default=str))
     command = [str(folder / "bin/python"), "-m", "benchmarks.answer.tools", name, str(asked)]
-    subprocess.run(command, check=True, timeout=TOOL_SECONDS, capture_output=True, text=True, cwd=WORK.parent)
+    env = os.environ | {"PYTHONPATH": str(WORK.parent)}
+    limits: dict[str, Any] = {"check": True, "timeout": TOOL_SECONDS, "capture_output": True, "text": True}
+    subprocess.run(command, env=env, cwd=run.written, **limits)
     answer = json.loads(found.read_text())
-    return [layer for layer in run.layers if layer.name in answer["high"]], answer["seconds"]
+    high = set(answer["high"])
+    return [layer for layer in run.layers if not high.isdisjoint(_names(layer))], answer["seconds"]
+
+
+def _names(layer: Layer) -> set[str]:
+    """The names of a layer; a MatMul fused with its bias is named by its output, by its module in AIMET."""
+    return {layer.name, layer.name.rpartition("/")[0], *layer.outputs} - {""}
 
 
 def _chosen(folder: Path) -> dict[str, np.float32]:

@@ -143,7 +143,9 @@ def aimet_lite(task: Task) -> set[str]:
 def _simulated(task: Task) -> Any:
     from aimet_onnx import QuantizationSimModel, int8
 
-    sim = QuantizationSimModel(onnx.load(task.network), param_type=int8, activation_type=int8)
+    sim = QuantizationSimModel(
+        onnx.load(task.network), param_type=int8, activation_type=int8, dummy_input=task.feeds[0]
+    )
     sim.compute_encodings(task.feeds)
     return sim
 
