@@ -31,9 +31,9 @@ import trt_bisect
 from benchmarks.answer.judge import infer, read_samples, session, worst
 from benchmarks.answer.published import CASES, WORK, Case, cost_of, make_networks, row
 from benchmarks.answer.tools import TOOLS, fewest
+from trt_bisect.calibration.ranges import Ranges, keeping_unusable_high
 from trt_bisect.model.file import save_model
 from trt_bisect.model.layers import Layer
-from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.precision import all_but
 
@@ -48,10 +48,10 @@ class Recipe:
 
     def __init__(self, case: Case, threshold: float) -> None:
         self.case, self.threshold, self.file = case, threshold, case.folder / "network.onnx"
-        self.network: Network = trt_bisect.load_network(self.file)
-        scales = _chosen(WORK / "published-runs" / case.name)
+        ranges = _chosen(WORK / "published-runs" / case.name)
+        self.network, _ = keeping_unusable_high(trt_bisect.load_network(self.file), ranges)
         self.layers = [self.network.layers[k] for k in self.network.quantizable]
-        self._writer = PlanWriter(self.network, scales, GraphTarget.TENSORRT)
+        self._writer = PlanWriter(self.network, ranges.scales, GraphTarget.TENSORRT)
         self.written = WORK / "others" / case.name
         self.written.mkdir(parents=True, exist_ok=True)
         self.named = self._with_names()
@@ -133,13 +133,13 @@ def _names(layer: Layer) -> set[str]:
     return {layer.name, layer.name.rpartition("/")[0], *layer.outputs} - {""}
 
 
-def _chosen(folder: Path) -> dict[str, np.float32]:
+def _chosen(folder: Path) -> Ranges:
     """The scales of a finished run: its plan's, and of tensors that it does not round those of its calibrator."""
     chosen = json.loads((folder / "recipe" / "plan.json").read_text())["scales"]
     kept = json.loads((folder / "candidates.json").read_text())["kept"]
     known = [{n: np.frombuffer(bytes.fromhex(s), "<f4")[0] for n, s in one["scales"].items()} for one in kept]
     nearest = max(known, key=lambda one: sum(one[name] == np.float32(scale) for name, scale in chosen.items()))
-    return nearest | {name: np.float32(scale) for name, scale in chosen.items()}
+    return Ranges(nearest | {name: np.float32(scale) for name, scale in chosen.items()}, kept[0]["unusable"])
 
 
 RULES: dict[str, Callable[[Recipe], list[Layer]]] = {
