@@ -17,6 +17,7 @@ import os
 import subprocess
 import time
 import venv
+from collections import Counter
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
@@ -60,11 +61,11 @@ class Recipe:
         self._samples = {data: [(each, infer(exact, each)) for each in some] for data, some in feeds.items()}
 
     def _with_names(self) -> Path:
-        """The published file with our names for the nodes that have none."""
+        """The published file, in which nodes without a name of their own have that of their output."""
         model, path = onnx.load(self.file), self.written / "named.onnx"
-        names = {layer.outputs[0]: layer.name for layer in self.network.layers}
+        taken = Counter(node.name for node in model.graph.node)
         for node in model.graph.node:
-            node.name = node.name or names.get(node.output[0], node.output[0])
+            node.name = node.output[0] if taken[node.name] > 1 or not node.name else node.name
         onnx.save(model, path)
         return path
 
