@@ -55,17 +55,21 @@ class Recipe:
         self._writer = PlanWriter(self.network, ranges.scales, GraphTarget.TENSORRT)
         self.written = WORK / "others" / case.name
         self.written.mkdir(parents=True, exist_ok=True)
-        self.named = self._with_names()
         exact = session(self.file, "off")
         feeds = {data: read_samples(case.folder / data, exact) for data in (case.given, case.unseen)}
         self._samples = {data: [(each, infer(exact, each)) for each in some] for data, some in feeds.items()}
+        self.named = self._with_names()
 
     def _with_names(self) -> Path:
-        """The published file, in which nodes without a name of their own have that of their output."""
+        """The published file with the data's shapes; nodes without a name of their own have that of their output."""
         model, path = onnx.load(self.file), self.written / "named.onnx"
         taken = Counter(node.name for node in model.graph.node)
         for node in model.graph.node:
             node.name = node.output[0] if taken[node.name] > 1 or not node.name else node.name
+        for name, array in self._samples[self.case.given][0][0].items():
+            shape = next(each for each in model.graph.input if each.name == name).type.tensor_type.shape
+            for axis, size in zip(shape.dim, array.shape, strict=True):
+                axis.dim_value = size
         onnx.save(model, path)
         return path
 
