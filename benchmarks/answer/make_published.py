@@ -15,12 +15,11 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 import torch
-from data import SITE, lines, pages, photographs, speech
+from data import SITE, halves, lines, pages, photographs, speech
 from PIL import Image
 from transformers import AutoModel, AutoTokenizer
 
-HALVES = Path(__file__).with_name("texts.txt").read_text().split("\n\n")
-TEXTS = {part: half.splitlines() for part, half in zip(("given", "unseen"), HALVES, strict=True)}
+TEXTS = halves("texts.txt")
 SEEDS = {"given": 1, "unseen": 2}
 MEAN, STD = np.array([0.485, 0.456, 0.406], np.float32), np.array([0.229, 0.224, 0.225], np.float32)
 WORDS = ["input_ids", "attention_mask"]
@@ -33,7 +32,9 @@ def main(folder: Path) -> None:
         place = folder / name
         place.mkdir(parents=True, exist_ok=True)
         if name == "sentence-encoder":
-            export_sentence_encoder(SITE / path, place / "network.onnx")
+            text = (torch.ones((1, 32), dtype=torch.int64),) * 2
+            names = {"input_names": WORDS, "output_names": ["embedding"], "dynamo": False}
+            torch.onnx.export(SentenceEncoder(SITE / path), text, place / "network.onnx", **names)
         else:
             shutil.copyfile(SITE / path, place / "network.onnx")
         for part, seed in SEEDS.items():
@@ -128,16 +129,9 @@ class SentenceEncoder(torch.nn.Module):
         super().__init__()
         self.encoder = AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
 
-    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
-        found = self.encoder(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
-        counts = attention_mask[..., None].to(found.dtype)
-        return torch.nn.functional.normalize((found * counts).sum(1) / counts.sum(1), dim=-1)
-
-
-def export_sentence_encoder(folder: Path, path: Path) -> None:
-    tokens = torch.ones((1, 32), dtype=torch.int64)
-    inputs = {"input_names": WORDS, "output_names": ["embedding"], "dynamo": False}
-    torch.onnx.export(SentenceEncoder(folder), (tokens, tokens), path, **inputs)
+    def forward(self, tokens: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        found = self.encoder(input_ids=tokens, attention_mask=mask).last_hidden_state
+        return torch.nn.functional.normalize((found * mask[..., None]).sum(1) / mask.sum(1, keepdim=True), dim=-1)
 
 
 def _imagenet(picture: Image.Image) -> np.ndarray:

@@ -96,18 +96,13 @@ def leave_one_out(run: Recipe) -> list[Layer]:
 
 def first_and_last(run: Recipe) -> list[Layer]:
     """The first and the last layer with weights."""
-    weighty = [layer for layer in run.layers if any(rounding.is_weight for rounding in layer.roundings)]
+    weighty = [layer for layer in run.layers if layer.has_weight]
     return [weighty[0], weighty[-1]]
 
 
 def attention(run: Recipe) -> list[Layer]:
     """Products of two activations, and Softmax."""
-    return [
-        layer
-        for layer in run.layers
-        if layer.op_type == "Softmax"
-        or (layer.op_type == "MatMul" and not any(rounding.is_weight for rounding in layer.roundings))
-    ]
+    return [layer for layer in run.layers if layer.op_type in ("Softmax", "MatMul") and not layer.has_weight]
 
 
 def head(run: Recipe) -> list[Layer]:
@@ -129,13 +124,9 @@ def tool(run: Recipe, name: str) -> tuple[list[Layer], float]:
     limits: dict[str, Any] = {"check": True, "timeout": TOOL_SECONDS, "capture_output": True, "text": True}
     subprocess.run(command, env=env, cwd=run.written, **limits)
     answer = json.loads(found.read_text())
-    high = set(answer["high"])
-    return [layer for layer in run.layers if not high.isdisjoint(_names(layer))], answer["seconds"]
-
-
-def _names(layer: Layer) -> set[str]:
-    """The names of a layer; a MatMul fused with its bias is named by its output, by its module in AIMET."""
-    return {layer.name, layer.name.rpartition("/")[0], *layer.outputs} - {""}
+    high = set(answer["high"])  # a MatMul fused with its bias is named by its output, by its module in AIMET
+    names = [{layer.name, layer.name.rpartition("/")[0] or layer.name, *layer.outputs} for layer in run.layers]
+    return [layer for layer, own in zip(run.layers, names, strict=True) if own & high], answer["seconds"]
 
 
 def _chosen(folder: Path) -> Ranges:
@@ -176,7 +167,8 @@ def measure(asked: argparse.Namespace, console: Console) -> list[dict[str, Any]]
         high = [layer for layer in run.layers if layer.name in ours["high"]]
         mode = "off, cut" if case.cuts else "off"
         rows.append(_row(run, "run", high, ours["processor"]) | {p: ours[p][mode] for p in ("given", "unseen")})
-        rows += [found for found in (_of_rule(run, name) for name in asked.rules) if found.get("high", True)]
+        found = [_of_rule(run, name) for name in asked.rules]
+        rows += [one for one in found if one["rule"] in TOOLS or one["high"]]
         if asked.json:
             asked.json.write_text(json.dumps(rows, indent=1) + "\n")
         console.print(table(rows))
@@ -195,16 +187,10 @@ def _of_rule(run: Recipe, name: str) -> dict[str, Any]:
 
 
 def _row(run: Recipe, name: str, high: Sequence[Layer], seconds: float) -> dict[str, Any]:
-    return {
-        "network": run.case.name,
-        "rule": name,
-        "high": [layer.name for layer in high],
-        "layers": len(run.layers),
-        "cost": cost_of(run.case, run.network, high),
-        "seconds": seconds,
-        "threshold": run.threshold,
-        **{part: run.judge(high, getattr(run.case, part)) for part in ("given", "unseen")},
-    }
+    found = {"network": run.case.name, "rule": name, "threshold": run.threshold, "seconds": seconds}
+    found |= {"high": [layer.name for layer in high], "layers": len(run.layers)}
+    found |= {part: run.judge(high, getattr(run.case, part)) for part in ("given", "unseen")}
+    return found | {"cost": cost_of(run.case, run.network, high)}
 
 
 def table(rows: Sequence[dict[str, Any]]) -> Table:
@@ -215,14 +201,8 @@ def table(rows: Sequence[dict[str, Any]]) -> Table:
             result.add_row(found["network"], found["rule"], found["failed"])
             continue
         below = [sum(value < found["threshold"] for value in found[part]) for part in ("given", "unseen")]
-        result.add_row(
-            found["network"],
-            found["rule"],
-            f"{len(found['high'])} of {found['layers']}",
-            f"{100 * found['cost']:.1f}",
-            f"{below[0]} of {len(found['given'])}",
-            f"{below[1]} of {len(found['unseen'])}",
-            f"{min(found['given']):.5f}",
-            f"{found['seconds']:.0f}",
-        )
+        kept = f"{len(found['high'])} of {found['layers']}", f"{100 * found['cost']:.1f}"
+        missed = f"{below[0]} of {len(found['given'])}", f"{below[1]} of {len(found['unseen'])}"
+        worst_given, seconds = f"{min(found['given']):.5f}", f"{found['seconds']:.0f}"
+        result.add_row(found["network"], found["rule"], *kept, *missed, worst_given, seconds)
     return result

@@ -95,7 +95,7 @@ def measure(asked: argparse.Namespace, console: Console) -> list[dict[str, Any]]
 
 def make_networks() -> None:
     """Installs the packages and writes the networks and inputs, where that is not done or their makers changed."""
-    makers = [HERE / name for name in ("make_published.py", "data.py", "texts.txt")]
+    makers = [HERE / name for name in ("make_published.py", "data.py", "texts.txt", "photographs.txt")]
     stamp, wanted = NETWORKS / "made.txt", "\n".join(path.read_text() for path in makers)
     python = _python()
     if not stamp.exists() or stamp.read_text() != wanted:

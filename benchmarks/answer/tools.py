@@ -52,16 +52,10 @@ class Task:
     def worst(self, rounded: onnxruntime.InferenceSession) -> float:
         return min(self.figures([rounded.run(None, each) for each in self.feeds]))
 
-    def reader(self) -> Reader:
-        return Reader(self.feeds)
-
 
 class Reader(CalibrationDataReader):
-    def __init__(self, feeds: Sequence[Any]) -> None:
-        self._feeds, self._left = feeds, iter(feeds)
-
-    def get_first(self) -> Any:
-        return self._feeds[0]
+    def __init__(self, task: Task) -> None:
+        self.get_first, self._left = lambda: task.feeds[0], iter(task.feeds)
 
     def get_next(self) -> Any:
         return next(self._left, None)
@@ -105,7 +99,7 @@ def quark(task: Task) -> set[str]:
         metric_optimize_object="quality",
     )
     config = QConfig(QLayerConfig(activation=Int8Spec(), weight=Int8Spec()), algo_config=[search])
-    ModelQuantizer(config).quantize_model(task.network, None, task.reader())
+    ModelQuantizer(config).quantize_model(task.network, None, Reader(task))
     return promoted
 
 
@@ -117,12 +111,9 @@ def aimet_amp(task: Task) -> set[str]:
     sim, pairs = _simulated(task), [(int8, int8), (int16, int16)]
     found = analyze_mixed_precision_sensitivity(sim, pairs, task.worst, task.feeds)
     apply_amp(sim, found, lambda rounded: task.worst(rounded) >= task.target)
-    high = set()
-    for name, op in sim.connected_graph.get_all_ops().items():
-        inputs, _, weights = sim.get_op_quantizers(op)
-        widths = [each.bitwidth for each in (*inputs, *weights.values()) if each.enabled]
-        high |= {name} if widths and min(widths) > 8 else set()
-    return high
+    groups = {name: sim.get_op_quantizers(op) for name, op in sim.connected_graph.get_all_ops().items()}
+    read = {name: [q.bitwidth for q in (*i, *w.values()) if q.enabled] for name, (i, _, w) in groups.items()}
+    return {name for name, widths in read.items() if widths and min(widths) > 8}
 
 
 def aimet_lite(task: Task) -> set[str]:
@@ -157,7 +148,7 @@ def modelopt(task: Task) -> set[str]:
     with TemporaryDirectory() as folder:
         written = f"{folder}/quantized.onnx"
         options = {"calibration_eps": ["cpu"], "high_precision_dtype": "fp32", "output_path": written}
-        quantize(task.network, calibration_data_reader=task.reader(), **options)
+        quantize(task.network, calibration_data_reader=Reader(task), **options)
         return {node.name for node in onnx.load(task.network).graph.node} - _quantized(onnx.load(written))
 
 
@@ -171,13 +162,13 @@ def onnx_runtime(task: Task) -> set[str]:
         rounded, saved = f"{folder}/rounded.onnx", [f"{folder}/{k}.onnx" for k in range(2)]
 
         def holds(excluded: Sequence[str]) -> bool:
-            quantize_static(task.network, rounded, task.reader(), nodes_to_exclude=list(excluded), **options)
+            quantize_static(task.network, rounded, Reader(task), nodes_to_exclude=list(excluded), **options)
             return task.worst(session(Path(rounded), "off")) >= task.target
 
         holds([])
         for path, copy in zip((task.network, rounded), saved, strict=True):
             qdq_loss_debug.modify_model_output_intermediate_tensors(path, copy)
-        exact, found = (qdq_loss_debug.collect_activations(copy, task.reader()) for copy in saved)
+        exact, found = (qdq_loss_debug.collect_activations(copy, Reader(task)) for copy in saved)
         errors = qdq_loss_debug.compute_activation_error(qdq_loss_debug.create_activation_matching(found, exact))
         ratios = {
             node.name: min((errors[name]["qdq_err"] for name in node.input if name in errors), default=np.inf)
