@@ -18,32 +18,16 @@ from PIL import Image, ImageDraw, ImageFilter, ImageFont
 
 SITE = Path(sysconfig.get_paths()["purelib"])
 RATE = 16_000
-PHOTOGRAPHS = {
-    "given": (
-        "skimage/data/astronaut.png",
-        "ultralytics/assets/bus.jpg",
-        "skimage/data/coffee.png",
-        "skimage/data/chelsea.png",
-        "sklearn/datasets/images/china.jpg",
-        "skimage/data/motorcycle_left.png",
-        "gradio/media_assets/images/cheetah.jpg",
-        "gradio/media_assets/images/groot.jpeg",
-        "skimage/data/gravel.png",
-        "skimage/data/camera.png",
-    ),
-    "unseen": (
-        "ultralytics/assets/zidane.jpg",
-        "matplotlib/mpl-data/sample_data/grace_hopper.jpg",
-        "sklearn/datasets/images/flower.jpg",
-        "skimage/data/rocket.jpg",
-        "gradio/media_assets/images/tower.jpg",
-        "gradio/media_assets/images/lion.jpg",
-        "gradio/test_data/cheetah2.jpg",
-        "skimage/data/clock_motion.png",
-        "skimage/data/coins.png",
-        "skimage/data/grass.png",
-    ),
-}
+PARTS = ("given", "unseen")
+
+
+def halves(file: str) -> dict[str, list[str]]:
+    """The lines of a file of this folder, the given ones before an empty line, the unseen ones after."""
+    both = Path(__file__).with_name(file).read_text().split("\n\n")
+    return {part: half.splitlines() for part, half in zip(PARTS, both, strict=True)}
+
+
+PHOTOGRAPHS = halves("photographs.txt")
 FONTS = ("DejaVuSans", "DejaVuSerif", "DejaVuSansMono", "STIXGeneral", "cmr10", "DejaVuSans-Bold", "DejaVuSerif-Italic")
 VOICES = {
     "given": ("gmw/en-US", "gmw/en", "gmw/en-US+f3", "gmw/en+m4", "gmw/en-GB-scotland"),

