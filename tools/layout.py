@@ -151,7 +151,7 @@ def rows() -> Iterator[Row]:
         2_983,
         1_900,
     )
-    yield Row("lines of tests", lines_in("tests", ".py"), 46_080, 30_000)
+    yield Row("lines of tests", lines_in("tests", ".py"), 46_085, 30_000)
     yield Row("lines of benchmarks", lines_in("benchmarks", ".py"), 5_550, 4_500)
     yield Row("lines of tools in Python", lines_in("tools", ".py"), 3_520, 2_500)
     yield Row("lines of the page's scripts", lines_in("tools/web/page", ".js"), 4_710, 4_000)
