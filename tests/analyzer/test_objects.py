@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from trt_bisect.analyzer.tasks.detections import Detections
-from trt_bisect.analyzer.tasks.find import TASKS, find_task
+from trt_bisect.analyzer.tasks.find import TASKS, blank_of, find_task
 from trt_bisect.analyzer.tasks.layouts import parse_layout
 from trt_bisect.analyzer.tasks.objects import (
     key_similarity,
@@ -321,6 +321,31 @@ def test_the_error_of_depths_is_that_of_their_logarithms_and_not_their_scale(ran
 
 def test_every_task_is_offered():
     assert set(OFFERED) == set(TASKS)
+
+
+def ready_rows(random, last):
+    """Final detections ``[1, 300, 6]`` of classes 0 to 2, the best first, with ``last`` angles behind."""
+    at, size = random.uniform(20, 400, (300, 2)), random.uniform(8, 200, (300, 2))
+    placed = np.concatenate([at, size], 1) if last else np.concatenate([at, at + size], 1)
+    score, classes = np.sort(random.uniform(0, 1, (300, 1)), 0)[::-1], random.integers(0, 3, (300, 1))
+    return np.concatenate([placed, score, classes, random.normal(0, 0.4, (300, last))], 1)[None].astype(np.float32)
+
+
+def test_the_class_of_final_detections_is_no_angle(random):
+    """Centres and sizes, a score and a class: with one class of candidates the last column would be the angle."""
+    rows = ready_rows(random, 1)[..., :6]
+    with pytest.raises(BadInput, match="cannot read"):
+        find_task(AskedTask("obb"), [{"output0": rows}])
+
+
+def test_detections_are_no_text(random):
+    """The x of most boxes is their largest number, as the score of a blank in the first place is."""
+    rows = ready_rows(random, 1)
+    rows[..., 0] += 500
+    assert np.mean(rows.argmax(-1) == 0) > 0.9
+    assert blank_of("output0", [{"output0": rows}]) == 0
+    with pytest.raises(BadInput, match="cannot read"):
+        find_task(AskedTask("text"), [{"output0": rows}])
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ distance between the lines that greedy CTC decoding reads. Detection has a modul
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby, zip_longest
@@ -20,6 +21,7 @@ from trt_bisect.analyzer.tasks.detections import Head
 from trt_bisect.analyzer.tasks.objects import instances, obb, pose
 from trt_bisect.analyzer.tasks.task import AGREED, ITEMS, AskedTask, Counts, Looks, Task, each_input, not_told, share
 from trt_bisect.builder.base import Outputs
+from trt_bisect.errors import BadInput
 
 _FEW_CLASSES = 10
 _SURE = 0.9
@@ -231,7 +233,7 @@ def depth(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
         BadInput: there is no such output, or several.
     """
     names = [name for name in reference[0] if _is_depth([each[name] for each in reference])]
-    if len(names) != 1:
+    if len(names) != 1 or _are_detections(reference):
         raise not_told(asked.name, reference[0], DEPTH_OUTPUTS)
     name = names[0]
     note = f"--task {asked.name} compares '{name}' by the scale-invariant error of its logarithms"
@@ -364,6 +366,15 @@ def _counted_embed(before: _Sought, after: np.ndarray) -> Counts:
     return {AGREED: kept, ITEMS: float(counting), "cosines": own.tolist()}
 
 
+def _are_detections(reference: Sequence[Outputs]) -> bool:
+    """Returns true for the outputs of a detector: its rows can look like CTC scores, and its masks like depths."""
+    for name, read in (("detect", detect), ("pose", pose), ("obb", obb), ("instances", instances)):
+        with suppress(BadInput):
+            read(AskedTask(name), reference)
+            return True
+    return False
+
+
 TEXT_OUTPUTS = "one output of CTC scores, [N, T, C] or [T, 1, C], whose blank is the first or the last class"
 Line = tuple[int, ...]
 
@@ -377,7 +388,7 @@ def text(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
         BadInput: there is no such output.
     """
     found = next(((name, blank) for name in reference[0] if (blank := blank_of(name, reference)) is not None), None)
-    if found is None:
+    if found is None or _are_detections(reference):
         raise not_told(asked.name, reference[0], TEXT_OUTPUTS)
     name, blank = found
 

@@ -166,8 +166,10 @@ class Layout:
         labels = self.of("class", sure)
         if not is_placed or not (are_integral(labels) and (labels >= 0).all()):
             return False
-        apart = np.concatenate([self.of("angle", rows), self.of("masks", rows)], axis=-1)
-        if any(are_shares(column) for column in apart.T) or (np.abs(self.of("angle", rows)) > _LARGEST_ANGLE).any():
+        angles = self.of("angle", rows)
+        if angles.size and (are_integral(angles) or (np.abs(angles) > _LARGEST_ANGLE).any()):
+            return False
+        if any(are_shares(column) for column in np.concatenate([angles, self.of("masks", rows)], axis=-1).T):
             return False
         return "keypoints" not in self.shapes or self._are_keypoints(rows, sure)
 
