@@ -29,7 +29,7 @@ def by_effort(given, tmp_path_factory):
     path, data = given
     folders = {effort: tmp_path_factory.mktemp(effort) / "run" for effort in ("quick", "default", "thorough")}
     return {
-        effort: (trt_bisect.run(path, data, effort=effort, output=folder, **ASKED), folder)
+        effort: (trt_bisect.run(path, data, effort=effort, output=folder, as_is=True, **ASKED), folder)
         for effort, folder in folders.items()
     }
 

@@ -30,14 +30,19 @@ def test_a_threshold_that_nothing_meets_is_exit_code_1(tmp_path, command):
     plant_between(model, "conv1", "conv2", factor=3e6)
     path = networks.save(model, tmp_path)
     np.savez(tmp_path / "data.npz", **networks.samples(model))
-    code, _, _ = command(
+    asked = (
         "run", path, "--calibration", tmp_path / "data.npz", "--precision", "fp16", "-o", tmp_path / "run",
         "--engine", "onnxruntime", "--calibrator", "minmax", "--explain", "none",
     )  # fmt: skip
-    assert code == 1
+    assert command(*asked, "--as-is")[0] == 1
     report = trt_bisect.Report.load(tmp_path / "run")
     assert not report.recipe.meets
     assert NO_RECIPE in kinds(report.lines)
+    assert command(*asked)[0] == 1
+    changed = trt_bisect.Report.load(tmp_path / "run")
+    assert changed.recipe.meets, "smoothed channels take the range away"
+    assert "smoothed" in changed.answer.changes
+    assert NO_RECIPE not in kinds(changed.lines)
 
 
 def test_the_recipe_holds_on_all_inputs_given_and_says_so_of_unseen_ones(tmp_path):

@@ -60,7 +60,7 @@ def outputs(network, samples, plan, target=GraphTarget.ONNXRUNTIME):
 def test_the_new_weights_are_on_the_grid_of_the_old_ones(case, layer):
     network, _, rounded = case
     name, axis = f"{layer}.weight", GRIDS[layer]
-    old, new = network.constant(name), rounded.network.constant(name)
+    old, new = network.constant(name), rounded.network.on_grid[name]
     others = tuple(k for k in range(old.ndim) if k != axis)
     levels = new / (np.abs(old).max(axis=others, keepdims=True) / 127)
     np.testing.assert_allclose(levels, np.rint(levels), atol=1e-3)
@@ -77,6 +77,13 @@ def test_weights_in_int8_lose_less_at_the_outputs(case):
     assert all(share < 1.0 for share in rounded.left.values())
 
 
+def test_layers_that_stay_high_have_the_weights_of_the_file(case):
+    network, samples, rounded = case
+    np.testing.assert_array_equal(
+        *(outputs(each, samples[:2], each.free_plan()) for each in (network, rounded.network))
+    )
+
+
 def test_the_recipes_file_rounds_the_new_weights_to_themselves(case):
     network, samples, rounded = case
     plan = int8_set(len(network.layers), network.quantizable)
@@ -90,7 +97,7 @@ def test_the_recipes_file_rounds_the_new_weights_to_themselves(case):
     constants = {each.name: each for each in graph.initializer}
     held = [numpy_helper.to_array(constants[name]) for name in sources if name in constants]
     for name in ("depthwise.weight", "matmul.weight"):
-        assert any(np.array_equal(rounded.network.constant(name), each) for each in held)
+        assert any(np.array_equal(rounded.network.on_grid[name], each) for each in held)
 
 
 def test_another_rounding_is_another_network(case):
@@ -102,6 +109,6 @@ def test_the_largest_weight_of_each_output_keeps_the_last_level(case):
     """So whoever takes the steps from the new weights gets those of the old ones."""
     network, _, rounded = case
     for layer, axis in GRIDS.items():
-        old, new = network.constant(f"{layer}.weight"), rounded.network.constant(f"{layer}.weight")
+        old, new = network.constant(f"{layer}.weight"), rounded.network.on_grid[f"{layer}.weight"]
         others = tuple(k for k in range(old.ndim) if k != axis)
         np.testing.assert_allclose(np.abs(new).max(axis=others), np.abs(old).max(axis=others), rtol=1e-6)

@@ -314,7 +314,7 @@ def test_the_time_of_a_long_search_is_said_before_it_begins(given, short, monkey
     monkeypatch.setattr(search, "_SHORT", short)
     path, feeds, *_ = given
     shown = Said()
-    report = trt_bisect.run(path, feeds, inputs=feeds, progress=shown, effort="thorough", **ASKED)
+    report = trt_bisect.run(path, feeds, inputs=feeds, progress=shown, effort="thorough", as_is=True, **ASKED)
     said = [line for line in shown.lines if "--time-limit" in line]
     assert len(said) == (short == 0.0)
     assert all(f"{sum(row.quantizable for row in report.layers)} layers, 6 inputs" in line for line in said)

@@ -103,6 +103,7 @@ class AnswerSearch:
         tried: the calibrators that were tried.
         recipe: the cheapest recipe so far by estimated losses; None without one.
         refused: the largest cost allowed for a recipe with the margin, if none was found; None otherwise.
+        strict: full INT8 has to leave the margin too, as it is a recipe: the network was changed.
     """
 
     plans: AnswerPlans
@@ -118,6 +119,7 @@ class AnswerSearch:
     _estimated_alone: Sensitivities | None = field(default=None, init=False)
     space: Space = field(init=False)
     refused: float | None = field(default=None, init=False)
+    strict: bool = False
 
     def __post_init__(self) -> None:
         self.alone = EachAlone(self.plans)
@@ -298,6 +300,8 @@ class AnswerSearch:
             return self._within(self.most)
         budget = self.target.budget
         self.space = replace(self.space, budget=budget)
+        if self.strict:
+            self.plans.leave(self._margin)
         checked = self.target.check(self.experiment, self.plans.full)
         if checked.meets(budget) or not self.space.units:
             meets = checked.meets(budget)

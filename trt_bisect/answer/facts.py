@@ -17,7 +17,7 @@ from trt_bisect.answer.search import CalibratorTried
 from trt_bisect.answer.validation import losses_by_place
 from trt_bisect.evaluator.each_input import GivenInputs
 from trt_bisect.evaluator.trial import Trial
-from trt_bisect.report.answer import FOLLOWERS, PLAIN, AnswerFacts, CalibratorRow, Held
+from trt_bisect.report.answer import FOLLOWERS, PLAIN, AnswerFacts, CalibratorRow, Held, PlanFigures
 from trt_bisect.report.precision_check import obedience_doubts
 from trt_bisect.support.notes import REFUSED, Line, Note
 
@@ -96,7 +96,8 @@ def _facts(answer: Answer) -> AnswerFacts:
         places = tuple(range(len(answer.unseen_inputs)))
         unseen = _held(rule, answer.unseen, answer.unseen_inputs, places)
     names = [layer.name for layer in answer.experiment.network.layers]
-    main, weak = ([names[space.units[unit][0]] for unit in units] for units in ranked(answer))
+    own, changes = answer.of_user, answer.experiment.network.changes
+    main, weak = ([names[own.space.units[unit][0]] for unit in units] for units in ranked(own))
     settings = {**answer.checked.losses}
     if answer.plain is not None and (loss := rule.loss(answer.plain)) is not None:
         settings[PLAIN] = loss
@@ -109,7 +110,7 @@ def _facts(answer: Answer) -> AnswerFacts:
         given=_held(rule, answer.restored, answer.given, answer.counting),
         unseen=unseen,
         cost=space.cost(answer.kept),
-        calibrators=tuple(_row(rule, answer, one) for one in answer.tried),
+        calibrators=tuple(_row(rule, own, one) for one in own.tried),
         equals=tuple(tuple(names[k] for k in sorted(space.layers(kept))) for kept in answer.equals),
         settings={setting: similarity_of(rule, loss) for setting, loss in settings.items()},
         aim=answer.aim,
@@ -118,6 +119,8 @@ def _facts(answer: Answer) -> AnswerFacts:
         half_gain=answer.half_gain,
         in_fp16=answer.in_fp16,
         around_fp16=answer.around_fp16,
+        changes=changes,
+        unchanged=_figures(own) if changes and own.meets else None,
         dear=answer.dear,
         ranked=(*main, *weak),
         weak=tuple(weak),
@@ -126,6 +129,12 @@ def _facts(answer: Answer) -> AnswerFacts:
         close=Noise.of(answer).is_close(rule.budget),
         not_done=answer.not_done,
     )
+
+
+def _figures(answer: Answer) -> PlanFigures:
+    names = [answer.experiment.network.layers[k].name for k in answer.high]
+    similarity = answer.experiment.rule.similarity(answer.restored)
+    return PlanFigures(answer.space.cost(answer.kept), tuple(names), similarity)
 
 
 def refused_by_default(answer: Answer) -> list[Note]:

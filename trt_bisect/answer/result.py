@@ -51,6 +51,7 @@ class Answer:
         most: the largest cost allowed; None without a budget.
         by_accuracy: an accuracy decides: losses are parts of FP32's accuracy, and no input is judged by itself.
         followers: the recipe on all inputs with the layers that only follow rounding too; None if that changes nothing.
+        own: the answer on the user's network, where this is that on a changed one, which is cheaper; else None.
     """
 
     experiment: Experiment
@@ -83,6 +84,12 @@ class Answer:
     not_done: tuple[str, ...] = ()
     most: float | None = None
     by_accuracy: bool = False
+    own: Answer | None = None
+
+    @property
+    def of_user(self) -> Answer:
+        """The answer on the user's network, which has its culprits and full INT8."""
+        return self if self.own is None else self.own
 
     @property
     def plan(self) -> PrecisionPlan:

@@ -51,6 +51,8 @@ PROMISING = (Calibrator("entropy"), Calibrator("mse"), Calibrator("percentile", 
 CHEAP_RECIPE = 0.05
 """A recipe that costs no more is not made cheaper by other scales for single tensors, nor by a further search if each
 of its few layers is needed."""
+FEW_LAYERS = 4
+"""A recipe of so few layers stands, whatever it costs: it names what is to blame, which can be mended at its cause."""
 _RETUNED = 64
 """Of many units only the most expensive ones get other scales."""
 _SWEEPS, _MOST_JUDGED = (2.0, 15.0), 16

@@ -11,26 +11,25 @@ H gets a hundredth of its mean diagonal added, as inputs that the samples hardly
 A convolution reads one vector at each place of its output; some places of each sample are enough. In a depthwise one
 each channel has an H of its own, of the size of its kernel.
 
-The new weights are for INT8: in FP32 the network changes by their rounding. The steps are those of the old weights, and
-the largest weight of an output keeps the last level, so that the new weights have the same steps and stay as they are
-when they are rounded to the nearest.
+Only layers in INT8 have the new weights, so the network stays the same in FP32. The steps are those of the old weights,
+and the largest weight of an output keeps the last level: whoever takes steps from the new weights gets the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx
 
 from trt_bisect.data.feeds import Feeds
-from trt_bisect.model.equalise import Slot, with_constants
+from trt_bisect.model.equalise import with_constants
 from trt_bisect.model.file import tensor_uses
 from trt_bisect.model.layers import Rounding, int_attribute
 from trt_bisect.model.network import Network
 from trt_bisect.model.observe import observe
-from trt_bisect.model.quantizer import INT8_MAX, weight_quantizer
+from trt_bisect.model.quantizer import INT8_MAX, RoundedWeights, weight_quantizer
 
 SAMPLES = 32
 """The samples from which H is taken."""
@@ -44,7 +43,7 @@ _BLOCK = 64
 
 @dataclass(frozen=True, eq=False)
 class WeightsRounded:
-    """A network with weights on TensorRT's grid, and by weight the share that is left of its error at the outputs."""
+    """A network with weights rounded for the outputs, and by weight the share that is left of its error there."""
 
     network: Network
     left: Mapping[str, float]
@@ -55,14 +54,12 @@ class _Weighted:
     """A layer whose weight can be rounded so.
 
     Attributes:
-        index: of the layer.
         node: the layer.
         tensor: the activation that it reads.
         weight: the name of its weight.
         rounding: that of the weight.
     """
 
-    index: int
     node: onnx.NodeProto
     tensor: str
     weight: str
@@ -70,7 +67,7 @@ class _Weighted:
 
 
 def round_weights(network: Network, samples: Iterable[Feeds]) -> WeightsRounded:
-    """Returns a network whose weights are rounded for the outputs of their layers; it is for INT8.
+    """Returns a network whose layers in INT8 have weights rounded for their outputs (``Network.on_grid``).
 
     Args:
         network: without Q/DQ pairs of its own.
@@ -88,8 +85,7 @@ def round_weights(network: Network, samples: Iterable[Feeds]) -> WeightsRounded:
             vectors = _vectors(layer.node, tensors[layer.tensor], network.constant(layer.weight).shape, each, random)
             new = np.matmul(vectors.transpose(0, 2, 1), vectors)
             moments[layer.weight] = moments.get(layer.weight, 0.0) + new
-    found: dict[Slot, np.ndarray] = {}
-    left = {}
+    found, left = {}, {}
     for layer in layers:
         weight = network.constant(layer.weight)
         axis, h = layer.rounding.axis, moments[layer.weight].astype(np.float64)
@@ -101,9 +97,24 @@ def round_weights(network: Network, samples: Iterable[Feeds]) -> WeightsRounded:
         rounded = _rounded(rows, steps.reshape(rows.shape[:2]), h)
         before, after = (_error(rows - one, h) for one in (nearest, rounded))
         if after < before:
-            found[layer.index, 1] = np.ascontiguousarray(_of_rows(layer.node, rounded, weight.shape), np.float32)
+            found[layer.weight] = np.ascontiguousarray(_of_rows(layer.node, rounded, weight.shape), np.float32)
             left[layer.weight] = after / before
-    return WeightsRounded(with_constants(network, found) if found else network, left)
+    on_grid = {**network.on_grid, **found}
+    return WeightsRounded(replace(network, on_grid=on_grid, rounded=RoundedWeights()), left)
+
+
+def with_weights_on_grid(network: Network, lowered: Collection[int]) -> Network:
+    """Returns a network whose low layers have the weights that they round instead of their own (``Network.on_grid``).
+
+    Rounded to the nearest, these weights stay what they are: weak typing and ModelOpt take them as they were measured.
+    """
+    changed = {
+        (k, rounding.slot): network.on_grid[rounding.tensor]
+        for k in lowered
+        for rounding in network.layers[k].roundings
+        if rounding.is_weight and rounding.tensor in network.on_grid
+    }
+    return with_constants(network, changed) if changed else network
 
 
 def _weighted(network: Network) -> Iterator[_Weighted]:
@@ -124,7 +135,7 @@ def _weighted(network: Network) -> Iterator[_Weighted]:
         elif node.op_type not in ("Gemm", "MatMul") or weight.ndim != 2:
             continue
         if fits and 1 < _rows(node, weight).shape[2] <= _MOST_INPUTS:
-            yield _Weighted(k, node, node.input[0], node.input[1], rounding)
+            yield _Weighted(node, node.input[0], node.input[1], rounding)
 
 
 def _outputs(node: onnx.NodeProto, weight: np.ndarray) -> int:

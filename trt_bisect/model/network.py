@@ -72,6 +72,9 @@ class Network:
         scales: by activation, the INT8 scale that the user gave it; it comes before that of any calibration.
         part: a sentence on the part of the file that this is; empty if it is all of it.
         properties: the file's own properties (``metadata_props``), by name.
+        changes: those by which it loses less in INT8 than the user's network, in words; empty without any.
+        on_grid: by weight, what layers in INT8 round instead of it: values near those of their grid, by another way
+            than to the nearest one.
         memo: cached digests, shared by the copies of a network with the same weights.
         rounded: the quantizers of weights, and the weights after them as long as anything uses these; shared likewise.
     """
@@ -92,6 +95,8 @@ class Network:
     scales: Mapping[str, np.float32] = field(default_factory=dict)
     part: str = ""
     properties: Mapping[str, str] = field(default_factory=dict)
+    changes: str = ""
+    on_grid: Weights = field(default_factory=dict)
     memo: dict[str, str] = field(default_factory=dict, repr=False)
     rounded: RoundedWeights = field(default_factory=RoundedWeights, repr=False)
 
@@ -312,6 +317,8 @@ class Network:
             sha.update(self.low.title.encode())
         if self.base_type is not None:
             sha.update(f"on a base in {self.base_type.name}".encode())
+        if self.on_grid:
+            sha.update(f"rounded by {weights_digest(self.on_grid)}".encode())
         if self.one_scale:
             sha.update(f"one scale a weight of {sorted(self.one_scale)}".encode())
         for layer in self.layers:

@@ -182,6 +182,7 @@ def sub_network(network: Network, piece: Piece, facts: TensorFacts) -> Network:
         outputs=tuple(spec_of(value) for value in written.model.graph.output),
         has_pairs=network.has_pairs,
         low=network.low,
+        on_grid=network.on_grid,
     )
 
 

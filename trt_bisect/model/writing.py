@@ -129,7 +129,8 @@ class RoundingCache:
         if key not in self._constants:
             known = self._network.rounded.get(key)
             if known is None:
-                values = self._network.constant(name)
+                values = self._network.on_grid.get(name)
+                values = self._network.constant(name) if values is None else values
                 known = round_trips(values if kind is None else kind.rounded(values), quantizers)
                 known = mapped(known) if self._large else known
                 self._network.rounded[key] = known
@@ -410,9 +411,17 @@ class GraphWriting:
             if self._context.emulates and self._context.is_constant(name):
                 self._add_constant(final, self._context.roundings.constant(rounding.tensor, quantizers, kind))
             else:
+                if rounding.is_weight and name in self._network.on_grid:
+                    name = self._on_grid(name, final)
                 source = name if kind is None else self._typed(name, kind, rounding.tensor)
                 self._chain(source, quantizers, final, rounding)
         return self._rounded_names[key]
+
+    def _on_grid(self, name: str, final: str) -> str:
+        """The name of a new constant: what is rounded instead of a weight."""
+        source = f"{final}_on_grid"
+        self._add_constant(source, self._network.on_grid[name])
+        return source
 
     def _give_shape(self, name: str, dtype: int | None, like: str) -> None:
         """Adds the shape of a new tensor. ONNX Runtime makes a session twice as fast if it need not infer shapes."""

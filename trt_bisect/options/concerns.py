@@ -618,10 +618,12 @@ class EffortOptions(Options):
         effort: Spend at most one inference per layer and input on the search (quick), at most two (default), or search
             until no recipe is cheaper (thorough).
         time_limit: End the search after this time: 90s, 10m, 1h. The same command continues the search.
+        as_is: Leave channels and weights of the network alone where changes make the recipe cheaper.
     """
 
     effort: Annotated[str, SEARCH(choice(QUICK, DEFAULT, THOROUGH))] = DEFAULT
     time_limit: Annotated[Share | None, SEARCH(DURATION, repeated=False)] = None
+    as_is: Annotated[bool, SEARCH(SWITCH, expert=True)] = False
 
     @property
     def time_limit_seconds(self) -> float | None:

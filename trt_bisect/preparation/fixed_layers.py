@@ -18,6 +18,7 @@ from trt_bisect.model.quantizer import int8_scale
 from trt_bisect.options.concerns import INT16
 from trt_bisect.precision import Precision, low_of
 from trt_bisect.preparation.plan_file import FilePlan, read_plan
+from trt_bisect.recipe.files import FLOAT_NETWORK
 from trt_bisect.report.losses import Sensitivity
 from trt_bisect.report.summary import fixed_text
 from trt_bisect.support.figures import listed
@@ -257,7 +258,19 @@ def _refuse_others(plan: FilePlan, network: Network) -> None:
             )
 
 
+def _refuse_the_original(plan: FilePlan, network: Network) -> None:
+    """Raises BadInput unless a network is the one beside the plan, whose channels or weights are not the user's."""
+    own = Path(plan.source).with_name(FLOAT_NETWORK)
+    if Path(network.source).absolute() != own.absolute():
+        raise BadInput(
+            f"The recipe '{plan.source}' is for '{own}', which has {plan.changes}, and not for '{network.source}'.",
+            f"Give '{own}' as the network.",
+        )
+
+
 def _with_scales(network: Network, plan: FilePlan | None) -> Network:
+    if plan is not None and plan.changes:
+        _refuse_the_original(plan, network)
     if plan is None or not plan.scales:
         return network
     known = network.rounded_activations

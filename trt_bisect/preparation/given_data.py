@@ -9,6 +9,7 @@ from __future__ import annotations
 import shlex
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -123,6 +124,20 @@ class GivenData:
         """The ranges of each calibrator; empty if the ranges do not come from data."""
         found = () if self.calibration is None else self.calibration.candidates
         return tuple(with_scales_given(ranges, self._network.scales) for ranges in found)
+
+    def of_network(self, network: Network) -> GivenData:
+        """Returns the same data for another network of the same inputs, whose ranges come from the calibration data."""
+        assert self.holdout is not None
+        other = copy(self)
+        other._network = network
+        other.calibration = DataCalibration(network, self.holdout.kept, self._options, None, self._progress)
+        return other
+
+    @property
+    def first_ranges(self) -> Ranges:
+        """The ranges of the calibrator that was asked for, from data."""
+        assert self.calibration is not None
+        return with_scales_given(self.calibration.ranges, self._network.scales)
 
     @property
     def magnitudes(self) -> Magnitudes | None:

@@ -27,7 +27,7 @@ from trt_bisect.options.tables import read_toml, refuse_unknown
 from trt_bisect.precision import Precision, low_of
 from trt_bisect.recipe.files import BUILD, FOLDER, PLAN
 
-_KEYS = ("layers", "scales", "one_scale", "high", "low", "activations", "model", BUILD)
+_KEYS = ("layers", "scales", "one_scale", "high", "low", "activations", "model", "changes", BUILD)
 _PARTS = ("activation", "weight")
 _HALVES = (Precision.INT8_WEIGHT, Precision.INT8_ACTIVATION)
 _WORDS = {str(precision): precision for precision in Precision if precision not in _HALVES}
@@ -45,6 +45,7 @@ class FilePlan:
         low: the low precision; None where the file does not say it.
         one_scale: the layers or patterns whose weights have one scale each.
         wide: the layers in INT8 have their activations in 16 bits.
+        changes: see ``Network.changes``: it is for the network beside it, not for the user's.
     """
 
     source: str
@@ -54,6 +55,7 @@ class FilePlan:
     low: Precision | None = None
     one_scale: tuple[str, ...] = ()
     wide: bool = False
+    changes: str = ""
 
     @property
     def left_high(self) -> list[str]:
@@ -100,7 +102,8 @@ def _plan(source: str, record: Any) -> FilePlan:
         raise _unreadable(source, "'one_scale' is a list of layers")
     if not layers and not scales and not one_scale:
         raise _unreadable(source, "it has neither 'layers' nor 'scales'")
-    return FilePlan(source, layers, scales, high, low, tuple(one_scale), activations == INT16)
+    wide, changes = activations == INT16, str(record.get("changes", ""))
+    return FilePlan(source, layers, scales, high, low, tuple(one_scale), wide, changes)
 
 
 def _precision(source: str, name: str, value: Any) -> Precision:

@@ -20,6 +20,7 @@ import onnx
 
 from trt_bisect.builder.tensorrt_walk import WeakPlan
 from trt_bisect.calibration.cache import format_cache
+from trt_bisect.calibration.weight_rounding import with_weights_on_grid
 from trt_bisect.errors import NoRoom
 from trt_bisect.model.file import Weights, save_model
 from trt_bisect.model.low import FLOAT_TYPES, FP8, INT8, LOWS
@@ -250,7 +251,7 @@ def recipe_files(
     note = (
         f"trtexec cannot express this recipe, so {TRTEXEC} makes it fail ({listed(refused, 3)}): use {POLYGRAPHY} or "
     )
-    measured = None if alone else network
+    measured = None if alone else with_weights_on_grid(network, lowered)
     return RecipeFiles(texts, written, build, network.properties, measured, (note + name,) if refused else (), name)
 
 
@@ -294,7 +295,8 @@ def plan_json(network: Network, kept: Mapping[str, Precision], high: Precision, 
     of_activations = {"scales": usable} if usable else {}
     one_scale = [network.layers[k].name for k in sorted(network.one_scale) if network.layers[k].has_weight]
     of_weights = {"one_scale": one_scale} if one_scale else {}
-    plan = {"model": network.source, **low, "high": str(high), "layers": layers, **of_activations, **of_weights}
+    model = {"model": FLOAT_NETWORK, "changes": network.changes} if network.changes else {"model": network.source}
+    plan = {**model, **low, "high": str(high), "layers": layers, **of_activations, **of_weights}
     plan |= {BUILD: build.to_json()}
     return json.dumps(plan, indent=1) + "\n"
 
@@ -340,6 +342,7 @@ def readme(network: Network, weak: WeakPlan, refused: list[str], build: Build) -
     rows = [f"| `{name}` | the network with {pairs}: its graph says what is rounded |"]
     if not alone:
         made = f"the network that was measured, in floats, made from `{_in_table(network.source)}`"
+        made += f", with {network.changes}; `{PLAN}` is for this file" if network.changes else ""
         rows.append(f"| `{FLOAT_NETWORK}` | {made}{': the next files are for it' if build.weak else ''} |")
     if build.weak:
         rows.append(f"| `{TRTEXEC}` | weak typing: trtexec's flags |")

@@ -127,6 +127,10 @@ class AnswerFacts:
         in_fp16: the recipe with its layers in FP16 instead of FP32; None where it was not measured.
         around_fp16: the recipe, or full INT8 if it passes, with FP16 in place of all FP32, as ``--base fp16`` has it;
             None where it was not measured.
+        changes: those of the recipe's network, by which it loses less in the low precision than the user's; empty
+            where the recipe is for the user's network.
+        unchanged: the cheapest recipe found for the user's network, where that of a changed one is cheaper; None
+            without changes, or if there is none.
         dear: the one or two layers that make at least 80 % of the recipe's cost, the dearest first; empty if there are
             none, or if the recipe costs at most 10 %.
         ranked: the culprits, those first whose step back loses most; empty in older reports.
@@ -155,6 +159,8 @@ class AnswerFacts:
     half_gain: PlanFigures | None = None
     in_fp16: PlanFigures | None = None
     around_fp16: PlanFigures | None = None
+    changes: str = ""
+    unchanged: PlanFigures | None = None
     dear: tuple[DearLayer, ...] = ()
     ranked: tuple[str, ...] = ()
     weak: tuple[str, ...] = ()

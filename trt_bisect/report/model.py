@@ -514,9 +514,14 @@ class Report(Holder):
         return (*part, *self.inputs.warnings, *(line.text for line in (self.answer.doubts if self.answer else ())))
 
     @property
+    def has_recipe(self) -> bool:
+        """True if the recipe is not full INT8 of the user's network: it leaves layers high, or changes the network."""
+        return bool(self.recipe.high or (self.answer and self.answer.changes))
+
+    @property
     def verdicts(self) -> ByPlan[str]:
         """The verdicts on full INT8 and on the recipe."""
-        if self.verdict == UNMEASURED or not self.recipe.high:
+        if self.verdict == UNMEASURED or not self.has_recipe:
             return ByPlan(self.verdict, self.verdict)
         return ByPlan(self.verdict, verdict_of(meets=self.recipe.meets, doubted=bool(self.doubts)))
 

@@ -10,7 +10,7 @@ from trt_bisect.report.advice import CALIBRATOR
 from trt_bisect.report.explanation import Tried
 from trt_bisect.report.figure_text import figure_text
 from trt_bisect.report.model import NextStep, Report
-from trt_bisect.report.summary import TOO_DEAR, layers_high
+from trt_bisect.report.summary import TOO_DEAR, means
 from trt_bisect.report.verdict import UNMEASURED
 from trt_bisect.support.figures import counted, percent
 
@@ -51,10 +51,10 @@ def next_step(report: Report, setting: Setting, *, accept: bool) -> NextStep | N
         return _search_further(report, setting)
     if report.answer is not None and report.answer.cost > TOO_DEAR and report.goal.most is None:
         return _within_budget(report, setting)
-    high, command = len(report.recipe.high), using_recipe(setting, report.typing).text
-    if not high:
+    command = using_recipe(setting, report.typing).text
+    if not report.has_recipe:
         return NextStep(BUILD, f"build full {report.low.upper()}", command)
-    return NextStep(RECIPE, f"build the recipe, which keeps {layers_high(report)}", command)
+    return NextStep(RECIPE, f"build the recipe: {means(report)}", command)
 
 
 def _search_further(report: Report, setting: Setting) -> NextStep:

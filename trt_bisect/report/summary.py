@@ -17,7 +17,7 @@ from trt_bisect.report.figure_text import ACCURACY as LABELLED
 from trt_bisect.report.figure_text import threshold_text
 from trt_bisect.report.model import JudgedInputs, LayerRow, Report
 from trt_bisect.report.verdict import FAILS, PASSES, WITH_DOUBTS, spoken
-from trt_bisect.support.figures import counted, listed, percent
+from trt_bisect.support.figures import counted, listed, percent, together
 from trt_bisect.support.notes import MEMORY, Line, Note
 
 DOUBTED, DATA, PART = "doubted", "data", "part"
@@ -34,6 +34,7 @@ ACCURACY, STOPPED, FEW_INPUTS = "accuracy", "stopped", "few inputs"
 """The kinds of lines; the line of the verdict itself has the verdict's word."""
 INTERRUPTED, TIME_LIMIT, NO_ROOM = "interrupted", "time limit", "no room"
 """The ways in which a run is stopped before its end."""
+UNCHANGED = "changes of the network were not tried"
 UNEXPLAINED, CURVE_MISSING = "the causes were not looked for", "the curve was not measured"
 CURVE_IN_PART, FRONT_MISSING = "the curve was measured in part", "the front was not measured"
 _BY = {
@@ -98,7 +99,7 @@ def _on_plans(
     threshold = f"the {_asked(report)} of {_least(report)}"
     if recipe.meets:
         yield from doubt_lines(answer)
-    if (recipe.meets and not recipe.high) or report.verdict in (PASSES, WITH_DOUBTS):
+    if (recipe.meets and not report.has_recipe) or report.verdict in (PASSES, WITH_DOUBTS):
         other = "other " if any(layer.fixed is not None for layer in network.layers) else ""
         accepted = "You accepted the doubts." if answer.doubts else f"No {other}layer has to stay in high precision."
         blame = accepted if report.verdict == PASSES else "The doubts above speak against it."
@@ -128,7 +129,7 @@ def _on_plans(
             yield Line(NO_RECIPE, said, recipe.high)
         return
     yield from _blamed(report, network, rule, findings)
-    with_layers = f"RECIPE: with {layers_high(report)} the network"
+    with_layers = f"RECIPE: with {means(report)} the network"
     holds = [*holds_on(answer, text, with_layers)] if answer.given else [f"{with_layers} measures {restored}."]
     holds += ["No input was held out to test it."] if answer.given and answer.unseen is None else []
     moved = listed([move.tensor for move in report.moves], _NAMED)
@@ -354,6 +355,7 @@ def _missed_by_weak(report: Report, rule: Rule) -> str:
 def _price(report: Report, answer: AnswerFacts, rule: Rule, low: str) -> str:
     """Returns the sentence on the recipe's price, in FP32 and in FP16."""
     price, half = f"It gives up {percent(answer.cost)} of {low}'s gain in speed", answer.in_fp16
+    price += f", {percent(answer.unchanged.cost)} without changes" if answer.unchanged is not None else ""
     if half is None:
         return f"{price}."
     layers = "layer" if len(half.high) == 1 else f"{len(half.high)} layers"
@@ -457,7 +459,13 @@ def layers_high(report: Report) -> str:
     """The number of layers left high and their precision, such as ``2 layers in FP32``."""
     high = set(report.recipe.high)
     kinds = sorted({row.recipe.upper() for row in report.layers if row.name in high})
-    return f"{counted(len(high), 'layer')} in {' and '.join(kinds)}"
+    return f"{counted(len(high), 'layer')} in {' and '.join(kinds)}" if high else "no layer in high precision"
+
+
+def means(report: Report) -> str:
+    """What a recipe does: the changes of the network, and the layers left high, such as ``2 layers in FP32``."""
+    changes = report.answer.changes if report.answer is not None else ""
+    return together([*filter(None, [changes]), layers_high(report)])
 
 
 def stopped_line(stopped: str, not_done: Sequence[str]) -> Line:

@@ -65,9 +65,12 @@ def counted(count: int, noun: str) -> str:
 def listed(names: Sequence[str], most: int = 12) -> str:
     """Returns names in quotes for a sentence; of more than ``most``, the first ones and the number of the others."""
     shown = [f"'{name}'" for name in names[:most]]
-    if len(names) > most:
-        return f"{', '.join(shown)} and {len(names) - most} more"
-    return " and ".join(filter(None, (", ".join(shown[:-1]), *shown[-1:])))
+    return together([*shown, f"{len(names) - most} more"] if len(names) > most else shown)
+
+
+def together(parts: Sequence[str]) -> str:
+    """Returns parts of a sentence with commas, and with "and" before the last part."""
+    return " and ".join(filter(None, (", ".join(parts[:-1]), *parts[-1:])))
 
 
 def shape_text(shape: Iterable[int | str | None]) -> str:

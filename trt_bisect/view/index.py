@@ -24,6 +24,7 @@ from trt_bisect.report.model import REPORT, SO_FAR, Report
 from trt_bisect.report.page.render import asset, icon
 from trt_bisect.report.page.tables import TablePage
 from trt_bisect.report.result import Result
+from trt_bisect.report.summary import means
 from trt_bisect.report.verdict import TONES, UNMEASURED, spoken
 from trt_bisect.runs.progress_file import FINISHED, PROGRESS, RUNNING
 from trt_bisect.support.figures import counted, duration
@@ -143,12 +144,11 @@ def _stage(found: Snapshot) -> str:
 def _verdict(report: Report, *, finished: bool) -> str:
     if not finished:
         return f"interrupted after {counted(report.plans, 'plan')}"
-    high = len(report.recipe.high)
-    if report.verdict == UNMEASURED or not high:
+    if report.verdict == UNMEASURED or not report.has_recipe:
         return spoken(report.verdict)
     if not report.recipe.meets:
         return f"{report.verdict}, and so does the recipe"
-    return f"{spoken(report.verdict)}; with {counted(high, 'layer')} in high precision it meets the threshold"
+    return f"{spoken(report.verdict)}; with {means(report)} it meets the threshold"
 
 
 def _page_in(kind: type[Result], file: Path) -> TablePage | None:

@@ -63,6 +63,7 @@ class Searched:
         answer: the answer; None if full INT8 was not measured.
         gains: by layer index, the loss that full INT8 sheds when the layer alone stays high.
         stopped: see ``Report``; ``answer.not_done`` then says what is missing.
+        changes: a network that loses less is being searched.
         measures: more may be measured for the report; after Ctrl-C, and on a full disk, it may not.
         latency: of full INT8, the recipe and others; None without a GPU.
         overflows: see ``Report``.
@@ -78,6 +79,7 @@ class Searched:
     answer: Answer | None = None
     gains: Mapping[int, float] = field(default_factory=dict)
     stopped: str = ""
+    changes: bool = False
     measures: bool = True
     latency: Latencies | None = None
     overflows: tuple[Overflow, ...] = ()
@@ -267,22 +269,23 @@ def build_report(
     experiment, rule, network = answer.experiment, answer.experiment.rule, answer.experiment.network
     stores = {**first.store.trials, **found.of_curve.store.trials}
     trials = RunTrials(stores, curve.measured_in, experiment.whole.canonical)
-    reasons = {k: reason_for(answer, k, found.gains.get(k)) for k in curve.findings.suspects if k not in answer.members}
+    own = answer.of_user
+    reasons = {k: reason_for(own, k, found.gains.get(k)) for k in curve.findings.suspects if k not in own.members}
     rows = layer_rows(asked.layers, trials, curve, rule, reasons)
-    plans, builds, inferences = counts(all_trials(first, found.of_curve, experiment))
+    plans, builds, inferences = counts(all_trials(first, found.of_curve, own.experiment, experiment))
     notes = [*asked.notes, *_notes(answer, curve, trials)]
-    notes += float_kernel_notes(network, answer.full, answer.restored, found.latency)
+    notes += float_kernel_notes(network, own.full, answer.restored, found.latency)
     facts = answer_facts(answer)
     report = replace(
         asked,
         state=FINISHED if found.stopped in ("", TIME_LIMIT) else INTERRUPTED,
-        layers=_answered_rows(rows, answer, found.gains, experiment),
-        culprits=tuple(network.layers[k].name for k in answer.members),
-        similarity=ByPlan(rule.similarity(answer.full), rule.similarity(answer.restored)),
-        by_input=ByPlan(rule.by_input(answer.full), rule.by_input(answer.restored)),
-        outputs=ByPlan(figures_of(answer.full), figures_of(answer.restored)),
+        layers=_answered_rows(rows, answer, found.gains),
+        culprits=tuple(network.layers[k].name for k in own.members),
+        similarity=ByPlan(rule.similarity(own.full), rule.similarity(answer.restored)),
+        by_input=ByPlan(rule.by_input(own.full), rule.by_input(answer.restored)),
+        outputs=ByPlan(figures_of(own.full), figures_of(answer.restored)),
         recipe=_recipe_layers(answer),
-        ranges=_ranges_facts(experiment),
+        ranges=_ranges_facts(own.experiment),
         answer=facts,
         bound=bound_on_unseen(answer),
         notes=tuple(dict.fromkeys([*notes, *noted(RECIPE, files.notes if files else ())])),
@@ -300,7 +303,7 @@ def build_report(
         seconds=seconds,
     )
     report = replace(report, verdict=_verdict(report, answer, trials))
-    return replace(report, lines=verdict_lines(report, network, rule, curve.findings, curve.nothing, answer.full))
+    return replace(report, lines=verdict_lines(report, network, rule, curve.findings, curve.nothing, own.full))
 
 
 def _recipe_layers(answer: Answer) -> RecipeLayers:
@@ -327,6 +330,7 @@ def without_recipe(report: Report) -> Report:
 def _verdict(report: Report, answer: Answer, found: RunTrials) -> str:
     """The verdict on full INT8. Trials of pieces that are other engines than the whole network do not count."""
     wholes = [trial for key, trial in found.trials.items() if not TrialKey.from_text(key).in_pieces]
+    answer = answer.of_user
     if all(trial.failed for trial in wholes) or answer.full.outcome in PASSING:
         return UNMEASURED
     full_meets = answer.meets and not answer.high
@@ -435,15 +439,15 @@ def _judged(found: RunTrials, curve: Curve, row: LayerRow, step: Step | None, be
     return _Judged(None, NOT_JUDGED if row.index in curve.findings.set_aside else NOT_TRIED, None)
 
 
-def _answered_rows(
-    rows: Sequence[LayerRow], answer: Answer, gains: Mapping[int, float], experiment: Experiment
-) -> tuple[LayerRow, ...]:
+def _answered_rows(rows: Sequence[LayerRow], answer: Answer, gains: Mapping[int, float]) -> tuple[LayerRow, ...]:
     """Returns the rows with what the answer says of each layer."""
-    network, back = experiment.network, taken_back(answer)
+    own = answer.of_user
+    experiment = own.experiment
+    network, back = experiment.network, {**taken_back(answer), **taken_back(own)}
     writer = PlanWriter(network, experiment.ranges.scales, GraphTarget.TENSORRT)
     shapes: dict[str, Shape] = {spec.name: spec.shape for spec in network.outputs}
     shapes |= {name: layer.shape for layer in network.layers for name in layer.outputs[:1] if layer.shape}
-    culprits = set(answer.members)
+    culprits = set(own.members)
     return tuple(
         replace(
             row,
@@ -481,24 +485,25 @@ def _deciding_output(rule: Rule, trial: Trial | None) -> str:
 
 def _notes(answer: Answer, curve: Curve, found: RunTrials) -> list[Note]:
     """Returns the notes on the trials: memory, pieces, and precisions that were not obeyed."""
-    network, rule, low = answer.experiment.network, answer.experiment.rule, answer.experiment.network.low
+    own, network, rule = answer.of_user, answer.experiment.network, answer.experiment.rule
+    low = network.low
     outputs = [
         Note(OUTPUTS, f"output '{name}' in {what}: {figures.note}")
-        for what, trial in ((f"full {low.precision.upper()}", answer.full), ("the recipe", answer.restored))
+        for what, trial in ((f"full {low.precision.upper()}", own.full), ("the recipe", answer.restored))
         for name, figures in rule.judged(trial).items()
         if figures.note
     ]
     steps = {step.layers[-1]: step.plan for step in curve.findings.steps if step.suspect}
     deciding = {
-        k: found.that_ran(answer.plan.keeping({k}, answer.plan.low)) or (found.whole(steps[k]) if k in steps else None)
-        for k in answer.members
+        k: found.that_ran(own.plan.keeping({k}, own.plan.low)) or (found.whole(steps[k]) if k in steps else None)
+        for k in own.members
     }
     return [
         *outputs,
         *memory_notes(found.trials.values()),
         *overruled(curve, network, rule),
         *obedience_notes(network, found.trials.values(), deciding),
-        *dla_notes(network, answer.full),
+        *dla_notes(network, own.full),
     ]
 
 

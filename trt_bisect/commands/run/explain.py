@@ -116,7 +116,8 @@ def _explanation(
     ]
     groups = by_cause(evidence)
     remedies = Remedies(plans, answer, target_version(options, experiment.builder).header)
-    measured = list(remedies.measured_before(report.culprits)) if culprits or report.exit_code else []
+    recipe = "the recipe without changes" if report.answer and report.answer.changes else "this run's recipe"
+    measured = list(remedies.measured_before(report.culprits, recipe)) if culprits or report.exit_code else []
     if options.try_remedies and report.exit_code:
         measured += remedies.try_all([tuple(each.layer.name for each in group) for group in groups.values()])
     tried = tuple({(each.culprits, each.what): each for each in measured}.values())

@@ -81,10 +81,11 @@ def worst_pictures(answer: Answer, folder: Path | None, progress: Progress) -> P
     if not places:
         return None
     progress.stage("Drawing the worst images", None)
-    plans = {"int8": experiment.network.full(experiment.whole.high), "recipe": answer.plan}
-    if answer.plan == plans["int8"]:
+    own, full = answer.of_user, experiment.network.full(experiment.whole.high)
+    plans = {"int8": (own, full), "recipe": (answer, answer.plan)}
+    if own is answer and answer.plan == full:
         del plans["recipe"]
-    found = {name: list(_outputs(answer, name, plan, places, folder)) for name, plan in plans.items()}
+    found = {name: list(_outputs(of, name, plan, places, folder)) for name, (of, plan) in plans.items()}
     looks, references = task.looks, [given.references[place] for place in places]
     scaling = None if looks.scaling is None else looks.scaling(references)
     letters = letters_in(task, experiment.network)
@@ -97,7 +98,7 @@ def worst_pictures(answer: Answer, folder: Path | None, progress: Progress) -> P
 
 def _worst_places(answer: Answer) -> list[int]:
     """Returns the places of the inputs on which full INT8 or the recipe loses anything, the worst first."""
-    losses = list(zip(*(_losses(answer, trial) for trial in (answer.full, answer.restored)), strict=True))
+    losses = list(zip(*(_losses(answer, trial) for trial in (answer.of_user.full, answer.restored)), strict=True))
     lost = [place for place, each in enumerate(losses) if max(each) > 0.0]
     return sorted(lost, key=losses.__getitem__, reverse=True)[:MOST]
 

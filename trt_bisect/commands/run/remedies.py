@@ -22,7 +22,7 @@ from trt_bisect.calibration.cache import format_cache
 from trt_bisect.calibration.collect import calibrate
 from trt_bisect.calibration.histogram import Calibrator
 from trt_bisect.calibration.ranges import Ranges, keeping_unusable_high, with_scales_given, with_scales_of
-from trt_bisect.calibration.weight_rounding import round_weights
+from trt_bisect.calibration.weight_rounding import round_weights, with_weights_on_grid
 from trt_bisect.data.datasets import Dataset
 from trt_bisect.driver.recipes.cheapest import least_cost
 from trt_bisect.driver.recipes.search_space import Kept, Space
@@ -82,17 +82,17 @@ class Remedies:
     files: list[RemedyFile] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
-    def measured_before(self, culprits: tuple[str, ...]) -> Iterator[Tried]:
+    def measured_before(self, culprits: tuple[str, ...], recipe: str) -> Iterator[Tried]:
         """Yields what every run measures: its own recipe, which keeps the culprits high, and the other calibrators.
 
-        The latter by full INT8, or the recipe that their ranges lead to.
+        The latter by full INT8, or the recipe that their ranges lead to. ``recipe`` names that of the run.
         """
         answer, network, space = self.answer, self.answer.experiment.network, self.answer.space
         in_half = all(network.layer_named(name).dtype == "float16" for name in culprits)
         high = Precision.FP16 if in_half else answer.experiment.whole.high
         if culprits and high in HIGH:
             loss = answer.experiment.rule.loss(answer.restored)
-            tried = self._result(Tried(culprits, HIGH[high], "this run's recipe", None, None, False, own=True), loss)
+            tried = self._result(Tried(culprits, HIGH[high], recipe, None, None, False, own=True), loss)
             yield replace(tried, high=len(answer.high), cost=space.cost(answer.kept))
         own = answer.experiment.ranges.digest()
         for one in answer.tried:
@@ -207,7 +207,8 @@ class Remedies:
         progress.step("rounded")
         rounded = round_weights(network, data)
         if rounded.left:
-            yield Move("rounded", ROUNDING, words, rounded.network, self._calibrated(rounded.network))
+            network = with_weights_on_grid(rounded.network, network.quantizable)
+            yield Move("rounded", ROUNDING, words, network, self._calibrated(network))
 
     def _apart(self, other: Network) -> float:
         """The largest relative difference of a judged output in FP32 between a network and the user's."""

@@ -21,6 +21,7 @@ from trt_bisect.answer.accuracy import (
     refuse_accuracy,
 )
 from trt_bisect.answer.answer import AnswerSearch, answer_search
+from trt_bisect.answer.candidates import with_changes
 from trt_bisect.answer.each_alone import priced
 from trt_bisect.answer.facts import refused_by_default
 from trt_bisect.answer.front import measure_front
@@ -83,6 +84,7 @@ from trt_bisect.report.summary import (
     INTERRUPTED,
     NO_ROOM,
     TIME_LIMIT,
+    UNCHANGED,
     UNEXPLAINED,
     base_misses,
 )
@@ -221,23 +223,23 @@ class _Run:
         first = self._opened(stack)
         answering = self._asked_search(stack, first)
         found = self.found = Searched(answering.experiment)
-        answer = self._search(answering, found)
+        deploying, answer = self._search(answering, found)
         with lifted(self.setup.progress):
             self._measure_accuracy(found, answer)
             report = self._answered(found)
         report = self._told(report, found)
         try:
-            report = self._with_front(answering, found, report)
+            report = self._with_front(deploying, found, report)
             report = self._with_curve(answering, found, report)
-            report = self.verdict = self._explained(answering, answer, report)
+            report = self.verdict = self._explained(answering, answer.of_user, report)
         except Exception as error:
             if not lacks_room(error):
-                self._saved(report, answer.experiment)
+                self._saved(report, answer.of_user.experiment)
             raise
         self.is_explained = True
         with lifted(self.setup.progress):
             report = self.verdict = self._pictured(answer, report)
-        report = self._saved(report, answer.experiment)
+        report = self._saved(report, answer.of_user.experiment)
         with lifted(self.setup.progress):
             self._write_logs(found, report)
         return report
@@ -320,7 +322,7 @@ class _Run:
                 report = self._told(report, found)
         assert found is not None
         assert found.answer is not None
-        report = self._saved(report, found.answer.experiment)
+        report = self._saved(report, found.answer.of_user.experiment)
         if measures:
             self._write_logs(found, report)
         return report
@@ -368,9 +370,10 @@ class _Run:
         question = question_of(self.setup, experiment)
         self.live.watch(SoFar(self.setup, report, self.first, experiment, curve, question, answer))
 
-    def _search(self, answering: AnswerSearch, found: Searched) -> Answer:
+    def _search(self, answering: AnswerSearch, found: Searched) -> tuple[AnswerSearch, Answer]:
         """Searches the answer: the ranges, the set of layers that stay high, its check, each layer put back.
 
+        The search that found the recipe comes first: it is another one where the recipe has a changed network.
         The curve comes before the set only where the search of the set starts from its suspects.
 
         Raises:
@@ -388,7 +391,12 @@ class _Run:
         answer = found.answer = priced(answering.plans, answer)
         if curve_first:
             found.gains = answering.alone.gains(answer, found.curve.findings.suspects)
-        return answer
+        if self.options.as_is:
+            return answering, answer
+        found.changes = True
+        deploying, found.answer = with_changes(answering, answer) or (answering, answer)
+        found.changes = False
+        return deploying, found.answer
 
     def _measure_accuracy(self, found: Searched, answer: Answer) -> None:
         """Measures the accuracy of full INT8 and of the recipe, if the user asks for accuracies."""
@@ -431,7 +439,8 @@ class _Run:
         front = [FRONT_MISSING] if self.options.front and not found.front else []
         curve = [] if found.curve.findings.steps else [part]
         explanation = [UNEXPLAINED] if self._explains else []
-        return [*front, *curve, *explanation]
+        changes = [UNCHANGED] if found.changes else []
+        return [*changes, *front, *curve, *explanation]
 
     def _with_curve(self, answering: AnswerSearch, found: Searched, report: Report) -> Report:
         """Measures the curve, unless it came first, with the ranges of the recipe; returns the report with it.
@@ -446,11 +455,11 @@ class _Run:
         if found.has_curve:
             return self._with_boundaries(found, report)
         self.setup.forecast.begins(CURVE)
-        self.known = report, answer
-        found.of_curve = self.setup.in_pieces(answer.experiment)
+        self.known = report, answer.of_user
+        found.of_curve = self.setup.in_pieces(answer.of_user.experiment)
         self._announce(found.of_curve)
         self._measure_curve(answering, found)
-        found.gains = answering.alone.gains(answer, found.curve.findings.suspects)
+        found.gains = answering.alone.gains(answer.of_user, found.curve.findings.suspects)
         with lifted(self.setup.progress):
             self._measure_base(found)
         return self._with_boundaries(found, self._with_more(report, found))
@@ -459,7 +468,8 @@ class _Run:
         """Saves the outputs of the boundaries, if the user asks for them; returns the report with what was noted."""
         if self.folder is None or found.answer is None:
             return report
-        saved = save_boundaries(self.options, found.answer, found.curve.findings, self.folder, self.setup.progress)
+        own, curve, shown = found.answer.of_user, found.curve.findings, self.setup.progress
+        saved = save_boundaries(self.options, own, curve, self.folder, shown)
         self.verdict = report.changed(notes=(*report.notes, *noted(TENSORS, saved))) if saved else report
         return self.verdict
 
@@ -544,7 +554,7 @@ class _Run:
         assert answer is not None
         assert first is not None
         experiment = answer.experiment
-        trials = all_trials(first, found.of_curve, experiment)
+        trials = all_trials(first, found.of_curve, answer.of_user.experiment, experiment)
         notes = [*setup.notes, *found.notes, *_broken_off(found.of_curve)]
         notes += [*self._not_measured(found), *refused_by_default(answer)]
         made = recipe_of(options, answer, answer.plan) if files else None
@@ -553,7 +563,8 @@ class _Run:
         report = build_report(asked, found, first, seconds, made)
         if not files:
             return report
-        return report.changed(files=made, graph=graph_of(experiment.network, experiment.ranges.scales))
+        own = answer.of_user.experiment
+        return report.changed(files=made, graph=graph_of(own.network, own.ranges.scales))
 
     def _not_measured(self, found: Searched) -> list[Note]:
         """A note on the boundaries that an adaptive curve leaves out."""
@@ -615,13 +626,14 @@ class _Run:
         return pictured(answer, report, self.folder, self.setup.progress)
 
     def _write_logs(self, found: Searched, report: Report) -> None:
-        """Writes TensorBoard's logs, if they are asked for."""
+        """Writes TensorBoard's logs of the user's network, if they are asked for."""
         from trt_bisect.report.tensorboard.run_logs import plans_to_show, write_run
         from trt_bisect.report.tensorboard.steps import spread_over_front, steps_of
 
-        answer, first, answering = found.answer, self.first, self.answering
-        if self.board is None or answer is None or first is None or answering is None:
+        first, answering = self.first, self.answering
+        if self.board is None or found.answer is None or first is None or answering is None:
             return
+        answer = found.answer.of_user
         experiment = answer.experiment
         ranges, rule, network = experiment.ranges, experiment.rule, experiment.network
         measured = partial(steps_of, experiment.store.trials, first.store.trials, rule, ranges.digest())

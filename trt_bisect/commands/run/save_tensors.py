@@ -34,7 +34,7 @@ Tensors = Mapping[str, np.ndarray]
 Run = Callable[[Feeds], Tensors]
 MOST = 1 << 30
 """The bytes of the tensors that a run saves."""
-_FP32 = "fp32"
+_FP32, _RECIPE = "fp32", "recipe"
 _LONGEST = 100
 """The most characters of a layer's name in that of a folder."""
 _BASE64 = 4 / 3
@@ -65,13 +65,9 @@ def save_tensors(options: TensorFileOptions, answer: Answer, folder: Path, progr
     """
     if options.save_tensors == NO_TENSORS:
         return []
-    high = answer.experiment.whole.high
-    plans = {
-        _FP32: _nothing_low(answer.experiment),
-        "int8": answer.experiment.network.full(high),
-        "recipe": answer.plan,
-    }
-    writing = _Writing(answer.experiment, plans, options.save_tensors == ALL_LAYERS)
+    own = answer.of_user.experiment
+    plans = {_FP32: _nothing_low(own), "int8": own.network.full(own.whole.high), _RECIPE: answer.plan}
+    writing = _Writing(own, plans, options.save_tensors == ALL_LAYERS, answer.experiment)
     held_out = answer.unseen_inputs
     feeds = [*answer.given.feeds, *(held_out.feeds if held_out else ())]
     labels = [*answer.given.labels, *(held_out.labels if held_out else ())]
@@ -115,12 +111,15 @@ class _Writing:
         experiment: the network and its ranges.
         plans: the plans by name; that of FP32 is among them.
         layers: every layer's tensors, not only the outputs.
+        recipe: the network and ranges of the recipe, where they are others.
     """
 
-    def __init__(self, experiment: Experiment, plans: Mapping[str, PrecisionPlan], layers: bool) -> None:
+    def __init__(
+        self, experiment: Experiment, plans: Mapping[str, PrecisionPlan], layers: bool, recipe: Experiment | None = None
+    ) -> None:
         self._experiment, self.plans, self._layers = experiment, plans, layers
         self._network = experiment.network
-        self._writer = PlanWriter(self._network, experiment.ranges.scales, GraphTarget.ONNXRUNTIME)
+        self._recipe = recipe or experiment
 
     def save(
         self, folder: Path, feeds: Sequence[Feeds], labels: Sequence[str], progress: Progress, *, as_json: bool = False
@@ -137,7 +136,7 @@ class _Writing:
         Returns:
             The number of samples, and a note if that is not all of them.
         """
-        with self.opened(self.plans[_FP32]) as run:
+        with self.opened(_FP32) as run:
             size = len(self.plans) * sum(values.nbytes for values in run(feeds[0]).values())
         if as_json:
             size += int(_BASE64 * (size + sum(values.nbytes for values in feeds[0].values())))
@@ -146,12 +145,12 @@ class _Writing:
             return 0, [f"no tensors were saved: one sample of {len(self.plans)} plans is larger than {MOST >> 20} MiB"]
         self.begin(make_folder(folder), labels[:count], len(feeds))
         progress.stage("Saving tensors", count * len(self.plans))
-        for name, plan in self.plans.items():
+        for name in self.plans:
             place = make_folder(folder / name)
             missing = [number for number in range(count) if not (place / SAMPLE.format(number)).is_file()]
             if not missing:
                 continue
-            with self.opened(plan) as run:
+            with self.opened(name) as run:
                 for number in missing:
                     progress.step(f"{name} {labels[number]}")
                     with whole_file(place / SAMPLE.format(number)) as file:
@@ -164,6 +163,8 @@ class _Writing:
     def begin(self, folder: Path, labels: Sequence[str], given: int) -> None:
         """Writes the index into the folder; removes the samples of another fingerprint, and those that are too many."""
         plans = {name: plan.key() for name, plan in self.plans.items()}
+        if self._recipe is not self._experiment:
+            plans[_RECIPE] += f" {self._recipe.key}"
         outputs = {spec.name for spec in self._network.outputs}
         index_of_layers = {
             tensor: {"layer": layer.name, "op_type": layer.op_type}
@@ -189,19 +190,21 @@ class _Writing:
                 path.unlink()
         write_whole(folder / INDEX, (json.dumps(index, indent=1) + "\n").encode())
 
-    def opened(self, plan: PrecisionPlan) -> AbstractContextManager[Run]:
+    def opened(self, name: str) -> AbstractContextManager[Run]:
         """Opens a plan for inferences; raises BadInput where it cannot be built or run."""
-        return self._observed(plan) if self._layers else self._built(plan)
+        experiment = self._recipe if name == _RECIPE else self._experiment
+        return (self._observed if self._layers else self._built)(experiment, self.plans[name])
 
     @contextmanager
-    def _observed(self, plan: PrecisionPlan) -> Iterator[Run]:
-        origins: Mapping[str, Origin] = activation_origins(self._network, self._writer, plan.int8)
-        observe = plan_observer(self._writer, plan, origins)
+    def _observed(self, experiment: Experiment, plan: PrecisionPlan) -> Iterator[Run]:
+        writer = PlanWriter(experiment.network, experiment.ranges.scales, GraphTarget.ONNXRUNTIME)
+        origins: Mapping[str, Origin] = activation_origins(experiment.network, writer, plan.int8)
+        observe = plan_observer(writer, plan, origins)
         yield lambda feeds: next(observe(feeds, 0))
 
     @contextmanager
-    def _built(self, plan: PrecisionPlan) -> Iterator[Run]:
-        builder = self._experiment.builder
+    def _built(self, experiment: Experiment, plan: PrecisionPlan) -> Iterator[Run]:
+        builder = experiment.builder
         is_reference = plan == self.plans[_FP32]
         try:
             with builder.reference() if is_reference else builder.build(plan) as engine:

@@ -6,7 +6,7 @@ from trt_bisect.analyzer.metrics import JUDGING
 from trt_bisect.report.figure_text import figure_text, threshold_text
 from trt_bisect.report.model import Report
 from trt_bisect.report.screen.run import setting_text
-from trt_bisect.report.summary import NO_RECIPE, layers_high
+from trt_bisect.report.summary import NO_RECIPE, means
 from trt_bisect.report.verdict import PASSES, UNMEASURED, WITH_DOUBTS
 from trt_bisect.support.figures import counted
 
@@ -36,7 +36,7 @@ def headline(report: Report, status: str = "finished") -> str:
         return f"{full} passes, but doubtful: it meets {threshold}, and the doubts speak against it."
     misses = "gives no figure" if report.figures.int8 is None else f"misses {threshold}"
     if report.recipe.meets:
-        cure = f"{layers_high(report)} {'restores' if len(report.recipe.high) == 1 else 'restore'} it"
+        cure = f"{means(report)} {'restores' if means(report).startswith('1 layer') else 'restore'} it"
     else:
         cure = "no recipe is known yet" if _is_unfinished(report) else "no plan tried meets it"
     return f"{full} {verdict}: it {misses}; {_blame(report)}, and {cure}."

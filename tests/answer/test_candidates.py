@@ -1,0 +1,120 @@
+"""Networks that lose less in INT8: the recipe's file passes outside, and its plan is not for the user's file."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+
+import trt_bisect
+from benchmarks.networks import Sketch
+from tests.support import networks
+from trt_bisect.errors import BadInput
+
+THRESHOLD = 0.999
+OPTIONS = {"threshold": THRESHOLD, "explain": "none", "engine": "onnxruntime", "holdout": 0}
+
+
+def loud(blocks):
+    """Blocks of a normalization and two MatMuls, of which each normalization makes one channel 300 times as large."""
+    sketch = Sketch(5)
+    factors = np.ones(24)
+    factors[3] = 300.0
+    x = sketch.dense("x", "first", 24, 24)
+    for block in range(blocks):
+        name = f"block{block}"
+        scale = sketch.constant(f"{name}.scale", factors)
+        y = sketch.node(
+            "LayerNormalization", [x, scale, sketch.constant(f"{name}.shift", 0.1 * factors)], name, axis=-1
+        )
+        weight = sketch.random.normal(0, 0.2, (24, 24)) / factors[:, None]
+        y = sketch.node(
+            "Relu",
+            [sketch.node("MatMul", [y, sketch.constant(f"{name}.up", weight)], f"{name}.up_mul")],
+            f"{name}.relu",
+        )
+        x = sketch.node("Add", [sketch.dense(y, f"{name}.down", 24, 24), x], f"{name}.add")
+    sketch.nodes[-1].output[0] = "y"
+    return sketch.model(["n", 6, 24], ["n", 6, 24])
+
+
+@pytest.fixture(scope="module")
+def data():
+    return np.random.default_rng(2).normal(0, 1, (24, 6, 24)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def dear(tmp_path_factory, data):
+    """The run on a network of which six layers lose; the network's file and the run folder."""
+    folder = tmp_path_factory.mktemp("dear")
+    path = networks.save(loud(6), folder)
+    return trt_bisect.run(path, {"x": data}, output=folder / "run", **OPTIONS), path, folder / "run"
+
+
+def worst_cosine(one, two, data):
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    sessions = [ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"]) for path in (one, two)]
+    cosines = []
+    for sample in data:
+        a, b = (session.run(None, {"x": sample[None]})[0].ravel().astype(np.float64) for session in sessions)
+        cosines.append(a @ b / np.sqrt((a @ a) * (b @ b)))
+    return min(cosines)
+
+
+def test_the_recipe_has_every_layer_in_int8_and_passes(dear, data):
+    report, path, run = dear
+    assert report.answer.cost == 0.0
+    assert not report.recipe.high
+    assert worst_cosine(path, run / "recipe" / "network.qdq.onnx", data) >= THRESHOLD
+    assert "channels of 12 tensors smoothed" in report.answer.changes, "what each normalization makes, and each Relu"
+
+
+def test_the_verdict_and_the_culprits_are_those_of_the_users_network(dear, data):
+    report, path, _ = dear
+    alone = trt_bisect.run(path, {"x": data}, effort="quick", **OPTIONS)
+    assert report.exit_code == alone.exit_code == 1
+    assert report.similarity.int8 == alone.similarity.int8 < THRESHOLD
+    assert report.by_input.int8 == alone.by_input.int8
+    assert report.culprits
+    assert set(report.answer.unchanged.high) >= set(report.culprits)
+    assert report.answer.unchanged.similarity >= THRESHOLD
+    assert report.answer.unchanged.cost > report.answer.cost
+    assert all(row.suspect or row.culprit for row in report.layers if row.drop and row.drop > 0.01)
+
+
+def test_the_recipes_float_file_computes_what_the_users_does(dear, data):
+    _, path, run = dear
+    assert worst_cosine(path, run / "recipe" / "network.onnx", data) > 0.9999
+
+
+def test_a_plan_is_refused_on_the_users_file(dear, data):
+    _, path, run = dear
+    assert json.loads((run / "recipe" / "plan.json").read_text())["model"] == "network.onnx"
+    with pytest.raises(BadInput, match="smoothed"):
+        trt_bisect.run(path, {"x": data}, plan=run, explain="none")
+    again = trt_bisect.run(run / "recipe" / "network.onnx", {"x": data}, plan=run, threshold=THRESHOLD, explain="none")
+    assert again.verdict.startswith("passes")
+
+
+def test_the_saved_tensors_of_the_recipe_are_those_of_its_file(tmp_path, data):
+    path = networks.save(loud(6), tmp_path)
+    trt_bisect.run(path, {"x": data[:20]}, output=tmp_path / "run", save_tensors="outputs", **OPTIONS)
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = ort.InferenceSession(tmp_path / "run" / "recipe" / "network.qdq.onnx", options)
+    labels = json.loads((tmp_path / "run" / "tensors" / "index.json").read_text())["samples"]
+    for number, label in enumerate(labels):
+        with np.load(tmp_path / "run" / "tensors" / "recipe" / f"{number:06}.npz") as saved:
+            expected = session.run(None, {"x": data[int(label.split()[-1])][None]})[0]
+            np.testing.assert_allclose(saved["y"], expected, rtol=1e-3, atol=1e-3)
+
+
+def test_a_cheap_recipe_stands(tmp_path, data):
+    network = networks.chain()
+    networks.plant_between(network, "conv1", "conv2")
+    report = trt_bisect.run(networks.save(network, tmp_path), networks.samples(network, 12), explain="none")
+    assert report.recipe.meets
+    assert report.answer.changes == "" or report.answer.unchanged.cost > 0.05

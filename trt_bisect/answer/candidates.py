@@ -1,0 +1,160 @@
+"""The recipe on a network that computes the same and loses less in INT8, where that on the user's network is dear.
+
+A recipe raises precision, which costs speed. Changes of the network raise accuracy, and every layer stays as fast:
+
+    the user's network -> channels equalised -> channels smoothed -> weights rounded for the outputs
+
+Each change is made from the calibration data and measured: full INT8 with each promising calibrator, its mean loss on
+all inputs given. A change that lowers it enough is kept, and the next is made on top of it. If all that are kept lower
+it enough together, the set of layers is searched on that network as on the user's: same search, inputs and bounds,
+judged by FP32 of the user's network. The cheaper of both recipes is the answer's. Full INT8 of the changed network is a
+recipe like any other: it has to leave the margin.
+
+Full INT8, the verdict and the culprits are those of the user's network: a change is part of the recipe, as the layers
+that stay high are. The inputs held out play no part in any choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import copy
+from dataclasses import replace
+from math import inf
+from statistics import fmean
+
+from trt_bisect.answer.answer import AnswerSearch
+from trt_bisect.answer.each_alone import priced
+from trt_bisect.answer.plans import AnswerPlans
+from trt_bisect.answer.result import Answer
+from trt_bisect.answer.search import AUTO, CHEAP_RECIPE, FEW_LAYERS, PROMISING
+from trt_bisect.answer.validation import SimilarityTarget
+from trt_bisect.builder.base import EMULATED
+from trt_bisect.calibration.weight_rounding import round_weights
+from trt_bisect.data.datasets import Dataset
+from trt_bisect.errors import BadInput, TrialFailed, first_line
+from trt_bisect.model.equalise import equalise
+from trt_bisect.model.low import INT8
+from trt_bisect.model.network import Network
+from trt_bisect.model.observe import observe
+from trt_bisect.model.reading import FLOAT_NOISE, relative_difference
+from trt_bisect.model.smooth import smooth
+from trt_bisect.options.concerns import QUICK
+from trt_bisect.report.answer import AS_CHEAP
+from trt_bisect.support.figures import counted, together
+
+_KEPT = 0.95
+"""A change is kept if it leaves at most this share of the mean loss of full INT8."""
+_SEARCHED = 0.8
+"""A recipe is searched if the changes kept leave at most this share together."""
+
+
+def with_changes(search: AnswerSearch, answer: Answer) -> tuple[AnswerSearch, Answer] | None:
+    """Returns the search of a changed network and its answer, if its recipe is cheaper than that of the user's network.
+
+    Args:
+        search: of the user's network, at its end.
+        answer: its answer.
+    """
+    if _is_left(search, answer):
+        return None
+    progress = search.plans.setup.progress
+    try:
+        best = _best(search)
+        if best is None:
+            return None
+        other = AnswerSearch(best, best.experiment, search.effort, None, search.mixed)
+        other.strict = True
+        other.choose_ranges()
+        found = other.finish()
+    except (BadInput, TrialFailed) as error:
+        progress.say(f"The network stays as it is: {first_line(error)}")
+        return None
+    cost, least = other.space.cost(found.kept), search.space.cost(answer.kept) if answer.meets else inf
+    if not found.meets or cost > least - AS_CHEAP:
+        progress.say(f"No cheaper recipe with {best.experiment.network.changes}")
+        return None
+    return other, replace(priced(best, found), own=answer)
+
+
+def _is_left(search: AnswerSearch, answer: Answer) -> bool:
+    """Returns true if the recipe is cheap or small, the network is to stay as it is, or others cannot be measured."""
+    plans, experiment, space = search.plans, search.experiment, search.space
+    network, options = experiment.network, plans.setup.options
+    is_usual = network.low is INT8 and not network.has_pairs and not network.scales and experiment.data is not None
+    is_free = network.movable == network.quantizable and not options.one_scale and options.typing != "weak"
+    measures = plans.switches and experiment.builder.arithmetic == EMULATED and not space.has_many
+    asked = search.most is not None or not isinstance(search.target, SimilarityTarget) or search.effort == QUICK
+    is_cheap = answer.meets and (space.cost(answer.kept) <= CHEAP_RECIPE or len(answer.high) <= FEW_LAYERS)
+    return is_cheap or asked or not (is_usual and is_free and measures)
+
+
+def _best(search: AnswerSearch) -> AnswerPlans | None:
+    """Returns what measures the network with the changes that were kept; None if they lower the loss too little."""
+    plans, progress = search.plans, search.plans.setup.progress
+    network, data = plans.experiment.network, plans.experiment.data
+    assert data is not None
+    progress.stage("Changing channels and weights", len(_CHANGES))
+    first = loss = _mean_loss(plans)
+    said = [f"{first:.3g} as it is"]
+    best, words = plans, list[str]()
+    for change in _CHANGES:
+        progress.step("full INT8")
+        changed = change(network, data)
+        if changed is None or _apart(plans, changed[0]) > FLOAT_NOISE:
+            continue
+        best.give_back()
+        candidate = _of_network(plans, replace(changed[0], changes=together([*words, changed[1]])))
+        found = _mean_loss(candidate)
+        said.append(f"{found:.3g} with {changed[1]}")
+        if found <= _KEPT * loss:
+            network, best, loss = candidate.experiment.network, candidate, found
+            words.append(changed[1])
+    progress.say(f"Mean loss of full {network.low.title}: {', '.join(said)}")
+    return None if best is plans or loss > _SEARCHED * first else best
+
+
+def _equalised(network: Network, _: Dataset) -> tuple[Network, str] | None:
+    found = equalise(network)
+    return (
+        (found.network, f"channels of {counted(len(found.pairs), 'pair')} of layers equalised") if found.pairs else None
+    )
+
+
+def _smoothed(network: Network, data: Dataset) -> tuple[Network, str] | None:
+    found = smooth(network, data)
+    words = f"channels of {counted(len(found.tensors), 'tensor')} smoothed"
+    return (found.network, words) if found.tensors else None
+
+
+def _rounded(network: Network, data: Dataset) -> tuple[Network, str] | None:
+    found = round_weights(network, data)
+    words = f"{counted(len(found.left), 'weight')} rounded for the outputs"
+    return (found.network, words) if found.left else None
+
+
+_CHANGES: tuple[Callable[[Network, Dataset], tuple[Network, str] | None], ...] = (_equalised, _smoothed, _rounded)
+"""Return a network that computes the same in FP32, and the change in words; None if nothing can be changed."""
+
+
+def _apart(plans: AnswerPlans, other: Network) -> float:
+    """The largest relative difference of a judged output in FP32 between a network and the user's, on one input."""
+    experiment = plans.experiment
+    names, feeds = list(experiment.rule.outputs), experiment.feeds[:1]
+    (ours,), (theirs,) = (list(observe(each, names, feeds)) for each in (other, experiment.network))
+    return max((relative_difference(theirs[name], ours[name]) for name in theirs), default=0.0)
+
+
+def _of_network(plans: AnswerPlans, network: Network) -> AnswerPlans:
+    """Returns what measures another network, with ranges of its own."""
+    setup = copy(plans.setup)
+    setup.data = plans.setup.data.of_network(network)
+    moved = setup.with_network(plans.experiment, network, setup.data.first_ranges)
+    return AnswerPlans(setup, moved, plans.inputs, plans.costs, price_of=plans.price_of)
+
+
+def _mean_loss(plans: AnswerPlans) -> float:
+    """The mean loss of full INT8 on all inputs given, with the promising calibrator that makes it smallest."""
+    data, options = plans.setup.data, plans.setup.options
+    others = [one for one in data.candidates if one.calibrator in PROMISING and options.calibrator == AUTO]
+    losses = [plans.on_all(plans.full, ranges).values() for ranges in (plans.experiment.ranges, *others)]
+    return min(fmean(each) if each else inf for each in losses)
