@@ -135,8 +135,8 @@ def rows() -> Iterator[Row]:
     importers = Counter(name for module in modules for name in module.imported)
     single = [module for module in modules if module.path.name != "__init__.py" and importers[module.name] == 1]
     small = sum(module.lines < SMALL for module in single)
-    yield Row("lines of the package", lines, 57_955, 36_000)
-    yield Row("lines of its code", sum(module.code_lines for module in modules), 37_170, 22_500)
+    yield Row("lines of the package", lines, 58_250, 36_000)
+    yield Row("lines of its code", sum(module.code_lines for module in modules), 37_370, 22_500)
     yield Row("modules", len(modules), 260, 190)
     yield Row("dataclasses", sum(module.dataclasses for module in modules), 356, 160)
     yield Row("share of imports, %", round(100 * sum(module.import_lines for module in modules) / lines, 1), 7.2, 6)
@@ -148,10 +148,10 @@ def rows() -> Iterator[Row]:
     yield Row(
         "lines of options and command line",
         lines_in("trt_bisect/options", ".py") + lines_in("trt_bisect/cli", ".py"),
-        2_983,
+        2_985,
         1_900,
     )
-    yield Row("lines of tests", lines_in("tests", ".py"), 46_110, 30_000)
+    yield Row("lines of tests", lines_in("tests", ".py"), 46_240, 30_000)
     yield Row("lines of benchmarks", lines_in("benchmarks", ".py"), 5_550, 4_500)
     yield Row("lines of tools in Python", lines_in("tools", ".py"), 3_520, 2_500)
     yield Row("lines of the page's scripts", lines_in("tools/web/page", ".js"), 4_710, 4_000)

@@ -66,6 +66,7 @@ def with_changes(search: AnswerSearch, answer: Answer) -> tuple[AnswerSearch, An
         other.strict = True
         other.choose_ranges()
         found = other.finish()
+        best.give_back()
     except (BadInput, TrialFailed) as error:
         progress.say(f"The network stays as it is: {first_line(error)}")
         return None
@@ -95,6 +96,7 @@ def _best(search: AnswerSearch) -> AnswerPlans | None:
     assert data is not None
     progress.stage("Changing channels and weights", len(_CHANGES))
     first = loss = _mean_loss(plans)
+    plans.give_back()
     said = [f"{first:.3g} as it is"]
     best, words = plans, list[str]()
     for change in _CHANGES:
@@ -102,13 +104,13 @@ def _best(search: AnswerSearch) -> AnswerPlans | None:
         changed = change(network, data)
         if changed is None or _apart(plans, changed[0]) > FLOAT_NOISE:
             continue
-        best.give_back()
         candidate = _of_network(plans, replace(changed[0], changes=together([*words, changed[1]])))
         found = _mean_loss(candidate)
         said.append(f"{found:.3g} with {changed[1]}")
         if found <= _KEPT * loss:
             network, best, loss = candidate.experiment.network, candidate, found
             words.append(changed[1])
+        candidate.give_back()
     progress.say(f"Mean loss of full {network.low.title}: {', '.join(said)}")
     return None if best is plans or loss > _SEARCHED * first else best
 

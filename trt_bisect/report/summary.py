@@ -463,7 +463,7 @@ def layers_high(report: Report) -> str:
 
 
 def means(report: Report) -> str:
-    """What a recipe does: the changes of the network, and the layers left high, such as ``2 layers in FP32``."""
+    """The changes of the network and the layers left high in a recipe, such as ``2 layers in FP32``."""
     changes = report.answer.changes if report.answer is not None else ""
     return together([*filter(None, [changes]), layers_high(report)])
 

@@ -410,6 +410,7 @@ class _Run:
             return report
         assert found.answer is not None
         found.front = measure_front(answering, found.answer)
+        answering.plans.give_back()
         return self._with_more(report, found)
 
     def _so_far(self, answer: Answer) -> None:
