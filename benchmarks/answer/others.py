@@ -36,7 +36,7 @@ from trt_bisect.calibration.ranges import Ranges, keeping_unusable_high
 from trt_bisect.model.file import save_model
 from trt_bisect.model.layers import Layer
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
-from trt_bisect.precision import all_but
+from trt_bisect.precision import Precision, all_but
 
 TOOL_SECONDS = 600
 RANKED_ON = 4
@@ -159,7 +159,7 @@ def measure(asked: argparse.Namespace, console: Console) -> list[dict[str, Any]]
         if not case.unseen or (asked.only and case.name not in asked.only):
             continue
         console.print(f"{case.name} ...")
-        ours = row(case, case.threshold, "default")
+        ours = row(case, case.threshold, "default", precision="fp32", as_is=True)
         if "failed" in ours:
             rows.append({"network": case.name, "rule": "run", "failed": ours["failed"]})
             continue
@@ -190,7 +190,7 @@ def _row(run: Recipe, name: str, high: Sequence[Layer], seconds: float) -> dict[
     found = {"network": run.case.name, "rule": name, "threshold": run.threshold, "seconds": seconds}
     found |= {"high": [layer.name for layer in high], "layers": len(run.layers)}
     found |= {part: run.judge(high, getattr(run.case, part)) for part in ("given", "unseen")}
-    return found | {"cost": cost_of(run.case, run.network, high)}
+    return found | {"cost": cost_of(run.case, run.network, {layer.index: Precision.FP32 for layer in high})}
 
 
 def table(rows: Sequence[dict[str, Any]]) -> Table:

@@ -87,7 +87,7 @@ def row(case: Case, gpu: str, effort: str) -> dict[str, Any]:
     for price in ("macs", "time"):
         report = trt_bisect.run(
             case.network, str(folder / case.calibration), str(folder / case.inputs), threshold=case.threshold,
-            engine="onnxruntime", explain="none", effort=effort, curve="culprits", gpu=gpu,
+            engine="onnxruntime", explain="none", effort=effort, curve="culprits", gpu=gpu, precision="fp32",
             cost="macs" if price == "macs" else None,
         )  # fmt: skip
         high = [network.layer_named(name).index for name in report.recipe.high]

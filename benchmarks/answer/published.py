@@ -17,7 +17,7 @@ import shutil
 import subprocess
 import time
 import venv
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,6 @@ import trt_bisect
 from benchmarks.answer.judge import Cuts, judged, read_samples, session
 from trt_bisect.errors import TrtBisectError
 from trt_bisect.model.cost import shares, times_by_macs
-from trt_bisect.model.layers import Layer
 from trt_bisect.model.network import Network
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.precision import Precision
@@ -138,11 +137,12 @@ class FirstRecipe(Silent):
             self.seconds = time.process_time()
 
 
-def row(case: Case, threshold: float, effort: str) -> dict[str, Any]:
-    """The figures of one network, or the message of the error that ended its run."""
+def row(case: Case, threshold: float, effort: str, **more: Any) -> dict[str, Any]:
+    """The figures of one network, or the message of the error that ended its run, with more options."""
     folder = WORK / "published-runs" / case.name
     shutil.rmtree(folder, ignore_errors=True)
     wishes: dict[str, Any] = {"threshold": threshold, "explain": "none", "engine": "onnxruntime", "effort": effort}
+    wishes |= more
     calibration = str(OCR / "calibration.npz") if not case.unseen else str(case.folder / case.given)
     if case.unseen:
         wishes["validation"] = str(case.folder / case.unseen)
@@ -161,7 +161,8 @@ def row(case: Case, threshold: float, effort: str) -> dict[str, Any]:
     assert report.answer.given is not None
     found |= {"sweeps": _of_the_session(folder) / found["layers"] / report.answer.given.inputs}
     found |= {"similarity": dict(report.similarity.items()), "plans": report.plans, "inferences": report.inferences}
-    found |= {"culprits": list(report.culprits)}
+    found |= {"culprits": list(report.culprits), "changes": report.answer.changes}
+    found |= {"fp32": None if report.answer.in_fp32 is None else report.answer.in_fp32.cost}
     for part, data in (("given", case.given), ("unseen", case.unseen)):
         if data:
             paths = case.folder / "network.onnx", folder / "recipe" / "network.qdq.onnx", case.folder / data
@@ -181,19 +182,31 @@ def _recipe_cost(case: Case, recipe: Path) -> dict[str, Any]:
     loaded = trt_bisect.load_network(case.folder / "network.onnx")
     precisions = json.loads((recipe / "plan.json").read_text())["layers"]
     layers = [loaded.layers[k] for k in loaded.quantizable]
-    high = [layer for layer in layers if precisions.get(layer.name, "int8") != "int8"]
-    return {"layers": len(layers), "high": [layer.name for layer in high], "cost": cost_of(case, loaded, high)}
+    high = {layer.index: Precision(precisions.get(layer.name, "int8")) for layer in layers}
+    high = {k: precision for k, precision in high.items() if precision is not Precision.INT8}
+    names = [loaded.layers[k].name for k in high]
+    return {"layers": len(layers), "high": names, "cost": cost_of(case, loaded, high)}
 
 
-def cost_of(case: Case, loaded: Network, high: Iterable[Layer]) -> float:
-    """Returns the cost of layers in FP32: a share of INT8's gain, in multiply-adds."""
+def cost_of(case: Case, loaded: Network, high: Mapping[int, Precision]) -> float:
+    """Returns the cost of layers in high precisions: a share of INT8's gain over FP32, in multiply-adds."""
     feeds = read_samples(case.folder / case.given, session(case.folder / "network.onnx", "off"))[0]
     costs = shares(times_by_macs(loaded, facts_for(loaded, feeds)))
-    return sum(costs[layer.index][Precision.FP32] for layer in high)
+    return sum(costs[k][precision] for k, precision in high.items())
 
 
 def table(rows: list[dict[str, Any]]) -> Table:
-    heads = ("network", "target", "layers", "high", "cost, %", "given below", "unseen below", "worst given")
+    heads = (
+        "network",
+        "target",
+        "layers",
+        "high",
+        "cost, %",
+        "in FP32, %",
+        "given below",
+        "unseen below",
+        "worst given",
+    )
     result = Table(
         *heads, "worst unseen", "cut: given", "cut: unseen", "seconds", "processor", "first", "sweeps", box=None
     )
@@ -203,10 +216,11 @@ def table(rows: list[dict[str, Any]]) -> Table:
             continue
         result.add_row(
             found["network"], f"{found['threshold']}", str(found["layers"]), str(len(found["high"])),
-            f"{100 * found['cost']:.1f}", _below(found, "given"), _below(found, "unseen"), _least(found, "given"),
-            _least(found, "unseen"), _below(found, "given", ", cut"), _below(found, "unseen", ", cut"),
-            f"{found['seconds']:.1f}", f"{found['processor']:.1f}",
-            "-" if found["first"] is None else f"{found['first']:.1f}", f"{found['sweeps']:.2f}",
+            f"{100 * found['cost']:.1f}", "-" if found["fp32"] is None else f"{100 * found['fp32']:.1f}",
+            _below(found, "given"), _below(found, "unseen"), _least(found, "given"), _least(found, "unseen"),
+            _below(found, "given", ", cut"), _below(found, "unseen", ", cut"), f"{found['seconds']:.1f}",
+            f"{found['processor']:.1f}", "-" if found["first"] is None else f"{found['first']:.1f}",
+            f"{found['sweeps']:.2f}",
         )  # fmt: skip
     result.caption = "below the target: optimisations off / on / on without integer kernels, of the inputs"
     return result

@@ -32,7 +32,7 @@ from trt_bisect.report.answer import OFF as OPTIMISATIONS_OFF
 from trt_bisect.report.summary import CULPRITS, NO_RECIPE, TOO_EXPENSIVE, UNTESTED
 
 OFF = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-HOW = {"engine": "onnxruntime", "explain": "none"}
+HOW = {"engine": "onnxruntime", "explain": "none", "precision": "fp32"}
 
 
 def unoptimised():

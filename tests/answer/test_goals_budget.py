@@ -114,7 +114,7 @@ def test_a_budget_of_nothing_is_full_int8(tmp_path):
 
 def test_layers_within_a_budget_are_in_fp16_where_that_is_enough(tmp_path):
     path, data, _ = planted("chain-1", tmp_path)
-    report = trt_bisect.run(path, data, budget="80%", precision="mixed", **JUDGED)
+    report = trt_bisect.run(path, data, budget="80%", **{**JUDGED, "precision": "mixed"})
     assert set(kept_high(report).values()) == {"fp16"}
     assert report.recipe.meets
     assert report.similarity.recipe >= 20.0
@@ -146,7 +146,18 @@ def test_a_recipe_that_is_too_dear_leads_to_a_budget(command, tmp_path, monkeypa
     model = networks.chain(2)
     plant_between(model, "conv0", "conv1", factor=3000)
     np.savez("data.npz", **networks.samples(model, 4))
-    how = ["--calibration", "data.npz", "--engine", "onnxruntime", "--calibrator", "minmax", "--threshold", "0.99"]
+    how = [
+        "--calibration",
+        "data.npz",
+        "--engine",
+        "onnxruntime",
+        "--calibrator",
+        "minmax",
+        "--threshold",
+        "0.99",
+        "--precision",
+        "fp32",
+    ]
     path = networks.save(model, tmp_path)
     assert command("run", path, *how, "--explain", "none", "--history", "none", "-o", "run")[0] == 1
     dear = trt_bisect.Report.load("run")

@@ -12,6 +12,7 @@ from trt_bisect.evaluator.speed import layer_times
 from trt_bisect.model.cost import shares
 from trt_bisect.model.network import load_network
 from trt_bisect.precision import Precision
+from trt_bisect.report.answer import PlanFigures
 
 
 def test_times_from_a_file_decide_what_is_cheap(tmp_path, command):
@@ -71,10 +72,13 @@ def test_shares_by_hand():
 def test_a_plan_has_one_price_however_it_was_asked_for(tmp_path):
     """Of 1, 2 and 4 units of time a layer in FP16 gives up 1 of the 3 that INT8 gains over FP32, and all over FP16."""
     path, data, high = planted("chain-1", tmp_path)
-    whole, fp16, mixed, over_fp16 = (
-        trt_bisect.run(path, data, **given, **WISHES)
-        for given in ({}, {"precision": "fp16"}, {"precision": "mixed"}, {"base": "fp16"})
+    whole, fp16, mixed, usual, over_fp16 = (
+        trt_bisect.run(path, data, **{**WISHES, "precision": precision}, base=base)
+        for precision, base in (("fp32", ""), ("fp16", ""), ("mixed", ""), ("", ""), ("", "fp16"))
     )
-    assert kept_high(fp16) == kept_high(mixed) == dict.fromkeys(high, "fp16")
-    assert [fp16.answer.cost, mixed.answer.cost] == pytest.approx([whole.answer.cost / 3] * 2)
+    assert kept_high(fp16) == kept_high(mixed) == kept_high(usual) == dict.fromkeys(high, "fp16")
+    assert [each.answer.cost for each in (fp16, mixed, usual)] == pytest.approx([whole.answer.cost / 3] * 3)
+    assert whole.answer.cost > 0.05, "else the recipe would stay in FP32"
+    assert usual.answer.in_fp32 == PlanFigures(whole.answer.cost, whole.recipe.high, whole.similarity.recipe)
+    assert usual.culprits == whole.culprits
     assert over_fp16.answer.cost == pytest.approx(whole.answer.cost)

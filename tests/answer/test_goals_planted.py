@@ -170,13 +170,16 @@ def test_it_goes_on_from_what_was_measured(measured, tmp_path):
     assert second.front == measured.report.front
 
 
-def test_recipes_of_three_precisions(tmp_path):
+@pytest.mark.parametrize("precision", ["mixed", ""])
+def test_recipes_of_three_precisions(precision, tmp_path):
     """A range that FP16 cannot hold has to be FP32; the other culprit can be FP16."""
     model = networks.chain(6)
     plant_between(model, "conv0", "conv1")
     plant_between(model, "conv4", "conv5", factor=3e6)
     path, data = networks.save(model, tmp_path), networks.samples(model, 4)
-    found = trt_bisect.run(path, data, precision="mixed", trt_version="10.3.0", output=tmp_path / "run", **WISHES)
+    found = trt_bisect.run(
+        path, data, trt_version="10.3.0", output=tmp_path / "run", **{**WISHES, "precision": precision}
+    )
     assert kept_high(found) == {"conv1": "fp16", "conv5": "fp32"}
     assert found.recipe.meets
     flags = (tmp_path / "run/recipe/trtexec.flags").read_text()
@@ -184,7 +187,7 @@ def test_recipes_of_three_precisions(tmp_path):
     assert {"conv1:fp16", "conv5:fp32"} <= set(precisions.split(","))
     assert not [entry for entry in precisions.split(",") if entry.startswith(("conv0:", "conv4:"))]
     assert "--fp16" in flags
-    alone = trt_bisect.run(path, data, precision="fp32", **WISHES)
+    alone = trt_bisect.run(path, data, **WISHES)
     assert found.answer.cost < alone.answer.cost
 
 

@@ -97,7 +97,18 @@ def test_a_run_for_a_gpu(tmp_path, command):
     path, data, _ = planted("chain-1", tmp_path)
     np.savez(tmp_path / "data.npz", **data)
     arguments = ["run", path, "--calibration", tmp_path / "data.npz", "--engine", "onnxruntime", "--metric", "sqnr"]
-    arguments += ["--threshold", "20", "--explain", "none", "--calibrator", "minmax", "-o", tmp_path / "run"]
+    arguments += [
+        "--threshold",
+        "20",
+        "--explain",
+        "none",
+        "--calibrator",
+        "minmax",
+        "-o",
+        tmp_path / "run",
+        "--precision",
+        "fp32",
+    ]
     code, out, _ = command(*arguments, "--gpu", "Tesla T4")
     assert code == 1
     assert "Predicted on T4: fp32" in out
@@ -128,7 +139,18 @@ def test_a_run_by_a_profile_on_a_gpu_of_the_users(tmp_path, command):
     (tmp_path / "own.profile.json").write_text(json.dumps([{"count": 9}, *times]))
     (tmp_path / "own.toml").write_text("processors = 8\nfp32 = 1.0\nint8 = 16\nfp16 = 8\nbandwidth = 60\n")
     arguments = ["run", path, "--calibration", tmp_path / "data.npz", "--engine", "onnxruntime", "--metric", "sqnr"]
-    arguments += ["--threshold", "20", "--explain", "none", "--calibrator", "minmax", "-o", tmp_path / "run"]
+    arguments += [
+        "--threshold",
+        "20",
+        "--explain",
+        "none",
+        "--calibrator",
+        "minmax",
+        "-o",
+        tmp_path / "run",
+        "--precision",
+        "fp32",
+    ]
     profile = tmp_path / "own.profile.json"
     code, out, _ = command(*arguments, "--cost", profile, "--gpu", tmp_path / "own.toml")
     assert code == 1

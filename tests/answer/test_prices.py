@@ -16,7 +16,8 @@ from trt_bisect.report.page.headline import headline
 from trt_bisect.report.summary import CULPRITS, PRICE, RECIPE
 from trt_bisect.report.verdict import FAILS
 
-HOW = {"engine": "onnxruntime", "explain": "none", "calibrator": "minmax"}
+HOW = {"engine": "onnxruntime", "explain": "none", "calibrator": "minmax", "precision": "fp32"}
+BASED = {**HOW, "base": "fp16", "precision": ""}
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +83,7 @@ def test_the_recipe_is_measured_with_fp16_in_place_of_all_fp32(found):
     """The same plan as ``--base fp16`` measures it where the user keeps the recipe's layers high."""
     report, _, path, samples = found("decoys", 0.99)
     around = report.answer.around_fp16
-    based = trt_bisect.run(path, {"x": samples}, threshold=0.99, base="fp16", high=report.recipe.high, **HOW)
+    based = trt_bisect.run(path, {"x": samples}, threshold=0.99, high=report.recipe.high, **BASED)
     assert around.similarity == pytest.approx(based.similarity.int8, abs=1e-9)
     assert around.similarity != report.answer.in_fp16.similarity
     assert f"{100 * around.similarity:.2f}"[:-1] in line(report, RECIPE)
@@ -102,7 +103,7 @@ def test_full_int8_that_passes_is_measured_with_fp16_around_it_too(tmp_path):
     assert report.recipe.meets
     around = report.answer.around_fp16
     assert (around.cost, around.high, report.answer.in_fp16) == (0.0, (), None)
-    based = trt_bisect.run(path, data, threshold=0.99, base="fp16", **HOW)
+    based = trt_bisect.run(path, data, threshold=0.99, **BASED)
     assert around.similarity == pytest.approx(based.similarity.int8, abs=1e-9)
     (said,) = (each.text for each in report.lines if "FP16 in place of all FP32" in each.text)
     assert f"{100 * around.similarity:.2f}"[:-1] in said

@@ -23,7 +23,7 @@ def recipe(request, tmp_path_factory):
     place, model = tmp_path_factory.mktemp("recipe"), networks.chain(3)
     networks.plant_between(model, "conv0", "conv1")
     path, samples = networks.save(model, place), networks.samples(model, 4)
-    options = {"engine": "onnxruntime", "calibrator": "percentile=99", "explain": "none"}
+    options = {"engine": "onnxruntime", "calibrator": "percentile=99", "explain": "none", "precision": "fp32"}
     report = trt_bisect.run(
         path, samples, samples, threshold=0.98, output=place / "run", **options, **SCALES[request.param]
     )

@@ -11,7 +11,7 @@ from tests.support import networks
 from trt_bisect.report.next_step import BUILD, CHEAPER, DATA, DOUBT, INPUTS, RECIPE, SEARCH, WHOLE
 from trt_bisect.report.verdict import FAILS, PASSES, WITH_DOUBTS
 
-HOW = {"engine": "onnxruntime", "explain": "none"}
+HOW = {"engine": "onnxruntime", "explain": "none", "precision": "fp32"}
 
 
 @pytest.fixture

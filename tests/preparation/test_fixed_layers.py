@@ -24,6 +24,7 @@ from trt_bisect.report.summary import EXPERIMENT, FIXED
 FIRST, SECOND = "conv1", "conv3"
 LAYERS = ["conv0", "relu1", "conv1", "relu2", "conv2", "relu3", "conv3", "pool", "flatten", "fc"]
 OPTIONS = {"calibrator": "minmax", "engine": "onnxruntime", "metric": "sqnr", "threshold": 20.0, "explain": "none"}
+OPTIONS |= {"precision": "fp32"}
 
 
 @pytest.fixture(scope="module")

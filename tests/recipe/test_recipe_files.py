@@ -32,6 +32,7 @@ def recipe(tmp_path_factory):
         engine="onnxruntime",
         calibrator="minmax",
         metric="sqnr",
+        precision="fp32",
         output=folder / "run",
     )
     assert report.culprits == ("block1.conv2",)

@@ -33,7 +33,7 @@ THRESHOLD = 0.99999
 ABSENT = "not in the network"
 """The name of a layer that the network lacks."""
 STRANGE = pages.STRANGE[1]
-WISHES = {"threshold": THRESHOLD, "effort": "thorough", "explain": "none", "front": True}
+WISHES = {"threshold": THRESHOLD, "effort": "thorough", "explain": "none", "front": True, "precision": "fp32"}
 
 
 @pytest.fixture(scope="module")

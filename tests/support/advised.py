@@ -5,7 +5,13 @@ from tests.support import networks
 
 
 def run(model, folder, count=8, **options):
-    options = {"engine": "onnxruntime", "calibrator": "minmax", "output": folder / "run", **options}
+    options = {
+        "engine": "onnxruntime",
+        "calibrator": "minmax",
+        "precision": "fp32",
+        "output": folder / "run",
+        **options,
+    }
     feeds = networks.samples(model, count)
     return trt_bisect.run(networks.save(model, folder), options.pop("calibration", feeds), feeds, **options)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from trt_bisect.analyzer.doubts import is_destroyed
-from trt_bisect.answer.each_alone import EachAlone, half_gain
+from trt_bisect.answer.each_alone import EachAlone, half_gain, may_be_in_fp16
 from trt_bisect.answer.estimated import JUDGED, EstimatedRecipes, Recipe, allowed
 from trt_bisect.answer.inputs import answer_inputs, unseen_inputs
 from trt_bisect.answer.plans import AnswerPlans, Spent
@@ -63,6 +63,8 @@ from trt_bisect.report.summary import TOO_DEAR, over_inputs
 from trt_bisect.support.figures import counted, percent
 from trt_bisect.support.notes import DATA, Note
 
+ALWAYS = -math.inf
+"""Layers of each recipe may be in FP16."""
 _SEARCHING = "Searching for the cheapest recipe"
 _JUDGED_AT_FIRST = 8
 """The number of inputs that the search judges on at first: the worst ones in full INT8. Figures for this number and the
@@ -96,7 +98,7 @@ class AnswerSearch:
         effort: how far a recipe is made cheaper where one session runs all plans: see ``answer.estimated``. With
             few units the default is thorough, and so it is where an accuracy or a budget is the goal.
         most: the largest cost of a recipe; None without a budget. With one, the most accurate plan is searched.
-        mixed: layers that stay high may be in FP16 where that is enough.
+        fp16_from: the layers of a recipe that costs as much may be in FP16 where that is enough.
         alone: measures units alone.
         target: judges plans; by the similarity if nothing else is set.
         on_answer: called when full INT8 is known on all inputs, and with each cheaper recipe; then the search goes on.
@@ -110,7 +112,7 @@ class AnswerSearch:
     experiment: Experiment
     effort: str = THOROUGH
     most: float | None = None
-    mixed: bool = False
+    fp16_from: float = math.inf
     alone: EachAlone = field(init=False)
     target: Target = field(init=False)
     on_answer: Callable[[Answer], None] | None = field(default=None, init=False)
@@ -323,7 +325,6 @@ class AnswerSearch:
             alone = self.alone.known or self._estimated_alone
             few = one_or_two(self.target, self.space, found, experiment, alone)
             found, checked = few or (found, checked)
-        checked = self._in_fp16(found, experiment, checked)
 
         def cheaper(kept: Kept, checked: Checked) -> None:
             self._go_on_from(replace(recipe, kept=kept, checked=checked))
@@ -333,6 +334,7 @@ class AnswerSearch:
         low = experiment.network.low.title
         self.plans.setup.progress.stage(f"Each layer of the recipe put back in {low}", len(found.kept))
         found, checked, taken_back = minimal(self.plans, self.target, self.space, found, experiment, checked, cheaper)
+        found, checked = self._in_fp16(found, experiment, checked)
         return self._answer(found, experiment, checked, aim, taken_back)
 
     def _recipe(self, suspects: Collection[int]) -> Searched:
@@ -399,11 +401,10 @@ class AnswerSearch:
             plans.join(new)
         checked = target.check(experiment, space.plan(kept))
         found = Cheapest(kept, checked.meets(target.budget), {})
-        if found.meets:
-            checked = self._in_fp16(found, experiment, checked)
         units = sorted(kept)
         back = measure([self.space.plan(kept - {unit}) for unit in units])
         taken_back = dict(zip(units, back, strict=True))
+        found, checked = self._in_fp16(found, experiment, checked)
         return self._answer(found, experiment, checked, target.budget, taken_back)
 
     def so_far(self, *, measures: bool) -> Answer | None:
@@ -512,14 +513,20 @@ class AnswerSearch:
         is_bounded = self.plans.allowed < math.inf and not self.plans.ends
         return None if is_bounded else self.alone.sensitivities(self.space, self.experiment.ranges)
 
-    def _in_fp16(self, found: Cheapest, experiment: Experiment, checked: Checked) -> Checked:
-        """Puts units of the recipe into FP16 if that is allowed and good enough; returns the check of the recipe."""
-        if not self.mixed or not found.kept:
-            return checked
-        space, lowered = in_fp16(self.plans, self.target, self.space, found.kept, experiment)
-        self._know(space.plan(found.kept), experiment)
-        self.space = space
-        return lowered or checked
+    def _in_fp16(self, found: Cheapest, experiment: Experiment, checked: Checked) -> tuple[Cheapest, Checked]:
+        """Puts units of the recipe into FP16 if that is allowed and good enough; returns the recipe and its check.
+
+        It is the last step: each unit is needed, and the recipe holds, in FP32 too, whatever FP16 rounds by chance.
+        """
+        cost = self.space.cost(found.kept)
+        may_be = self.fp16_from == ALWAYS or may_be_in_fp16(self.plans, self.space, found.kept)
+        if found.kept and found.meets and cost >= self.fp16_from and may_be:
+            self.plans.setup.progress.stage("The recipe in FP16", None)
+            cheaper = in_fp16(self.plans, self.target, self.space, found, experiment)
+            if cheaper is not None:
+                self.space, found, checked = cheaper
+                self._know(self.space.plan(found.kept), experiment)
+        return found, checked
 
     def _with_margin(self, suspects: Collection[int]) -> Searched:
         """Searches a recipe with the margin; returns one without it if the margin costs too much.
@@ -678,9 +685,10 @@ class AnswerSearch:
         return self.plans.usual_margin if self._by_similarity else NO_MARGIN
 
     def _put_back(self, kept: Kept, taken_back: Mapping[int, Loss], ranges: Ranges) -> dict[int, float | None]:
-        """Returns by unit of a set the figure of the plan without it, where that has a loss."""
+        """Returns by unit of a set the figure of the plan without it, all others in FP32, where that has a loss."""
+        space = replace(self.space, others={})
         return {
-            unit: self.target.figure(self.space.plan(kept - {unit}), loss, ranges)
+            unit: self.target.figure(space.plan(kept - {unit}), loss, ranges)
             for unit, loss in taken_back.items()
             if loss is not None
         }
@@ -776,4 +784,5 @@ def answer_search(setup: Setup, experiment: Experiment, options: RunOptions) -> 
     by_plan = prices.price if prices is not None and prices.prices_plans and options.by_time else None
     with answer_inputs(setup, experiment) as inputs:
         plans = AnswerPlans(setup, experiment, inputs, costs, price_of=by_plan)
-        yield AnswerSearch(plans, experiment, options.effort, options.most, options.precision == MIXED)
+        fp16_from = {MIXED: ALWAYS, "": CHEAP_RECIPE}.get(options.precision, math.inf)
+        yield AnswerSearch(plans, experiment, options.effort, options.most, fp16_from)

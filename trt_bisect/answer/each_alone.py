@@ -24,6 +24,7 @@ from trt_bisect.driver.suspects.search import Loss, Result, drive
 from trt_bisect.model.cost import Costs
 from trt_bisect.precision import Precision
 from trt_bisect.preparation.experiment import Experiment
+from trt_bisect.report.advice import HIGH
 from trt_bisect.report.answer import DearLayer, PlanFigures
 from trt_bisect.report.summary import TOO_DEAR
 
@@ -130,7 +131,7 @@ def _payable(space: Space, ranking: Mapping[int, float]) -> Kept:
 
 
 def priced(plans: AnswerPlans, answer: Answer) -> Answer:
-    """Returns the answer of a run with ``in_fp16``, ``around_fp16`` and ``dear``, which are measured.
+    """Returns the answer of a run with ``in_fp16``, ``in_fp32``, ``around_fp16`` and ``dear``, which are measured.
 
     Where full INT8 meets the threshold, only what FP16 around it does is measured.
 
@@ -140,60 +141,72 @@ def priced(plans: AnswerPlans, answer: Answer) -> Answer:
     """
     if not answer.meets or answer.by_accuracy:
         return answer
-    in_fp16 = _in_fp16(plans, answer)
-    around = None if in_fp16 is None else _around_in_fp16(plans, answer, in_fp16)
+    in_fp32, around = None, None
+    in_fp16 = _all_in(plans, answer, Precision.FP16) if may_be_in_fp16(plans, answer.space, answer.kept) else None
+    if answer.space.others:
+        in_fp32 = _all_in(plans, answer, Precision.FP32)
+    if in_fp16 or in_fp32:
+        around = _around_in_fp16(plans, answer)
     if not answer.kept:
         return replace(answer, around_fp16=around)
-    return replace(answer, in_fp16=in_fp16, around_fp16=around, dear=_dear(plans, answer))
+    return replace(answer, in_fp16=in_fp16, in_fp32=in_fp32, around_fp16=around, dear=_dear(plans, answer))
 
 
-def with_fp16_costs(space: Space, units: Collection[int], costs: Costs) -> Space:
-    """Returns ``space`` with some units in FP16, and the costs that they have there."""
-    lower = {unit: sum(costs[k][Precision.FP16] for k in space.units[unit]) for unit in units}
-    in_fp16 = (lower.get(unit, cost) for unit, cost in enumerate(space.costs))
-    return replace(space, costs=tuple(in_fp16), others={**space.others, **dict.fromkeys(units, Precision.FP16)})
+def with_units_in(space: Space, units: Collection[int], precision: Precision, costs: Costs) -> Space:
+    """Returns ``space`` with some units in another high precision, and the costs that they have there."""
+    changed = {unit: sum(costs[k][precision] for k in space.units[unit]) for unit in units}
+    in_it = (changed.get(unit, cost) for unit, cost in enumerate(space.costs))
+    return replace(space, costs=tuple(in_it), others={**space.others, **dict.fromkeys(units, precision)})
 
 
-def _in_fp16(plans: AnswerPlans, answer: Answer) -> PlanFigures | None:
-    """Measures the recipe with its layers in FP16 on all inputs; full INT8 has none, and needs no other figure.
-
-    Returns:
-        None if some are in FP16 already, if the low precision or the base is another one, if the cost of a layer in
-        FP16 is not known, or if no engine runs it.
-    """
-    experiment, space, network = answer.experiment, answer.space, answer.experiment.network
-    layers = space.layers(answer.kept)
+def may_be_in_fp16(plans: AnswerPlans, space: Space, kept: Kept) -> bool:
+    """Returns true if units of a recipe, all in FP32, may be in FP16: their costs there are known."""
+    network, layers = plans.experiment.network, space.layers(kept)
     usual = (space.low, space.high, network.base_type) == (Precision.INT8, Precision.FP32, None)
     is_known = all(Precision.FP16 in plans.costs[k] for k in layers)
-    in_question = layers or network.quantizable
-    if not usual or space.others or not is_known or all(network.layers[k].dtype == "float16" for k in in_question):
-        return None
+    is_float32 = any(network.layers[k].dtype != "float16" for k in layers or network.quantizable)
+    return usual and not space.others and is_known and is_float32
+
+
+def _all_in(plans: AnswerPlans, answer: Answer, precision: Precision) -> PlanFigures | None:
+    """Measures the recipe with all its layers in one precision on all inputs; full INT8 needs no other figure.
+
+    Returns:
+        None if no engine runs it.
+    """
+    experiment, space = answer.experiment, answer.space
+    layers = space.layers(answer.kept)
     if not layers:
         return PlanFigures(0.0, (), experiment.rule.similarity(answer.restored))
-    plan = answer.plan.keeping(layers, Precision.FP16)
-    trial = plans.whole(plan, experiment, answer.given, "all inputs, its layers in FP16")
+    plan = answer.plan.keeping(layers, precision)
+    trial = plans.whole(plan, experiment, answer.given, f"all inputs, its layers in {HIGH[precision]}")
     if trial.failed:
         return None
-    high = tuple(network.layers[k].name for k in sorted(layers))
-    return PlanFigures(
-        with_fp16_costs(space, answer.kept, plans.costs).cost(answer.kept), high, experiment.rule.similarity(trial)
-    )
+    cost = with_units_in(space, answer.kept, precision, plans.costs).cost(answer.kept)
+    return PlanFigures(cost, _names(answer), experiment.rule.similarity(trial))
 
 
-def _around_in_fp16(plans: AnswerPlans, answer: Answer, in_fp16: PlanFigures) -> PlanFigures | None:
+def _around_in_fp16(plans: AnswerPlans, answer: Answer) -> PlanFigures | None:
     """Measures the recipe with FP16 in place of FP32 everywhere, as engines are deployed, on all inputs.
 
     Returns:
         None if no engine runs it, or where an engine of NVIDIA measures: it has to parse the network anew for that.
     """
-    experiment = answer.experiment
+    experiment, space = answer.experiment, answer.space
     if experiment.builder.engine != ONNXRUNTIME:
         return None
     network = replace(experiment.network, base=Precision.FP16)
-    plan = network.in_base(answer.plan.keeping(answer.space.layers(answer.kept), Precision.FP16), Precision.FP16)
+    plan = network.in_base(answer.plan.keeping(space.layers(answer.kept), Precision.FP16), Precision.FP16)
     builder = plans.setup.builder_for(network, ONNXRUNTIME, experiment.ranges, answer.given.feeds)
     trial = plans.whole(plan, experiment, answer.given, "all inputs, FP16 around INT8", ("fp16", builder))
-    return None if trial.failed else replace(in_fp16, similarity=experiment.rule.similarity(trial))
+    if trial.failed:
+        return None
+    cost = with_units_in(space, answer.kept, Precision.FP16, plans.costs).cost(answer.kept)
+    return PlanFigures(cost, _names(answer), experiment.rule.similarity(trial))
+
+
+def _names(answer: Answer) -> tuple[str, ...]:
+    return tuple(answer.experiment.network.layers[k].name for k in sorted(answer.space.layers(answer.kept)))
 
 
 def _dear(plans: AnswerPlans, answer: Answer) -> tuple[DearLayer, ...]:

@@ -118,6 +118,7 @@ def _facts(answer: Answer) -> AnswerFacts:
         spared=answer.margin.spared,
         half_gain=answer.half_gain,
         in_fp16=answer.in_fp16,
+        in_fp32=answer.in_fp32,
         around_fp16=answer.around_fp16,
         changes=changes,
         unchanged=_figures(own) if changes and own.meets else None,

@@ -39,6 +39,7 @@ class Answer:
         refused: the largest cost allowed for a recipe with the margin, if none was found; None otherwise.
         half_gain: a plan that gives up at most half of INT8's gain, if the recipe gives up more; None otherwise.
         in_fp16: the recipe with its layers in FP16; None where it was not measured.
+        in_fp32: the recipe with its layers in FP32, where some are in FP16; None where it was not measured.
         around_fp16: the recipe with FP16 in place of FP32 everywhere; None where it was not measured.
         dear: the layers that make most of the recipe's cost.
         equals: other sets of units that cost the same.
@@ -79,6 +80,7 @@ class Answer:
     refused: float | None = None
     half_gain: PlanFigures | None = None
     in_fp16: PlanFigures | None = None
+    in_fp32: PlanFigures | None = None
     around_fp16: PlanFigures | None = None
     dear: tuple[DearLayer, ...] = ()
     not_done: tuple[str, ...] = ()

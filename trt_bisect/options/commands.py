@@ -96,8 +96,8 @@ class RunOptions(TensorFileOptions, ExplainOptions, EffortOptions, GoalOptions, 
     """The options of ``run``.
 
     Attributes:
-        precision: Run culprits and the layers of --high in this precision. mixed: in FP16 where that is enough, else in
-            FP32.
+        precision: Run culprits and the layers of --high in this precision. mixed (default from 5 % cost): FP16 if
+            enough, else FP32.
         tensorboard_plans: Log full INT8, the plans of suspects, the recipe and the front, and of the other plans
             measured as many as make this number, spread over cost; with --labels, the accuracy of each is measured.
     """

@@ -125,6 +125,7 @@ class AnswerFacts:
             ``followers in INT8`` is reported, and does not decide.
         half_gain: a plan that gives up at most half of INT8's gain, if the recipe gives up more; None otherwise.
         in_fp16: the recipe with its layers in FP16 instead of FP32; None where it was not measured.
+        in_fp32: the recipe with its layers in FP32, where some are in FP16; None where it was not measured.
         around_fp16: the recipe, or full INT8 if it passes, with FP16 in place of all FP32, as ``--base fp16`` has it;
             None where it was not measured.
         changes: those of the recipe's network, by which it loses less in the low precision than the user's; empty
@@ -158,6 +159,7 @@ class AnswerFacts:
     spared: int = 0
     half_gain: PlanFigures | None = None
     in_fp16: PlanFigures | None = None
+    in_fp32: PlanFigures | None = None
     around_fp16: PlanFigures | None = None
     changes: str = ""
     unchanged: PlanFigures | None = None

@@ -353,22 +353,25 @@ def _missed_by_weak(report: Report, rule: Rule) -> str:
 
 
 def _price(report: Report, answer: AnswerFacts, rule: Rule, low: str) -> str:
-    """Returns the sentence on the recipe's price, in FP32 and in FP16."""
-    price, half = f"It gives up {percent(answer.cost)} of {low}'s gain in speed", answer.in_fp16
+    """Returns the sentences on the recipe's price, and on its layers in the other high precision."""
+    price, subject = f"It gives up {percent(answer.cost)} of {low}'s gain in speed", _subject(report)
     price += f", {percent(answer.unchanged.cost)} without changes" if answer.unchanged is not None else ""
-    if half is None:
+    other, name, option = answer.in_fp16, "FP16", "mixed"
+    if answer.in_fp32 is not None:
+        other, name, option = answer.in_fp32, "FP32", "fp32"
+    if other is None:
         return f"{price}."
-    layers = "layer" if len(half.high) == 1 else f"{len(half.high)} layers"
+    layers = "layer" if len(other.high) == 1 else f"{len(other.high)} layers"
     said = (
-        f"{price}. With the {layers} in FP16 ('--precision mixed') it gives up {percent(half.cost)}, and "
-        f"{_subject(report)} measures {_fp16_figure(half, rule)}."
+        f"{price}. With the {layers} in {name} ('--precision {option}') it gives up {percent(other.cost)}, and "
+        f"{subject} measures {_other_figure(other, rule, low=name.lower())}."
     )
     return said if answer.around_fp16 is None else f"{said} {_with_fp16_around(report, answer.around_fp16, rule)}"
 
 
 def _with_fp16_around(report: Report, around: PlanFigures, rule: Rule) -> str:
     """Returns the sentence on FP16 in place of FP32, which engines have that are not built for this recipe alone."""
-    measures = f"{_subject(report)} measures {_fp16_figure(around, rule)}"
+    measures = f"{_subject(report)} measures {_other_figure(around, rule)}"
     return f"With FP16 in place of all FP32 ('--base fp16'), as in most engines, {measures}."
 
 
@@ -377,11 +380,13 @@ def _subject(report: Report) -> str:
     return "the network" if by_input is None or by_input.together else "the worst input"
 
 
-def _fp16_figure(half: PlanFigures, rule: Rule) -> str:
-    """Returns the similarity of a recipe in FP16, and that it misses if it does."""
-    figure = "no figure" if half.similarity is None else rule.text(half.similarity)
-    meets = half.similarity is not None and rule.metric.loss(half.similarity) <= rule.budget
-    return figure if meets else f"{figure}, which misses the threshold ('--low fp16' names the layers)"
+def _other_figure(other: PlanFigures, rule: Rule, low: str = "fp16") -> str:
+    """Returns the similarity of a recipe in another high precision, and that it misses if it does."""
+    figure = "no figure" if other.similarity is None else rule.text(other.similarity)
+    if other.similarity is not None and rule.metric.loss(other.similarity) <= rule.budget:
+        return figure
+    names = " ('--low fp16' names the layers)" if low == "fp16" else ""
+    return f"{figure}, which misses the threshold{names}"
 
 
 def _dear(report: Report, answer: AnswerFacts, rule: Rule, low: str) -> Iterator[Line]:

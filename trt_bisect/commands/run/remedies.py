@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from trt_bisect.answer.each_alone import with_fp16_costs
+from trt_bisect.answer.each_alone import with_units_in
 from trt_bisect.answer.facts import similarity_of
 from trt_bisect.answer.plans import AnswerPlans
 from trt_bisect.answer.result import Answer
@@ -162,7 +162,7 @@ class Remedies:
         what = f"FP16 instead of FP32 for {listed(culprits, 3)}"
         tried = Tried(culprits, HIGH[Precision.FP16], what, None, None, False)
         tried = self._result(tried, experiment.rule.loss(trial))
-        cost = with_fp16_costs(answer.space, units, self.plans.costs).cost(answer.kept)
+        cost = with_units_in(answer.space, units, Precision.FP16, self.plans.costs).cost(answer.kept)
         return replace(tried, high=len(answer.high), cost=cost)
 
     def _moves(self) -> Iterator[Move]:
