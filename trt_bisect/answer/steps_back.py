@@ -259,9 +259,11 @@ def in_fp16(
     dearest = space.cost(found.kept) - AS_CHEAP
     all_in = with_units_in(space, space.all, Precision.FP16, plans.costs)
     more, checked = found, target.check(experiment, all_in.plan(found.kept))
+    holds_in_fp32 = True
     if not checked.meets(space.budget):
         more, checked = with_more_high(target, all_in, found, experiment, dearest)
-    if checked.meets(space.budget) and all_in.cost(more.kept) <= dearest:
+        holds_in_fp32 = target.check(experiment, space.plan(more.kept)).meets(space.budget)
+    if checked.meets(space.budget) and holds_in_fp32 and all_in.cost(more.kept) <= dearest:
         return with_units_in(space, more.kept, Precision.FP16, plans.costs), more, checked
     lowered = _lowered(plans, target, space, found.kept, experiment)
     is_cheaper = lowered is not None and lowered[0].cost(found.kept) <= dearest
