@@ -36,7 +36,7 @@ def test_the_command_line_comes_before_the_file_and_paths_are_relative_to_it(com
         outputs = ["prob"]
         shapes = { data = [1, 1, 28, 28] }
         explain = "none"
-        keep_mask_ranges = true
+        letterbox = true
         """,
     )
     command("run", folder / "net.onnx", "--config", config, "--threshold", "0.95")

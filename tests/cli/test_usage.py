@@ -92,7 +92,6 @@ def folder(tmp_path, lenet):
         (f"{DATA} --samples 0", "", "--samples 1 or more"),
         (f"{DATA} --calibrator magic", "magic", ""),
         (f"{DATA} --calibrator percentile=0", "", "percentile more than 0"),
-        (f"{DATA} --build-timeout 0", "0 seconds", ""),
         ("worst lenet.onnx", "", "--calibration"),
         ("worst lenet.onnx --calibration data.npz --direction odd", "odd", ""),
         ("worst lenet.onnx --calibration data.npz -o data.npz", "data.npz", ""),

@@ -48,7 +48,7 @@ def test_all_keys(folder):
         memory = 3
         shapes = { data = [1, 1, 28, 28] }
         outputs = ["prob"]
-        build_timeout = 60
+        margin = "10%"
         target = 0.95
         target_recipe = 0.99
         latency_tolerance = 0.2
@@ -70,7 +70,7 @@ def test_all_keys(folder):
         "memory": 3,
         "shapes": {"data": (1, 1, 28, 28)},
         "outputs": ("prob",),
-        "build_timeout": 60.0,
+        "margin": 0.1,
         "explain": "none",
     }
     assert first.targets == {"int8": 0.95, "recipe": 0.99}

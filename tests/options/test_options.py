@@ -38,7 +38,6 @@ def test_names_and_defaults_are_those_of_the_modules_that_obey_them():
     assert ("auto", *TYPINGS) == concerns.TYPING_CHOICES
     assert ("auto", *METHODS) == concerns.CALIBRATORS
     assert (concerns.BESIDE, concerns.NONE) == (store.BESIDE, store.NONE)
-    assert RunOptions().build_timeout == DEFAULT_TIMEOUT
     options = {option.name: option for option in declared(RunOptions)}
     assert all(f"{name}," in options["metric"].help for name in BUILT_IN)
 
@@ -56,7 +55,7 @@ def test_names_and_defaults_are_those_of_the_modules_that_obey_them():
         ({"samples": 1.5}, "--samples cannot be 1.5", "1 or more"),
         ({"letterbox": 1}, "--letterbox cannot be 1", "true or false"),
         ({"high": 3}, "--high cannot be 3", ""),
-        ({"build_timeout": float("inf")}, "--build-timeout cannot be inf seconds", ""),
+        ({"margin": float("inf")}, "--margin cannot be inf", ""),
         ({"calibrator": "percentile=nan"}, "percentile cannot be 'nan'", ""),
         ({"optimization_level": 6}, "--optimization-level cannot be 6", "Give --optimization-level 0 to 5."),
         ({"iou": 0}, "--iou cannot be 0", "Give --iou more than 0"),
@@ -128,7 +127,7 @@ def test_percentages_and_sizes_are_read():
     assert (options.memory_bytes, options.build_options().workspace_bytes) == (2 << 30, 512 << 20)
     assert RunOptions(memory="1048576 kB").memory_bytes == RunOptions(memory="1g").memory_bytes == 1 << 30
     assert RunOptions(memory=3, workspace=7).build_options() == BuildOptions(
-        high=Precision.FP32, workspace_bytes=7_340_032, timeout=1800.0, tactic_sources=None
+        high=Precision.FP32, workspace_bytes=7_340_032, timeout=DEFAULT_TIMEOUT, tactic_sources=None
     )
 
 

@@ -130,7 +130,7 @@ def calibrate_command(
         raise BadInput(f"{version.title} reads no calibration cache.", remedy)
     network = asked_network(options, model, options.shapes)
     samples = open_dataset(options.calibration, network.inputs, pictures=options.preprocessing())
-    how = Calibrating(options.calibrator_method, options.percentile, options.keep_mask_ranges, options.memory_bytes)
+    how = Calibrating(options.calibrator_method, options.percentile, options.memory_bytes)
     with closing(display.progress()) as progress:
         ranges = ranges_from_data(network, samples, how, progress)
     write_whole(Path(options.output), format_cache(ranges.scales, version.header).encode())

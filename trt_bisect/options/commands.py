@@ -199,9 +199,7 @@ class TensorOptions(OutputOptions, MemoryOptions, FixedLayerOptions, Calibration
         """The options for ranges from data."""
         from trt_bisect.calibration.collect import Calibrating
 
-        return Calibrating(
-            self.calibrator_method, self.percentile, self.keep_mask_ranges, self.memory_bytes, self.preprocessing()
-        )
+        return Calibrating(self.calibrator_method, self.percentile, self.memory_bytes, self.preprocessing())
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -411,12 +411,10 @@ class CalibrationOptions(Options):
     Attributes:
         calibrator: Choose scales by this method, or percentile=99.9. auto: run takes a calibrator with which full INT8
             passes, else that of the cheapest recipe; other commands take entropy.
-        keep_mask_ranges: Quantize attention masks too: tensors that reach -1e9 or -3e38.
         trt_version: Write the recipe for this TensorRT: 10.3.0, or rtx. Weak typing needs a version before 11.
     """
 
     calibrator: Annotated[str, PRECISION(choice_with_percentile(*CALIBRATORS))] = AUTO
-    keep_mask_ranges: Annotated[bool, PRECISION(SWITCH, expert=True)] = False
     trt_version: Annotated[str, PRECISION(VERSION, without="the installed TensorRT, else the newest", expert=True)] = ""
 
     @property
@@ -468,7 +466,6 @@ class EngineOptions(FollowerOptions):
         plugins: Load this plugin library before parsing the network. Repeatable.
         dla: Run on this DLA core, and on the GPU what the core cannot run: with weak typing up to TensorRT 10.7; with
             strong typing from 11.4.1 on, with --base fp16 --one-scale '*'. Not tested yet.
-        build_timeout: Stop a build or an inference after this time and go on with the search. None (Python): no limit.
     """
 
     engine: Annotated[str, PRECISION(choice(*ENGINE_CHOICES))] = AUTO
@@ -482,7 +479,6 @@ class EngineOptions(FollowerOptions):
     ] = ()
     plugins: Annotated[Sequence[str], TENSORRT(TEXTS, "--plugin", "--plugins")] = ()
     dla: Annotated[int | None, TENSORRT(whole(least=0))] = None
-    build_timeout: Annotated[float | None, TENSORRT(number(above=0, unit="seconds"))] = 1800.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -518,7 +514,7 @@ class EngineOptions(FollowerOptions):
 
     def build_options(self) -> "BuildOptions":
         """The options as builders take them."""
-        from trt_bisect.builder.base import BuildOptions
+        from trt_bisect.builder.base import DEFAULT_TIMEOUT, BuildOptions
 
         return BuildOptions(
             high=self.high_precision,
@@ -529,7 +525,7 @@ class EngineOptions(FollowerOptions):
             followers_round=self.followers_round,
             plugins=tuple(self.plugins),
             dla=self.dla,
-            timeout=self.build_timeout,
+            timeout=DEFAULT_TIMEOUT,
         )
 
 

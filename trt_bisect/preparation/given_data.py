@@ -107,7 +107,7 @@ class GivenData:
         if isinstance(calibration, Ranges):
             return calibration, None
         if is_cache_path(calibration):
-            return ranges_of_cache(Path(calibration), self._network, keep_masks=self._options.keep_mask_ranges), None
+            return ranges_of_cache(Path(calibration), self._network), None
         data = self._calibration_data(calibration)
         began = perf_counter()
         self.calibration = DataCalibration(self._network, data, self._options, self._folder, self._progress)
@@ -176,18 +176,12 @@ class DataCalibration:
     def ranges(self) -> Ranges:
         """The ranges of the calibrator that was asked for; of ``auto``, those of entropy."""
         calibrator = Calibrator(self._options.calibrator_method, self._options.percentile)
-        keep_masks = self._options.keep_mask_ranges
-        return self._kept(
-            cached_inputs.RANGES, str(calibrator), lambda: self.magnitudes.ranges(calibrator, keep_masks=keep_masks)
-        )
+        return self._kept(cached_inputs.RANGES, str(calibrator), lambda: self.magnitudes.ranges(calibrator))
 
     @cached_property
     def candidates(self) -> tuple[Ranges, ...]:
         """The ranges of each calibrator that a run chooses from (see ``collect.CANDIDATES``)."""
-        keep_masks = self._options.keep_mask_ranges
-        return self._kept(
-            cached_inputs.CANDIDATES, "candidates", lambda: candidates(self.magnitudes, keep_masks=keep_masks)
-        )
+        return self._kept(cached_inputs.CANDIDATES, "candidates", lambda: candidates(self.magnitudes))
 
     @cached_property
     def magnitudes(self) -> Magnitudes:
@@ -227,7 +221,7 @@ class DataCalibration:
         """The key of a result in the run folder: a digest of everything that it depends on; empty without a folder."""
         if self._folder is None:
             return ""
-        rules = [self._options.keep_mask_ranges, THRESHOLDS] if how else [None]
+        rules = [THRESHOLDS] if how else [None]
         parts = {"model": self._network.digest(), "data": self._data.digest(), "how": [how, *rules], "v": versions()}
         return fingerprint({**parts, "counted": None if self._counted is None else sorted(self._counted)})
 
