@@ -25,10 +25,12 @@ COMPARE, SENSITIVITY = (f"{name} lenet.onnx --calibration data.npz" for name in 
 TENSORBOARD = {
     "--tensorboard data.npz": "--tensorboard",
     "--tensorboard data.npz/logs": "--tensorboard",
-    "--tensorboard-channels 3": "Give --tensorboard LOGDIR too",
-    "--tensorboard-samples 3": "Give --tensorboard LOGDIR too",
-    "--tensorboard logs --tensorboard-channels -1": "0 to 256",
-    "--tensorboard logs --tensorboard-channels 1000": "0 to 256",
+    "--tensorboard-detail channels=3": "Give --tensorboard LOGDIR too",
+    "--tensorboard-detail samples=3": "Give --tensorboard LOGDIR too",
+    "--tensorboard logs --tensorboard-detail channels=-1": "0 to 256",
+    "--tensorboard logs --tensorboard-detail samples=1,channels=1000": "0 to 256",
+    "--tensorboard logs --tensorboard-detail bins=3": "channels=8,samples=8,plans=8",
+    "--tensorboard logs --tensorboard-detail 3": "channels=8,samples=8,plans=8",
 }
 LOGS = list(itertools.product(edition(("compare",), ("run", "compare", "profile")), TENSORBOARD.items()))
 

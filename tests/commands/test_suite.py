@@ -89,7 +89,7 @@ def test_every_keyword_is_one_of_run(folder):
 
     taken = {option.name for key, option in NETWORK_KEYS.items() if key not in (*NIGHT_KINDS, "name")}
     others = {"output", "history", "progress", "save_tensors", "cluster"}
-    others |= {"tensorboard", "tensorboard_channels", "tensorboard_samples"}
+    others |= {"tensorboard", "tensorboard_detail"}
     assert taken | others == set(inspect.signature(run).parameters)
 
 

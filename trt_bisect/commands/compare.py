@@ -89,7 +89,7 @@ def compare_with(model: GivenModel | Any | None, options: CompareOptions) -> Com
     """Does what ``compare`` does."""
     sort_column(options.sort)
     folder = None if options.output is None else Path(content_of(options.output))
-    board = open_board(options.tensorboard, options.tensorboard_channels, options.tensorboard_samples)
+    board = open_board(options.tensorboard, options.tensorboard_detail)
     fp32, int8 = options.fp32, options.int8
     with output_folder(folder), closing(options.progress or default_progress()) as shown:
         as_is = [as_it_runs(each) if options.other is not None else None for each in (model, options.other)]

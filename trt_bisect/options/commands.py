@@ -43,6 +43,7 @@ from trt_bisect.options.kinds import (
     TEXT,
     TEXTS,
     VERSION,
+    Counts,
     Data,
     File,
     Model,
@@ -98,12 +99,9 @@ class RunOptions(TensorFileOptions, ExplainOptions, EffortOptions, GoalOptions, 
     Attributes:
         precision: Run culprits and the layers of --high in this precision. mixed: in FP16 where that is enough, else in
             FP32.
-        tensorboard_plans: Log full INT8, the plans of suspects, the recipe and the front, and of the other plans
-            measured as many as make this number, spread over cost; with --labels, the accuracy of each is measured.
     """
 
     precision: Annotated[str, PRECISION(choice("fp32", "fp16", MIXED), without="as --base, else fp32")] = ""
-    tensorboard_plans: Annotated[int, RESULTS(whole(least=0, most=1000), expert=True, repeated=False)] = 20
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -132,8 +130,7 @@ class WithoutRecipeOptions(MeasuringOptions):
     force_int8: Annotated[bool, NOT_HERE] = field(default=False, init=False)
     tactic_sources: Annotated[Sequence[str], NOT_HERE] = field(default=(), init=False)
     tensorboard: Annotated[File | None, NOT_HERE] = field(default=None, init=False)
-    tensorboard_channels: Annotated[int, NOT_HERE] = field(default=0, init=False)
-    tensorboard_samples: Annotated[int, NOT_HERE] = field(default=0, init=False)
+    tensorboard_detail: Annotated[Counts | None, NOT_HERE] = field(default=None, init=False)
     holdout: Annotated[Share, NOT_HERE] = field(default=0.0, init=False)
     margin: Annotated[Share, NOT_HERE] = field(default=0.0, init=False)
     validation: Annotated[Data, NOT_HERE] = field(default=None, init=False)

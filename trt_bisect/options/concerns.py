@@ -34,6 +34,7 @@ from trt_bisect.options.kinds import (
     TEXTS,
     VERSION,
     Channels,
+    Counts,
     Data,
     File,
     Function,
@@ -47,6 +48,7 @@ from trt_bisect.options.kinds import (
     choice,
     choice_or_path,
     choice_with_percentile,
+    counts,
     named,
     number,
     parse_time,
@@ -65,7 +67,7 @@ if TYPE_CHECKING:
 AUTO, BRANCH, EXHAUSTIVE, BISECT = "auto", "branch", "exhaustive", "bisect"
 QUICK, DEFAULT, THOROUGH = "quick", "default", "thorough"
 EXPLAIN_NOTHING, EXPLAIN_TENSORS, EXPLAIN_FULL, EXPLAIN_REMEDIES = "none", "tensors", "full", "remedies"
-NO_TENSORS, OUTPUTS, ALL_LAYERS, BOUNDARIES = "none", "outputs", "layers", "boundaries"
+NO_TENSORS, OUTPUTS, ALL_LAYERS, BOUNDARIES, POLYGRAPHY = "none", "outputs", "layers", "boundaries", "polygraphy"
 ENGINE_CHOICES = (AUTO, "onnxruntime", "tensorrt", "tensorrt-rtx")
 TYPING_CHOICES = (AUTO, "weak", "strong")
 CALIBRATORS = (AUTO, "entropy", "minmax", "percentile", "mse")
@@ -666,20 +668,13 @@ class TensorFileOptions(Options):
     Attributes:
         save_tensors: Save the final outputs, or the tensors of all layers (ONNX Runtime), of FP32, full INT8 and the
             recipe in the run folder, for 'compare --fp32 --int8'. boundaries: the final outputs, also of each boundary
-            of the curve.
-        polygraphy_json: Save these tensors as Polygraphy's JSON too, in tensors/polygraphy: inputs.json for
-            --load-inputs, and fp32.json, int8.json and recipe.json for --load-outputs.
+            of the curve. polygraphy: the final outputs, also as Polygraphy's JSON in tensors/polygraphy: inputs.json
+            for --load-inputs, and fp32.json, int8.json and recipe.json for --load-outputs.
     """
 
     save_tensors: Annotated[
-        str, RESULTS(choice(NO_TENSORS, OUTPUTS, ALL_LAYERS, BOUNDARIES), expert=True, repeated=False)
+        str, RESULTS(choice(NO_TENSORS, OUTPUTS, ALL_LAYERS, BOUNDARIES, POLYGRAPHY), expert=True, repeated=False)
     ] = NO_TENSORS
-    polygraphy_json: Annotated[bool, RESULTS(SWITCH, expert=True, repeated=False)] = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.polygraphy_json and self.save_tensors == NO_TENSORS:
-            raise BadInput("There are no tensors to write as Polygraphy's JSON.", "Add --save-tensors outputs.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -690,8 +685,9 @@ class OutputOptions(Options):
         output: Write the run to this folder; the same command continues the run.
         history: Record the run in the history beside the run folder, not at all (none), or in this file.
         tensorboard: Write TensorBoard logs to this folder.
-        tensorboard_channels: Log histograms of this many channels of a tensor, largest first.
-        tensorboard_samples: Log histograms of each of the first samples too, this many.
+        tensorboard_detail: Log histograms of the largest channels of a tensor (channels=8), and of each of the first
+            samples (samples=3). With run, log full INT8, the plans of suspects, the recipe and the front, and as many
+            other plans as make plans=20, each with its accuracy if labels are given.
         progress: Show progress.
     """
 
@@ -701,8 +697,9 @@ class OutputOptions(Options):
     ] = None
     history: Annotated[File, RESULTS(choice_or_path(BESIDE, NONE), expert=True)] = BESIDE
     tensorboard: Annotated[File | None, RESULTS(PLACE, expert=True, repeated=False)] = None
-    tensorboard_channels: Annotated[int, RESULTS(whole(least=0, most=256), expert=True, repeated=False)] = 0
-    tensorboard_samples: Annotated[int, RESULTS(whole(least=0, most=1000), expert=True, repeated=False)] = 0
+    tensorboard_detail: Annotated[
+        Counts | None, RESULTS(counts(channels=256, samples=1000, plans=1000), expert=True, repeated=False)
+    ] = None
     progress: Annotated[
         Progress | None, RESULTS(OBJECT, without="tqdm in a notebook, else nothing", repeated=False, parse=False)
     ] = None

@@ -26,12 +26,13 @@ if TYPE_CHECKING:
     Channels = float | str | Sequence[float]
     PictureSize = int | str | Sequence[int]
     Shapes = Mapping[str, tuple[int, ...]]
+    Counts = Mapping[str, int]
     Model = GivenModel | Callable[..., Any]
     File = str | Path
     Place = str | Path | StagedFile
     Function = str | Callable[..., Any]
 else:  # what the command line reads: one text for each option, or several
-    Data = Share = Size = Channels = PictureSize = Model = File = Place = Function = Progress = str
+    Data = Share = Size = Counts = Channels = PictureSize = Model = File = Place = Function = Progress = str
     Shapes = Sequence[str]
 
 MIB = 1 << 20
@@ -212,6 +213,22 @@ def _number(given: Any, *, share: bool) -> float:
 
 whole = partial(number, whole=True)
 """Returns the kind of whole numbers within bounds; see ``number``."""
+
+
+def counts(**most: int) -> Kind:
+    """Returns the kind of counts by name, each from 0 to its most: ``channels=8,samples=3``."""
+    kinds = {name: whole(least=0, most=bound) for name, bound in most.items()}
+
+    def read(given: Any, flag: str) -> dict[str, int]:
+        texts = [] if isinstance(given, Mapping) else _text(given, flag).split(",")
+        pairs = given.items() if isinstance(given, Mapping) else (text.split("=") for text in texts)
+        try:
+            return {name: kinds[name].read(count, f"{flag} {name}") for name, count in pairs}
+        except (KeyError, ValueError):
+            example = ",".join(f"{name}={min(8, bound)}" for name, bound in most.items())
+            raise BadInput(f"{flag} cannot be {shown(given)}.", f"Give one or more of {flag} {example}.") from None
+
+    return Kind("NAME=N", read, lambda value: (",".join(f"{name}={count}" for name, count in value.items()),))
 
 
 def _mebibytes(given: Any, flag: str) -> int:

@@ -46,7 +46,7 @@ from trt_bisect.support.progress import Progress, Silent
 
 _FOUND_BEFORE = (MAGNITUDES.file, RANGES.file, CANDIDATES.file, INPUTS, INPUTS_ABOUT)
 _NOT_ELSEWHERE = (
-    *("tensorboard", "tensorboard_channels", "tensorboard_samples", "tensorboard_plans"),
+    *("tensorboard", "tensorboard_detail"),
     *("progress", "output", "cluster", "plugins", "ort_ops", "reference"),
 )
 _OF_NETWORK = ("low", "activations", "base", "precision", "unknown_ops")

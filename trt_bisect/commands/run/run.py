@@ -129,7 +129,7 @@ def run_with(model: GivenModel, options: RunOptions, command: str = "", asked: R
     refuse_accuracy(options)
     output = content_of(options.output)
     folder = None if output is None else Path(output)
-    board = open_board(options.tensorboard, options.tensorboard_channels, options.tensorboard_samples)
+    board = open_board(options.tensorboard, options.tensorboard_detail)
     progress = options.progress or default_progress()
     with working_in(folder, progress, options.history) as display, Live(folder) as live:
         limit = options.time_limit_seconds
@@ -631,7 +631,7 @@ class _Run:
         given = (found.curve.findings, answer.plan, network, experiment.whole, rule, trials, reported, report)
         always = {shown.plan.key() for shown in plans_to_show(*given)}
         others = [step for step in measured() if experiment.whole.canonical(step.plan).key() not in always]
-        others = spread_over_front(others, answering.plans.price, max(0, self.options.tensorboard_plans - len(always)))
+        others = spread_over_front(others, answering.plans.price, max(0, self.board.plans - len(always)))
         plans = plans_to_show(*given, others, accuracy)
         memory, shown = self.options.memory_bytes, self.setup.progress
         write_run(self.board, network, ranges.scales, experiment.feeds, rule, plans, measured(), report, shown, memory)
