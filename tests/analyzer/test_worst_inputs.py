@@ -220,7 +220,7 @@ def test_the_worst_is_the_one_that_a_run_takes(lenet, tmp_path):
     opened = [*trt_bisect.open_dataset(tmp_path / "w", trt_bisect.load_network(model).inputs)]
     assert len(opened) == 3
     assert all(np.array_equal(feeds[name], stacked[name][k]) for k, feeds in enumerate(opened) for name in feeds)
-    options = {**common, "curve": "culprits", "explain": "none", "holdout": 0.0}
+    options = {**common, "curve": "culprits", "explain": "none", "validation": 0.0}
     run = trt_bisect.run(model, data, samples=3, **options)
     assert report.places == run.inputs.places
     again = trt_bisect.run(model, data, tmp_path / "w/worst.npz", **options)

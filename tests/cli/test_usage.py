@@ -58,7 +58,7 @@ def folder(tmp_path, lenet):
         ("run", "MODEL", "trt-bisect run NETWORK.onnx --calibration DATA"),
         ("layers", "MODEL", "trt-bisect layers NETWORK.onnx"),
         (f"{DATA} --threshold 99,5%", "--threshold cannot", "a number"),
-        (f"{DATA} --holdout 120%", "--holdout cannot", "0 to 0.9"),
+        (f"{DATA} --validation 120%", "--validation cannot", "0 to 0.9"),
         (f"{DATA} --memory 1GBit", "--memory cannot", "2GB"),
         (f"{RUN} --calibraton data.npz", "no option --calibraton", "--calibration"),
         (f"{RUN} --calib data.npz", "no option --calib", "--calib"),
@@ -253,7 +253,7 @@ def test_a_shell_completes_commands_options_and_their_values(completed):
 
 def test_percentages_and_sizes_are_taken(folder, command, monkeypatch):
     monkeypatch.chdir(folder)
-    _, out, _ = command(*f"{DATA} --explain none --json -q --threshold 99.5% --holdout 20% --memory 1GB".split())
+    _, out, _ = command(*f"{DATA} --explain none --json -q --threshold 99.5% --validation 20% --memory 1GB".split())
     assert json.loads(out)["threshold"] == 0.995
 
 

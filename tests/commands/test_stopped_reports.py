@@ -300,7 +300,7 @@ def test_a_recipe_that_holds_on_all_inputs_is_known_before_the_search(given, tmp
             feeds,
             inputs=feeds[:1],
             output=tmp_path,
-            holdout=0,
+            validation=0,
             progress=StopsAt("Searching for the cheapest"),
             **ASKED,
         )

@@ -184,7 +184,7 @@ def test_search_and_report_have_one_figure_of_vectors_that_of_their_files(tmp_pa
     rows[12:] += 0.05 * random.normal(size=rows[12:].shape)
     data = [{"x": x} for x in rows.astype(np.float32)]
     found = trt_bisect.run(
-        model, data, inputs=data, task="embed", threshold=threshold, output=tmp_path / "run", holdout=0, **JUDGED
+        model, data, inputs=data, task="embed", threshold=threshold, output=tmp_path / "run", validation=0, **JUDGED
     )
     assert (found.exit_code == 0) == passes
     vectors = outputs_of(model, data)

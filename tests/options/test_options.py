@@ -83,7 +83,7 @@ def test_python_and_command_line_have_the_same_options():
 def test_help_lists_the_options_and_the_signature_is_flat():
     text = pydoc.render_doc(trt_bisect.run, renderer=pydoc.plaintext)
     assert "high: Keep this layer in high precision" in text
-    assert "(0 to 0.9; default: 0.2)" in " ".join(text.split())
+    assert "(a share: 0 to 0.9; default: 0.2)" in " ".join(text.split())
     assert list(inspect.signature(trt_bisect.run).parameters)[:3] == ["model", "calibration", "inputs"]
     assert "command" not in inspect.signature(trt_bisect.run).parameters
     for wrong in ("nonsense", "command"):
@@ -111,7 +111,7 @@ def test_the_flags_names_are_keywords_too():
 def test_errors_in_python_name_the_keywords(lenet):
     for given, named in (
         ({"threshold": 99}, "threshold 0.99"),
-        ({"holdout": 20}, "holdout 0.2"),
+        ({"validation": 20}, "validation 0.2"),
         ({"calibration": None}, "calibration"),
     ):
         with pytest.raises(BadInput) as refused:
@@ -122,8 +122,8 @@ def test_errors_in_python_name_the_keywords(lenet):
 
 def test_percentages_and_sizes_are_read():
     """A percentage is its hundredth. K, M and G are powers of 1024, as in trtexec's --memPoolSize."""
-    options = RunOptions(threshold="99.5%", holdout="20%", margin="10 %", memory="2GB", workspace="512 MiB")
-    assert (options.threshold, options.holdout, options.margin) == (0.995, 0.2, 0.1)
+    options = RunOptions(threshold="99.5%", validation="20%", margin="10 %", memory="2GB", workspace="512 MiB")
+    assert (options.threshold, options.validation, options.margin) == (0.995, 0.2, 0.1)
     assert (options.memory_bytes, options.build_options().workspace_bytes) == (2 << 30, 512 << 20)
     assert RunOptions(memory="1048576 kB").memory_bytes == RunOptions(memory="1g").memory_bytes == 1 << 30
     assert RunOptions(memory=3, workspace=7).build_options() == BuildOptions(

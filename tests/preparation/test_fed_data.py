@@ -287,8 +287,8 @@ def test_growth_is_that_of_numpys_percentiles(network, random):
 
 def test_growth_is_kept_in_the_run_folder(network, random, tmp_path):
     data = (random.normal(0, 1, (12, 3, 8, 8)) * np.linspace(0.1, 3, 12)[:, None, None, None]).astype(np.float32)
-    first = run(network, data, output=tmp_path / "run", history="none", holdout=0)
-    again = run(network, data, output=tmp_path / "run", history="none", holdout=0)
+    first = run(network, data, output=tmp_path / "run", history="none", validation=0)
+    again = run(network, data, output=tmp_path / "run", history="none", validation=0)
     assert [note for note in first.notes if note.kind == "data" and "(12)" in note.text]
     assert again.notes == first.notes
 

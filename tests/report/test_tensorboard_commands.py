@@ -253,7 +253,7 @@ def with_a_front(request, lenet, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(api, "build_report", timed)
         report = trt_bisect.run(
-            lenet / "lenet_planted.onnx", lenet / "calibration.npz", engine="onnxruntime", samples=1, holdout=0,
+            lenet / "lenet_planted.onnx", lenet / "calibration.npz", engine="onnxruntime", samples=1, validation=0,
             front=True, explain="none", tensorboard=logs, **(labelled if request.param == "accuracy" else {}),
         )  # fmt: skip
     return report, request.param, logs

@@ -200,7 +200,7 @@ def _on_engine(
     shows = status.usable and version_of(status.version) >= FIRST_WITH_UNFUSED and not network.low.wide
     if options.engine not in (AUTO, TENSORRT) or not shows:
         return (), (f"{final_outputs_only(options.engine)}; 'trt-bisect run' measures the engine",)
-    build = BuildOptions(debug_tensors=True)
+    build = BuildOptions(debug_tensors=True, plugins=options.libraries(onnxruntime=False))
     if any(may_be_sizes(spec.dtype, spec.shape) for spec in network.inputs):
         build = replace(build, sizes=profile_sizes(samples))
     shapes = {} if network.is_static else profile_shapes(samples)

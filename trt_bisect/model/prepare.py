@@ -24,7 +24,7 @@ from trt_bisect.errors import BadInput, first_line
 from trt_bisect.model.exported import Exported, exported_from
 from trt_bisect.model.file import Weights, detached_tensor, subgraphs_of_attribute
 from trt_bisect.model.normalization import fuse_normalizations
-from trt_bisect.model.operators import BEFORE, Cut, add_types, cut_around
+from trt_bisect.model.operators import Cut, add_types, cut_around
 
 MIN_OPSET, UNNOTED_OPSET = 9, 11
 """The oldest opset that is read, as by TensorRT; and the oldest whose conversion needs no note."""
@@ -48,7 +48,6 @@ def prepare(
     weights: Mapping[str, np.ndarray],
     shapes: Shapes,
     source: str,
-    part: str = BEFORE,
     opset: int = 0,
     *,
     fuse_norms: bool = False,
@@ -59,7 +58,6 @@ def prepare(
         model: as read from the file; it is changed and must not be used again.
         weights: those that are detached from it. In the graph, ``model.prepare`` keeps them apart.
         shapes: fixed shapes of inputs, by name.
-        part: the part that is kept if ONNX Runtime cannot run a node, see ``model.operators``.
         opset: the oldest that the low precision can be written with; 13 is the oldest for all.
         fuse_norms: a LayerNormalization in parts becomes one node, see ``model.normalization``.
 
@@ -73,7 +71,7 @@ def prepare(
     model = inline_functions(model)
     name_nodes(model.graph)
     exported = exported_from(model.graph.node)
-    model, cut = cut_around(model, weights, part, source)
+    model, cut = cut_around(model, weights, source)
     _fix_shapes(model.graph, shapes, source)
     add_types(model, weights)
     model = _convert_opset(model, source, max(opset, QDQ_OPSET))

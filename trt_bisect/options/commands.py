@@ -1,7 +1,7 @@
 """The options of each command: concerns together, with what the command has beside them, or fixes."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
 from trt_bisect.driver.suspects.curves import FULL
@@ -58,7 +58,6 @@ from trt_bisect.options.kinds import (
 from trt_bisect.precision import Precision
 
 if TYPE_CHECKING:
-    from trt_bisect.builder.base import BuildOptions
     from trt_bisect.calibration.collect import Calibrating
 
 COMPARISON = panel("Comparison")
@@ -86,10 +85,6 @@ class MeasuringOptions(
             object.__setattr__(self, "one_scale", self.one_scale or ("*",))
             if self.low not in FLOAT_LOWS:
                 object.__setattr__(self, "base", self.base or str(Precision.FP16))
-
-    def build_options(self) -> "BuildOptions":
-        """The options as builders take them."""
-        return replace(super().build_options(), operators=tuple(self.ort_ops))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,9 +126,8 @@ class WithoutRecipeOptions(MeasuringOptions):
     tactic_sources: Annotated[Sequence[str], NOT_HERE] = field(default=(), init=False)
     tensorboard: Annotated[File | None, NOT_HERE] = field(default=None, init=False)
     tensorboard_detail: Annotated[Counts | None, NOT_HERE] = field(default=None, init=False)
-    holdout: Annotated[Share, NOT_HERE] = field(default=0.0, init=False)
     margin: Annotated[Share, NOT_HERE] = field(default=0.0, init=False)
-    validation: Annotated[Data, NOT_HERE] = field(default=None, init=False)
+    validation: Annotated[Data, NOT_HERE] = field(default=0.0, init=False)
     trt_version: Annotated[str, NOT_HERE] = field(default="", init=False)
     dla: Annotated[int | None, NOT_HERE] = field(default=None, init=False)
     cluster: Annotated[str, NOT_HERE] = field(default="", init=False)

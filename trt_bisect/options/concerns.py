@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from trt_bisect.cluster.address import check_address
-from trt_bisect.data.preprocessing import COLORS, LAYOUTS, Preprocessing, preprocessing
+from trt_bisect.data.preprocessing import COLORS, Preprocessing, preprocessing
 from trt_bisect.driver.suspects.curves import ADAPTIVE, CULPRITS, FULL, usual_curve
 from trt_bisect.errors import BadInput, TrtBisectError
 from trt_bisect.model.gpu_time import Gpu, gpu_named
@@ -52,6 +52,7 @@ from trt_bisect.options.kinds import (
     named,
     number,
     parse_time,
+    share_or,
     whole,
 )
 from trt_bisect.options.tables import asked_gpu
@@ -83,7 +84,7 @@ MACS, MEASURED_TIME, TIME, MIXED = "macs", "measured", "time", "mixed"
 COSINE = "cosine"
 FIXING = ("high", "keep_low", "plan", "scoped", "only", "one_scale")
 """The options that fix the precision of layers."""
-PICTURE_OPTIONS = ("scale", "mean", "std", "resize", "letterbox", "colors", "layout")
+PICTURE_OPTIONS = ("scale", "mean", "std", "resize", "letterbox", "colors")
 
 DATA, PICTURES, JUDGEMENT = map(panel, ("Data", "Pictures", "Judgement"))
 PRECISION, SEARCH, LAYERS, RESULTS = map(panel, ("Precision", "Search", "Layers", "Results"))
@@ -126,12 +127,10 @@ class HoldoutOptions(Options):
     """The samples that neither calibration nor the search sees.
 
     Attributes:
-        validation: Test the recipe on this unseen data.
-        holdout: Hold out this share of 20 or more calibration samples as unseen test data: 20% is every fifth.
+        validation: Test the recipe on this unseen data, or on a share of 20 or more calibration samples.
     """
 
-    validation: Annotated[Data, DATA(named("DATA", "VALIDATION.npz"), without="the samples of --holdout")] = None
-    holdout: Annotated[Share, DATA(number(least=0, most=0.9, share=True), expert=True)] = 0.2
+    validation: Annotated[Data, DATA(share_or(named("DATA", "VALIDATION.npz"), most=0.9))] = 0.2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,7 +144,6 @@ class PictureOptions(Options):
         mean: Subtract this mean after scaling: one number, or one per channel: 0.485,0.456,0.406.
         std: Divide by this standard deviation after subtracting the mean: one number, or one per channel.
         colors: Set the order of the channels, also for --mean and --std.
-        layout: Set the layout of the input.
     """
 
     resize: Annotated[PictureSize | None, PICTURES(PICTURE_SIZE, without="the input's size")] = None
@@ -154,7 +152,6 @@ class PictureOptions(Options):
     mean: Annotated[Channels | None, PICTURES(CHANNELS)] = None
     std: Annotated[Channels | None, PICTURES(CHANNELS)] = None
     colors: Annotated[str | None, PICTURES(choice(*COLORS), without="rgb; gray for one channel", expert=True)] = None
-    layout: Annotated[str | None, PICTURES(choice(*LAYOUTS), without="as the input's shape says", expert=True)] = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -342,16 +339,20 @@ class NetworkOptions(Options):
     """The reading of a network.
 
     Attributes:
-        ort_ops: Load this library of your own operators for ONNX Runtime (RegisterCustomOps). Repeatable.
-        unknown_ops: If ONNX Runtime cannot run a node, judge the part before the node, or the part after the node,
-            from data that contain the node's outputs.
+        plugins: Load this library of your own operators: TensorRT plugins, or operators for ONNX Runtime
+            (RegisterCustomOps). Repeatable.
         fuse_norms: Fuse a LayerNormalization that the exporter took apart (Pow, ReduceMean, Sqrt), in which FP16
             overflows.
     """
 
-    ort_ops: Annotated[Sequence[str], LAYERS(TEXTS, expert=True)] = ()
-    unknown_ops: Annotated[str, LAYERS(choice("before", "after"), expert=True)] = "before"
+    plugins: Annotated[Sequence[str], LAYERS(TEXTS, "--plugin", "--plugins", expert=True)] = ()
     fuse_norms: Annotated[bool, LAYERS(SWITCH, expert=True)] = False
+
+    def libraries(self, *, onnxruntime: bool) -> tuple[str, ...]:
+        """The libraries with operators for ONNX Runtime, or those with TensorRT's plugins."""
+        from trt_bisect.model.operators import for_onnx_runtime
+
+        return tuple(name for name in self.plugins if for_onnx_runtime(name) is onnxruntime)
 
     @property
     def low_precision(self) -> "LowPrecision":
@@ -465,7 +466,6 @@ class EngineOptions(FollowerOptions):
         optimization_level: Set the builder's optimization level.
         force_int8: With weak typing, force INT8 instead of leaving the choice to TensorRT.
         tactic_sources: Take kernels only from this TacticSource. Repeatable.
-        plugins: Load this plugin library before parsing the network. Repeatable.
         dla: Run on this DLA core, and on the GPU what the core cannot run: with weak typing up to TensorRT 10.7; with
             strong typing from 11.4.1 on, with --base fp16 --one-scale '*'. Not tested yet.
     """
@@ -479,7 +479,6 @@ class EngineOptions(FollowerOptions):
     tactic_sources: Annotated[
         Sequence[str], TENSORRT(TEXTS, *("--tactic-source", "--tactic-sources"), without="TensorRT's")
     ] = ()
-    plugins: Annotated[Sequence[str], TENSORRT(TEXTS, "--plugin", "--plugins")] = ()
     dla: Annotated[int | None, TENSORRT(whole(least=0))] = None
 
     def __post_init__(self) -> None:
@@ -525,7 +524,8 @@ class EngineOptions(FollowerOptions):
             force_int8=self.force_int8,
             tactic_sources=tuple(self.tactic_sources) or None,
             followers_round=self.followers_round,
-            plugins=tuple(self.plugins),
+            plugins=self.libraries(onnxruntime=False),
+            operators=self.libraries(onnxruntime=True),
             dla=self.dla,
             timeout=DEFAULT_TIMEOUT,
         )

@@ -385,6 +385,22 @@ def named(metavar: str, stands_for: str) -> Kind:
     return Kind(metavar, _any, lambda value: (name_of(value) or stands_for,), _data)
 
 
+def share_or(data: Kind, *, most: float) -> Kind:
+    """Returns the kind of a share up to ``most``, or of data."""
+    share = number(least=0, most=most, share=True)
+
+    def kind_of(given: Any) -> Kind:
+        return data if math.isnan(_number(given, share=True)) else share
+
+    return Kind(
+        data.metavar,
+        lambda given, flag: kind_of(given).read(given, flag),
+        lambda value: kind_of(value).words(value),
+        lambda given, folder: kind_of(given).located(given, folder),
+        limits=f"a share: {share.limits}",
+    )
+
+
 OBJECT = Kind("", _any)
 """An object of Python."""
 TEXT = Kind("TEXT", _text)

@@ -141,8 +141,9 @@ class GivenData:
     def _calibration_data(self, source: Any) -> Dataset:
         """The samples to calibrate with, without those that stay unseen."""
         named = self._options.validation
-        validation = None if named is None else self.fed.validated_with(self.open(named))
-        holdout = hold_out(self.open(source), float(self._options.holdout), validation)
+        share = float(named or 0.0) if named is None or isinstance(named, (int, float)) else None
+        validation = self.fed.validated_with(self.open(named)) if share is None else None
+        holdout = hold_out(self.open(source), share or 0.0, validation)
         self._notes += noted(DATA, holdout.notes())
         self.holdout = replace(holdout, kept=self.fed.calibrated_with(holdout.kept))
         return self.holdout.kept

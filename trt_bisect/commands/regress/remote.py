@@ -47,9 +47,9 @@ from trt_bisect.support.progress import Progress, Silent
 _FOUND_BEFORE = (MAGNITUDES.file, RANGES.file, CANDIDATES.file, INPUTS, INPUTS_ABOUT)
 _NOT_ELSEWHERE = (
     *("tensorboard", "tensorboard_detail"),
-    *("progress", "output", "cluster", "plugins", "ort_ops", "reference"),
+    *("progress", "output", "cluster", "plugins", "reference"),
 )
-_OF_NETWORK = ("low", "activations", "base", "precision", "unknown_ops")
+_OF_NETWORK = ("low", "activations", "base", "precision")
 """The options, besides those that fix layers, that change the network; it is read here."""
 
 

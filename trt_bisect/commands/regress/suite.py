@@ -157,7 +157,8 @@ def _states(keywords: Mapping[str, Any]) -> list[tuple[str, int, int]]:
     """Name, size and time of change of the files that a network and its data are read from."""
     model = Path(keywords["model"])
     files = [*model.parent.glob(f"{glob.escape(model.stem)}*"), *model.parent.glob("*.data")]
-    for path in (Path(keywords[key]) for key in ("calibration", "inputs", "dataset", "validation") if key in keywords):
+    given = (keywords.get(key) for key in ("calibration", "inputs", "dataset", "validation"))
+    for path in (Path(each) for each in given if isinstance(each, str)):
         files += path.iterdir() if path.is_dir() else [path]
     found = {path: path.stat() for path in sorted(set(files)) if path.is_file()}
     return [(str(path), state.st_size, state.st_mtime_ns) for path, state in found.items()]
