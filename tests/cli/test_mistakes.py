@@ -47,7 +47,7 @@ MISTAKES = {
     "threshold in per cent": (f"{RIGHT} --threshold 99", "in percent", "--threshold 0.99"),
     "percentile as a share": (f"{RIGHT} --calibrator percentile=0.9999", "per cent", "percentile=99.99"),
     "held-out share in per cent": (f"{RIGHT} --validation 20", "--validation cannot be 20", "--validation 0.2"),
-    "workspace in bytes": (f"{RIGHT} --workspace 4294967296", "MiB", "--workspace 4096"),
+    "memory in bytes": (f"{RIGHT} --memory 4294967296", "MiB", "--memory 4096"),
     "unknown column": ("sensitivity net.onnx --calibration none.npz --sort losses", "column 'losses'", "loss, gain"),
     "metric of no task": (
         "sensitivity net.onnx --calibration none.npz --task detect --sort cosine",

@@ -124,7 +124,7 @@ NET = '[[network]]\nmodel = "net.onnx"\n'
         (NET + "samples = 1.5", "'samples' cannot be 1.5"),
         (NET + "repeats = 1000", "'repeats' cannot be 1000"),
         (NET + 'calibrator = "percentile=101"', "'calibrator' percentile cannot be 101"),
-        (NET + "force_int8 = 1", "'force_int8' cannot be 1.\n"),
+        (NET + "letterbox = 1", "'letterbox' cannot be 1.\n"),
         (NET + "outputs = 3", "'outputs' cannot be 3."),
         (NET + "shapes = { x = [0] }", "'shapes' cannot be {'x': [0]}"),
         (NET + "shapes = [1]", "'shapes' cannot be 1."),

@@ -123,6 +123,12 @@ def tactic_sources(engine: str) -> tuple[str, ...] | None:
     return _WITHOUT_LIBRARIES if engine == TENSORRT and version_of(engine_version(engine)) < (10, 0) else None
 
 
+def flags(engine: str) -> str:
+    """Returns the flag of trtexec for these sources; empty for None."""
+    sources = tactic_sources(engine)
+    return f"--tacticSources={','.join(f'+{name}' for name in sources)}" if sources else ""
+
+
 def maker_of(
     subject: TrialSpec, engine: str, timing_cache: Path | None = TIMINGS, *, force_int8: bool = False
 ) -> Callable[[], Builder]:

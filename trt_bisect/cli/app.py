@@ -23,7 +23,7 @@ from cyclopts.exceptions import (
 from trt_bisect._version import __version__
 from trt_bisect.errors import BadInput
 from trt_bisect.options.concerns import PANELS
-from trt_bisect.options.declare import Declared, declared
+from trt_bisect.options.declare import GONE, Declared, declared
 from trt_bisect.options.tables import read_config
 
 GOES_ON = "The same command goes on from what was measured."
@@ -163,6 +163,8 @@ def _unknown(command: str, flag: str, options: Sequence[Declared], words: Sequen
         rest = [word for word in words[1:] if word != flag]
         return BadInput(problem, f"Write the network without a flag: {shlex.join(['trt-bisect', command, *rest])}")
     near = difflib.get_close_matches(flag, [each for option in options for each in option.flags], 1)
+    if gone := GONE.get(flag.lstrip("-").replace("-", "_")):
+        return BadInput(problem, gone)
     return BadInput(problem, f"Did you mean {near[0]}?" if near else f"'trt-bisect {command} -h' lists the options.")
 
 

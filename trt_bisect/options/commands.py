@@ -11,7 +11,6 @@ from trt_bisect.options.concerns import (
     DATA,
     ENGINE_CHOICES,
     FLOAT_LOWS,
-    JUDGEMENT,
     LAYERS,
     MIXED,
     NONE,
@@ -49,7 +48,6 @@ from trt_bisect.options.kinds import (
     Model,
     Place,
     Share,
-    Size,
     choice,
     named,
     number,
@@ -81,7 +79,7 @@ class MeasuringOptions(
     def __post_init__(self) -> None:
         """Makes what the DLA takes of a strongly typed network the defaults: FP16 beside INT8, one scale a weight."""
         super().__post_init__()
-        if self.dla is not None and self.typing != "weak":
+        if self.dla is not None and self.asked_typing != "weak":
             object.__setattr__(self, "one_scale", self.one_scale or ("*",))
             if self.low not in FLOAT_LOWS:
                 object.__setattr__(self, "base", self.base or str(Precision.FP16))
@@ -120,10 +118,7 @@ class WithoutRecipeOptions(MeasuringOptions):
 
     strategy: Annotated[str, NOT_HERE] = field(default=BRANCH, init=False)
     curve: Annotated[str, NOT_HERE] = field(default=FULL, init=False)
-    workspace: Annotated[Size | None, NOT_HERE] = field(default=None, init=False)
-    optimization_level: Annotated[int | None, NOT_HERE] = field(default=None, init=False)
-    force_int8: Annotated[bool, NOT_HERE] = field(default=False, init=False)
-    tactic_sources: Annotated[Sequence[str], NOT_HERE] = field(default=(), init=False)
+    trtexec: Annotated[str, NOT_HERE] = field(default="", init=False)
     tensorboard: Annotated[File | None, NOT_HERE] = field(default=None, init=False)
     tensorboard_detail: Annotated[Counts | None, NOT_HERE] = field(default=None, init=False)
     margin: Annotated[Share, NOT_HERE] = field(default=0.0, init=False)
@@ -151,7 +146,6 @@ class WorstOptions(WithoutRecipeOptions):
         dataset: Search this data for the worst inputs.
         steps: Search only this many samples, from the first on.
         keep: Keep this many of the worst inputs.
-        direction: Required with your own metric: say whether higher or lower values are better.
         output: Write worst.json, worst.csv, worst.html and worst.npz to this folder, which 'run' takes as --input.
     """
 
@@ -161,7 +155,6 @@ class WorstOptions(WithoutRecipeOptions):
     )
     steps: Annotated[int | None, DATA(whole(least=1), without="all")] = None
     keep: Annotated[int, DATA(whole(least=1))] = 10
-    direction: Annotated[str, JUDGEMENT(choice("higher", "lower"), without="the metric's own")] = ""
     output: Annotated[Place | None, RESULTS(PLACE, *("--output", "-o"), repeated=False)] = None
     inputs: Annotated[Data, NOT_HERE] = field(default=None, init=False)
     samples: Annotated[int | None, NOT_HERE] = field(default=None, init=False)

@@ -32,6 +32,7 @@ from trt_bisect.options.kinds import (
     SWITCH,
     TEXT,
     TEXTS,
+    TRTEXEC,
     VERSION,
     Channels,
     Counts,
@@ -70,7 +71,8 @@ QUICK, DEFAULT, THOROUGH = "quick", "default", "thorough"
 EXPLAIN_NOTHING, EXPLAIN_TENSORS, EXPLAIN_FULL, EXPLAIN_REMEDIES = "none", "tensors", "full", "remedies"
 NO_TENSORS, OUTPUTS, ALL_LAYERS, BOUNDARIES, POLYGRAPHY = "none", "outputs", "layers", "boundaries", "polygraphy"
 ENGINE_CHOICES = (AUTO, "onnxruntime", "tensorrt", "tensorrt-rtx")
-TYPING_CHOICES = (AUTO, "weak", "strong")
+WEAK_INT8 = "weak-int8"
+TYPING_CHOICES = (AUTO, "weak", WEAK_INT8, "strong")
 CALIBRATORS = (AUTO, "entropy", "minmax", "percentile", "mse")
 TASKS = ("classify", "detect", "segment", "embed", "text", "pose", "obb", "instances", "depth")
 HEADS = ("detect", "pose", "obb", "instances")
@@ -184,7 +186,6 @@ class JudgeOptions(Options):
         score_threshold: Ignore detections below this score (tasks of detections).
         iou: Match detections from this intersection over union on (tasks of detections; pose by OKS).
         class_axis: Take the classes from this axis of the outputs (kl, top1 and tasks); negative counts from the end.
-        direction: Say whether higher or lower values of your own metric are better.
         slice_factor: Judge parts of an output apart if their FP32 magnitudes differ by more than this factor, such as
             boxes in pixels and scores. 0: judge outputs whole.
         accept: Exit with 0 if full INT8 passes with doubts.
@@ -202,7 +203,6 @@ class JudgeOptions(Options):
     score_threshold: Annotated[float, JUDGEMENT(number(least=0, most=1, share=True), expert=True)] = 0.3
     iou: Annotated[float, JUDGEMENT(number(above=0, most=1, share=True), expert=True)] = 0.5
     class_axis: Annotated[int | None, JUDGEMENT(whole(least=-32, most=31), without="found by size", expert=True)] = None
-    direction: Annotated[str, JUDGEMENT(choice("higher", "lower"), expert=True)] = "higher"
     slice_factor: Annotated[float, JUDGEMENT(number(infinite=True), expert=True)] = 30.0
     accept: Annotated[bool, JUDGEMENT(SWITCH, expert=True)] = False
 
@@ -461,11 +461,10 @@ class EngineOptions(FollowerOptions):
         engine: Build and run networks with this engine.
         precision: Run culprits and the layers of --high in this precision.
         typing: Build from Q/DQ pairs in the graph (strong), or from constraints on layers (weak: TensorRT 8 to 10).
-            auto: strong, and weak for a calibration cache before TensorRT 10.12.
-        workspace: Limit TensorRT's workspace: MiB, or 512MB, 2GB.
-        optimization_level: Set the builder's optimization level.
-        force_int8: With weak typing, force INT8 instead of leaving the choice to TensorRT.
-        tactic_sources: Take kernels only from this TacticSource. Repeatable.
+            auto: strong, and weak for a calibration cache before TensorRT 10.12. weak-int8: weak, with the layers that
+            are to be in INT8 constrained to INT8 instead of leaving the choice to TensorRT.
+        trtexec: Build as these flags of trtexec say: '--builderOptimizationLevel=3 --memPoolSize=workspace:512
+            --tacticSources=+CUBLAS,+CUDNN'.
         dla: Run on this DLA core, and on the GPU what the core cannot run: with weak typing up to TensorRT 10.7; with
             strong typing from 11.4.1 on, with --base fp16 --one-scale '*'. Not tested yet.
     """
@@ -473,12 +472,7 @@ class EngineOptions(FollowerOptions):
     engine: Annotated[str, PRECISION(choice(*ENGINE_CHOICES))] = AUTO
     precision: Annotated[str, PRECISION(choice("fp32", "fp16"), without="as --base, else fp32")] = ""
     typing: Annotated[str, TENSORRT(choice(*TYPING_CHOICES))] = AUTO
-    workspace: Annotated[Size | None, TENSORRT(MEBIBYTES, without="TensorRT's")] = None
-    optimization_level: Annotated[int | None, TENSORRT(whole(least=0, most=5), without="TensorRT's")] = None
-    force_int8: Annotated[bool, TENSORRT(SWITCH)] = False
-    tactic_sources: Annotated[
-        Sequence[str], TENSORRT(TEXTS, *("--tactic-source", "--tactic-sources"), without="TensorRT's")
-    ] = ()
+    trtexec: Annotated[str, TENSORRT(TRTEXEC, without="TensorRT's defaults")] = ""
     dla: Annotated[int | None, TENSORRT(whole(least=0))] = None
 
     def __post_init__(self) -> None:
@@ -493,6 +487,11 @@ class EngineOptions(FollowerOptions):
                 f"--precision {self.precision} does not raise layers above a base of {self.base}.",
                 f"Give --precision fp32, or leave it out: then they are in {self.base}.",
             )
+
+    @property
+    def asked_typing(self) -> str:
+        """``auto``, or the typing of the engines: ``weak`` or ``strong``."""
+        return "weak" if self.typing == WEAK_INT8 else self.typing
 
     @property
     def high_precision(self) -> Precision:
@@ -516,13 +515,12 @@ class EngineOptions(FollowerOptions):
     def build_options(self) -> "BuildOptions":
         """The options as builders take them."""
         from trt_bisect.builder.base import DEFAULT_TIMEOUT, BuildOptions
+        from trt_bisect.recipe.trtexec import options_in
 
         return BuildOptions(
             high=self.high_precision,
-            workspace_bytes=None if self.workspace is None else int(self.workspace) * MIB,
-            optimization_level=self.optimization_level,
-            force_int8=self.force_int8,
-            tactic_sources=tuple(self.tactic_sources) or None,
+            **options_in(self.trtexec),
+            force_int8=self.typing == WEAK_INT8,
             followers_round=self.followers_round,
             plugins=self.libraries(onnxruntime=False),
             operators=self.libraries(onnxruntime=True),

@@ -81,6 +81,7 @@ class Kind:
         choices: the known words.
         open: other values are taken too.
         limits: the bounds of a number, as text.
+        hyphens: on the command line a value may begin with a hyphen.
     """
 
     metavar: str
@@ -91,6 +92,7 @@ class Kind:
     choices: tuple[str, ...] = ()
     open: bool = False
     limits: str = ""
+    hyphens: bool = False
 
     @property
     def closed(self) -> bool:
@@ -319,6 +321,14 @@ def _version(given: Any, flag: str) -> Any:
     return given
 
 
+def _trtexec(given: Any, flag: str) -> Any:
+    from trt_bisect.recipe.trtexec import options_in
+
+    if given:
+        _told(options_in, _text(given, flag), flag)
+    return given
+
+
 def _path(given: Any, flag: str) -> Any:
     if isinstance(given, (int, float, bool, Sequence, Mapping)) and (not isinstance(given, str) or "\0" in given):
         raise BadInput(f"{flag} cannot be {shown(given)}.", "Give a path, in quotes.")
@@ -438,5 +448,7 @@ PLACE = Kind("PATH", _path, located=_place)
 """A file or folder that is written."""
 PLACES = Kind("PATH", lambda given, flag: list(map(Path, _texts(given, flag))), _each, _place, several=True)
 """Several files or folders."""
+TRTEXEC = Kind("FLAGS", _trtexec, hyphens=True)
+"""Flags of trtexec that say how an engine is built."""
 VERSION = Kind("VERSION", _version)
 """A version of TensorRT."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from trt_bisect.errors import BadInput, first_line
 from trt_bisect.model.gpu_time import GPU_KEYS, Gpu, gpu_named, gpu_of
-from trt_bisect.options.declare import Declared, by_key
+from trt_bisect.options.declare import GONE, Declared, by_key
 from trt_bisect.options.kinds import Kind
 
 if sys.version_info >= (3, 11):
@@ -50,7 +50,7 @@ def refuse_unknown(file: Path, where: str, table: Mapping[str, Any], known: Iter
             near = difflib.get_close_matches(key, keys, 1)
             raise BadInput(
                 f"{file}: {where + ' has' if where else 'there is'} no key {key!r}.",
-                f"Did you mean '{near[0]}'?" if near else f"The keys are {', '.join(keys)}.",
+                GONE.get(key) or (f"Did you mean '{near[0]}'?" if near else f"The keys are {', '.join(keys)}."),
             )
 
 

@@ -212,7 +212,7 @@ class DataCalibration:
 
         Weak typing takes the scales of all tensors, and TensorRT alone decides which of them it uses.
         """
-        typing = typing_of(choose_engine(self._options.engine), self._options.typing, self._network.low)
+        typing = typing_of(choose_engine(self._options.engine), self._options.asked_typing, self._network.low)
         return None if typing == "weak" else tensors_in_low(self._network)
 
     def _kept(self, form: Form[Value], how: str, compute: Callable[[], Value]) -> Value:

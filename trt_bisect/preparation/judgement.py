@@ -36,7 +36,7 @@ class Judgement:
     @cached_property
     def asked_metric(self) -> Metric:
         """The metric that the options name; with a task, its agreement."""
-        return AGREEMENT if self.options.task is not None else find_metric(self.options.metric, self.options.direction)
+        return AGREEMENT if self.options.task is not None else find_metric(self.options.metric)
 
     @property
     def threshold(self) -> float | None:

@@ -119,7 +119,7 @@ class Setup:
     def builder_for(self, network: Network, engine: str, ranges: Ranges, feeds: Iterable[Feeds]) -> Builder:
         """Returns the builder of an engine for inputs of the shapes of ``feeds``."""
         cached = is_cache_path(content_of(self.options.calibration))
-        typing = typing_of(engine, self.options.typing, network.low, cached=cached)
+        typing = typing_of(engine, self.options.asked_typing, network.low, cached=cached)
         options, shapes = self._profiled(network, engine, feeds)
         return open_builder(engine, typing, network, ranges.scales, options, shapes)
 

@@ -83,7 +83,7 @@ class NetworkTask:
     @property
     def direction(self) -> str:
         """The better values of the user's own metric: ``higher`` or ``lower``."""
-        return str(self.keywords.get("direction", "higher"))
+        return "higher" if find_metric(self.keywords.get("metric", "cosine")).higher else "lower"
 
 
 @dataclass(frozen=True)
@@ -178,8 +178,7 @@ def _task(file: Path, place: int, entry: Mapping[str, Any], defaults: Mapping[st
     keywords = {key: value for key, value in values.items() if key not in (*NIGHT_KINDS, "name")}
     keywords.setdefault("explain", EXPLAIN_NOTHING)
     try:
-        metric = find_metric(keywords.get("metric", "cosine"), keywords.get("direction", "higher"))
-        make_rule(metric, keywords.get("threshold"))
+        make_rule(find_metric(keywords.get("metric", "cosine")), keywords.get("threshold"))
     except TrtBisectError as error:
         raise BadInput(f"{file}: {where}: {error.problem}", error.remedy) from error
     targets = {plan: values[key] for plan, key in ((INT8, "target"), (RECIPE, "target_recipe")) if key in values}

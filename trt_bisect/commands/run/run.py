@@ -123,7 +123,7 @@ def run_with(model: GivenModel, options: RunOptions, command: str = "", asked: R
         TrtBisectError: as for ``run``.
         StoppedRun: the user interrupted it, and a report says what is known.
     """
-    metric, low = find_metric(options.metric, options.direction), options.low_precision.precision
+    metric, low = find_metric(options.metric), options.low_precision.precision
     threshold = None if options.threshold is None else float(options.threshold)
     rule = make_rule(metric, threshold, low=low)
     refuse_accuracy(options)
