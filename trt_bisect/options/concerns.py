@@ -186,8 +186,6 @@ class JudgeOptions(Options):
         score_threshold: Ignore detections below this score (tasks of detections).
         iou: Match detections from this intersection over union on (tasks of detections; pose by OKS).
         class_axis: Take the classes from this axis of the outputs (kl, top1 and tasks); negative counts from the end.
-        slice_factor: Judge parts of an output apart if their FP32 magnitudes differ by more than this factor, such as
-            boxes in pixels and scores. 0: judge outputs whole.
         accept: Exit with 0 if full INT8 passes with doubts.
     """
 
@@ -203,16 +201,10 @@ class JudgeOptions(Options):
     score_threshold: Annotated[float, JUDGEMENT(number(least=0, most=1, share=True), expert=True)] = 0.3
     iou: Annotated[float, JUDGEMENT(number(above=0, most=1, share=True), expert=True)] = 0.5
     class_axis: Annotated[int | None, JUDGEMENT(whole(least=-32, most=31), without="found by size", expert=True)] = None
-    slice_factor: Annotated[float, JUDGEMENT(number(infinite=True), expert=True)] = 30.0
     accept: Annotated[bool, JUDGEMENT(SWITCH, expert=True)] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not (self.slice_factor == 0 or self.slice_factor > 1):
-            raise BadInput(
-                f"--slice-factor cannot be {self.slice_factor:g}.",
-                "Give --slice-factor above 1, or 0 to judge outputs whole.",
-            )
         if self.task is not None and self.metric != COSINE:
             raise BadInput(f"--task {self.task} and --metric {self.metric} contradict each other.", "Leave out one.")
         if self.head is not None and self.task not in HEADS and getattr(self, "labels", None) is None:

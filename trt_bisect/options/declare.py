@@ -36,6 +36,7 @@ GONE = {
     "optimization_level": "Use --trtexec '--builderOptimizationLevel=N'.",
     "ort_ops": "Use --plugin.",
     "percentile": "Use --calibrator percentile=N.",
+    "slice_factor": "Give --metric a function of yours to judge outputs as a whole.",
     "tactic_source": "Use --trtexec '--tacticSources=+NAME'.",
     "tensorboard_channels": "Use --tensorboard-detail channels=N.",
     "workspace": "Use --trtexec '--memPoolSize=workspace:MiB'.",

@@ -168,7 +168,6 @@ def number(
     unit: str = "",
     whole: bool = False,
     share: bool = False,
-    infinite: bool = False,
 ) -> Kind:
     """Returns the kind of numbers within bounds.
 
@@ -179,7 +178,6 @@ def number(
         unit: the unit of the value.
         whole: only whole numbers.
         share: a percentage is taken as well: 99% is 0.99.
-        infinite: infinity is taken as well.
     """
     ends = {f"{least:g} or more": least, f"more than {above:g}": above, f"at most {most:g}": most}
     limits = ", ".join(text for text, end in ends.items() if math.isfinite(end))
@@ -188,8 +186,7 @@ def number(
 
     def read(given: Any, flag: str) -> float | int:
         value = _number(given, share=share)
-        is_number = math.isfinite(value) or (infinite and value == math.inf)
-        if is_number and least <= value <= most and value > above and not (whole and value % 1):
+        if math.isfinite(value) and least <= value <= most and value > above and not (whole and value % 1):
             return int(value) if whole else value
         text = given if isinstance(given, str) and math.isfinite(value) else shown(given)
         wanted = limits or f"a {'whole ' if whole else ''}number"

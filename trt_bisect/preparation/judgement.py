@@ -86,7 +86,7 @@ class Judgement:
         metric = self.asked_metric
         if metric.code:
             return Slices()
-        return find_slices(reference, outputs, self.options.slice_factor, apart=metric.name in RELATIVE)
+        return find_slices(reference, outputs, apart=metric.name in RELATIVE)
 
     def rule(self, outputs: tuple[str, ...], reference: Sequence[Outputs]) -> Rule:
         """The rule for these outputs.
