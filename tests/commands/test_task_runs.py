@@ -151,7 +151,7 @@ def test_the_command_line_says_how_the_outputs_are_read(given, tmp_path, command
     code, out, _ = command(
         "run", model, "--calibration", tmp_path / "data.npz", "--input", tmp_path / "data.npz", "--task", "detect",
         "--engine", "onnxruntime", "--calibrator", "minmax", "--explain", "none", "-o", tmp_path / "run",
-        "--iou", "0.6", "--score-threshold", "0.4", "--all-layers",
+        "--score-threshold", "0.4", "--all-layers",
     )  # fmt: skip
     assert code == 1
     words = " ".join(out.split())

@@ -61,7 +61,7 @@ def test_names_and_defaults_are_those_of_the_modules_that_obey_them():
         ({"trtexec": "--memPoolSize=workspace:0"}, "--trtexec cannot be", "--memPoolSize=workspace:512"),
         ({"trtexec": "--tacticSources=-CUDNN"}, "--trtexec cannot be", "--tacticSources=+CUBLAS"),
         ({"trtexec": 3}, "--trtexec cannot be 3", ""),
-        ({"iou": 0}, "--iou cannot be 0", "Give --iou more than 0"),
+        ({"calibrator": "percentile=0"}, "percentile cannot be", "more than 0"),
         ({"cluster": "local:0"}, "'local:0'", ""),
         ({"trt_version": "new"}, "'new'", ""),
     ],

@@ -184,7 +184,6 @@ class JudgeOptions(Options):
         head: Name the columns of the rows of detections where their values do not tell them, or raw maps:
             xywh,classes:1,keypoints:17x3; dfl:16,classes:80; yolov5.
         score_threshold: Ignore detections below this score (tasks of detections).
-        iou: Match detections from this intersection over union on (tasks of detections; pose by OKS).
         class_axis: Take the classes from this axis of the outputs (kl, top1 and tasks); negative counts from the end.
         accept: Exit with 0 if full INT8 passes with doubts.
     """
@@ -199,7 +198,6 @@ class JudgeOptions(Options):
     ] = None
     head: Annotated[str | None, JUDGEMENT(TEXT, without="told by the values", expert=True)] = None
     score_threshold: Annotated[float, JUDGEMENT(number(least=0, most=1, share=True), expert=True)] = 0.3
-    iou: Annotated[float, JUDGEMENT(number(above=0, most=1, share=True), expert=True)] = 0.5
     class_axis: Annotated[int | None, JUDGEMENT(whole(least=-32, most=31), without="found by size", expert=True)] = None
     accept: Annotated[bool, JUDGEMENT(SWITCH, expert=True)] = False
 
@@ -223,7 +221,7 @@ class JudgeOptions(Options):
             return None
         from trt_bisect.analyzer.tasks.task import AskedTask
 
-        return AskedTask(self.task, self.score_threshold, self.iou, self.class_axis, self.head)
+        return AskedTask(self.task, self.score_threshold, class_axis=self.class_axis, head=self.head)
 
     def task_facts(self) -> dict[str, Any]:
         """The part of a fingerprint that the task is; empty without a task."""

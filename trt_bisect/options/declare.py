@@ -31,6 +31,7 @@ GONE = {
     "direction": "Set 'higher_is_better = False' on the metric's function.",
     "force_int8": "Use --typing weak-int8.",
     "holdout": "Use --validation with the share.",
+    "iou": "Detections are matched from an intersection over union of 0.5 on.",
     "keep_mask_ranges": "Give --plan with the scale.",
     "layout": "The input's shape says the layout; --shape sets a dynamic one.",
     "optimization_level": "Use --trtexec '--builderOptimizationLevel=N'.",
