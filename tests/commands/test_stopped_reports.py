@@ -30,7 +30,7 @@ from trt_bisect.report.older import read_report
 from trt_bisect.report.page.headline import headline
 from trt_bisect.report.verdict import FAILS, PASSES, UNMEASURED
 from trt_bisect.support import progress
-from trt_bisect.view.run_folder import RunFolder
+from trt_bisect.view.index import RunFolder
 
 THRESHOLD = 0.9999
 ASKED = {"engine": "onnxruntime", "explain": "none", "history": "none", "threshold": THRESHOLD}

@@ -10,11 +10,10 @@ import pytest
 import trt_bisect
 from tests.support.networks import Sketch, save, scale_constant
 from tests.support.records import record_of, texts
-from trt_bisect.analyzer.data_warnings import on_growing_ranges, on_values
+from trt_bisect.analyzer.data_warnings import first_layer, has_large_weights, on_growing_ranges, on_values
 from trt_bisect.calibration.collect import magnitudes
 from trt_bisect.data.datasets import open_dataset
 from trt_bisect.data.statistics import statistics
-from trt_bisect.model.first_layer import first_layer, has_large_weights
 from trt_bisect.report.summary import DATA, DOUBTED
 from trt_bisect.report.verdict import WITH_DOUBTS
 

@@ -35,8 +35,7 @@ def layers_command(
     Args:
         everything: List the file's other nodes too: constants, Q/DQ pairs, and operators that preparing drops.
     """
-    from trt_bisect.analyzer.structure.dropped import dropped_nodes
-    from trt_bisect.analyzer.structure.graph import FileGraph
+    from trt_bisect.analyzer.structure.graph import FileGraph, dropped_nodes
     from trt_bisect.model.file import read_model
     from trt_bisect.preparation.asked_network import asked_network
     from trt_bisect.report.screen.tables import print_layers

@@ -28,16 +28,15 @@ from trt_bisect.model.existing import (
     take_out_types,
     type_notes,
 )
-from trt_bisect.model.exported import Exported
 from trt_bisect.model.file import ONNX_TYPES, Weights, detach_weights, read_model, saved_model, weights_digest
 from trt_bisect.model.fusions import Shape
 from trt_bisect.model.layers import Layer, Rounding, TensorTypes, layers_of
 from trt_bisect.model.low import BF16, FLOAT_TYPES, INT8, FloatType, LowPrecision
-from trt_bisect.model.normalization import OPSET as NORM_OPSET
 from trt_bisect.model.operators import refusing_invalid
 from trt_bisect.model.prepare import (
     NAME_IN_FILE,
     UNNOTED_OPSET,
+    Exported,
     Shapes,
     detached_in,
     drop_odd_outputs,
@@ -47,6 +46,7 @@ from trt_bisect.model.prepare import (
     prepare,
     refuse_integer_layers,
 )
+from trt_bisect.model.prepare import OPSET as NORM_OPSET
 from trt_bisect.model.quantizer import RoundedWeights
 from trt_bisect.precision import Precision, PrecisionPlan, low_set
 from trt_bisect.support.memory import mapped_if_large

@@ -31,10 +31,9 @@ from trt_bisect.calibration.collect import Magnitudes, candidates, magnitudes
 from trt_bisect.calibration.histogram import THRESHOLDS, Calibrator
 from trt_bisect.calibration.ranges import Ranges, no_ranges, with_scales_given
 from trt_bisect.data.datasets import Dataset, Holdout, hold_out, open_dataset, profile_shapes
-from trt_bisect.data.drift import Drift, Sketch, drift
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.data.named import content_of
-from trt_bisect.data.statistics import MOST_SAMPLES, FedInput, statistics
+from trt_bisect.data.statistics import MOST_SAMPLES, Drift, FedInput, Sketch, drift, statistics
 from trt_bisect.errors import BadInput
 from trt_bisect.model.fusions import tensors_in_low
 from trt_bisect.model.network import Network

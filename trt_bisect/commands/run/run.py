@@ -616,8 +616,7 @@ class _Run:
 
     def _write_logs(self, found: Searched, report: Report) -> None:
         """Writes TensorBoard's logs, if they are asked for."""
-        from trt_bisect.report.tensorboard.run_logs import plans_to_show, write_run
-        from trt_bisect.report.tensorboard.steps import spread_over_front, steps_of
+        from trt_bisect.report.tensorboard.run_logs import plans_to_show, spread_over_front, steps_of, write_run
 
         answer, first, answering = found.answer, self.first, self.answering
         if self.board is None or answer is None or first is None or answering is None:
