@@ -29,7 +29,7 @@ from trt_bisect.options.tables import read_config
 GOES_ON = "The same command goes on from what was measured."
 BEGINS_ANEW = "The command keeps nothing; the same command begins again."
 COMMANDS = {
-    "demo": ("demo", BEGINS_ANEW),
+    "demo": ("run", BEGINS_ANEW),
     "run": ("run", GOES_ON),
     "sensitivity": ("losses", GOES_ON),
     "regress": ("runs", GOES_ON),
@@ -205,13 +205,7 @@ def paragraphs_of(command: str) -> list[str]:
 
 
 def help_of(command: str, width: int, *, everything: bool = False) -> str:
-    """Returns the help of a command.
-
-    Args:
-        command: its name.
-        width: the columns of the terminal.
-        everything: the expert options as well.
-    """
+    """Returns the help of a command for a terminal of that width, with ``everything`` the expert options too."""
     options = declared(function_of(command))
     shown = [option for option in options if option.flags and (everything or not option.option.expert)]
     arguments = [option for option in options if option.is_argument]

@@ -20,12 +20,7 @@ else:
 
 
 def read_toml(file: Path, kind: str, remedy: str) -> dict[str, Any]:
-    """Returns the table in a TOML file.
-
-    Args:
-        file: its path.
-        kind: the kind of file, for messages: ``suite`` or ``configuration``.
-        remedy: the remedy in the message if the file does not exist.
+    """Returns the table in a TOML file, of a ``kind`` as messages name it; ``remedy``: if the file does not exist.
 
     Raises:
         BadInput: the file does not exist or cannot be read.
@@ -68,13 +63,7 @@ def read_value(file: Path, where: str, key: str, value: Any, kind: Kind) -> Any:
 
 
 def read_table(file: Path, where: str, table: Mapping[str, Any], known: Mapping[str, Declared]) -> dict[str, Any]:
-    """Returns the values of a table by the names of their options.
-
-    Args:
-        file: where the table stands, for messages and paths, which are relative to its folder.
-        where: the table's name, for messages; may be empty.
-        table: as TOML has it.
-        known: the options by key.
+    """Returns the values of a file's table, called ``where``, by the names of their options; paths are relative to it.
 
     Raises:
         BadInput: a key or a value cannot be used, or an option is there under two names.
