@@ -54,6 +54,7 @@ def test_the_command_line_comes_before_the_file_and_paths_are_relative_to_it(com
         ("threshold = 'high'", "'threshold' cannot be 'high'.", "number"),
         ("calibration = 'none.npz'", "none.npz", "folder of this file"),
         ("input = 'data.npz'\ninputs = 'data.npz'", "'input' and 'inputs'", "one of the two"),
+        ("progress = 1", "'progress'", "keys are"),
         ("engine = 'tpu'", "'engine' cannot be 'tpu'.", "auto, onnxruntime, tensorrt, tensorrt-rtx"),
         ("engine =", "", "TOML"),
     ],

@@ -116,7 +116,8 @@ def _configured(_app: App, commands: tuple[str, ...], arguments: ArgumentCollect
     config = by_name.get("config")
     if config is None or not config.tokens:
         return
-    options = [option for option in declared(function_of(commands[0])) if option.name != "config"]
+    taken = declared(function_of(commands[0]))
+    options = [each for each in taken if each.name != "config" and each.option.parse is None]
     for name, value in read_config(Path(config.tokens[0].value), commands[0], _TABLES, options).items():
         if not by_name[name].tokens:
             by_name[name].append(Token(implicit_value=value))
