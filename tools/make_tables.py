@@ -10,9 +10,9 @@ from pathlib import Path
 
 from trt_bisect.analyzer.advisor import Advice
 from trt_bisect.analyzer.compared import ComparedChannel, ComparedTensor
-from trt_bisect.analyzer.structure.dropped import DroppedNode
 from trt_bisect.analyzer.structure.findings import Finding
-from trt_bisect.analyzer.structure.roundings import TensorRounding
+from trt_bisect.analyzer.structure.graph import DroppedNode
+from trt_bisect.analyzer.structure.qdq import TensorRounding
 from trt_bisect.report.answer import FrontPoint
 from trt_bisect.report.check import CHECK_CSV, DROPPED_CSV, TENSORS_CSV
 from trt_bisect.report.comparison import (

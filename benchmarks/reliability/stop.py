@@ -62,7 +62,7 @@ def measure(asked: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
 
 def _all_given(subject: TrialSpec) -> TrialSpec:
     """The same with no input held out, so that a recipe has to hold on all of the file."""
-    return TrialSpec(subject.name, (*subject.arguments, "--holdout", "0"))
+    return TrialSpec(subject.name, (*subject.arguments, "--validation", "0"))
 
 
 def _watched(subject: TrialSpec, place: Path) -> tuple[Undisturbed, list[str]]:

@@ -5,10 +5,10 @@ import json
 import numpy as np
 import pytest
 
-from trt_bisect.analyzer.doubts import CLIPPED, CONSTANT, DISAGREE, HIDDEN, SHORT, VANISHED, constant_outputs, doubts
+from trt_bisect.analyzer.doubts import CLIPPED, CONSTANT, DISAGREE, SHORT, VANISHED, constant_outputs, doubts
 from trt_bisect.analyzer.judge import compare_arrays, make_rule
 from trt_bisect.analyzer.metrics import BUILT_IN
-from trt_bisect.evaluator.trial import MEASURED, OutputFigures, Trial
+from trt_bisect.evaluator.trial import MEASURED, Trial
 
 RULE = make_rule(BUILT_IN["cosine"], 0.9)
 
@@ -130,21 +130,6 @@ def test_a_single_pixel_of_a_class_does_not_count():
     output = reference.copy()
     output[0, 0, :, 3, 3] = shares([0], 0.9)[0]
     assert kinds(reference, output) == []
-
-
-def test_a_group_of_a_whole_output_is_doubted_by_its_own_figure():
-    trial = Trial(
-        "",
-        MEASURED,
-        {
-            "y": OutputFigures({"cosine": 0.999}),
-            "y[:, 0:4]": OutputFigures({"cosine": 0.999}),
-            "y[:, 4:84]": OutputFigures({"cosine": 0.5}),
-            "other[:, 0:4]": OutputFigures({"cosine": 0.5}),
-        },
-    )
-    found = doubts(make_rule(BUILT_IN["cosine"], None, outputs=["y"]), trial)
-    assert [(doubt.output, doubt.kind) for doubt in found] == [("y[:, 4:84]", HIDDEN)]
 
 
 def test_metrics_that_disagree(random):

@@ -83,7 +83,7 @@ def test_a_function_of_the_user():
     def hits(reference, output):
         return 100.0 * np.mean(reference.argmax(-1) == output.argmax(-1))
 
-    metric = find_metric(hits, "higher").knowing_perfect(R)
+    metric = find_metric(hits).knowing_perfect(R)
     rule = make_rule(metric, 99.0)
     assert rule.budget == 1.0
     assert metric.loss(metric.function(R, G)) == 100.0
@@ -95,7 +95,9 @@ def test_a_function_of_the_user():
 @pytest.mark.slow
 def test_a_function_of_the_user_decides_a_run(lenet, tmp_path):
     script = tmp_path / "mine.py"
-    script.write_text("import numpy as np\ndef worst(r, o):\n    return float(np.abs(r - o).max())\n")
+    script.write_text(
+        "import numpy as np\ndef worst(r, o):\n    return float(np.abs(r - o).max())\nworst.higher_is_better = False\n"
+    )
     report = trt_bisect.run(
         lenet / "lenet_planted.onnx",
         lenet / "calibration.npz",
@@ -103,7 +105,6 @@ def test_a_function_of_the_user_decides_a_run(lenet, tmp_path):
         calibrator="minmax",
         explain="none",
         metric=f"{script}:worst",
-        direction="lower",
         threshold=0.1,
     )
     assert report.culprits == ("ip2",)
@@ -243,5 +244,6 @@ def test_a_mask_is_named_and_its_reader_stays_high(tmp_path):
     assert "mask" in row.why_not
     assert "mask" in report.ranges.unusable
     assert any("'masked'" in note for note in texts(report.notes))
-    wrecked = trt_bisect.run(path, data, engine="onnxruntime", calibrator="minmax", keep_mask_ranges=True)
+    scale = {"scales": {"mask": 3e38 / 127}}
+    wrecked = trt_bisect.run(path, data, engine="onnxruntime", calibrator="minmax", plan=scale)
     assert next(row for row in wrecked.layers if row.name == "masked").quantizable

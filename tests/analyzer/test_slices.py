@@ -81,9 +81,9 @@ CUT = {
 }
 
 
-def cut(random, make, inputs=1, **factor):
+def cut(random, make, inputs=1):
     reference = [{"y": np.asarray(make(random), np.float32)} for _ in range(inputs)]
-    return find_slices(reference, ["y"], **factor), reference
+    return find_slices(reference, ["y"]), reference
 
 
 @pytest.mark.parametrize("inputs", [1, 4])
@@ -143,19 +143,9 @@ def test_outputs_of_one_quantity_stay_whole(kind, inputs, random):
     assert found.notes() == []
 
 
-def test_the_factor_moves_the_border(random):
-    """Boxes up to 640 beside an angle up to 2.3 differ by 278."""
-
-    def make(random):
-        return np.concatenate([boxes(random), np.full((1, 1, ANCHORS), 2.3)], 1)
-
-    assert cut(random, make, factor=30)[0].names(["y"]) == ("y[:, 0:4]", "y[:, 4:5]")
-    assert cut(random, make, factor=300)[0].names(["y"]) == ("y",)
-
-
-@pytest.mark.parametrize("off", [0.0, np.inf])
-def test_switched_off_the_output_is_judged_whole_and_its_groups_are_compared_beside_it(off, random):
-    found, reference = cut(random, yolo8, factor=off)
+def test_not_apart_the_output_is_judged_whole_and_its_groups_are_compared_beside_it(random):
+    reference = [{"y": np.asarray(yolo8(random), np.float32)}]
+    found = find_slices(reference, ["y"], apart=False)
     assert found.names(["y"]) == ("y",)
     assert list(found.with_groups(reference[0])) == ["y", "y[:, 0:4]", "y[:, 4:84]"]
 

@@ -410,7 +410,7 @@ def narrow(tmp_path_factory):
 def test_a_margin_is_left_on_all_inputs_given_but_one_in_twenty(narrow, margin, tmp_path):
     path, data = narrow
     budget = 4e-4
-    wanted = {"threshold": 1.0 - budget, "margin": margin, "holdout": 0.0, "calibrator": "minmax", "as_is": True}
+    wanted = {"threshold": 1.0 - budget, "margin": margin, "validation": 0.0, "calibrator": "minmax", "as_is": True}
     report = trt_bisect.run(path, data, output=tmp_path / "run", **wanted, **HOW)
     assert (report.answer.margin, report.answer.spared) == (margin, 1 if margin else 0)
     each = cosines(path, tmp_path / "run/recipe/network.qdq.onnx", data["x"], OFF)
@@ -466,7 +466,7 @@ def many(monkeypatch):
 def test_small_errors_of_many_layers_lead_to_a_recipe_that_holds_in_all_settings(many, narrow, tmp_path):
     path, data = narrow
     budget = 4e-4
-    wanted = {"threshold": 1.0 - budget, "margin": 0.0, "holdout": 0.0, "calibrator": "minmax"}
+    wanted = {"threshold": 1.0 - budget, "margin": 0.0, "validation": 0.0, "calibrator": "minmax"}
     report = trt_bisect.run(path, data, output=tmp_path / "run", **wanted, **HOW)
     assert all(report.answer.settings[setting] >= 1.0 - budget for setting in DECIDING)
     each = cosines(path, tmp_path / "run/recipe/network.qdq.onnx", data["x"], OFF)
@@ -482,7 +482,7 @@ def test_small_errors_of_many_layers_lead_to_a_recipe_that_holds_in_all_settings
 def test_layers_that_were_not_shown_to_be_needed_are_no_culprits_and_the_verdict_names_them(many, narrow, monkeypatch):
     path, data = narrow
     monkeypatch.setattr(steps_back, "_STEPS", 1)
-    wanted = {"threshold": 0.9996, "margin": 0.0, "holdout": 0.0, "calibrator": "minmax"}
+    wanted = {"threshold": 0.9996, "margin": 0.0, "validation": 0.0, "calibrator": "minmax"}
     report = trt_bisect.run(path, data, **wanted, **HOW)
     culprits = {row.name for row in report.layers if row.culprit}
     high = {row.name for row in report.layers if row.quantizable and row.recipe == "fp32"}

@@ -14,7 +14,7 @@ from tests.support import networks
 from trt_bisect.errors import BadInput
 
 THRESHOLD = 0.999
-OPTIONS = {"threshold": THRESHOLD, "explain": "none", "engine": "onnxruntime", "holdout": 0}
+OPTIONS = {"threshold": THRESHOLD, "explain": "none", "engine": "onnxruntime", "validation": 0}
 
 
 def loud(blocks):

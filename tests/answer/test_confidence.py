@@ -49,7 +49,7 @@ def invented(metric="cosine", threshold=0.99, **changed) -> SimpleNamespace:
     builder = SimpleNamespace(
         engine="onnxruntime", versions={"onnxruntime": "1.2.3"}, arithmetic=facts.arithmetic, typing="strong"
     )
-    rule = make_rule(find_metric(metric, "higher"), threshold, 0.5)
+    rule = make_rule(find_metric(metric), threshold, 0.5)
     return SimpleNamespace(
         experiment=SimpleNamespace(network=network, builder=builder, rule=rule, parts=facts.parts),
         space=SimpleNamespace(units=[(k,) for k in range(len(names))], budget=rule.budget),

@@ -14,7 +14,7 @@ from trt_bisect.support.notes import DATA
 from trt_bisect.support.progress import Silent
 
 THRESHOLD = 1.0 - 4e-4
-ASKED = {"threshold": THRESHOLD, "holdout": 0.0, "engine": "onnxruntime", "explain": "none"}
+ASKED = {"threshold": THRESHOLD, "validation": 0.0, "engine": "onnxruntime", "explain": "none"}
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +100,7 @@ def test_a_network_of_which_int8_leaves_nothing_is_told_before_the_search(tmp_pa
     paths.append(networks.save(model, tmp_path, "destroyed.onnx"))
     data = networks.samples(onnx.load(paths[0]), 6)
 
-    how = {"calibrator": "minmax", "engine": "onnxruntime", "explain": "none", "holdout": 0.0}
+    how = {"calibrator": "minmax", "engine": "onnxruntime", "explain": "none", "validation": 0.0}
     right, destroyed = (trt_bisect.run(path, data, progress=shown, **how) for path in paths)
     assert (right.similarity.int8 > 0.99, destroyed.similarity.int8 < 0.5) == (True, True)
     told = [any(note.kind == DATA and "all 6 inputs" in note.text for note in run.notes) for run in (right, destroyed)]

@@ -10,7 +10,7 @@ from tests.support.quantized import plain_run
 from trt_bisect.errors import BadInput
 from trt_bisect.report.summary import EXPERIMENT
 
-FAST = {"engine": "onnxruntime", "calibrator": "minmax", "explain": "none", "holdout": 0.0}
+FAST = {"engine": "onnxruntime", "calibrator": "minmax", "explain": "none", "validation": 0.0}
 
 
 def weight_of(model, name):

@@ -40,13 +40,13 @@ def test_accuracies_of_a_run(lenet, digits, tmp_path):
     model = lenet / "lenet_planted.onnx"
     options = {"dataset": feeds, "labels": labels, "explain": "none", "engine": "onnxruntime", "output": tmp_path}
     options["calibrator"] = "entropy"
-    report = trt_bisect.run(model, lenet / "calibration.npz", holdout=0, samples=1, **options)
+    report = trt_bisect.run(model, lenet / "calibration.npz", validation=0, samples=1, **options)
     assert report.recipe.meets
     assert report.accuracy.fp32 == right(model, feeds, labels)
     assert report.accuracy.recipe == right(tmp_path / "recipe" / "network.qdq.onnx", feeds, labels)
     assert report.accuracy.fp32 == pytest.approx(0.75, abs=0.05)
     assert json.loads((tmp_path / "report.json").read_text())["accuracy"] == record_of(report.accuracy)
-    trt_bisect.run(model, lenet / "calibration.npz", holdout=0, samples=1, keep_low="*", **options)
+    trt_bisect.run(model, lenet / "calibration.npz", validation=0, samples=1, keep_low="*", **options)
     assert report.accuracy.int8 == right(tmp_path / "recipe" / "network.qdq.onnx", feeds, labels)
     assert [line for line in report.lines if line.kind == ACCURACY] == [accuracy_line(report.accuracy)]
 

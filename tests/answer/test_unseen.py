@@ -75,6 +75,6 @@ def test_validation_samples_that_the_calibration_saw_do_not_count(planted):
 
 def test_without_held_out_inputs_there_is_no_bound(planted):
     path, data = planted
-    report = trt_bisect.run(path, data, holdout=0.0, **HOW)
+    report = trt_bisect.run(path, data, validation=0.0, **HOW)
     assert report.bound is None
     assert not [line for line in report.lines if line.kind == UNSEEN]

@@ -187,7 +187,6 @@ def test_unusable_scales_are_named(tmp_path):
     ranges = read_cache(path, tuple(lines))
     assert list(ranges.scales) == ["good"]
     assert set(ranges.unusable) == {"zero", "denormal", "nan", "mask"}
-    assert "mask" in read_cache(path, tuple(lines), keep_masks=True).scales
 
 
 def test_tensors_take_the_scales_of_another_calibrator_and_leave_the_others(tmp_path):
@@ -316,4 +315,3 @@ def test_every_calibrator_has_ranges_of_the_same_tensors(random):
     thresholds = seen.thresholds(Calibrator("percentile", 99.9))
     assert thresholds["mask"] < 1e9  # the rule decides, not the calibrator
     assert thresholds["faint"] / 127 < tiny
-    assert all("mask" in ranges.scales for ranges in candidates(seen, keep_masks=True))

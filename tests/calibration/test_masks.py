@@ -67,13 +67,13 @@ def test_calibrate_counts_the_tensors_without_a_range(command, masked, tmp_path)
     assert f"{1 + HEADS} tensors have no usable range" in err
 
 
-def test_a_run_that_keeps_a_masks_scale_is_explained_without_pythons_warnings(masked):
+def test_a_run_whose_plan_has_a_masks_scale_is_explained_without_pythons_warnings(masked):
     path, data = masked
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        report = trt_bisect.run(
-            path, data, inputs=data, engine="onnxruntime", calibrator="minmax", keep_mask_ranges=True, explain="full"
-        )
+        plan = {"scales": {"mask": -LEAST / 127}}
+        how = {"engine": "onnxruntime", "calibrator": "minmax", "explain": "full", "plan": plan}
+        report = trt_bisect.run(path, data, inputs=data, **how)
     assert report.explanation is not None, texts(report.notes)
 
 

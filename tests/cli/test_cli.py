@@ -143,11 +143,14 @@ def test_another_runs_trials_are_never_taken(command, again, tmp_path):
 def test_the_report_says_what_its_fingerprint_is_made_of(command, lenet, planted_run, tmp_path):
     forced = tmp_path / "forced"
     calibration = ["--calibration", lenet / "calibration.npz"]
-    command("run", lenet / "lenet_planted.onnx", *calibration, "--force-int8", "--explain", "none", "-o", forced)
+    level = ["--trtexec", "--builderOptimizationLevel=2"]
+    command("run", lenet / "lenet_planted.onnx", *calibration, *level, "--explain", "none", "-o", forced)
     plain, forced = (json.loads((folder / "report.json").read_text()) for folder in (planted_run, forced))
     ordered = json.dumps(plain["made_of"], sort_keys=True)
     assert hashlib.sha256(ordered.encode()).hexdigest() == plain["fingerprint"]
-    assert {part for part, value in plain["made_of"].items() if forced["made_of"][part] != value} == {"force_int8"}
+    assert {part for part, value in plain["made_of"].items() if forced["made_of"][part] != value} == {
+        "optimization_level"
+    }
 
 
 def test_two_runs_in_one_folder_are_refused(command, lenet, tmp_path):

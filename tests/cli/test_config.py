@@ -36,7 +36,7 @@ def test_the_command_line_comes_before_the_file_and_paths_are_relative_to_it(com
         outputs = ["prob"]
         shapes = { data = [1, 1, 28, 28] }
         explain = "none"
-        keep_mask_ranges = true
+        letterbox = true
         """,
     )
     command("run", folder / "net.onnx", "--config", config, "--threshold", "0.95")
@@ -50,9 +50,11 @@ def test_the_command_line_comes_before_the_file_and_paths_are_relative_to_it(com
     ("text", "problem", "remedy"),
     [
         ("thresold = 0.9", "'thresold'", "'threshold'"),
+        ("ort_ops = 'ops.so'", "'ort_ops'", "--plugin"),
         ("threshold = 'high'", "'threshold' cannot be 'high'.", "number"),
         ("calibration = 'none.npz'", "none.npz", "folder of this file"),
         ("input = 'data.npz'\ninputs = 'data.npz'", "'input' and 'inputs'", "one of the two"),
+        ("progress = 1", "'progress'", "keys are"),
         ("engine = 'tpu'", "'engine' cannot be 'tpu'.", "auto, onnxruntime, tensorrt, tensorrt-rtx"),
         ("engine =", "", "TOML"),
     ],

@@ -46,8 +46,8 @@ MISTAKES = {
     "weights as data": ("run net.onnx --calibration net.pt", "a PyTorch file, not data", ".npz"),
     "threshold in per cent": (f"{RIGHT} --threshold 99", "in percent", "--threshold 0.99"),
     "percentile as a share": (f"{RIGHT} --calibrator percentile=0.9999", "per cent", "percentile=99.99"),
-    "holdout in per cent": (f"{RIGHT} --holdout 20", "--holdout cannot be 20", "--holdout 0.2"),
-    "workspace in bytes": (f"{RIGHT} --workspace 4294967296", "MiB", "--workspace 4096"),
+    "held-out share in per cent": (f"{RIGHT} --validation 20", "--validation cannot be 20", "--validation 0.2"),
+    "memory in bytes": (f"{RIGHT} --memory 4294967296", "MiB", "--memory 4096"),
     "unknown column": ("sensitivity net.onnx --calibration none.npz --sort losses", "column 'losses'", "loss, gain"),
     "metric of no task": (
         "sensitivity net.onnx --calibration none.npz --task detect --sort cosine",

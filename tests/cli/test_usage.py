@@ -25,10 +25,12 @@ COMPARE, SENSITIVITY = (f"{name} lenet.onnx --calibration data.npz" for name in 
 TENSORBOARD = {
     "--tensorboard data.npz": "--tensorboard",
     "--tensorboard data.npz/logs": "--tensorboard",
-    "--tensorboard-channels 3": "Give --tensorboard LOGDIR too",
-    "--tensorboard-samples 3": "Give --tensorboard LOGDIR too",
-    "--tensorboard logs --tensorboard-channels -1": "0 to 256",
-    "--tensorboard logs --tensorboard-channels 1000": "0 to 256",
+    "--tensorboard-detail channels=3": "Give --tensorboard LOGDIR too",
+    "--tensorboard-detail samples=3": "Give --tensorboard LOGDIR too",
+    "--tensorboard logs --tensorboard-detail channels=-1": "0 to 256",
+    "--tensorboard logs --tensorboard-detail samples=1,channels=1000": "0 to 256",
+    "--tensorboard logs --tensorboard-detail bins=3": "channels=8,samples=8,plans=8",
+    "--tensorboard logs --tensorboard-detail 3": "channels=8,samples=8,plans=8",
 }
 LOGS = list(itertools.product(edition(("compare",), ("run", "compare", "profile")), TENSORBOARD.items()))
 
@@ -56,11 +58,12 @@ def folder(tmp_path, lenet):
         ("run", "MODEL", "trt-bisect run NETWORK.onnx --calibration DATA"),
         ("layers", "MODEL", "trt-bisect layers NETWORK.onnx"),
         (f"{DATA} --threshold 99,5%", "--threshold cannot", "a number"),
-        (f"{DATA} --holdout 120%", "--holdout cannot", "0 to 0.9"),
+        (f"{DATA} --validation 120%", "--validation cannot", "0 to 0.9"),
         (f"{DATA} --memory 1GBit", "--memory cannot", "2GB"),
         (f"{RUN} --calibraton data.npz", "no option --calibraton", "--calibration"),
         (f"{RUN} --calib data.npz", "no option --calib", "--calib"),
         (f"{RUN} --std 0.229 0.224 0.225", "0.224, 0.225", "Write --std 0.229,0.224,0.225."),
+        (f"{DATA} --workspace 512", "no option --workspace", "--trtexec '--memPoolSize=workspace:MiB'"),
         ("run --model lenet.onnx", "no option --model", "trt-bisect run lenet.onnx"),
         ("rum lenet.onnx", "no command 'rum'", "'run'"),
         (f"{RUN} --high block0 block1", "block1", "Repeat"),
@@ -92,9 +95,7 @@ def folder(tmp_path, lenet):
         (f"{DATA} --samples 0", "", "--samples 1 or more"),
         (f"{DATA} --calibrator magic", "magic", ""),
         (f"{DATA} --calibrator percentile=0", "", "percentile more than 0"),
-        (f"{DATA} --build-timeout 0", "0 seconds", ""),
         ("worst lenet.onnx", "", "--calibration"),
-        ("worst lenet.onnx --calibration data.npz --direction odd", "odd", ""),
         ("worst lenet.onnx --calibration data.npz -o data.npz", "data.npz", ""),
         ("check lenet.onnx -o data.npz", "data.npz", ""),
         (f"{DATA} -o data.npz", "data.npz", ""),
@@ -252,7 +253,7 @@ def test_a_shell_completes_commands_options_and_their_values(completed):
 
 def test_percentages_and_sizes_are_taken(folder, command, monkeypatch):
     monkeypatch.chdir(folder)
-    _, out, _ = command(*f"{DATA} --explain none --json -q --threshold 99.5% --holdout 20% --memory 1GB".split())
+    _, out, _ = command(*f"{DATA} --explain none --json -q --threshold 99.5% --validation 20% --memory 1GB".split())
     assert json.loads(out)["threshold"] == 0.995
 
 

@@ -109,7 +109,7 @@ def test_a_changed_network_has_the_ranges_of_the_calibrator_that_the_run_chose(t
     feeds = networks.samples(model, 24)
     report = trt_bisect.run(
         networks.save(model, tmp_path), feeds, engine="onnxruntime", explain="remedies", trt_version="10.3.0",
-        output=tmp_path / "run", holdout=0.0,
+        output=tmp_path / "run", validation=0.0,
     )  # fmt: skip
     assert report.ranges.origin == "percentile 99.99"
     folder = tmp_path / "run" / "remedies"

@@ -74,7 +74,8 @@ def test_a_doubted_pass_is_looked_at_and_can_be_accepted(command, tmp_path, monk
     networks.plant_between(model, "class1", "class2")
     networks.save(model, tmp_path)
     np.savez("data.npz", **networks.samples(model, 4))
-    how = ["--calibration", "data.npz", "--engine", "onnxruntime", "--calibrator", "minmax", "--slice-factor", "0"]
+    how = ["--calibration", "data.npz", "--engine", "onnxruntime", "--calibrator", "minmax"]
+    how += ["--metric", "mse", "--threshold", "1000"]
     code, _, _ = command("run", "network.onnx", *how, "--explain", "none", "-o", "run", "--history", "none")
     report = trt_bisect.Report.load(tmp_path / "run")
     assert (code, report.verdict, report.next.kind) == (1, WITH_DOUBTS, DOUBT)

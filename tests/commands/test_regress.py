@@ -106,9 +106,10 @@ def test_another_metric_cannot_be_compared_and_is_accepted(suite, a_night_before
 
 def test_a_metric_of_the_users_own_of_which_less_is_better(suite):
     (suite.parent / "mine.py").write_text(
-        "import numpy as np\n\n\ndef error(r, o):\n    return float(np.abs(r - o).max())\n"
+        "import numpy as np\n\n\ndef error(r, o):\n    return float(np.abs(r - o).max())\n\n\n"
+        "error.higher_is_better = False\n"
     )
-    suite.write_text(ONCE + 'metric = "mine.py:error"\ndirection = "lower"\nthreshold = 0.5\n')
+    suite.write_text(ONCE + 'metric = "mine.py:error"\nthreshold = 0.5\n')
     assert regress(suite).exit_code == 0
     assert only(regress(suite)).changes == ()
     data = networks.samples(networks.chain(3), 8)

@@ -142,9 +142,7 @@ def test_without_a_folder_nothing_can_be_saved(planted):
 def test_polygraphy_reads_the_runs_and_compares_them_itself(planted, tmp_path):
     """Polygraphy's comparator, with its own runner of the FP32 file and its own tolerances, judges what was saved."""
     model, samples = planted
-    trt_bisect.run(
-        model, samples, samples, **OPTIONS, output=tmp_path, save_tensors="outputs", polygraphy_json=True, holdout=0.0
-    )
+    trt_bisect.run(model, samples, samples, **OPTIONS, output=tmp_path, save_tensors="polygraphy", validation=0.0)
     place = tmp_path / "tensors" / "polygraphy"
     inputs = load_json(str(place / "inputs.json"))
     own = Comparator.run([OnnxrtRunner(SessionFromOnnx(str(model)))], data_loader=inputs)
@@ -163,7 +161,7 @@ def test_outputs_saved_by_polygraphy_are_the_reference(planted, tmp_path):
     model, samples = planted
     loader = [{"x": samples["x"][k : k + 1]} for k in range(4)]
     Comparator.run([OnnxrtRunner(SessionFromOnnx(str(model)))], data_loader=loader).save(str(tmp_path / "out.json"))
-    given = {"calibration": loader, "inputs": loader, "holdout": 0.0, **OPTIONS}
+    given = {"calibration": loader, "inputs": loader, "validation": 0.0, **OPTIONS}
     judged = trt_bisect.run(model, **given, reference=tmp_path / "out.json")
     own = trt_bisect.run(model, **given)
     assert judged.culprits == own.culprits == ("conv1",)
@@ -189,5 +187,3 @@ def test_saved_outputs_that_do_not_fit_are_refused(planted, tmp_path):
         trt_bisect.run(model, loader, loader[:1], **OPTIONS, reference=tmp_path / "z.npz")
     with pytest.raises(BadInput, match=r"one\.npz' has outputs"):
         trt_bisect.run(model, loader, loader[:1], **OPTIONS, reference=tmp_path / "one.npz")
-    with pytest.raises(BadInput, match="save_tensors outputs"):
-        trt_bisect.run(model, loader, **OPTIONS, polygraphy_json=True)

@@ -15,6 +15,8 @@ from trt_bisect.report.verdict import PASSES, WITH_DOUBTS
 from trt_bisect.support.notes import OUTPUTS
 
 SCORES, BOXES = "y[:, 4:10]", "y[:, 0:4]"
+WHOLE = {"metric": "mse", "threshold": 1e3}
+"""An absolute metric judges an output whole."""
 HOW = {"calibrator": "minmax", "engine": "onnxruntime", "explain": "none"}
 
 
@@ -61,11 +63,10 @@ def test_the_healthy_head_passes_without_a_doubt(tmp_path, data):
     assert DOUBTED not in kinds(report.lines)
 
 
-@pytest.mark.parametrize("factor", [0, np.inf])
-def test_judged_whole_it_passes_and_is_doubted(factor, planted, data, tmp_path):
-    options = {"inputs": data, "slice_factor": factor, "output": tmp_path / "run", **HOW}
+def test_judged_whole_it_passes_and_is_doubted(planted, data, tmp_path):
+    options = {"inputs": data, "output": tmp_path / "run", **WHOLE, **HOW}
     report = trt_bisect.run(planted, data, **options)
-    assert report.similarity.int8 > 0.999
+    assert report.outputs.int8["y"]["cosine"] > 0.999
     assert (report.exit_code, report.verdict) == (1, WITH_DOUBTS)
     assert report.lines[0].kind == DOUBTED
     assert SCORES in report.lines[0].text
@@ -84,30 +85,21 @@ def test_a_sigmoid_clipped_at_a_quarter(tmp_path, data):
     clipped = replace(ranges, scales=scales)
     report = trt_bisect.run(model, clipped, inputs=data, **HOW)
     assert (report.exit_code, report.culprits) == (1, ("join",))
-    whole = trt_bisect.run(model, clipped, inputs=data, slice_factor=0, **HOW)
+    whole = trt_bisect.run(model, clipped, inputs=data, **WHOLE, **HOW)
     assert whole.exit_code == 1
     reference = onnxruntime.InferenceSession(model).run(None, data)[0]
     assert f"clipped at {100 * 0.256 / reference[:, 4:].max():.2f}%" in whole.summary
-    assert whole.similarity.int8 > 0.999
+    assert whole.outputs.int8["y"]["cosine"] > 0.999
 
 
 def test_accept_on_the_command_line(planted, data, tmp_path, command):
     np.savez(tmp_path / "data.npz", **data)
     asked = ["run", planted, "--calibration", tmp_path / "data.npz", "--calibrator", "minmax"]
     asked += ["--engine", "onnxruntime", "--explain", "none", "--output", tmp_path / "run"]
-    assert command(*asked, "--slice-factor", "inf")[0] == 1
-    assert command(*asked, "--slice-factor", "inf", "--accept")[0] == 0
+    whole = ["--metric", "mse", "--threshold", "1000"]
+    assert command(*asked, *whole)[0] == 1
+    assert command(*asked, *whole, "--accept")[0] == 0
     assert command(*asked, "--accept")[0] == 1
-    code, _, err = command(*asked, "--slice-factor", "0.5")
-    assert (code, "--slice-factor" in err) == (2, True)
-
-
-def test_another_factor_takes_no_trials_of_the_first(planted, data, judged, tmp_path):
-    one, folder = judged
-    shutil.copytree(folder, tmp_path / "run")
-    two = trt_bisect.run(planted, data, inputs=data, output=tmp_path / "run", slice_factor=1000, **HOW)
-    assert one.fingerprint != two.fingerprint
-    assert two.similarity.int8 > 0.999
 
 
 def test_another_metric_judges_the_same_trials(planted, data, judged, tmp_path):

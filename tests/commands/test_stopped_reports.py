@@ -30,7 +30,7 @@ from trt_bisect.report.older import read_report
 from trt_bisect.report.page.headline import headline
 from trt_bisect.report.verdict import FAILS, PASSES, UNMEASURED
 from trt_bisect.support import progress
-from trt_bisect.view.run_folder import RunFolder
+from trt_bisect.view.index import RunFolder
 
 THRESHOLD = 0.9999
 ASKED = {"engine": "onnxruntime", "explain": "none", "history": "none", "threshold": THRESHOLD}
@@ -300,7 +300,7 @@ def test_a_recipe_that_holds_on_all_inputs_is_known_before_the_search(given, tmp
             feeds,
             inputs=feeds[:1],
             output=tmp_path,
-            holdout=0,
+            validation=0,
             progress=StopsAt("Searching for the cheapest"),
             **ASKED,
         )

@@ -48,7 +48,7 @@ def test_all_keys(folder):
         memory = 3
         shapes = { data = [1, 1, 28, 28] }
         outputs = ["prob"]
-        build_timeout = 60
+        margin = "10%"
         target = 0.95
         target_recipe = 0.99
         latency_tolerance = 0.2
@@ -70,7 +70,7 @@ def test_all_keys(folder):
         "memory": 3,
         "shapes": {"data": (1, 1, 28, 28)},
         "outputs": ("prob",),
-        "build_timeout": 60.0,
+        "margin": 0.1,
         "explain": "none",
     }
     assert first.targets == {"int8": 0.95, "recipe": 0.99}
@@ -89,7 +89,7 @@ def test_every_keyword_is_one_of_run(folder):
 
     taken = {option.name for key, option in NETWORK_KEYS.items() if key not in (*NIGHT_KINDS, "name")}
     others = {"output", "history", "progress", "save_tensors", "cluster"}
-    others |= {"tensorboard", "tensorboard_channels", "tensorboard_samples"}
+    others |= {"tensorboard", "tensorboard_detail"}
     assert taken | others == set(inspect.signature(run).parameters)
 
 
@@ -124,7 +124,7 @@ NET = '[[network]]\nmodel = "net.onnx"\n'
         (NET + "samples = 1.5", "'samples' cannot be 1.5"),
         (NET + "repeats = 1000", "'repeats' cannot be 1000"),
         (NET + 'calibrator = "percentile=101"', "'calibrator' percentile cannot be 101"),
-        (NET + "force_int8 = 1", "'force_int8' cannot be 1.\n"),
+        (NET + "letterbox = 1", "'letterbox' cannot be 1.\n"),
         (NET + "outputs = 3", "'outputs' cannot be 3."),
         (NET + "shapes = { x = [0] }", "'shapes' cannot be {'x': [0]}"),
         (NET + "shapes = [1]", "'shapes' cannot be 1."),

@@ -151,7 +151,7 @@ def test_the_command_line_says_how_the_outputs_are_read(given, tmp_path, command
     code, out, _ = command(
         "run", model, "--calibration", tmp_path / "data.npz", "--input", tmp_path / "data.npz", "--task", "detect",
         "--engine", "onnxruntime", "--calibrator", "minmax", "--explain", "none", "-o", tmp_path / "run",
-        "--iou", "0.6", "--score-threshold", "0.4", "--all-layers",
+        "--score-threshold", "0.4", "--all-layers",
     )  # fmt: skip
     assert code == 1
     words = " ".join(out.split())
@@ -184,7 +184,7 @@ def test_search_and_report_have_one_figure_of_vectors_that_of_their_files(tmp_pa
     rows[12:] += 0.05 * random.normal(size=rows[12:].shape)
     data = [{"x": x} for x in rows.astype(np.float32)]
     found = trt_bisect.run(
-        model, data, inputs=data, task="embed", threshold=threshold, output=tmp_path / "run", holdout=0, **JUDGED
+        model, data, inputs=data, task="embed", threshold=threshold, output=tmp_path / "run", validation=0, **JUDGED
     )
     assert (found.exit_code == 0) == passes
     vectors = outputs_of(model, data)

@@ -8,8 +8,8 @@ import pytest
 import trt_bisect
 from tests.support import networks
 from trt_bisect.data.datasets import open_dataset
-from trt_bisect.data.drift import Sketch, drift
 from trt_bisect.data.feeds import TensorSpec
+from trt_bisect.data.statistics import Sketch, drift
 from trt_bisect.report.summary import DATA
 
 SPECS = (TensorSpec("x", np.dtype(np.float32), (None, None)),)

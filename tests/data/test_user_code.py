@@ -28,6 +28,7 @@ def scaled(factor, data=None):
         largest = max((abs(value) for value in (reference - output).ravel()), key=lambda value: value)
         return factor * float(largest) + (0.0 if data is None else float(np.sum(data)))
 
+    error.higher_is_better = False
     return error
 
 
@@ -37,6 +38,8 @@ def plain(reference, output):
 
 class Counting:
     """A metric with a state."""
+
+    higher_is_better = False
 
     def __init__(self, factor):
         self.factor = factor
@@ -53,7 +56,6 @@ def run(planted, folder, metric, threshold=0.05):
         data,
         samples=1,
         metric=metric,
-        direction="lower",
         threshold=threshold,
         engine="onnxruntime",
         calibrator="minmax",
@@ -84,6 +86,7 @@ def test_the_same_function_goes_on_though_it_has_functions_in_it(planted, tmp_pa
         "    def largest(values):\n"
         "        return max(map(lambda value: abs(value), values))\n"
         "    return float(largest((r - o).ravel()))\n"
+        "worst.higher_is_better = False\n"
     )
     first = run(planted, tmp_path / "run", f"{script}:worst")
     measured = trials(tmp_path / "run")
@@ -94,7 +97,9 @@ def test_the_same_function_goes_on_though_it_has_functions_in_it(planted, tmp_pa
 
 def test_a_metric_by_name_and_then_by_object_has_figures_both_times(planted, tmp_path):
     script = tmp_path / "mine.py"
-    script.write_text("import numpy as np\ndef worst(r, o):\n    return float(np.abs(r - o).max())\n")
+    script.write_text(
+        "import numpy as np\ndef worst(r, o):\n    return float(np.abs(r - o).max())\nworst.higher_is_better = False\n"
+    )
     named = run(planted, tmp_path / "run", f"{script}:worst")
     from trt_bisect.data.named import load_function
 
@@ -110,6 +115,7 @@ def test_what_cannot_be_seen_is_measured_anew_and_said(planted, tmp_path):
             state.write(".")
             return float(np.abs(reference - output).max())
 
+        error.higher_is_better = False
         run(planted, tmp_path / "run", error)
         measured = trials(tmp_path / "run")
         again = run(planted, tmp_path / "run", error)
@@ -140,7 +146,9 @@ def test_the_digest_is_of_file_name_and_facts(tmp_path):
         digests.append(find_metric(f"{script}:one").code)
         assert find_metric(f"{script}:one").code == digests[-1]
         if "two" in body:
-            digests += [find_metric(f"{script}:two").code, find_metric(f"{script}:one", "lower").code]
+            digests.append(find_metric(f"{script}:two").code)
+            script.write_text(f"{body}\none.higher_is_better = False\n")
+            digests.append(find_metric(f"{script}:one").code)
     assert all(map(is_reusable, digests))
     assert len(set(digests)) == 4
 

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import trt_bisect
-from tests.support import networks
 from tests.support.records import record_of, report_from
 from trt_bisect.builder.base import MEASURED, LayerTime, latency_of
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
@@ -113,10 +112,3 @@ def test_emulation_tells_no_time(lenet, tmp_path):
 def test_the_99th_percentile():
     latency = latency_of(np.arange(1, 102, dtype=float))
     assert (latency.mean_ms, latency.median_ms, latency.p99_ms, latency.runs) == (51, 51, 100, 101)
-
-
-@pytest.mark.parametrize("seconds", [0, -1.0, float("nan"), float("inf")])
-def test_a_build_needs_time(tmp_path, seconds):
-    path = networks.save(networks.chain(3), tmp_path)
-    with pytest.raises(trt_bisect.BadInput, match="build_timeout cannot be"):
-        trt_bisect.run(path, networks.samples(networks.chain(3)), engine="onnxruntime", build_timeout=seconds)

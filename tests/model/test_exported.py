@@ -11,7 +11,7 @@ from onnx import helper
 
 import trt_bisect
 from tests.support import networks
-from trt_bisect.model.exported import Exported, exported_from
+from trt_bisect.model.prepare import Exported, exported_from
 from trt_bisect.report.network_graph import graph_of
 
 TRACE = """File "/nets/model.py", line 12, in forward

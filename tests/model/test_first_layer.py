@@ -9,7 +9,7 @@ import pytest
 
 from tests.support import networks
 from trt_bisect import load_network
-from trt_bisect.model.first_layer import first_layer, first_outputs
+from trt_bisect.analyzer.data_warnings import first_layer, first_outputs
 
 
 def conv_outputs(path, samples):

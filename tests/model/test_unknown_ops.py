@@ -20,6 +20,7 @@ from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.errors import BadInput
 from trt_bisect.model import operators
 from trt_bisect.model.network import load_network
+from trt_bisect.options.commands import RunOptions
 from trt_bisect.report.answer import RecipeLayers
 from trt_bisect.report.model import JudgedInputs
 from trt_bisect.report.page.headline import headline
@@ -59,7 +60,7 @@ def test_what_comes_before_is_kept_and_computes_the_same(tmp_path, domain, op):
     assert [layer.name for layer in network.layers] == ["conv1", "relu1", "conv2"]
     assert {spec.name for spec in network.outputs} == {"conv2_out", "relu1_out"}
     (note,) = network.notes
-    for word in (op, "'wobble'", "'conv2_out'", "'relu1_out'", "'conv3'", "--ort-ops"):
+    for word in (op, "'wobble'", "'conv2_out'", "'relu1_out'", "'conv3'", "--plugin"):
         assert word in note
     model = with_unknown(domain, op)
     del model.graph.node[3:]
@@ -70,22 +71,6 @@ def test_what_comes_before_is_kept_and_computes_the_same(tmp_path, domain, op):
     found = OnnxRuntimeBuilder(network, {}, BuildOptions()).reference().infer(feeds)
     for name, array in zip(("conv2_out", "relu1_out"), expected, strict=True):
         np.testing.assert_allclose(found[name], array, rtol=1e-5, atol=1e-6)
-
-
-def test_what_comes_after_is_judged_from_data_at_the_cut(tmp_path):
-    path = save(with_unknown(), tmp_path)
-    network = load_network(path, part="after")
-    assert [layer.name for layer in network.layers] == ["conv3", "add"]
-    assert {spec.name: spec.shape for spec in network.inputs} == {
-        "wobbled": (None, 4, 8, 8),
-        "relu1_out": (None, 4, 8, 8),
-    }
-    assert [spec.name for spec in network.outputs] == ["add_out"]
-    random = np.random.default_rng(1)
-    data = {name: random.normal(size=(8, 4, 8, 8)).astype(np.float32) for name in ("wobbled", "relu1_out")}
-    report = trt_bisect.run(path, data, unknown_ops="after", explain="none", strategy="bisect", calibrator="minmax")
-    assert {row.name for row in report.layers if row.quantizable} == {"conv3", "add"}
-    assert any("after the cut, 2 nodes" in note and "'wobbled'" in note for note in texts(report.notes))
 
 
 def test_a_run_judges_what_comes_before(tmp_path):
@@ -119,20 +104,14 @@ def test_a_pass_of_a_part_is_no_pass_of_the_network(tmp_path):
     assert trt_bisect.run(path, data, **options, explain="none", budget=0.3, accept=True).exit_code == 0
 
 
-def test_a_cut_at_a_tensor_of_unknown_shape_says_what_to_do(tmp_path):
-    with pytest.raises(BadInput, match="'wobbled'"):
-        load_network(save(with_unknown(typed=False), tmp_path), part="after")
-
-
 def test_a_network_of_nothing_else_is_refused(tmp_path):
     x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 3]) for name in "xy")
     graph = helper.make_graph([helper.make_node("Wobble", ["x"], ["y"], "only", domain="my")], "g", [x], [y])
     opsets = [helper.make_opsetid("", 13), helper.make_opsetid("my", 1)]
     path = tmp_path / "only.onnx"
     onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
-    for part in ("before", "after"):
-        with pytest.raises(BadInput, match=f"Wobble.* {part} it"):
-            load_network(path, part=part)
+    with pytest.raises(BadInput, match=r"Wobble.* before it"):
+        load_network(path)
 
 
 def test_an_operator_that_onnx_runtime_has_is_not_cut(tmp_path):
@@ -172,11 +151,15 @@ def test_every_session_gets_the_operators_of_a_library(tmp_path):
         "}\n"
     )
     subprocess.run([COMPILER, "-shared", "-fPIC", "-o", library, source], check=True)
+    other = tmp_path / "plugins.so"
+    other.write_bytes(b"initLibNvInferPlugins")
+    build = RunOptions(plugins=[str(library), str(other)]).build_options()
+    assert (build.operators, build.plugins) == ((str(library),), (str(other),))
     path = save(with_unknown(), tmp_path)
     script = (
         "import sys, numpy as np, trt_bisect; "
         "data = {'x': np.ones((8, 3, 8, 8), np.float32)}; "
-        "report = trt_bisect.run(sys.argv[1], data, ort_ops=[sys.argv[2]], explain='none', strategy='bisect', "
+        "report = trt_bisect.run(sys.argv[1], data, plugins=[sys.argv[2]], explain='none', strategy='bisect', "
         "calibrator='minmax'); "
         "assert report.made_of['versions']['operators']"
     )

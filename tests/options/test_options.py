@@ -21,7 +21,7 @@ from trt_bisect.errors import BadInput
 from trt_bisect.history import store
 from trt_bisect.options import concerns
 from trt_bisect.options.commands import COMMANDS, RunOptions, SensitivityOptions
-from trt_bisect.options.declare import declared, repeated
+from trt_bisect.options.declare import GONE, declared, repeated
 from trt_bisect.precision import Precision
 
 
@@ -35,10 +35,9 @@ def test_what_is_made_of_the_options_is_up_to_date():
 
 def test_names_and_defaults_are_those_of_the_modules_that_obey_them():
     assert ("auto", *ENGINES) == concerns.ENGINE_CHOICES
-    assert ("auto", *TYPINGS) == concerns.TYPING_CHOICES
+    assert {"auto", *TYPINGS} == {*concerns.TYPING_CHOICES} - {concerns.WEAK_INT8}
     assert ("auto", *METHODS) == concerns.CALIBRATORS
     assert (concerns.BESIDE, concerns.NONE) == (store.BESIDE, store.NONE)
-    assert RunOptions().build_timeout == DEFAULT_TIMEOUT
     options = {option.name: option for option in declared(RunOptions)}
     assert all(f"{name}," in options["metric"].help for name in BUILT_IN)
 
@@ -56,10 +55,13 @@ def test_names_and_defaults_are_those_of_the_modules_that_obey_them():
         ({"samples": 1.5}, "--samples cannot be 1.5", "1 or more"),
         ({"letterbox": 1}, "--letterbox cannot be 1", "true or false"),
         ({"high": 3}, "--high cannot be 3", ""),
-        ({"build_timeout": float("inf")}, "--build-timeout cannot be inf seconds", ""),
+        ({"margin": float("inf")}, "--margin cannot be inf", ""),
         ({"calibrator": "percentile=nan"}, "percentile cannot be 'nan'", ""),
-        ({"optimization_level": 6}, "--optimization-level cannot be 6", "Give --optimization-level 0 to 5."),
-        ({"iou": 0}, "--iou cannot be 0", "Give --iou more than 0"),
+        ({"trtexec": "--builderOptimizationLevel=6"}, "--trtexec cannot be", "--builderOptimizationLevel=3"),
+        ({"trtexec": "--memPoolSize=workspace:0"}, "--trtexec cannot be", "--memPoolSize=workspace:512"),
+        ({"trtexec": "--tacticSources=-CUDNN"}, "--trtexec cannot be", "--tacticSources=+CUBLAS"),
+        ({"trtexec": 3}, "--trtexec cannot be 3", ""),
+        ({"calibrator": "percentile=0"}, "percentile cannot be", "more than 0"),
         ({"cluster": "local:0"}, "'local:0'", ""),
         ({"trt_version": "new"}, "'new'", ""),
     ],
@@ -84,7 +86,7 @@ def test_python_and_command_line_have_the_same_options():
 def test_help_lists_the_options_and_the_signature_is_flat():
     text = pydoc.render_doc(trt_bisect.run, renderer=pydoc.plaintext)
     assert "high: Keep this layer in high precision" in text
-    assert "(0 to 0.9; default: 0.2)" in " ".join(text.split())
+    assert "(a share: 0 to 0.9; default: 0.2)" in " ".join(text.split())
     assert list(inspect.signature(trt_bisect.run).parameters)[:3] == ["model", "calibration", "inputs"]
     assert "command" not in inspect.signature(trt_bisect.run).parameters
     for wrong in ("nonsense", "command"):
@@ -103,16 +105,23 @@ def test_a_misspelt_keyword_is_answered_with_the_right_one():
             trt_bisect.run("net.onnx", **{wrong: 1})
 
 
+def test_options_that_are_gone_name_what_is_used_instead():
+    with pytest.raises(TypeError, match="validation"):
+        trt_bisect.run("net.onnx", holdout=0.2)
+    kept = {key for options in COMMANDS.values() for option in declared(options) for key in option.keys}
+    assert not kept & set(GONE)
+
+
 def test_the_flags_names_are_keywords_too():
-    given = {"input": "x.npz", "shape": {"x": (1, 3)}, "tactic_source": "CUBLAS"}
-    asked = RunOptions(inputs="x.npz", shapes={"x": (1, 3)}, tactic_sources=["CUBLAS"])
+    given = {"input": "x.npz", "shape": {"x": (1, 3)}, "plugin": "ops.so"}
+    asked = RunOptions(inputs="x.npz", shapes={"x": (1, 3)}, plugins=["ops.so"])
     assert RunOptions.given("run", given) == asked
 
 
 def test_errors_in_python_name_the_keywords(lenet):
     for given, named in (
         ({"threshold": 99}, "threshold 0.99"),
-        ({"holdout": 20}, "holdout 0.2"),
+        ({"validation": 20}, "validation 0.2"),
         ({"calibration": None}, "calibration"),
     ):
         with pytest.raises(BadInput) as refused:
@@ -123,13 +132,24 @@ def test_errors_in_python_name_the_keywords(lenet):
 
 def test_percentages_and_sizes_are_read():
     """A percentage is its hundredth. K, M and G are powers of 1024, as in trtexec's --memPoolSize."""
-    options = RunOptions(threshold="99.5%", holdout="20%", margin="10 %", memory="2GB", workspace="512 MiB")
-    assert (options.threshold, options.holdout, options.margin) == (0.995, 0.2, 0.1)
-    assert (options.memory_bytes, options.build_options().workspace_bytes) == (2 << 30, 512 << 20)
+    options = RunOptions(threshold="99.5%", validation="20%", margin="10 %", memory="2GB")
+    assert (options.threshold, options.validation, options.margin) == (0.995, 0.2, 0.1)
+    assert options.memory_bytes == 2 << 30
     assert RunOptions(memory="1048576 kB").memory_bytes == RunOptions(memory="1g").memory_bytes == 1 << 30
-    assert RunOptions(memory=3, workspace=7).build_options() == BuildOptions(
-        high=Precision.FP32, workspace_bytes=7_340_032, timeout=1800.0, tactic_sources=None
+
+
+def test_flags_of_trtexec_are_read():
+    """trtexec counts in MiB, and takes G. Of tactic sources those with a plus, or without a sign, are used."""
+    flags = "--memPoolSize=workspace:7  --tacticSources=-CUBLAS,+CUDNN,JIT_CONVOLUTIONS,-CUBLAS_LT"
+    assert RunOptions(memory=3, trtexec=flags).build_options() == BuildOptions(
+        high=Precision.FP32,
+        workspace_bytes=7_340_032,
+        timeout=DEFAULT_TIMEOUT,
+        tactic_sources=("CUDNN", "JIT_CONVOLUTIONS"),
     )
+    more = RunOptions(trtexec="--memPoolSize=workspace:2G --builderOptimizationLevel=0").build_options()
+    assert (more.workspace_bytes, more.optimization_level, more.tactic_sources) == (2 << 30, 0, None)
+    assert repeated(RunOptions(trtexec=flags)) == {"--trtexec": (flags,)}
 
 
 TYPED = """
@@ -168,16 +188,14 @@ def test_a_command_fixes_options_that_it_does_not_have():
 
 
 def test_suggested_commands_repeat_all_options_but_where_it_writes():
-    tensors = {"save_tensors", "polygraphy_json"}
-    board = {"tensorboard", "tensorboard_channels", "tensorboard_samples", "tensorboard_plans"}
-    apart = {"output", "progress", "time_limit"} | board | tensors
+    apart = {"output", "progress", "time_limit", "tensorboard", "tensorboard_detail", "save_tensors"}
     assert {option.name for option in declared(RunOptions) if not option.option.repeated} == apart
 
 
 def test_what_has_no_name_on_the_command_line_is_left_to_fill_in():
-    given = {"calibration": {"x": np.zeros(3)}, "metric": lambda a, b: 0.0, "outputs": ["a", "b"], "force_int8": True}
+    given = {"calibration": {"x": np.zeros(3)}, "metric": lambda a, b: 0.0, "outputs": ["a", "b"], "letterbox": True}
     assert repeated(RunOptions(**given)) == {
-        "--calibration": ("DATA.npz",), "--metric": ("MODULE:FUNCTION",), "--outputs": ("a", "b"), "--force-int8": (),
+        "--calibration": ("DATA.npz",), "--letterbox": (), "--metric": ("MODULE:FUNCTION",), "--outputs": ("a", "b"),
     }  # fmt: skip
     options = RunOptions(calibration="mine:feeds", metric=networks.samples, memory=3, shapes={"x": (1, 3)})
     assert repeated(options) == {

@@ -191,13 +191,13 @@ def test_what_is_held_out_is_neither_calibrated_with_nor_judged(network, again):
 
 
 def test_without_holdout_and_with_other_data(network):
-    with prepared(network, many(), calibrator="minmax", holdout=0.0) as (setup, experiment):
+    with prepared(network, many(), calibrator="minmax", validation=0.0) as (setup, experiment):
         assert setup.data.unseen is None
         assert experiment.ranges.scales["x"] == np.float32(largest(many())) / np.float32(127)
     with prepared(network, many(), calibrator="minmax", dataset=data(30)) as (setup, experiment):
         assert setup.data.unseen.length == 5
         assert experiment.about.searched == 30
-    assert RunOptions().holdout == 0.2
+    assert RunOptions().validation == 0.2
 
 
 def test_validation_data_is_what_stays_unseen(network):

@@ -10,11 +10,10 @@ import pytest
 import trt_bisect
 from tests.support.networks import Sketch, save, scale_constant
 from tests.support.records import record_of, texts
-from trt_bisect.analyzer.data_warnings import on_growing_ranges, on_values
+from trt_bisect.analyzer.data_warnings import first_layer, has_large_weights, on_growing_ranges, on_values
 from trt_bisect.calibration.collect import magnitudes
 from trt_bisect.data.datasets import open_dataset
 from trt_bisect.data.statistics import statistics
-from trt_bisect.model.first_layer import first_layer, has_large_weights
 from trt_bisect.report.summary import DATA, DOUBTED
 from trt_bisect.report.verdict import WITH_DOUBTS
 
@@ -287,8 +286,8 @@ def test_growth_is_that_of_numpys_percentiles(network, random):
 
 def test_growth_is_kept_in_the_run_folder(network, random, tmp_path):
     data = (random.normal(0, 1, (12, 3, 8, 8)) * np.linspace(0.1, 3, 12)[:, None, None, None]).astype(np.float32)
-    first = run(network, data, output=tmp_path / "run", history="none", holdout=0)
-    again = run(network, data, output=tmp_path / "run", history="none", holdout=0)
+    first = run(network, data, output=tmp_path / "run", history="none", validation=0)
+    again = run(network, data, output=tmp_path / "run", history="none", validation=0)
     assert [note for note in first.notes if note.kind == "data" and "(12)" in note.text]
     assert again.notes == first.notes
 

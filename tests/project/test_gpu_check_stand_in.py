@@ -96,7 +96,7 @@ def test_a_numpy_that_the_version_misreads_is_told_at_the_start(make_bench, monk
 @pytest.fixture
 def without_tensorrt(monkeypatch):
     """The checks on ``tensorrt`` look for no tactic sources: it is not installed."""
-    monkeypatch.setattr(subjects, "tactic_sources", lambda engine: None)
+    monkeypatch.setattr(subjects, "flags", lambda engine: "")
 
 
 def test_a_planted_culprit_that_weak_typing_runs_in_float_is_no_failure(make_bench, foreign, without_tensorrt):

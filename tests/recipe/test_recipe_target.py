@@ -203,7 +203,7 @@ def test_a_run_tells_the_shapes_of_all_its_data(tmp_path, monkeypatch):
     given = {
         "engine": "onnxruntime",
         "explain": "none",
-        "holdout": 0,
+        "validation": 0,
         "output": "my run",
         "history": "none",
         "accept": True,

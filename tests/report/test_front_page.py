@@ -26,8 +26,7 @@ from trt_bisect.report.verdict import FAILS, spoken
 from trt_bisect.runs.progress_file import FINISHED, RUNNING
 from trt_bisect.support.codec import decode, encode
 from trt_bisect.support.progress import Silent
-from trt_bisect.view.index import Runs
-from trt_bisect.view.run_folder import RunFolder
+from trt_bisect.view.index import RunFolder, Runs
 
 THRESHOLD = 0.99999
 ABSENT = "not in the network"

@@ -17,7 +17,7 @@ from trt_bisect.report.page.data import page_data
 from trt_bisect.report.page.render import render_page
 from trt_bisect.report.verdict import UNMEASURED
 from trt_bisect.support.codec import encode, read
-from trt_bisect.view.run_folder import _unread
+from trt_bisect.view.index import _unread
 
 
 def test_figures_that_are_not_finite(tab, strange_run, report, tmp_path):

@@ -13,7 +13,7 @@ from tests.support.records import texts
 from trt_bisect.report.page.render import write_page
 from trt_bisect.report.pictures import PICTURES, Pictures
 from trt_bisect.support.codec import read, write
-from trt_bisect.view.run_folder import RunFolder
+from trt_bisect.view.index import RunFolder
 
 
 @pytest.fixture(scope="module")

@@ -37,7 +37,7 @@ def test_a_culprit_is_not_convicted_in_silence():
     worse = Trial("8*4", "measured", ran={0: "int8", 2: "fp32", 3: "int8"})
     everywhere, culprit = texts(obedience_notes(NETWORK, [good, bad, worse], {0: good, 2: bad}))
     assert "'conv2' was asked for int8 and ran in fp32 (2 of 3 trials)" in everywhere
-    assert "'conv2' a culprit: it ran 'conv2' in fp32; '--force-int8'" in culprit
+    assert "'conv2' a culprit: it ran 'conv2' in fp32; '--typing weak-int8'" in culprit
 
 
 def test_few_layers_are_named():

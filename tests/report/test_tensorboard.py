@@ -29,8 +29,7 @@ def planted(lenet, ranges, tmp_path_factory):
     folder = tmp_path_factory.mktemp("planted")
     report = trt_bisect.run(
         lenet / "lenet_planted.onnx", ranges, lenet / "digits.npz", samples=4, engine="onnxruntime",
-        output=folder / "run", tensorboard=folder / "logs", tensorboard_channels=8,
-        tensorboard_plans=0,
+        output=folder / "run", tensorboard=folder / "logs", tensorboard_detail={"channels": 8, "plans": 0},
     )  # fmt: skip
     return report, folder / "logs"
 

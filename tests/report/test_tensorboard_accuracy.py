@@ -31,7 +31,7 @@ def labelled(lenet, tmp_path_factory):
     with np.load(lenet / "digits.npz") as found:
         feeds = {name: found[name][:20] for name in found.files}
     report = trt_bisect.run(
-        lenet / "lenet_planted.onnx", lenet / "calibration.npz", dataset=feeds, holdout=0, engine="onnxruntime",
+        lenet / "lenet_planted.onnx", lenet / "calibration.npz", dataset=feeds, validation=0, engine="onnxruntime",
         labels=np.load(lenet / "labels.npy")[:20], output=folder / "run", tensorboard=folder / "logs", explain="none",
     )  # fmt: skip
     return report, folder / "logs", folder / "run"
@@ -99,7 +99,7 @@ def test_all_plans_of_the_recipes_ranges_are_scalars(labelled):
 def test_a_similarity_is_never_called_an_accuracy(lenet, tmp_path):
     report = trt_bisect.run(
         lenet / "lenet_planted.onnx", lenet / "calibration.npz", lenet / "digits.npz", samples=1, metric="sqnr",
-        engine="onnxruntime", calibrator="entropy", explain="none", tensorboard=tmp_path, holdout=0,
+        engine="onnxruntime", calibrator="entropy", explain="none", tensorboard=tmp_path, validation=0,
     )  # fmt: skip
     names = set(read(tmp_path))
     assert {"baseline", "curve", "plans", f"tune_1_sqnr_{report.similarity.int8:#.6g}"} <= names

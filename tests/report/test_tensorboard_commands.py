@@ -108,7 +108,11 @@ def test_each_of_the_first_samples_is_a_step_where_that_is_asked_for(lenet, tmp_
     with np.load(lenet / "calibration.npz") as archive:
         data = archive["data"][:5]
     trt_bisect.profile(
-        lenet / "lenet.onnx", inputs={"data": data}, op_types=["Conv"], tensorboard=tmp_path, tensorboard_samples=3
+        lenet / "lenet.onnx",
+        inputs={"data": data},
+        op_types=["Conv"],
+        tensorboard=tmp_path,
+        tensorboard_detail={"samples": 3},
     )
     baseline = read(tmp_path)["baseline"]
     events = baseline.Histograms("data/input/fp32/samples")
@@ -180,7 +184,7 @@ def test_memory_does_not_grow_with_the_samples(job, tmp_path, monkeypatch):
     def peak(count):
         tracemalloc.start()
         feeds = networks.streamed(count, size=64)
-        job(network, ranges, feeds, tensorboard=tmp_path / "logs", tensorboard_channels=4)
+        job(network, ranges, feeds, tensorboard=tmp_path / "logs", tensorboard_detail={"channels": 4})
         most = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         run = run_named(read(tmp_path / "logs"), "baseline")
@@ -249,7 +253,7 @@ def with_a_front(request, lenet, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(api, "build_report", timed)
         report = trt_bisect.run(
-            lenet / "lenet_planted.onnx", lenet / "calibration.npz", engine="onnxruntime", samples=1, holdout=0,
+            lenet / "lenet_planted.onnx", lenet / "calibration.npz", engine="onnxruntime", samples=1, validation=0,
             front=True, explain="none", tensorboard=logs, **(labelled if request.param == "accuracy" else {}),
         )  # fmt: skip
     return report, request.param, logs

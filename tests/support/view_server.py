@@ -7,8 +7,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from trt_bisect.view.certificate import Certificate
-from trt_bisect.view.server import listen, make_server
+from trt_bisect.view.server import Certificate, listen, make_server
 
 TOKEN = "open sesame; ü"
 QUERY = "?token=open%20sesame%3B%20%C3%BC"

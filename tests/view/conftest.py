@@ -14,7 +14,7 @@ import trt_bisect
 from tests.support.run_states import looked_at
 from tests.support.view_server import serving
 from trt_bisect import Report
-from trt_bisect.view import run_folder as pace
+from trt_bisect.view import index as pace
 
 
 @pytest.fixture

@@ -21,8 +21,8 @@ from trt_bisect.report.page.headline import headline
 from trt_bisect.runs.journal import JOURNAL
 from trt_bisect.runs.progress_file import FINISHED, INTERRUPTED, PROGRESS, RUNNING
 from trt_bisect.support.codec import write
-from trt_bisect.view import run_folder as pace
-from trt_bisect.view.run_folder import Gone, RunFolder, Throttled
+from trt_bisect.view import index as pace
+from trt_bisect.view.index import Gone, RunFolder, Throttled
 
 
 def test_a_finished_run_is_told_as_its_report_html_has_it(client, finished):

@@ -154,7 +154,7 @@ def test_without_the_token_the_browser_shows_its_own_error(page, finished):
 
 
 def test_over_tls(page, finished, tmp_path):
-    from trt_bisect.view.certificate import own_certificate
+    from trt_bisect.view.server import own_certificate
 
     with serving(finished, own_certificate("127.0.0.1", tmp_path)) as base:
         page.goto(f"{base}/{QUERY}")

@@ -18,8 +18,7 @@ import pytest
 from tests.support.view_server import QUERY, serving
 from tests.support.waiting import wait_until
 from trt_bisect.errors import BadInput
-from trt_bisect.view.certificate import given_certificate, own_certificate
-from trt_bisect.view.server import address, check_folder, listen, tunnel
+from trt_bisect.view.server import address, check_folder, given_certificate, listen, own_certificate, tunnel
 
 COMMAND = [str(Path(sys.executable).with_name("trt-bisect"))]
 
@@ -52,7 +51,7 @@ def test_a_certificate_that_will_not_do_is_made_anew(tmp_path):
 
 
 def test_a_certificate_that_is_about_to_end_is_made_anew(tmp_path, monkeypatch):
-    from trt_bisect.view import certificate
+    from trt_bisect.view import server as certificate
 
     monkeypatch.setattr(certificate, "_DAYS", 3)
     first = own_certificate("localhost", tmp_path)

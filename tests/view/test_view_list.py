@@ -15,8 +15,7 @@ from tests.support.view_server import TOKEN
 from trt_bisect.report.model import REPORT
 from trt_bisect.report.verdict import FAILS, PASSES, UNMEASURED, WITH_DOUBTS
 from trt_bisect.runs.progress_file import INTERRUPTED, RUNNING
-from trt_bisect.view.index import Row, Runs
-from trt_bisect.view.run_folder import Gone, RunFolder
+from trt_bisect.view.index import Gone, Row, RunFolder, Runs
 
 
 def test_the_list_has_every_run_and_escapes_its_names(client, finished, tmp_path):

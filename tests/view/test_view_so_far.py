@@ -28,7 +28,7 @@ from trt_bisect.report.verdict import FAILS
 from trt_bisect.runs.journal import JOURNAL, MemoryStore
 from trt_bisect.runs.progress_file import FINISHED, INTERRUPTED, PROGRESS, RUNNING
 from trt_bisect.support.progress import TimeUp
-from trt_bisect.view.run_folder import RunFolder
+from trt_bisect.view.index import RunFolder
 
 WAYS = {
     "exhaustive": {"strategy": "exhaustive"},

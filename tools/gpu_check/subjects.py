@@ -20,6 +20,7 @@ from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.data.datasets import open_dataset, profile_shapes
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.model.network import Network, load_network
+from trt_bisect.recipe.trtexec import options_in
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD_SECONDS = 200.0
@@ -30,7 +31,7 @@ TYPING = os.environ.get("GPU_CHECK_TYPING", "auto")
 _PASSED = 32
 """Channels: as many as INT8 kernels take at once."""
 
-_WITHOUT_LIBRARIES = ("JIT_CONVOLUTIONS", "EDGE_MASK_CONVOLUTIONS")
+_WITHOUT_LIBRARIES = "--tacticSources=+JIT_CONVOLUTIONS,+EDGE_MASK_CONVOLUTIONS"
 """TensorRT 8's own kernels: a packed TensorRT has neither cuBLAS nor cuDNN."""
 
 
@@ -110,17 +111,13 @@ def _subject(name: str, model: Path, calibration: Path, inputs: Path, **more: ob
 
 def options_for(engine: str, timing_cache: Path | None = TIMINGS, *, force_int8: bool = False) -> BuildOptions:
     """Returns the build options of the checks."""
-    return BuildOptions(
-        tactic_sources=tactic_sources(engine),
-        timing_cache=timing_cache,
-        timeout=BUILD_SECONDS,
-        force_int8=force_int8,
-    )
+    given = options_in(flags(engine))
+    return BuildOptions(**given, timing_cache=timing_cache, timeout=BUILD_SECONDS, force_int8=force_int8)
 
 
-def tactic_sources(engine: str) -> tuple[str, ...] | None:
-    """Returns the tactic sources without cuBLAS and cuDNN where TensorRT would use them; else None."""
-    return _WITHOUT_LIBRARIES if engine == TENSORRT and version_of(engine_version(engine)) < (10, 0) else None
+def flags(engine: str) -> str:
+    """Returns trtexec's flag that leaves cuBLAS and cuDNN out where TensorRT would use them; else nothing."""
+    return _WITHOUT_LIBRARIES if engine == TENSORRT and version_of(engine_version(engine)) < (10, 0) else ""
 
 
 def maker_of(

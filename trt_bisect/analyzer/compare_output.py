@@ -333,7 +333,6 @@ def similarity(
     reference: np.ndarray | Mapping[str, np.ndarray],
     output: np.ndarray | Mapping[str, np.ndarray],
     metric: str | Callable[..., Any] = "cosine",
-    direction: str = "higher",
     class_axis: int | None = None,
 ) -> float:
     """Returns the metric of ``output`` against ``reference``; of dictionaries, that of the worst output.
@@ -343,8 +342,7 @@ def similarity(
     Args:
         reference: one array, or several by name.
         output: the same for the other run.
-        metric: the name of a built-in metric, ``module:function``, or a function.
-        direction: for a function, which values are better, ``higher`` or ``lower``.
+        metric: the name of a built-in metric, ``module:function``, or a function, see ``find_metric``.
         class_axis: for ``kl`` and ``top1``: the class axis; found from ``reference`` by default.
 
     Raises:
@@ -352,7 +350,7 @@ def similarity(
         KeyError: ``output`` lacks an output of ``reference``.
         TypeError: one is an array and the other a dictionary.
     """
-    chosen = find_metric(metric, direction)
+    chosen = find_metric(metric)
     if isinstance(reference, Mapping) != isinstance(output, Mapping):
         raise TypeError("reference and output must both be arrays or both be dictionaries of arrays")
     if not isinstance(reference, Mapping) or not isinstance(output, Mapping):

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from trt_bisect.analyzer.judge import Rule, outputs_to_judge
-from trt_bisect.analyzer.metrics import AGREEMENT, BUILT_IN, EXACT_SQNR, RELATIVE
+from trt_bisect.analyzer.metrics import AGREEMENT, BUILT_IN, EXACT_SQNR
 from trt_bisect.analyzer.slices import output_of
 from trt_bisect.builder.base import Outputs
 from trt_bisect.evaluator.trial import OutputFigures, Trial
 from trt_bisect.support.figures import percent
 
-HIDDEN, CLIPPED, SHORT, VANISHED, DISAGREE = "hidden group", "clipped", "short", "class vanished", "metrics disagree"
+CLIPPED, SHORT, VANISHED, DISAGREE = "clipped", "short", "class vanished", "metrics disagree"
 CONSTANT, UNSEEN, NOT_LOW = "constant FP32 output", "unseen inputs miss", "not low"
 """The kinds of doubts."""
 _CLIPPED_REACH, _CLIPPED_SHARE = 0.9, 0.05
@@ -71,11 +71,6 @@ def _found(rule: Rule, trial: Trial) -> Iterator[Doubt]:
     judged = rule.judged(trial)
     for name, figures in trial.outputs.items():
         if name in judged or output_of(name) in judged:
-            if name not in judged and rule.metric.name in RELATIVE and rule.output_loss(figures) > rule.budget:
-                value = figures.values.get(rule.metric.name)
-                figure = "has no figure" if value is None else f"has {rule.text(value)}"
-                text = f"'{name}' alone {figure} ({rule.metric.name}), which misses the threshold: the larger values "
-                yield Doubt(name, HIDDEN, f"{text}of '{output_of(name)}' hide it.")
             yield from _by_reach(name, figures)
             if figures.vanished:
                 shown = ", ".join(map(str, figures.vanished[:_SHOWN_CLASSES]))

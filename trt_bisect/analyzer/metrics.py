@@ -334,16 +334,16 @@ def default_threshold(metric: str, low: Precision = Precision.INT8) -> float | N
     return _FINER_THRESHOLDS.get(low, {}).get(metric, DEFAULT_THRESHOLDS.get(metric))
 
 
-def find_metric(name: str | Callable[..., Any], direction: str = "higher") -> Metric:
+def find_metric(name: str | Callable[..., Any]) -> Metric:
     """Returns a built-in metric, or a metric of the user's function.
 
     Args:
         name: a built-in's name, ``module:function``, or a function of reference and output, float64 arrays
-            ``[rows, last axis]`` of one output for one input, that returns a number.
-        direction: ``higher`` or ``lower``, which values of the user's function are better.
+            ``[rows, last axis]`` of one output for one input, that returns a number. Higher values are better, unless
+            it has an attribute ``higher_is_better`` that is False, as in TorchMetrics.
 
     Raises:
-        BadInput: there is no such metric or function, or the direction is neither.
+        BadInput: there is no such metric or function.
     """
     if isinstance(name, str) and name in BUILT_IN:
         return BUILT_IN[name]
@@ -351,13 +351,9 @@ def find_metric(name: str | Callable[..., Any], direction: str = "higher") -> Me
         raise BadInput(
             f"There is no metric '{name}'.", f"Use one of {', '.join(BUILT_IN)}, or your own module:function."
         )
-    if direction not in ("higher", "lower"):
-        raise BadInput(
-            f"The metric's direction '{direction}' is unknown.", "Give 'higher' or 'lower', whichever is better."
-        )
     function = load_function(name, "metric") if isinstance(name, str) else name
     label = name if isinstance(name, str) else getattr(name, "__name__", "metric")
-    return _user_metric(label, function, direction == "higher")
+    return _user_metric(label, function, getattr(function, "higher_is_better", True) is not False)
 
 
 def metric_of_facts(facts: Mapping[str, Any]) -> Metric:

@@ -6,7 +6,6 @@ the boxes alone. So each group is judged as an output of its own.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -17,7 +16,7 @@ from trt_bisect.analyzer.classes import OWN, Classes
 from trt_bisect.builder.base import Outputs
 
 FACTOR = 30.0
-"""The default ratio of largest FP32 magnitudes above which an output is cut."""
+"""The ratio of largest FP32 magnitudes above which an output is cut."""
 _LONGEST_AXIS = 1024
 """A longer axis is not cut: it holds anchors, pixels or the words of a dictionary, which are all one quantity."""
 _LEAST_VALUES = 16
@@ -135,41 +134,33 @@ def output_of(name: str) -> str:
     return name.rpartition("[")[0] or name if name.endswith("]") else name
 
 
-def find_slices(
-    reference: Sequence[Outputs], outputs: Iterable[str], factor: float = FACTOR, *, apart: bool = True
-) -> Slices:
+def find_slices(reference: Sequence[Outputs], outputs: Iterable[str], *, apart: bool = True) -> Slices:
     """Finds the slices of some outputs.
 
     An output of floating-point numbers is cut along the axis, not the first, that gives the fewest groups. The largest
-    magnitudes of its places, over all inputs, are sorted; two neighbours that differ by more than ``factor`` part two
+    magnitudes of its places, over all inputs, are sorted; two neighbours that differ by more than ``FACTOR`` part two
     groups. Places whose values all lie in 0..1 are scores: they share one magnitude, that of the largest, so that
     classes stay together. In an output that is cut, scores and other values are never in one group.
 
     Args:
         reference: the FP32 outputs for each input.
         outputs: the names of the outputs that may be cut.
-        factor: 0 or infinite to judge no group apart; then the groups are those of the default factor.
         apart: false to judge no group apart.
     """
-    cuts = 0.0 < factor < math.inf
-    found = {
-        name: groups
-        for name in outputs
-        if (groups := _groups(name, [np.asarray(each[name]) for each in reference], factor if cuts else FACTOR))
-    }
-    return Slices(found, apart and cuts)
+    found = {name: _groups(name, [np.asarray(each[name]) for each in reference]) for name in outputs}
+    return Slices({name: groups for name, groups in found.items() if groups}, apart)
 
 
-def _groups(name: str, arrays: Sequence[np.ndarray], factor: float) -> tuple[Slice, ...]:
+def _groups(name: str, arrays: Sequence[np.ndarray]) -> tuple[Slice, ...]:
     """Returns the groups of an output; empty if it stays whole."""
     rank = arrays[0].ndim
     if any(array.ndim != rank or array.dtype.kind != "f" or not array.size for array in arrays):
         return ()
-    found = [_along(name, arrays, axis, factor) for axis in range(1, rank)]
+    found = [_along(name, arrays, axis) for axis in range(1, rank)]
     return min(filter(None, found), key=len, default=())
 
 
-def _along(name: str, arrays: Sequence[np.ndarray], axis: int, factor: float) -> tuple[Slice, ...]:
+def _along(name: str, arrays: Sequence[np.ndarray], axis: int) -> tuple[Slice, ...]:
     """Returns the groups along an axis; empty if there are none."""
     length = arrays[0].shape[axis]
     values = sum(array.size for array in arrays) // length
@@ -179,8 +170,8 @@ def _along(name: str, arrays: Sequence[np.ndarray], axis: int, factor: float) ->
     rows = [_rows(array, axis) for array in arrays]
     largest = np.max([np.abs(each).max(axis=0) for each in rows], axis=0)
     scores = (largest <= 1.001) & (np.min([each.min(axis=0) for each in rows], axis=0) >= 0.0)
-    level = _levels(largest, scores, factor)
-    if level is None or not _is_separated(rows, level, factor):
+    level = _levels(largest, scores)
+    if level is None or not _is_separated(rows, level):
         return ()
     return tuple(
         Slice(name, axis, spans, float(max(largest[a:b].max() for a, b in spans)), bool(scores[slice(*spans[0])].all()))
@@ -195,7 +186,7 @@ def _rows(array: np.ndarray, axis: int) -> np.ndarray:
     return moved.reshape(-1, moved.shape[-1])
 
 
-def _levels(largest: np.ndarray, scores: np.ndarray, factor: float) -> np.ndarray | None:
+def _levels(largest: np.ndarray, scores: np.ndarray) -> np.ndarray | None:
     """Returns the level of each place's magnitude, from 0, int64 ``[places]``; -1 for a place of no magnitude.
 
     Returns:
@@ -205,11 +196,11 @@ def _levels(largest: np.ndarray, scores: np.ndarray, factor: float) -> np.ndarra
     magnitude[scores] = largest[scores].max(initial=0.0)
     silent = (largest == 0.0) | (magnitude < _DUST * magnitude.max()) | (scores & (magnitude < _LEAST_SCORE))
     loud = np.unique(magnitude[~silent])
-    borders = loud[1:][loud[1:] > factor * loud[:-1]]
+    borders = loud[1:][loud[1:] > FACTOR * loud[:-1]]
     return np.where(silent, -1, np.searchsorted(borders, magnitude, side="right")) if borders.size else None
 
 
-def _is_separated(rows: Sequence[np.ndarray], level: np.ndarray, factor: float) -> bool:
+def _is_separated(rows: Sequence[np.ndarray], level: np.ndarray) -> bool:
     """Returns true if each level is apart from the next at most positions, not by a few peaks alone.
 
     At a position the median magnitude of the upper level is compared with the largest of the lower one.
@@ -220,7 +211,7 @@ def _is_separated(rows: Sequence[np.ndarray], level: np.ndarray, factor: float) 
             below = np.abs(each[:, level == lower]).max(axis=1)
             above = np.median(np.abs(each[:, level == lower + 1]), axis=1)
             counting += int(((below > 0) | (above > 0)).sum())
-            apart += int((above > factor * below).sum())
+            apart += int((above > FACTOR * below).sum())
         if apart < _SEPARATED * counting:
             return False
     return True

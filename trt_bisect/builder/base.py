@@ -89,8 +89,8 @@ ON_DLA = "dla"
 UNPROVEN = frozenset({IN_REGION, ON_DLA})
 """The values of ``ran`` for layers whose precision an engine does not tell."""
 
-DEFAULT_TIMEOUT = 1800.0
-"""Seconds."""
+DEFAULT_TIMEOUT = 3600.0
+"""Seconds that a build, or an inference, may take in a run."""
 
 _HIGH = (Precision.FP32, Precision.FP16, Precision.BF16)
 _RAN_FOLLOWING = {own: str(own if own in _HIGH else Precision.FP32) for own in Precision}

@@ -196,20 +196,19 @@ def open_cache(path: Path) -> CalibrationCache:
     return parse_cache(text, str(path))
 
 
-def read_cache(path: Path, tensors: tuple[str, ...], *, keep_masks: bool = False) -> Ranges:
+def read_cache(path: Path, tensors: tuple[str, ...]) -> Ranges:
     """Reads the ranges in a calibration cache.
 
     Args:
         path: the cache.
         tensors: the activations that the network rounds.
-        keep_masks: see ``ranges_from_scales``.
 
     Raises:
         BadInput: the file is no cache, or lacks more than half of the tensors: it belongs to another network.
     """
     scales = open_cache(path).scales
     refuse_of_another_network(path, scales, scales, tensors)
-    return ranges_from_scales(scales, f"cache {path.name}", keep_masks=keep_masks)
+    return ranges_from_scales(scales, f"cache {path.name}")
 
 
 def refuse_of_another_network(

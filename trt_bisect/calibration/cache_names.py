@@ -169,13 +169,12 @@ def scales_for(
     return CacheScales(tuple(scales), unsure, tuple(each.tensor for each in scales if values.off(each) > _FAR))
 
 
-def ranges_of_cache(path: Path, network: Network, *, keep_masks: bool = False) -> Ranges:
+def ranges_of_cache(path: Path, network: Network) -> Ranges:
     """Reads the ranges in a calibration cache for a network, which may have changed after the cache was made.
 
     Args:
         path: the cache.
         network: the network.
-        keep_masks: see ``ranges_from_scales``.
 
     Raises:
         BadInput: the file is no cache, or lacks more than half of the tensors: it belongs to another network.
@@ -188,7 +187,7 @@ def ranges_of_cache(path: Path, network: Network, *, keep_masks: bool = False) -
     guessed = sum(each.way not in (BY_NAME, MOVED) for each in known.found)
     origin = f"cache {path.name}" + (f", {counted(guessed, 'scale')} found otherwise than by name" if guessed else "")
     unsure = dict.fromkeys(known.unsure, "the cache is of the network before a change, and has several entries for it")
-    ranges = ranges_from_scales(scales, origin, keep_masks=keep_masks)
+    ranges = ranges_from_scales(scales, origin)
     return replace(ranges, unusable={**ranges.unusable, **unsure})
 
 

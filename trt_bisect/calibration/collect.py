@@ -71,8 +71,8 @@ class Magnitudes:
             self._known[calibrator] = {name: found[id(each)] for name, each in self.histograms.items()}
         return self._known[calibrator]
 
-    def ranges(self, calibrator: Calibrator, *, keep_masks: bool = False) -> Ranges:
-        """Returns the INT8 scales that a calibrator chooses (``keep_masks``: see ``ranges_from_scales``).
+    def ranges(self, calibrator: Calibrator) -> Ranges:
+        """Returns the INT8 scales that a calibrator chooses.
 
         The largest magnitude of a tensor decides if it has a usable range. So all calibrators have ranges of the same
         tensors. A scale below the smallest normal float32 becomes this number.
@@ -83,7 +83,7 @@ class Magnitudes:
             for name, histogram in self.histograms.items()
             if histogram.nonfinite
         }
-        usable = ranges_from_scales(largest, str(calibrator), keep_masks=keep_masks, nonfinite=nonfinite)
+        usable = ranges_from_scales(largest, str(calibrator), nonfinite)
         thresholds = self.thresholds(calibrator)
         scales = {name: max(_scale(thresholds[name]), _LEAST) for name in usable.scales}
         return replace(usable, scales=scales, calibrator=calibrator)
@@ -179,7 +179,6 @@ def calibrate(
     method: str = "entropy",
     percentile: float = 99.99,
     *,
-    keep_masks: bool = False,
     on_sample: Callable[[int], None] | None = None,
     memory: int = MEMORY,
 ) -> Ranges:
@@ -188,7 +187,6 @@ def calibrate(
     Args:
         method: see ``Calibrator``.
         percentile: see ``Calibrator``.
-        keep_masks: see ``ranges_from_scales``.
         on_sample: called with the number of samples done after each one.
         memory: see ``magnitudes``.
 
@@ -198,16 +196,12 @@ def calibrate(
     calibrator = Calibrator(method, percentile)
     counted = () if method == "minmax" else None
     seen = magnitudes(network, samples, counted=counted, on_sample=on_sample, memory=memory)
-    return seen.ranges(calibrator, keep_masks=keep_masks)
+    return seen.ranges(calibrator)
 
 
-def candidates(seen: Magnitudes, *, keep_masks: bool = False) -> tuple[Ranges, ...]:
-    """Returns the ranges of every calibrator in ``CANDIDATES``, in this order. They have scales for the same tensors.
-
-    Args:
-        keep_masks: see ``ranges_from_scales``.
-    """
-    return tuple(seen.ranges(calibrator, keep_masks=keep_masks) for calibrator in CANDIDATES)
+def candidates(seen: Magnitudes) -> tuple[Ranges, ...]:
+    """Returns the ranges of each of ``CANDIDATES``, in this order. They have scales for the same tensors."""
+    return tuple(seen.ranges(calibrator) for calibrator in CANDIDATES)
 
 
 @dataclass(frozen=True)
@@ -216,7 +210,6 @@ class Calibrating:
 
     calibrator: str = "entropy"
     percentile: float = 99.99
-    keep_mask_ranges: bool = False
     memory: int = MEMORY
     pictures: Preprocessing | None = None
 
@@ -242,7 +235,7 @@ def ranges_of(
     elif network.has_pairs:
         ranges = Ranges({}, {}, "the network's own Q/DQ")
     elif cache:
-        ranges = ranges_of_cache(Path(calibration), network, keep_masks=how.keep_mask_ranges)
+        ranges = ranges_of_cache(Path(calibration), network)
     elif data is not None:
         ranges = ranges_from_data(network, data, how, progress)
     elif network.scales and not network.unscaled:
@@ -263,7 +256,6 @@ def ranges_from_data(network: Network, data: Dataset, how: Calibrating, progress
         data,
         how.calibrator,
         how.percentile,
-        keep_masks=how.keep_mask_ranges,
         on_sample=lambda done: progress.step(f"sample {done}"),
         memory=how.memory,
     )

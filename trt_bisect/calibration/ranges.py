@@ -73,16 +73,11 @@ def with_scales_given(ranges: Ranges, given: Mapping[str, np.float32]) -> Ranges
 
 
 def ranges_from_scales(
-    scales: Mapping[str, np.float32],
-    origin: str,
-    *,
-    keep_masks: bool = False,
-    nonfinite: Mapping[str, str] | None = None,
+    scales: Mapping[str, np.float32], origin: str, nonfinite: Mapping[str, str] | None = None
 ) -> Ranges:
     """Separates usable scales from others: zero, negative, denormal, not finite, or those of masks.
 
     Args:
-        keep_masks: true to use the scales of tensors beyond ``MASK_ABSMAX`` too.
         nonfinite: by tensor that held NaN or infinite values, the reason in words.
     """
     usable: dict[str, np.float32] = {}
@@ -90,7 +85,7 @@ def ranges_from_scales(
     for name, scale in scales.items():
         if name in unusable:
             continue
-        problem = _problem(np.float32(scale), keep_masks)
+        problem = _problem(np.float32(scale))
         if problem:
             unusable[name] = problem
         else:
@@ -98,7 +93,7 @@ def ranges_from_scales(
     return Ranges(usable, unusable, origin)
 
 
-def _problem(scale: np.float32, keep_masks: bool) -> str:
+def _problem(scale: np.float32) -> str:
     if not np.isfinite(scale):
         return f"its scale is {scale}"
     if scale == 0:
@@ -108,8 +103,8 @@ def _problem(scale: np.float32, keep_masks: bool) -> str:
     if scale < np.finfo(np.float32).tiny:
         return f"its scale is denormal ({scale:.3g})"
     largest = float(scale) * INT8_MAX
-    if largest > MASK_ABSMAX and not keep_masks:
-        return f"it reaches {largest:.3g}, as a mask does (--keep-mask-ranges uses it anyway)"
+    if largest > MASK_ABSMAX:
+        return f"it reaches {largest:.3g}, as a mask does (a --plan with its scale uses it anyway)"
     return ""
 
 

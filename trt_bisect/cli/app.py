@@ -23,13 +23,13 @@ from cyclopts.exceptions import (
 from trt_bisect._version import __version__
 from trt_bisect.errors import BadInput
 from trt_bisect.options.concerns import PANELS
-from trt_bisect.options.declare import Declared, declared
+from trt_bisect.options.declare import GONE, Declared, declared
 from trt_bisect.options.tables import read_config
 
 GOES_ON = "The same command goes on from what was measured."
 BEGINS_ANEW = "The command keeps nothing; the same command begins again."
 COMMANDS = {
-    "demo": ("demo", BEGINS_ANEW),
+    "demo": ("run", BEGINS_ANEW),
     "run": ("run", GOES_ON),
     "sensitivity": ("losses", GOES_ON),
     "regress": ("runs", GOES_ON),
@@ -116,7 +116,8 @@ def _configured(_app: App, commands: tuple[str, ...], arguments: ArgumentCollect
     config = by_name.get("config")
     if config is None or not config.tokens:
         return
-    options = [option for option in declared(function_of(commands[0])) if option.name != "config"]
+    taken = declared(function_of(commands[0]))
+    options = [each for each in taken if each.name != "config" and each.option.parse is None]
     for name, value in read_config(Path(config.tokens[0].value), commands[0], _TABLES, options).items():
         if not by_name[name].tokens:
             by_name[name].append(Token(implicit_value=value))
@@ -163,6 +164,8 @@ def _unknown(command: str, flag: str, options: Sequence[Declared], words: Sequen
         rest = [word for word in words[1:] if word != flag]
         return BadInput(problem, f"Write the network without a flag: {shlex.join(['trt-bisect', command, *rest])}")
     near = difflib.get_close_matches(flag, [each for option in options for each in option.flags], 1)
+    if gone := GONE.get(flag.lstrip("-").replace("-", "_")):
+        return BadInput(problem, gone)
     return BadInput(problem, f"Did you mean {near[0]}?" if near else f"'trt-bisect {command} -h' lists the options.")
 
 
@@ -203,13 +206,7 @@ def paragraphs_of(command: str) -> list[str]:
 
 
 def help_of(command: str, width: int, *, everything: bool = False) -> str:
-    """Returns the help of a command.
-
-    Args:
-        command: its name.
-        width: the columns of the terminal.
-        everything: the expert options as well.
-    """
+    """Returns the help of a command for a terminal of that width, with ``everything`` the expert options too."""
     options = declared(function_of(command))
     shown = [option for option in options if option.flags and (everything or not option.option.expert)]
     arguments = [option for option in options if option.is_argument]

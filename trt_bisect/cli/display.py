@@ -63,14 +63,7 @@ class Output(Options):
         print(msgspec.json.format(encode(record), indent=1).decode(), flush=True)
 
     def show(self, found: Any, printed: "Callable[[Any, Console], None]", piped: int, where: str = "") -> None:
-        """Prints a result, as JSON with ``--json``.
-
-        Args:
-            found: the result.
-            printed: prints it on a console.
-            piped: the columns of the console, see ``console``.
-            where: a line on the files with all of it; may be empty.
-        """
+        """Prints a result and ``where`` its files are, or with ``--json`` its JSON; ``piped``: see ``console``."""
         if self.json:
             self.print_json(found)
             return

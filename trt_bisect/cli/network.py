@@ -35,8 +35,7 @@ def layers_command(
     Args:
         everything: List the file's other nodes too: constants, Q/DQ pairs, and operators that preparing drops.
     """
-    from trt_bisect.analyzer.structure.dropped import dropped_nodes
-    from trt_bisect.analyzer.structure.graph import FileGraph
+    from trt_bisect.analyzer.structure.graph import FileGraph, dropped_nodes
     from trt_bisect.model.file import read_model
     from trt_bisect.preparation.asked_network import asked_network
     from trt_bisect.report.screen.tables import print_layers
@@ -130,7 +129,7 @@ def calibrate_command(
         raise BadInput(f"{version.title} reads no calibration cache.", remedy)
     network = asked_network(options, model, options.shapes)
     samples = open_dataset(options.calibration, network.inputs, pictures=options.preprocessing())
-    how = Calibrating(options.calibrator_method, options.percentile, options.keep_mask_ranges, options.memory_bytes)
+    how = Calibrating(options.calibrator_method, options.percentile, options.memory_bytes)
     with closing(display.progress()) as progress:
         ranges = ranges_from_data(network, samples, how, progress)
     write_whole(Path(options.output), format_cache(ranges.scales, version.header).encode())

@@ -20,7 +20,7 @@ from trt_bisect.support.figures import counted
 if TYPE_CHECKING:
     from socket import socket
 
-    from trt_bisect.view.certificate import Certificate
+    from trt_bisect.view.server import Certificate
 
 SERVER, RUNS, NIGHT = panel("Server"), panel("Runs"), panel("Night")
 SUITE = "trt-bisect.toml"
@@ -58,8 +58,14 @@ def view_command(
         key: Take the certificate's key from this file.
     """
     try:
-        from trt_bisect.view.certificate import given_certificate, own_certificate
-        from trt_bisect.view.server import check_folder, listen, lower_priority, make_server
+        from trt_bisect.view.server import (
+            check_folder,
+            given_certificate,
+            listen,
+            lower_priority,
+            make_server,
+            own_certificate,
+        )
     except ImportError as error:
         raise BadInput(f"The package '{error.name}' is not installed.", install("view")) from error
 

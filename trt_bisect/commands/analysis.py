@@ -17,7 +17,6 @@ from trt_bisect.commands.worst import worst
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.model.low import find_low
 from trt_bisect.model.network import GivenModel, Network, load_network
-from trt_bisect.model.operators import BEFORE
 from trt_bisect.options.commands import COMMANDS, CompareOptions
 from trt_bisect.options.concerns import INT16
 from trt_bisect.options.declare import by_key, declared
@@ -78,7 +77,7 @@ class Analysis:
             low = find_low(options.get("low", "int8"), options.get("activations") == INT16)
             base = Precision(options["base"]) if options.get("base") else None
             shapes = options.get("shapes", options.get("shape"))
-            self.network = load_network(network, shapes, options.get("unknown_ops", BEFORE), low, base)
+            self.network = load_network(network, shapes, low, base)
 
     @cached_property
     def ranges(self) -> Ranges | None:

@@ -11,12 +11,10 @@ import numpy as np
 import onnx
 
 from trt_bisect.analyzer.structure.check import in_order, structure_findings
-from trt_bisect.analyzer.structure.dropped import DroppedNode, dropped_nodes
 from trt_bisect.analyzer.structure.findings import found
-from trt_bisect.analyzer.structure.graph import FileGraph
+from trt_bisect.analyzer.structure.graph import DroppedNode, FileGraph, dropped_nodes
 from trt_bisect.analyzer.structure.kernels import engine_facts, engine_findings
-from trt_bisect.analyzer.structure.qdq import pairs_of
-from trt_bisect.analyzer.structure.roundings import TensorRounding, tensor_roundings
+from trt_bisect.analyzer.structure.qdq import TensorRounding, pairs_of, tensor_roundings
 from trt_bisect.builder.base import DEFAULT_TIMEOUT
 from trt_bisect.builder.engines import engine_version
 from trt_bisect.builder.inspector import EngineLayer

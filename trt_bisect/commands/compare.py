@@ -89,7 +89,7 @@ def compare_with(model: GivenModel | Any | None, options: CompareOptions) -> Com
     """Does what ``compare`` does."""
     sort_column(options.sort)
     folder = None if options.output is None else Path(content_of(options.output))
-    board = open_board(options.tensorboard, options.tensorboard_channels, options.tensorboard_samples)
+    board = open_board(options.tensorboard, options.tensorboard_detail)
     fp32, int8 = options.fp32, options.int8
     with output_folder(folder), closing(options.progress or default_progress()) as shown:
         as_is = [as_it_runs(each) if options.other is not None else None for each in (model, options.other)]
@@ -200,7 +200,7 @@ def _on_engine(
     shows = status.usable and version_of(status.version) >= FIRST_WITH_UNFUSED and not network.low.wide
     if options.engine not in (AUTO, TENSORRT) or not shows:
         return (), (f"{final_outputs_only(options.engine)}; 'trt-bisect run' measures the engine",)
-    build = BuildOptions(debug_tensors=True)
+    build = BuildOptions(debug_tensors=True, plugins=options.libraries(onnxruntime=False))
     if any(may_be_sizes(spec.dtype, spec.shape) for spec in network.inputs):
         build = replace(build, sizes=profile_sizes(samples))
     shapes = {} if network.is_static else profile_shapes(samples)

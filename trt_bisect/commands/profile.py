@@ -62,7 +62,7 @@ def profile_with(model: GivenModel, options: ProfileOptions) -> Profile:
     """Does what ``profile`` does."""
     how = options.calibrating()
     folder = None if options.output is None else Path(content_of(options.output))
-    board = open_board(options.tensorboard, options.tensorboard_channels, options.tensorboard_samples)
+    board = open_board(options.tensorboard, options.tensorboard_detail)
     network = as_in_file(asked_network(options, model, options.shapes))
     layers = _chosen(network, options.prefix, options.op_types)
     with output_folder(folder), closing(options.progress or default_progress()) as shown:

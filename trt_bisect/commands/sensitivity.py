@@ -79,7 +79,7 @@ class _AnythingGoes(Judgement):
         metric = self.options.metric
         if metric in DEFAULT_THRESHOLDS:
             return None
-        return 1e300 if metric in BUILT_IN or self.options.direction == "lower" else -1e300
+        return 1e300 if metric in BUILT_IN or not self.asked_metric.higher else -1e300
 
 
 def measure_alone(experiment: Experiment, progress: Progress, chosen: Collection[int] | None = None) -> Sensitivity:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from trt_bisect.analyzer.judge import DEFAULT_SHARE, Rule
 from trt_bisect.analyzer.metrics import BUILT_IN, default_threshold, find_metric
@@ -32,12 +31,11 @@ from trt_bisect.support.files import output_folder
 from trt_bisect.support.progress import default_progress
 
 ASCENDING, DESCENDING = "ascending", "descending"
-HIGHER, LOWER = "higher", "lower"
-_ORDERS = {HIGHER: ASCENDING, LOWER: DESCENDING}
-_BEHIND: dict[str, Callable[[float, float], float]] = {
-    "higher": lambda value, perfect: perfect - value,
-    "lower": lambda value, perfect: value - perfect,
+_BEHIND: dict[bool, Callable[[float, float], float]] = {
+    True: lambda value, perfect: perfect - value,
+    False: lambda value, perfect: value - perfect,
 }
+"""By ``Metric.higher`` how far a value is behind that of equal outputs."""
 
 
 @takes(WorstOptions)
@@ -61,8 +59,9 @@ def worst_with(model: GivenModel, options: WorstOptions) -> WorstReport:
     """Does what ``worst`` does."""
     if options.threshold is not None and not math.isfinite(float(options.threshold)):
         raise BadInput(f"The threshold {options.threshold} is not a number.", "Give the worst acceptable value.")
-    metric, direction = _metric_and_direction(options.metric, options.direction)
-    options = replace(options, metric=metric, direction=direction)
+    if isinstance(options.metric, str) and options.metric.lower() in BUILT_IN:
+        options = replace(options, metric=options.metric.lower())
+    find_metric(options.metric)  # refuses before anything is read
     folder = None if options.output is None else Path(content_of(options.output))
     with output_folder(folder), closing(options.progress or default_progress()) as shown:
         network = asked_network(options, model, options.shapes)
@@ -96,7 +95,7 @@ def _search(setup: Setup, options: WorstOptions) -> WorstReport:
         typing=builder.typing,
         arithmetic=EMULATED if engine == ONNXRUNTIME else MEASURED,
         metric=found.rule.metric.name,
-        order=_ORDERS[options.direction],
+        order=ASCENDING if setup.judgement.asked_metric.higher else DESCENDING,
         threshold=found.rule.threshold if known else None,
         allowed=allowed,
         high=tuple(each.name for each in network.layers if each.fixed and low_of(each.fixed) is not low),
@@ -136,23 +135,7 @@ class _WorstJudgement(Judgement):
         """The rule. The values of a user's function are ranked as they are, also those better than of equal outputs."""
         metric = self.metric(outputs, reference)
         if metric.code:
-            metric = replace(metric, loss_of=_BEHIND[self.options.direction])
+            metric = replace(metric, loss_of=_BEHIND[metric.higher])
         own = default_threshold(metric.name, self._low) or math.nan
         threshold = own if self.options.threshold is None else float(self.options.threshold)
         return Rule(metric, threshold, DEFAULT_SHARE, self.entries(outputs))
-
-
-def _metric_and_direction(metric: str | Callable[..., Any], direction: str) -> tuple[str | Callable[..., Any], str]:
-    """The metric, and which of its values are better: ``higher`` or ``lower``."""
-    if isinstance(metric, str) and metric.lower() in BUILT_IN:
-        own = HIGHER if BUILT_IN[metric.lower()].perfect else LOWER
-        if direction not in ("", own):
-            raise BadInput(f"The metric '{metric}' is better when {own}, not {direction}.", "Leave out --direction.")
-        return metric.lower(), own
-    find_metric(metric)
-    if not direction:
-        raise BadInput(
-            "It is not known if higher or lower values of the metric are better.",
-            "Give --direction higher or lower, whichever is better.",
-        )
-    return metric, direction

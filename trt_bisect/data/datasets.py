@@ -445,7 +445,7 @@ class Holdout:
         equal = f"{copies} samples of {self.whole.source} are equal to others and left out; " if copies else ""
         return [
             f"{equal}{self.unseen.length} of {count} samples of {self.whole.source} are held out: neither calibration "
-            "nor the search sees them (--holdout)"
+            "nor the search sees them (--validation)"
         ]
 
     def without_unseen(self, data: Dataset) -> Dataset:

@@ -10,7 +10,6 @@ from typing import Any
 from trt_bisect.errors import BadInput
 
 NCHW, NHWC = "nchw", "nhwc"
-LAYOUTS = (NCHW, NHWC)
 RGB, BGR, GRAY = "rgb", "bgr", "gray"
 COLORS = (RGB, BGR, GRAY)
 _SIZE = re.compile(r"(\d+)(?:[x,](\d+))?")
@@ -27,7 +26,6 @@ class Preprocessing:
         std: the same for the standard deviation.
         scale: 255 where nothing was asked for, or 1 where a mean or a standard deviation is more than 1 and so is in
             pixels.
-        layout: ``nchw`` or ``nhwc``; the input's own where nothing was asked for.
         resize: height and width; the input's own where nothing was asked for.
         letterbox: the picture keeps its shape, and what is left of the size becomes grey.
         colors: ``rgb``, ``bgr`` or ``gray``; ``rgb`` where nothing was asked for, or ``gray`` for one channel.
@@ -39,7 +37,6 @@ class Preprocessing:
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
     scale: float | None = None
-    layout: str | None = None
     resize: tuple[int, int] | None = None
     letterbox: bool = False
     colors: str | None = None
@@ -55,10 +52,8 @@ class Preprocessing:
                 f"--scale {self.scale:g} would make pixels larger: --scale divides pixels.",
                 f"Give --scale {1 / self.scale:.6g}.",
             )
-        for name, known in (("layout", LAYOUTS), ("colors", COLORS)):
-            value = getattr(self, name)
-            if value is not None and value not in known:
-                raise BadInput(f"--{name} cannot be {value!r}.", f"Use one of {', '.join(known)}.")
+        if self.colors is not None and self.colors not in COLORS:
+            raise BadInput(f"--colors cannot be {self.colors!r}.", f"Use one of {', '.join(COLORS)}.")
 
     @property
     def divisor(self) -> float:

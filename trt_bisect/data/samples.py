@@ -104,13 +104,13 @@ def image_input(spec: TensorSpec, asked: Preprocessing) -> ImageInput:
     if len(spec.shape) not in (3, 4):
         raise BadInput(f"The network's input {spec} takes no pictures.", "Give arrays, as .npz.")
     row = spec.shape[-3:]
-    layout = asked.layout or (NHWC if row[2] in _CHANNELS and row[0] not in _CHANNELS else NCHW)
+    layout = NHWC if row[2] in _CHANNELS and row[0] not in _CHANNELS else NCHW
     channels, *edges = (row[2], row[0], row[1]) if layout == NHWC else row
     colors = asked.colors or (_CHANNELS.get(channels, RGB) if channels is not None else RGB)
     if channels not in (None, 1 if colors == GRAY else 3):
         raise BadInput(
             f"The network's input {spec} takes no {colors} pictures in {layout.upper()}: it has {channels} channels.",
-            "Give --colors gray for 1 channel, rgb or bgr for 3, and --layout nhwc where the channels come last.",
+            "Give --colors gray for 1 channel, rgb or bgr for 3, or --shape if the number of channels is dynamic.",
         )
     given = {"--mean": asked.mean, "--std": asked.std, "--scale": None if asked.scale == 1.0 else asked.scale}
     scaling = [option for option, value in given.items() if value is not None]

@@ -128,7 +128,7 @@ class Layer:
             and BF16 round its float outputs too.
         why_not: the reason in words if the layer is not quantizable, else empty.
         fixed: the precision that the user gave the layer, which no search changes; None for a layer left to the search.
-        module, code: its place in a program of PyTorch, see ``model.exported.Exported``.
+        module, code: its place in a program of PyTorch, see ``model.prepare.Exported``.
     """
 
     index: Annotated[int, Column("#", kind=INDEX, rank=0)]

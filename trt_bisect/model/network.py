@@ -28,16 +28,15 @@ from trt_bisect.model.existing import (
     take_out_types,
     type_notes,
 )
-from trt_bisect.model.exported import Exported
 from trt_bisect.model.file import ONNX_TYPES, Weights, detach_weights, read_model, saved_model, weights_digest
 from trt_bisect.model.fusions import Shape
 from trt_bisect.model.layers import Layer, Rounding, TensorTypes, layers_of
 from trt_bisect.model.low import BF16, FLOAT_TYPES, INT8, FloatType, LowPrecision
-from trt_bisect.model.normalization import OPSET as NORM_OPSET
-from trt_bisect.model.operators import BEFORE, refusing_invalid
+from trt_bisect.model.operators import refusing_invalid
 from trt_bisect.model.prepare import (
     NAME_IN_FILE,
     UNNOTED_OPSET,
+    Exported,
     Shapes,
     detached_in,
     drop_odd_outputs,
@@ -47,6 +46,7 @@ from trt_bisect.model.prepare import (
     prepare,
     refuse_integer_layers,
 )
+from trt_bisect.model.prepare import OPSET as NORM_OPSET
 from trt_bisect.model.quantizer import RoundedWeights
 from trt_bisect.precision import Precision, PrecisionPlan, low_set
 from trt_bisect.support.memory import mapped_if_large
@@ -337,7 +337,6 @@ GivenModel = str | Path | onnx.ModelProto | Network
 def load_network(
     path: str | Path | onnx.ModelProto | Callable[..., object],
     shapes: Shapes | None = None,
-    part: str = BEFORE,
     low: LowPrecision = INT8,
     base: Precision | None = None,
     *,
@@ -346,12 +345,11 @@ def load_network(
     """Reads an ONNX file of opset 9 or later and prepares it for measuring.
 
     Functions are inlined, constants and BatchNormalization folded, unnamed nodes named, existing Q/DQ pairs removed and
-    their scales kept.
+    their scales kept. If ONNX Runtime cannot run a node, the part before the node is kept, with a note.
 
     Args:
         path: the file, whose external data is in the same folder; or the network as ``onnx.load`` returns it.
         shapes: sizes for dynamic inputs, by input name; other dynamic axes stay dynamic.
-        part: the part that is kept if ONNX Runtime cannot run a node: ``before`` or ``after`` it. A note names it.
         low: the low precision in question.
         base: see ``Network``.
         fuse_norms: a LayerNormalization that the exporter took apart becomes one node, of opset 17.
@@ -366,7 +364,7 @@ def load_network(
         )
     path = saved_model(path)
     with refusing_invalid(Path(path)):
-        return _prepared(*read_model(Path(path)), shapes or {}, str(path), part, low, base, fuse_norms)
+        return _prepared(*read_model(Path(path)), shapes or {}, str(path), low, base, fuse_norms)
 
 
 def _prepared(
@@ -374,7 +372,6 @@ def _prepared(
     weights: Weights,
     shapes: Shapes,
     source: str,
-    part: str,
     low: LowPrecision,
     base: Precision | None,
     fuse_norms: bool,
@@ -383,7 +380,7 @@ def _prepared(
     properties = {each.key: each.value for each in model.metadata_props}
     refuse_other_pairs(model.graph, source)
     oldest = max(low.oldest_opset(base), NORM_OPSET if fuse_norms else 0)
-    graph, cut, exported = prepare(model, weights, shapes, source, part, oldest, fuse_norms=fuse_norms)
+    graph, cut, exported = prepare(model, weights, shapes, source, oldest, fuse_norms=fuse_norms)
     refuse_integer_layers(graph, source)
     pairs = take_out_pairs(graph)
     low = low_of_pairs(pairs, low, source)

@@ -1,8 +1,8 @@
 """Operators that ONNX Runtime cannot run: libraries of them, networks cut around unknown ones, and invalid files.
 
 TensorRT's plugins are nodes of operators that ONNX does not have. Ranges, the emulation and FP32's tensors come from
-ONNX Runtime, which knows such an operator only from a library. Without one, either the part of the network before these
-nodes is kept, or the part after them, whose inputs are then the tensors that these nodes make.
+ONNX Runtime, which knows such an operator only from a library. Without one, the part of the network before these nodes
+is kept.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -58,21 +59,33 @@ def new_options() -> ort.SessionOptions:
     return options
 
 
+@cache
+def for_onnx_runtime(library: str | Path) -> bool:
+    """Returns true for a library with ONNX Runtime's entry point, false for one with TensorRT's plugins.
+
+    Raises:
+        BadInput: the file cannot be read.
+    """
+    return _ENTRY_POINT in _content(library)
+
+
 def digests_of(paths: Sequence[str | Path]) -> str:
     """Returns the start of the SHA-256 of each library, for a fingerprint; empty without libraries.
 
     Raises:
         BadInput: a file cannot be read.
     """
+    return " ".join(hashlib.sha256(_content(path)).hexdigest()[:16] for path in paths)
+
+
+def _content(library: str | Path) -> bytes:
     try:
-        return " ".join(hashlib.sha256(Path(path).read_bytes()).hexdigest()[:16] for path in paths)
+        return Path(library).read_bytes()
     except OSError as error:
-        what = f"The library '{error.filename}' cannot be read: {error.strerror}."
-        raise BadInput(what, "Check the path.") from error
+        raise BadInput(f"The library '{library}' cannot be read: {error.strerror}.", "Check the path.") from error
 
 
-BEFORE, AFTER = "before", "after"
-PARTS = (BEFORE, AFTER)
+_ENTRY_POINT = b"RegisterCustomOps"
 _NAMED = 3
 _TENSOR = re.compile(r"tensor\((\w+)\)")
 _TYPES = {"float": onnx.TensorProto.FLOAT, "double": onnx.TensorProto.DOUBLE}
@@ -112,20 +125,19 @@ class _Split:
 
 
 def cut_around(
-    model: onnx.ModelProto, weights: Mapping[str, np.ndarray], part: str, source: str
+    model: onnx.ModelProto, weights: Mapping[str, np.ndarray], source: str
 ) -> tuple[onnx.ModelProto, Cut | None]:
-    """Returns the part of a network that ONNX Runtime can run, and where it was cut.
+    """Returns the part of a network before all nodes that ONNX Runtime cannot run, and where it was cut.
 
     Args:
         model: its functions are inlined and its nodes named; not changed.
         weights: those that are detached from it.
-        part: ``before`` or ``after`` the nodes that cannot be run.
 
     Returns:
         The model itself and None if it has no such node.
 
     Raises:
-        BadInput: nothing is left of the network, or the type of a tensor that it is cut at is not known.
+        BadInput: nothing is left of the network.
     """
     unknown: set[Operator] = set()
     doubted = {operator_of(node) for node in model.graph.node if _not_of_onnx(node)}
@@ -142,10 +154,10 @@ def cut_around(
         if not named:
             break
         unknown |= named
-        kept = (_before if part == BEFORE else _after)(typed, _split(typed.graph, unknown), source)
+        kept = _before(typed, _split(typed.graph, unknown), source)
     if not unknown:
         return model, None
-    return kept, _cut(_split(model.graph, unknown), kept, part)
+    return kept, _cut(_split(model.graph, unknown), kept)
 
 
 def operator_of(node: onnx.NodeProto) -> Operator:
@@ -210,26 +222,11 @@ def _before(model: onnx.ModelProto, split: _Split, source: str) -> onnx.ModelPro
     ends = [name for name in read if name in made and name not in {value.name for value in outputs}]
     outputs += [types.get(name, onnx.ValueInfoProto(name=name)) for name in ends]
     if not outputs:
-        raise _nothing_left(split, source, BEFORE)
+        raise BadInput(
+            f"ONNX Runtime cannot run {_named(split.unknown)} of '{source}', and there is nothing to judge before it.",
+            "Give --plugin with a library for ONNX Runtime that has the operator, or cut the network after the node.",
+        )
     return _with(model, split.before, model.graph.input, outputs)
-
-
-def _after(model: onnx.ModelProto, split: _Split, source: str) -> onnx.ModelProto:
-    constants = [node for node in split.before if set(node.output) <= split.fixed]
-    made = {name for node in (*split.after, *constants) for name in node.output} | split.fixed
-    outputs = [value for value in model.graph.output if value.name in made - split.fixed]
-    read = [name for node in split.after for name in tensors_read(node)]
-    types = {value.name: value for value in (*model.graph.value_info, *model.graph.input)}
-    begins = [name for name in dict.fromkeys(read) if name and name not in made]
-    if not outputs or not begins:
-        raise _nothing_left(split, source, AFTER)
-    for name in begins:
-        if not types.get(name, onnx.ValueInfoProto()).type.tensor_type.HasField("shape"):
-            raise BadInput(
-                f"The network is cut at '{name}', and '{source}' does not give the type and shape of this tensor.",
-                "Add its value_info to the file, or judge the part before with '--unknown-ops before'.",
-            )
-    return _with(model, [*constants, *split.after], [types[name] for name in begins], outputs)
 
 
 def _with(
@@ -256,28 +253,16 @@ def _with(
     return copy
 
 
-def _nothing_left(split: _Split, source: str, part: str) -> BadInput:
-    other = AFTER if part == BEFORE else BEFORE
-    return BadInput(
-        f"ONNX Runtime cannot run {_named(split.unknown)} of '{source}', and there is nothing to judge {part} it.",
-        f"Give a library with the operator by '--ort-ops', or try '--unknown-ops {other}'.",
-    )
-
-
-def _cut(split: _Split, kept: onnx.ModelProto, part: str) -> Cut:
-    judged, left = (split.before, split.after) if part == BEFORE else (split.after, split.before)
-    ends = [value.name for value in (kept.graph.output if part == BEFORE else kept.graph.input)]
-    where = f"on {listed(ends, _NAMED)}" if part == BEFORE else f"from data with {listed(ends, _NAMED)}"
-    other = AFTER if part == BEFORE else BEFORE
-    without = f"; not judged: {listed([node.name for node in left], _NAMED)}" if left else ""
-    count = counted(len(judged), "node")
-    names = listed([node.name for node in split.unknown], _NAMED)
-    of_all = f"{len(judged)} of {len(judged) + len(split.unknown) + len(left)} nodes"
+def _cut(split: _Split, kept: onnx.ModelProto) -> Cut:
+    ends = listed([value.name for value in kept.graph.output], _NAMED)
+    without = f"; not judged: {listed([node.name for node in split.after], _NAMED)}" if split.after else ""
+    names, judged = listed([node.name for node in split.unknown], _NAMED), len(split.before)
+    of_all = f"{judged} of {judged + len(split.unknown) + len(split.after)} nodes"
     return Cut(
-        f"Only the part {part} {names} was judged, {of_all}. This is no verdict on the whole network.",
-        f"ONNX Runtime cannot run {_named(split.unknown)}: the network is cut there. The run judges the part {part} "
-        f"the cut, {count}, {where}{without}. The recipe holds for this part only. '--ort-ops' gives ONNX Runtime the "
-        f"operator; '--unknown-ops {other}' judges the other part",
+        f"Only the part before {names} was judged, {of_all}. This is no verdict on the whole network.",
+        f"ONNX Runtime cannot run {_named(split.unknown)}: the network is cut there. The run judges the part before "
+        f"the cut, {counted(judged, 'node')}, on {ends}{without}. The recipe holds for this part only. '--plugin' "
+        "gives ONNX Runtime a library with the operator",
     )
 
 

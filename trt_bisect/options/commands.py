@@ -1,7 +1,7 @@
 """The options of each command: concerns together, with what the command has beside them, or fixes."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
 from trt_bisect.driver.suspects.curves import FULL
@@ -11,7 +11,6 @@ from trt_bisect.options.concerns import (
     DATA,
     ENGINE_CHOICES,
     FLOAT_LOWS,
-    JUDGEMENT,
     LAYERS,
     MIXED,
     NONE,
@@ -43,12 +42,12 @@ from trt_bisect.options.kinds import (
     TEXT,
     TEXTS,
     VERSION,
+    Counts,
     Data,
     File,
     Model,
     Place,
     Share,
-    Size,
     choice,
     named,
     number,
@@ -57,7 +56,6 @@ from trt_bisect.options.kinds import (
 from trt_bisect.precision import Precision
 
 if TYPE_CHECKING:
-    from trt_bisect.builder.base import BuildOptions
     from trt_bisect.calibration.collect import Calibrating
 
 COMPARISON = panel("Comparison")
@@ -81,14 +79,10 @@ class MeasuringOptions(
     def __post_init__(self) -> None:
         """Makes what the DLA takes of a strongly typed network the defaults: FP16 beside INT8, one scale a weight."""
         super().__post_init__()
-        if self.dla is not None and self.typing != "weak":
+        if self.dla is not None and self.asked_typing != "weak":
             object.__setattr__(self, "one_scale", self.one_scale or ("*",))
             if self.low not in FLOAT_LOWS:
                 object.__setattr__(self, "base", self.base or str(Precision.FP16))
-
-    def build_options(self) -> "BuildOptions":
-        """The options as builders take them."""
-        return replace(super().build_options(), operators=tuple(self.ort_ops))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,12 +92,9 @@ class RunOptions(TensorFileOptions, ExplainOptions, EffortOptions, GoalOptions, 
     Attributes:
         precision: Run culprits and the layers of --high in this precision. mixed (default from 5 % cost): FP16 if
             enough, else FP32.
-        tensorboard_plans: Log full INT8, the plans of suspects, the recipe and the front, and of the other plans
-            measured as many as make this number, spread over cost; with --labels, the accuracy of each is measured.
     """
 
     precision: Annotated[str, PRECISION(choice("fp32", "fp16", MIXED), without="as --base, else fp32")] = ""
-    tensorboard_plans: Annotated[int, RESULTS(whole(least=0, most=1000), expert=True, repeated=False)] = 20
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -127,16 +118,11 @@ class WithoutRecipeOptions(MeasuringOptions):
 
     strategy: Annotated[str, NOT_HERE] = field(default=BRANCH, init=False)
     curve: Annotated[str, NOT_HERE] = field(default=FULL, init=False)
-    workspace: Annotated[Size | None, NOT_HERE] = field(default=None, init=False)
-    optimization_level: Annotated[int | None, NOT_HERE] = field(default=None, init=False)
-    force_int8: Annotated[bool, NOT_HERE] = field(default=False, init=False)
-    tactic_sources: Annotated[Sequence[str], NOT_HERE] = field(default=(), init=False)
+    trtexec: Annotated[str, NOT_HERE] = field(default="", init=False)
     tensorboard: Annotated[File | None, NOT_HERE] = field(default=None, init=False)
-    tensorboard_channels: Annotated[int, NOT_HERE] = field(default=0, init=False)
-    tensorboard_samples: Annotated[int, NOT_HERE] = field(default=0, init=False)
-    holdout: Annotated[Share, NOT_HERE] = field(default=0.0, init=False)
+    tensorboard_detail: Annotated[Counts | None, NOT_HERE] = field(default=None, init=False)
     margin: Annotated[Share, NOT_HERE] = field(default=0.0, init=False)
-    validation: Annotated[Data, NOT_HERE] = field(default=None, init=False)
+    validation: Annotated[Data, NOT_HERE] = field(default=0.0, init=False)
     trt_version: Annotated[str, NOT_HERE] = field(default="", init=False)
     dla: Annotated[int | None, NOT_HERE] = field(default=None, init=False)
     cluster: Annotated[str, NOT_HERE] = field(default="", init=False)
@@ -160,7 +146,6 @@ class WorstOptions(WithoutRecipeOptions):
         dataset: Search this data for the worst inputs.
         steps: Search only this many samples, from the first on.
         keep: Keep this many of the worst inputs.
-        direction: Required with your own metric: say whether higher or lower values are better.
         output: Write worst.json, worst.csv, worst.html and worst.npz to this folder, which 'run' takes as --input.
     """
 
@@ -170,7 +155,6 @@ class WorstOptions(WithoutRecipeOptions):
     )
     steps: Annotated[int | None, DATA(whole(least=1), without="all")] = None
     keep: Annotated[int, DATA(whole(least=1))] = 10
-    direction: Annotated[str, JUDGEMENT(choice("higher", "lower"), without="the metric's own")] = ""
     output: Annotated[Place | None, RESULTS(PLACE, *("--output", "-o"), repeated=False)] = None
     inputs: Annotated[Data, NOT_HERE] = field(default=None, init=False)
     samples: Annotated[int | None, NOT_HERE] = field(default=None, init=False)
@@ -199,9 +183,7 @@ class TensorOptions(OutputOptions, MemoryOptions, FixedLayerOptions, Calibration
         """The options for ranges from data."""
         from trt_bisect.calibration.collect import Calibrating
 
-        return Calibrating(
-            self.calibrator_method, self.percentile, self.keep_mask_ranges, self.memory_bytes, self.preprocessing()
-        )
+        return Calibrating(self.calibrator_method, self.percentile, self.memory_bytes, self.preprocessing())
 
 
 @dataclass(frozen=True, kw_only=True)

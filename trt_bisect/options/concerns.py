@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from trt_bisect.cluster.address import check_address
-from trt_bisect.data.preprocessing import COLORS, LAYOUTS, Preprocessing, preprocessing
+from trt_bisect.data.preprocessing import COLORS, Preprocessing, preprocessing
 from trt_bisect.driver.suspects.curves import ADAPTIVE, CULPRITS, FULL, usual_curve
 from trt_bisect.errors import BadInput, TrtBisectError
 from trt_bisect.model.gpu_time import Gpu, gpu_named
@@ -32,8 +32,10 @@ from trt_bisect.options.kinds import (
     SWITCH,
     TEXT,
     TEXTS,
+    TRTEXEC,
     VERSION,
     Channels,
+    Counts,
     Data,
     File,
     Function,
@@ -47,9 +49,11 @@ from trt_bisect.options.kinds import (
     choice,
     choice_or_path,
     choice_with_percentile,
+    counts,
     named,
     number,
     parse_time,
+    share_or,
     whole,
 )
 from trt_bisect.options.tables import asked_gpu
@@ -65,9 +69,10 @@ if TYPE_CHECKING:
 AUTO, BRANCH, EXHAUSTIVE, BISECT = "auto", "branch", "exhaustive", "bisect"
 QUICK, DEFAULT, THOROUGH = "quick", "default", "thorough"
 EXPLAIN_NOTHING, EXPLAIN_TENSORS, EXPLAIN_FULL, EXPLAIN_REMEDIES = "none", "tensors", "full", "remedies"
-NO_TENSORS, OUTPUTS, ALL_LAYERS, BOUNDARIES = "none", "outputs", "layers", "boundaries"
+NO_TENSORS, OUTPUTS, ALL_LAYERS, BOUNDARIES, POLYGRAPHY = "none", "outputs", "layers", "boundaries", "polygraphy"
 ENGINE_CHOICES = (AUTO, "onnxruntime", "tensorrt", "tensorrt-rtx")
-TYPING_CHOICES = (AUTO, "weak", "strong")
+WEAK_INT8 = "weak-int8"
+TYPING_CHOICES = (AUTO, "weak", WEAK_INT8, "strong")
 CALIBRATORS = (AUTO, "entropy", "minmax", "percentile", "mse")
 TASKS = ("classify", "detect", "segment", "embed", "text", "pose", "obb", "instances", "depth")
 HEADS = ("detect", "pose", "obb", "instances")
@@ -81,7 +86,7 @@ MACS, MEASURED_TIME, TIME, MIXED = "macs", "measured", "time", "mixed"
 COSINE = "cosine"
 FIXING = ("high", "keep_low", "plan", "scoped", "only", "one_scale")
 """The options that fix the precision of layers."""
-PICTURE_OPTIONS = ("scale", "mean", "std", "resize", "letterbox", "colors", "layout")
+PICTURE_OPTIONS = ("scale", "mean", "std", "resize", "letterbox", "colors")
 
 DATA, PICTURES, JUDGEMENT = map(panel, ("Data", "Pictures", "Judgement"))
 PRECISION, SEARCH, LAYERS, RESULTS = map(panel, ("Precision", "Search", "Layers", "Results"))
@@ -124,12 +129,10 @@ class HoldoutOptions(Options):
     """The samples that neither calibration nor the search sees.
 
     Attributes:
-        validation: Test the recipe on this unseen data.
-        holdout: Hold out this share of 20 or more calibration samples as unseen test data: 20% is every fifth.
+        validation: Test the recipe on this unseen data, or on a share of 20 or more calibration samples.
     """
 
-    validation: Annotated[Data, DATA(named("DATA", "VALIDATION.npz"), without="the samples of --holdout")] = None
-    holdout: Annotated[Share, DATA(number(least=0, most=0.9, share=True), expert=True)] = 0.2
+    validation: Annotated[Data, DATA(share_or(named("DATA", "VALIDATION.npz"), most=0.9))] = 0.2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,7 +146,6 @@ class PictureOptions(Options):
         mean: Subtract this mean after scaling: one number, or one per channel: 0.485,0.456,0.406.
         std: Divide by this standard deviation after subtracting the mean: one number, or one per channel.
         colors: Set the order of the channels, also for --mean and --std.
-        layout: Set the layout of the input.
     """
 
     resize: Annotated[PictureSize | None, PICTURES(PICTURE_SIZE, without="the input's size")] = None
@@ -152,7 +154,6 @@ class PictureOptions(Options):
     mean: Annotated[Channels | None, PICTURES(CHANNELS)] = None
     std: Annotated[Channels | None, PICTURES(CHANNELS)] = None
     colors: Annotated[str | None, PICTURES(choice(*COLORS), without="rgb; gray for one channel", expert=True)] = None
-    layout: Annotated[str | None, PICTURES(choice(*LAYOUTS), without="as the input's shape says", expert=True)] = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -183,11 +184,7 @@ class JudgeOptions(Options):
         head: Name the columns of the rows of detections where their values do not tell them, or raw maps:
             xywh,classes:1,keypoints:17x3; dfl:16,classes:80; yolov5.
         score_threshold: Ignore detections below this score (tasks of detections).
-        iou: Match detections from this intersection over union on (tasks of detections; pose by OKS).
         class_axis: Take the classes from this axis of the outputs (kl, top1 and tasks); negative counts from the end.
-        direction: Say whether higher or lower values of your own metric are better.
-        slice_factor: Judge parts of an output apart if their FP32 magnitudes differ by more than this factor, such as
-            boxes in pixels and scores. 0: judge outputs whole.
         accept: Exit with 0 if full INT8 passes with doubts.
     """
 
@@ -201,19 +198,11 @@ class JudgeOptions(Options):
     ] = None
     head: Annotated[str | None, JUDGEMENT(TEXT, without="told by the values", expert=True)] = None
     score_threshold: Annotated[float, JUDGEMENT(number(least=0, most=1, share=True), expert=True)] = 0.3
-    iou: Annotated[float, JUDGEMENT(number(above=0, most=1, share=True), expert=True)] = 0.5
     class_axis: Annotated[int | None, JUDGEMENT(whole(least=-32, most=31), without="found by size", expert=True)] = None
-    direction: Annotated[str, JUDGEMENT(choice("higher", "lower"), expert=True)] = "higher"
-    slice_factor: Annotated[float, JUDGEMENT(number(infinite=True), expert=True)] = 30.0
     accept: Annotated[bool, JUDGEMENT(SWITCH, expert=True)] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not (self.slice_factor == 0 or self.slice_factor > 1):
-            raise BadInput(
-                f"--slice-factor cannot be {self.slice_factor:g}.",
-                "Give --slice-factor above 1, or 0 to judge outputs whole.",
-            )
         if self.task is not None and self.metric != COSINE:
             raise BadInput(f"--task {self.task} and --metric {self.metric} contradict each other.", "Leave out one.")
         if self.head is not None and self.task not in HEADS and getattr(self, "labels", None) is None:
@@ -232,7 +221,7 @@ class JudgeOptions(Options):
             return None
         from trt_bisect.analyzer.tasks.task import AskedTask
 
-        return AskedTask(self.task, self.score_threshold, self.iou, self.class_axis, self.head)
+        return AskedTask(self.task, self.score_threshold, class_axis=self.class_axis, head=self.head)
 
     def task_facts(self) -> dict[str, Any]:
         """The part of a fingerprint that the task is; empty without a task."""
@@ -340,16 +329,20 @@ class NetworkOptions(Options):
     """The reading of a network.
 
     Attributes:
-        ort_ops: Load this library of your own operators for ONNX Runtime (RegisterCustomOps). Repeatable.
-        unknown_ops: If ONNX Runtime cannot run a node, judge the part before the node, or the part after the node,
-            from data that contain the node's outputs.
+        plugins: Load this library of your own operators: TensorRT plugins, or operators for ONNX Runtime
+            (RegisterCustomOps). Repeatable.
         fuse_norms: Fuse a LayerNormalization that the exporter took apart (Pow, ReduceMean, Sqrt), in which FP16
             overflows.
     """
 
-    ort_ops: Annotated[Sequence[str], LAYERS(TEXTS, expert=True)] = ()
-    unknown_ops: Annotated[str, LAYERS(choice("before", "after"), expert=True)] = "before"
+    plugins: Annotated[Sequence[str], LAYERS(TEXTS, "--plugin", "--plugins", expert=True)] = ()
     fuse_norms: Annotated[bool, LAYERS(SWITCH, expert=True)] = False
+
+    def libraries(self, *, onnxruntime: bool) -> tuple[str, ...]:
+        """The libraries with operators for ONNX Runtime, or those with TensorRT's plugins."""
+        from trt_bisect.model.operators import for_onnx_runtime
+
+        return tuple(name for name in self.plugins if for_onnx_runtime(name) is onnxruntime)
 
     @property
     def low_precision(self) -> "LowPrecision":
@@ -411,12 +404,10 @@ class CalibrationOptions(Options):
     Attributes:
         calibrator: Choose scales by this method, or percentile=99.9. auto: run takes a calibrator with which full INT8
             passes, else that of the cheapest recipe; other commands take entropy.
-        keep_mask_ranges: Quantize attention masks too: tensors that reach -1e9 or -3e38.
         trt_version: Write the recipe for this TensorRT: 10.3.0, or rtx. Weak typing needs a version before 11.
     """
 
     calibrator: Annotated[str, PRECISION(choice_with_percentile(*CALIBRATORS))] = AUTO
-    keep_mask_ranges: Annotated[bool, PRECISION(SWITCH, expert=True)] = False
     trt_version: Annotated[str, PRECISION(VERSION, without="the installed TensorRT, else the newest", expert=True)] = ""
 
     @property
@@ -460,29 +451,19 @@ class EngineOptions(FollowerOptions):
         engine: Build and run networks with this engine.
         precision: Run culprits and the layers of --high in this precision.
         typing: Build from Q/DQ pairs in the graph (strong), or from constraints on layers (weak: TensorRT 8 to 10).
-            auto: strong, and weak for a calibration cache before TensorRT 10.12.
-        workspace: Limit TensorRT's workspace: MiB, or 512MB, 2GB.
-        optimization_level: Set the builder's optimization level.
-        force_int8: With weak typing, force INT8 instead of leaving the choice to TensorRT.
-        tactic_sources: Take kernels only from this TacticSource. Repeatable.
-        plugins: Load this plugin library before parsing the network. Repeatable.
+            auto: strong, and weak for a calibration cache before TensorRT 10.12. weak-int8: weak, with the layers that
+            are to be in INT8 constrained to INT8 instead of leaving the choice to TensorRT.
+        trtexec: Build as these flags of trtexec say: '--builderOptimizationLevel=3 --memPoolSize=workspace:512
+            --tacticSources=+CUBLAS,+CUDNN'.
         dla: Run on this DLA core, and on the GPU what the core cannot run: with weak typing up to TensorRT 10.7; with
             strong typing from 11.4.1 on, with --base fp16 --one-scale '*'. Not tested yet.
-        build_timeout: Stop a build or an inference after this time and go on with the search. None (Python): no limit.
     """
 
     engine: Annotated[str, PRECISION(choice(*ENGINE_CHOICES))] = AUTO
     precision: Annotated[str, PRECISION(choice("fp32", "fp16"), without="as --base, else fp32")] = ""
     typing: Annotated[str, TENSORRT(choice(*TYPING_CHOICES))] = AUTO
-    workspace: Annotated[Size | None, TENSORRT(MEBIBYTES, without="TensorRT's")] = None
-    optimization_level: Annotated[int | None, TENSORRT(whole(least=0, most=5), without="TensorRT's")] = None
-    force_int8: Annotated[bool, TENSORRT(SWITCH)] = False
-    tactic_sources: Annotated[
-        Sequence[str], TENSORRT(TEXTS, *("--tactic-source", "--tactic-sources"), without="TensorRT's")
-    ] = ()
-    plugins: Annotated[Sequence[str], TENSORRT(TEXTS, "--plugin", "--plugins")] = ()
+    trtexec: Annotated[str, TENSORRT(TRTEXEC, without="TensorRT's defaults")] = ""
     dla: Annotated[int | None, TENSORRT(whole(least=0))] = None
-    build_timeout: Annotated[float | None, TENSORRT(number(above=0, unit="seconds"))] = 1800.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -496,6 +477,11 @@ class EngineOptions(FollowerOptions):
                 f"--precision {self.precision} does not raise layers above a base of {self.base}.",
                 f"Give --precision fp32, or leave it out: then they are in {self.base}.",
             )
+
+    @property
+    def asked_typing(self) -> str:
+        """``auto``, or the typing of the engines: ``weak`` or ``strong``."""
+        return "weak" if self.typing == WEAK_INT8 else self.typing
 
     @property
     def high_precision(self) -> Precision:
@@ -518,18 +504,18 @@ class EngineOptions(FollowerOptions):
 
     def build_options(self) -> "BuildOptions":
         """The options as builders take them."""
-        from trt_bisect.builder.base import BuildOptions
+        from trt_bisect.builder.base import DEFAULT_TIMEOUT, BuildOptions
+        from trt_bisect.recipe.trtexec import options_in
 
         return BuildOptions(
             high=self.high_precision,
-            workspace_bytes=None if self.workspace is None else int(self.workspace) * MIB,
-            optimization_level=self.optimization_level,
-            force_int8=self.force_int8,
-            tactic_sources=tuple(self.tactic_sources) or None,
+            **options_in(self.trtexec),
+            force_int8=self.typing == WEAK_INT8,
             followers_round=self.followers_round,
-            plugins=tuple(self.plugins),
+            plugins=self.libraries(onnxruntime=False),
+            operators=self.libraries(onnxruntime=True),
             dla=self.dla,
-            timeout=self.build_timeout,
+            timeout=DEFAULT_TIMEOUT,
         )
 
 
@@ -672,20 +658,13 @@ class TensorFileOptions(Options):
     Attributes:
         save_tensors: Save the final outputs, or the tensors of all layers (ONNX Runtime), of FP32, full INT8 and the
             recipe in the run folder, for 'compare --fp32 --int8'. boundaries: the final outputs, also of each boundary
-            of the curve.
-        polygraphy_json: Save these tensors as Polygraphy's JSON too, in tensors/polygraphy: inputs.json for
-            --load-inputs, and fp32.json, int8.json and recipe.json for --load-outputs.
+            of the curve. polygraphy: the final outputs, also as Polygraphy's JSON in tensors/polygraphy: inputs.json
+            for --load-inputs, and fp32.json, int8.json and recipe.json for --load-outputs.
     """
 
     save_tensors: Annotated[
-        str, RESULTS(choice(NO_TENSORS, OUTPUTS, ALL_LAYERS, BOUNDARIES), expert=True, repeated=False)
+        str, RESULTS(choice(NO_TENSORS, OUTPUTS, ALL_LAYERS, BOUNDARIES, POLYGRAPHY), expert=True, repeated=False)
     ] = NO_TENSORS
-    polygraphy_json: Annotated[bool, RESULTS(SWITCH, expert=True, repeated=False)] = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.polygraphy_json and self.save_tensors == NO_TENSORS:
-            raise BadInput("There are no tensors to write as Polygraphy's JSON.", "Add --save-tensors outputs.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -696,8 +675,9 @@ class OutputOptions(Options):
         output: Write the run to this folder; the same command continues the run.
         history: Record the run in the history beside the run folder, not at all (none), or in this file.
         tensorboard: Write TensorBoard logs to this folder.
-        tensorboard_channels: Log histograms of this many channels of a tensor, largest first.
-        tensorboard_samples: Log histograms of each of the first samples too, this many.
+        tensorboard_detail: Log histograms of the largest channels of a tensor (channels=8), and of each of the first
+            samples (samples=3). With run, log full INT8, the plans of suspects, the recipe and the front, and as many
+            other plans as make plans=20, each with its accuracy if labels are given.
         progress: Show progress.
     """
 
@@ -707,8 +687,9 @@ class OutputOptions(Options):
     ] = None
     history: Annotated[File, RESULTS(choice_or_path(BESIDE, NONE), expert=True)] = BESIDE
     tensorboard: Annotated[File | None, RESULTS(PLACE, expert=True, repeated=False)] = None
-    tensorboard_channels: Annotated[int, RESULTS(whole(least=0, most=256), expert=True, repeated=False)] = 0
-    tensorboard_samples: Annotated[int, RESULTS(whole(least=0, most=1000), expert=True, repeated=False)] = 0
+    tensorboard_detail: Annotated[
+        Counts | None, RESULTS(counts(channels=256, samples=1000, plans=1000), expert=True, repeated=False)
+    ] = None
     progress: Annotated[
         Progress | None, RESULTS(OBJECT, without="tqdm in a notebook, else nothing", repeated=False, parse=False)
     ] = None

@@ -26,6 +26,23 @@ FLAT = Parameter(name="*")
 """Marks a parameter of a command whose fields are options of the command itself."""
 NOT_HERE = Parameter(parse=False)
 """Marks a field that is an option of other commands, and has one value in this one."""
+GONE = {
+    "build_timeout": "A build may take an hour.",
+    "direction": "Set 'higher_is_better = False' on the metric's function.",
+    "force_int8": "Use --typing weak-int8.",
+    "holdout": "Use --validation with the share.",
+    "iou": "Detections are matched from an intersection over union of 0.5 on.",
+    "keep_mask_ranges": "Give --plan with the scale.",
+    "layout": "The input's shape says the layout; --shape sets a dynamic one.",
+    "optimization_level": "Use --trtexec '--builderOptimizationLevel=N'.",
+    "ort_ops": "Use --plugin.",
+    "percentile": "Use --calibrator percentile=N.",
+    "slice_factor": "Give --metric a function of yours to judge outputs as a whole.",
+    "tactic_source": "Use --trtexec '--tacticSources=+NAME'.",
+    "tensorboard_channels": "Use --tensorboard-detail channels=N.",
+    "workspace": "Use --trtexec '--memPoolSize=workspace:MiB'.",
+}
+"""By option that there was once, what to use instead."""
 _FLAG = re.compile(r"--[a-z][\w-]*")
 _SECTION = re.compile(r"^(?:Attributes|Args):\n(.*?)(?=\n\n|\Z)", re.MULTILINE | re.DOTALL)
 _ITEM = re.compile(r"^    (\w+): (.*(?:\n     +.*)*)", re.MULTILINE)
@@ -77,6 +94,7 @@ class Option(Parameter):
             n_tokens=None if kind.several or kind is SWITCH else 1,
             negative=negative,
             parse=None if parse else False,
+            allow_leading_hyphen=kind.hyphens,
             choices=kind.choices if kind.closed else None,
         )
         vars(self).update(
@@ -217,7 +235,7 @@ class Options:
         for key, value in keywords.items():
             if key not in known:
                 near = difflib.get_close_matches(key, known, 1)
-                hint = f". Did you mean '{near[0]}'?" if near else ""
+                hint = f". {GONE[key]}" if key in GONE else f". Did you mean '{near[0]}'?" if near else ""
                 raise TypeError(f"{function}() got an unexpected keyword argument '{key}'{hint}")
             name = known[key].name
             if name in taken:

@@ -26,12 +26,13 @@ if TYPE_CHECKING:
     Channels = float | str | Sequence[float]
     PictureSize = int | str | Sequence[int]
     Shapes = Mapping[str, tuple[int, ...]]
+    Counts = Mapping[str, int]
     Model = GivenModel | Callable[..., Any]
     File = str | Path
     Place = str | Path | StagedFile
     Function = str | Callable[..., Any]
 else:  # what the command line reads: one text for each option, or several
-    Data = Share = Size = Channels = PictureSize = Model = File = Place = Function = Progress = str
+    Data = Share = Size = Counts = Channels = PictureSize = Model = File = Place = Function = Progress = str
     Shapes = Sequence[str]
 
 MIB = 1 << 20
@@ -80,6 +81,7 @@ class Kind:
         choices: the known words.
         open: other values are taken too.
         limits: the bounds of a number, as text.
+        hyphens: on the command line a value may begin with a hyphen.
     """
 
     metavar: str
@@ -90,6 +92,7 @@ class Kind:
     choices: tuple[str, ...] = ()
     open: bool = False
     limits: str = ""
+    hyphens: bool = False
 
     @property
     def closed(self) -> bool:
@@ -165,7 +168,6 @@ def number(
     unit: str = "",
     whole: bool = False,
     share: bool = False,
-    infinite: bool = False,
 ) -> Kind:
     """Returns the kind of numbers within bounds.
 
@@ -176,7 +178,6 @@ def number(
         unit: the unit of the value.
         whole: only whole numbers.
         share: a percentage is taken as well: 99% is 0.99.
-        infinite: infinity is taken as well.
     """
     ends = {f"{least:g} or more": least, f"more than {above:g}": above, f"at most {most:g}": most}
     limits = ", ".join(text for text, end in ends.items() if math.isfinite(end))
@@ -185,8 +186,7 @@ def number(
 
     def read(given: Any, flag: str) -> float | int:
         value = _number(given, share=share)
-        is_number = math.isfinite(value) or (infinite and value == math.inf)
-        if is_number and least <= value <= most and value > above and not (whole and value % 1):
+        if math.isfinite(value) and least <= value <= most and value > above and not (whole and value % 1):
             return int(value) if whole else value
         text = given if isinstance(given, str) and math.isfinite(value) else shown(given)
         wanted = limits or f"a {'whole ' if whole else ''}number"
@@ -212,6 +212,22 @@ def _number(given: Any, *, share: bool) -> float:
 
 whole = partial(number, whole=True)
 """Returns the kind of whole numbers within bounds; see ``number``."""
+
+
+def counts(**most: int) -> Kind:
+    """Returns the kind of counts by name, each from 0 to its most: ``channels=8,samples=3``."""
+    kinds = {name: whole(least=0, most=bound) for name, bound in most.items()}
+
+    def read(given: Any, flag: str) -> dict[str, int]:
+        texts = [] if isinstance(given, Mapping) else _text(given, flag).split(",")
+        pairs = given.items() if isinstance(given, Mapping) else (text.split("=") for text in texts)
+        try:
+            return {name: kinds[name].read(count, f"{flag} {name}") for name, count in pairs}
+        except (KeyError, ValueError):
+            example = ",".join(f"{name}={min(8, bound)}" for name, bound in most.items())
+            raise BadInput(f"{flag} cannot be {shown(given)}.", f"Give one or more of {flag} {example}.") from None
+
+    return Kind("NAME=N", read, lambda value: (",".join(f"{name}={count}" for name, count in value.items()),))
 
 
 def _mebibytes(given: Any, flag: str) -> int:
@@ -302,6 +318,14 @@ def _version(given: Any, flag: str) -> Any:
     return given
 
 
+def _trtexec(given: Any, flag: str) -> Any:
+    from trt_bisect.recipe.trtexec import options_in
+
+    if given:
+        _told(options_in, _text(given, flag), flag)
+    return given
+
+
 def _path(given: Any, flag: str) -> Any:
     if isinstance(given, (int, float, bool, Sequence, Mapping)) and (not isinstance(given, str) or "\0" in given):
         raise BadInput(f"{flag} cannot be {shown(given)}.", "Give a path, in quotes.")
@@ -368,6 +392,22 @@ def named(metavar: str, stands_for: str) -> Kind:
     return Kind(metavar, _any, lambda value: (name_of(value) or stands_for,), _data)
 
 
+def share_or(data: Kind, *, most: float) -> Kind:
+    """Returns the kind of a share up to ``most``, or of data."""
+    share = number(least=0, most=most, share=True)
+
+    def kind_of(given: Any) -> Kind:
+        return data if math.isnan(_number(given, share=True)) else share
+
+    return Kind(
+        data.metavar,
+        lambda given, flag: kind_of(given).read(given, flag),
+        lambda value: kind_of(value).words(value),
+        lambda given, folder: kind_of(given).located(given, folder),
+        limits=f"a share: {share.limits}",
+    )
+
+
 OBJECT = Kind("", _any)
 """An object of Python."""
 TEXT = Kind("TEXT", _text)
@@ -405,5 +445,7 @@ PLACE = Kind("PATH", _path, located=_place)
 """A file or folder that is written."""
 PLACES = Kind("PATH", lambda given, flag: list(map(Path, _texts(given, flag))), _each, _place, several=True)
 """Several files or folders."""
+TRTEXEC = Kind("FLAGS", _trtexec, hyphens=True)
+"""Flags of trtexec that say how an engine is built."""
 VERSION = Kind("VERSION", _version)
 """A version of TensorRT."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from trt_bisect.errors import BadInput, first_line
 from trt_bisect.model.gpu_time import GPU_KEYS, Gpu, gpu_named, gpu_of
-from trt_bisect.options.declare import Declared, by_key
+from trt_bisect.options.declare import GONE, Declared, by_key
 from trt_bisect.options.kinds import Kind
 
 if sys.version_info >= (3, 11):
@@ -20,12 +20,7 @@ else:
 
 
 def read_toml(file: Path, kind: str, remedy: str) -> dict[str, Any]:
-    """Returns the table in a TOML file.
-
-    Args:
-        file: its path.
-        kind: the kind of file, for messages: ``suite`` or ``configuration``.
-        remedy: the remedy in the message if the file does not exist.
+    """Returns the table in a TOML file, of a ``kind`` as messages name it; ``remedy``: if the file does not exist.
 
     Raises:
         BadInput: the file does not exist or cannot be read.
@@ -50,7 +45,7 @@ def refuse_unknown(file: Path, where: str, table: Mapping[str, Any], known: Iter
             near = difflib.get_close_matches(key, keys, 1)
             raise BadInput(
                 f"{file}: {where + ' has' if where else 'there is'} no key {key!r}.",
-                f"Did you mean '{near[0]}'?" if near else f"The keys are {', '.join(keys)}.",
+                GONE.get(key) or (f"Did you mean '{near[0]}'?" if near else f"The keys are {', '.join(keys)}."),
             )
 
 
@@ -68,13 +63,7 @@ def read_value(file: Path, where: str, key: str, value: Any, kind: Kind) -> Any:
 
 
 def read_table(file: Path, where: str, table: Mapping[str, Any], known: Mapping[str, Declared]) -> dict[str, Any]:
-    """Returns the values of a table by the names of their options.
-
-    Args:
-        file: where the table stands, for messages and paths, which are relative to its folder.
-        where: the table's name, for messages; may be empty.
-        table: as TOML has it.
-        known: the options by key.
+    """Returns the values of a file's table, called ``where``, by the names of their options; paths are relative to it.
 
     Raises:
         BadInput: a key or a value cannot be used, or an option is there under two names.

@@ -66,11 +66,11 @@ def read_network(
     Raises:
         BadInput: a library or the file cannot be used.
     """
-    use_libraries(options.ort_ops)
+    use_libraries(options.libraries(onnxruntime=True))
     if isinstance(model, Network):
         network = model if low in (None, INT8, model.low) else model.with_low(low or INT8)
         return network if base is None else network.with_base(base)
-    return load_network(model, shapes, options.unknown_ops, low or INT8, base, fuse_norms=options.fuse_norms)
+    return load_network(model, shapes, low or INT8, base, fuse_norms=options.fuse_norms)
 
 
 def _with_fixed_layers(

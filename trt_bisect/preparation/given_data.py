@@ -32,10 +32,9 @@ from trt_bisect.calibration.collect import Magnitudes, candidates, magnitudes
 from trt_bisect.calibration.histogram import THRESHOLDS, Calibrator
 from trt_bisect.calibration.ranges import Ranges, no_ranges, with_scales_given
 from trt_bisect.data.datasets import Dataset, Holdout, hold_out, open_dataset, profile_shapes
-from trt_bisect.data.drift import Drift, Sketch, drift
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.data.named import content_of
-from trt_bisect.data.statistics import MOST_SAMPLES, FedInput, statistics
+from trt_bisect.data.statistics import MOST_SAMPLES, Drift, FedInput, Sketch, drift, statistics
 from trt_bisect.errors import BadInput
 from trt_bisect.model.fusions import tensors_in_low
 from trt_bisect.model.network import Network
@@ -108,7 +107,7 @@ class GivenData:
         if isinstance(calibration, Ranges):
             return calibration, None
         if is_cache_path(calibration):
-            return ranges_of_cache(Path(calibration), self._network, keep_masks=self._options.keep_mask_ranges), None
+            return ranges_of_cache(Path(calibration), self._network), None
         data = self._calibration_data(calibration)
         began = perf_counter()
         self.calibration = DataCalibration(self._network, data, self._options, self._folder, self._progress)
@@ -156,8 +155,9 @@ class GivenData:
     def _calibration_data(self, source: Any) -> Dataset:
         """The samples to calibrate with, without those that stay unseen."""
         named = self._options.validation
-        validation = None if named is None else self.fed.validated_with(self.open(named))
-        holdout = hold_out(self.open(source), float(self._options.holdout), validation)
+        share = float(named or 0.0) if named is None or isinstance(named, (int, float)) else None
+        validation = self.fed.validated_with(self.open(named)) if share is None else None
+        holdout = hold_out(self.open(source), share or 0.0, validation)
         self._notes += noted(DATA, holdout.notes())
         self.holdout = replace(holdout, kept=self.fed.calibrated_with(holdout.kept))
         return self.holdout.kept
@@ -191,18 +191,12 @@ class DataCalibration:
     def ranges(self) -> Ranges:
         """The ranges of the calibrator that was asked for; of ``auto``, those of entropy."""
         calibrator = Calibrator(self._options.calibrator_method, self._options.percentile)
-        keep_masks = self._options.keep_mask_ranges
-        return self._kept(
-            cached_inputs.RANGES, str(calibrator), lambda: self.magnitudes.ranges(calibrator, keep_masks=keep_masks)
-        )
+        return self._kept(cached_inputs.RANGES, str(calibrator), lambda: self.magnitudes.ranges(calibrator))
 
     @cached_property
     def candidates(self) -> tuple[Ranges, ...]:
         """The ranges of each calibrator that a run chooses from (see ``collect.CANDIDATES``)."""
-        keep_masks = self._options.keep_mask_ranges
-        return self._kept(
-            cached_inputs.CANDIDATES, "candidates", lambda: candidates(self.magnitudes, keep_masks=keep_masks)
-        )
+        return self._kept(cached_inputs.CANDIDATES, "candidates", lambda: candidates(self.magnitudes))
 
     @cached_property
     def magnitudes(self) -> Magnitudes:
@@ -232,7 +226,7 @@ class DataCalibration:
 
         Weak typing takes the scales of all tensors, and TensorRT alone decides which of them it uses.
         """
-        typing = typing_of(choose_engine(self._options.engine), self._options.typing, self._network.low)
+        typing = typing_of(choose_engine(self._options.engine), self._options.asked_typing, self._network.low)
         return None if typing == "weak" else tensors_in_low(self._network)
 
     def _kept(self, form: Form[Value], how: str, compute: Callable[[], Value]) -> Value:
@@ -242,7 +236,7 @@ class DataCalibration:
         """The key of a result in the run folder: a digest of everything that it depends on; empty without a folder."""
         if self._folder is None:
             return ""
-        rules = [self._options.keep_mask_ranges, THRESHOLDS] if how else [None]
+        rules = [THRESHOLDS] if how else [None]
         parts = {"model": self._network.digest(), "data": self._data.digest(), "how": [how, *rules], "v": versions()}
         return fingerprint({**parts, "counted": None if self._counted is None else sorted(self._counted)})
 

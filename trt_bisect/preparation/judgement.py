@@ -36,7 +36,7 @@ class Judgement:
     @cached_property
     def asked_metric(self) -> Metric:
         """The metric that the options name; with a task, its agreement."""
-        return AGREEMENT if self.options.task is not None else find_metric(self.options.metric, self.options.direction)
+        return AGREEMENT if self.options.task is not None else find_metric(self.options.metric)
 
     @property
     def threshold(self) -> float | None:
@@ -86,7 +86,7 @@ class Judgement:
         metric = self.asked_metric
         if metric.code:
             return Slices()
-        return find_slices(reference, outputs, self.options.slice_factor, apart=metric.name in RELATIVE)
+        return find_slices(reference, outputs, apart=metric.name in RELATIVE)
 
     def rule(self, outputs: tuple[str, ...], reference: Sequence[Outputs]) -> Rule:
         """The rule for these outputs.

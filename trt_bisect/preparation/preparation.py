@@ -25,8 +25,8 @@ from trt_bisect.builder.engines import ONNXRUNTIME, choose_engine
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.calibration.ranges import Ranges, keeping_unusable_high, non_finite_weight, refuse_without_low
 from trt_bisect.data.datasets import Dataset
-from trt_bisect.data.drift import Sketch
 from trt_bisect.data.feeds import Feeds, size_remedy
+from trt_bisect.data.statistics import Sketch
 from trt_bisect.errors import BadInput, NothingMeasured, TrialFailed
 from trt_bisect.evaluator.rebuild import Compare
 from trt_bisect.evaluator.trial import Cost, Trial

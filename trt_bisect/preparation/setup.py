@@ -119,7 +119,7 @@ class Setup:
     def builder_for(self, network: Network, engine: str, ranges: Ranges, feeds: Iterable[Feeds]) -> Builder:
         """Returns the builder of an engine for inputs of the shapes of ``feeds``."""
         cached = is_cache_path(content_of(self.options.calibration))
-        typing = typing_of(engine, self.options.typing, network.low, cached=cached)
+        typing = typing_of(engine, self.options.asked_typing, network.low, cached=cached)
         options, shapes = self._profiled(network, engine, feeds)
         return open_builder(engine, typing, network, ranges.scales, options, shapes)
 
@@ -241,7 +241,6 @@ class Setup:
             "metric": self.judgement.asked_metric.code,
             "class_axis": self.options.class_axis,
             "judged": "each input by itself",
-            "slice_factor": repr(float(self.options.slice_factor)),
             **({"outputs": sorted(self.options.outputs)} if self.options.outputs else {}),
             **({"followers": "int8"} if options.followers_round else {}),
             **({} if base is options.high is Precision.FP32 else {"base": str(base)}),

@@ -16,6 +16,7 @@ plugins (``TRT_WINML`` in 10.3's), so its ``--noTF32`` is inferred.
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -42,6 +43,7 @@ ONNX's int64 is INT32 in these versions."""
 _SOURCES = ("EDGE_MASK_CONVOLUTIONS", "JIT_CONVOLUTIONS")
 _OLD_SOURCES = ("CUBLAS", "CUBLAS_LT", "CUDNN", *_SOURCES)
 _MIB = 1 << 20
+_TAKEN = "--builderOptimizationLevel=3 --memPoolSize=workspace:512 --tacticSources=+CUBLAS,+CUDNN"
 
 _FIRST_LEVEL = (8, 6, 0)
 _FIRST_TYPES = (9, 3, 0)
@@ -119,6 +121,26 @@ _IN_JSON: Mapping[str, Any] = {
     "dla": int,
 }
 """The options of a build that a command has to repeat, with the functions that read them from JSON."""
+
+
+def options_in(flags: str) -> dict[str, Any]:
+    """Returns the options of a build that flags of trtexec ask for, by their names in ``BuildOptions``.
+
+    Raises:
+        BadInput: a flag is none of those that ``engine_flags`` writes for them.
+    """
+    found: dict[str, Any] = {}
+    for flag in flags.split():
+        name, _, value = flag.partition("=")
+        if match := re.fullmatch(r"--builderOptimizationLevel=([0-5])", flag):
+            found["optimization_level"] = int(match[1])
+        elif match := re.fullmatch(r"--memPoolSize=workspace:([1-9]\d*)([MG]?)", flag):
+            found["workspace_bytes"] = int(match[1]) * (_MIB << 10 if match[2] == "G" else _MIB)
+        elif name == "--tacticSources" and (used := re.findall(r"(?<![-\w])\w+", value)):
+            found["tactic_sources"] = tuple(used)
+        else:
+            raise BadInput(f"'{flag}' is no flag that is taken over from trtexec.", f"Give one or more of {_TAKEN}.")
+    return found
 
 
 def strong_command(build: Build, network: str) -> list[str]:

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from trt_bisect.analyzer.structure.dropped import DroppedNode
 from trt_bisect.analyzer.structure.findings import ERROR, SEVERITIES, Finding
+from trt_bisect.analyzer.structure.graph import DroppedNode
 from trt_bisect.analyzer.structure.kernels import EngineFacts
-from trt_bisect.analyzer.structure.roundings import TensorRounding
+from trt_bisect.analyzer.structure.qdq import TensorRounding
 from trt_bisect.report.page.tables import BarPlot, TablePage
 from trt_bisect.report.result import Result
 from trt_bisect.support.figures import counted

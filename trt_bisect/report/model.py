@@ -16,8 +16,7 @@ from trt_bisect.analyzer.judge import ByInput
 from trt_bisect.analyzer.metrics import AGREEMENT, FRACTIONS
 from trt_bisect.analyzer.overflow import Overflow
 from trt_bisect.builder.base import IN_REGION, ON_DLA, Latency
-from trt_bisect.data.drift import Drift
-from trt_bisect.data.statistics import FedInput
+from trt_bisect.data.statistics import Drift, FedInput
 from trt_bisect.errors import BadInput, first_line
 from trt_bisect.evaluator.trial import MEASURED
 from trt_bisect.precision import Precision

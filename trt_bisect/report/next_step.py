@@ -22,7 +22,7 @@ _OF_DOUBTS = {CONSTANT: DATA, UNSEEN: INPUTS}
 """The steps that doubts ask for; the other kinds ask for a look."""
 _FIRST = {
     DATA: "correct the data as described above, then run again",
-    WHOLE: "give ONNX Runtime the missing operators (--ort-ops), or accept the part (--accept)",
+    WHOLE: "give ONNX Runtime the missing operators (--plugin), or accept the part (--accept)",
     INPUTS: "give more inputs, of other kinds, then run again",
     DOUBT: "check the doubts, and accept the plan if it is good enough",
 }

@@ -81,7 +81,7 @@ def obedience_doubts(layers: Mapping[int, Layer | LayerRow], trial: Trial) -> tu
         for one in dict.fromkeys(other.values())
     ]
     matmuls = sum(layers[k].op_type in _PRODUCTS for k in other)
-    why = "TensorRT chooses the faster precision; '--force-int8' forbids this." if low == "int8" else ""
+    why = "TensorRT chooses the faster precision; '--typing weak-int8' forbids this." if low == "int8" else ""
     if 2 * matmuls > len(other):
         why = "With weak typing TensorRT runs a transformer's MatMuls in float (NVIDIA/TensorRT issues 2441 and 2658)."
     return (" ".join(filter(None, (f"{ran_low(layers, trial)}: {'; '.join(where)}.", why, _QDQ))),)
@@ -189,7 +189,7 @@ def _deciding_notes(network: Network, culprit: int, trial: Trial) -> list[str]:
         others = ", ".join(f"'{network.layers[k].name}' in {ran}" for k, (_, ran) in list(found.items())[:NAMED])
         notes.append(
             f"the engine did not obey the trial that makes '{name}' a culprit: it ran "
-            f"{others}; '--force-int8' or strong typing is stricter"
+            f"{others}; '--typing weak-int8' or strong typing is stricter"
         )
     if culprit in unknown:
         notes.append(f"in the trial that makes '{name}' a culprit, the precision of the layer is unproven")

@@ -23,8 +23,7 @@ from trt_bisect.analyzer.structure.graph import (
     with_bodies,
 )
 from trt_bisect.analyzer.structure.qdq import is_dequantized, pair_findings
-from trt_bisect.model.normalization import decomposed_normalizations
-from trt_bisect.model.prepare import import_detached
+from trt_bisect.model.prepare import decomposed_normalizations, import_detached
 
 MIN_OPSET, MAX_OPSET = 9, 24
 

@@ -46,10 +46,10 @@ from trt_bisect.support.progress import Progress, Silent
 
 _FOUND_BEFORE = (MAGNITUDES.file, RANGES.file, CANDIDATES.file, INPUTS, INPUTS_ABOUT)
 _NOT_ELSEWHERE = (
-    *("tensorboard", "tensorboard_channels", "tensorboard_samples", "tensorboard_plans"),
-    *("progress", "output", "cluster", "plugins", "ort_ops", "reference"),
+    *("tensorboard", "tensorboard_detail"),
+    *("progress", "output", "cluster", "plugins", "reference"),
 )
-_OF_NETWORK = ("low", "activations", "base", "precision", "unknown_ops")
+_OF_NETWORK = ("low", "activations", "base", "precision")
 """The options, besides those that fix layers, that change the network; it is read here."""
 
 
@@ -158,7 +158,7 @@ def pickled(job: WantedRun) -> bytes:
         asked["labels"] = read_labels(Path(asked["labels"]))
     pictures = preprocessing({name: asked.get(name) for name in PICTURE_OPTIONS})
     for name in ("calibration", "inputs", "dataset", "validation"):
-        asked[name] = _carried(asked.get(name), network, pictures, keep_masks=asked.get("keep_mask_ranges", False))
+        asked[name] = _carried(asked.get(name), network, pictures)
     run = RunElsewhere(replace(network, has_file=False), asked, _engine(job), str(job.folder), versions(), fixing)
     try:
         return pickle.dumps(run, protocol=5)
@@ -169,7 +169,7 @@ def pickled(job: WantedRun) -> bytes:
         ) from error
 
 
-def _carried(given: Any, network: Network, pictures: Preprocessing, *, keep_masks: bool) -> Any:
+def _carried(given: Any, network: Network, pictures: Preprocessing) -> Any:
     """Data or a calibration cache as what it holds, under its name; objects as they are."""
     name = name_of(given)
     if not name:
@@ -177,7 +177,7 @@ def _carried(given: Any, network: Network, pictures: Preprocessing, *, keep_mask
     if is_cache_path(given):
         if network.has_pairs:
             return StagedFile(name, Ranges({}, {}, ""))
-        return StagedFile(name, ranges_of_cache(Path(name), network, keep_masks=keep_masks))
+        return StagedFile(name, ranges_of_cache(Path(name), network))
     data = open_dataset(given, network.inputs, pictures=pictures)
     return StagedFile(name, replace(data, samples=partial(list, list(data.samples()))))
 

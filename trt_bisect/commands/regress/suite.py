@@ -83,7 +83,7 @@ class NetworkTask:
     @property
     def direction(self) -> str:
         """The better values of the user's own metric: ``higher`` or ``lower``."""
-        return str(self.keywords.get("direction", "higher"))
+        return "higher" if find_metric(self.keywords.get("metric", "cosine")).higher else "lower"
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,8 @@ def _states(keywords: Mapping[str, Any]) -> list[tuple[str, int, int]]:
     """Name, size and time of change of the files that a network and its data are read from."""
     model = Path(keywords["model"])
     files = [*model.parent.glob(f"{glob.escape(model.stem)}*"), *model.parent.glob("*.data")]
-    for path in (Path(keywords[key]) for key in ("calibration", "inputs", "dataset", "validation") if key in keywords):
+    given = (keywords.get(key) for key in ("calibration", "inputs", "dataset", "validation"))
+    for path in (Path(each) for each in given if isinstance(each, str)):
         files += path.iterdir() if path.is_dir() else [path]
     found = {path: path.stat() for path in sorted(set(files)) if path.is_file()}
     return [(str(path), state.st_size, state.st_mtime_ns) for path, state in found.items()]
@@ -177,8 +178,7 @@ def _task(file: Path, place: int, entry: Mapping[str, Any], defaults: Mapping[st
     keywords = {key: value for key, value in values.items() if key not in (*NIGHT_KINDS, "name")}
     keywords.setdefault("explain", EXPLAIN_NOTHING)
     try:
-        metric = find_metric(keywords.get("metric", "cosine"), keywords.get("direction", "higher"))
-        make_rule(metric, keywords.get("threshold"))
+        make_rule(find_metric(keywords.get("metric", "cosine")), keywords.get("threshold"))
     except TrtBisectError as error:
         raise BadInput(f"{file}: {where}: {error.problem}", error.remedy) from error
     targets = {plan: values[key] for plan, key in ((INT8, "target"), (RECIPE, "target_recipe")) if key in values}

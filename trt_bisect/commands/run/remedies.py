@@ -242,7 +242,6 @@ class Remedies:
             data,
             options.calibrator_method if chosen is None else chosen.method,
             options.percentile if chosen is None else chosen.percentile,
-            keep_masks=options.keep_mask_ranges,
             memory=options.memory_bytes,
         )
         return with_scales_given(ranges, network.scales)

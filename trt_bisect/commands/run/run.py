@@ -125,13 +125,13 @@ def run_with(model: GivenModel, options: RunOptions, command: str = "", asked: R
         TrtBisectError: as for ``run``.
         StoppedRun: the user interrupted it, and a report says what is known.
     """
-    metric, low = find_metric(options.metric, options.direction), options.low_precision.precision
+    metric, low = find_metric(options.metric), options.low_precision.precision
     threshold = None if options.threshold is None else float(options.threshold)
     rule = make_rule(metric, threshold, low=low)
     refuse_accuracy(options)
     output = content_of(options.output)
     folder = None if output is None else Path(output)
-    board = open_board(options.tensorboard, options.tensorboard_channels, options.tensorboard_samples)
+    board = open_board(options.tensorboard, options.tensorboard_detail)
     progress = options.progress or default_progress()
     with working_in(folder, progress, options.history) as display, Live(folder) as live:
         limit = options.time_limit_seconds
@@ -628,8 +628,7 @@ class _Run:
 
     def _write_logs(self, found: Searched, report: Report) -> None:
         """Writes TensorBoard's logs of the user's network, if they are asked for."""
-        from trt_bisect.report.tensorboard.run_logs import plans_to_show, write_run
-        from trt_bisect.report.tensorboard.steps import spread_over_front, steps_of
+        from trt_bisect.report.tensorboard.run_logs import plans_to_show, spread_over_front, steps_of, write_run
 
         first, answering = self.first, self.answering
         if self.board is None or found.answer is None or first is None or answering is None:
@@ -644,7 +643,7 @@ class _Run:
         given = (found.curve.findings, answer.plan, network, experiment.whole, rule, trials, reported, report)
         always = {shown.plan.key() for shown in plans_to_show(*given)}
         others = [step for step in measured() if experiment.whole.canonical(step.plan).key() not in always]
-        others = spread_over_front(others, answering.plans.price, max(0, self.options.tensorboard_plans - len(always)))
+        others = spread_over_front(others, answering.plans.price, max(0, self.board.plans - len(always)))
         plans = plans_to_show(*given, others, accuracy)
         memory, shown = self.options.memory_bytes, self.setup.progress
         write_run(self.board, network, ranges.scales, experiment.feeds, rule, plans, measured(), report, shown, memory)

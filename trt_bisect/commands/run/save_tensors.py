@@ -22,6 +22,7 @@ from trt_bisect.driver.suspects.search import Findings
 from trt_bisect.errors import BadInput, TrialFailed
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.options.concerns import ALL_LAYERS, BOUNDARIES, NO_TENSORS, TensorFileOptions
+from trt_bisect.options.concerns import POLYGRAPHY as AS_JSON
 from trt_bisect.precision import PrecisionPlan, int8_set
 from trt_bisect.preparation.experiment import Experiment
 from trt_bisect.report.saved_run import BOUNDARIES as BOUNDARIES_FOLDER
@@ -68,11 +69,11 @@ def save_tensors(options: TensorFileOptions, answer: Answer, folder: Path, progr
     own = answer.of_user.experiment
     plans = {_FP32: _nothing_low(own), "int8": own.network.full(own.whole.high), _RECIPE: answer.plan}
     writing = _Writing(own, plans, options.save_tensors == ALL_LAYERS, answer.experiment)
-    held_out = answer.unseen_inputs
+    held_out, as_json = answer.unseen_inputs, options.save_tensors == AS_JSON
     feeds = [*answer.given.feeds, *(held_out.feeds if held_out else ())]
     labels = [*answer.given.labels, *(held_out.labels if held_out else ())]
-    count, notes = writing.save(folder / TENSORS, feeds, labels, progress, as_json=options.polygraphy_json)
-    if count and options.polygraphy_json:
+    count, notes = writing.save(folder / TENSORS, feeds, labels, progress, as_json=as_json)
+    if count and as_json:
         write_polygraphy(folder / TENSORS, writing.plans, feeds[:count])
     return notes
 

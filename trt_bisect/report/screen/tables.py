@@ -14,9 +14,9 @@ from rich.text import Text
 
 from trt_bisect.analyzer.advisor import LEAST_COSINE, LOW_SIMILARITY
 from trt_bisect.analyzer.compared import ComparedChannel, ComparedTensor
-from trt_bisect.analyzer.structure.dropped import DroppedNode
 from trt_bisect.analyzer.structure.findings import ERROR, NOTE, WARNING, Finding
-from trt_bisect.analyzer.structure.roundings import TensorRounding
+from trt_bisect.analyzer.structure.graph import DroppedNode
+from trt_bisect.analyzer.structure.qdq import TensorRounding
 from trt_bisect.builder.debug_tensors import EngineTensor
 from trt_bisect.data.feeds import TensorSpec
 from trt_bisect.model.layers import Layer

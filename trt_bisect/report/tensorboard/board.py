@@ -115,7 +115,6 @@ def numbered(tag: str, number: int) -> str:
 OPTION = "--tensorboard"
 SUFFIX = ".trt-bisect"
 """The end of an event file's name that marks it as written by trt-bisect, which may remove it."""
-MOST_CHANNELS = 256
 
 
 @dataclass(frozen=True)
@@ -126,11 +125,13 @@ class Board:
         folder: TensorBoard's ``--logdir``; each run is a folder in it.
         channels: the number of channels of a tensor that get histograms.
         samples: the number of samples that get histograms of their own.
+        plans: the number of plans of a run.
     """
 
     folder: Path
     channels: int = 0
     samples: int = 0
+    plans: int = 20
 
     def clear(self) -> None:
         """Removes the runs that earlier commands wrote here; other files stay.
@@ -148,26 +149,19 @@ class Board:
             raise unwritable(self.folder, error, OPTION) from error
 
 
-def open_board(folder: str | Path | None, channels: int = 0, samples: int = 0) -> Board | None:
+def open_board(folder: str | Path | None, detail: Mapping[str, int] | None = None) -> Board | None:
     """Returns the board, None without a folder.
 
     Args:
         folder: the folder for the logs; it is made if it is missing.
-        channels: the number of channels of a tensor that get histograms.
-        samples: the number of samples that get histograms of their own.
+        detail: the numbers of ``Board``.
 
     Raises:
-        BadInput: the package is not installed, the folder cannot be written, or the channels are out of range.
+        BadInput: the package is not installed, or the folder is missing or cannot be written.
     """
-    if not 0 <= channels <= MOST_CHANNELS:
-        raise BadInput(
-            f"Histograms of {channels} channels of a tensor cannot be written.",
-            f"Give --tensorboard-channels 0 to {MOST_CHANNELS}.",
-        )
     if folder is None:
-        for count_of, what in ((channels, "channels"), (samples, "samples")):
-            if count_of:
-                raise BadInput(f"There is no folder for the {what}' histograms.", "Give --tensorboard LOGDIR too.")
+        if detail:
+            raise BadInput("There is no folder for TensorBoard's logs.", "Give --tensorboard LOGDIR too.")
         return None
     try:
         importlib.import_module("tensorboard.summary.writer.record_writer")
@@ -176,7 +170,7 @@ def open_board(folder: str | Path | None, channels: int = 0, samples: int = 0) -
             f"TensorBoard's logs need the package 'tensorboard': {first_line(error)}",
             f"Install it: {install('tensorboard')}",
         ) from error
-    return Board(make_folder(Path(folder), OPTION), channels, samples)
+    return Board(make_folder(Path(folder), OPTION), **detail or {})
 
 
 _VERSION = "brain.Event:2"

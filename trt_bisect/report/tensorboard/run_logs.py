@@ -1,27 +1,38 @@
 """The TensorBoard logs of ``run``, ``compare`` and ``profile``.
 
 ``run`` logs FP32, full INT8, the plans around each culprit, the recipe, and the curve; ``compare`` the tensors and
-weights of both runs, and the similarity of each tensor; ``profile`` the FP32 run.
+weights of both runs, and the similarity of each tensor; ``profile`` the FP32 run. The graph page has a GraphDef with a
+node for each layer, input and output.
+
+Source of its form: TensorFlow's ``graph.proto`` and ``node_def.proto``. A name there is
+``[A-Za-z0-9.][A-Za-z0-9_.\\-/]*``, its scopes separated by ``/``; an input is ``node``, or ``node:slot`` for a later
+output.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
+import onnx
+from onnx import AttributeProto
 
 from trt_bisect.analyzer.judge import Rule
 from trt_bisect.analyzer.origins import RESULT, Origin, Tensors, activation_origins, plan_observer
 from trt_bisect.builder.base import EMULATED
-from trt_bisect.data.feeds import Feeds
+from trt_bisect.data.feeds import Feeds, TensorSpec
 from trt_bisect.driver.suspects.search import Findings
-from trt_bisect.evaluator.accuracy import ACCURACY
+from trt_bisect.evaluator.accuracy import ACCURACY, accuracy_in
+from trt_bisect.evaluator.each_input import INPUTS, OF_METRIC
 from trt_bisect.evaluator.rebuild import RebuildEvaluator
-from trt_bisect.evaluator.trial import Trial
-from trt_bisect.model.layers import Layer
+from trt_bisect.evaluator.trial import WHOLE, Trial, TrialKey
+from trt_bisect.model.fusions import Shape
+from trt_bisect.model.layers import Layer, TensorTypes
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.shapes import groups_within
@@ -42,10 +53,251 @@ from trt_bisect.report.tensorboard.board import (
     layer_tags,
     run_name,
 )
-from trt_bisect.report.tensorboard.graph import graph_of
 from trt_bisect.report.tensorboard.histograms import LoudChannels, TensorHistograms, WeightHistograms, weights_of
-from trt_bisect.report.tensorboard.steps import MeasuredPlan, write_steps
+from trt_bisect.support.figures import shape_text
 from trt_bisect.support.progress import Progress
+
+
+@dataclass(frozen=True)
+class MeasuredPlan:
+    """One plan that was measured.
+
+    Attributes:
+        similarity: by the metric of the run, on the worst input; None where it was not measured or is not finite.
+        accuracy: the accuracy on labelled data; None where it was not measured.
+        latency: the mean time of an inference, in milliseconds; None where it was not measured.
+    """
+
+    plan: PrecisionPlan
+    similarity: float | None = None
+    accuracy: float | None = None
+    latency: float | None = None
+
+    def figures(self) -> dict[str, float]:
+        """Returns what is known, by name, with the number of layers in the low precision."""
+        known = {"similarity": self.similarity, "accuracy": self.accuracy, "latency in ms": self.latency}
+        return {
+            "layers in low precision": float(len(self.plan.lowered)),
+            **{name: value for name, value in known.items() if value is not None and math.isfinite(value)},
+        }
+
+
+def steps_of(own: Mapping[str, Trial], shared: Mapping[str, Trial], rule: Rule, ranges: str) -> list[MeasuredPlan]:
+    """Returns each plan that was measured with some ranges once, in the order in which they were measured first.
+
+    Its similarity is the one on most inputs: of all of them on whole engines, else in the search, else of the judged
+    ones. Trials that failed, and those in another setting, are left out.
+
+    Args:
+        own: the trials of the ranges' own store.
+        shared: the trials of the store that has those on each input, with any ranges.
+        rule: the rule that judged them.
+        ranges: the digest of the ranges (``Ranges.digest``).
+    """
+    on_inputs = {key: trial for key, trial in shared.items() if key.startswith(INPUTS)}
+    plans: dict[str, PrecisionPlan] = {}
+    best: dict[str, tuple[int, Trial]] = {}
+    accuracies: dict[str, float | None] = {}
+    for trial in {**on_inputs, **own}.values():
+        key = TrialKey.from_text(trial.plan)
+        if trial.failed or not key.has_plan:
+            continue
+        if ACCURACY in trial.outputs and key.measured_in.startswith(ACCURACY):
+            accuracies[key.plan] = accuracy_in(trial)
+        else:
+            rank = _rank(key, ranges, rule.metric.name)
+            if rank is None:
+                continue
+            if key.plan not in best or rank < best[key.plan][0]:
+                best[key.plan] = rank, trial
+        plans.setdefault(key.plan, PrecisionPlan.from_key(key.plan))
+    return [
+        MeasuredPlan(plan, _similarity(best[key][1], rule) if key in best else None, accuracies.get(key))
+        for key, plan in plans.items()
+    ]
+
+
+def _rank(key: TrialKey, ranges: str, metric: str) -> int | None:
+    """The place of a trial among those of the same plan, the best first; None for one that does not count."""
+    if key.measured_in.split(" ")[0] != INPUTS:
+        return 2 if key.measured_in == WHOLE else 3
+    found = re.fullmatch(rf"{INPUTS} \w+ {ranges[:12]} (whole|{OF_METRIC}{re.escape(metric)})", key.measured_in)
+    return None if found is None else 0 if found[1] == "whole" else 1
+
+
+def _similarity(trial: Trial, rule: Rule) -> float | None:
+    """The metric on the worst input, of a trial of all inputs together or of one input after another."""
+    if trial.outputs:
+        return rule.similarity(trial)
+    worst = max(trial.losses.values(), default=math.inf)
+    return rule.metric.value(worst) if math.isfinite(worst) else None
+
+
+def spread_over_front(
+    steps: Iterable[MeasuredPlan], cost: Callable[[PrecisionPlan], float], most: int
+) -> list[MeasuredPlan]:
+    """Returns at most so many plans, in order of cost: evenly of those that no other beats in cost and similarity.
+
+    If these are fewer, then evenly of the others too.
+    """
+    by_cost = sorted(steps, key=lambda step: (cost(step.plan), -_known(step)))
+    front: list[MeasuredPlan] = []
+    for step in by_cost:
+        if not front or _known(step) > _known(front[-1]):
+            front.append(step)
+    others = [step for step in by_cost if step not in front]
+    chosen = _evenly(front, most)
+    chosen += _evenly(others, most - len(chosen))
+    return [step for step in by_cost if step in chosen]
+
+
+def _known(step: MeasuredPlan) -> float:
+    return -math.inf if step.similarity is None else step.similarity
+
+
+def _evenly(steps: Sequence[MeasuredPlan], most: int) -> list[MeasuredPlan]:
+    places = np.unique(np.linspace(0, len(steps) - 1, min(most, len(steps))).round().astype(int))
+    return [steps[place] for place in places]
+
+
+def write_steps(run: LogRun, steps: Iterable[MeasuredPlan]) -> None:
+    """Writes the figures of all plans as scalars; the step is the plan's number, from 1 on."""
+    for number, step in enumerate(steps, 1):
+        for name, value in step.figures().items():
+            run.scalar(name, value, number)
+
+
+INPUT, OUTPUT = "Input", "Output"
+FOLLOWS = "follows"
+"""The device of a layer whose precision no plan decides."""
+
+_ILLEGAL = re.compile(r"[^A-Za-z0-9_.\-/]")
+_PLAIN = (
+    AttributeProto.INT,
+    AttributeProto.FLOAT,
+    AttributeProto.STRING,
+    AttributeProto.INTS,
+    AttributeProto.FLOATS,
+    AttributeProto.STRINGS,
+)
+_FIELDS: dict[type, str] = {int: "i", float: "f", bytes: "s"}
+Value = bytes | int | float | Sequence[bytes] | Sequence[int] | Sequence[float]
+"""The types of a node's attributes."""
+
+
+def graph_of(network: Network, plan: PrecisionPlan | None = None) -> Any:
+    """Returns the GraphDef of a network.
+
+    A node has its operator, its attributes as ONNX has them, the layer's own name (``layer_name``), its constants and
+    ``_output_shapes``. Its device is its precision in ``plan``, so that the page can colour by it.
+
+    Args:
+        network: with its layers' shapes.
+        plan: the precisions; without it all layers are in FP32.
+    """
+    from tensorboard.compat.proto.graph_pb2 import GraphDef
+
+    graph, types = GraphDef(), TensorTypes.of(network.skeleton.graph)
+    given, results = [spec.name for spec in network.inputs], [f"{spec.name}_output" for spec in network.outputs]
+    names = iter(legal_names([*given, *(layer.name for layer in network.layers), *results]))
+    on_judged = {layer.outputs[0]: layer.shape for layer in network.layers if layer.outputs and layer.shape is not None}
+    known = {**types.shapes, **on_judged}
+    sources: dict[str, str] = {}
+    for spec in network.inputs:
+        sources[spec.name] = next(names)
+        _add(graph, sources[spec.name], INPUT, (), "", _boundary_attributes(spec), [spec.shape])
+    for layer in network.layers:
+        node, name = network.skeleton.graph.node[layer.index], next(names)
+        device = FOLLOWS if not layer.quantizable else str(plan.precisions[layer.index] if plan else Precision.FP32)
+        shapes = [known.get(tensor) for tensor in node.output]
+        read = [sources[tensor] for tensor in layer.inputs if tensor in sources]
+        _add(graph, name, layer.op_type, read, device, _layer_attributes(layer, node, types), shapes)
+        sources.update({tensor: f"{name}:{slot}" if slot else name for slot, tensor in enumerate(node.output)})
+    for spec in network.outputs:
+        read = [sources[spec.name]] if spec.name in sources else []
+        _add(graph, next(names), OUTPUT, read, "", _boundary_attributes(spec), [])
+    return graph
+
+
+def legal_names(names: Sequence[str]) -> list[str]:
+    """Returns a name that TensorFlow allows for each name, all different, and none the scope of another.
+
+    A node whose name is also a scope goes into that scope, under the last part of its
+    name: ``a`` beside ``a/b`` is ``a/a``.
+    """
+    legal = [_legal(name) for name in names]
+    scopes = {name[:end] for name in legal for end, letter in enumerate(name) if letter == "/"}
+    taken: set[str] = set()
+    found = []
+    for name in legal:
+        base = f"{name}/{name.rpartition('/')[2]}" if name in scopes else name
+        unique, count = base, 1
+        while unique in taken or unique in scopes:
+            unique, count = f"{base}_{count}", count + 1
+        taken.add(unique)
+        found.append(unique)
+    return found
+
+
+def _legal(name: str) -> str:
+    parts = [part for part in _ILLEGAL.sub("_", name).split("/") if part]
+    legal = "/".join(parts)
+    return legal if legal and re.match(r"[A-Za-z0-9.]", legal) else f".{legal}"
+
+
+def _add(
+    graph: Any,
+    name: str,
+    op_type: str,
+    inputs: Iterable[str],
+    device: str,
+    attributes: Mapping[str, Value],
+    shapes: Sequence[Shape | None],
+) -> None:
+    node = graph.node.add(name=name, op=op_type, device=device)
+    node.input.extend(inputs)
+    for key, value in attributes.items():
+        _set(node.attr[key], value)
+    for shape in shapes:
+        entry = node.attr["_output_shapes"].list.shape.add(unknown_rank=shape is None)
+        for size in shape or ():
+            entry.dim.add(size=size if isinstance(size, int) else -1, name=size if isinstance(size, str) else "")
+
+
+def _set(attribute: Any, value: Value) -> None:
+    if isinstance(value, (bytes, int, float)):
+        setattr(attribute, _FIELDS[type(value)], value)
+        return
+    for each in value:
+        getattr(attribute.list, _FIELDS[type(each)]).append(each)
+
+
+def _boundary_attributes(spec: TensorSpec) -> dict[str, Value]:
+    return {"tensor": spec.name.encode(), "tensor_type": _typed(spec.dtype, spec.shape).encode()}
+
+
+def _layer_attributes(layer: Layer, node: onnx.NodeProto, types: TensorTypes) -> dict[str, Value]:
+    constants = [
+        f"{name} {_typed(types.dtypes.get(name), types.shapes.get(name, ()))}"
+        for name in node.input
+        if name and name not in layer.inputs
+    ]
+    texts = {"layer_name": layer.name, "constants": "; ".join(constants), "why_not_int8": layer.why_not}
+    own: dict[str, Value] = {key: text.encode() for key, text in texts.items() if text}
+    return {**own, **{attribute.name: _attribute_value(attribute) for attribute in node.attribute}}
+
+
+def _typed(dtype: np.dtype[Any] | None, shape: Shape) -> str:
+    return f"{dtype or '?'}[{shape_text(shape)}]"
+
+
+def _attribute_value(attribute: AttributeProto) -> Value:
+    value = onnx.helper.get_attribute_value(attribute)
+    if attribute.type == AttributeProto.TENSOR:
+        return _typed(onnx.helper.tensor_dtype_to_np_dtype(value.data_type), tuple(value.dims)).encode()
+    if attribute.type in _PLAIN:
+        return value  # type: ignore[no-any-return]
+    return AttributeProto.AttributeType.Name(attribute.type).lower().encode()
 
 
 @dataclass(frozen=True)
