@@ -51,16 +51,8 @@ def test_planted_culprits(case, way, tmp_path):
     model = make()
     for maker, reader in pairs:
         plant_between(model, maker, reader)
-    report = trt_bisect.run(
-        networks.save(model, tmp_path),
-        networks.samples(model, 4),
-        **WAYS[way],
-        calibrator="minmax",
-        engine="onnxruntime",
-        metric="sqnr",
-        threshold=20.0,
-        explain="none",
-    )
+    how = {"calibrator": "minmax", "engine": "onnxruntime", "metric": "sqnr", "threshold": 20.0, "explain": "none"}
+    report = trt_bisect.run(networks.save(model, tmp_path), networks.samples(model, 4), **WAYS[way], **how)
     assert report.culprits == tuple(reader for _, reader in pairs)
     assert report.exit_code == 1
     assert report.similarity.int8 < 20.0

@@ -51,11 +51,6 @@ def given(tmp_path_factory):
     return path, feeds, whole, counted.count
 
 
-def whole_folder(given):
-    """The folder of the run that nobody stopped."""
-    return given[0].parent / "whole"
-
-
 def stopped(way, at, given, folder, monkeypatch):
     """Runs until a step; returns the report."""
     path, feeds, *_ = given
@@ -252,7 +247,7 @@ def test_a_run_stopped_while_its_network_is_read_leaves_a_report(given, tmp_path
 def test_a_full_disk_leaves_the_best_so_far(given, tmp_path, monkeypatch, share):
     """The journal finds no room from one of its lines on."""
     path, feeds, whole, _ = given
-    journal = (whole_folder(given) / "journal.jsonl").read_bytes()
+    journal = (path.parent / "whole" / "journal.jsonl").read_bytes()
     left = [int(share * journal.count(b"\n"))]
 
     def synced(descriptor):
