@@ -209,12 +209,9 @@ def test_of_calibrators_with_the_same_top1_the_outputs_decide(tmp_path):
 def test_a_recipe_that_the_default_session_refuses_ends_no_run(tmp_path, monkeypatch):
     """Opset 21, a MaxPool whose output no INT8 layer reads: ONNX Runtime refuses it before it chooses kernels."""
     monkeypatch.setattr(onnxruntime_builder, "integer_sums_are_exact", lambda: True)
-    sketch = networks.Sketch(1)
-    x = sketch.node("MaxPool", [sketch.conv("x", "conv0", 3, 8)], "pool", kernel_shape=[2, 2], strides=[2, 2])
-    path = networks.save(sketch.model({"x": ["n", 3, 16, 16]}, {x: ["n", 8, 8, 8]}, opset=21), tmp_path)
-    report = trt_bisect.run(
-        path, networks.samples(onnx.load(path)), calibrator="minmax", output=tmp_path / "run", **HOW
-    )
+    path = pooled(tmp_path)
+    data = networks.samples(onnx.load(path))
+    report = trt_bisect.run(path, data, calibrator="minmax", output=tmp_path / "run", **HOW)
     recipe = tmp_path / "run/recipe/network.qdq.onnx"
     with pytest.raises(Exception, match="output_dtype") as refused:
         ort.InferenceSession(recipe, providers=[CPU])

@@ -5,6 +5,7 @@ import pytest
 
 import trt_bisect
 from tests.support import networks
+from tests.support.editions import edition
 
 DATA = {"x": np.random.default_rng(3).normal(0, 1, (6, 16)).astype(np.float32)}
 
@@ -29,16 +30,15 @@ def two_headed(tmp_path_factory):
     return networks.save(model, tmp_path_factory.mktemp("two_headed"))
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "culprits"),
-    [
-        ({"metric": "max_abs", "threshold": 0.05}, {}, {"left2", "right2"}),
-        ({"metric": distance, "threshold": -0.05}, {}, {"left2", "right2"}),
-        ({"outputs": ["left3_bias_out"]}, {"outputs": ["right3_bias_out"]}, {"right2"}),
-        ({"outputs": ["left3_bias_out"]}, {}, {"left2", "right2"}),
-    ],
-    ids=["metric", "own metric", "another output", "all outputs"],
-)
+CASES = [
+    ({"metric": distance, "threshold": -0.05}, {}, {"left2", "right2"}),
+    ({"outputs": ["left3_bias_out"]}, {"outputs": ["right3_bias_out"]}, {"right2"}),
+    ({"metric": "max_abs", "threshold": 0.05}, {}, {"left2", "right2"}),
+    ({"outputs": ["left3_bias_out"]}, {}, {"left2", "right2"}),
+]
+
+
+@pytest.mark.parametrize(("before", "after", "culprits"), edition(CASES[:2], CASES))
 def test_a_used_folder_gives_the_same_as_a_fresh_one(two_headed, tmp_path, before, after, culprits):
     given = {"calibration": DATA, "inputs": DATA, "calibrator": "minmax"}
     after = {"threshold": 0.99, **after}

@@ -31,10 +31,7 @@ from trt_bisect.builder.tensorrt_engine import _DTYPES
 BINDINGS = Path(__file__).parents[1] / "files" / "bindings"
 WITH_WEAK = ("tensorrt-8.5.3.1", "tensorrt-8.6.0", "tensorrt-10.3.0", "tensorrt-10.13.3.9")
 STRONG_ONLY = ("tensorrt-11.4.0.106", "tensorrt-rtx-1.7.1.116")
-_BF16 = {
-    "tensorrt_walk.py: DataType.BF16",
-    "tensorrt_weak.py: BuilderFlag.BF16",
-}
+_BF16 = {"tensorrt_walk.py: DataType.BF16", "tensorrt_weak.py: BuilderFlag.BF16"}
 """BF16 is refused before TensorRT 10 (``engines.make_builder``)."""
 ABSENT = {
     "tensorrt-8.6.0": _BF16,

@@ -170,14 +170,7 @@ def test_errors_for_the_user_and_bugs_are_no_outcomes(isolated):
 
 @pytest.mark.parametrize(
     ("fault", "error", "message"),
-    [
-        (fake_builders.bad_input, BadInput, "dynamic"),
-        (
-            fake_builders.segfault,
-            EngineUnavailable,
-            "SIGSEGV",
-        ),
-    ],
+    [(fake_builders.bad_input, BadInput, "dynamic"), (fake_builders.segfault, EngineUnavailable, "SIGSEGV")],
 )
 def test_a_builder_that_does_not_start(isolated, fault, error, message):
     with pytest.raises(error, match=message):

@@ -1,5 +1,7 @@
 """Networks in FP16, BF16 and FP8, and FP16's published trouble: every plan is parsed and built by TensorRT-RTX."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 
@@ -54,8 +56,9 @@ def test_every_plan_of_a_network_in_its_own_type_is_parsed_and_built(write, low,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("draw", [encoder, restorer], ids=lambda draw: draw.__name__)
-@pytest.mark.parametrize("low", [FP16, BF16], ids=lambda low: low.title)
+@pytest.mark.parametrize(
+    ("draw", "low"), edition([(encoder, FP16), (restorer, BF16)], list(product((encoder, restorer), (FP16, BF16))))
+)
 def test_published_trouble_is_built_full_and_with_each_second_layer_high(draw, low, tmp_path):
     path, _ = written(draw, tmp_path)
     network = load_network(path, low=low)
@@ -66,9 +69,13 @@ def test_published_trouble_is_built_full_and_with_each_second_layer_high(draw, l
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("base", [Precision.FP16, Precision.BF16])
-@pytest.mark.parametrize(("low", "kind"), [(INT8, "INT8"), (FP8, "FP8")])
-def test_low_base_and_raised_layers_are_parsed_and_built(low, kind, base, tmp_path):
+@pytest.mark.parametrize(
+    ("low", "base"),
+    edition(
+        [(INT8, Precision.FP16), (FP8, Precision.BF16)], list(product((INT8, FP8), (Precision.FP16, Precision.BF16)))
+    ),
+)
+def test_low_base_and_raised_layers_are_parsed_and_built(low, base, tmp_path):
     model = residual(1)
     network = load_network(save(model, tmp_path), {"x": (1, 3, 16, 16)}, low=low, base=base)
     scales = calibrate(network, [{"x": each[None]} for each in samples(model)["x"]], "minmax").scales
@@ -83,7 +90,7 @@ def test_low_base_and_raised_layers_are_parsed_and_built(low, kind, base, tmp_pa
         weighted = {network.layers[k].name for k in network.quantizable} & made.keys()
         assert {made[name] for name in weighted - {wide}} == {own}
         assert made[wide] == ("FLOAT" if raised else own)
-        assert (kind in made.values()) is bool(plan.lowered)
+        assert (low.title in made.values()) is bool(plan.lowered)
         assert builder.serialize(plan).data
 
 

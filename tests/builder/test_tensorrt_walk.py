@@ -62,11 +62,7 @@ def test_all_high_leaves_shapes_and_constants_alone(network):
 
 def test_all_int8_leaves_what_lies_between_int8_layers_free(network):
     """fc's product is a tensor of its own only until its bias is added; what follows fc is FP32."""
-    assert laid(network, prefix(8, 7)).asked() == {
-        "fc": (None, {0: "FLOAT"}),
-        "fc_10": FLOAT,
-        "softmax": FLOAT,
-    }
+    assert laid(network, prefix(8, 7)).asked() == {"fc": (None, {0: "FLOAT"}), "fc_10": FLOAT, "softmax": FLOAT}
 
 
 def test_a_boundary_adds_no_rounding(network):

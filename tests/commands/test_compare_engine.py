@@ -21,7 +21,7 @@ from trt_bisect.report.screen.tables import print_comparison
 
 MADE = {f"drawn{seed}": (lambda seed=seed: networks.drawn(seed)) for seed in range(6)}
 MADE |= {each.__name__: each for each in (networks.residual, networks.depthwise, networks.transformer, networks.chain)}
-JUDGED = edition(("drawn0", "drawn1", "drawn2", "residual", "transformer"), tuple(MADE))
+JUDGED = edition(("drawn0", "drawn1", "transformer"), tuple(MADE))
 WHERE = [("int8", 1), ("fp16", 1), ("int8", 0)]
 """The low precision, and which of the two engines is wrong: the first one is FP32."""
 
@@ -48,7 +48,7 @@ def test_a_wrong_kernel_is_named_and_none_else(name, low, engine, tmp_path, monk
 
 
 @pytest.mark.parametrize("name", JUDGED)
-@pytest.mark.parametrize(("low", "seed"), [("int8", 1), ("fp16", 2), ("int8", 3)])
+@pytest.mark.parametrize(("low", "seed"), edition([("int8", 1), ("fp16", 2)], [("int8", 1), ("fp16", 2), ("int8", 3)]))
 def test_an_engine_with_no_wrong_kernel_is_not_blamed(name, low, seed, tmp_path, monkeypatch):
     found = compared(name, low, ShowingBuilder(seed), monkeypatch, tmp_path)
     causes = {

@@ -9,12 +9,15 @@ import pytest
 
 import trt_bisect
 from tests.support import networks
+from tests.support.editions import edition
 from trt_bisect.errors import BadInput
 from trt_bisect.model.session import NO_QDQ_FUSION
 from trt_bisect.recipe.files import QDQ_NETWORK
 from trt_bisect.support import codec
 
 SCALES = {"per channel": {}, "per tensor": {"one_scale": ["*"]}, "one layer's": {"one_scale": ["conv2"]}}
+
+BESIDE = [("recipe", True), ("plan", False), ("recipe", False), ("plan", True)]
 
 
 @pytest.fixture(scope="module", params=SCALES)
@@ -51,8 +54,7 @@ def tensors_of(path, names, samples):
     return {name: np.concatenate([run[k] for run in runs]).astype(np.float64) for k, name in enumerate(names)}
 
 
-@pytest.mark.parametrize("option", ["recipe", "plan"])
-@pytest.mark.parametrize("calibrated", [True, False])
+@pytest.mark.parametrize(("option", "calibrated"), edition(BESIDE[:2], BESIDE))
 def test_the_low_side_is_the_recipes_network(recipe, in_full, option, calibrated):
     """Layers, scales of activations and scales of weights, whatever data is given beside them."""
     path, samples, run = recipe

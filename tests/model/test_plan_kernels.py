@@ -15,6 +15,7 @@ import pytest
 
 from benchmarks.networks import encoder
 from tests.support import networks
+from tests.support.editions import edition
 from tests.support.networks import save
 from trt_bisect.builder.tensorrt_rtx import layers_of_file
 from trt_bisect.model.file import save_model
@@ -145,7 +146,7 @@ def test_an_unknown_operator_is_a_region_and_widens_the_range(residual):
     assert found.most / found.ms > sure.most / sure.ms
 
 
-@pytest.mark.parametrize("name", ["lenet", "residual", "detector", "encoder"])
+@pytest.mark.parametrize("name", edition(("residual", "encoder"), ("lenet", "residual", "detector", "encoder")))
 def test_fusions_are_those_of_engines_that_tensorrt_rtx_builds(name, tmp_path):
     """RTX runs a product and what follows it as two kernels; the second names the layers that are fused."""
     pytest.importorskip("tensorrt_rtx_bindings")
@@ -170,9 +171,8 @@ ATTENTION = ["block0.scores", "block0.softmax", "block0.mix"]
     ("base", "high", "fused"),
     [
         (FP16, None, {0, 1}),
-        (FP32, None, set()),
-        (FP16, (), set()),
         (FP16, ATTENTION, {0}),
+        *edition((), ((FP32, None, set()), (FP16, (), set()))),
         (FP16, ["block0.mix"], set()),
     ],
 )

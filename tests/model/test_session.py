@@ -1,5 +1,6 @@
 """ONNX Runtime's sessions: the execution provider they get, and the arena they share."""
 
+import ctypes
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from trt_bisect.builder.engines import engine_status, make_builder
 from trt_bisect.model.network import load_network
 from trt_bisect.model.qdq import Written
 from trt_bisect.model.session import CPU, CUDA, give_back_arena, make_session, usable_provider
+from trt_bisect.support import memory
 
 STATUS = Path("/proc/self/status")
 COUNT = 16 << 20
@@ -25,7 +27,8 @@ def resident():
 
 
 @pytest.mark.skipif(not STATUS.is_file(), reason="the memory is read from proc(5)")
-def test_memory_of_the_shared_arena_is_given_back_and_sessions_go_on():
+def test_memory_of_the_shared_arena_is_given_back_and_sessions_go_on(monkeypatch):
+    monkeypatch.setattr(memory, "ctypes", ctypes)
     nodes = [helper.make_node("Exp", ["x"], ["a"]), helper.make_node("ReduceSum", ["a"], ["y"], keepdims=0)]
     values = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n"])]
     made = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [])]

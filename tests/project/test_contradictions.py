@@ -79,9 +79,10 @@ PLANTED = {
 }
 
 ALL = [*CASES, *PLANTED]
+LONG_OR_ALIKE = ("ocr", "masked_culprit", "decoys", "absorbed_drop")
 
 
-@pytest.fixture(scope="module", params=edition([name for name in ALL if name != "ocr"], ALL))
+@pytest.fixture(scope="module", params=edition([name for name in ALL if name not in LONG_OR_ALIKE], ALL))
 def case(request, tmp_path_factory):
     """A finished run, and its folder, in a parent with nothing else."""
     folder = tmp_path_factory.mktemp("case")
