@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from trt_bisect.analyzer.classes import softmax
-from trt_bisect.analyzer.tasks.detect import find_head
+from trt_bisect.analyzer.tasks.detect import detector_head, find_head
 from trt_bisect.analyzer.tasks.detections import Detections, number_kept, overlaps, suppressed
 from trt_bisect.analyzer.tasks.find import find_task, suggestion
 from trt_bisect.analyzer.tasks.task import AskedTask
@@ -315,7 +315,29 @@ def test_a_query_of_two_classes_is_two_detections_of_as_many_as_there_are_querie
     """Of nine pairs the best three: 0.9 and 0.8 of the first query, 0.7 of the third."""
     shares = np.array([[0.9, 0.8, 0.02], [0.02, 0.03, 0.04], [0.6, 0.01, 0.7]])
     outputs = rt_detr(CORNERS, shares)
-    (image,) = find_head([outputs]).read(outputs)
+    (image,) = detector_head(AskedTask("detect", head="sigmoid"), [outputs]).read(outputs)
     assert image.scores == pytest.approx([0.9, 0.8, 0.7])
     assert image.classes.tolist() == [0, 1, 2]
     assert image.boxes == pytest.approx(CORNERS[[0, 0, 2]] / 400)
+
+
+def test_queries_without_a_majority_of_background_are_asked_for():
+    """Two of three queries have an object, so their logits can be read with a sigmoid and with a softmax."""
+    shares = one_hot(np.array([0.9, 0.8, 0.02]), LABELS)
+    outputs = detr(CORNERS, shares)
+    with pytest.raises(BadInput) as refused:
+        find_task(AskedTask("detect"), [outputs])
+    assert "--head sigmoid, or --head background-first, or --head background-last" in refused.value.remedy
+    assert not suggestion([outputs])
+    (image,) = detector_head(AskedTask("detect", head="background-last"), [outputs]).read(outputs)
+    assert image.scores[:2] == pytest.approx([0.9, 0.8])
+    assert image.classes[:2].tolist() == [0, 2]
+
+
+def test_pixels_are_corners_though_some_boxes_have_negative_sizes():
+    """YOLO26 has no DFL: of its 300 rows some end before they begin."""
+    boxes = np.tile([10.0, 20, 110, 120], (300, 1))
+    boxes[:30, 2] = 5
+    outputs = {"output0": np.concatenate([boxes, np.full((300, 1), 0.5), np.zeros((300, 1))], axis=-1)[None]}
+    (image,) = find_head([outputs]).read(outputs)
+    assert image.boxes == pytest.approx(boxes)

@@ -16,6 +16,7 @@ from trt_bisect.analyzer.tasks.layouts import (
     NEARLY_ALL,
     Layout,
     Placed,
+    are_corners,
     are_in_order,
     are_integral,
     are_shares,
@@ -57,10 +58,12 @@ def detector_head(asked: AskedTask, reference: Sequence[Outputs]) -> Head:
     Raises:
         BadInput: they have none.
     """
-    is_anchored = asked.head in ANCHORS
-    layout = None if asked.head is None or is_anchored else parse_layout(asked.head)
-    if is_anchored:
-        head = anchored_head(reference, str(asked.head))
+    named = asked.head or ""
+    layout = parse_layout(named) if named and named not in (*ANCHORS, *SCORES) else None
+    if named in ANCHORS:
+        head = anchored_head(reference, named)
+    elif named in SCORES:
+        head = _boxes_and_scores(reference, named)
     elif layout is None:
         head = find_head(reference)
     elif "dfl" in layout.shapes:
@@ -74,10 +77,13 @@ def detector_head(asked: AskedTask, reference: Sequence[Outputs]) -> Head:
                 f"--task detect cannot read '{raw}': its scores are probabilities, and its boxes are not decoded.",
                 "Export the network with its decoding (YOLOX: --decode_in_inference), or leave out --task.",
             )
-        raise not_told(asked.name, reference[0], SUPPORTED)
+        ways = [] if named else [kind for kind in SCORES if _boxes_and_scores(reference, kind) is not None]
+        raise not_told(asked.name, reference[0], SUPPORTED, ways)
     return head
 
 
+SCORES = ("sigmoid", "background-first", "background-last")
+"""What ``--head`` takes for boxes beside scores: each class has a probability of its own, or one class is none."""
 SUPPORTED = (
     "YOLO v5 [B, N, 5 + C], YOLO v8 to v11 [B, 4 + C, N], boxes [B, N, 4] with scores [B, N, C] (SSD, DETR, RT-DETR), "
     "final detections: [B, N, 6], [N, 7], or boxes, scores and labels, and raw maps of several scales, [B, 64, H, W] "
@@ -210,7 +216,7 @@ def _fits(rows: np.ndarray, columns: _Columns) -> bool:
     found = rows[rows[:, columns.score] > 0.0]
     boxes = found[:, columns.box : columns.box + 4]
     whole = [columns.label] if columns.image is None else [columns.label, columns.image]
-    is_placed = are_shares(boxes) if columns.centred else are_in_order(boxes)
+    is_placed = are_shares(boxes) if columns.centred else are_corners(boxes)
     return are_shares(rows[:, columns.score]) and are_integral(found[:, whole]) and is_placed
 
 
@@ -248,7 +254,8 @@ def placed_head(placed: Placed, unread: str = "") -> Head:
 # Candidates: boxes in one output, scores in another.
 
 
-def _boxes_and_scores(reference: Sequence[Outputs]) -> Head | None:
+def _boxes_and_scores(reference: Sequence[Outputs], kind: str = "") -> Head | None:
+    """Returns the head for boxes in one output and scores in another; ``kind`` of ``SCORES`` if the user names it."""
     first = reference[0]
     fours = [n for n, v in first.items() if v.dtype.kind == "f" and v.ndim in (3, 4) and v.shape[-1] == 4]
     forms = {
@@ -263,7 +270,7 @@ def _boxes_and_scores(reference: Sequence[Outputs]) -> Head | None:
         others = {name: value for name, value in first.items() if name != boxes}
         fitting = [n for n, v in others.items() if v.dtype.kind == "f" and v.ndim == 3 and many in v.shape[1:]]
         fitting.sort(key=lambda name: not are_shares(_flat(reference, name)))
-        head = _separate_head(reference, boxes, fitting[0], form) if fitting else None
+        head = _separate_head(reference, boxes, fitting[0], form, kind) if fitting else None
         if head is not None:
             return head
     return None
@@ -274,8 +281,11 @@ def _candidates(boxes: np.ndarray) -> int:
     return int(np.prod(boxes.shape[1:-1]))
 
 
-def _separate_head(reference: Sequence[Outputs], boxes: str, scores: str, form: str) -> Head | None:
-    """Returns the head for boxes and scores; None if the scores are those of a sequence's steps, as of table tokens."""
+def _separate_head(reference: Sequence[Outputs], boxes: str, scores: str, form: str, asked_kind: str) -> Head | None:
+    """Returns the head for boxes and scores.
+
+    None if the scores are those of a sequence's steps, as of table tokens, or can be of several kinds.
+    """
     many = _candidates(reference[0][boxes])
 
     def by_candidate(outputs: Outputs) -> np.ndarray:
@@ -285,9 +295,9 @@ def _separate_head(reference: Sequence[Outputs], boxes: str, scores: str, form: 
     columns = np.concatenate(
         [by_candidate(outputs).reshape(-1, by_candidate(outputs).shape[-1]) for outputs in reference]
     )
-    kind, background = _kind_of_scores(columns)
+    kind, background = _kind_of_scores(columns, asked_kind)
     steps = [row for outputs in reference for row in by_candidate(outputs).argmax(axis=-1)]
-    if kind == "probabilities" and background is not None and ends_with(steps, background):
+    if not kind or (kind == "probabilities" and background is not None and ends_with(steps, background)):
         return None
     make = _TO_SHARES[kind]
     queries = form == "centres" and _are_queries(_rows(reference, boxes), many)
@@ -326,20 +336,26 @@ def _best_pairs(boxes: np.ndarray, shares: np.ndarray) -> Detections:
     return Detections(boxes[rows], shares[rows, classes], classes)
 
 
-def _kind_of_scores(scores: np.ndarray) -> tuple[str, int | None]:
+def _kind_of_scores(scores: np.ndarray, asked: str = "") -> tuple[str, int | None]:
     """Returns the kind of class scores ``[n, C]``, and the class that is the background, if there is one.
 
-    Probabilities that sum to 1 have a background, the more frequent of the first and the last class. Logits have one,
-    and go through a softmax, if that class is the largest and above 0 in more than half of the rows; otherwise they go
-    through a sigmoid each.
+    Without a kind of ``SCORES`` that the user names: probabilities that sum to 1, and logits that go through a softmax,
+    have a background, the first or the last class, which is the best one of most candidates. The best logit of most
+    candidates is above 0 then, as training leaves the mean of a candidate's logits where it was. Logits of which the
+    best is below 0 in most candidates go through a sigmoid each. The kind is empty if neither is so.
     """
-    ends = (0, scores.shape[-1] - 1)
-    best = scores.argmax(axis=-1)
-    often = [float(np.mean((best == end) & (scores[:, end] > 0.0))) for end in ends]
-    end = ends[int(np.argmax(often))]
-    if are_shares(scores):
-        return "probabilities", end if scores.shape[-1] > 1 and sums_of_one(scores) else None
-    return ("logits, softmax", end) if scores.shape[-1] > 1 and max(often) > 0.5 else ("logits, sigmoid", None)
+    last = scores.shape[-1] - 1
+    shares = are_shares(scores)
+    if asked or not last:
+        background = {"background-first": 0, "background-last": last}.get(asked)
+    else:
+        above, best = shares | (scores.max(axis=-1) > 0.0), scores.argmax(axis=-1)
+        background = next((end for end in (0, last) if np.mean((best == end) & above) > 0.5), None)
+        if background is None and (sums_of_one(scores) if shares else np.mean(above) > 0.5):
+            return "", None
+    if shares:
+        return "probabilities", background if asked or sums_of_one(scores) else None
+    return ("logits, sigmoid" if background is None else "logits, softmax"), background
 
 
 _TO_SHARES: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {

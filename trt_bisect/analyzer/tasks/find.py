@@ -388,7 +388,7 @@ def text(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
         BadInput: there is no such output.
     """
     found = next(((name, blank) for name in reference[0] if (blank := blank_of(name, reference)) is not None), None)
-    if found is None or _are_detections(reference):
+    if found is None or _queries(reference) is not None or _are_detections(reference):
         raise not_told(asked.name, reference[0], TEXT_OUTPUTS)
     name, blank = found
 

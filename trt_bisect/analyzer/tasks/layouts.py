@@ -18,6 +18,7 @@ from trt_bisect.builder.base import Outputs
 from trt_bisect.errors import BadInput
 
 NEARLY_ALL = 0.99
+_MOSTLY = 0.75
 _TOLERANCE = 1e-3
 _MIDDLE = 0.1
 """The median of the candidates' centres is at least this part of the largest one, on both axes."""
@@ -54,6 +55,15 @@ def are_spread(centres: np.ndarray) -> bool:
 def are_in_order(boxes: np.ndarray) -> bool:
     """Returns true if the second corners of nearly all boxes lie behind the first."""
     return bool(np.mean((boxes[:, 2:] >= boxes[:, :2]).all(axis=-1)) >= NEARLY_ALL) if len(boxes) else True
+
+
+def are_corners(boxes: np.ndarray) -> bool:
+    """Returns true if boxes can be two corners each: in order, or mostly so in pixels.
+
+    Boxes in pixels can be little else, and a head without DFL (YOLO26) gives some of them negative sizes.
+    """
+    in_order = (boxes[:, 2:] >= boxes[:, :2]).all(axis=-1)
+    return are_in_order(boxes) or bool(not are_shares(boxes) and np.mean(in_order) >= _MOSTLY)
 
 
 def are_sized(boxes: np.ndarray) -> bool:
@@ -160,7 +170,7 @@ class Layout:
         if not len(sure) or not are_shares(np.concatenate([self.of(n, rows) for n in _SHARES], axis=-1)):
             return False
         if "xyxy" in self.shapes:
-            is_placed = are_in_order(self.of("xyxy", sure))
+            is_placed = are_corners(self.of("xyxy", sure))
         else:
             is_placed = are_sized(self.of("xywh", sure)) and (self.is_ready or are_spread(self.of("xywh", rows)[:, :2]))
         labels = self.of("class", sure)
