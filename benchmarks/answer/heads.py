@@ -88,7 +88,7 @@ def _row(folder: Path, *, culprit: bool) -> dict[str, Any]:
 
 
 def differences(task: Task, outputs: Sequence[Outputs], k: int, right: Outputs, size: list[int]) -> dict[str, float]:
-    """How far what is read in a picture is from what the tool reads: infinite if one of both has more."""
+    """Differences between what is read in a picture and what the tool reads: infinite if one of both has more."""
     if "vector" in right:
         judge = task.judge([{task.reads[0]: right["vector"]}, *outputs[2:]])
         return {"found": 1, "values": 1 - judge({0: outputs[k]}).values["cosine"]}
@@ -115,7 +115,7 @@ def differences(task: Task, outputs: Sequence[Outputs], k: int, right: Outputs, 
 
 
 def _columns(kind: str, sides: np.ndarray, boxes: Any, scores: Any, classes: Any, more: Any) -> dict[str, np.ndarray]:
-    """What detections have, ``[n, columns]`` each; a turned box has an angle from 0 to a quarter turn."""
+    """The columns of detections, ``[n, columns]`` each; a turned box has an angle from 0 to a quarter turn."""
     columns = {"boxes": np.clip(boxes.reshape(-1, 2, 2), 0, sides) / sides, "scores": scores, "classes": classes}
     if kind == "angles":
         columns[kind], is_turned = more[:, 4:] % (math.pi / 2), more[:, 4:] % math.pi >= math.pi / 2

@@ -83,7 +83,7 @@ def detector_head(asked: AskedTask, reference: Sequence[Outputs]) -> Head:
 
 
 SCORES = ("sigmoid", "background-first", "background-last")
-"""What ``--head`` takes for boxes beside scores: each class has a probability of its own, or one class is none."""
+"""The values of ``--head`` for boxes beside scores: each class has a probability of its own, or one class is none."""
 SUPPORTED = (
     "YOLO v5 [B, N, 5 + C], YOLO v8 to v11 [B, 4 + C, N], boxes [B, N, 4] with scores [B, N, C] (SSD, DETR, RT-DETR), "
     "final detections: [B, N, 6], [N, 7], or boxes, scores and labels, and raw maps of several scales, [B, 64, H, W] "
