@@ -36,7 +36,7 @@ from trt_bisect.analyzer.tasks.task import AskedTask, Task
 from trt_bisect.errors import BadInput
 
 PACKAGES = (
-    *("torch==2.13.0", "torchvision==0.28.0", "ultralytics==8.4.190", "transformers==5.24.0", "timm==1.0.31", "onnx"),
+    *("torch==2.14.1", "torchvision==0.29.1", "ultralytics==8.4.190", "transformers==5.24.0", "timm==1.0.31", "onnx"),
     *("onnxruntime", "onnxslim", "scipy", "pandas", "seaborn", "requests", "ipython", "setuptools<80"),
 )
 CULPRIT, WIDE = "planted.second", 2000.0
