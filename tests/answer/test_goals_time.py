@@ -93,22 +93,16 @@ def test_the_price_of_a_plan_comes_before_the_sum_of_its_units():
     assert space_with(0.6).cost({0, 2}) == pytest.approx(2 + 4 * 0.6)
 
 
+def _asked(path, folder):
+    how = {"--calibration": folder / "data.npz", "--engine": "onnxruntime", "--metric": "sqnr", "--threshold": 20}
+    how |= {"--explain": "none", "--calibrator": "minmax", "--precision": "fp32", "-o": folder / "run"}
+    return ["run", path, *(part for pair in how.items() for part in pair)]
+
+
 def test_a_run_for_a_gpu(tmp_path, command):
     path, data, _ = planted("chain-1", tmp_path)
     np.savez(tmp_path / "data.npz", **data)
-    arguments = ["run", path, "--calibration", tmp_path / "data.npz", "--engine", "onnxruntime", "--metric", "sqnr"]
-    arguments += [
-        "--threshold",
-        "20",
-        "--explain",
-        "none",
-        "--calibrator",
-        "minmax",
-        "-o",
-        tmp_path / "run",
-        "--precision",
-        "fp32",
-    ]
+    arguments = _asked(path, tmp_path)
     code, out, _ = command(*arguments, "--gpu", "Tesla T4")
     assert code == 1
     assert "Predicted on T4: fp32" in out
@@ -138,19 +132,7 @@ def test_a_run_by_a_profile_on_a_gpu_of_the_users(tmp_path, command):
     (tmp_path / "own.graph.json").write_text(json.dumps({"Layers": layers}))
     (tmp_path / "own.profile.json").write_text(json.dumps([{"count": 9}, *times]))
     (tmp_path / "own.toml").write_text("processors = 8\nfp32 = 1.0\nint8 = 16\nfp16 = 8\nbandwidth = 60\n")
-    arguments = ["run", path, "--calibration", tmp_path / "data.npz", "--engine", "onnxruntime", "--metric", "sqnr"]
-    arguments += [
-        "--threshold",
-        "20",
-        "--explain",
-        "none",
-        "--calibrator",
-        "minmax",
-        "-o",
-        tmp_path / "run",
-        "--precision",
-        "fp32",
-    ]
+    arguments = _asked(path, tmp_path)
     profile = tmp_path / "own.profile.json"
     code, out, _ = command(*arguments, "--cost", profile, "--gpu", tmp_path / "own.toml")
     assert code == 1
