@@ -56,7 +56,11 @@ def test_a_search_keeps_to_the_sweeps_of_its_effort(given, by_effort, effort, sw
     assert sweep >= 400, "no search is bounded by less"
     assert of_the_session(folder) <= 1.05 * sweeps * sweep
     assert report.recipe.meets
-    assert report.culprits
+    assert {*report.culprits, *report.recipe.for_fp16} == {*report.recipe.high}
+    assert {row.recipe for row in report.layers if row.name in report.recipe.high} == {"fp16"}
+    assert set(report.answer.in_fp32.high) == set(report.culprits), "in FP32 no other layer is needed"
+    assert report.answer.cost < report.answer.in_fp32.cost
+    assert report.recipe.untested == ()
     assert worst_cosine(path, folder / "recipe" / "network.qdq.onnx", feeds_of(data)) >= THRESHOLD
 
 

@@ -725,6 +725,7 @@ class AnswerSearch:
             equals=found.equals,
             unmoved=found.unmoved,
             faster=found.faster,
+            for_fp16=found.for_fp16,
             unseen=unseen,
             unseen_inputs=unseen_given,
             plain=plans.plain(plan, experiment) if plans.switches else None,

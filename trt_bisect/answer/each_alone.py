@@ -169,21 +169,21 @@ def may_be_in_fp16(plans: AnswerPlans, space: Space, kept: Kept) -> bool:
 
 
 def _all_in(plans: AnswerPlans, answer: Answer, precision: Precision) -> PlanFigures | None:
-    """Measures the recipe with all its layers in one precision on all inputs; full INT8 needs no other figure.
+    """Measures the recipe with all the layers that it needs in one precision; full INT8 needs no other figure.
 
     Returns:
         None if no engine runs it.
     """
     experiment, space = answer.experiment, answer.space
-    layers = space.layers(answer.kept)
-    if not layers:
+    kept = answer.kept if precision is Precision.FP16 else answer.kept - answer.for_fp16
+    if not kept:
         return PlanFigures(0.0, (), experiment.rule.similarity(answer.restored))
-    plan = answer.plan.keeping(layers, precision)
-    trial = plans.whole(plan, experiment, answer.given, f"all inputs, its layers in {HIGH[precision]}")
+    changed = with_units_in(space, kept, precision, plans.costs)
+    what = f"all inputs, its layers in {HIGH[precision]}"
+    trial = plans.whole(changed.plan(kept), experiment, answer.given, what)
     if trial.failed:
         return None
-    cost = with_units_in(space, answer.kept, precision, plans.costs).cost(answer.kept)
-    return PlanFigures(cost, _names(answer), experiment.rule.similarity(trial))
+    return PlanFigures(changed.cost(kept), _names(answer, kept), experiment.rule.similarity(trial))
 
 
 def _around_in_fp16(plans: AnswerPlans, answer: Answer) -> PlanFigures | None:
@@ -202,11 +202,11 @@ def _around_in_fp16(plans: AnswerPlans, answer: Answer) -> PlanFigures | None:
     if trial.failed:
         return None
     cost = with_units_in(space, answer.kept, Precision.FP16, plans.costs).cost(answer.kept)
-    return PlanFigures(cost, _names(answer), experiment.rule.similarity(trial))
+    return PlanFigures(cost, _names(answer, answer.kept), experiment.rule.similarity(trial))
 
 
-def _names(answer: Answer) -> tuple[str, ...]:
-    return tuple(answer.experiment.network.layers[k].name for k in sorted(answer.space.layers(answer.kept)))
+def _names(answer: Answer, kept: Kept) -> tuple[str, ...]:
+    return tuple(answer.experiment.network.layers[k].name for k in sorted(answer.space.layers(kept)))
 
 
 def _dear(plans: AnswerPlans, answer: Answer) -> tuple[DearLayer, ...]:

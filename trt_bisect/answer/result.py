@@ -45,6 +45,7 @@ class Answer:
         equals: other sets of units that cost the same.
         unmoved: see ``Cheapest``.
         faster: see ``Cheapest``.
+        for_fp16: see ``Cheapest``.
         unseen: the recipe on unseen inputs; None without such inputs. Where an accuracy decides, it is a similarity.
         unseen_inputs: the unseen inputs.
         plain: the recipe's file on all inputs in ONNX Runtime with default options; None where that is the same.
@@ -72,6 +73,7 @@ class Answer:
     equals: tuple[frozenset[int], ...] = ()
     unmoved: Mapping[int, float] = field(default_factory=dict)
     faster: frozenset[int] = frozenset()
+    for_fp16: frozenset[int] = frozenset()
     unseen: Trial | None = None
     unseen_inputs: GivenInputs | None = None
     followers: Trial | None = None
@@ -115,7 +117,8 @@ class Answer:
         There are none unless there are many units, as the steps back are limited then, or the search was stopped. A
         recipe that misses has none.
         """
-        return tuple(sorted(self.space.layers(self.kept - self.taken_back.keys()))) if self.meets else ()
+        units = self.kept - self.taken_back.keys() - self.for_fp16
+        return tuple(sorted(self.space.layers(units))) if self.meets else ()
 
     @property
     def high(self) -> tuple[int, ...]:

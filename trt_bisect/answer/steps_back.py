@@ -264,6 +264,7 @@ def in_fp16(
         more, checked = with_more_high(target, all_in, found, experiment, dearest)
         holds_in_fp32 = target.check(experiment, space.plan(more.kept)).meets(space.budget)
     if checked.meets(space.budget) and holds_in_fp32 and all_in.cost(more.kept) <= dearest:
+        more = replace(more, for_fp16=more.kept - found.kept)
         return with_units_in(space, more.kept, Precision.FP16, plans.costs), more, checked
     lowered = _lowered(plans, target, space, found.kept, experiment)
     is_cheaper = lowered is not None and lowered[0].cost(found.kept) <= dearest

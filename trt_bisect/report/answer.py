@@ -125,7 +125,7 @@ class AnswerFacts:
             ``followers in INT8`` is reported, and does not decide.
         half_gain: a plan that gives up at most half of INT8's gain, if the recipe gives up more; None otherwise.
         in_fp16: the recipe with its layers in FP16 instead of FP32; None where it was not measured.
-        in_fp32: the recipe with its layers in FP32, where some are in FP16; None where it was not measured.
+        in_fp32: the recipe in FP32 that came before that in FP16; None where it was not measured.
         around_fp16: the recipe, or full INT8 if it passes, with FP16 in place of all FP32, as ``--base fp16`` has it;
             None where it was not measured.
         changes: those of the recipe's network, by which it loses less in the low precision than the user's; empty
@@ -198,6 +198,7 @@ class RecipeLayers:
         meets: the recipe meets the threshold.
         untested: those that were not shown to be needed: steps back are limited in large networks and stopped runs.
         faster: those that are not needed, and stay high as the plan is predicted to be slower without them.
+        for_fp16: those that are not needed in FP32: with them, all layers can be in FP16, which costs less.
     """
 
     high: tuple[str, ...] = ()
@@ -205,6 +206,7 @@ class RecipeLayers:
     meets: bool = False
     untested: tuple[str, ...] = ()
     faster: tuple[str, ...] = ()
+    for_fp16: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ DOUBTING = (DOUBTED, DATA, PART)
 """The kinds of lines that speak against a pass."""
 EXPERIMENT, FIXED = "experiment", "fixed"
 BASE, CULPRITS, UNTESTED, UNJUDGED, SPREAD = "base", "culprits", "not tested", "not judged", "spread"
-FASTER = "faster"
+FASTER, FOR_FP16 = "faster", "for fp16"
 BUDGET = "budget"
 HOLDS, RECIPE, NO_RECIPE, RANGES, TOO_EXPENSIVE = "holds", "recipe", "no recipe", "ranges", "too expensive"
 PRICE = "price"
@@ -310,7 +310,12 @@ def _blamed(report: Report, network: Network, rule: Rule, findings: Findings) ->
     if recipe.faster:
         why = f"the engine is predicted to be slower with them in {low}, as the types of tensors change more often"
         yield Line(FASTER, f"FASTER: {listed(recipe.faster, _NAMED)} also in high precision: {why}.", recipe.faster)
-    known = {row.name for row in report.layers if row.taken_back is not None}
+    if recipe.for_fp16:
+        why = "with them, all layers of the recipe can be in FP16, which costs less than fewer in FP32"
+        yield Line(
+            FOR_FP16, f"FOR FP16: {listed(recipe.for_fp16, _NAMED)} also in high precision: {why}.", recipe.for_fp16
+        )
+    known = {row.name for row in report.layers if row.taken_back is not None}.union(recipe.for_fp16)
     unbuilt = tuple(name for name in recipe.added if name not in recipe.untested and name not in known)
     if unbuilt:
         text = f"NOT JUDGED: no engine with {listed(unbuilt, _NAMED)} in {low} could be measured."

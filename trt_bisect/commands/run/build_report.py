@@ -314,6 +314,7 @@ def _recipe_layers(answer: Answer) -> RecipeLayers:
         answer.meets,
         tuple(names[k] for k in answer.untested),
         tuple(names[k] for k in sorted(answer.space.layers(answer.faster))),
+        tuple(names[k] for k in sorted(answer.space.layers(answer.for_fp16))),
     )
 
 
