@@ -29,7 +29,7 @@ from trt_bisect.answer.confidence import (
 from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.each_input import NO_MARGIN, Margin
 from trt_bisect.report.answer import NUDGED
-from trt_bisect.support.notes import Line
+from trt_bisect.support.text import Line
 
 SURE = {
     "given": 26, "judged": 8, "unseen": 6, "arithmetic": "emulated", "meets": True, "unmoved": {},

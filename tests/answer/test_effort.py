@@ -11,8 +11,8 @@ from tests.support.by_hand import worst_cosine
 from tests.support.editions import edition
 from tests.support.progress_doubles import Said
 from trt_bisect.report.model import Report
-from trt_bisect.support.notes import DATA
 from trt_bisect.support.progress import Silent
+from trt_bisect.support.text import DATA
 
 THRESHOLD = 1.0 - 4e-4
 EFFORTS = edition(("quick", "default"), ("quick", "default", "thorough"))

@@ -13,7 +13,7 @@ from tests.support.records import kinds
 from trt_bisect.options.commands import RunOptions
 from trt_bisect.report.model import NOT_TRIED
 from trt_bisect.runs.journal import JOURNAL
-from trt_bisect.support.notes import ADAPTIVE_CURVE
+from trt_bisect.support.text import ADAPTIVE_CURVE
 
 DEEP = {
     "chain": (partial(networks.chain, depth=32), [("conv9", "conv10"), ("conv23", "conv24")]),

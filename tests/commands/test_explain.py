@@ -26,8 +26,8 @@ from trt_bisect.precision import Precision, int8_set
 from trt_bisect.report.explanation import Explanation
 from trt_bisect.report.older import report_of
 from trt_bisect.support.codec import read
-from trt_bisect.support.notes import EXPLANATION
 from trt_bisect.support.progress import Silent
+from trt_bisect.support.text import EXPLANATION
 
 TENSOR = (
     "tensor kind shape dtype quantized_dtype scale scales axis cosine mse l1 kl sqnr max_abs max_rel fp32 int8 clipped "

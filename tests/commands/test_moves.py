@@ -14,7 +14,7 @@ from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.calibration.cache import read_cache
 from trt_bisect.precision import int8_set
 from trt_bisect.report.advice import BIAS_CORRECTION, EQUALISATION, ROUNDING, SMOOTHING
-from trt_bisect.support.notes import EXPLANATION
+from trt_bisect.support.text import EXPLANATION
 
 
 def planted():

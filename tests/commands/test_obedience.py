@@ -12,7 +12,7 @@ from trt_bisect.builder.inspector import engine_layers, ran_in
 from trt_bisect.model.network import load_network
 from trt_bisect.report.summary import DOUBTED
 from trt_bisect.report.verdict import WITH_DOUBTS
-from trt_bisect.support.notes import FLOAT_KERNELS
+from trt_bisect.support.text import FLOAT_KERNELS
 
 FILES = Path(__file__).parents[1] / "files" / "inspector"
 LOW = {"conv1", "pool1", "conv2", "pool2", "ip1", "ip2"}

@@ -22,7 +22,7 @@ from trt_bisect.report.advice import CALIBRATOR, EQUALISATION
 from trt_bisect.report.explanation import Explanation
 from trt_bisect.report.screen.run import print_advice
 from trt_bisect.support.codec import read
-from trt_bisect.support.notes import SHAPES
+from trt_bisect.support.text import SHAPES
 
 
 @pytest.fixture(scope="module")

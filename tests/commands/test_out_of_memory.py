@@ -16,7 +16,7 @@ from trt_bisect.model.network import load_network
 from trt_bisect.precision import int8_set
 from trt_bisect.preparation import setup as job
 from trt_bisect.runs.journal import MemoryStore
-from trt_bisect.support.notes import MEMORY
+from trt_bisect.support.text import MEMORY
 
 TOOK_TOO_LONG = "The build took over 5 s."
 TENSORRT = "[virtualMemoryBuffer.cpp::resizePhysical::127] Error Code 2: OutOfMemory (Requested size was 4096 bytes.)"

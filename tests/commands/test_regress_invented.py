@@ -17,7 +17,7 @@ from trt_bisect.errors import BadInput
 from trt_bisect.report.model import ByPlan
 from trt_bisect.report.older import report_of
 from trt_bisect.report.verdict import UNMEASURED
-from trt_bisect.support.notes import Note
+from trt_bisect.support.text import Note
 
 OLD_REPORT = Path(__file__).parents[1] / "files" / "report-1" / "report.json"
 """Of the planted LeNet, written by version 0.1.0."""

@@ -17,7 +17,7 @@ from trt_bisect.calibration.cache import read_cache
 from trt_bisect.calibration.collect import calibrate
 from trt_bisect.precision import Precision, int8_set
 from trt_bisect.report.advice import BIAS_CORRECTION, EQUALISATION
-from trt_bisect.support.notes import EXPLANATION
+from trt_bisect.support.text import EXPLANATION
 
 CLIPPED = {"calibrator": "percentile=90", "threshold": 0.999, "explain": "remedies"}
 

@@ -12,7 +12,7 @@ from polygraphy.json import load_json
 import trt_bisect
 from tests.support import networks
 from trt_bisect.errors import BadInput
-from trt_bisect.support.notes import TENSORS
+from trt_bisect.support.text import TENSORS
 
 OPTIONS = {"calibrator": "minmax", "engine": "onnxruntime", "metric": "sqnr", "threshold": 20.0, "explain": "none"}
 

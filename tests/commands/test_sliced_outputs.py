@@ -12,7 +12,7 @@ from tests.support import networks
 from tests.support.records import kinds, texts
 from trt_bisect.report.summary import DOUBTED
 from trt_bisect.report.verdict import PASSES, WITH_DOUBTS
-from trt_bisect.support.notes import OUTPUTS
+from trt_bisect.support.text import OUTPUTS
 
 SCORES, BOXES = "y[:, 4:10]", "y[:, 0:4]"
 WHOLE = {"metric": "mse", "threshold": 1e3}

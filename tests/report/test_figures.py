@@ -2,7 +2,7 @@
 
 import pytest
 
-from trt_bisect.support.figures import counted, duration, listed, number, percent
+from trt_bisect.support.text import counted, duration, listed, number, percent
 
 PERCENTAGES = (
     (0.0, None, "0%"),

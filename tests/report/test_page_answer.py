@@ -21,7 +21,7 @@ from trt_bisect.report.page.data import page_data, recipe_texts
 from trt_bisect.report.page.render import render_page
 from trt_bisect.report.summary import doubt_lines
 from trt_bisect.support.codec import read
-from trt_bisect.support.notes import Line
+from trt_bisect.support.text import Line
 
 CLIPPED = "output 'y' is clipped at 25.0%"
 CANCELLED = "later layers cancel its error"

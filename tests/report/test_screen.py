@@ -15,7 +15,7 @@ from trt_bisect.report.answer import AnswerFacts, CalibratorRow, Held
 from trt_bisect.report.model import LayerRow, NextStep
 from trt_bisect.report.older import report_of
 from trt_bisect.report.screen.run import LINES, print_report
-from trt_bisect.support.notes import Line, Note
+from trt_bisect.support.text import Line, Note
 
 OLD = Path(__file__).parents[1] / "files" / "report-1" / "report.json"
 ASCII = 127

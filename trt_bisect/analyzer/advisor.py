@@ -12,8 +12,8 @@ from typing import Annotated
 from trt_bisect.analyzer.compared import Compared
 from trt_bisect.analyzer.origins import ACTIVATION, INPUT, WEIGHT
 from trt_bisect.analyzer.tensors import NEAR_ZERO, LoudChannel
-from trt_bisect.support.figures import counted, listed, number, percent
 from trt_bisect.support.table import INDEX, NAME, Column
+from trt_bisect.support.text import counted, listed, number, percent
 
 LOW_SIMILARITY = "low similarity"
 NOT_FINITE = "not finite"

@@ -19,7 +19,7 @@ from trt_bisect.model.network import Network
 from trt_bisect.model.observe import Segments
 from trt_bisect.model.qdq import Written
 from trt_bisect.model.quantizer import INT8_MAX
-from trt_bisect.support.figures import counted, percent
+from trt_bisect.support.text import counted, percent
 
 _PASSING = frozenset({"Transpose", "Reshape", "Cast", "Identity", "Pad", "Flatten", "Squeeze", "Unsqueeze"})
 _AFFINE = frozenset({"Add", "Sub", "Mul", "Div"})

@@ -13,7 +13,7 @@ from trt_bisect.analyzer.metrics import AGREEMENT, BUILT_IN, EXACT_SQNR
 from trt_bisect.analyzer.slices import output_of
 from trt_bisect.builder.base import Outputs
 from trt_bisect.evaluator.trial import OutputFigures, Trial
-from trt_bisect.support.figures import percent
+from trt_bisect.support.text import percent
 
 CLIPPED, SHORT, VANISHED, DISAGREE = "clipped", "short", "class vanished", "metrics disagree"
 CONSTANT, UNSEEN, NOT_LOW = "constant FP32 output", "unseen inputs miss", "not low"

@@ -17,7 +17,7 @@ from trt_bisect.builder.base import Outputs
 from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.trial import OutputFigures, Trial
 from trt_bisect.precision import Precision
-from trt_bisect.support.figures import percent
+from trt_bisect.support.text import percent
 
 DEFAULT_SHARE = 0.5
 

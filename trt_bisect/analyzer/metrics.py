@@ -14,7 +14,7 @@ from trt_bisect.analyzer.parts import float_parts, largest_magnitude
 from trt_bisect.data.named import code_digest, load_function
 from trt_bisect.errors import BadInput
 from trt_bisect.precision import Precision
-from trt_bisect.support.figures import percent
+from trt_bisect.support.text import percent
 
 EXACT_SQNR = 400.0
 """The SQNR of equal outputs in dB. It is above the SQNR of any two float32 outputs that differ."""

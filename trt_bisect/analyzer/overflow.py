@@ -17,7 +17,7 @@ from trt_bisect.model.network import Network
 from trt_bisect.model.observe import Observer
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.shapes import groups_within
-from trt_bisect.support.notes import RANGE, Note, noted
+from trt_bisect.support.text import RANGE, Note, noted
 
 _NOTED = 2
 _SEARCHED = 8

@@ -49,7 +49,7 @@ from trt_bisect.precision import PrecisionPlan
 from trt_bisect.preparation.experiment import Experiment
 from trt_bisect.preparation.setup import Setup
 from trt_bisect.report.answer import OWN, Accuracies
-from trt_bisect.support.notes import ACCURACY, Note, noted
+from trt_bisect.support.text import ACCURACY, Note, noted
 
 TIE = 1e-6
 """The weight of the similarity beside an accuracy: it decides between plans of the same accuracy."""

@@ -60,8 +60,7 @@ from trt_bisect.preparation.forecast import CHECKS
 from trt_bisect.preparation.setup import Setup
 from trt_bisect.report.answer import AS_CHEAP, DECIDING, OWN
 from trt_bisect.report.summary import TOO_DEAR, over_inputs
-from trt_bisect.support.figures import counted, percent
-from trt_bisect.support.notes import DATA, Note
+from trt_bisect.support.text import DATA, Note, counted, percent
 
 ALWAYS = -math.inf
 """Layers of each recipe may be in FP16."""

@@ -40,7 +40,7 @@ from trt_bisect.model.reading import FLOAT_NOISE, relative_difference
 from trt_bisect.model.smooth import smooth
 from trt_bisect.options.concerns import QUICK
 from trt_bisect.report.answer import AS_CHEAP
-from trt_bisect.support.figures import counted, together
+from trt_bisect.support.text import counted, together
 
 _KEPT = 0.95
 """A change is kept if it leaves at most this share of the mean loss of full INT8."""

@@ -14,8 +14,7 @@ from trt_bisect.model.layers import Layer
 from trt_bisect.report.answer import NUDGED
 from trt_bisect.report.figure_text import figure_text
 from trt_bisect.report.precision_check import ran_low
-from trt_bisect.support.figures import counted, percent
-from trt_bisect.support.notes import Line
+from trt_bisect.support.text import Line, counted, percent
 
 INPUTS, FEW_INPUTS, MARGIN, NO_MARGIN = "inputs", "few inputs", "margin", "no margin"
 ARITHMETIC, CLEAR, CLOSE, ONE_SETTING = "arithmetic", "beyond the noise", "within the noise", "one setting"

@@ -19,7 +19,7 @@ from trt_bisect.evaluator.each_input import GivenInputs
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.report.answer import FOLLOWERS, PLAIN, AnswerFacts, CalibratorRow, Held, PlanFigures
 from trt_bisect.report.precision_check import obedience_doubts
-from trt_bisect.support.notes import REFUSED, Line, Note
+from trt_bisect.support.text import REFUSED, Line, Note
 
 ANOTHER_READER = "its rounded tensor has another {low} reader, so that keeping it high saves little"
 COVERED = "the culprits that stay high make up for it: with them high, it can stay in {low}"

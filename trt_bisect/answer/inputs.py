@@ -15,7 +15,7 @@ from trt_bisect.evaluator.each_input import GivenInputs
 from trt_bisect.model.session import give_back_arena
 from trt_bisect.preparation.experiment import Experiment
 from trt_bisect.preparation.setup import Setup
-from trt_bisect.support.notes import DATA, OUTPUTS, Note, noted
+from trt_bisect.support.text import DATA, OUTPUTS, Note, noted
 
 
 @dataclass(frozen=True)

@@ -35,9 +35,9 @@ from trt_bisect.model.shapes import facts_for
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.preparation.experiment import Experiment
 from trt_bisect.preparation.setup import Setup
-from trt_bisect.support.figures import counted
 from trt_bisect.support.machine import cores
 from trt_bisect.support.memory import give_back_memory
+from trt_bisect.support.text import counted
 
 _JOIN = 8
 """The number of inputs that join the judged ones at a time."""

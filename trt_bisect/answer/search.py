@@ -34,8 +34,8 @@ from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.preparation.experiment import Experiment
 from trt_bisect.preparation.forecast import usual_search
 from trt_bisect.report.answer import AS_CHEAP, PredictedTimes
-from trt_bisect.support.figures import duration
 from trt_bisect.support.progress import Progress
+from trt_bisect.support.text import duration
 
 Units = tuple[tuple[int, ...], ...]
 Measure = Callable[[Sequence[PrecisionPlan]], Sequence[Loss]]

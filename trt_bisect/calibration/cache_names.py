@@ -38,8 +38,8 @@ from trt_bisect.calibration.cache import CalibrationCache, open_cache, refuse_of
 from trt_bisect.calibration.ranges import Ranges, ranges_from_scales
 from trt_bisect.data.array_files import match_names
 from trt_bisect.model.network import Network
-from trt_bisect.support.figures import counted
 from trt_bisect.support.table import NAME, Column
+from trt_bisect.support.text import counted
 
 BY_NAME, ALIKE, FOLDED, MOVED, BY_VALUES, BY_ORDER = "name", "alike", "folded", "moved", "values", "order"
 _KEEPS_VALUES = frozenset(

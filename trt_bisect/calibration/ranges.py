@@ -15,7 +15,7 @@ from trt_bisect.model.layers import Layer
 from trt_bisect.model.low import FLOAT_TYPES
 from trt_bisect.model.network import Network
 from trt_bisect.model.quantizer import INT8_MAX
-from trt_bisect.support.figures import counted, listed
+from trt_bisect.support.text import counted, listed
 
 MASK_ABSMAX = 1e9
 """A tensor that reaches more than this holds the constant of a mask (-3e38, -1e9), not activations."""

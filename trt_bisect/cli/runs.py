@@ -15,7 +15,7 @@ from trt_bisect.errors import BadInput, install
 from trt_bisect.options.concerns import RESOURCES, RESULTS
 from trt_bisect.options.declare import FLAT, panel
 from trt_bisect.options.kinds import FILE, PLACE, PLACES, SWITCH, whole
-from trt_bisect.support.figures import counted
+from trt_bisect.support.text import counted
 
 if TYPE_CHECKING:
     from socket import socket

@@ -48,8 +48,8 @@ from trt_bisect.precision import PrecisionPlan
 from trt_bisect.report.model import SO_FAR, Report
 from trt_bisect.runs.journal import JOURNAL, complete_lines
 from trt_bisect.runs.progress_file import PROGRESS
-from trt_bisect.support.figures import counted
 from trt_bisect.support.files import ScratchFolder
+from trt_bisect.support.text import counted
 
 TRIES = 3
 """The number of times that a task is begun whose worker or node is lost each time."""

@@ -54,9 +54,9 @@ from trt_bisect.preparation.two_networks import AsInFile, TwoNetworks, matched_l
 from trt_bisect.report.comparison import Comparison, sort_column
 from trt_bisect.report.tensorboard.board import Board, open_board
 from trt_bisect.report.tensorboard.run_logs import ComparisonLogs
-from trt_bisect.support.figures import counted, percent
 from trt_bisect.support.files import output_folder
 from trt_bisect.support.progress import Progress, default_progress
+from trt_bisect.support.text import counted, percent
 
 SAVED, AS_IT_RUNS = "saved", "as it runs"
 IN_FILE, OWN_LEVELS, LARGEST_VALUE = "the network's own Q/DQ", "the integer network", "largest value"

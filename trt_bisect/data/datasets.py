@@ -31,7 +31,7 @@ from trt_bisect.data.samples import (
     with_batch_axis,
 )
 from trt_bisect.errors import BadInput, first_line
-from trt_bisect.support.figures import counted, listed
+from trt_bisect.support.text import counted, listed
 
 _KINDS = "Give a .npz, .npy or .json file, a folder of .npz files or of pictures, or module:function."
 

@@ -19,8 +19,8 @@ from trt_bisect.report.changes import differences
 from trt_bisect.report.figure_text import figure_text
 from trt_bisect.report.model import Report
 from trt_bisect.runs.progress_file import FINISHED
-from trt_bisect.support.figures import listed
 from trt_bisect.support.files import whole_file
+from trt_bisect.support.text import listed
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -16,7 +16,7 @@ from trt_bisect.report.model import Report
 from trt_bisect.report.screen.layout import titled, with_columns_that_fit
 from trt_bisect.report.verdict import STYLES, spoken
 from trt_bisect.runs.progress_file import FINISHED
-from trt_bisect.support.figures import listed
+from trt_bisect.support.text import listed
 
 RUNS_DRAWN = 40
 """The most runs in a sparkline, the last ones."""

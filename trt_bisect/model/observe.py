@@ -19,9 +19,9 @@ from trt_bisect.model.file import tensors_read
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import Written
 from trt_bisect.model.session import make_session
-from trt_bisect.support.figures import shape_text
 from trt_bisect.support.machine import ThreadsIfLong
 from trt_bisect.support.memory import give_back_memory
+from trt_bisect.support.text import shape_text
 
 _Item = TypeVar("_Item")
 SHARE_OF_GROUP = 4

@@ -22,7 +22,7 @@ from onnx import helper
 
 from trt_bisect.errors import BadInput, TrtBisectError, first_line
 from trt_bisect.model.file import subgraphs_of_attribute, tensors_read
-from trt_bisect.support.figures import counted, listed
+from trt_bisect.support.text import counted, listed
 
 _libraries: list[Path] = []
 

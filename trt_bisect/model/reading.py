@@ -24,7 +24,7 @@ from trt_bisect.model.qdq import GraphTarget, PlanWriter, Written
 from trt_bisect.model.session import UNOPTIMISED, make_session
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.precision import PrecisionPlan
-from trt_bisect.support.figures import percent
+from trt_bisect.support.text import percent
 
 FLOAT_NOISE = 1e-3
 """Float computations of the same network are equal if they differ by at most this share of a tensor's norm."""

@@ -21,7 +21,7 @@ from trt_bisect.preparation.plan_file import FilePlan, read_plan
 from trt_bisect.recipe.files import FLOAT_NETWORK
 from trt_bisect.report.losses import Sensitivity
 from trt_bisect.report.summary import fixed_text
-from trt_bisect.support.figures import listed
+from trt_bisect.support.text import listed
 
 SENSITIVITY_FILE = f"{Sensitivity.COMMAND}.json"
 REGEX, OPERATOR, RECIPE, SENSITIVITY, TOP = "re:", "op:", "recipe:", "sensitivity:", "top:"

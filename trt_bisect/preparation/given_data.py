@@ -42,9 +42,8 @@ from trt_bisect.options.commands import MeasuringOptions
 from trt_bisect.report.model import JudgedInputs
 from trt_bisect.runs import cached_inputs
 from trt_bisect.runs.cached_inputs import Form, Value, fingerprint, kept
-from trt_bisect.support.figures import shape_text
-from trt_bisect.support.notes import DATA, RANGES, Note, noted
 from trt_bisect.support.progress import Progress
+from trt_bisect.support.text import DATA, RANGES, Note, noted, shape_text
 
 
 class GivenData:

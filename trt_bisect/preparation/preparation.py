@@ -43,7 +43,7 @@ from trt_bisect.report.model import JudgedInputs
 from trt_bisect.runs.cached_inputs import fingerprint, load_inputs, save_inputs
 from trt_bisect.runs.journal import Journal, MemoryStore
 from trt_bisect.support.memory import give_back_memory
-from trt_bisect.support.notes import FILE, OUTPUTS, RANGES, SHAPES, TASK, Note, noted
+from trt_bisect.support.text import FILE, OUTPUTS, RANGES, SHAPES, TASK, Note, noted
 
 STAYS_HERE = (
     "The passes of 'branch' run on this machine: the cluster gets only its few plans of whole engines. It gets all "

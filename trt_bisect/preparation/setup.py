@@ -36,8 +36,8 @@ from trt_bisect.preparation.judged_by import ReferenceAsItRuns, ReferenceNetwork
 from trt_bisect.preparation.judgement import Judgement
 from trt_bisect.preparation.workspace import TIMING_CACHE, refuse_another_network
 from trt_bisect.runs.cached_inputs import fingerprint
-from trt_bisect.support.notes import JUDGED_BY, NETWORK, Note, noted
 from trt_bisect.support.progress import Progress
+from trt_bisect.support.text import JUDGED_BY, NETWORK, Note, noted
 
 
 @dataclass

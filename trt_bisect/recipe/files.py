@@ -39,8 +39,8 @@ from trt_bisect.recipe.trtexec import (
     strong_command,
     weak_command,
 )
-from trt_bisect.support.figures import listed
 from trt_bisect.support.files import make_folder
+from trt_bisect.support.text import listed
 
 ANNOTATED = "annotated.onnx"
 FOLDER = "recipe"

@@ -25,7 +25,7 @@ from trt_bisect.recipe.commands import (
     with_moved,
 )
 from trt_bisect.report.explanation import Cause, CulpritAdvice, ExplainedLayer, ExplainedTensor, Remedy, Tried
-from trt_bisect.support.figures import number, percent
+from trt_bisect.support.text import number, percent
 
 CALIBRATOR = "another calibrator"
 PER_CHANNEL = "per-channel weights"

@@ -9,8 +9,8 @@ from typing import Annotated
 from trt_bisect.calibration.histogram import Calibrator
 from trt_bisect.model.gpu_time import Predicted
 from trt_bisect.model.plan_time import TimedKernel
-from trt_bisect.support.notes import Line
 from trt_bisect.support.table import FIGURE, PERCENT, Column
+from trt_bisect.support.text import Line
 
 OFF, OWN, NUDGED = "optimisations off", "own engine", "scales moved by 2e-5"
 DECIDING = (OFF, OWN, NUDGED)

@@ -13,7 +13,7 @@ from trt_bisect.analyzer.structure.kernels import EngineFacts
 from trt_bisect.analyzer.structure.qdq import TensorRounding
 from trt_bisect.report.page.tables import BarPlot, TablePage
 from trt_bisect.report.result import Result
-from trt_bisect.support.figures import counted
+from trt_bisect.support.text import counted
 
 CHECK_CSV, TENSORS_CSV, DROPPED_CSV = "check.csv", "quantization.csv", "dropped.csv"
 

@@ -17,8 +17,8 @@ from trt_bisect.errors import BadInput
 from trt_bisect.precision import Precision
 from trt_bisect.report.page.tables import BarPlot, PanelPlot, RangePlot, TablePage
 from trt_bisect.report.result import Result
-from trt_bisect.support.figures import counted, percent
 from trt_bisect.support.table import INDEX, NAME, Column, NestedColumns, TableColumn, columns_of, worst_first
+from trt_bisect.support.text import counted, percent
 
 TENSORS, WEIGHTS, CHANNELS, ADVICE = "tensors.csv", "weights.csv", "channels.csv", "advice.csv"
 MATCHED, ENGINE_TENSORS = "matched.csv", "engine.csv"

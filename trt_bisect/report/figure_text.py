@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any
 
 from trt_bisect.analyzer.metrics import FRACTIONS, JUDGING
-from trt_bisect.support.figures import percent
 from trt_bisect.support.table import FIGURE, LOSS
+from trt_bisect.support.text import percent
 
 ACCURACY = "accuracy"
 """The figure of labelled data: a share of 1."""
@@ -22,7 +22,7 @@ def figure_text(metric: str, value: float | None, threshold: float | None = None
     Args:
         metric: its name; the value of a metric that is not built in has six significant digits.
         value: the metric's.
-        threshold: see ``support.figures.percent``.
+        threshold: see ``support.text.percent``.
     """
     if value is None:
         return "-"

@@ -10,8 +10,8 @@ from typing import Annotated, Any
 from trt_bisect.calibration.cache_names import BY_NAME, TensorScale
 from trt_bisect.report.page.tables import TablePage
 from trt_bisect.report.result import Result
-from trt_bisect.support.figures import counted
 from trt_bisect.support.table import INDEX, NAME, Column
+from trt_bisect.support.text import counted
 
 LAYERS_CSV, SCALES_CSV, CHOICES_CSV = "migrate.csv", "scales.csv", "choices.csv"
 LARGEST_DIFFERENCE = 1e-6

@@ -30,10 +30,9 @@ from trt_bisect.report.result import Overview, Shown, file_in
 from trt_bisect.report.verdict import COLOURS, UNMEASURED, code_of, verdict_of
 from trt_bisect.runs.progress_file import FINISHED
 from trt_bisect.support.codec import Malformed, encode_lines, write
-from trt_bisect.support.figures import shape_text
 from trt_bisect.support.files import make_folder, write_whole
-from trt_bisect.support.notes import Line, Note
 from trt_bisect.support.table import DECIBELS, DECIDING, FIGURE, INDEX, LOSS, NAME, Column, csv_of, table_of
+from trt_bisect.support.text import Line, Note, shape_text
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,7 +12,7 @@ from trt_bisect.report.figure_text import figure_text
 from trt_bisect.report.model import NextStep, Report
 from trt_bisect.report.summary import TOO_DEAR, means
 from trt_bisect.report.verdict import UNMEASURED
-from trt_bisect.support.figures import counted, percent
+from trt_bisect.support.text import counted, percent
 
 DATA, WHOLE, INPUTS = "data", "whole network", "more inputs"
 CHEAPER, DOUBT, GO_ON = "cheaper", "doubt", "go on"

@@ -46,8 +46,8 @@ from trt_bisect.report.markdown import bullets, literal, table
 from trt_bisect.report.model import SCHEMA as REPORT_SCHEMA
 from trt_bisect.report.model import Report
 from trt_bisect.support.codec import Malformed, decode, encode_lines, write
-from trt_bisect.support.figures import counted, listed, percent
 from trt_bisect.support.files import make_folder, write_whole
+from trt_bisect.support.text import counted, listed, percent
 
 SCHEMA = 2
 REGRESSION, JUNIT, SUMMARY = "regression.json", "junit.xml", "summary.md"

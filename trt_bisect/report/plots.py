@@ -17,7 +17,7 @@ from trt_bisect.report.answer import FrontPoint
 from trt_bisect.report.figure_text import figure_text, loss_text, threshold_text
 from trt_bisect.report.model import LayerRow, Report
 from trt_bisect.report.summary import FIGURES
-from trt_bisect.support.figures import percent
+from trt_bisect.support.text import percent
 
 if TYPE_CHECKING:
     from pandas.io.formats.style import Styler

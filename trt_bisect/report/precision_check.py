@@ -12,8 +12,7 @@ from trt_bisect.model.layers import Layer
 from trt_bisect.model.network import Network
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.report.model import LayerRow
-from trt_bisect.support.figures import listed
-from trt_bisect.support.notes import DLA, FLOAT_KERNELS, OBEDIENCE, Note, noted
+from trt_bisect.support.text import DLA, FLOAT_KERNELS, OBEDIENCE, Note, listed, noted
 
 NAMED = 5
 _NOT_TOLD = ""

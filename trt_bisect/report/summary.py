@@ -17,8 +17,7 @@ from trt_bisect.report.figure_text import ACCURACY as LABELLED
 from trt_bisect.report.figure_text import threshold_text
 from trt_bisect.report.model import JudgedInputs, LayerRow, Report
 from trt_bisect.report.verdict import FAILS, PASSES, WITH_DOUBTS, spoken
-from trt_bisect.support.figures import counted, listed, percent, together
-from trt_bisect.support.notes import MEMORY, Line, Note
+from trt_bisect.support.text import MEMORY, Line, Note, counted, listed, percent, together
 
 DOUBTED, DATA, PART = "doubted", "data", "part"
 DOUBTING = (DOUBTED, DATA, PART)

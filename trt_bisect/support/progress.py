@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from time import perf_counter
 from typing import Any, Protocol
 
-from trt_bisect.support.figures import duration
+from trt_bisect.support.text import duration
 
 
 class Progress(Protocol):

@@ -16,7 +16,7 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from trt_bisect.support.figures import percent, shape_text
+from trt_bisect.support.text import percent, shape_text
 
 if TYPE_CHECKING:
     import pandas as pd

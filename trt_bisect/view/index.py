@@ -41,7 +41,7 @@ from trt_bisect.report.summary import means
 from trt_bisect.report.verdict import TONES, UNMEASURED, spoken
 from trt_bisect.runs.progress_file import FINISHED, INTERRUPTED, PROGRESS, RUNNING, is_running
 from trt_bisect.support.codec import encode, read
-from trt_bisect.support.figures import counted, duration
+from trt_bisect.support.text import counted, duration
 
 Value = TypeVar("Value")
 LIVE = "data.json"

@@ -47,9 +47,8 @@ from trt_bisect.report.precision_check import dla_notes, float_kernel_notes, obe
 from trt_bisect.report.summary import TIME_LIMIT, memory_notes, verdict_lines
 from trt_bisect.report.verdict import UNMEASURED, verdict_of
 from trt_bisect.runs.progress_file import FINISHED, INTERRUPTED, RUNNING
-from trt_bisect.support.figures import listed
 from trt_bisect.support.machine import peak_bytes
-from trt_bisect.support.notes import NETWORK, OUTPUTS, PIECES, RECIPE, Note, noted
+from trt_bisect.support.text import NETWORK, OUTPUTS, PIECES, RECIPE, Note, listed, noted
 
 
 @dataclass

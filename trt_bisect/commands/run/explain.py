@@ -46,8 +46,8 @@ from trt_bisect.report.explanation import (
 from trt_bisect.report.model import Report
 from trt_bisect.support.machine import ThreadsIfLong, cores
 from trt_bisect.support.memory import give_back_memory
-from trt_bisect.support.notes import EXPLANATION, Note, noted
 from trt_bisect.support.progress import Progress
+from trt_bisect.support.text import EXPLANATION, Note, noted
 
 _Tensor = tuple[Compared, ExplainedTensor]
 """A tensor or a weight: its comparison, and what of it stands in ``explanation.json``."""

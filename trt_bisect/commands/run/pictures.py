@@ -32,8 +32,8 @@ from trt_bisect.precision import PrecisionPlan
 from trt_bisect.report.model import Report
 from trt_bisect.report.pictures import FP32, INVENTED, KEPT, LOST, Drawing, Mark, Picture, Pictures
 from trt_bisect.report.saved_run import SAMPLE, TENSORS
-from trt_bisect.support.notes import EXPLANATION, Note
 from trt_bisect.support.progress import Progress
+from trt_bisect.support.text import EXPLANATION, Note
 
 MOST = 6
 """The most pictures of a run."""

@@ -37,7 +37,7 @@ from trt_bisect.precision import Precision
 from trt_bisect.preparation.experiment import Experiment
 from trt_bisect.report.advice import BIAS_CORRECTION, CALIBRATOR, EQUALISATION, HIGH, ROUNDING, SMOOTHING
 from trt_bisect.report.explanation import RemedyFile, Tried
-from trt_bisect.support.figures import listed
+from trt_bisect.support.text import listed
 
 REMEDIES = "remedies"
 """The folder, in the run folder, of the networks that help, and of calibration caches that no calibrator gives."""

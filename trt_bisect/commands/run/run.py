@@ -92,8 +92,8 @@ from trt_bisect.report.tensorboard.board import Board, open_board
 from trt_bisect.report.verdict import UNMEASURED
 from trt_bisect.support.codec import write
 from trt_bisect.support.machine import peak_bytes
-from trt_bisect.support.notes import ADAPTIVE_CURVE, PASSES_BROKE, TENSORS, Note, noted
 from trt_bisect.support.progress import TimeLimited, TimeUp, default_progress, lifted
+from trt_bisect.support.text import ADAPTIVE_CURVE, PASSES_BROKE, TENSORS, Note, noted
 
 
 @takes(RunOptions)

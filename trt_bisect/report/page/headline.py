@@ -8,7 +8,7 @@ from trt_bisect.report.model import Report
 from trt_bisect.report.screen.run import setting_text
 from trt_bisect.report.summary import NO_RECIPE, means
 from trt_bisect.report.verdict import PASSES, UNMEASURED, WITH_DOUBTS
-from trt_bisect.support.figures import counted
+from trt_bisect.support.text import counted
 
 _OF_THE_PART = " of the part that was judged"
 

@@ -23,9 +23,8 @@ from trt_bisect.report.model import FOLLOWS, NOT_TRIED, LayerRow, Report
 from trt_bisect.report.screen.layout import ScreenPart, fitted, fitting, height, spaced, titled, with_columns_that_fit
 from trt_bisect.report.summary import DOUBTING, FEW_INPUTS
 from trt_bisect.report.verdict import STYLES, WITH_DOUBTS
-from trt_bisect.support.figures import counted, listed, number, percent
-from trt_bisect.support.notes import Line, Note
 from trt_bisect.support.table import DECIDING
+from trt_bisect.support.text import Line, Note, counted, listed, number, percent
 
 NOTES_UP_TO = 5
 LINES = 40

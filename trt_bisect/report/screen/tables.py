@@ -29,8 +29,8 @@ from trt_bisect.report.losses import JudgedSample, SensitiveOp, Sensitivity, Wor
 from trt_bisect.report.migration import Migration
 from trt_bisect.report.screen.layout import fitted, titled
 from trt_bisect.report.screen.run import NOTES_UP_TO
-from trt_bisect.support.figures import counted, listed, number
 from trt_bisect.support.table import Row
+from trt_bisect.support.text import counted, listed, number
 
 LAYERS_OF_A_KIND = 5
 _SCALE = ("quantized_dtype", "scale", "sqnr", "mse")

@@ -54,8 +54,8 @@ from trt_bisect.report.tensorboard.board import (
     run_name,
 )
 from trt_bisect.report.tensorboard.histograms import LoudChannels, TensorHistograms, WeightHistograms, weights_of
-from trt_bisect.support.figures import shape_text
 from trt_bisect.support.progress import Progress
+from trt_bisect.support.text import shape_text
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,10 @@
-"""Numbers, counts and names as text in sentences and tables."""
+"""What people read: figures and lists as text; remarks and lines, each of a kind that programs ask for."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -80,3 +81,42 @@ def shape_text(shape: Iterable[int | str | None]) -> str:
 
 def _positional(value: float, digits: int) -> str:
     return np.format_float_positional(float(f"{value:.{digits}g}"), trim="-")
+
+
+NETWORK, DATA, RANGES, SHAPES = "network", "data", "ranges", "shapes"
+FILE, TASK, OUTPUTS, JUDGED_BY, ACCURACY = "file", "task", "outputs", "judged by", "accuracy"
+RANGE, MEMORY, PIECES, RECIPE = "out of range", "out of memory", "pieces", "recipe"
+ADAPTIVE_CURVE, PASSES_BROKE, TENSORS, EXPLANATION = "adaptive curve", "passes broke off", "tensors", "explanation"
+OBEDIENCE, FLOAT_KERNELS, DLA, REFUSED = "obedience", "float kernels", "DLA", "refused by ONNX Runtime"
+"""The kinds of notes."""
+
+
+@dataclass(frozen=True)
+class Note:
+    """A remark.
+
+    Attributes:
+        kind: what the remark is about, a few words.
+        text: the sentence.
+        layers: the layers that it names.
+    """
+
+    kind: str
+    text: str
+    layers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Line(Note):
+    """A line of a verdict.
+
+    Attributes:
+        short: the sentence in short; empty if the sentence is short itself.
+    """
+
+    short: str = ""
+
+
+def noted(kind: str, texts: Iterable[str]) -> list[Note]:
+    """Returns sentences as notes of one kind."""
+    return [Note(kind, text) for text in texts]
