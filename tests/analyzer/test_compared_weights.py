@@ -7,8 +7,8 @@ import pytest
 
 from trt_bisect.analyzer.compared import channel_spreads, compare_weight, compare_weight_pairs, rounded_weight
 from trt_bisect.analyzer.origins import WEIGHT, Origin
-from trt_bisect.analyzer.parts import channel_parts
 from trt_bisect.model.quantizer import symmetric
+from trt_bisect.support.memory import channel_parts
 
 SHAPES = {
     "one part": ((6, 4), 0),

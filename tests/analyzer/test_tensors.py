@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from trt_bisect.analyzer import metrics
-from trt_bisect.analyzer.parts import largest_magnitude, parts
 from trt_bisect.analyzer.tensors import ChannelPeaks, PairStatistics, RoundingStatistics, as_block, row_length
 from trt_bisect.data.statistics import Moments
 from trt_bisect.model.quantizer import Quantizer, symmetric
+from trt_bisect.support.memory import largest_magnitude, parts
 
 FLOATS = st.floats(-1e6, 1e6, width=32)
 

@@ -153,7 +153,7 @@ def test_a_run_by_a_profile_on_a_gpu_of_the_users(tmp_path, command):
 
 
 def test_a_profile_needs_a_gpu_and_a_gpu_file_what_it_says(monkeypatch, tmp_path):
-    monkeypatch.setattr("trt_bisect.builder.gpu._LIBRARY", "libnone.so")
+    monkeypatch.setattr("trt_bisect.support.machine._LIBRARY", "libnone.so")
     with pytest.raises(BadInput, match="A profile says nothing of the GPU"):
         RunOptions(cost="a.profile.json")
     assert RunOptions(cost="a.profile.json", gpu="T4").by_time
@@ -167,7 +167,7 @@ def test_a_profile_needs_a_gpu_and_a_gpu_file_what_it_says(monkeypatch, tmp_path
 
 
 def test_multiply_adds_stay_where_they_are_asked_for_or_no_gpu_is_known(monkeypatch):
-    monkeypatch.setattr("trt_bisect.builder.gpu._LIBRARY", "libnone.so")
+    monkeypatch.setattr("trt_bisect.support.machine._LIBRARY", "libnone.so")
     assert RunOptions().priced_by == "macs"
     assert RunOptions(gpu="A100").priced_by == "time"
     assert RunOptions(gpu="A100", cost="macs").priced_by == "macs"
@@ -177,7 +177,7 @@ def test_multiply_adds_stay_where_they_are_asked_for_or_no_gpu_is_known(monkeypa
 
 
 def test_the_gpu_of_the_machine_counts_where_it_is_in_the_table(monkeypatch):
-    monkeypatch.setattr("trt_bisect.builder.gpu.find_gpu", lambda: SimpleNamespace(name="NVIDIA GeForce RTX 3090"))
+    monkeypatch.setattr("trt_bisect.support.machine.find_gpu", lambda: SimpleNamespace(name="NVIDIA GeForce RTX 3090"))
     assert (RunOptions().priced_by, RunOptions().priced_gpu) == ("time", GPUS["RTX3090"])
-    monkeypatch.setattr("trt_bisect.builder.gpu.find_gpu", lambda: SimpleNamespace(name="Quadro K600"))
+    monkeypatch.setattr("trt_bisect.support.machine.find_gpu", lambda: SimpleNamespace(name="Quadro K600"))
     assert (RunOptions().priced_by, RunOptions().priced_gpu) == ("macs", None)

@@ -61,7 +61,7 @@ def python(driver):
 
 
 def test_the_gpu_is_found_and_described(python):
-    script = "import json; from trt_bisect.builder.gpu import find_gpu, visible_gpus; "
+    script = "import json; from trt_bisect.support.machine import find_gpu, visible_gpus; "
     script += "print(json.dumps([str(find_gpu()), visible_gpus()]))"
     assert python(script, CUDA_VISIBLE_DEVICES="2") == [
         "Stand-in GPU (compute capability 8.7, driver for CUDA 12.4)",
@@ -72,7 +72,7 @@ def test_the_gpu_is_found_and_described(python):
 def test_a_driver_without_a_gpu_is_told_by_the_name_of_its_error(python):
     script = """
 import json
-from trt_bisect.builder.gpu import find_gpu
+from trt_bisect.support.machine import find_gpu
 from trt_bisect.errors import EngineUnavailable
 try:
     find_gpu()

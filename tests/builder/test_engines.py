@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from tests.support.networks import chain, save
-from trt_bisect.builder import engines, gpu
+from trt_bisect.builder import engines
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.engines import (
     EngineStatus,
@@ -23,13 +23,14 @@ from trt_bisect.builder.engines import (
     make_builder,
     typing_of,
 )
-from trt_bisect.builder.gpu import Gpu, find_gpu
 from trt_bisect.builder.tensorrt_module import import_tensorrt, version_of
 from trt_bisect.errors import BadInput, EngineUnavailable
 from trt_bisect.model.low import BF16, FP8, FP16, INT8
 from trt_bisect.model.network import load_network
 from trt_bisect.precision import prefix
 from trt_bisect.report.screen.layout import fitted
+from trt_bisect.support import machine as host
+from trt_bisect.support.machine import Gpu, find_gpu
 
 
 def engines_table(*statuses):
@@ -261,7 +262,7 @@ def test_the_driver_says_why_there_is_no_gpu(monkeypatch, driver, message):
 
 
 def test_no_driver_is_no_gpu(monkeypatch):
-    monkeypatch.setattr(gpu, "_LIBRARY", "libno-such-driver.so.1")
+    monkeypatch.setattr(host, "_LIBRARY", "libno-such-driver.so.1")
     with pytest.raises(EngineUnavailable, match=r"libno-such-driver\.so\.1"):
         find_gpu()
 
@@ -318,7 +319,7 @@ def test_gpus_are_those_that_this_process_may_use(monkeypatch, driver, variable,
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     else:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", variable)
-    assert gpu.visible_gpus() == found
+    assert host.visible_gpus() == found
 
 
 def test_onnxruntime_is_known_under_every_name_of_its_package(monkeypatch):

@@ -13,7 +13,6 @@ import pytest
 from onnx import helper
 
 from trt_bisect.builder import tensorrt_engine
-from trt_bisect.builder.gpu import Gpu
 from trt_bisect.builder.inspector import EngineLayer
 from trt_bisect.builder.tensorrt_build import Serialized, TensorRT
 from trt_bisect.builder.tensorrt_engine import Buffer, Device, TensorRTEngine
@@ -21,6 +20,7 @@ from trt_bisect.builder.tensorrt_module import RTX
 from trt_bisect.data.feeds import TensorSpec
 from trt_bisect.errors import EngineUnavailable, TrialFailed
 from trt_bisect.model.layers import Layer
+from trt_bisect.support.machine import Gpu
 
 
 class CudaError(Exception):

@@ -13,7 +13,6 @@ from tests.support.networks import Sketch, save
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.debug_tensors import listen
 from trt_bisect.builder.engines import make_builder
-from trt_bisect.builder.gpu import find_gpu
 from trt_bisect.builder.tensorrt_build import creation_flags, dynamic_shapes
 from trt_bisect.builder.tensorrt_engine import TensorRTStrongBuilder
 from trt_bisect.builder.tensorrt_module import RTX, drain, errors_in, logger_of, warnings_in
@@ -23,6 +22,7 @@ from trt_bisect.errors import BadInput, EngineUnavailable, TrialFailed
 from trt_bisect.model.low import BF16, FP8, FP16
 from trt_bisect.model.network import load_network
 from trt_bisect.precision import Precision, all_but, int8_set, prefix
+from trt_bisect.support.machine import find_gpu
 
 trt = pytest.importorskip("tensorrt_rtx_bindings")
 

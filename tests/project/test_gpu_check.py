@@ -13,8 +13,8 @@ import pytest
 
 from tests.support.editions import edition
 from tests.support.gpu_tool import TOOL, failed
-from trt_bisect.builder.gpu import find_gpu
 from trt_bisect.errors import EngineUnavailable
+from trt_bisect.support.machine import find_gpu
 
 
 def has_gpu():

@@ -13,7 +13,6 @@ from measures import cosine, outputs_of, relative_difference
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.debug_tensors import ENGINE, FIRST_WITH_UNFUSED, engine_tensors
 from trt_bisect.builder.engines import choose_typing, engine_status, engine_version, make_builder
-from trt_bisect.builder.gpu import find_gpu
 from trt_bisect.builder.inspector import engine_layers
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.builder.tensorrt_build import new_config, parse_file, serialize, start_tensorrt
@@ -29,6 +28,7 @@ from trt_bisect.model.network import load_network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.precision import Precision, all_but, prefix
 from trt_bisect.report.precision_check import disobeyed, unproven
+from trt_bisect.support.machine import find_gpu
 
 FP32_DIFFERENCE = 1e-5
 TF32_DIFFERENCE = 1e-4

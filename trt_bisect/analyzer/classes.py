@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trt_bisect.analyzer.parts import parts
 from trt_bisect.builder.base import Outputs
 from trt_bisect.errors import BadInput
+from trt_bisect.support.memory import parts
 
 SHARES, OWN, LOGITS = "shares", "own", "logits"
 """The kinds of FP32 values: probabilities that sum to 1 along the axis; independent probabilities, as a sigmoid gives

@@ -17,10 +17,10 @@ import numpy as np
 
 from trt_bisect.analyzer.classes import LOGITS, Classes, Divergence, classes_of, find_classes, top1
 from trt_bisect.analyzer.metrics import RELATIVE, Metric, ReferenceSums, Sums, find_metric
-from trt_bisect.analyzer.parts import float_parts, largest_magnitude
 from trt_bisect.builder.base import Outputs
 from trt_bisect.data.named import is_reusable
 from trt_bisect.evaluator.trial import OutputFigures
+from trt_bisect.support.memory import float_parts, largest_magnitude
 
 FAINT_OCTAVES = 10
 """An output is faint if its norm is more than this many powers of two below the median: relative metrics fail there."""

@@ -18,7 +18,6 @@ from trt_bisect.analyzer.compare_output import FAINT_OCTAVES, octave
 from trt_bisect.analyzer.histograms import ChannelMap, GrowingHistogram, TensorHistogram, channel_map
 from trt_bisect.analyzer.metrics import RunningSums, Sums, cosine
 from trt_bisect.analyzer.origins import LayerTensor, Origin, Tensors
-from trt_bisect.analyzer.parts import channel_parts, largest_magnitude, parts
 from trt_bisect.analyzer.tensors import (
     ChannelPeaks,
     LoudChannel,
@@ -34,6 +33,7 @@ from trt_bisect.data.statistics import Moments, Spread
 from trt_bisect.model.network import Network
 from trt_bisect.model.quantizer import round_trips
 from trt_bisect.support.machine import ThreadsIfLong, cores
+from trt_bisect.support.memory import channel_parts, largest_magnitude, parts
 from trt_bisect.support.table import PERCENT, Column, NestedColumns
 
 

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from trt_bisect.analyzer.classes import kl, top1
-from trt_bisect.analyzer.parts import float_parts, largest_magnitude
 from trt_bisect.data.named import code_digest, load_function
 from trt_bisect.errors import BadInput
 from trt_bisect.precision import Precision
+from trt_bisect.support.memory import float_parts, largest_magnitude
 from trt_bisect.support.text import percent
 
 EXACT_SQNR = 400.0

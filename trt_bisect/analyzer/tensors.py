@@ -16,10 +16,10 @@ import numpy as np
 from trt_bisect.analyzer.classes import kl_of_any_rows
 from trt_bisect.analyzer.histograms import GrowingHistogram, TensorHistogram
 from trt_bisect.analyzer.metrics import RunningSums, cosine, decibels, l1, least_divisor, max_abs, max_rel, mse, sqnr
-from trt_bisect.analyzer.parts import channel_parts
 from trt_bisect.data.statistics import Moments, Spread
 from trt_bisect.model.quantizer import Quantizer, round_trips
 from trt_bisect.support.codec import NanForNull, Real
+from trt_bisect.support.memory import channel_parts
 from trt_bisect.support.table import DECIBELS, PERCENT, Column
 
 NEAR_ZERO = 2

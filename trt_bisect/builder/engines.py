@@ -14,7 +14,6 @@ from typing import Annotated
 import numpy as np
 
 from trt_bisect.builder.base import Builder, BuildOptions, ProfileShapes
-from trt_bisect.builder.gpu import Gpu, find_gpu
 from trt_bisect.builder.isolation import IsolatedBuilder, WorkerProcess
 from trt_bisect.builder.tensorrt_engine import import_pycuda
 from trt_bisect.builder.tensorrt_module import RTX, TENSORRT, import_tensorrt, version_of
@@ -22,6 +21,7 @@ from trt_bisect.errors import BadInput, EngineUnavailable
 from trt_bisect.model.low import BF16, FLOAT_TYPES, FP8, LowPrecision
 from trt_bisect.model.network import Network
 from trt_bisect.model.quantizer import Scales
+from trt_bisect.support.machine import Gpu, find_gpu
 from trt_bisect.support.table import Column
 
 ONNXRUNTIME = "onnxruntime"

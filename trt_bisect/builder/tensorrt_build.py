@@ -18,7 +18,6 @@ import numpy as np
 import onnx
 
 from trt_bisect.builder.base import BuildOptions, ProfileShapes
-from trt_bisect.builder.gpu import find_gpu
 from trt_bisect.builder.inspector import EngineLayer, logged_layers
 from trt_bisect.builder.tensorrt_module import (
     RTX,
@@ -35,6 +34,7 @@ from trt_bisect.model.file import save_model
 from trt_bisect.model.network import Network
 from trt_bisect.model.operators import digests_of
 from trt_bisect.support.files import ScratchFolder
+from trt_bisect.support.machine import find_gpu
 
 _RULES = "7"
 """Increased when weak typing's constraints or ranges change, the reading of the engine inspector, or the kernels that

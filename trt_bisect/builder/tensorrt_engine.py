@@ -29,7 +29,6 @@ from trt_bisect.builder.base import (
     precisions_in,
 )
 from trt_bisect.builder.debug_tensors import listen, mark_unfused, on_graph
-from trt_bisect.builder.gpu import find_gpu
 from trt_bisect.builder.inspector import EngineLayer, engine_layers, named_in, ran_in
 from trt_bisect.builder.tensorrt_build import (
     Definition,
@@ -52,6 +51,7 @@ from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.quantizer import Scales
 from trt_bisect.precision import Precision, PrecisionPlan
+from trt_bisect.support.machine import find_gpu
 
 PYCUDA = "pycuda.driver"
 

@@ -18,13 +18,12 @@ from typing import Protocol
 from trt_bisect._version import versions
 from trt_bisect.builder.base import Builder, BuildOptions, Outputs
 from trt_bisect.builder.engines import ONNXRUNTIME
-from trt_bisect.builder.gpu import visible_gpus
 from trt_bisect.builder.isolation import IsolatedBuilder, WorkerProcess
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import OUT_OF_MEMORY, EngineUnavailable, TrialFailed, first_line
 from trt_bisect.evaluator.trial import Cost
 from trt_bisect.precision import PrecisionPlan
-from trt_bisect.support.machine import cores
+from trt_bisect.support.machine import cores, visible_gpus
 
 _LOOK_AGAIN = 0.1
 

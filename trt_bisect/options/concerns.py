@@ -290,7 +290,7 @@ class GoalOptions(AccuracyOptions):
         """The GPU that times are predicted for: the one named, else the machine's; None if no peaks of it are known."""
         if self.gpu is not None:
             return asked_gpu(self.gpu)
-        from trt_bisect.builder.gpu import find_gpu
+        from trt_bisect.support.machine import find_gpu
 
         try:
             return gpu_named(find_gpu().name)

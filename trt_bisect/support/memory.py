@@ -1,14 +1,15 @@
-"""Memory: large arrays are in files, so that it holds only what is in use, and freed memory is given back."""
+"""Large arrays: kept in files where they take much memory, worked on in parts, and freed memory given back."""
 
 from __future__ import annotations
 
 import ctypes
+import math
 import mmap
 import os
 import resource
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from threading import Lock
@@ -106,3 +107,50 @@ def _remove(path: Path, maker: int) -> None:
     """Removes a file; does nothing in a process that was forked from its maker."""
     if os.getpid() == maker:
         path.unlink(missing_ok=True)
+
+
+_PART = 1 << 17
+
+
+def parts(size: int, row: int = 1, most: int = _PART) -> Iterator[slice]:
+    """Splits a flat tensor of ``size`` values into slices of whole rows, with about ``most`` values each."""
+    step = max(most // row, 1) * row
+    return (slice(begin, begin + step) for begin in range(0, size, step))
+
+
+def channel_parts(shape: Sequence[int], axis: int | None) -> Iterator[tuple[slice, ...]]:
+    """Splits a tensor into parts of whole channels; each is a slice along every axis.
+
+    Args:
+        shape: the shape of the tensor.
+        axis: the axis of its channels; None if it has none, and is one part.
+    """
+    everything = [slice(None)] * len(shape)
+    if axis is None:
+        yield tuple(everything)
+        return
+    channel = math.prod(shape) // max(shape[axis], 1)
+    for channels in parts(shape[axis], 1, max(_PART // max(channel, 1), 1)):
+        everything[axis] = channels
+        yield tuple(everything)
+
+
+def float_parts(*arrays: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
+    """Yields the same part of each array, as flat float64, part after part. The arrays have the same size."""
+    flat = [array.reshape(-1) for array in arrays]
+    for part in parts(flat[0].size):
+        yield tuple(np.asarray(array[part], np.float64) for array in flat)
+
+
+def largest_magnitude(*arrays: np.ndarray) -> float:
+    """Returns the largest magnitude of the finite values of arrays; 0 if there are none."""
+    largest = 0.0
+    for array in arrays:
+        flat = array.reshape(-1)
+        for part in parts(flat.size):
+            values = flat[part]
+            peak = max(abs(float(values.max())), abs(float(values.min())))
+            if not math.isfinite(peak):
+                peak = float(np.abs(values[np.isfinite(values)]).max(initial=0.0))
+            largest = max(largest, peak)
+    return largest

@@ -9,13 +9,13 @@ import numpy as np
 
 from trt_bisect.analyzer.histograms import GrowingHistogram, Histogram
 from trt_bisect.analyzer.origins import INPUT, Origin, bias_names
-from trt_bisect.analyzer.parts import parts
 from trt_bisect.model.layers import TensorTypes, weight_axis
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import PlanWriter
 from trt_bisect.model.quantizer import Quantizer
 from trt_bisect.report.tensorboard.board import FP32, INT8, ROUNDED, LogRun, input_tags, numbered, output_tags
 from trt_bisect.support.machine import ThreadsIfLong, cores
+from trt_bisect.support.memory import parts
 
 _BUCKETS, _CHANNEL_BINS, _CHANNEL_BUCKETS = 64, 128, 32
 
