@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from trt_bisect.analyzer.judge import Rule
+from trt_bisect.analyzer.metrics import figure_text
 from trt_bisect.answer.result import Answer
 from trt_bisect.answer.validation import losses_by_place
 from trt_bisect.builder.base import EMULATED
 from trt_bisect.model.layers import Layer
 from trt_bisect.report.answer import NUDGED
-from trt_bisect.report.figure_text import figure_text
 from trt_bisect.report.precision_check import ran_low
 from trt_bisect.support.text import Line, counted, percent
 

@@ -17,8 +17,7 @@ import numpy as np
 
 from trt_bisect.data.array_files import DAMAGED, WORST, load_saved, read_archive, read_array
 from trt_bisect.data.feeds import Feeds, TensorSpec
-from trt_bisect.data.file_kinds import DATA_KINDS, kind_of, similar_file
-from trt_bisect.data.named import load_function, samples_from
+from trt_bisect.data.named import DATA_KINDS, kind_of, load_function, samples_from, similar_file
 from trt_bisect.data.preprocessing import Preprocessing
 from trt_bisect.data.samples import (
     SUFFIXES,

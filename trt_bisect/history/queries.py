@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import inspect as kinds
 
+from trt_bisect.analyzer.metrics import figure_text
 from trt_bisect.errors import BadInput, install
 from trt_bisect.report.changes import differences
-from trt_bisect.report.figure_text import figure_text
 from trt_bisect.report.model import Report
 from trt_bisect.runs.progress_file import FINISHED
 from trt_bisect.support.files import whole_file

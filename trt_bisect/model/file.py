@@ -23,7 +23,7 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import TensorProto, external_data_helper, numpy_helper
 
-from trt_bisect.data.file_kinds import ONNX, kind_of, remedy_of, similar_file
+from trt_bisect.data.named import ONNX, kind_of, remedy_of, similar_file
 from trt_bisect.errors import BadInput, first_line
 from trt_bisect.model.wire import places_of_weights, read_without_weights, write_with_weights
 from trt_bisect.support.memory import mapped_if_large

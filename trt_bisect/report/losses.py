@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from trt_bisect.analyzer.metrics import FRACTIONS, JUDGING
+from trt_bisect.analyzer.metrics import FRACTIONS, JUDGING, figure_text, loss_text, threshold_text
 from trt_bisect.analyzer.worst import MetricDistribution
 from trt_bisect.data.array_files import WORST, load_samples, save_samples
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import BadInput
 from trt_bisect.precision import Precision
-from trt_bisect.report.figure_text import figure_text, loss_text, threshold_text
 from trt_bisect.report.page.tables import BarPlot, PanelPlot, TablePage
 from trt_bisect.report.result import Result, file_in
 from trt_bisect.support.table import FIGURE, INDEX, LOSS, NAME, PERCENT, Column, NestedColumns, worst_first

@@ -6,8 +6,8 @@ import html
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
+from trt_bisect.analyzer.metrics import loss_text
 from trt_bisect.report.answer import AnswerFacts
-from trt_bisect.report.figure_text import loss_text
 from trt_bisect.report.model import LayerRow, Report
 from trt_bisect.report.screen.run import calibrator_cells, held_cells, sets_of_inputs
 

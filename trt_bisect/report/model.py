@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 
 from trt_bisect.analyzer.bound import Bound
 from trt_bisect.analyzer.judge import ByInput
-from trt_bisect.analyzer.metrics import AGREEMENT, FRACTIONS
+from trt_bisect.analyzer.metrics import ACCURACY, AGREEMENT, FRACTIONS, figure_text, loss_text
 from trt_bisect.analyzer.overflow import Overflow
 from trt_bisect.builder.base import IN_REGION, ON_DLA, Latency
 from trt_bisect.data.statistics import Drift, FedInput
@@ -23,7 +23,6 @@ from trt_bisect.precision import Precision
 from trt_bisect.recipe.files import FOLDER, RecipeFiles
 from trt_bisect.report.answer import Accuracies, AnswerFacts, FrontPoint, Goal, Move, PredictedTimes, RecipeLayers
 from trt_bisect.report.explanation import EXPLANATION, CulpritAdvice, Explanation, RemedyFile
-from trt_bisect.report.figure_text import ACCURACY, figure_text, loss_text
 from trt_bisect.report.network_graph import NETWORK, Graph
 from trt_bisect.report.pictures import PICTURES, Pictures
 from trt_bisect.report.result import Overview, Shown, file_in

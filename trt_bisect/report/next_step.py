@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from trt_bisect.analyzer.doubts import CONSTANT, UNSEEN
+from trt_bisect.analyzer.metrics import figure_text
 from trt_bisect.recipe.commands import Command, Setting, calibrating, running, using_recipe
 from trt_bisect.report.advice import CALIBRATOR
 from trt_bisect.report.explanation import Tried
-from trt_bisect.report.figure_text import figure_text
 from trt_bisect.report.model import NextStep, Report
 from trt_bisect.report.summary import TOO_DEAR, means
 from trt_bisect.report.verdict import UNMEASURED

@@ -19,6 +19,7 @@ from xml.etree.ElementTree import Element, SubElement
 from rich.console import Console
 from rich.text import Text
 
+from trt_bisect.analyzer.metrics import figure_text, loss_text
 from trt_bisect.errors import BadInput, first_line
 from trt_bisect.report import changes
 from trt_bisect.report.changes import (
@@ -41,7 +42,6 @@ from trt_bisect.report.changes import (
     Change,
     Difference,
 )
-from trt_bisect.report.figure_text import figure_text, loss_text
 from trt_bisect.report.markdown import bullets, literal, table
 from trt_bisect.report.model import SCHEMA as REPORT_SCHEMA
 from trt_bisect.report.model import Report

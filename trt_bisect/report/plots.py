@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from trt_bisect.analyzer.metrics import BUILT_IN, FRACTIONS
+from trt_bisect.analyzer.metrics import BUILT_IN, FRACTIONS, figure_text, loss_text, threshold_text
 from trt_bisect.errors import BadInput, install
 from trt_bisect.report.answer import FrontPoint
-from trt_bisect.report.figure_text import figure_text, loss_text, threshold_text
 from trt_bisect.report.model import LayerRow, Report
 from trt_bisect.report.summary import FIGURES
 from trt_bisect.support.text import percent

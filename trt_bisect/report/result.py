@@ -19,8 +19,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from trt_bisect.analyzer.metrics import metric_texts
 from trt_bisect.errors import BadInput
-from trt_bisect.report.figure_text import metric_texts
 from trt_bisect.report.page.tables import Section, section_of
 from trt_bisect.support import codec
 from trt_bisect.support.files import make_folder, write_whole

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from trt_bisect.analyzer.bound import AGREEMENT, CLASS, Bound
 from trt_bisect.analyzer.judge import ByInput, Rule
+from trt_bisect.analyzer.metrics import ACCURACY as LABELLED
+from trt_bisect.analyzer.metrics import threshold_text
 from trt_bisect.driver.suspects.search import Findings
 from trt_bisect.errors import OUT_OF_MEMORY
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.model.network import Network
 from trt_bisect.precision import Precision
 from trt_bisect.report.answer import DECIDING, Accuracies, AnswerFacts, PlanFigures
-from trt_bisect.report.figure_text import ACCURACY as LABELLED
-from trt_bisect.report.figure_text import threshold_text
 from trt_bisect.report.model import JudgedInputs, LayerRow, Report
 from trt_bisect.report.verdict import FAILS, PASSES, WITH_DOUBTS, spoken
 from trt_bisect.support.text import MEMORY, Line, Note, counted, listed, percent, together

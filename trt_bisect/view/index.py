@@ -20,14 +20,13 @@ from markupsafe import Markup
 
 from trt_bisect._version import __version__
 from trt_bisect.analyzer.judge import DEFAULT_SHARE
-from trt_bisect.analyzer.metrics import DEFAULT_THRESHOLDS
+from trt_bisect.analyzer.metrics import DEFAULT_THRESHOLDS, figure_text
 from trt_bisect.errors import BadInput
 from trt_bisect.history.queries import heights
 from trt_bisect.recipe.files import FOLDER, PLAN
 from trt_bisect.report.check import CheckReport
 from trt_bisect.report.comparison import Comparison, Profile
 from trt_bisect.report.explanation import EXPLANATION, Explanation
-from trt_bisect.report.figure_text import figure_text
 from trt_bisect.report.losses import Sensitivity, WorstReport
 from trt_bisect.report.model import REPORT, SO_FAR, Report
 from trt_bisect.report.network_graph import NETWORK, Graph

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from trt_bisect.analyzer.metrics import JUDGING
-from trt_bisect.report.figure_text import figure_text, threshold_text
+from trt_bisect.analyzer.metrics import JUDGING, figure_text, threshold_text
 from trt_bisect.report.model import Report
 from trt_bisect.report.screen.run import setting_text
 from trt_bisect.report.summary import NO_RECIPE, means

@@ -11,8 +11,8 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Column, Table
 from rich.text import Text
 
+from trt_bisect.analyzer.metrics import metric_texts
 from trt_bisect.errors import BadInput
-from trt_bisect.report.figure_text import metric_texts
 from trt_bisect.support.table import TableColumn, columns_of
 
 _PROSE = 14

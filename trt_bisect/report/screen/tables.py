@@ -14,6 +14,7 @@ from rich.text import Text
 
 from trt_bisect.analyzer.advisor import LEAST_COSINE, LOW_SIMILARITY
 from trt_bisect.analyzer.compared import ComparedChannel, ComparedTensor
+from trt_bisect.analyzer.metrics import figure_text
 from trt_bisect.analyzer.structure.findings import ERROR, NOTE, WARNING, Finding
 from trt_bisect.analyzer.structure.graph import DroppedNode
 from trt_bisect.analyzer.structure.qdq import TensorRounding
@@ -24,7 +25,6 @@ from trt_bisect.model.network import Network
 from trt_bisect.report.check import CheckReport
 from trt_bisect.report.comparison import Comparison, Profile, ProfiledTensor, sorted_rows
 from trt_bisect.report.explanation import ExplainedTensor, Explanation
-from trt_bisect.report.figure_text import figure_text
 from trt_bisect.report.losses import JudgedSample, SensitiveOp, Sensitivity, WorstReport, description
 from trt_bisect.report.migration import Migration
 from trt_bisect.report.screen.layout import fitted, titled
