@@ -37,7 +37,7 @@ from trt_bisect.model.file import read_model
 from trt_bisect.model.observe import with_outputs
 from trt_bisect.model.qdq import Written
 from trt_bisect.model.session import make_session
-from trt_bisect.report.migration import Migration
+from trt_bisect.report.structure import Migration
 
 ROOT = Path(__file__).parents[1]
 TOOLS = (

@@ -20,7 +20,6 @@ from typing import Any
 import msgspec
 
 from trt_bisect.evaluator.trial import Trial
-from trt_bisect.report.check import CheckReport
 from trt_bisect.report.comparison import Comparison, Profile
 from trt_bisect.report.explanation import Explanation
 from trt_bisect.report.losses import Sensitivity, WorstReport
@@ -28,6 +27,7 @@ from trt_bisect.report.model import Report
 from trt_bisect.report.network_graph import Graph
 from trt_bisect.report.nightly import Regression
 from trt_bisect.report.pictures import Pictures
+from trt_bisect.report.structure import CheckReport
 
 if typing.TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig

@@ -14,7 +14,6 @@ from trt_bisect.analyzer.structure.findings import Finding
 from trt_bisect.analyzer.structure.graph import DroppedNode
 from trt_bisect.analyzer.structure.qdq import TensorRounding
 from trt_bisect.report.answer import FrontPoint
-from trt_bisect.report.check import CHECK_CSV, DROPPED_CSV, TENSORS_CSV
 from trt_bisect.report.comparison import (
     ADVICE,
     CHANNELS,
@@ -28,6 +27,7 @@ from trt_bisect.report.comparison import (
 from trt_bisect.report.losses import LAYERS, WORST_CSV, JudgedSample, SensitiveOp
 from trt_bisect.report.model import FRONT, LayerRow
 from trt_bisect.report.model import LAYERS as RUN_LAYERS
+from trt_bisect.report.structure import CHECK_CSV, DROPPED_CSV, TENSORS_CSV
 from trt_bisect.support.table import columns_of
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "tables.md"

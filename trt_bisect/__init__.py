@@ -36,22 +36,21 @@ if TYPE_CHECKING:
     from trt_bisect.history.store import History
     from trt_bisect.model.network import Network, load_network
     from trt_bisect.precision import Precision, PrecisionPlan, all_but, only, prefix
-    from trt_bisect.report.check import CheckReport
     from trt_bisect.report.comparison import Comparison, Profile
     from trt_bisect.report.losses import Sensitivity, WorstReport
-    from trt_bisect.report.migration import Migration
     from trt_bisect.report.model import Report
     from trt_bisect.report.nightly import Regression
     from trt_bisect.report.result import load
+    from trt_bisect.report.structure import CheckReport, Migration
 
 _HOME = {
     "Analysis": "commands.analysis",
     "BadInput": "errors",
-    "CheckReport": "report.check",
+    "CheckReport": "report.structure",
     "Comparison": "report.comparison",
     "EngineUnavailable": "errors",
     "History": "history.store",
-    "Migration": "report.migration",
+    "Migration": "report.structure",
     "Network": "model.network",
     "NothingMeasured": "errors",
     "Precision": "precision",

@@ -24,10 +24,9 @@ from trt_bisect.commands.run.stopped import StoppedRun
 from trt_bisect.errors import BadInput, NothingMeasured
 from trt_bisect.options.commands import RunOptions
 from trt_bisect.report.answer import Goal
-from trt_bisect.report.model import ByPlan
-from trt_bisect.report.next_step import SEARCH
+from trt_bisect.report.headline import SEARCH
+from trt_bisect.report.model import FAILS, PASSES, UNMEASURED, ByPlan
 from trt_bisect.report.summary import BASE, CULPRITS, UNSEEN
-from trt_bisect.report.verdict import FAILS, PASSES, UNMEASURED
 from trt_bisect.support import progress
 
 SAMPLES = Path(__file__).parents[2] / "samples"

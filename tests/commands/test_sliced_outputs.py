@@ -10,8 +10,8 @@ import pytest
 import trt_bisect
 from tests.support import networks
 from tests.support.records import kinds, texts
+from trt_bisect.report.model import PASSES, WITH_DOUBTS
 from trt_bisect.report.summary import DOUBTED
-from trt_bisect.report.verdict import PASSES, WITH_DOUBTS
 from trt_bisect.support.text import OUTPUTS
 
 SCORES, BOXES = "y[:, 4:10]", "y[:, 0:4]"

@@ -25,10 +25,9 @@ from trt_bisect.answer import search
 from trt_bisect.commands.run import run
 from trt_bisect.commands.run.stopped import StoppedRun
 from trt_bisect.options.kinds import parse_time
-from trt_bisect.report.model import SO_FAR
+from trt_bisect.report.headline import headline
+from trt_bisect.report.model import FAILS, PASSES, SO_FAR, UNMEASURED
 from trt_bisect.report.older import read_report
-from trt_bisect.report.page.headline import headline
-from trt_bisect.report.verdict import FAILS, PASSES, UNMEASURED
 from trt_bisect.support import progress
 from trt_bisect.view.index import RunFolder
 

@@ -16,12 +16,12 @@ from trt_bisect.analyzer.doubts import CONSTANT, UNSEEN
 from trt_bisect.analyzer.metrics import JUDGING
 from trt_bisect.answer.confidence import CLOSE, MARGIN, ONE_SETTING
 from trt_bisect.history.store import History
-from trt_bisect.report import next_step
+from trt_bisect.report import headline
 from trt_bisect.report.answer import DECIDING
-from trt_bisect.report.page.data import page_data
+from trt_bisect.report.model import FAILS, PASSES, WITH_DOUBTS, spoken
+from trt_bisect.report.page.render import page_data
 from trt_bisect.report.screen.run import calibrator_cells
 from trt_bisect.report.summary import TOO_EXPENSIVE
-from trt_bisect.report.verdict import FAILS, PASSES, WITH_DOUBTS, spoken
 from trt_bisect.view.index import Runs
 
 CODES = {PASSES: 0, WITH_DOUBTS: 1, FAILS: 1}
@@ -149,19 +149,19 @@ def test_the_next_step_is_the_first_that_is_not_done(case):
     ]  # fmt: skip
     assert not (cheaper and TOO_EXPENSIVE in kinds(report.lines) and any(each.high == 0 for each in cheaper))
     if report.inputs.warnings or CONSTANT in doubted:
-        assert report.next.kind == next_step.DATA
+        assert report.next.kind == headline.DATA
     elif UNSEEN in doubted:
-        assert report.next.kind == next_step.INPUTS
+        assert report.next.kind == headline.INPUTS
     elif cheaper:
-        assert report.next.kind == next_step.CHEAPER
+        assert report.next.kind == headline.CHEAPER
     elif doubted:
-        assert report.next.kind == next_step.DOUBT
+        assert report.next.kind == headline.DOUBT
     else:
         pays = report.recipe.meets and report.answer.cost <= 0.5
         assert report.next.kind == (
-            next_step.SEARCH if not pays else next_step.RECIPE if report.recipe.high else next_step.BUILD
+            headline.SEARCH if not pays else headline.RECIPE if report.recipe.high else headline.BUILD
         )
-    assert (report.next.kind in (next_step.RECIPE, next_step.BUILD)) == report.next.command.startswith("trtexec")
+    assert (report.next.kind in (headline.RECIPE, headline.BUILD)) == report.next.command.startswith("trtexec")
 
 
 def test_the_advice_knows_the_runs_own_recipe_and_names_all_its_layers(case):

@@ -9,8 +9,8 @@ import pytest
 
 from trt_bisect import BadInput
 from trt_bisect.analyzer.structure.findings import KINDS, found
-from trt_bisect.report.check import CheckReport
 from trt_bisect.report.losses import SensitiveOp, Sensitivity
+from trt_bisect.report.structure import CheckReport
 
 MEASURED = SensitiveOp(0, "a", "both", "Conv", 0.5, 0.25, 0.5, 10, 0.5, {"cosine": 0.5, "sqnr": math.inf})
 FAILED = SensitiveOp(1, "b", "both", "Conv", None, None, None, 10, 0.5, {})

@@ -12,8 +12,7 @@ import trt_bisect
 from tests.support.records import OLD_RECOVERY, record_of
 from tests.support.run_states import interrupted, running
 from tests.support.view_server import TOKEN
-from trt_bisect.report.model import REPORT
-from trt_bisect.report.verdict import FAILS, PASSES, UNMEASURED, WITH_DOUBTS
+from trt_bisect.report.model import FAILS, PASSES, REPORT, UNMEASURED, WITH_DOUBTS
 from trt_bisect.runs.progress_file import INTERRUPTED, RUNNING
 from trt_bisect.view.index import Gone, Row, RunFolder, Runs
 

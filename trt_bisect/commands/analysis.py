@@ -21,10 +21,10 @@ from trt_bisect.options.commands import COMMANDS, CompareOptions
 from trt_bisect.options.concerns import INT16
 from trt_bisect.options.declare import by_key, declared
 from trt_bisect.precision import Precision
-from trt_bisect.report.check import CheckReport
 from trt_bisect.report.comparison import Comparison, Profile
 from trt_bisect.report.losses import Sensitivity, WorstReport
 from trt_bisect.report.model import Report
+from trt_bisect.report.structure import CheckReport
 from trt_bisect.support.progress import default_progress
 
 

@@ -28,7 +28,7 @@ from trt_bisect.model.operators import refusing_invalid
 from trt_bisect.model.prepare import Shapes, refuse_shapes
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.precision import Precision, PrecisionPlan
-from trt_bisect.report.check import CheckReport
+from trt_bisect.report.structure import CheckReport
 from trt_bisect.support.files import ScratchFolder
 
 _LARGEST_SCALE = 0.02

@@ -58,8 +58,8 @@ from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.preparation.deployment import Deployment, read_deployment
 from trt_bisect.recipe.files import QDQ_NETWORK, recipe_files
 from trt_bisect.recipe.trtexec import Build, strong_command
-from trt_bisect.report.migration import Choice, MigratedLayer, Migration, Proof
 from trt_bisect.report.model import Report
+from trt_bisect.report.structure import Choice, MigratedLayer, Migration, Proof
 from trt_bisect.report.summary import FIXED, NO_RECIPE
 from trt_bisect.support.progress import Progress, Silent, default_progress
 

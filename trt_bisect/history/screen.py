@@ -12,9 +12,8 @@ from rich.text import Text
 from trt_bisect.analyzer.metrics import figure_text
 from trt_bisect.history.queries import HistoryEntry, HistoryFilter, Trend, engine_text, milliseconds, spark_text, trends
 from trt_bisect.history.store import History
-from trt_bisect.report.model import Report
+from trt_bisect.report.model import STYLES, Report, spoken
 from trt_bisect.report.screen.layout import titled, with_columns_that_fit
-from trt_bisect.report.verdict import STYLES, spoken
 from trt_bisect.runs.progress_file import FINISHED
 from trt_bisect.support.text import listed
 

@@ -1,4 +1,4 @@
-"""The report of a run: one tree of frozen dataclasses, which ``report.json`` holds as it is.
+"""The report of a run: one tree of frozen dataclasses, which ``report.json`` holds as it is; and its verdict.
 
 A field is described here and nowhere else: msgspec writes, reads and checks it by its type (``support.codec``), and the
 documentation of the file is made of the docstrings. A float that is not finite or not known is None.
@@ -17,7 +17,7 @@ from trt_bisect.analyzer.metrics import ACCURACY, AGREEMENT, FRACTIONS, figure_t
 from trt_bisect.analyzer.overflow import Overflow
 from trt_bisect.builder.base import IN_REGION, ON_DLA, Latency
 from trt_bisect.data.statistics import Drift, FedInput
-from trt_bisect.errors import BadInput, first_line
+from trt_bisect.errors import BadInput, NothingMeasured, first_line
 from trt_bisect.evaluator.trial import MEASURED
 from trt_bisect.precision import Precision
 from trt_bisect.recipe.files import FOLDER, RecipeFiles
@@ -26,7 +26,6 @@ from trt_bisect.report.explanation import EXPLANATION, CulpritAdvice, Explanatio
 from trt_bisect.report.network_graph import NETWORK, Graph
 from trt_bisect.report.pictures import PICTURES, Pictures
 from trt_bisect.report.result import Overview, Shown, file_in
-from trt_bisect.report.verdict import COLOURS, UNMEASURED, code_of, verdict_of
 from trt_bisect.runs.progress_file import FINISHED
 from trt_bisect.support.codec import Malformed, encode_lines, write
 from trt_bisect.support.files import make_folder, write_whole
@@ -40,6 +39,54 @@ if TYPE_CHECKING:
 
     from trt_bisect.report.changes import RunChanges
     from trt_bisect.report.plots import LayerTable
+
+PASSES, WITH_DOUBTS, FAILS = "passes", "passes with doubts", "fails"
+UNMEASURED = "not measured"
+"""No verdict: nothing could be measured."""
+STYLES: Mapping[str, str] = {
+    PASSES: "bold green",
+    WITH_DOUBTS: "bold yellow",
+    FAILS: "bold red",
+    UNMEASURED: "bold yellow",
+}
+"""The styles on the screen."""
+TONES: Mapping[str, str] = {PASSES: "good", WITH_DOUBTS: "doubted", FAILS: "bad", UNMEASURED: ""}
+"""The CSS classes on the pages."""
+COLOURS: Mapping[str, str] = {PASSES: "green", WITH_DOUBTS: "darkgoldenrod", FAILS: "crimson", UNMEASURED: "grey"}
+"""The colours in a notebook, which has no styles of its own."""
+
+
+def spoken(verdict: str) -> str:
+    """Returns a verdict as people read it; the word itself stands in files."""
+    return "passes, but doubtful" if verdict == WITH_DOUBTS else verdict
+
+
+def verdict_of(*, meets: bool, doubted: bool) -> str:
+    """Returns the verdict on a plan.
+
+    Args:
+        meets: the plan meets the threshold on all inputs given.
+        doubted: something speaks against it that the user has not accepted.
+    """
+    return FAILS if not meets else WITH_DOUBTS if doubted else PASSES
+
+
+def code_of(verdict: str) -> int:
+    """Returns the exit code of a verdict: 0 for a pass without doubts, 1 for any other, 3 if nothing was measured."""
+    return {PASSES: 0, UNMEASURED: NothingMeasured.exit_code}.get(verdict, 1)
+
+
+def verdict_in(exit_code: int | None, *, meets: bool) -> str:
+    """Returns the verdict that a saved exit code stands for.
+
+    Args:
+        exit_code: of a finished run; None for a run that is not finished.
+        meets: the plan that was asked for meets the threshold: full INT8.
+    """
+    if exit_code not in (0, 1):
+        return UNMEASURED
+    return verdict_of(meets=meets or exit_code == 0, doubted=exit_code == 1)
+
 
 SCHEMA = 3
 REPORT, SO_FAR, LAYERS, FRONT = "report.json", "run.json", "layers.csv", "front.csv"
@@ -265,7 +312,7 @@ class NextStep:
     """The step to go on with.
 
     Attributes:
-        kind: a word of ``report.next_step``.
+        kind: a word of ``report.headline``.
         what: the step, an imperative clause.
         command: the command that does it, or that follows it; empty without a folder.
     """
@@ -331,7 +378,7 @@ class Report(Holder):
     Attributes:
         schema: the version of this form; fields may be added without a new number.
         state: ``running``, ``interrupted`` or ``finished``: a run under way writes what it knows so far.
-        verdict: the verdict on full INT8: a word of ``report.verdict``.
+        verdict: the verdict on full INT8: a word of ``report.model``.
         lines: the verdict in lines.
         low: the low precision in question; ``int8`` in the names of plans and columns stands for it.
         precision: the high precision.
@@ -654,7 +701,7 @@ class Report(Holder):
     @property
     def overview(self) -> Overview:
         """The verdict, the next step, and the culprits with what the network measures if each is put back."""
-        from trt_bisect.report.page.headline import headline
+        from trt_bisect.report.headline import headline
         from trt_bisect.report.screen.run import next_lines, verdict_first
 
         verdict, reasons = verdict_first(self)

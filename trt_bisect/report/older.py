@@ -8,8 +8,7 @@ from typing import Any
 
 import msgspec
 
-from trt_bisect.report.model import SCHEMA, Report
-from trt_bisect.report.verdict import verdict_in
+from trt_bisect.report.model import SCHEMA, Report, verdict_in
 from trt_bisect.runs.progress_file import FINISHED, INTERRUPTED
 from trt_bisect.support.codec import Malformed, decode
 

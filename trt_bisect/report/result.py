@@ -250,11 +250,10 @@ def load(path: str | Path) -> Report | Result:
     Raises:
         BadInput: there is no result, or one that this version cannot read.
     """
-    from trt_bisect.report.check import CheckReport
     from trt_bisect.report.comparison import Comparison, Profile
     from trt_bisect.report.losses import Sensitivity, WorstReport
-    from trt_bisect.report.migration import Migration
     from trt_bisect.report.model import REPORT, Report
+    from trt_bisect.report.structure import CheckReport, Migration
 
     tables = (Sensitivity, Comparison, Profile, WorstReport, CheckReport, Migration)
     kinds: dict[str, type[Report | Result]] = {REPORT: Report}

@@ -15,8 +15,7 @@ from trt_bisect.evaluator.trial import Trial
 from trt_bisect.model.network import Network
 from trt_bisect.precision import Precision
 from trt_bisect.report.answer import DECIDING, Accuracies, AnswerFacts, PlanFigures
-from trt_bisect.report.model import JudgedInputs, LayerRow, Report
-from trt_bisect.report.verdict import FAILS, PASSES, WITH_DOUBTS, spoken
+from trt_bisect.report.model import FAILS, PASSES, WITH_DOUBTS, JudgedInputs, LayerRow, Report, spoken
 from trt_bisect.support.text import MEMORY, Line, Note, counted, listed, percent, together
 
 DOUBTED, DATA, PART = "doubted", "data", "part"

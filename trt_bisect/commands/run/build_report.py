@@ -34,6 +34,7 @@ from trt_bisect.report.model import (
     FOLLOWS,
     NOT_JUDGED,
     NOT_TRIED,
+    UNMEASURED,
     ByPlan,
     LayerRow,
     Part,
@@ -42,10 +43,10 @@ from trt_bisect.report.model import (
     RoundedTensor,
     Seconds,
     Shape,
+    verdict_of,
 )
 from trt_bisect.report.precision_check import dla_notes, float_kernel_notes, obedience_notes
 from trt_bisect.report.summary import TIME_LIMIT, memory_notes, verdict_lines
-from trt_bisect.report.verdict import UNMEASURED, verdict_of
 from trt_bisect.runs.progress_file import FINISHED, INTERRUPTED, RUNNING
 from trt_bisect.support.machine import peak_bytes
 from trt_bisect.support.text import NETWORK, OUTPUTS, PIECES, RECIPE, Note, listed, noted

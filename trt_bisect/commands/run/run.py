@@ -71,11 +71,10 @@ from trt_bisect.preparation.setup import Setup
 from trt_bisect.preparation.workspace import working_in
 from trt_bisect.recipe.files import FOLDER, PLAN
 from trt_bisect.report.answer import Accuracies
-from trt_bisect.report.model import NOT_TRIED, REPORT, SO_FAR, Report
+from trt_bisect.report.headline import BUILD, RECIPE, headline, next_step
+from trt_bisect.report.model import NOT_TRIED, REPORT, SO_FAR, UNMEASURED, Report
 from trt_bisect.report.network_graph import NETWORK, graph_of
-from trt_bisect.report.next_step import BUILD, RECIPE, next_step
 from trt_bisect.report.older import read_report
-from trt_bisect.report.page.headline import headline
 from trt_bisect.report.summary import (
     CURVE_IN_PART,
     CURVE_MISSING,
@@ -89,7 +88,6 @@ from trt_bisect.report.summary import (
     base_misses,
 )
 from trt_bisect.report.tensorboard.board import Board, open_board
-from trt_bisect.report.verdict import UNMEASURED
 from trt_bisect.support.codec import write
 from trt_bisect.support.machine import peak_bytes
 from trt_bisect.support.progress import TimeLimited, TimeUp, default_progress, lifted

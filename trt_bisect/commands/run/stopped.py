@@ -12,7 +12,7 @@ from typing import Any
 from trt_bisect.commands.run.live import Live
 from trt_bisect.errors import NoRoom, lacks_room
 from trt_bisect.report.explanation import EXPLANATION
-from trt_bisect.report.model import LAYERS, REPORT, SO_FAR, Report
+from trt_bisect.report.model import LAYERS, REPORT, SO_FAR, UNMEASURED, Report
 from trt_bisect.report.network_graph import NETWORK
 from trt_bisect.report.older import read_report
 from trt_bisect.report.pictures import PICTURES
@@ -25,7 +25,6 @@ from trt_bisect.report.summary import (
     above_verdict,
     stopped_line,
 )
-from trt_bisect.report.verdict import UNMEASURED
 from trt_bisect.runs.progress_file import FINISHED, RUNNING
 from trt_bisect.support.codec import encode
 from trt_bisect.support.files import write_whole

@@ -1,9 +1,12 @@
-"""The page: a Jinja2 template that contains data, scripts and styles, so that it needs no other file."""
+"""The page of a run: its data, and the Jinja2 template that holds them, the scripts and the styles in one file."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,15 +16,123 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from trt_bisect._version import __version__
-from trt_bisect.recipe.files import FOLDER
+from trt_bisect.precision import Precision
+from trt_bisect.recipe.files import BUILD, FOLDER, PLAN, network_file, recipe_commands
+from trt_bisect.recipe.trtexec import Build
 from trt_bisect.report.explanation import EXPLANATION, Explanation
-from trt_bisect.report.model import Report
+from trt_bisect.report.headline import fragile, headline
+from trt_bisect.report.model import TONES, LayerRow, Report
 from trt_bisect.report.network_graph import NETWORK, Graph
-from trt_bisect.report.page.data import PageData, page_data, recipe_texts
-from trt_bisect.report.page.tables import TablePage
+from trt_bisect.report.page.tables import PageColumn, TablePage, columns_by_rank
 from trt_bisect.report.pictures import PICTURES, Pictures
 from trt_bisect.support.codec import encode, read
 from trt_bisect.support.files import write_whole
+
+_LARGEST_TEXT = 1 << 20
+
+
+@dataclass(frozen=True)
+class PageData:
+    """The content of a run's page.
+
+    Attributes:
+        report: the report of a finished run, or of one under way.
+        graph: the network; None if not known.
+        explanation: the reasons and the remedies; None without them.
+        headline: the verdict in a sentence.
+        fragile: the reasons why the verdict on the recipe could be another one, a clause each.
+        status: ``finished``, ``running`` or ``interrupted``.
+        tones: the CSS classes of the verdicts: of the run, on ``int8`` and on ``recipe``.
+        progress: the progress of a running run, ``stage``, ``done``, ``total``, ``seconds`` and ``left``.
+        recipe: the value of ``recipe_texts``.
+        command: the command line of the run.
+        commands: by file of the recipe, the command that uses it.
+        columns: the columns of the table of layers that their class describes.
+        pictures: the worst images; None without them.
+    """
+
+    report: Report
+    graph: Graph | None
+    explanation: Explanation | None
+    headline: str
+    fragile: tuple[str, ...]
+    status: str
+    tones: Mapping[str, str]
+    progress: Mapping[str, Any] | None
+    recipe: Mapping[str, Any]
+    command: str
+    commands: Mapping[str, str]
+    columns: tuple[PageColumn, ...]
+    pictures: Pictures | None = None
+
+
+def page_data(
+    report: Report,
+    graph: Graph | None = None,
+    explanation: Explanation | None = None,
+    recipe: Mapping[str, Any] | None = None,
+    *,
+    status: str = "finished",
+    progress: Mapping[str, Any] | None = None,
+    folder: str = "",
+    pictures: Pictures | None = None,
+) -> PageData:
+    """Returns the data of a page; ``folder`` is the run folder, as the commands on the recipe's files name it.
+
+    A graph or an explanation of another network is left out: an earlier run may have left it in the folder.
+    """
+    names = [row.name for row in report.layers]
+    return PageData(
+        report,
+        graph if graph is not None and [layer.name for layer in graph.layers] == names else None,
+        explanation if explanation is not None and set(names).issuperset(explanation.layers) else None,
+        headline=headline(report, status),
+        fragile=fragile(report),
+        status=status,
+        tones={
+            "verdict": TONES[report.verdict] if status == "finished" else "",
+            **{plan: TONES[verdict] for plan, verdict in report.verdicts.items()},
+        },
+        progress=progress,
+        recipe=recipe or {},
+        command=report.command,
+        commands=_commands(recipe or {}, folder, report.low),
+        columns=columns_by_rank(LayerRow, report.names),
+        pictures=pictures,
+    )
+
+
+def _commands(recipe: Mapping[str, Any], folder: str, low: str) -> dict[str, str]:
+    """Returns by file of the recipe the complete command that uses it; none where the plan does not tell its build."""
+    try:
+        plan = json.loads(recipe.get(PLAN, ""))
+    except (TypeError, ValueError, RecursionError):
+        return {}
+    build = Build.from_json(plan.get(BUILD)) if isinstance(plan, dict) else None
+    if build is None:
+        return {}
+    known = recipe_commands(f"{folder}/{FOLDER}" if folder else FOLDER, build, network_file(Precision(low)))
+    return {name: command for name, command in known.items() if name in recipe}
+
+
+def recipe_texts(folder: Path) -> dict[str, str | dict[str, int]]:
+    """Returns the files of a recipe by name: the text, or ``{"bytes": size}`` for a binary or long file."""
+    found: dict[str, str | dict[str, int]] = {}
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if path.is_file() and not path.is_symlink() and not path.name.startswith("."):
+            found[path.name] = _text(path)
+    return found
+
+
+def _text(path: Path) -> str | dict[str, int]:
+    size = path.stat().st_size
+    if size <= _LARGEST_TEXT and path.suffix != ".onnx":
+        try:
+            return path.read_text(encoding="utf-8")
+        except ValueError:
+            pass
+    return {"bytes": size}
+
 
 PAGE = "report.html"
 ASSETS = Path(__file__).parent / "assets"

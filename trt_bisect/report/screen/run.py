@@ -18,10 +18,9 @@ from trt_bisect.data.statistics import FedInput
 from trt_bisect.report.advice import SPREAD_OUT
 from trt_bisect.report.answer import AS_CHEAP, FOLLOWERS, RECIPE, AnswerFacts, CalibratorRow, FrontPoint, Held, Move
 from trt_bisect.report.explanation import EXPLANATION, Cause, CulpritAdvice, Explanation, Remedy, Tried
-from trt_bisect.report.model import FOLLOWS, NOT_TRIED, LayerRow, Report
+from trt_bisect.report.model import FOLLOWS, NOT_TRIED, STYLES, WITH_DOUBTS, LayerRow, Report
 from trt_bisect.report.screen.layout import ScreenPart, fitted, fitting, height, spaced, titled, with_columns_that_fit
 from trt_bisect.report.summary import DOUBTING, FEW_INPUTS
-from trt_bisect.report.verdict import STYLES, WITH_DOUBTS
 from trt_bisect.support.table import DECIDING
 from trt_bisect.support.text import Line, Note, counted, listed, number, percent
 

@@ -22,13 +22,12 @@ from trt_bisect.builder.debug_tensors import EngineTensor
 from trt_bisect.data.feeds import TensorSpec
 from trt_bisect.model.layers import Layer
 from trt_bisect.model.network import Network
-from trt_bisect.report.check import CheckReport
 from trt_bisect.report.comparison import Comparison, Profile, ProfiledTensor, sorted_rows
 from trt_bisect.report.explanation import ExplainedTensor, Explanation
 from trt_bisect.report.losses import JudgedSample, SensitiveOp, Sensitivity, WorstReport, description
-from trt_bisect.report.migration import Migration
 from trt_bisect.report.screen.layout import fitted, titled
 from trt_bisect.report.screen.run import NOTES_UP_TO
+from trt_bisect.report.structure import CheckReport, Migration
 from trt_bisect.support.table import Row
 from trt_bisect.support.text import counted, listed, number
 
