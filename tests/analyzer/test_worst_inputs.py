@@ -368,7 +368,7 @@ def test_worst_inputs_are_kept_for_one_typing_version_and_precision(monkeypatch,
         def opened(engine, _typing, network, scales, options, shapes, workshop=None):
             return OnePlace(OnnxRuntimeBuilder(network, scales, options), typing, version)
 
-        monkeypatch.setattr("trt_bisect.preparation.setup.open_builder", opened)
+        monkeypatch.setattr("trt_bisect.preparation.experiment.open_builder", opened)
         arguments = (lenet / "lenet.onnx", lenet / "calibration.npz")
         before = len(calls)
         less = {"strategy": "bisect", "calibrator": "minmax", "explain": "none"}
@@ -376,7 +376,7 @@ def test_worst_inputs_are_kept_for_one_typing_version_and_precision(monkeypatch,
         return len(calls) - before, report.inputs.similarities
 
     monkeypatch.setattr("trt_bisect.preparation.preparation.choose_engine", lambda _: "foreign")
-    monkeypatch.setattr("trt_bisect.preparation.setup.typing_of", lambda *_, **__: "weak")
+    monkeypatch.setattr("trt_bisect.preparation.experiment.typing_of", lambda *_, **__: "weak")
     monkeypatch.setattr("trt_bisect.preparation.preparation.worst_inputs", counted)
     count, found = run()
     assert count == 1

@@ -87,9 +87,9 @@ def foreign(monkeypatch):
 
     def call(model, folder, spoil=None, **options):
         monkeypatch.setattr("trt_bisect.preparation.preparation.choose_engine", lambda _: "foreign")
-        monkeypatch.setattr("trt_bisect.preparation.setup.typing_of", lambda *_, **__: "strong")
+        monkeypatch.setattr("trt_bisect.preparation.experiment.typing_of", lambda *_, **__: "strong")
         monkeypatch.setattr(
-            "trt_bisect.preparation.setup.open_builder",
+            "trt_bisect.preparation.experiment.open_builder",
             lambda engine, typing, network, scales, options, shapes, _=None: Foreign(
                 network, scales, options, shapes, spoil
             ),

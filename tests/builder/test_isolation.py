@@ -27,7 +27,7 @@ from trt_bisect.evaluator.rebuild import RebuildEvaluator
 from trt_bisect.evaluator.trial import OutputFigures, Trial
 from trt_bisect.model.network import load_network
 from trt_bisect.precision import prefix
-from trt_bisect.preparation import setup as job
+from trt_bisect.preparation import experiment as job
 from trt_bisect.runs.journal import Journal, MemoryStore
 
 FEEDS = {"x": np.arange(3, dtype=np.float32)}

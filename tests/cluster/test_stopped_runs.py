@@ -16,7 +16,7 @@ from tests.support.fake_builders import Waiting
 from tests.support.waiting import LIMIT, is_running, wait_until
 from tests.support.worker_runs import journaled, without_times
 from trt_bisect.cluster.address import GOES_ON
-from trt_bisect.preparation import setup
+from trt_bisect.preparation import experiment as setup
 
 ROOT = Path(__file__).parents[2]
 RUN = """
@@ -25,7 +25,7 @@ sys.path.insert(0, {root!r})
 sys.argv = ["trt-bisect", "run", {model!r}, "--calibration", {data!r}, "--strategy", "exhaustive", "--explain", "none",
             "--output", {folder!r}, "--cluster", {address!r}]
 from tests.support.fake_builders import Waiting
-from trt_bisect.preparation import setup
+from trt_bisect.preparation import experiment as setup
 setup.make_builder = Waiting(setup.make_builder, {begun!r}, {go_on!r})
 from trt_bisect.cli import main
 main()

@@ -21,8 +21,8 @@ from tests.support import networks
 from trt_bisect import BadInput
 from trt_bisect.calibration.cache import parse_cache
 from trt_bisect.calibration.cache_names import scales_for
+from trt_bisect.commands.migrate import Deployment, read_deployment
 from trt_bisect.precision import Precision
-from trt_bisect.preparation.deployment import Deployment, read_deployment
 
 LENET = SAMPLES / "lenet" / "lenet.onnx"
 DIGITS = SAMPLES / "lenet" / "digits.npz"

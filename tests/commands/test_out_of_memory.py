@@ -14,7 +14,7 @@ from trt_bisect.errors import TrialFailed
 from trt_bisect.evaluator.rebuild import RebuildEvaluator
 from trt_bisect.model.network import load_network
 from trt_bisect.precision import int8_set
-from trt_bisect.preparation import setup as job
+from trt_bisect.preparation import experiment as job
 from trt_bisect.runs.journal import MemoryStore
 from trt_bisect.support.text import MEMORY
 

@@ -133,7 +133,7 @@ threshold = 0.9
 IN_A_WORKER = """
 from functools import partial
 from tests.support import fake_builders
-from trt_bisect.preparation import setup
+from trt_bisect.preparation import experiment as setup
 from trt_bisect.builder.isolation import IsolatedBuilder, WorkerProcess
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 

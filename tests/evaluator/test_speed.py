@@ -11,7 +11,7 @@ from trt_bisect.builder.base import MEASURED, LayerTime, latency_of
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.errors import TrialFailed
 from trt_bisect.precision import Precision
-from trt_bisect.preparation import setup as job
+from trt_bisect.preparation import experiment as job
 from trt_bisect.report.screen.run import latency_lines
 
 MILLISECONDS = {Precision.FP32: 4.0, Precision.FP16: 2.0, Precision.INT8: 1.0}

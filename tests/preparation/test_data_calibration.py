@@ -16,7 +16,7 @@ from trt_bisect.options.commands import RunOptions
 from trt_bisect.precision import int8_set
 from trt_bisect.preparation import given_data
 from trt_bisect.preparation import preparation as stages
-from trt_bisect.preparation.setup import Setup
+from trt_bisect.preparation.experiment import Setup
 from trt_bisect.support.progress import Silent
 
 HELD_OUT = [4, 9, 14, 19, 24]

@@ -17,8 +17,7 @@ from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.trial import TrialKey
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.precision import Precision, PrecisionPlan
-from trt_bisect.preparation.fixed_layers import matching, refuse_emulated_only
-from trt_bisect.preparation.plan_file import read_plan
+from trt_bisect.preparation.asked_network import matching, read_plan, refuse_emulated_only
 from trt_bisect.report.summary import EXPERIMENT, FIXED
 
 FIRST, SECOND = "conv1", "conv3"

@@ -5,7 +5,7 @@ import pytest
 import trt_bisect
 from tests.support import networks
 from tests.support.progress_doubles import Said
-from trt_bisect.preparation.forecast import CHECKS, CURVE, EXPLANATION, SEARCH, Forecast, other_stages, usual_search
+from trt_bisect.support.progress import CHECKS, CURVE, EXPLANATION, SEARCH, Forecast, other_stages, usual_search
 
 
 class Told(Said):

@@ -4,7 +4,8 @@ import pytest
 
 from trt_bisect.builder.base import latency_of
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
-from trt_bisect.preparation import preparation, setup
+from trt_bisect.preparation import experiment as setup
+from trt_bisect.preparation import preparation
 
 
 class Foreign:

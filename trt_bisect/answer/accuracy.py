@@ -46,8 +46,7 @@ from trt_bisect.evaluator.accuracy import (
 )
 from trt_bisect.options.commands import RunOptions
 from trt_bisect.precision import PrecisionPlan
-from trt_bisect.preparation.experiment import Experiment
-from trt_bisect.preparation.setup import Setup
+from trt_bisect.preparation.experiment import Experiment, Setup
 from trt_bisect.report.answer import OWN, Accuracies
 from trt_bisect.support.text import ACCURACY, Note, noted
 

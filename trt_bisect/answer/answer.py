@@ -55,11 +55,10 @@ from trt_bisect.evaluator.trial import Trial
 from trt_bisect.options.commands import RunOptions
 from trt_bisect.options.concerns import DEFAULT, MIXED, QUICK, THOROUGH
 from trt_bisect.precision import PrecisionPlan
-from trt_bisect.preparation.experiment import Experiment
-from trt_bisect.preparation.forecast import CHECKS
-from trt_bisect.preparation.setup import Setup
+from trt_bisect.preparation.experiment import Experiment, Setup
 from trt_bisect.report.answer import AS_CHEAP, DECIDING, OWN
 from trt_bisect.report.summary import TOO_DEAR, over_inputs
+from trt_bisect.support.progress import CHECKS
 from trt_bisect.support.text import DATA, Note, counted, percent
 
 ALWAYS = -math.inf

@@ -13,8 +13,7 @@ from trt_bisect.data.datasets import digest_of_feeds
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.evaluator.each_input import GivenInputs
 from trt_bisect.model.session import give_back_arena
-from trt_bisect.preparation.experiment import Experiment
-from trt_bisect.preparation.setup import Setup
+from trt_bisect.preparation.experiment import Experiment, Setup
 from trt_bisect.support.text import DATA, OUTPUTS, Note, noted
 
 

@@ -33,8 +33,7 @@ from trt_bisect.model.pieces import Boundaries
 from trt_bisect.model.session import give_back_arena
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.precision import PrecisionPlan
-from trt_bisect.preparation.experiment import Experiment
-from trt_bisect.preparation.setup import Setup
+from trt_bisect.preparation.experiment import Experiment, Setup
 from trt_bisect.support.machine import cores
 from trt_bisect.support.memory import give_back_memory
 from trt_bisect.support.text import counted

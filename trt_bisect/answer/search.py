@@ -32,9 +32,8 @@ from trt_bisect.options.commands import RunOptions
 from trt_bisect.options.concerns import MACS, MEASURED_TIME, MIXED
 from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.preparation.experiment import Experiment
-from trt_bisect.preparation.forecast import usual_search
 from trt_bisect.report.answer import AS_CHEAP, PredictedTimes
-from trt_bisect.support.progress import Progress
+from trt_bisect.support.progress import Progress, usual_search
 from trt_bisect.support.text import duration
 
 Units = tuple[tuple[int, ...], ...]

@@ -47,10 +47,17 @@ from trt_bisect.options.commands import CompareOptions
 from trt_bisect.options.concerns import FIXING
 from trt_bisect.options.declare import takes
 from trt_bisect.precision import Precision, PrecisionPlan
-from trt_bisect.preparation.as_it_runs import AsItRuns, activated_in, as_it_runs, same_tensors, weights_as_they_are
-from trt_bisect.preparation.asked_network import asked_network
-from trt_bisect.preparation.fixed_layers import fixed_notes
-from trt_bisect.preparation.two_networks import AsInFile, TwoNetworks, matched_layers
+from trt_bisect.preparation.asked_network import asked_network, fixed_notes
+from trt_bisect.preparation.two_networks import (
+    AsInFile,
+    AsItRuns,
+    TwoNetworks,
+    activated_in,
+    as_it_runs,
+    matched_layers,
+    same_tensors,
+    weights_as_they_are,
+)
 from trt_bisect.report.comparison import Comparison, sort_column
 from trt_bisect.report.tensorboard.board import Board, open_board
 from trt_bisect.report.tensorboard.run_logs import ComparisonLogs

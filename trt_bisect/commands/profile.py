@@ -27,8 +27,7 @@ from trt_bisect.model.reading import as_in_file
 from trt_bisect.model.shapes import groups_within
 from trt_bisect.options.commands import ProfileOptions
 from trt_bisect.options.declare import takes
-from trt_bisect.preparation.asked_network import asked_network
-from trt_bisect.preparation.fixed_layers import fixed_notes
+from trt_bisect.preparation.asked_network import asked_network, fixed_notes
 from trt_bisect.report.comparison import Profile, ProfiledTensor
 from trt_bisect.report.tensorboard.board import open_board
 from trt_bisect.report.tensorboard.run_logs import ProfileLogs

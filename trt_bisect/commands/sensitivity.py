@@ -26,10 +26,9 @@ from trt_bisect.options.commands import SensitivityOptions
 from trt_bisect.options.declare import takes
 from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.preparation.asked_network import asked_network
-from trt_bisect.preparation.experiment import Experiment
+from trt_bisect.preparation.experiment import Experiment, Setup
 from trt_bisect.preparation.judgement import Judgement
 from trt_bisect.preparation.preparation import prepared
-from trt_bisect.preparation.setup import Setup
 from trt_bisect.preparation.workspace import working_in
 from trt_bisect.report.losses import WAYS, SensitiveOp, Sensitivity
 from trt_bisect.support.progress import Progress, default_progress

@@ -21,11 +21,10 @@ from trt_bisect.model.network import GivenModel, Network
 from trt_bisect.options.commands import WorstOptions
 from trt_bisect.options.declare import takes
 from trt_bisect.precision import low_of
-from trt_bisect.preparation.asked_network import asked_network
-from trt_bisect.preparation.fixed_layers import fixed_notes, refuse_emulated_only
+from trt_bisect.preparation.asked_network import asked_network, fixed_notes, refuse_emulated_only
+from trt_bisect.preparation.experiment import Setup
 from trt_bisect.preparation.judgement import Judgement
 from trt_bisect.preparation.preparation import find_worst, refuse_unknown_outputs, say_engine, usable
-from trt_bisect.preparation.setup import Setup
 from trt_bisect.report.losses import WorstReport
 from trt_bisect.support.files import output_folder
 from trt_bisect.support.progress import default_progress

@@ -1,25 +1,53 @@
-"""An experiment: a network, and everything that is needed to measure its plans."""
+"""Experiments: a network, and all that is needed to measure its plans; and the setup of a job, which they share."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from time import perf_counter, time
 from typing import Any
 
+from trt_bisect._version import versions
 from trt_bisect.analyzer.classes import Classes
 from trt_bisect.analyzer.judge import Comparer, Rule, comparison
 from trt_bisect.analyzer.slices import Slices
 from trt_bisect.analyzer.tasks.task import Task
-from trt_bisect.builder.base import Builder, Outputs
-from trt_bisect.calibration.ranges import Ranges
-from trt_bisect.data.datasets import Dataset
+from trt_bisect.builder.base import Builder, BuildOptions, Engine, Outputs, ProfileShapes
+from trt_bisect.builder.engines import ONNXRUNTIME, make_builder, open_builder, typing_of
+from trt_bisect.builder.isolation import WorkerProcess
+from trt_bisect.calibration.cache import is_cache_path
+from trt_bisect.calibration.ranges import Ranges, keeping_unusable_high
+from trt_bisect.cluster.ray_cluster import open_cluster
+from trt_bisect.data.datasets import Dataset, digest_of_feeds, may_be_sizes, profile_shapes, profile_sizes
 from trt_bisect.data.feeds import Feeds
-from trt_bisect.evaluator.branch import BranchEvaluator
-from trt_bisect.evaluator.rebuild import Compare, RebuildEvaluator
+from trt_bisect.data.named import content_of
+from trt_bisect.driver.suspects.curves import FULL
+from trt_bisect.evaluator.branch import BranchEvaluator, branch_evaluator
+from trt_bisect.evaluator.rebuild import Compare, RebuildEvaluator, TrialStore
 from trt_bisect.evaluator.trial import Trial
+from trt_bisect.evaluator.workers import Cluster, TrialSpec
+from trt_bisect.model.low import FLOAT_TYPES, FP8
 from trt_bisect.model.network import Network
+from trt_bisect.options.commands import MeasuringOptions
+from trt_bisect.options.concerns import BRANCH, JudgeOptions
+from trt_bisect.precision import Precision
+from trt_bisect.preparation.given_data import GivenData
+from trt_bisect.preparation.judgement import (
+    Judgement,
+    ReferenceAsItRuns,
+    ReferenceNetwork,
+    SavedOutputs,
+    other_reference,
+)
+from trt_bisect.preparation.workspace import TIMING_CACHE, refuse_another_network
 from trt_bisect.report.model import JudgedInputs
+from trt_bisect.runs.cached_inputs import fingerprint
 from trt_bisect.runs.journal import Journal, MemoryStore
+from trt_bisect.support.progress import Forecast, Progress
+from trt_bisect.support.text import JUDGED_BY, NETWORK, Note, noted
 
 
 @dataclass(frozen=True)
@@ -79,3 +107,213 @@ def all_trials(*experiments: Experiment) -> list[Trial]:
     """Returns the trials of experiments; those of a store that several of them share count once."""
     stores = dict.fromkeys(experiment.store for experiment in experiments)
     return [trial for store in stores for trial in tuple(store.trials.values())]
+
+
+@dataclass
+class Setup:
+    """The facts and means that all experiments of a job share.
+
+    Attributes:
+        options: the options of the job.
+        read: the network as it was read; experiments have it with unusable layers kept high, and with shapes.
+        digest: the digest of that network.
+        folder: the run folder; None to keep nothing.
+        progress: the display.
+        forecast: the time left.
+        judgement: makes the rule that judges plans.
+        judged_by: the outputs that plans are judged by instead of the network's own; None without such outputs.
+        notes: the notes of the report so far.
+        data: the data given.
+        began, started: the start, on the clock of the process and in seconds since the epoch.
+    """
+
+    options: MeasuringOptions
+    read: Network
+    digest: str
+    folder: Path | None
+    progress: Progress
+    forecast: Forecast
+    judgement: Judgement
+    judged_by: ReferenceNetwork | ReferenceAsItRuns | SavedOutputs | None
+    notes: list[Note]
+    data: GivenData
+    began: float = field(default_factory=perf_counter)
+    started: float = field(default_factory=time)
+    _cluster: Cluster = field(init=False)
+
+    @classmethod
+    def of(
+        cls,
+        options: MeasuringOptions,
+        network: Network,
+        folder: Path | None,
+        progress: Progress,
+        judgement: Callable[[JudgeOptions, str, Precision], Judgement] = Judgement,
+    ) -> Setup:
+        """Returns the setup of a job on a network.
+
+        Raises:
+            BadInput: the folder has the run of another network, or another reference cannot be used.
+        """
+        refuse_another_network(folder, network)
+        notes = noted(NETWORK, network.notes)
+
+        def note(texts: list[str]) -> None:
+            notes.extend(noted(JUDGED_BY, texts))
+
+        return cls(
+            options=options,
+            read=network,
+            digest=network.digest(),
+            folder=folder,
+            progress=progress,
+            forecast=Forecast(progress),
+            judgement=judgement(options, network.source, network.low.precision),
+            judged_by=other_reference(options, network, options.inputs, note),
+            notes=notes,
+            data=GivenData(options, network, folder, progress, notes),
+        )
+
+    @contextmanager
+    def with_cluster(self) -> Iterator[None]:
+        """Opens the cluster that tries plans, for as long as plans are measured."""
+        with open_cluster(self.options.cluster, self.progress.say) as self._cluster:
+            yield
+
+    def build_options(self) -> BuildOptions:
+        """Returns the options of builders, with a timing cache where the run has a folder."""
+        options = self.options.build_options()
+        return options if self.folder is None else replace(options, timing_cache=self.folder / TIMING_CACHE)
+
+    def builder_for(self, network: Network, engine: str, ranges: Ranges, feeds: Iterable[Feeds]) -> Builder:
+        """Returns the builder of an engine for inputs of the shapes of ``feeds``."""
+        cached = is_cache_path(content_of(self.options.calibration))
+        typing = typing_of(engine, self.options.asked_typing, network.low, cached=cached)
+        options, shapes = self._profiled(network, engine, feeds)
+        return open_builder(engine, typing, network, ranges.scales, options, shapes)
+
+    def whole(
+        self,
+        network: Network,
+        builder: Builder,
+        ranges: Ranges,
+        feeds: list[Feeds],
+        compare: Compare,
+        store: TrialStore,
+    ) -> RebuildEvaluator:
+        """Returns the evaluator on whole engines, on workers of the cluster where there is one."""
+        options, shapes = self._profiled(network, builder.engine, feeds)
+        make = partial(make_builder, builder.engine, builder.typing, network, ranges.scales, profile_shapes=shapes)
+        workers = self._cluster.pool(TrialSpec(builder.engine, builder.versions, make, options, feeds), builder)
+        return RebuildEvaluator(network, builder, feeds, compare, store, self.options.high_precision, workers)
+
+    def _profiled(self, network: Network, engine: str, feeds: Iterable[Feeds]) -> tuple[BuildOptions, ProfileShapes]:
+        """The build options and the profile shapes for inputs like ``feeds``; ONNX Runtime needs neither of them."""
+        options = self.build_options()
+        if engine == ONNXRUNTIME:
+            return options, {}
+        if any(may_be_sizes(spec.dtype, spec.shape) for spec in network.inputs):
+            options = replace(options, sizes=profile_sizes(feeds))
+        return options, {} if network.is_static else profile_shapes(feeds)
+
+    def reference_engine(self, builder: Builder) -> Engine:
+        """Opens the reference that outputs are judged by: the network in FP32, or another network."""
+        return builder.reference() if self.judged_by is None else self.judged_by
+
+    def with_ranges(self, experiment: Experiment, ranges: Ranges, network: Network | None = None) -> Experiment:
+        """Returns an experiment on whole engines with other ranges; a key of its own keeps its trials apart.
+
+        Args:
+            experiment: the experiment to change.
+            ranges: the other ranges.
+            network: another network of the same inputs and outputs, judged by the FP32 outputs of the first one.
+        """
+        other = network or experiment.network
+        builder = self.builder_for(other, experiment.builder.engine, ranges, experiment.feeds)
+        parts = self.fingerprint_parts(other, builder, ranges, experiment.feeds)
+        judged_by = (
+            experiment.network.digest() if other is not experiment.network else experiment.parts.get("reference")
+        )
+        if judged_by:
+            parts["reference"] = judged_by
+        key = fingerprint(parts)
+        store = experiment.store.under(key, parts)
+        whole = self.whole(other, builder, ranges, experiment.feeds, experiment.compare, store)
+        return replace(
+            experiment,
+            network=other,
+            ranges=ranges,
+            builder=builder,
+            store=store,
+            whole=whole,
+            evaluator=whole,
+            key=key,
+            parts=parts,
+        )
+
+    def with_network(self, experiment: Experiment, network: Network, ranges: Ranges) -> Experiment:
+        """Returns an experiment with another network; see ``with_ranges``.
+
+        Raises:
+            BadInput: none of its layers can be in INT8.
+        """
+        other, _ = keeping_unusable_high(network, ranges)
+        return self.with_ranges(experiment, ranges, other)
+
+    def in_pieces(self, experiment: Experiment) -> Experiment:
+        """Returns an experiment on whole engines with the evaluator that its strategy needs."""
+        if experiment.strategy != BRANCH:
+            return experiment
+        network, builder, scales = experiment.network, experiment.builder, experiment.ranges.scales
+        options, worker = self.build_options(), WorkerProcess()
+
+        def make(part: Network, profile: ProfileShapes) -> Builder:
+            return open_builder(builder.engine, builder.typing, part, scales, options, profile, worker)
+
+        evaluator = branch_evaluator(
+            network,
+            builder,
+            make,
+            scales,
+            options,
+            experiment.feeds,
+            experiment.compare,
+            experiment.store,
+            experiment.whole,
+            memory=self.options.memory_bytes,
+            few_boundaries=self.options.curve_of(BRANCH, len(network.movable)) != FULL,
+        )
+        return replace(experiment, evaluator=evaluator)
+
+    def fingerprint_parts(
+        self, network: Network, builder: Builder, ranges: Ranges, feeds: Sequence[Feeds]
+    ) -> dict[str, Any]:
+        """Returns everything that the figures of a trial depend on, by name."""
+        options, base = self.options.build_options(), self.options.base_precision
+        typed = ""
+        if network.low is FP8:
+            typed = "by the operators' schemas, no Relu removed before FP8, reductions in parts"
+        elif not {network.low.precision, options.high, base}.isdisjoint(FLOAT_TYPES):
+            typed = "by the operators' schemas, reductions in parts"
+        return {
+            "model": replace(network, base=Precision.FP32).digest(),
+            "ranges": ranges.digest(),
+            "inputs": [digest_of_feeds(sample) for sample in feeds],
+            "engine": builder.engine,
+            "typing": builder.typing,
+            "versions": {**versions(), **builder.versions},
+            "high": str(options.high),
+            "workspace": options.workspace_bytes,
+            "optimization_level": options.optimization_level,
+            "force_int8": options.force_int8,
+            "tactic_sources": options.tactic_sources,
+            "metric": self.judgement.asked_metric.code,
+            "class_axis": self.options.class_axis,
+            "judged": "each input by itself",
+            **({"outputs": sorted(self.options.outputs)} if self.options.outputs else {}),
+            **({"followers": "int8"} if options.followers_round else {}),
+            **({} if base is options.high is Precision.FP32 else {"base": str(base)}),
+            **({"typed": typed} if typed else {}),
+            **({} if self.judged_by is None else {"judged_by": self.judged_by.digest}),
+            **self.options.task_facts(),
+        }

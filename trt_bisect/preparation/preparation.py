@@ -35,10 +35,9 @@ from trt_bisect.model.reading import compare_with_file
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.options.commands import MeasuringOptions, WithoutRecipeOptions
 from trt_bisect.options.concerns import AUTO, BRANCH, EXHAUSTIVE
-from trt_bisect.preparation.experiment import Experiment
-from trt_bisect.preparation.fixed_layers import refuse_emulated_only
+from trt_bisect.preparation.asked_network import refuse_emulated_only
+from trt_bisect.preparation.experiment import Experiment, Setup
 from trt_bisect.preparation.given_data import faint_note
-from trt_bisect.preparation.setup import Setup
 from trt_bisect.report.model import JudgedInputs
 from trt_bisect.runs.cached_inputs import fingerprint, load_inputs, save_inputs
 from trt_bisect.runs.journal import Journal, MemoryStore

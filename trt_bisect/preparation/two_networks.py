@@ -1,21 +1,247 @@
-"""Two networks of the same inputs, each run as its file says: in INT8 where it has Q/DQ pairs, else in float."""
+"""Two networks that are compared as they run: floats, Q/DQ pairs, integer networks, sessions, functions.
+
+Integer networks are not taken apart: QOperator and dynamic quantization have no float layers that a plan could put
+back. Every tensor that can be read in floats is one to compare: floats as they are, and integers where a constant scale
+says what they stand for.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import onnx
+import onnxruntime as ort
+from onnx import numpy_helper
 
 from trt_bisect.analyzer.origins import Origin, Tensors, activation_origins, plan_observer, weight_origins
+from trt_bisect.analyzer.structure.graph import ACTIVATIONS
 from trt_bisect.data.feeds import Feeds, TensorSpec
+from trt_bisect.errors import BadInput, first_line
+from trt_bisect.model.file import ONNX_TYPES, saved_model, tensor_uses
 from trt_bisect.model.matching import Match, Matching, match_inputs, match_layers
-from trt_bisect.model.network import Network
+from trt_bisect.model.network import Network, spec_of
+from trt_bisect.model.prepare import is_integer_layer
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
+from trt_bisect.model.quantizer import Quantizer
 from trt_bisect.model.reading import as_in_file
+from trt_bisect.model.session import CPU
 from trt_bisect.model.shapes import facts_for, groups_within
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.report.comparison import MatchedLayer
+
+_SCALE_SLOT = {"QuantizeLinear": 1, "QLinearConv": 6, "QLinearMatMul": 6, "QLinearAdd": 6, "QLinearMul": 6, "QGemm": 7}
+_OTHERS, _OF_CONCAT = 3, "QLinearConcat"
+"""The slot of the output's scale of QLinearSigmoid and the others with one input; QLinearConcat has it first."""
+_KEEPING = ("Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "MaxPool", "Slice", "Gather", "Identity")
+"""Operators that leave levels as they are."""
+_TYPES = ("float16", "double", "int64", "int32", "int8", "uint8", "bool")
+_ENDING, _SCALE, _ZERO = "_quantized", "_scale", "_zero_point"
+"""The texts that ONNX Runtime's quantizer appends to the name of a tensor that it rounds."""
+
+
+@dataclass(frozen=True)
+class AsItRuns:
+    """A network that is run as it is.
+
+    Attributes:
+        source: its name in messages.
+        inputs: its inputs; empty where they are not known.
+        run: from feeds to tensors by name.
+        activated: by tensor that an activation alone reads, what it makes.
+        levels: by tensor of integers, what its levels stand for.
+        weights: by name in floats, the levels of a weight, and what they stand for.
+    """
+
+    source: str
+    inputs: tuple[TensorSpec, ...]
+    run: Callable[[Feeds], Mapping[str, np.ndarray]]
+    activated: Mapping[str, str] = field(default_factory=dict)
+    levels: Mapping[str, Quantizer] = field(default_factory=dict)
+    weights: Mapping[str, tuple[np.ndarray, Quantizer]] = field(default_factory=dict)
+
+    def tensors(self, feeds: Feeds) -> dict[str, np.ndarray]:
+        """Returns its tensors in floats on a sample, whose inputs are matched by name, else by their order.
+
+        Raises:
+            BadInput: it cannot be run on this sample, or returns no arrays by name.
+        """
+        names = [spec.name for spec in self.inputs]
+        given = dict(feeds) if not names or set(names) == set(feeds) else dict(zip(names, feeds.values(), strict=False))
+        try:
+            found = self.run(given)
+            return {str(name): values for name, values in found.items() if np.asarray(values).dtype.kind == "f"}
+        except Exception as error:
+            problem = f"'{self.source}' cannot be run: {type(error).__name__}: {first_line(error)}"
+            raise BadInput(problem, "It takes arrays by input name, and returns arrays by output name.") from error
+
+
+def same_tensors(
+    first: AsItRuns, second: AsItRuns, own: Mapping[str, np.ndarray], others: Mapping[str, np.ndarray]
+) -> dict[str, str]:
+    """Returns by tensor of a network that of the same name and shape in another one.
+
+    What an activation makes is in an integer network under the name of what it reads: the kernel before it clips.
+
+    Args:
+        first: the network.
+        second: the other one.
+        own: the tensors of ``first`` on a sample.
+        others: those of the other network.
+    """
+    found = {name: name for name, values in own.items() if name in others and values.shape == others[name].shape}
+    for read, made in first.activated.items():
+        if read in found and made in own and made not in others:
+            found[made] = found.pop(read)
+    for read, made in second.activated.items():
+        if found.get(read) == read and made in others and made not in own:
+            found[read] = made
+    return found
+
+
+def activated_in(graph: onnx.GraphProto) -> dict[str, str]:
+    """Returns by tensor that an activation alone reads what the activation makes."""
+    uses = tensor_uses(graph)
+    return {
+        node.input[0]: node.output[0]
+        for node in graph.node
+        if node.op_type in ACTIVATIONS and node.input and uses[node.input[0]] == 1
+    }
+
+
+def weights_as_they_are(
+    origins: Iterable[Origin], constant: Callable[[str], np.ndarray], given: AsItRuns
+) -> Iterator[tuple[Origin, np.ndarray, np.ndarray]]:
+    """Yields each weight of a float network as it is, and as an integer network has it under the same name.
+
+    Integer layers of a matrix product may have the weight transposed.
+
+    Args:
+        origins: the weights of the float network.
+        constant: gives the values of one.
+        given: the integer network.
+    """
+    for origin in origins:
+        if origin.tensor not in given.weights:
+            continue
+        values, (levels, own) = constant(origin.tensor), given.weights[origin.tensor]
+        quantizer = replace(own, axis=origin.channel_axis if own.scale.size > 1 else None)
+        ways = [way for way in (levels, levels.T) if way.shape == values.shape]
+        rounded = [dequantized(way, quantizer) for way in ways]
+        if rounded:
+            yield (
+                replace(origin, quantizers=(quantizer,), readers=(origin.layer,)),
+                values,
+                min(rounded, key=lambda each: float(np.abs(each - values).sum())),
+            )
+
+
+def dequantized(levels: np.ndarray, quantizer: Quantizer) -> np.ndarray:
+    """Returns what levels stand for."""
+    shape = [1] * levels.ndim
+    if quantizer.axis is not None:
+        shape[quantizer.axis] = -1
+    scale, zero = (each.reshape(shape).astype(np.float32) for each in (quantizer.scale, quantizer.zero_point))
+    found: np.ndarray = (levels.astype(np.float32) - zero) * scale
+    return found
+
+
+def as_it_runs(given: Any) -> AsItRuns | None:
+    """Returns a network that is run as it is: an integer network, a session, a function; None for any other one."""
+    if given is None or isinstance(given, Network):
+        return None
+    if isinstance(given, ONNX_TYPES):
+        path = saved_model(given)
+        return _integer_network(path) if path.is_file() and _is_integer(path) else None
+    if hasattr(given, "run") and hasattr(given, "get_inputs"):
+        return _session(given)
+    if callable(given):
+        return AsItRuns(getattr(given, "__name__", type(given).__name__), (), given)
+    return None
+
+
+def _session(session: Any) -> AsItRuns:
+    outputs = [each.name for each in session.get_outputs()]
+    types = {
+        f"tensor({name})": np.dtype(name) for name in ("float16", "double", "int64", "int32", "int8", "uint8", "bool")
+    }
+    inputs = tuple(
+        TensorSpec(
+            each.name,
+            types.get(each.type, np.dtype(np.float32)),
+            tuple(size if isinstance(size, int) else None for size in each.shape),
+        )
+        for each in session.get_inputs()
+    )
+    return AsItRuns(
+        "the session given", inputs, lambda feeds: dict(zip(outputs, session.run(outputs, feeds), strict=True))
+    )
+
+
+def _is_integer(path: Path) -> bool:
+    try:
+        return any(is_integer_layer(node.op_type) for node in onnx.load(str(path), load_external_data=False).graph.node)
+    except Exception:  # whatever protobuf raises: reading the network as one with floats says what is wrong
+        return False
+
+
+def _integer_network(path: Path) -> AsItRuns:
+    model = onnx.load(str(path))
+    levels, activated, graph = _levels(model.graph), activated_in(model.graph), model.graph
+    known = {value.name for value in graph.output}
+    names = [name for node in graph.node for name in node.output if name]
+    graph.output.extend(onnx.ValueInfoProto(name=name) for name in names if name not in known)
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    try:
+        session = ort.InferenceSession(model.SerializeToString(), options, providers=[CPU])
+    except Exception as error:
+        raise BadInput(f"ONNX Runtime refuses '{path}': {first_line(error)}", "Run it alone to see why.") from error
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    inputs = tuple(spec_of(value) for value in graph.input if value.name not in constants)
+
+    def run(feeds: Feeds) -> dict[str, np.ndarray]:
+        found: dict[str, np.ndarray] = {}
+        for name, values in zip(names, session.run(names, feeds), strict=True):
+            if name in levels:
+                found.setdefault(name.removesuffix(_ENDING), dequantized(values, levels[name]))
+            else:
+                found[name] = values
+        return found
+
+    floats = {name.removesuffix(_ENDING): each for name, each in levels.items()}
+    return AsItRuns(str(path), inputs, run, activated, floats, dict(_weights(constants)))
+
+
+def _weights(constants: Mapping[str, onnx.TensorProto]) -> Iterator[tuple[str, tuple[np.ndarray, Quantizer]]]:
+    """Yields the weights by the names that ONNX Runtime's quantizer gives to levels, scales and zero points."""
+    for name, tensor in constants.items():
+        own = name.removesuffix(_ENDING)
+        pair = [constants.get(f"{own}{ending}") for ending in (_SCALE, _ZERO)]
+        if own != name and pair[0] is not None and pair[1] is not None:
+            scale, zero = (numpy_helper.to_array(each) for each in pair if each is not None)
+            yield own, (numpy_helper.to_array(tensor), Quantizer(scale.astype(np.float32), zero))
+
+
+def _levels(graph: onnx.GraphProto) -> dict[str, Quantizer]:
+    """By tensor of integers its scale and zero point, where both are constants for the whole tensor."""
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    found: dict[str, Quantizer] = {}
+    for node in graph.node:
+        op, read = node.op_type, node.input
+        if op in _KEEPING and read and read[0] in found:
+            found[node.output[0]] = found[read[0]]
+        elif op in _SCALE_SLOT or op.startswith("QLinear"):
+            slot = 0 if op == _OF_CONCAT else _SCALE_SLOT.get(op, _OTHERS)
+            pair = [numpy_helper.to_array(constants[name]) for name in read[slot : slot + 2] if name in constants]
+            if len(pair) == 2:
+                scale, zero = pair
+                if scale.size == 1:
+                    found[node.output[0]] = Quantizer(scale.astype(np.float32).reshape(()), zero.reshape(()))
+    return found
 
 
 @dataclass(frozen=True)

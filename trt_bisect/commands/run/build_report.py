@@ -26,8 +26,7 @@ from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.options.commands import RunOptions
 from trt_bisect.options.concerns import MIXED
 from trt_bisect.precision import PrecisionPlan
-from trt_bisect.preparation.experiment import Experiment, all_trials
-from trt_bisect.preparation.setup import Setup
+from trt_bisect.preparation.experiment import Experiment, Setup, all_trials
 from trt_bisect.recipe.files import RecipeFiles
 from trt_bisect.report.answer import Accuracies, FrontPoint, Goal, PredictedTimes, RecipeLayers
 from trt_bisect.report.model import (

@@ -22,8 +22,7 @@ from trt_bisect.driver.suspects.search import Findings, Loss, Question, Search, 
 from trt_bisect.evaluator.branch import BranchEvaluator
 from trt_bisect.evaluator.trial import UNTRIED, WHOLE, Trial
 from trt_bisect.precision import PrecisionPlan
-from trt_bisect.preparation.experiment import Experiment
-from trt_bisect.preparation.setup import Setup
+from trt_bisect.preparation.experiment import Experiment, Setup
 from trt_bisect.report.model import SO_FAR, ByPlan, Report
 from trt_bisect.runs.journal import Journal, MemoryStore
 from trt_bisect.runs.progress_file import RUNNING

@@ -63,11 +63,8 @@ from trt_bisect.options.concerns import EXPLAIN_NOTHING
 from trt_bisect.options.declare import takes
 from trt_bisect.precision import Precision
 from trt_bisect.preparation.asked_network import asked_network
-from trt_bisect.preparation.experiment import Experiment, all_trials
-from trt_bisect.preparation.forecast import CURVE, other_stages
-from trt_bisect.preparation.forecast import EXPLANATION as EXPLAINING
+from trt_bisect.preparation.experiment import Experiment, Setup, all_trials
 from trt_bisect.preparation.preparation import prepared
-from trt_bisect.preparation.setup import Setup
 from trt_bisect.preparation.workspace import working_in
 from trt_bisect.recipe.files import FOLDER, PLAN
 from trt_bisect.report.answer import Accuracies
@@ -90,7 +87,8 @@ from trt_bisect.report.summary import (
 from trt_bisect.report.tensorboard.board import Board, open_board
 from trt_bisect.support.codec import write
 from trt_bisect.support.machine import peak_bytes
-from trt_bisect.support.progress import TimeLimited, TimeUp, default_progress, lifted
+from trt_bisect.support.progress import CURVE, TimeLimited, TimeUp, default_progress, lifted, other_stages
+from trt_bisect.support.progress import EXPLANATION as EXPLAINING
 from trt_bisect.support.text import ADAPTIVE_CURVE, PASSES_BROKE, TENSORS, Note, noted
 
 
