@@ -22,7 +22,7 @@ from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.calibration.collect import Magnitudes, magnitudes
 from trt_bisect.calibration.histogram import Calibrator
-from trt_bisect.model.fusions import tensors_in_low
+from trt_bisect.model.layers import tensors_in_low
 from trt_bisect.model.network import load_network
 
 WORK = Path(__file__).resolve().parent.parent / ".bench" / "networks"

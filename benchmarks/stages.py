@@ -18,8 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from trt_bisect.builder.onnxruntime import OnnxRuntimeEngine
-from trt_bisect.builder.switch import SwitchSession
+from trt_bisect.builder.onnxruntime import OnnxRuntimeEngine, SwitchSession
 from trt_bisect.cli import main as command
 from trt_bisect.support.machine import peak_bytes
 from trt_bisect.support.progress import RichProgress, Silent

@@ -28,7 +28,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from trt_bisect.builder.engine_kernels import EngineKernel, profiled_kernels
+from trt_bisect.builder.inspector import EngineKernel, profiled_kernels
 from trt_bisect.errors import TrtBisectError
 from trt_bisect.model.cost import UNITS
 from trt_bisect.model.gpu_time import FIT, GPUS, Fit, Gpu, Predicted, predicted, seconds

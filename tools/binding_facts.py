@@ -68,7 +68,7 @@ def _dims(trt: ModuleType) -> bool:
 
 
 def _logger(trt: ModuleType) -> bool:
-    from trt_bisect.builder.tensorrt_module import drain, logger_of
+    from trt_bisect.builder.tensorrt_build import drain, logger_of
 
     logger = logger_of(trt)
     logger.log(trt.ILogger.Severity.WARNING, "a warning")

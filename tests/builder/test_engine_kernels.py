@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.networks import resnet50
 from tests.support import networks
-from trt_bisect.builder.engine_kernels import (
+from trt_bisect.builder.inspector import (
     Tensor,
     engine_kernels,
     graph_beside,

@@ -147,8 +147,8 @@ def test_a_culprit_whose_curve_has_no_whole_engine_is_shown_by_the_engines_that_
 def test_every_piece_of_lenet_builds_in_tensorrt_rtx(lenet):
     """Real engines with a dynamic batch, without a GPU; what they compute, only a GPU can show."""
     pytest.importorskip("tensorrt_rtx_bindings")
+    from trt_bisect.builder.tensorrt_build import RTX
     from trt_bisect.builder.tensorrt_engine import TensorRTStrongBuilder
-    from trt_bisect.builder.tensorrt_module import RTX
 
     network = load_network(lenet / "lenet.onnx")
     data = np.load(lenet / "calibration.npz")

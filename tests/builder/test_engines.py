@@ -23,7 +23,7 @@ from trt_bisect.builder.engines import (
     make_builder,
     typing_of,
 )
-from trt_bisect.builder.tensorrt_module import import_tensorrt, version_of
+from trt_bisect.builder.tensorrt_build import import_tensorrt, version_of
 from trt_bisect.errors import BadInput, EngineUnavailable
 from trt_bisect.model.low import BF16, FP8, FP16, INT8
 from trt_bisect.model.network import load_network

@@ -21,7 +21,7 @@ from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.engines import make_builder, open_builder
 from trt_bisect.builder.isolation import IsolatedBuilder, WorkerProcess
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
-from trt_bisect.builder.tensorrt_module import RTX
+from trt_bisect.builder.tensorrt_build import RTX
 from trt_bisect.errors import BadInput, EngineUnavailable, TrialFailed
 from trt_bisect.evaluator.rebuild import RebuildEvaluator
 from trt_bisect.evaluator.trial import OutputFigures, Trial

@@ -14,9 +14,8 @@ from onnx import helper
 
 from trt_bisect.builder import tensorrt_engine
 from trt_bisect.builder.inspector import EngineLayer
-from trt_bisect.builder.tensorrt_build import Serialized, TensorRT
+from trt_bisect.builder.tensorrt_build import RTX, Serialized, TensorRT
 from trt_bisect.builder.tensorrt_engine import Buffer, Device, TensorRTEngine
-from trt_bisect.builder.tensorrt_module import RTX
 from trt_bisect.data.feeds import TensorSpec
 from trt_bisect.errors import EngineUnavailable, TrialFailed
 from trt_bisect.model.layers import Layer

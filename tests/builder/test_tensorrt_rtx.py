@@ -13,9 +13,16 @@ from tests.support.networks import Sketch, save
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.debug_tensors import listen
 from trt_bisect.builder.engines import make_builder
-from trt_bisect.builder.tensorrt_build import creation_flags, dynamic_shapes
+from trt_bisect.builder.tensorrt_build import (
+    RTX,
+    creation_flags,
+    drain,
+    dynamic_shapes,
+    errors_in,
+    logger_of,
+    warnings_in,
+)
 from trt_bisect.builder.tensorrt_engine import TensorRTStrongBuilder
-from trt_bisect.builder.tensorrt_module import RTX, drain, errors_in, logger_of, warnings_in
 from trt_bisect.builder.tensorrt_walk import largest_constant, walk_steps
 from trt_bisect.data.datasets import profile_sizes
 from trt_bisect.errors import BadInput, EngineUnavailable, TrialFailed

@@ -13,8 +13,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from tests.support.networks import Sketch
-from trt_bisect.calibration.cache import CalibrationCache, format_cache, parse_cache
-from trt_bisect.calibration.cache_names import ranges_of_cache, scales_for
+from trt_bisect.calibration.cache import CalibrationCache, format_cache, parse_cache, ranges_of_cache, scales_for
 from trt_bisect.errors import BadInput
 from trt_bisect.model.network import Network, load_network
 

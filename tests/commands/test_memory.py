@@ -10,7 +10,7 @@ import pytest
 
 import trt_bisect
 from tests.support.networks import Sketch
-from trt_bisect.builder.switch import SwitchSession
+from trt_bisect.builder.onnxruntime import SwitchSession
 from trt_bisect.report.model import Report
 
 DEPTH, CHANNELS, SIZE = 10, 8, 512

@@ -19,8 +19,7 @@ import trt_bisect
 from tests.conftest import SAMPLES
 from tests.support import networks
 from trt_bisect import BadInput
-from trt_bisect.calibration.cache import parse_cache
-from trt_bisect.calibration.cache_names import scales_for
+from trt_bisect.calibration.cache import parse_cache, scales_for
 from trt_bisect.commands.migrate import Deployment, read_deployment
 from trt_bisect.precision import Precision
 

@@ -5,7 +5,7 @@ import pytest
 
 from tests.evaluator.test_switch import MAKERS
 from tests.support import networks
-from trt_bisect.builder import switch as switch_module
+from trt_bisect.builder import onnxruntime as switch_module
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.calibration.collect import calibrate

@@ -246,8 +246,8 @@ def test_full_int8_is_what_onnx_runtime_makes_of_a_file_with_pairs_drawn_by_hand
 @pytest.mark.parametrize("draw", [through_silu, a_projection_first, with_squeeze_and_excitation])
 def test_tensorrt_takes_the_pairs_where_they_stand(draw, tmp_path):
     trt = pytest.importorskip("tensorrt_rtx_bindings")
+    from trt_bisect.builder.tensorrt_build import RTX
     from trt_bisect.builder.tensorrt_engine import TensorRTStrongBuilder
-    from trt_bisect.builder.tensorrt_module import RTX
 
     network, _ = loaded(draw, tmp_path)
     builder = TensorRTStrongBuilder(network, scales_for(network), BuildOptions(), {}, engine=RTX)

@@ -144,8 +144,8 @@ def decomposed_norm():
 def test_the_flags_of_a_network_that_tensorrt_parsed(high, tools, tmp_path):
     """TensorRT-RTX parses it: each layer of the LayerNorm before the high MatMul is told what the builder sets."""
     trt = pytest.importorskip("tensorrt_rtx_bindings")
+    from trt_bisect.builder.tensorrt_build import RTX
     from trt_bisect.builder.tensorrt_engine import TensorRTStrongBuilder
-    from trt_bisect.builder.tensorrt_module import RTX
 
     network = load_network(networks.save(decomposed_norm(), tmp_path))
     plan = int8_set(len(network.layers), [k for k in network.quantizable if network.layers[k].name != high])

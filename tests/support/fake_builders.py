@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from trt_bisect.builder.base import MEASURED, latency_of
-from trt_bisect.builder.tensorrt_module import LISTENERS, Message
+from trt_bisect.builder.tensorrt_build import LISTENERS, Message
 from trt_bisect.errors import BadInput, EngineUnavailable, TrialFailed
 
 LAST_WORDS = "the last thing it printed"

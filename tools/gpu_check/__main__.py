@@ -51,7 +51,7 @@ from bench import (  # noqa: E402
 
 from trt_bisect._version import __version__, versions  # noqa: E402
 from trt_bisect.builder.engines import choose_typing  # noqa: E402
-from trt_bisect.builder.tensorrt_module import RTX, TENSORRT, import_tensorrt  # noqa: E402
+from trt_bisect.builder.tensorrt_build import RTX, TENSORRT, import_tensorrt  # noqa: E402
 from trt_bisect.errors import EngineUnavailable  # noqa: E402
 from trt_bisect.support.machine import find_gpu  # noqa: E402
 

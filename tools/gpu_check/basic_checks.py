@@ -15,9 +15,8 @@ from trt_bisect.builder.debug_tensors import ENGINE, FIRST_WITH_UNFUSED, engine_
 from trt_bisect.builder.engines import choose_typing, engine_status, engine_version, make_builder
 from trt_bisect.builder.inspector import engine_layers
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
-from trt_bisect.builder.tensorrt_build import new_config, parse_file, serialize, start_tensorrt
+from trt_bisect.builder.tensorrt_build import RTX, new_config, parse_file, serialize, start_tensorrt, version_of
 from trt_bisect.builder.tensorrt_engine import TensorRTEngine
-from trt_bisect.builder.tensorrt_module import RTX, version_of
 from trt_bisect.builder.tensorrt_walk import walk_steps
 from trt_bisect.builder.tensorrt_weak import TensorRTWeakBuilder
 from trt_bisect.data.datasets import profile_shapes

@@ -14,7 +14,7 @@ import onnx
 from tests.support import networks
 from trt_bisect.builder.base import Builder, BuildOptions
 from trt_bisect.builder.engines import choose_typing, engine_version, make_builder
-from trt_bisect.builder.tensorrt_module import TENSORRT, version_of
+from trt_bisect.builder.tensorrt_build import TENSORRT, version_of
 from trt_bisect.calibration.collect import calibrate
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.data.datasets import open_dataset, profile_shapes

@@ -16,8 +16,7 @@ from trt_bisect.analyzer.slices import output_of
 from trt_bisect.analyzer.tasks.task import ITEMS, NEARBY
 from trt_bisect.answer.inputs import AnswerInputs
 from trt_bisect.builder.base import Builder, Engine, Outputs
-from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
-from trt_bisect.builder.switch import SwitchSession
+from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder, SwitchSession
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.data.datasets import FEWEST
 from trt_bisect.data.feeds import Feeds

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from trt_bisect.answer.result import Answer
 from trt_bisect.builder.base import Builder
-from trt_bisect.builder.tensorrt_module import RTX, TENSORRT
+from trt_bisect.builder.tensorrt_build import RTX, TENSORRT
 from trt_bisect.builder.tensorrt_walk import weak_plan
 from trt_bisect.calibration.cache import DLA_VERSION, NEWEST_VERSION, TensorRTVersion, parse_version, version_of_engine
 from trt_bisect.data.datasets import profile_shapes, profile_sizes

@@ -16,7 +16,7 @@ from trt_bisect.analyzer.slices import output_of
 from trt_bisect.analyzer.tasks.task import NEARBY
 from trt_bisect.answer.plans import AnswerPlans
 from trt_bisect.answer.validation import Target
-from trt_bisect.builder.engine_kernels import kernels_of
+from trt_bisect.builder.inspector import kernels_of
 from trt_bisect.calibration.histogram import Calibrator
 from trt_bisect.calibration.ranges import Ranges, with_scales_of
 from trt_bisect.driver.recipes.cheapest import Cheapest, cheapest, least_cost, orders

@@ -109,7 +109,7 @@ class BuildOptions:
         tactic_sources: the names of the only TensorRT tactic sources allowed; None for TensorRT's default.
         threads: the threads of ONNX Runtime in one inference; None for ONNX Runtime's default.
         followers_round: ONNX Runtime only: tensors of layers that only follow are rounded too, see
-            ``model.fusions``.
+            ``model.layers``.
         plugins: TensorRT only: libraries with plugins, loaded before the network is parsed.
         operators: ONNX Runtime only: libraries with operators of the user's.
         sizes: TensorRT only: by input that may be a shape tensor, the smallest, the usual and the largest values.

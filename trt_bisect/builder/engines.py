@@ -15,8 +15,8 @@ import numpy as np
 
 from trt_bisect.builder.base import Builder, BuildOptions, ProfileShapes
 from trt_bisect.builder.isolation import IsolatedBuilder, WorkerProcess
+from trt_bisect.builder.tensorrt_build import RTX, TENSORRT, import_tensorrt, version_of
 from trt_bisect.builder.tensorrt_engine import import_pycuda
-from trt_bisect.builder.tensorrt_module import RTX, TENSORRT, import_tensorrt, version_of
 from trt_bisect.errors import BadInput, EngineUnavailable
 from trt_bisect.model.low import BF16, FLOAT_TYPES, FP8, LowPrecision
 from trt_bisect.model.network import Network

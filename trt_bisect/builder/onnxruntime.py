@@ -1,27 +1,245 @@
-"""ONNX Runtime: the emulated arithmetic of TensorRT INT8, on any machine.
+"""ONNX Runtime: the emulated arithmetic of TensorRT INT8, a session for each plan, or some that switch precisions.
 
 The Q/DQ graph runs in float32; ``model.session`` says why ONNX Runtime's own INT8 kernels stay out of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import OrderedDict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import accumulate
+from threading import Lock
 
 import numpy as np
+import onnx
 import onnxruntime as ort
 
 from trt_bisect.builder.base import EMULATED, BuildOptions, Outputs, precisions_in
-from trt_bisect.builder.switch import SwitchSession
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import TrialFailed, first_line
-from trt_bisect.model.layers import TensorFacts
+from trt_bisect.model.cost import macs
+from trt_bisect.model.layers import TensorFacts, TensorTypes
 from trt_bisect.model.network import Network
 from trt_bisect.model.operators import digests_of, use_libraries
-from trt_bisect.model.qdq import GraphTarget, PlanWriter
-from trt_bisect.model.quantizer import Scales
-from trt_bisect.model.session import CPU, integer_sums_are_exact, make_session, usable_provider
+from trt_bisect.model.pieces import PIECE_LAYERS, Boundaries, Piece, cut
+from trt_bisect.model.qdq import GraphTarget, PlanWriter, WrittenSwitch, write_switch
+from trt_bisect.model.quantizer import Scales, scale_in
+from trt_bisect.model.session import CPU, SAME_SUMS, integer_sums_are_exact, make_session, usable_provider
 from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.support.machine import processor
+from trt_bisect.support.memory import give_back_memory
+
+_PIECES = 12
+"""The desired number of pieces; each has at least about ``PIECE_LAYERS`` quantizable layers."""
+_LEAST_MACS = 4_000_000
+"""The multiply-adds of a piece on average, at least: they take about as long as the call of a session."""
+_State = tuple[int, int, bytes]
+"""An input, the number of a piece, and the precisions and the scales of all layers up to its end."""
+
+
+class SwitchSession:
+    """Runs any plan of the low and one high precision, with any scales of the activations.
+
+    Its outputs are, bit by bit, those of the plan's own graph in ONNX Runtime with optimisations off.
+
+    The network is cut into pieces, each with a session. The tensors between them are kept for a while: a plan that
+    differs from an earlier one from some layer on is run from the piece of that layer on.
+
+    Args:
+        threads: the threads for one inference; None for ``session_threads()``.
+        facts: the shapes of the tensors, by which the network is cut; None to keep it whole.
+        memory: the bytes that kept tensors may take.
+
+    Raises:
+        TrialFailed: ONNX Runtime refuses a session.
+    """
+
+    def __init__(
+        self,
+        writer: PlanWriter,
+        scales: Scales,
+        high: Precision,
+        provider: str,
+        threads: int | None,
+        facts: TensorFacts | None = None,
+        memory: int = 0,
+    ) -> None:
+        self._writer = writer
+        self._own_scales = scales
+        self._high = high
+        self._make = partial(_sessions, writer, high, provider, threads, _pieces(writer, facts))
+        self._outputs = [output.name for output in writer.network.outputs]
+        self._kept = _Kept(memory)
+        self._lock = Lock()
+        self._pieces = self._make()
+
+    def runs(self, plan: PrecisionPlan) -> bool:
+        """Returns true if each layer of a plan is low or in the session's one high precision; followers in the base."""
+        layers = self._writer.network.layers
+        base = self._writer.network.base or self._high
+        return all(
+            precision in ((plan.low, self._high) if layer.quantizable else (base,))
+            for layer, precision in zip(layers, plan.precisions, strict=True)
+        )
+
+    def infer(self, plan: PrecisionPlan, feeds: Feeds, scales: Scales | None = None) -> Outputs:
+        """Returns the outputs of a plan for one sample.
+
+        Args:
+            feeds: the sample; its arrays stay as they are.
+            scales: the scales of the activations; None for those of the builder.
+
+        Raises:
+            TrialFailed: ONNX Runtime fails.
+        """
+        chosen, pieces = self._own_scales if scales is None else scales, self._opened()
+        settings = [piece.settings(self._writer, plan, chosen) for piece in pieces]
+        set_so_far = accumulate(b"".join(array.tobytes() for array in setting.values()) for setting in settings)
+        states = [(id(feeds), number, behind) for number, behind in enumerate(set_so_far)]
+        start, live = self._kept.latest(states)
+        for number in range(start, len(pieces)):
+            live = pieces[number].run({**feeds, **live}, settings[number])
+            if number < len(pieces) - 1:
+                self._kept.keep(states[number], feeds, live)
+        return {name: live[name] for name in self._outputs}
+
+    def forget(self) -> None:
+        """Lets go of the tensors that are kept."""
+        self._kept.clear()
+
+    def close(self) -> None:
+        """Closes the sessions and lets go of the tensors; the next inference makes the sessions again."""
+        self.forget()
+        with self._lock:
+            self._pieces = []
+
+    def _opened(self) -> list[_SwitchPiece]:
+        with self._lock:
+            if not self._pieces:
+                self._pieces = self._make()
+            return self._pieces
+
+
+class _SwitchPiece:
+    """The session of a piece, or of the whole network.
+
+    Args:
+        live: the tensors that are needed after the piece; none for the whole network, whose outputs all are.
+    """
+
+    def __init__(self, written: WrittenSwitch, live: Collection[str], provider: str, threads: int | None) -> None:
+        self._session = make_session(written, provider, threads, one_of_many=True, level=SAME_SUMS)
+        self._names = [value.name for value in self._session.get_outputs()]
+        self._reads = [value.name for value in self._session.get_inputs()]
+        self._live = live or self._names
+        self._written = replace(written, model=onnx.ModelProto(), weights={})
+
+    def settings(self, writer: PlanWriter, plan: PrecisionPlan, scales: Scales) -> Feeds:
+        """Returns the inputs that say which layers are low, which tensors are rounded where they are made, and with
+        what scales."""
+        written, inputs = self._written, dict[str, np.ndarray]()
+        if written.gates_input:
+            rounded = writer.context.followed(plan.lowered) if written.followed else ()
+            gates = [layer in plan.lowered for layer in written.gates]
+            inputs[written.gates_input] = np.array(gates + [tensor in rounded for tensor in written.followed])
+        if written.scales_input:
+            low, kind = writer.network.low, writer.network.base_type
+            own = np.array([scale_in(low, scales[tensor]) for tensor in written.scales], np.float32)
+            inputs[written.scales_input] = own if kind is None else kind.positive(own)
+        return inputs
+
+    def run(self, tensors: Outputs, settings: Feeds) -> Outputs:
+        """Returns the tensors that are needed after the piece, from those before it; raises TrialFailed."""
+        given = {**tensors, **settings}
+        try:
+            made = self._session.run(self._names, {name: given[name] for name in self._reads})
+        except Exception as error:
+            raise TrialFailed("inference failed", first_line(error)) from error
+        after = {**tensors, **dict(zip(self._names, made, strict=True))}
+        return {name: after[name] for name in self._live}
+
+
+class _Kept:
+    """The tensors behind pieces, the most recently used ones.
+
+    Args:
+        memory: the bytes that they may take.
+    """
+
+    def __init__(self, memory: int) -> None:
+        self._memory = memory
+        self._bytes = 0
+        self._tensors: OrderedDict[_State, tuple[Feeds, Outputs, int]] = OrderedDict()
+        self._lock = Lock()
+
+    def latest(self, states: Sequence[_State]) -> tuple[int, Outputs]:
+        """Returns the number of the pieces that need not run, as the state behind them is kept, and its tensors."""
+        with self._lock:
+            for number in range(len(states) - 1, 0, -1):
+                state = states[number - 1]
+                if state in self._tensors:
+                    self._tensors.move_to_end(state)
+                    return number, self._tensors[state][1]
+        return 0, {}
+
+    def clear(self) -> None:
+        """Lets go of all."""
+        with self._lock:
+            self._tensors.clear()
+            self._bytes = 0
+
+    def keep(self, state: _State, feeds: Feeds, tensors: Outputs) -> None:
+        """Keeps tensors, and lets go of those that were not used for longest. It holds ``feeds``, as a state has only
+        its ``id``."""
+        size = sum(int(getattr(tensor, "nbytes", 0)) for tensor in tensors.values())
+        if size > self._memory:
+            return
+        with self._lock:
+            self._bytes += size - self._tensors.pop(state, (feeds, tensors, 0))[2]
+            self._tensors[state] = feeds, tensors, size
+            while self._bytes > self._memory:
+                self._bytes -= self._tensors.popitem(last=False)[1][2]
+
+
+def _sessions(
+    writer: PlanWriter, high: Precision, provider: str, threads: int | None, pieces: Sequence[Piece | None]
+) -> list[_SwitchPiece]:
+    """Makes the sessions of pieces; None stands for the whole network."""
+    live, sessions = Boundaries.of(writer.network).live, list[_SwitchPiece]()
+    for piece in pieces:
+        after = live[piece.stop - 1] if piece else ()
+        sessions.append(_SwitchPiece(write_switch(writer, high, piece), after, provider, threads))
+        give_back_memory()
+    return sessions
+
+
+def _pieces(writer: PlanWriter, facts: TensorFacts | None) -> list[Piece | None]:
+    """Returns the pieces of a network; None stands for all of it, where it is not to be cut, or cannot be."""
+    network = writer.network
+    if facts is None or writer.context.followed(network.quantizable):
+        return [None]
+    count = min(_PIECES, sum(macs(network, facts).values()) // _LEAST_MACS)
+    if count < 2:
+        return [None]
+    pieces = cut(network, facts, max(PIECE_LAYERS, -(-len(network.quantizable) // count)))
+    made = {name for piece in pieces for name in piece.makes}
+    types = TensorTypes.of(network.skeleton.graph)
+    declared = all(_is_declared(name, types, facts) for piece in pieces[1:] for name in piece.reads)
+    if len(pieces) == 1 or not declared or not made.issuperset(output.name for output in network.outputs):
+        return [None]
+    return list(pieces)
+
+
+def _is_declared(tensor: str, types: TensorTypes, facts: TensorFacts) -> bool:
+    """Returns true if the graph gives a tensor its type, and no other shape than it has."""
+    real = facts.shapes[tensor]
+    declared = types.shapes.get(tensor)
+    shape = real if declared is None else declared
+    same_rank = types.dtypes.get(tensor) == facts.dtypes[tensor] and len(shape) == len(real)
+    return same_rank and all(not isinstance(d, int) or d == size for d, size in zip(shape, real, strict=True))
+
 
 _WITH_KERNELS = {Precision.INT8, Precision.FP32}
 

@@ -1,4 +1,4 @@
-"""Builds a serialized TensorRT engine from an ONNX graph: the steps common to both typings, TensorRT and TensorRT-RTX.
+"""Builds a serialized TensorRT engine from an ONNX graph: what both typings and TensorRT-RTX have in common.
 
 Polygraphy's loaders are not used: they choose TensorRT or TensorRT-RTX once for the whole process, from an environment
 variable, and they send TensorRT's messages to a global log, where those of one build cannot be told from another's.
@@ -7,8 +7,11 @@ variable, and they send TensorRT's messages to a global log, where those of one 
 from __future__ import annotations
 
 import ctypes
+import functools
+import importlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -18,23 +21,112 @@ import numpy as np
 import onnx
 
 from trt_bisect.builder.base import BuildOptions, ProfileShapes
-from trt_bisect.builder.inspector import EngineLayer, logged_layers
-from trt_bisect.builder.tensorrt_module import (
-    RTX,
-    drain,
-    errors_in,
-    failure_in,
-    import_tensorrt,
-    logger_of,
-    version_of,
-    warnings_in,
-)
-from trt_bisect.errors import BadInput, EngineUnavailable, TrialFailed
+from trt_bisect.builder.inspector import LOGGED, EngineLayer, logged_layers
+from trt_bisect.errors import BadInput, EngineUnavailable, TrialFailed, install
 from trt_bisect.model.file import save_model
 from trt_bisect.model.network import Network
 from trt_bisect.model.operators import digests_of
 from trt_bisect.support.files import ScratchFolder
 from trt_bisect.support.machine import find_gpu
+
+TENSORRT = "tensorrt"
+RTX = "tensorrt-rtx"
+
+_MODULES = {TENSORRT: ("tensorrt",), RTX: ("tensorrt_rtx", "tensorrt_rtx_bindings")}
+_EXTRAS = {TENSORRT: "tensorrt", RTX: "rtx"}
+
+
+def import_tensorrt(engine: str) -> ModuleType:
+    """Imports the Python module of ``tensorrt`` or ``tensorrt-rtx``.
+
+    Raises:
+        EngineUnavailable: it is not installed, or its libraries do not load.
+    """
+    broken = ""
+    for name in _MODULES[engine]:
+        try:
+            return importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name != name:
+                broken = f"{name}: {error}"
+        except (ImportError, OSError) as error:
+            broken = f"{name}: {error}"
+    remedy = install(_EXTRAS[engine])
+    if broken:
+        raise EngineUnavailable(f"{engine} does not load: {broken}", f"Install it again: {remedy}")
+    raise EngineUnavailable(f"{engine} is not installed.", remedy)
+
+
+def version_of(version: str) -> tuple[int, int]:
+    """Returns major and minor of a version text.
+
+    >>> version_of("10.12.0.36")
+    (10, 12)
+    """
+    numbers = [int(number) for number in re.findall(r"\d+", version)[:2]]
+    return (numbers[0], numbers[1]) if len(numbers) == 2 else (numbers[0] if numbers else 0, 0)
+
+
+@dataclass(frozen=True)
+class Message:
+    """An error or a warning that TensorRT logged."""
+
+    is_error: bool
+    text: str
+
+
+LISTENERS: list[Callable[[Message], None]] = []
+"""Called with every error and warning at once, so that they are known even if the process crashes."""
+
+
+@functools.cache
+def logger_of(trt: ModuleType) -> Any:
+    """Returns the logger of this process, which prints nothing.
+
+    It keeps errors and warnings in ``records``, and in ``layers`` the last message that lists an engine's layers.
+    TensorRT has one logger for each process: it uses the first one, and ignores all later ones.
+    """
+
+    class KeepingLogger(trt.ILogger):  # type: ignore[name-defined,misc]
+        def __init__(self) -> None:
+            trt.ILogger.__init__(self)
+            self.records: list[Message] = []
+            self.layers = ""
+
+        def log(self, severity: Any, msg: str) -> None:
+            if severity.name in ("INTERNAL_ERROR", "ERROR", "WARNING"):
+                message = Message(severity.name != "WARNING", msg.strip())
+                self.records.append(message)
+                for tell in LISTENERS:
+                    tell(message)
+            elif msg.startswith(LOGGED):
+                self.layers = msg
+
+    return KeepingLogger()
+
+
+def drain(logger: Any) -> tuple[Message, ...]:
+    """Returns the messages logged since the last call, each once, in order, and removes them from the logger."""
+    records = tuple(dict.fromkeys(logger.records))
+    logger.records.clear()
+    return records
+
+
+def errors_in(messages: Iterable[Message], otherwise: str) -> str:
+    """Returns the errors among ``messages`` as one text, or ``otherwise`` if there are none."""
+    return "\n".join(message.text for message in messages if message.is_error) or otherwise
+
+
+def failure_in(messages: Iterable[Message], otherwise: str) -> str:
+    """Returns the errors of a failed build as one text, or ``otherwise``, and then its warnings."""
+    kept = tuple(messages)
+    return "\n".join([errors_in(kept, otherwise), *(f"warning: {text}" for text in warnings_in(kept))])
+
+
+def warnings_in(messages: Iterable[Message]) -> tuple[str, ...]:
+    """Returns the texts of the warnings among ``messages``."""
+    return tuple(message.text for message in messages if not message.is_error)
+
 
 _RULES = "7"
 """Increased when weak typing's constraints or ranges change, the reading of the engine inspector, or the kernels that
@@ -335,3 +427,43 @@ def use_dla(trt: ModuleType, builder: Any, config: Any, core: int) -> None:
     config.default_device_type = trt.DeviceType.DLA
     config.DLA_core = core
     config.set_flag(trt.BuilderFlag.GPU_FALLBACK)
+
+
+def layers_of_file(path: Path, shapes: Mapping[str, Sequence[int]]) -> tuple[EngineLayer, ...]:
+    """Builds an ONNX file as it is, with strong typing, and returns the layers of the engine. It needs no GPU.
+
+    Args:
+        path: the file.
+        shapes: the sizes of dynamic inputs by name; a dynamic axis without a size is 1, as trtexec takes it.
+
+    Raises:
+        EngineUnavailable: TensorRT-RTX is not installed, or does not start here.
+        TrialFailed: the parser refuses the file, or the build failed.
+    """
+    rt, options = start_tensorrt(RTX), BuildOptions()
+    definition = parse_file(rt, path, creation_flags(rt.module, ("STRONGLY_TYPED",)))
+    inputs = [definition.network.get_input(i) for i in range(definition.network.num_inputs)]
+    sizes = {tensor.name: tuple(shapes.get(tensor.name, (max(1, size) for size in tensor.shape))) for tensor in inputs}
+    profile = {tensor.name: (sizes[tensor.name],) * 3 for tensor in inputs if min(tensor.shape, default=1) < 0}
+    config, _ = new_config(rt, options, profile)
+    return serialize(rt, definition, config, options).layers
+
+
+def eager_context(rt: TensorRT, engine: Any) -> Any:
+    """Makes an execution context whose kernels are final from the first inference on; None without memory for it.
+
+    TensorRT-RTX compiles kernels when an engine is loaded. By default, those for dynamic shapes are compiled in the
+    background, and another kernel runs until they are there: two inferences would not be of one engine. The compiled
+    kernels are kept for the next engines of the same builder, which differ in a few layers.
+
+    Args:
+        rt: the builder's TensorRT-RTX, which keeps the cache: that has to live longer than every context.
+        engine: a ``trt.ICudaEngine``.
+    """
+    eager = rt.module.DynamicShapesKernelSpecializationStrategy.EAGER
+    runtime_config = engine.create_runtime_config()
+    runtime_config.dynamic_shapes_kernel_specialization_strategy = eager
+    if not rt.kernels:
+        rt.kernels.append(runtime_config.create_runtime_cache())
+    runtime_config.set_runtime_cache(rt.kernels[0])
+    return engine.create_execution_context(runtime_config)

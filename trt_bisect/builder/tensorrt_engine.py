@@ -31,11 +31,16 @@ from trt_bisect.builder.base import (
 from trt_bisect.builder.debug_tensors import listen, mark_unfused, on_graph
 from trt_bisect.builder.inspector import EngineLayer, engine_layers, named_in, ran_in
 from trt_bisect.builder.tensorrt_build import (
+    RTX,
+    TENSORRT,
     Definition,
     Serialized,
     TensorRT,
     creation_flags,
+    drain,
     dynamic_shapes,
+    eager_context,
+    errors_in,
     new_config,
     parse_model,
     serialize,
@@ -43,8 +48,6 @@ from trt_bisect.builder.tensorrt_build import (
     use_dla,
     versions_of,
 )
-from trt_bisect.builder.tensorrt_module import RTX, TENSORRT, drain, errors_in
-from trt_bisect.builder.tensorrt_rtx import eager_context
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import BadInput, EngineUnavailable, TrialFailed
 from trt_bisect.model.network import Network

@@ -11,6 +11,7 @@ from typing import Any
 
 from trt_bisect.builder.base import MEASURED, BuildOptions, ProfileShapes, precisions_in
 from trt_bisect.builder.tensorrt_build import (
+    TENSORRT,
     Definition,
     Serialized,
     creation_flags,
@@ -24,7 +25,6 @@ from trt_bisect.builder.tensorrt_build import (
     versions_of,
 )
 from trt_bisect.builder.tensorrt_engine import TensorRTEngine
-from trt_bisect.builder.tensorrt_module import TENSORRT
 from trt_bisect.builder.tensorrt_walk import WeakPlan, constrain, constraints, scales_set, set_ranges, walk_steps
 from trt_bisect.errors import EngineUnavailable
 from trt_bisect.model.file import save_model

@@ -1,4 +1,4 @@
-"""Reads and writes TensorRT's calibration cache.
+"""TensorRT's calibration cache: read, written, and fitted to a network whose tensors have other names.
 
 The format, as TensorRT's calibrators write it: a first line ``TRT-<version>-<calibrator>``, then a line for each
 tensor, ``name: 3c008912``, where the eight hex digits are the big-endian bits of the float32 scale (absmax / 127).
@@ -8,20 +8,48 @@ Source: the cache of TensorRT's sampleINT8 and the code of ``IInt8Calibrator`` u
 The version is ``NV_TENSORRT_VERSION`` in NvInferRuntimeBase.h: 8.6.1 is 8601, 10.3.0 is 100300. TensorRT skips a cache
 of another version and calibrates; without data it then fails ("bound to nullptr", NVIDIA/Deep-Learning-Accelerator-SW
 issue 26).
+
+A cache names the tensors that TensorRT's parser knew when it calibrated. The network of today may be another export,
+or simplified: a tensor is renamed, a Reshape is gone, a tensor was never calibrated. The tensors of the network get
+their scales in this order, and each way is told:
+
+    name    the same name
+    alike   the only name that is the same without case and punctuation
+    folded  the entry of a BatchNormalization that the layer, which kept its name, has taken in
+    moved   the scale of a tensor with the same values: before or after a Reshape, a Transpose, an Identity and so on;
+            TensorRT itself gives a MaxPool's output the scale of its input
+    values  of several entries that may be the tensor's, the only one near the scale that a calibrator finds on inputs
+    order   both files list tensors in the order of execution: between two tensors with a scale, operators and values
+            leave one way to give the entries to the tensors. Only where entries found by name are in that order.
+
+The same name is not always the same tensor. onnxsim folds what follows a convolution into it, and the convolution
+keeps its name: the entry of that name is of the values before. Entries of no tensor, directly after the convolution's,
+tell of this. A tensor for which entries with different scales are left has none. Names that are numbers
+begin anew with each export: they count only where the cache has no other entries than the network needs, or has them
+where the network lacks tensors, or where values on inputs agree.
+
+Nothing is invented: the layers that round a tensor without a scale stay in floats.
 """
 
 from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Mapping
-from dataclasses import dataclass
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 
 from trt_bisect.calibration.ranges import Ranges, ranges_from_scales
+from trt_bisect.data.array_files import match_names
 from trt_bisect.errors import BadInput
+from trt_bisect.model.network import Network
+from trt_bisect.support.table import NAME, Column
+from trt_bisect.support.text import counted
 
 
 @dataclass(frozen=True)
@@ -230,3 +258,332 @@ def format_cache(scales: Mapping[str, np.float32], header: str = DEFAULT_HEADER)
     writable = (name for name in scales if len(name.splitlines()) == 1)
     lines = [f"{name}: {struct.pack('>f', scales[name]).hex()}" for name in writable]
     return "\n".join([header, *lines]) + "\n"
+
+
+BY_NAME, ALIKE, FOLDED, MOVED, BY_VALUES, BY_ORDER = "name", "alike", "folded", "moved", "values", "order"
+_KEEPS_VALUES = frozenset(
+    ("Identity", "Dropout", "Cast", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "MaxPool", "Expand")
+)
+OF_THE_PARSER = re.compile(r"\(Unnamed Layer\*|ONNXTRT_|.*_output$")
+"""The names that TensorRT gives tensors of its own, among them those of constants."""
+_WORDS = {
+    "Conv": "conv|conv_?transpose",
+    "Product": "gemm|mat_?mul|linear|dense",
+    "BatchNormalization": "batch_?norm(?:alization)?",
+    "LayerNormalization": "layer_?norm(?:alization)?",
+    "Relu": "relu|leaky_?relu|p_?relu|clip",
+    "Sigmoid": "sigmoid",
+    "HardSigmoid": "hard_?sigmoid",
+    "HardSwish": "hard_?swish",
+    "Softmax": "softmax",
+    "Pool": "(?:global_?|adaptive_?)?(?:average_?|avg_?|max_?)?pool|(?:reduce_?)?mean",
+    "Concat": "concat|cat",
+    "Resize": "resize|upsample|interpolate",
+    "Part": "split|slice|chunk",
+    "Add": "add|plus|sub",
+    "Mul": "mul|div",
+}
+"""By family of operators, the words for it in the names of tensors."""
+_KIND = re.compile("|".join(f"(?<![a-z])(?P<{kind}>{words})(?![a-z])" for kind, words in _WORDS.items()))
+_BATCH_NORM = "BatchNormalization"
+_TAKEN_IN = frozenset((_BATCH_NORM, "Add", "Mul", ""))
+"""The kinds that a convolution or a product can take in; the empty one is unknown."""
+_CLOSE = float(np.log(1.5))
+"""The logarithm of a ratio of scales that wrong tensors do not keep to."""
+_FAR = float(np.log(16.0))
+"""The logarithm of a ratio of scales that no two calibrators and no choice of inputs explain."""
+_ENOUGH = 8
+"""The fewest tensors found by name that tell how near the cache is to a calibrator on the inputs."""
+
+
+@dataclass(frozen=True)
+class TensorScale:
+    """The scale of an activation, and where it comes from.
+
+    Attributes:
+        tensor: the name in the network.
+        entry: the name in the cache.
+        way: ``name``, ``alike``, ``folded``, ``moved``, ``values`` or ``order``; see the module.
+        scale: float32, bit for bit.
+    """
+
+    tensor: Annotated[str, Column("Tensor", kind=NAME, rank=1)]
+    entry: Annotated[str, Column("Entry of the cache", "The name in the cache", NAME, rank=3)]
+    way: Annotated[
+        str, Column("Found by", "How the entry was found: name, alike, folded, moved, values or order", rank=2)
+    ]
+    scale: Annotated[float, Column("Scale", "Largest magnitude / 127", rank=4)]
+
+
+@dataclass(frozen=True)
+class CacheScales:
+    """The scales that a cache has for a network.
+
+    Attributes:
+        found: the scales, in the order of execution.
+        unsure: the tensors for which entries with different scales are left, each with these entries.
+        far: the tensors found by name whose scale is far from what a calibrator finds on inputs.
+    """
+
+    found: tuple[TensorScale, ...]
+    unsure: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    far: tuple[str, ...] = ()
+
+
+def scales_for(
+    network: Network, cache: CalibrationCache, measured: Sequence[Mapping[str, np.float32]] = ()
+) -> CacheScales:
+    """Finds the scales that a cache has for a network's activations.
+
+    Args:
+        network: the network of today.
+        cache: the cache.
+        measured: by calibrator, the scales that it finds on inputs; they decide where names do not.
+    """
+    tensors = list(network.activations)
+    named = match_names(tensors, [name for name in cache.scales if not name.startswith("(Unnamed Layer*")])
+    if _renumbered(tensors, list(cache.scales)) and _Values(cache, measured, named).limit > _CLOSE:
+        named = {tensor: entry for tensor, entry in named.items() if not tensor.isdecimal()}
+    found = {tensor: (entry, BY_NAME if tensor == entry else ALIKE) for tensor, entry in named.items()}
+    taken = set(named.values())
+    entries = [name for name in cache.scales if name in taken or not OF_THE_PARSER.match(name)]
+    anchors = _anchors(tensors, entries, named)
+    may_be = _taken_in(network, entries, named) if anchors else {}
+    doubted = {} if anchors else _doubted(network, entries, named)
+    sure = {tensor: entry for tensor, entry in named.items() if tensor not in may_be | doubted}
+    unsure: dict[str, tuple[str, ...]] = {}
+
+    def choose(tensor: str, several: tuple[str, ...], ways: Sequence[str]) -> None:
+        unsure.pop(tensor, None)
+        left = values.near(tensor, several)
+        if _is_one(cache, left):
+            found[tensor] = left[0], ways[left[0] != several[0]]
+        elif several[-1] in left and all(_kind(entry) == _BATCH_NORM for entry in several[1:]):
+            found[tensor] = several[-1], FOLDED
+        else:
+            found.pop(tensor, None)
+            unsure[tensor] = several
+
+    for _ in range(1 + bool(measured)):
+        values = _Values(cache, measured, sure)
+        for tensor, several in may_be.items():
+            choose(tensor, several, (BY_NAME, BY_VALUES))
+        for tensor, several in doubted.items():
+            if values.near(tensor, several) != several[:1]:
+                unsure[tensor] = several
+                found.pop(tensor, None)
+        _spread(network, found)
+        # A tensor that is only moved has its scale already, and no entry that is left over belongs to it.
+        taken |= {entry for several in may_be.values() for entry in several} | {entry for entry, _ in found.values()}
+        for (start, first), (end, last) in pairwise(anchors):
+            here = [name for name in tensors[start + 1 : end] if name not in found]
+            there = [name for name in entries[first + 1 : last] if name not in taken]
+            for name, several in _in_order(network, here, there):
+                choose(name, several, (BY_ORDER, BY_VALUES))
+        in_order = {tensor: entry for tensor, (entry, way) in found.items() if way == BY_ORDER}
+        anchors, sure = _anchors(tensors, entries, named | in_order), sure | in_order
+    _spread(network, found)
+    scales = [TensorScale(each, *found[each], float(cache.scales[found[each][0]])) for each in tensors if each in found]
+    unsure = {each: several for each, several in unsure.items() if each not in found}
+    return CacheScales(tuple(scales), unsure, tuple(each.tensor for each in scales if values.off(each) > _FAR))
+
+
+def ranges_of_cache(path: Path, network: Network) -> Ranges:
+    """Reads the ranges in a calibration cache for a network, which may have changed after the cache was made.
+
+    Args:
+        path: the cache.
+        network: the network.
+
+    Raises:
+        BadInput: the file is no cache, or lacks more than half of the tensors: it belongs to another network.
+    """
+    cache = open_cache(path)
+    known = scales_for(network, cache)
+    others = {name: scale for name, scale in cache.scales.items() if name not in network.activations}
+    scales = others | as_scales(known.found)
+    refuse_of_another_network(path, cache.scales, scales, network.rounded_activations)
+    guessed = sum(each.way not in (BY_NAME, MOVED) for each in known.found)
+    origin = f"cache {path.name}" + (f", {counted(guessed, 'scale')} found otherwise than by name" if guessed else "")
+    unsure = dict.fromkeys(known.unsure, "the cache is of the network before a change, and has several entries for it")
+    ranges = ranges_from_scales(scales, origin)
+    return replace(ranges, unusable={**ranges.unusable, **unsure})
+
+
+def as_scales(found: tuple[TensorScale, ...]) -> dict[str, np.float32]:
+    """Returns the scales by tensor."""
+    return {each.tensor: np.float32(each.scale) for each in found}
+
+
+def _spread(network: Network, found: dict[str, tuple[str, str]]) -> None:
+    """Gives tensors whose values are moved the entry of those that they come from, or that are made of them."""
+    moves = [
+        (layer.inputs[0], layer.outputs[0])
+        for layer in network.layers
+        if layer.op_type in _KEEPS_VALUES and layer.inputs and layer.outputs
+    ]
+    for before, after in moves:
+        if before in found and after not in found:
+            found[after] = (found[before][0], MOVED)
+    for before, after in reversed(moves):
+        if after in found and before not in found:
+            found[before] = (found[after][0], MOVED)
+
+
+def _is_one(cache: CalibrationCache, entries: Sequence[str]) -> bool:
+    """Returns true if entries have the same scale, bit for bit."""
+    return len({cache.scales[entry].tobytes() for entry in entries}) == 1
+
+
+def _anchors(tensors: Sequence[str], entries: Sequence[str], named: Mapping[str, str]) -> list[tuple[int, int]]:
+    """Returns the places of tensors and entries of the same name, from before the first to after the last.
+
+    The few out of order are left out. It is empty where these are many, or where names tell of nothing: half of the
+    tensors have other names, and half of the entries have names without an operator.
+    """
+    place = {entry: k for k, entry in enumerate(entries)}
+    at = [(k, place[named[tensor]]) for k, tensor in enumerate(tensors) if tensor in named]
+    if 2 * len(at) < len(tensors) and 2 * sum(_kind(entry) != "" for entry in entries) < len(entries):
+        return []
+    ends: list[int] = []
+    chains: list[list[int]] = []
+    for k, (_, entry) in enumerate(at):
+        length = bisect_left(ends, entry)
+        ends[length : length + 1] = [entry]
+        chains[length : length + 1] = [[*(chains[length - 1] if length else ()), k]]
+    longest = [at[k] for k in chains[-1]] if chains else []
+    in_order = 10 * len(longest) >= 9 * len(at)
+    return [(-1, -1), *longest, (len(tensors), len(entries))] if in_order else []
+
+
+def _renumbered(tensors: Sequence[str], entries: Sequence[str]) -> bool:
+    """Returns true if names that are numbers may be of other tensors: of an export that counted others.
+
+    A network that was simplified keeps its numbers. It lacks those of tensors that are gone, few of them the last, and
+    has no new ones.
+    """
+    known = set(tensors)
+    left = [entry not in known for entry in entries if entry.isdecimal()]
+    last = max((k for k, gone in enumerate(left) if not gone), default=0)
+    new = any(name.isdecimal() for name in known.difference(entries))
+    return any(left) and (new or 2 * sum(left[last:]) >= sum(left))
+
+
+def _taken_in(network: Network, entries: Sequence[str], named: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    """Returns the tensors of layers with weights that may have taken in what the next entries are of, with these.
+
+    Of as many entries as tensors of other names come next, these may be.
+    """
+    known, place = set(named.values()), {entry: k for k, entry in enumerate(entries)}
+    found, others = {}, 0
+    for layer in reversed(network.layers):
+        tensor = layer.outputs[0]
+        if tensor not in named:
+            others += layer.op_type not in _KEEPS_VALUES
+            continue
+        several = [named[tensor]]
+        for entry in entries[place[several[0]] + 1 :] if layer.has_weight else ():
+            if entry in known or _kind(entry) not in _TAKEN_IN:
+                break
+            several.append(entry)
+        if len(several) > 1 + others:
+            found[tensor] = tuple(several)
+        others = 0
+    return found
+
+
+def _doubted(network: Network, entries: Sequence[str], named: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    """Returns the tensors of layers with weights, each with the entries that it may have, of a cache without order.
+
+    They may have taken in any BatchNormalization that is left. Without one, nothing tells that they did.
+    """
+    known = set(named.values())
+    norms = [entry for entry in entries if entry not in known and _kind(entry) == _BATCH_NORM]
+    made = [layer.outputs[0] for layer in network.layers if layer.has_weight] if norms else []
+    return {tensor: (named[tensor], *norms) for tensor in made if tensor in named}
+
+
+def _kind(name: str) -> str:
+    """Returns the family of operators that a name tells of, by its last word for one; empty if it tells of none.
+
+    PyTorch's ``onnx::Conv_7`` tells of the reader.
+    """
+    if name.startswith("onnx::"):
+        return ""
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name.rpartition("/")[2]).lower()
+    *_, last = (None, *_KIND.finditer(words))
+    return str(last.lastgroup) if last else ""
+
+
+class _Values:
+    """The nearness of the cache's scales to those that a calibrator finds on inputs."""
+
+    def __init__(
+        self, cache: CalibrationCache, measured: Sequence[Mapping[str, np.float32]], named: Mapping[str, str]
+    ) -> None:
+        """Takes the calibrator that agrees best on tensors found by name; none if these are too few."""
+        self._scales = cache.scales
+        self._own: Mapping[str, np.float32] = {}
+        self._centre, self.limit = 0.0, np.inf
+        for own in measured:
+            logs = [_log(cache.scales[entry], own.get(tensor)) for tensor, entry in named.items()]
+            logs = [each for each in logs if np.isfinite(each)]
+            if len(logs) >= _ENOUGH:
+                centre = float(np.median(logs))
+                limit = 1.5 * float(np.quantile(np.abs(np.array(logs) - centre), 0.95)) + 0.02
+                if limit < self.limit:
+                    self._own, self._centre, self.limit = own, centre, limit
+
+    def near(self, tensor: str, entries: Sequence[str]) -> tuple[str, ...]:
+        """Returns the entries that may be the tensor's: none if none is near, all where nothing was measured."""
+        if tensor not in self._own:
+            return tuple(entries)
+        off = {entry: self._off(tensor, self._scales[entry]) for entry in entries}
+        is_one = any(each <= self.limit for each in off.values())
+        return tuple(entry for entry, each in off.items() if is_one and each <= 2 * self.limit)
+
+    def off(self, found: TensorScale) -> float:
+        """Returns the logarithm of how many times a scale is off; 0 where nothing tells."""
+        return self._off(found.tensor, np.float32(found.scale)) if found.tensor in self._own else 0.0
+
+    def _off(self, tensor: str, scale: np.float32) -> float:
+        return abs(_log(scale, self._own[tensor]) - self._centre)
+
+
+def _log(scale: np.float32, other: np.float32 | None) -> float:
+    """Returns the logarithm of a ratio of scales; NaN where it has none."""
+    return float(np.log(scale / other)) if other and scale > 0 and np.isfinite(scale) else np.nan
+
+
+def _in_order(
+    network: Network, tensors: Sequence[str], entries: Sequence[str]
+) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yields the tensors that have an entry in every longest assignment that keeps both orders, with these entries.
+
+    Each pair is of one kind of operator. Nothing is yielded where a tenth of the shorter list finds no partner.
+    """
+    rows = [[_fits(network, tensor, entry) for entry in entries] for tensor in tensors]
+    fits = np.array(rows, bool).reshape(len(tensors), len(entries))
+
+    def longest(pairs: np.ndarray) -> np.ndarray:
+        found = np.zeros((len(pairs) + 1, pairs.shape[1] + 1), int)
+        for k, row in enumerate(pairs):
+            found[k + 1, 1:] = np.maximum.accumulate(np.maximum(found[k, 1:], found[k, :-1] + row))
+        return found
+
+    before, after = longest(fits), longest(fits[::-1, ::-1])[::-1, ::-1]
+    most = int(before[-1, -1])
+    if 10 * most < 9 * min(fits.shape):
+        return
+    pairs = fits & (before[:-1, :-1] + 1 + after[1:, 1:] == most)
+    without = (before[:-1] + after[1:] == most).any(axis=1)
+    for tensor, row, free in zip(tensors, pairs, without, strict=True):
+        if not free:
+            yield tensor, tuple(entry for entry, fit in zip(entries, row, strict=True) if fit)
+
+
+def _fits(network: Network, tensor: str, entry: str) -> bool:
+    """Returns true if the name of an entry tells of no other operator than the one that makes a tensor."""
+    layer, kind = network.producers.get(tensor), _kind(entry)
+    own = _kind(layer.op_type) if layer else ""
+    return kind in ("", own) or (layer is not None and layer.has_weight and kind in _TAKEN_IN)

@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from trt_bisect.calibration.cache import is_cache_path
-from trt_bisect.calibration.cache_names import ranges_of_cache
+from trt_bisect.calibration.cache import is_cache_path, ranges_of_cache
 from trt_bisect.calibration.histogram import AbsHistogram, Calibrator, percentile_threshold
 from trt_bisect.calibration.ranges import Ranges, ranges_from_scales, with_scales_given
 from trt_bisect.data.datasets import Dataset, open_dataset

@@ -30,7 +30,7 @@ from trt_bisect.analyzer.origins import (
 from trt_bisect.builder.base import EMULATED, BuildOptions
 from trt_bisect.builder.debug_tensors import ENGINE, FIRST_WITH_UNFUSED, EngineTensor, engine_tensors
 from trt_bisect.builder.engines import AUTO, ONNXRUNTIME, engine_status, open_builder
-from trt_bisect.builder.tensorrt_module import TENSORRT, version_of
+from trt_bisect.builder.tensorrt_build import TENSORRT, version_of
 from trt_bisect.calibration.collect import ranges_of
 from trt_bisect.calibration.ranges import keeping_unusable_high, no_ranges
 from trt_bisect.data.array_files import open_dumps

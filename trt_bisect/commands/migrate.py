@@ -30,20 +30,18 @@ from trt_bisect.builder.engines import ONNXRUNTIME
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.builder.tensorrt_walk import WeakPlan
 from trt_bisect.calibration.cache import (
-    NEWEST_VERSION,
-    CalibrationCache,
-    TensorRTVersion,
-    open_cache,
-    refuse_of_another_network,
-)
-from trt_bisect.calibration.cache_names import (
     BY_NAME,
     BY_ORDER,
     FOLDED,
     MOVED,
+    NEWEST_VERSION,
     OF_THE_PARSER,
     CacheScales,
+    CalibrationCache,
+    TensorRTVersion,
     as_scales,
+    open_cache,
+    refuse_of_another_network,
     scales_for,
 )
 from trt_bisect.calibration.collect import magnitudes

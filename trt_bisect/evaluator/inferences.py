@@ -15,8 +15,7 @@ from threading import Lock
 from typing import NamedTuple, Protocol
 
 from trt_bisect.builder.base import Builder, Outputs
-from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
-from trt_bisect.builder.switch import SwitchSession
+from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder, SwitchSession
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import TrialFailed
 from trt_bisect.evaluator.trial import OutputFigures

@@ -33,7 +33,7 @@ _INT8_SLOTS: dict[str, tuple[int, ...]] = {
 
 Source: TensorRT developer guide, "Working with Quantized Types", and ModelOpt's default list of operators. Activations,
 elementwise operators with constants, normalizations and shuffles follow the layer that they are fused with. One of the
-two inputs of an Add may stay without a pair (see ``model.fusions``).
+two inputs of an Add may stay without a pair (see ``model.layers``).
 """
 _FP8_SLOTS: dict[str, tuple[int, ...]] = {"Conv": (0, 1), "Gemm": (0, 1), "MatMul": (0, 1)}
 """The operators that TensorRT runs in FP8 from TensorRT 10 and compute capability 8.9 on."""

@@ -29,8 +29,7 @@ from trt_bisect.model.existing import (
     type_notes,
 )
 from trt_bisect.model.file import ONNX_TYPES, Weights, detach_weights, read_model, saved_model, weights_digest
-from trt_bisect.model.fusions import Shape
-from trt_bisect.model.layers import Layer, Rounding, TensorTypes, layers_of
+from trt_bisect.model.layers import Layer, Rounding, Shape, TensorTypes, layers_of
 from trt_bisect.model.low import BF16, FLOAT_TYPES, INT8, FloatType, LowPrecision
 from trt_bisect.model.operators import refusing_invalid
 from trt_bisect.model.prepare import (

@@ -63,9 +63,8 @@ from functools import cached_property
 import onnx
 
 from trt_bisect.model.cost import NEARLY_FREE
-from trt_bisect.model.fusions import CONVOLUTIONS, POINTWISE
 from trt_bisect.model.gpu_time import BYTES, Gpu, Kernel, Kind, Predicted, Product, ranged, seconds
-from trt_bisect.model.layers import Layer, TensorFacts
+from trt_bisect.model.layers import CONVOLUTIONS, POINTWISE, Layer, TensorFacts
 from trt_bisect.model.network import Network
 from trt_bisect.precision import Precision, PrecisionPlan
 

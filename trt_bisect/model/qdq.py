@@ -2,9 +2,9 @@
 
 The pairs are on the inputs of each INT8 layer: activations per tensor, weights per output channel, biases not at all,
 each tensor once for all its INT8 consumers with the same scale. A residual sum that TensorRT fuses with a convolution
-has one on its skip input only (see ``model.fusions``). A layer that stays high therefore reads unrounded tensors, and
+has one on its skip input only (see ``model.layers``). A layer that stays high therefore reads unrounded tensors, and
 an INT8 layer whose consumers are all high has a float output: a boundary adds no rounding of its own. On request
-tensors that layers which only follow make or read are rounded too (see ``model.fusions``).
+tensors that layers which only follow make or read are rounded too (see ``model.layers``).
 
 A switch is one graph that runs any plan with any scales. An If for each quantizable layer holds the layer in low and in
 high precision. The conditions of all Ifs are one input of the graph, and the scales of all activations another: the

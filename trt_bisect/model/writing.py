@@ -11,8 +11,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from trt_bisect.model.file import DETACH_FROM_BYTES, Weights, detached_tensor, subgraphs_of_attribute, tensors_read
-from trt_bisect.model.fusions import followed_tensors
-from trt_bisect.model.layers import Layer, Rounding, TensorTypes, TypedSlots, carries, typed_slots
+from trt_bisect.model.layers import Layer, Rounding, TensorTypes, TypedSlots, carries, followed_tensors, typed_slots
 from trt_bisect.model.low import FLOAT_TYPES, W8A16, FloatType, LowPrecision
 from trt_bisect.model.network import Network
 from trt_bisect.model.quantizer import Quantizer, Scales, activation_quantizer, round_trips, scale_in, weight_quantizer
@@ -156,7 +155,7 @@ class WritingContext:
         base_slots: by index of a layer that INT8 or FP8 rounds, the inputs and outputs that have the network's base
             type where the layer is low; none where that is float32.
         followers_round: tensors that layers which only follow make or read are rounded too, where they have a scale
-            and an engine may hold them in INT8 (see ``model.fusions``).
+            and an engine may hold them in INT8 (see ``model.layers``).
         held: exactly these tensors are rounded where they are made; None for those of ``followers_round``.
     """
 

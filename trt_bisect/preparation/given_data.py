@@ -26,8 +26,7 @@ from trt_bisect.analyzer.data_warnings import (
     zero_states,
 )
 from trt_bisect.builder.engines import choose_engine, typing_of
-from trt_bisect.calibration.cache import is_cache_path
-from trt_bisect.calibration.cache_names import ranges_of_cache
+from trt_bisect.calibration.cache import is_cache_path, ranges_of_cache
 from trt_bisect.calibration.collect import Magnitudes, candidates, magnitudes
 from trt_bisect.calibration.histogram import THRESHOLDS, Calibrator
 from trt_bisect.calibration.ranges import Ranges, no_ranges, with_scales_given
@@ -36,7 +35,7 @@ from trt_bisect.data.feeds import Feeds
 from trt_bisect.data.named import content_of
 from trt_bisect.data.statistics import MOST_SAMPLES, Drift, FedInput, Sketch, drift, statistics
 from trt_bisect.errors import BadInput
-from trt_bisect.model.fusions import tensors_in_low
+from trt_bisect.model.layers import tensors_in_low
 from trt_bisect.model.network import Network
 from trt_bisect.options.commands import MeasuringOptions
 from trt_bisect.report.model import JudgedInputs

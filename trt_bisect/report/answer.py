@@ -17,7 +17,7 @@ DECIDING = (OFF, OWN, NUDGED)
 """The settings of the engine in which a recipe must meet the threshold."""
 PLAIN = "ONNX Runtime's INT8 kernels"
 FOLLOWERS = "followers in INT8"
-"""Settings that are reported, and do not decide: another arithmetic than TensorRT's; see ``model.fusions``."""
+"""Settings that are reported, and do not decide: another arithmetic than TensorRT's; see ``model.layers``."""
 
 AS_CHEAP = 0.01
 """Recipes whose costs differ by less are equally cheap for the choice of a calibrator."""

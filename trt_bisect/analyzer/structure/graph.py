@@ -16,8 +16,7 @@ from onnx import numpy_helper
 
 from trt_bisect.errors import BadInput
 from trt_bisect.model.file import Weights, detach_weights, subgraphs_of_attribute, tensors_read
-from trt_bisect.model.fusions import Wiring
-from trt_bisect.model.layers import TensorTypes
+from trt_bisect.model.layers import TensorTypes, Wiring
 from trt_bisect.model.network import Network
 from trt_bisect.model.prepare import infer_shapes, inline_functions, name_nodes, opset_of, use_default_domain
 from trt_bisect.support.table import NAME, Column

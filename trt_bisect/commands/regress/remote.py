@@ -18,8 +18,7 @@ from typing import Any
 
 from trt_bisect._version import versions
 from trt_bisect.builder.engines import AUTO, ONNXRUNTIME, choose_engine
-from trt_bisect.calibration.cache import is_cache_path
-from trt_bisect.calibration.cache_names import ranges_of_cache
+from trt_bisect.calibration.cache import is_cache_path, ranges_of_cache
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.cluster.address import is_ray
 from trt_bisect.cluster.ray_cluster import RayCluster

@@ -31,8 +31,7 @@ from trt_bisect.evaluator.accuracy import ACCURACY, accuracy_in
 from trt_bisect.evaluator.each_input import INPUTS, OF_METRIC
 from trt_bisect.evaluator.rebuild import RebuildEvaluator
 from trt_bisect.evaluator.trial import WHOLE, Trial, TrialKey
-from trt_bisect.model.fusions import Shape
-from trt_bisect.model.layers import Layer, TensorTypes
+from trt_bisect.model.layers import Layer, Shape, TensorTypes
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.shapes import groups_within
