@@ -13,13 +13,13 @@ from tests.model.test_followers import swish
 from tests.support import networks
 from trt_bisect.analyzer.judge import make_rule
 from trt_bisect.analyzer.metrics import find_metric
-from trt_bisect.answer.confidence import (
+from trt_bisect.answer.facts import (
     ARITHMETIC,
     CLEAR,
     CLOSE,
     FEW_INPUTS,
-    FOLLOWERS,
     FOLLOWERS_ROUND,
+    FOLLOWERS_STAY,
     INPUTS,
     ONE_SETTING,
     WEAK_CULPRIT,
@@ -162,11 +162,11 @@ def test_flips_are_counted_for_the_cosine_alone():
 
 
 def test_followers_that_miss_do_not_decide_and_are_told():
-    assert FOLLOWERS not in by_kind()
-    misses = by_kind(followers=0.05)[FOLLOWERS].text
+    assert FOLLOWERS_STAY not in by_kind()
+    misses = by_kind(followers=0.05)[FOLLOWERS_STAY].text
     assert "95%" in misses
     assert "--followers int8" in misses
-    assert "--followers" not in by_kind(followers=0.001)[FOLLOWERS].text
+    assert "--followers" not in by_kind(followers=0.001)[FOLLOWERS_STAY].text
     assert FOLLOWERS_ROUND in by_kind(parts={"followers": "int8"})
 
 
@@ -187,7 +187,7 @@ def test_a_real_run_says_what_it_rests_on(runs):
     answer = reports["high"].answer
     assert "followers in INT8" in answer.settings
     said = {line.kind: line for line in answer.confidence}
-    assert {INPUTS, FEW_INPUTS, ARITHMETIC, FOLLOWERS} <= said.keys()
+    assert {INPUTS, FEW_INPUTS, ARITHMETIC, FOLLOWERS_STAY} <= said.keys()
     assert "6 inputs" in said[INPUTS].text
 
 

@@ -14,7 +14,7 @@ import trt_bisect
 from tests.commands.test_task_runs import to_float32
 from tests.support import networks
 from tests.support.networks import Sketch, plant_between
-from trt_bisect.answer import labels
+from trt_bisect.answer import accuracy as labels
 from trt_bisect.answer.mean_precision import at_pixels, input_size
 from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.accuracy import places_of

@@ -8,7 +8,7 @@ import onnx
 import pytest
 
 from tests.support.fake_tensorrt import FLOAT, DataType, FakeLayer, make_network, parsed
-from trt_bisect.answer.recipe_of import target_version
+from trt_bisect.answer.result import target_version
 from trt_bisect.builder import tensorrt_engine, tensorrt_weak
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.tensorrt_build import TensorRT, timings_of

@@ -14,7 +14,7 @@ from tests.support.planted_answers import MISLEADING
 from tests.support.records import kinds
 from trt_bisect.analyzer.doubts import CONSTANT, UNSEEN
 from trt_bisect.analyzer.metrics import JUDGING
-from trt_bisect.answer.confidence import CLOSE, MARGIN, ONE_SETTING
+from trt_bisect.answer.facts import CLOSE, MARGIN, ONE_SETTING
 from trt_bisect.history.store import History
 from trt_bisect.report import headline
 from trt_bisect.report.answer import DECIDING

@@ -13,7 +13,7 @@ CHECKS = ROOT / "tools" / "gpu_check"
 MODULE = "*"
 """In place of a class: the module itself."""
 
-COMMON = ("tensorrt_module.py", "tensorrt_build.py", "tensorrt_engine.py")
+COMMON = ("tensorrt_build.py", "tensorrt_engine.py")
 """The files that run with TensorRT of every version and with TensorRT-RTX."""
 
 RTX_ALONE = ("tensorrt_rtx.py",)

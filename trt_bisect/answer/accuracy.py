@@ -1,9 +1,11 @@
-"""The accuracy on labelled data: of FP32, of full INT8 and of the recipe; and as the judge of plans."""
+"""The accuracy on labelled data, and as the judge of plans; labels: classes, folders of pictures, masks, texts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+import hashlib
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
 
@@ -12,43 +14,299 @@ import numpy as np
 from trt_bisect.analyzer.classes import find_classes
 from trt_bisect.analyzer.judge import numeric_outputs
 from trt_bisect.analyzer.slices import output_of
-from trt_bisect.analyzer.tasks.find import find_task
-from trt_bisect.analyzer.tasks.task import AskedTask
-from trt_bisect.answer.labels import (
-    BOXES,
-    CLASSES,
-    FOLDERS,
-    MASKS,
-    TEXTS,
-    accuracy_by_masks,
-    accuracy_by_texts,
-    kind_of,
-    labels_in_order,
-    labels_of_folders,
-    letters_in,
-    read_texts,
-)
-from trt_bisect.answer.mean_precision import accuracy_by_boxes, read_truth
+from trt_bisect.analyzer.tasks.find import edit_distance, find_task, spelled
+from trt_bisect.analyzer.tasks.task import AskedTask, Task
+from trt_bisect.answer.mean_precision import KINDS, accuracy_by_boxes, at_pixels, input_size, read_truth
 from trt_bisect.answer.plans import AnswerPlans
 from trt_bisect.answer.result import Answer
 from trt_bisect.answer.validation import Checked
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.data.datasets import Dataset
 from trt_bisect.data.named import code_digest, is_reusable, load_function
+from trt_bisect.data.samples import image_files
 from trt_bisect.driver.suspects.search import Loss
-from trt_bisect.errors import BadInput, NothingMeasured, TrialFailed
+from trt_bisect.errors import BadInput, NothingMeasured, TrialFailed, first_line
 from trt_bisect.evaluator.accuracy import (
+    ACCURACY,
     Accuracy,
     AccuracyEvaluator,
+    Labels,
+    RunNetwork,
     accuracy_by_labels,
     accuracy_in,
+    place_finder,
     read_labels,
 )
+from trt_bisect.model.network import Network
 from trt_bisect.options.commands import RunOptions
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.preparation.experiment import Experiment, Setup
 from trt_bisect.report.answer import OWN, Accuracies
-from trt_bisect.support.text import ACCURACY, Note, noted
+from trt_bisect.support import text
+from trt_bisect.support.text import Note, noted
+
+BOXES, CLASSES, FOLDERS, MASKS, TEXTS = "boxes", "classes", "class folders", "masks", "texts"
+_TASKS: Mapping[str, Collection[str]] = {
+    BOXES: KINDS,
+    CLASSES: ("classify",),
+    FOLDERS: ("classify",),
+    MASKS: ("segment",),
+    TEXTS: ("text",),
+}
+_VOID = 255
+"""The value of pixels in a mask that do not count."""
+_BYTES = 256
+_LETTERS = "character"
+"""The property of an ONNX file in which PaddleOCR lists the characters of its classes."""
+
+
+def kind_of(labels: object, task: str | None) -> str:
+    """Returns the kind of labels: by the task, the ending of a file, or what a folder holds.
+
+    Raises:
+        BadInput: the task is not judged by labels of this kind.
+    """
+    kind = CLASSES
+    if isinstance(labels, (str, Path)):
+        path = Path(labels)
+        if task in _TASKS[TEXTS]:
+            kind = TEXTS
+        elif path.suffix == ".json" or (path.is_dir() and any(path.glob("*.txt"))):
+            kind = BOXES
+        elif path.is_dir():
+            kind = MASKS if any(path.glob("*.png")) else FOLDERS if class_folders(path) else BOXES
+    if task is not None and task not in _TASKS[kind]:
+        raise BadInput(
+            f"--task {task} is not judged by --labels with {kind}.",
+            f"Give --task {'|'.join(_TASKS[kind])}, or --accuracy with your own function.",
+        )
+    return kind
+
+
+def class_folders(folder: Path) -> list[str]:
+    """Returns the names of the class folders in a folder, in their order."""
+    return sorted(path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+
+
+def labels_of_folders(folder: Path, samples: Dataset, pictures: object, classes: int) -> np.ndarray:
+    """Returns the class of each picture: the number of its folder, or its place in the order of the folders' names.
+
+    Args:
+        folder: has a folder for each class.
+        samples: the samples that the pictures have become.
+        pictures: the folder with the pictures, the same or one in it.
+        classes: the classes of the network.
+
+    Raises:
+        BadInput: a picture is in no class folder, or the folders cannot be those of the network's classes.
+    """
+    names = class_folders(folder)
+    are_numbers = all(name.isdecimal() for name in names)
+    numbers = {name: int(name) if are_numbers else k for k, name in enumerate(names)}
+    if max(numbers.values()) >= classes or (len(names) != classes and not are_numbers):
+        raise BadInput(
+            f"'{folder}' has {len(names)} class folders, up to '{names[-1]}', and the network {classes} classes.",
+            "Give a folder for each class, empty ones too, named in the order of the classes or by their numbers.",
+        )
+    place = Path(pictures) if isinstance(pictures, (str, Path)) else folder / "?"
+    files = image_files(place) if place.is_dir() else [place]
+    found = []
+    for file in files:
+        parts = file.resolve().relative_to(folder.resolve()).parts if folder.resolve() in file.resolve().parents else ()
+        if len(parts) < 2:
+            raise BadInput(f"'{file}' is in no class folder of '{folder}'.", "Give --dataset with pictures in these.")
+        found.append(numbers[parts[0]])
+    return _of_whole_samples(np.array(found, np.int64), samples)
+
+
+def labels_in_order(given: object, samples: Dataset, dataset: object) -> tuple[np.ndarray, list[str]]:
+    """Returns the class of each sample: by the name of its file where the labels have names, else in their order.
+
+    Args:
+        given: the path of the labels, ``Labels``, or an array of classes.
+        samples: the samples.
+        dataset: what they were opened from.
+
+    Returns:
+        The classes; and the remark that their order counts, where the samples have names and the labels have none.
+
+    Raises:
+        BadInput: the labels cannot be read, the samples have no names, a file has no label, or labels without names may
+            be in another order than the files: that of the numbers in their names.
+    """
+    labels = read_labels(Path(given)) if isinstance(given, (str, Path)) else given
+    pictures = image_files(Path(dataset)) if isinstance(dataset, (str, Path)) and Path(dataset).is_dir() else []
+    files = [str(file) for file in pictures] or list(samples.names)
+    if not isinstance(labels, Labels) or not labels.names:
+        classes = np.asarray(labels.classes if isinstance(labels, Labels) else labels)
+        apart = [pair for pair in zip(files, sorted(files, key=_by_numbers), strict=True) if pair[0] != pair[1]]
+        if apart:
+            read, counted_on = (Path(each).name for each in apart[0])
+            raise BadInput(
+                f"The labels have no names, and the order of the pictures is not clear: by name '{read}' comes before "
+                f"'{counted_on}', by number after it.",
+                f"Give labels with names, such as '{read},3' on each line, or write the numbers in the names of the "
+                "pictures with the same number of digits.",
+            )
+        first = ", ".join(f"'{Path(file).name}'" for file in files[:3])
+        return classes, [f"the labels have no names: they are taken in the order {first} and so on"] if files else []
+    if not files:
+        raise BadInput(
+            f"The labels have names, such as '{labels.names[0]}', and the samples of {samples.source} have none.",
+            "Give --dataset FOLDER with the pictures, or the classes alone in the order of the samples.",
+        )
+    return _of_whole_samples(labels.of(files), samples), []
+
+
+def _by_numbers(file: str) -> list[tuple[int, str]]:
+    """The key of an order in which ``2.png`` comes before ``10.png``."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", file)]
+
+
+def _of_whole_samples(labels: np.ndarray, samples: Dataset) -> np.ndarray:
+    """The labels of the pictures that fill a batch."""
+    batch = samples.specs[0].shape[0] if len(samples.specs[0].shape) == 4 else 1
+    return labels[: len(labels) - len(labels) % (batch or 1)]
+
+
+def mask_files(folder: Path) -> list[Path]:
+    """Returns the masks in a folder, in the order of their names."""
+    return sorted(folder.glob("*.png"))
+
+
+def accuracy_by_masks(samples: Dataset, folder: Path, task: Task, *, letterbox: bool) -> Accuracy:
+    """Makes the accuracy that is the mean intersection over union (mIoU), over the pixels of all masks together.
+
+    A pixel of a mask has the class that the network gives where it lies in the input. Pixels of 255 do not count; in
+    masks of 0 and 255 alone, 255 is class 1.
+
+    Args:
+        samples: each holds one image; its mask has its name, or its number.
+        folder: a PNG for each image, of one channel or a palette: the class of each pixel.
+        task: reads the classes of pixels.
+        letterbox: the images keep their shape in the input; else they are stretched.
+    """
+    files = mask_files(folder)
+    place_of = place_finder(samples, [file.name for file in files], "mask")
+    sha = hashlib.sha256(f"{task.note} {letterbox} {samples.digest()}".encode())
+    values: set[int] = set()
+    for file in files:
+        mask = _mask(file)
+        values |= set(np.unique(mask).tolist())
+        sha.update(f"{file.name} {mask.shape} ".encode() + mask.tobytes())
+    is_object = values <= {0, _VOID}
+
+    def counted(infer: RunNetwork) -> dict[str, float]:
+        areas = np.zeros((3, _BYTES))
+        for position, feeds in enumerate(samples):
+            found = _read(task, infer, feeds)
+            if len(found) != 1:
+                raise BadInput(f"A sample holds {len(found)} images.", "Give --dataset with one image a sample.")
+            mask = _mask(files[place_of(position)])
+            seen = at_pixels(np.clip(found[0], 0, _BYTES - 1), mask.shape, input_size(feeds), letterbox=letterbox)
+            mask, counts = (mask // _VOID, np.ones(mask.shape, bool)) if is_object else (mask, mask != _VOID)
+            pairs = (mask[counts & (mask == seen)], mask[counts], seen[counts])
+            areas += [np.bincount(each.ravel(), minlength=_BYTES) for each in pairs]
+        same, right, seen = areas
+        unions = right + seen - same
+        return {
+            ACCURACY: float(np.mean(same[unions > 0] / unions[unions > 0])),
+            "pixels": float(same.sum() / right.sum()),
+        }
+
+    return Accuracy(counted, sha.hexdigest())
+
+
+def _mask(file: Path) -> np.ndarray:
+    from PIL import Image
+
+    try:
+        with Image.open(file) as image:
+            mode, values = image.mode, np.asarray(image)
+    except (OSError, SyntaxError, ValueError) as error:
+        raise BadInput(f"The mask '{file}' cannot be read: {first_line(error)}", "Write it again.") from error
+    if mode not in ("L", "P", "1"):
+        raise BadInput(f"The mask '{file}' has pixels of the kind '{mode}'.", "Write the class as one byte a pixel.")
+    return values.astype(np.uint8)
+
+
+def _read(task: Task, infer: RunNetwork, feeds: Mapping[str, np.ndarray]) -> Sequence[np.ndarray]:
+    assert task.looks is not None
+    return task.looks.read({name: np.asarray(value) for name, value in infer(feeds).items()})
+
+
+@dataclass(frozen=True)
+class Texts:
+    """The right texts.
+
+    Attributes:
+        names: the names of their images; empty where the lines are in the order of the samples.
+        lines: the texts.
+    """
+
+    names: tuple[str, ...]
+    lines: tuple[str, ...]
+
+
+def read_texts(path: Path) -> Texts:
+    """Reads a text a line, or on every line the name of an image, a tab and its text; raises BadInput if it cannot."""
+    try:
+        lines = path.read_text(encoding="utf-8-sig").removesuffix("\n").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(
+            f"The texts '{path}' cannot be read: {first_line(error)}", "Give a file in UTF-8 with a text on each line."
+        ) from error
+    lines = [line.removesuffix("\r") for line in lines]
+    if not any(lines):
+        raise BadInput(f"'{path}' holds no texts.", "Give a file in UTF-8 with a text on each line.")
+    if all("\t" in line for line in lines):
+        names, texts = zip(*(line.split("\t", 1) for line in lines), strict=True)
+        return Texts(names, texts)
+    return Texts((), tuple(lines))
+
+
+def letters_in(task: Task, network: Network) -> tuple[str, ...]:
+    """Returns the character of each class of a task of texts, as PaddleOCR lists them in its ONNX files; else none."""
+    looks, listed = task.looks, network.properties.get(_LETTERS, "")
+    return () if looks is None or looks.letters is None else looks.letters(listed)
+
+
+def accuracy_by_texts(samples: Dataset, texts: Texts, task: Task, letters: Sequence[str]) -> Accuracy:
+    """Makes the accuracy that is 1 less the character error rate: the edits of all lines by the right characters.
+
+    Args:
+        samples: one or more lines each.
+        texts: those of all lines, in their order; or one for each sample, by name.
+        task: reads lines of classes.
+        letters: the character of each class.
+    """
+    place_of = place_finder(samples, texts.names, "text")
+
+    def counted(infer: RunNetwork) -> dict[str, float]:
+        edits = characters = lines = exact = place = 0
+        for position, feeds in enumerate(samples):
+            found = [spelled(tuple(line), letters) for line in _read(task, infer, feeds)]
+            first = place_of(position) if texts.names else place
+            right = texts.lines[first : first + len(found)]
+            if len(right) != len(found) or (texts.names and len(found) != 1):
+                raise BadInput(
+                    f"There are {len(texts.lines)} texts, and the data set has more lines.",
+                    "Give a text for each line.",
+                )
+            apart = [
+                edit_distance(tuple(map(ord, wanted)), tuple(map(ord, read)))
+                for wanted, read in zip(right, found, strict=True)
+            ]
+            place, lines = place + len(found), lines + len(found)
+            edits, characters = edits + sum(apart), characters + sum(map(len, right))
+            exact += apart.count(0)
+        if not texts.names and place != len(texts.lines):
+            raise BadInput(f"There are {len(texts.lines)} texts for {place} lines.", "Give a text for each line.")
+        return {ACCURACY: 1.0 - edits / max(characters, 1), "exact": exact / lines}
+
+    sha = hashlib.sha256(f"{task.note} {samples.digest()} {texts} {letters}".encode())
+    return Accuracy(counted, sha.hexdigest())
+
 
 TIE = 1e-6
 """The weight of the similarity beside an accuracy: it decides between plans of the same accuracy."""
@@ -77,8 +335,8 @@ def asked_accuracy(setup: Setup, experiment: Experiment, options: RunOptions) ->
         function = load_function(own, "accuracy function") if isinstance(own, str) else own
         code = code_digest(function)
         if not is_reusable(code):
-            text = "the accuracy function is a closure, or not from a source file: another run measures it again"
-            setup.notes.append(Note(ACCURACY, text))
+            closure = "the accuracy function is a closure, or not from a source file: another run measures it again"
+            setup.notes.append(Note(text.ACCURACY, closure))
         return Accuracy(function, code)
     if options.labels is None:
         return None
@@ -97,7 +355,7 @@ def asked_accuracy(setup: Setup, experiment: Experiment, options: RunOptions) ->
         labels = labels_of_folders(Path(options.labels), data, options.dataset, count)
     else:
         labels, order = labels_in_order(options.labels, data, options.dataset)
-        setup.notes += noted(ACCURACY, order)
+        setup.notes += noted(text.ACCURACY, order)
     samples, labels = _without_unseen(setup, data, labels)
     return accuracy_by_labels(samples, labels, output, classes.predicted, str(classes))
 

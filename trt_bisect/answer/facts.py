@@ -1,25 +1,234 @@
-"""Makes the facts of a report from an answer: the recipe, its culprits, the suspects, the figures on all inputs."""
+"""The facts of a report from an answer: the recipe, its culprits, the figures, and the verdict's grounds."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from trt_bisect.analyzer.bound import AGREEMENT, CLASS, Bound, bound_of
 from trt_bisect.analyzer.doubts import NOT_LOW, UNSEEN, Doubt, constant_outputs, doubts
 from trt_bisect.analyzer.judge import Rule
-from trt_bisect.answer.confidence import Noise, confidence, low_layers, ranked
+from trt_bisect.analyzer.metrics import figure_text
 from trt_bisect.answer.result import Answer
 from trt_bisect.answer.search import CalibratorTried
 from trt_bisect.answer.validation import losses_by_place
+from trt_bisect.builder.base import EMULATED
 from trt_bisect.evaluator.each_input import GivenInputs
 from trt_bisect.evaluator.trial import Trial
-from trt_bisect.report.answer import FOLLOWERS, PLAIN, AnswerFacts, CalibratorRow, Held, PlanFigures
-from trt_bisect.report.precision_check import obedience_doubts
-from trt_bisect.support.text import REFUSED, Line, Note
+from trt_bisect.model.layers import Layer
+from trt_bisect.report.answer import FOLLOWERS, NUDGED, PLAIN, AnswerFacts, CalibratorRow, Held, PlanFigures
+from trt_bisect.report.precision_check import obedience_doubts, ran_low
+from trt_bisect.support.text import REFUSED, Line, Note, counted, percent
+
+INPUTS, FEW_INPUTS, MARGIN, NO_MARGIN = "inputs", "few inputs", "margin", "no margin"
+ARITHMETIC, CLEAR, CLOSE, ONE_SETTING = "arithmetic", "beyond the noise", "within the noise", "one setting"
+WEAK_CULPRIT, FOLLOWERS_ROUND, FOLLOWERS_STAY = "weak culprit", "followers round", "followers"
+"""The kinds of lines."""
+ENOUGH = 20
+"""With fewer inputs a recipe often misses on others: of unseen inputs 36 of 114 with 5 given, 8 of 69 with 20
+(``python -m benchmarks.answer``)."""
+_FLIPS = 0.1
+"""Roundings that fall to the other side of a level move 1 - cosine by 5 to 10 %."""
+_NOTHING = 0.01
+"""Losses below this share of the budget are float noise: their spread says nothing of a loss near the budget."""
+_MOST_NAMED = 3
+
+
+@dataclass(frozen=True)
+class Noise:
+    """The loss of a recipe, and how far noise moves it.
+
+    Attributes:
+        settings: the number of settings of the engine in which the loss was measured.
+        worst: the largest loss of all settings; infinite if there is none.
+        share: the share by which noise moves a loss: the spread of the settings; for the cosine, at least 0.1.
+    """
+
+    settings: int
+    worst: float
+    share: float
+
+    @classmethod
+    def of(cls, answer: Answer) -> Noise:
+        """Returns the noise of an answer, from its check in several settings."""
+        losses = list(answer.checked.losses.values())
+        known = [loss for loss in losses if math.isfinite(loss)]
+        rule, largest = answer.experiment.rule, max(known, default=0.0)
+        spread = (largest - min(known)) / largest if largest > _NOTHING * rule.budget else 0.0
+        is_cosine = rule.metric.name == "cosine" and not answer.by_accuracy
+        return cls(len(losses), max(losses, default=math.inf), max(spread, _FLIPS) if is_cosine else spread)
+
+    def is_close(self, budget: float) -> bool:
+        """Returns true if noise could reverse the verdict on the recipe."""
+        return math.isfinite(self.worst) and self.share > 0.0 and abs(budget - self.worst) <= self.share * self.worst
+
+
+def confidence(answer: Answer, followers: float | None) -> tuple[Line, ...]:
+    """Returns lines on the inputs, the arithmetic and the margins that the verdict of an answer rests on.
+
+    Args:
+        answer: the answer.
+        followers: the largest loss with the layers that only follow rounding too; None if it was not measured.
+    """
+    rule = answer.experiment.rule
+    if answer.by_accuracy:
+        return (_arithmetic(answer),)
+    said = [*_inputs(answer), _arithmetic(answer), *_noise(answer), *_culprits(answer)]
+    return (*said, *_followers(answer, rule, followers))
+
+
+def low_layers(answer: Answer) -> dict[int, Layer]:
+    """Returns the layers that can be low, by index."""
+    network = answer.experiment.network
+    return {k: network.layers[k] for k in network.quantizable}
+
+
+def _inputs(answer: Answer) -> Iterator[Line]:
+    given, margin = counted(len(answer.counting), "input"), answer.margin
+    unseen = len(answer.unseen_inputs or ())
+    short = (
+        f"The verdict rests on {given} of yours and {counted(unseen, 'held-out input') if unseen else 'none held out'}"
+    )
+    yield Line(INPUTS, f"{short}: the search used {answer.judged} of your inputs.", short=f"{short}.")
+    if len(answer.counting) < ENOUGH:
+        short = f"The search saw fewer than {ENOUGH} inputs"
+        text = "the recipe may miss on others (docs/benchmarks.md has how often recipes miss on held-out inputs)"
+        yield Line(FEW_INPUTS, f"{short}: {text}.", short=f"{short}.")
+    if answer.refused is not None:
+        yield Line(
+            NO_MARGIN,
+            f"The recipe keeps no margin: a margin would cost more than {percent(answer.refused)} of "
+            f"{answer.experiment.network.low.title}'s gain in speed. The recipe may use all of the allowed loss, and "
+            "new inputs may miss (--margin).",
+            short="The recipe keeps no margin.",
+        )
+    if margin.share:
+        rule = answer.experiment.rule
+        losses = losses_by_place(rule, answer.restored, answer.counting).values()
+        within = sum(loss <= rule.budget * (1.0 - margin.share) for loss in losses)
+        spared = f" The other {margin.spared} may use the margin." if margin.spared else ""
+        short = f"The recipe keeps a margin of {percent(margin.share)} on {within} of {given}"
+        yield Line(
+            MARGIN,
+            f"{short}: this share of the allowed loss stays in reserve, because new inputs lose more "
+            f"(--margin).{spared}",
+            short=f"{short}.",
+        )
+
+
+def _arithmetic(answer: Answer) -> Line:
+    builder = answer.experiment.builder
+    engine = f"{builder.engine} {builder.versions.get(builder.engine, '')}".strip()
+    if builder.arithmetic == EMULATED:
+        short = "No TensorRT engine has confirmed this"
+        low = answer.experiment.network.low.title
+        text = f"{engine} emulated TensorRT's {low}, and costs in speed are counted, not timed"
+        return Line(ARITHMETIC, f"{short}: {text}.", short=f"{short}.")
+    ran = _ran(answer)
+    short = f"The outputs were measured on {engine}{f', and {ran}' if ran else ''}"
+    return Line(ARITHMETIC, f"{short}: another version or GPU may round differently.", short=f"{short}.")
+
+
+def _ran(answer: Answer) -> str:
+    """The number of layers that ran low, if the engine alone tells; empty if the graph settles what is rounded."""
+    experiment = answer.experiment
+    told = experiment.builder.typing == "weak" and not experiment.network.has_pairs and answer.restored.ran
+    return ran_low(low_layers(answer), answer.restored) if told else ""
+
+
+def _noise(answer: Answer) -> Iterator[Line]:
+    noise, rule = Noise.of(answer), answer.experiment.rule
+    if not math.isfinite(noise.worst) or not noise.settings:
+        return
+    if noise.share == 0.0 and noise.settings > 1:
+        text = f"the largest loss is {rule.loss_text(noise.worst)} in all {noise.settings} settings"
+        short = "The verdict is the same in every setting"
+        yield Line(CLEAR, f"{short}: {text}.", short=f"{short}.")
+        return
+    if noise.share == 0.0:
+        text = f"the figures come from one setting, and the largest loss is {rule.loss_text(noise.worst)}"
+        yield Line(ONE_SETTING, f"Noise was not measured: {text}.", short="Noise was not measured.")
+        return
+    settings = f" in {noise.settings} settings" if noise.settings > 1 else ""
+    figures = (
+        f"the largest loss{settings} is {rule.loss_text(noise.worst)} of {rule.loss_text(rule.budget)} allowed, and "
+        f"noise changes it by about {percent(noise.share)}"
+    )
+    if noise.is_close(rule.budget):
+        yield Line(CLOSE, f"Noise could reverse the verdict: {figures}.", short="Noise could reverse the verdict.")
+    else:
+        short = f"The recipe {'passes' if answer.meets else 'misses'} by more than the noise"
+        yield Line(CLEAR, f"{short}: {figures}.", short=f"{short}.")
+
+
+def ranked(answer: Answer) -> tuple[list[int], list[int]]:
+    """Returns the units of the culprits, those first whose step back loses most.
+
+    Returns:
+        Those that miss the threshold by more than the noise when they are put back; and the others, which miss it by
+        less, miss only the margin, or miss only with moved scales.
+    """
+    noise, budget = Noise.of(answer), answer.space.budget
+    members = set(answer.members)
+    losses = {
+        unit: loss
+        for unit, loss in answer.taken_back.items()
+        if loss is not None and answer.space.units[unit][0] in members
+    }
+    by_loss = sorted(losses, key=lambda unit: (-losses[unit], unit))
+    beyond = {
+        unit for unit, loss in losses.items() if math.isinf(loss) or loss - budget > noise.share * loss
+    } - answer.unmoved.keys()
+    return [unit for unit in by_loss if unit in beyond], [unit for unit in by_loss if unit not in beyond]
+
+
+def _culprits(answer: Answer) -> Iterator[Line]:
+    """Yields a line on the weak culprits, with the figures of the first ones."""
+    layers, space, rule = answer.experiment.network.layers, answer.space, answer.experiment.rule
+    main, weak = ranked(answer)
+    if not weak:
+        return
+    figures = []
+    for unit in weak[:_MOST_NAMED]:
+        loss = answer.taken_back[unit]
+        figure = "no figure" if loss is None else rule.loss_text(loss)
+        if unit in answer.unmoved:
+            figure = f"{rule.loss_text(answer.unmoved[unit])} ({figure} with {NUDGED})"
+        figures.append(f"{figure} with '{layers[space.units[unit][0]].name}' put back")
+    left = len(weak) - _MOST_NAMED
+    more = f", and {left} more" if left > 0 else ""
+    why = "for the margin or within the noise" if answer.margin.share else "within the noise"
+    count = len(main) + len(weak)
+    are = "is" if len(weak) == 1 else "are"
+    short = f"{len(weak)} of {count} culprits {are} weak" if count > 1 else "The culprit is weak"
+    text = (
+        f"needed only {why}: the largest loss is {'; '.join(figures)}{more}, of {rule.loss_text(space.budget)} allowed"
+    )
+    names = tuple(layers[space.units[unit][0]].name for unit in weak)
+    yield Line(WEAK_CULPRIT, f"{short}, {text}.", names, f"{short}.")
+
+
+def _followers(answer: Answer, rule: Rule, loss: float | None) -> Iterator[Line]:
+    if "followers" in answer.experiment.parts:
+        short = "Unquantized layers rounded too"
+        text = "their outputs between INT8 layers were INT8, as TensorRT's weak typing may have them"
+        yield Line(FOLLOWERS_ROUND, f"{short}: {text}.", short=f"{short}.")
+    if loss is None:
+        return
+    similarity = None if not math.isfinite(loss) else rule.metric.value(loss)
+    holds = loss <= rule.budget
+    also = " too" if holds is answer.meets else ""
+    short = f"With unquantized layers in INT8 the recipe {'passes' if holds else 'misses'}{also}"
+    text = (
+        f"{short}: TensorRT's weak typing may run unquantized layers between INT8 layers in INT8 too. The worst input "
+        f"then measures {figure_text(rule.metric.name, similarity, rule.threshold)}."
+    )
+    remedy = " --followers int8 searches for a recipe that passes there too." if answer.meets and not holds else ""
+    yield Line(FOLLOWERS_STAY, f"{text}{remedy}", short=f"{short}.")
+
 
 ANOTHER_READER = "its rounded tensor has another {low} reader, so that keeping it high saves little"
 COVERED = "the culprits that stay high make up for it: with them high, it can stay in {low}"

@@ -39,7 +39,6 @@ from trt_bisect.builder.tensorrt_build import (
     creation_flags,
     drain,
     dynamic_shapes,
-    eager_context,
     errors_in,
     new_config,
     parse_model,
@@ -48,6 +47,7 @@ from trt_bisect.builder.tensorrt_build import (
     use_dla,
     versions_of,
 )
+from trt_bisect.builder.tensorrt_rtx import eager_context
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import BadInput, EngineUnavailable, TrialFailed
 from trt_bisect.model.network import Network

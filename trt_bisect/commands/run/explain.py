@@ -16,8 +16,7 @@ from trt_bisect.analyzer.origins import INPUT, BothRuns, Origin, activation_orig
 from trt_bisect.analyzer.overflow import overflow_advice
 from trt_bisect.analyzer.structure.findings import Finding
 from trt_bisect.answer.plans import AnswerPlans
-from trt_bisect.answer.recipe_of import setting_of, target_version
-from trt_bisect.answer.result import Answer
+from trt_bisect.answer.result import Answer, setting_of, target_version
 from trt_bisect.builder.base import EMULATED
 from trt_bisect.commands.check import check
 from trt_bisect.commands.compare import final_outputs_only

@@ -21,7 +21,7 @@ from trt_bisect.analyzer.tasks.detections import NO_DETECTIONS, Detections
 from trt_bisect.analyzer.tasks.find import spelled
 from trt_bisect.analyzer.tasks.objects import SEEN, turned_corners
 from trt_bisect.analyzer.tasks.task import Scaling, Task
-from trt_bisect.answer.labels import letters_in
+from trt_bisect.answer.accuracy import letters_in
 from trt_bisect.answer.result import Answer
 from trt_bisect.builder.base import Engine, Outputs
 from trt_bisect.data.array_files import read_archive

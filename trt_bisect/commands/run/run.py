@@ -25,8 +25,7 @@ from trt_bisect.answer.candidates import with_changes
 from trt_bisect.answer.each_alone import priced
 from trt_bisect.answer.facts import refused_by_default
 from trt_bisect.answer.front import measure_front
-from trt_bisect.answer.recipe_of import recipe_of, setting_of
-from trt_bisect.answer.result import Answer
+from trt_bisect.answer.result import Answer, recipe_of, setting_of
 from trt_bisect.answer.search import predicted_times
 from trt_bisect.builder.base import EMULATED
 from trt_bisect.commands.run.build_report import (
