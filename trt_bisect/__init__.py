@@ -23,12 +23,11 @@ if TYPE_CHECKING:
     from trt_bisect.commands.analysis import Analysis
     from trt_bisect.commands.check import check
     from trt_bisect.commands.compare import compare
+    from trt_bisect.commands.losses import sensitivity, worst
     from trt_bisect.commands.migrate import migrate
     from trt_bisect.commands.profile import profile
     from trt_bisect.commands.regress.regress import regress
     from trt_bisect.commands.run.run import run
-    from trt_bisect.commands.sensitivity import sensitivity
-    from trt_bisect.commands.worst import worst
     from trt_bisect.data.datasets import open_dataset
     from trt_bisect.driver.suspects.curves import bisect, exhaustive
     from trt_bisect.driver.suspects.search import Question, drive
@@ -85,9 +84,9 @@ _HOME = {
     "regress": "commands.regress.regress",
     "run": "commands.run.run",
     "Sensitivity": "report.losses",
-    "sensitivity": "commands.sensitivity",
+    "sensitivity": "commands.losses",
     "similarity": "analyzer.compare_output",
-    "worst": "commands.worst",
+    "worst": "commands.losses",
 }
 """The module of each public name; it is imported at its first use, so that ``import trt_bisect`` costs nothing."""
 

@@ -16,7 +16,7 @@ from tests.support.progress_doubles import StopsAt
 from tests.support.records import kinds
 from trt_bisect.answer.answer import AnswerSearch
 from trt_bisect.calibration.collect import CANDIDATES
-from trt_bisect.commands.run.stopped import StoppedRun
+from trt_bisect.commands.run.live import StoppedRun
 from trt_bisect.model.network import load_network
 from trt_bisect.report.model import SO_FAR
 from trt_bisect.report.summary import NO_RECIPE, RECIPE

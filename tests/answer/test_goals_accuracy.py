@@ -20,7 +20,7 @@ from tests.support.networks import plant_between
 from tests.support.progress_doubles import Steps
 from tests.support.quantized import plain_session
 from trt_bisect.analyzer.bound import CLASS
-from trt_bisect.commands.run.stopped import StoppedRun
+from trt_bisect.commands.run.live import StoppedRun
 from trt_bisect.errors import BadInput, NothingMeasured
 from trt_bisect.options.commands import RunOptions
 from trt_bisect.report.answer import Goal

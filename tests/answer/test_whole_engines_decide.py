@@ -22,9 +22,8 @@ from trt_bisect.commands.run.search import search
 from trt_bisect.driver.suspects.curves import CULPRITS, FULL
 from trt_bisect.driver.suspects.search import Question
 from trt_bisect.errors import TrialFailed
-from trt_bisect.evaluator.branch import BranchEvaluator
+from trt_bisect.evaluator.evaluators import BranchEvaluator, RebuildEvaluator
 from trt_bisect.evaluator.passes import PassResult
-from trt_bisect.evaluator.rebuild import RebuildEvaluator
 from trt_bisect.evaluator.trial import Cost, OutputFigures
 from trt_bisect.model.network import load_network
 from trt_bisect.model.pieces import cut

@@ -23,7 +23,7 @@ from trt_bisect.builder.isolation import IsolatedBuilder, WorkerProcess
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.builder.tensorrt_build import RTX
 from trt_bisect.errors import BadInput, EngineUnavailable, TrialFailed
-from trt_bisect.evaluator.rebuild import RebuildEvaluator
+from trt_bisect.evaluator.evaluators import RebuildEvaluator
 from trt_bisect.evaluator.trial import OutputFigures, Trial
 from trt_bisect.model.network import load_network
 from trt_bisect.precision import prefix

@@ -11,7 +11,7 @@ from tests.support.records import kinds, record_of, report_from
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.errors import TrialFailed
-from trt_bisect.evaluator.rebuild import RebuildEvaluator
+from trt_bisect.evaluator.evaluators import RebuildEvaluator
 from trt_bisect.model.network import load_network
 from trt_bisect.precision import int8_set
 from trt_bisect.preparation import experiment as job

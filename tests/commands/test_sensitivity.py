@@ -18,7 +18,7 @@ from tests.support.networks import Sketch
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.calibration.collect import calibrate
-from trt_bisect.commands import sensitivity
+from trt_bisect.commands import losses
 from trt_bisect.model import session
 from trt_bisect.model.cost import macs
 from trt_bisect.model.network import load_network
@@ -182,7 +182,7 @@ def test_a_stopped_sensitivity_of_followers_goes_on(tmp_path, monkeypatch):
     assert len(of_followers) == 2 * 4, "each of four followers alone, and left out of full INT8"
     journal.write_bytes(b"".join(lines[: of_followers[0] + 1]))
     made = []
-    monkeypatch.setattr(sensitivity, "make_session", lambda *args: made.append(args) or session.make_session(*args))
+    monkeypatch.setattr(losses, "make_session", lambda *args: made.append(args) or session.make_session(*args))
     assert trt_bisect.sensitivity(path, data, **given).ops == whole.ops
     assert len(made) == 2 * 4 - 1
     assert trt_bisect.sensitivity(path, data, **given).ops == whole.ops

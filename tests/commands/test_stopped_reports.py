@@ -23,7 +23,7 @@ from tests.support.progress_doubles import Said, Steps, StopsAt
 from trt_bisect import BadInput, NothingMeasured, Report
 from trt_bisect.answer import search
 from trt_bisect.commands.run import run
-from trt_bisect.commands.run.stopped import StoppedRun
+from trt_bisect.commands.run.live import StoppedRun
 from trt_bisect.options.kinds import parse_time
 from trt_bisect.report.headline import headline
 from trt_bisect.report.model import FAILS, PASSES, SO_FAR, UNMEASURED

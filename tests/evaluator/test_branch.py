@@ -22,9 +22,8 @@ from trt_bisect.calibration.collect import calibrate
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.data.datasets import open_dataset
 from trt_bisect.errors import TrialFailed
-from trt_bisect.evaluator import branch
-from trt_bisect.evaluator.branch import branch_evaluator
-from trt_bisect.evaluator.rebuild import RebuildEvaluator
+from trt_bisect.evaluator import evaluators
+from trt_bisect.evaluator.evaluators import RebuildEvaluator, branch_evaluator
 from trt_bisect.model.layers import TensorTypes
 from trt_bisect.model.network import Network, load_network
 from trt_bisect.model.pieces import Boundaries, cut
@@ -133,7 +132,7 @@ def test_several_inputs_and_batches_of_several_samples(tmp_path):
 
 def test_where_few_boundaries_are_measured_pieces_are_larger_and_kept(tmp_path, monkeypatch):
     """Two passes with every other boundary: pieces behind the trunk are built in the first one only."""
-    monkeypatch.setattr(branch, "_MOST_PIECES", 5)
+    monkeypatch.setattr(evaluators, "_MOST_PIECES", 5)
     many, few = (Experiment(networks.chain(40), tmp_path, few=few) for few in (False, True))
     pieces = [bench.branch._pieces for bench in (many, few)]
     assert len(pieces[0]) > len(pieces[1]) > 2

@@ -27,7 +27,7 @@ from trt_bisect.driver.suspects.search import Question, drive
 from trt_bisect.driver.suspects.speculative import GoodOrBad, LastRises, drive_concurrently
 from trt_bisect.errors import BadInput, EngineUnavailable
 from trt_bisect.evaluator import workers as local
-from trt_bisect.evaluator.rebuild import RebuildEvaluator
+from trt_bisect.evaluator.evaluators import RebuildEvaluator
 from trt_bisect.evaluator.trial import LOST, Cost, OutputFigures
 from trt_bisect.evaluator.workers import Answers, FailedAttempt, LocalCluster, TrialSpec
 from trt_bisect.model.network import load_network

@@ -137,7 +137,7 @@ def test_view_shows_them_and_another_run_in_the_folder_takes_them_away(seen, tmp
 @pytest.mark.parametrize("broken", [RuntimeError("no memory"), KeyboardInterrupt()])
 def test_a_run_whose_pictures_fail_keeps_its_explanation(seen, tmp_path, monkeypatch, broken):
     from trt_bisect.commands.run import pictures
-    from trt_bisect.commands.run.stopped import StoppedRun
+    from trt_bisect.commands.run.live import StoppedRun
 
     def fail(*_):
         raise broken

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from trt_bisect.answer.answer import AnswerSearch
 from trt_bisect.answer.result import Answer
-from trt_bisect.driver.recipes.front import Point, knee, pareto, path
+from trt_bisect.driver.recipes.search_space import Point, knee, pareto, path
 from trt_bisect.driver.suspects.search import Loss
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.precision import Precision, PrecisionPlan

@@ -36,7 +36,7 @@ def sensitivity_command(
         order: Sort the most sensitive layers first (worst), or by value.
     """
     from trt_bisect.analyzer.metrics import AGREEMENT, BUILT_IN
-    from trt_bisect.commands.sensitivity import sensitivity_with
+    from trt_bisect.commands.losses import sensitivity_with
     from trt_bisect.report.losses import OWN
     from trt_bisect.report.screen.tables import print_sensitivity
 
@@ -110,7 +110,7 @@ def worst_command(
 
     Exit codes: 0 searched; 2 bad use or input; 130 interrupted, the result covers the samples until then.
     """
-    from trt_bisect.commands.worst import worst_with
+    from trt_bisect.commands.losses import worst_with
     from trt_bisect.report.screen.tables import print_worst
 
     report = worst_with(model, replace(options, progress=display.progress()))

@@ -32,8 +32,8 @@ def run_command(
     Args:
         all_layers: Print the curve with a row per layer, and the advice in full.
     """
+    from trt_bisect.commands.run.live import StoppedRun
     from trt_bisect.commands.run.run import run_with
-    from trt_bisect.commands.run.stopped import StoppedRun
     from trt_bisect.report.page.render import PAGE
     from trt_bisect.report.screen.run import console_for_reports, print_advice, print_report, print_verdict
     from trt_bisect.report.screen.tables import TENSORS_UP_TO, print_explained_tensors

@@ -10,10 +10,9 @@ from trt_bisect.calibration.collect import ranges_of
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.commands.check import check
 from trt_bisect.commands.compare import compare
+from trt_bisect.commands.losses import sensitivity, worst
 from trt_bisect.commands.profile import profile
 from trt_bisect.commands.run.run import run
-from trt_bisect.commands.sensitivity import sensitivity
-from trt_bisect.commands.worst import worst
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.model.low import find_low
 from trt_bisect.model.network import GivenModel, Network, load_network

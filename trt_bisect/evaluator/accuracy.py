@@ -20,7 +20,7 @@ from trt_bisect.data.array_files import DAMAGED
 from trt_bisect.data.datasets import Dataset
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import BadInput, TrialFailed, first_line
-from trt_bisect.evaluator.rebuild import RebuildEvaluator, TrialStore
+from trt_bisect.evaluator.evaluators import RebuildEvaluator, TrialStore
 from trt_bisect.evaluator.trial import Cost, OutputFigures, Trial, TrialKey
 from trt_bisect.precision import PrecisionPlan
 

@@ -15,8 +15,8 @@ from trt_bisect.builder.base import Outputs
 from trt_bisect.data.datasets import digest_of_feeds
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import TrialFailed
+from trt_bisect.evaluator.evaluators import TrialStore
 from trt_bisect.evaluator.inferences import Inferences, InputLoss, JudgeAt, Measuring, Runner
-from trt_bisect.evaluator.rebuild import TrialStore
 from trt_bisect.evaluator.trial import MEASURED, Cost, Trial, TrialKey
 from trt_bisect.precision import PrecisionPlan
 

@@ -25,8 +25,7 @@ from trt_bisect.data.datasets import Dataset, digest_of_feeds, may_be_sizes, pro
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.data.named import content_of
 from trt_bisect.driver.suspects.curves import FULL
-from trt_bisect.evaluator.branch import BranchEvaluator, branch_evaluator
-from trt_bisect.evaluator.rebuild import Compare, RebuildEvaluator, TrialStore
+from trt_bisect.evaluator.evaluators import BranchEvaluator, Compare, RebuildEvaluator, TrialStore, branch_evaluator
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.evaluator.workers import Cluster, TrialSpec
 from trt_bisect.model.low import FLOAT_TYPES, FP8

@@ -28,7 +28,7 @@ from trt_bisect.data.datasets import Dataset
 from trt_bisect.data.feeds import Feeds, size_remedy
 from trt_bisect.data.statistics import Sketch
 from trt_bisect.errors import BadInput, NothingMeasured, TrialFailed
-from trt_bisect.evaluator.rebuild import Compare
+from trt_bisect.evaluator.evaluators import Compare
 from trt_bisect.evaluator.trial import Cost, Trial
 from trt_bisect.model.network import Network
 from trt_bisect.model.reading import compare_with_file

@@ -20,9 +20,9 @@ from trt_bisect.answer.result import Answer, setting_of, target_version
 from trt_bisect.builder.base import EMULATED
 from trt_bisect.commands.check import check
 from trt_bisect.commands.compare import final_outputs_only
+from trt_bisect.commands.losses import measure_alone
 from trt_bisect.commands.run.build_report import counts
 from trt_bisect.commands.run.remedies import Remedies
-from trt_bisect.commands.sensitivity import measure_alone
 from trt_bisect.errors import first_line
 from trt_bisect.model.cost import macs
 from trt_bisect.model.layers import Layer

@@ -38,11 +38,11 @@ from trt_bisect.commands.run.build_report import (
     unmeasured_report,
     without_recipe,
 )
-from trt_bisect.commands.run.live import SHARE, Live, SoFar
-from trt_bisect.commands.run.save_tensors import refuse_tensors, save_boundaries, save_tensors
-from trt_bisect.commands.run.search import search
-from trt_bisect.commands.run.stopped import (
+from trt_bisect.commands.run.live import (
+    SHARE,
     STOPS,
+    Live,
+    SoFar,
     StoppedRun,
     question_in,
     save_report,
@@ -51,10 +51,12 @@ from trt_bisect.commands.run.stopped import (
     without_ranges,
     without_verdict,
 )
+from trt_bisect.commands.run.save_tensors import refuse_tensors, save_boundaries, save_tensors
+from trt_bisect.commands.run.search import search
 from trt_bisect.data.named import content_of
 from trt_bisect.driver.suspects.curves import ADAPTIVE
 from trt_bisect.errors import NothingMeasured, lacks_room
-from trt_bisect.evaluator.branch import BranchEvaluator
+from trt_bisect.evaluator.evaluators import BranchEvaluator
 from trt_bisect.evaluator.speed import measure_latencies
 from trt_bisect.model.network import GivenModel, Network
 from trt_bisect.options.commands import RunOptions

@@ -11,8 +11,7 @@ from trt_bisect.driver.suspects.adaptive import adaptive
 from trt_bisect.driver.suspects.curves import ADAPTIVE, CULPRITS, FULL, bisect, exhaustive
 from trt_bisect.driver.suspects.search import Findings, Loss, Question, Search, Step, drive
 from trt_bisect.driver.suspects.speculative import GoodOrBad, LastRises, drive_concurrently, drive_speculatively
-from trt_bisect.evaluator.branch import BranchEvaluator
-from trt_bisect.evaluator.rebuild import RebuildEvaluator
+from trt_bisect.evaluator.evaluators import BranchEvaluator, RebuildEvaluator
 from trt_bisect.evaluator.trial import UNTRIED, WHOLE, Trial
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.support.progress import Progress

@@ -1,4 +1,4 @@
-"""TensorBoard's log folder: the names of runs and tags, the folder itself, and the event file of a run.
+"""TensorBoard's log folder, the event file of a run in it, and the histograms of tensors and weights.
 
 The folder is checked before anything is measured, and cleared of the logs of earlier commands. Events are written by
 the package's ``RecordWriter``, the part of its ``EventFileWriter`` that knows the format. The other part is a thread
@@ -13,17 +13,25 @@ import importlib
 import os
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from trt_bisect.analyzer.histograms import Histogram
-from trt_bisect.analyzer.origins import INPUT, Origin
+import numpy as np
+
+from trt_bisect.analyzer.histograms import GrowingHistogram, Histogram
+from trt_bisect.analyzer.origins import INPUT, Origin, bias_names
 from trt_bisect.errors import BadInput, first_line, install
+from trt_bisect.model.layers import TensorTypes, weight_axis
+from trt_bisect.model.network import Network
+from trt_bisect.model.qdq import PlanWriter
+from trt_bisect.model.quantizer import Quantizer
 from trt_bisect.support.files import make_folder, unwritable
+from trt_bisect.support.machine import ThreadsIfLong, cores
+from trt_bisect.support.memory import parts
 
 FP32, INT8, ROUNDED = "fp32", "int8", "int8_rounded"
 CURVE = "curve"
@@ -244,3 +252,223 @@ class LogRun:
             self._writer.write(Event(wall_time=time.time(), step=step, **content).SerializeToString())
         except OSError as error:
             raise unwritable(self._folder, error, OPTION) from error
+
+
+_BUCKETS, _CHANNEL_BINS, _CHANNEL_BUCKETS = 64, 128, 32
+
+
+class LoudChannels:
+    """Chooses the channels of a tensor that get histograms: those with the largest magnitudes on its first sample.
+
+    Args:
+        most: the number of channels of a tensor; 0 for none.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._chosen: dict[str, tuple[int, np.ndarray]] = {}
+
+    def of(self, tag: str, values: np.ndarray, axis: int | None) -> tuple[np.ndarray, np.ndarray] | None:
+        """Returns the indices of the channels, ascending, and their values ``[channels, values]``.
+
+        Returns None if there are no channels, or not as many as on the first sample.
+        """
+        if not self._most or axis is None or values.ndim < 2:
+            return None
+        rows = np.moveaxis(values, axis % values.ndim, 0)
+        rows = rows.reshape(len(rows), -1)
+        if tag not in self._chosen:
+            peaks = np.max(np.abs(rows), axis=1, where=np.isfinite(rows), initial=0.0)
+            self._chosen[tag] = len(rows), np.sort(np.argsort(-peaks, kind="stable")[: self._most])
+        count, chosen = self._chosen[tag]
+        return (chosen, rows[chosen]) if len(rows) == count else None
+
+
+class ChannelHistograms:
+    """One tensor's histogram, and those of its channels and of its first samples.
+
+    Args:
+        samples: the number of samples with a histogram of their own.
+    """
+
+    def __init__(self, samples: int = 0) -> None:
+        self._most, self._samples = samples, list[Histogram]()
+        self._whole = GrowingHistogram()
+        self._channels: GrowingHistogram | None = None
+        self._numbers = np.zeros(0, np.int64)
+
+    def add(self, values: np.ndarray, channels: tuple[np.ndarray, np.ndarray] | None) -> None:
+        """Adds a sample's values, and those of its channels from ``LoudChannels.of``."""
+        flat = values.reshape(1, -1)
+        own = [GrowingHistogram()] if len(self._samples) < self._most else []
+        for part in parts(values.size):
+            for histogram in (self._whole, *own):
+                histogram.add(flat[:, part])
+        self._samples += [histogram.seen(most=_BUCKETS) for histogram in own]
+        if channels is not None:
+            self._numbers, rows = channels
+            self._channels = self._channels or GrowingHistogram(len(rows), _CHANNEL_BINS)
+            self._channels.add(rows)
+
+    @property
+    def nonfinite(self) -> int:
+        """The number of values that were NaN or infinite; no histogram counts them."""
+        return self._whole.nonfinite
+
+    def write(self, run: LogRun, tag: str) -> None:
+        """Writes the histogram under ``tag``; under ``<tag>/channels`` and ``<tag>/samples`` each of them is a step."""
+        run.histogram(tag, self._whole.seen(most=_BUCKETS))
+        for step, seen in enumerate(self._samples):
+            run.histogram(f"{tag}/samples", seen, step)
+        if self._channels is not None:
+            for group, number in enumerate(self._numbers):
+                run.histogram(f"{tag}/channels", self._channels.seen(group, _CHANNEL_BUCKETS), int(number))
+
+
+class TensorHistograms:
+    """Histograms of the floating-point tensors of one run.
+
+    Args:
+        kind: ``fp32``, or ``int8`` for a plan: then tensors that INT8 layers read rounded have a second histogram.
+            ``int8_rounded`` for that histogram alone.
+        origins: the origins by tensor; other tensors are ignored.
+        layers: the beginnings of the layers' tags, by layer; the outputs and inputs of other layers have none.
+        channels: chooses the channels at the first run with a tensor.
+        samples: the number of samples with histograms of their own.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        origins: Mapping[str, Origin],
+        layers: Mapping[str, str],
+        channels: LoudChannels,
+        samples: int = 0,
+    ) -> None:
+        self._kind, self._origins, self._channels, self._samples = kind, origins, channels, samples
+        named = [each for each in origins.values() if each.kind == INPUT or (each.layer or each.tensor) in layers]
+        self._tags, self._reads = output_tags(named, layers), input_tags(origins.values(), layers)
+        self._seen: dict[tuple[str, str], ChannelHistograms] = {}
+        self._pool = ThreadsIfLong(cores())
+
+    def add(self, tensors: Mapping[str, np.ndarray]) -> None:
+        """Adds a sample's tensors."""
+        names = [name for name in self._origins if name in tensors and tensors[name].dtype.kind == "f"]
+        list(self._pool.map(lambda name: self._take(name, tensors[name]), names))
+
+    def _take(self, name: str, values: np.ndarray) -> None:
+        if self._kind != ROUNDED:
+            self._count(name, self._kind, values)
+        quantizers = self._origins[name].quantizers
+        if self._kind != FP32 and quantizers:
+            self._count(name, ROUNDED, rounded(values, quantizers))
+
+    def _count(self, name: str, kind: str, values: np.ndarray) -> None:
+        channels = self._channels.of(f"tensor {name}", values, self._origins[name].channel_axis)
+        self._seen.setdefault((name, kind), ChannelHistograms(self._samples)).add(values, channels)
+
+    def write(self, run: LogRun) -> None:
+        """Writes the histograms; an input of a layer is shown as that layer reads it."""
+        for tag, seen in sorted(self._tagged(), key=lambda item: item[0]):
+            seen.write(run, tag)
+
+    def _tagged(self) -> Iterator[tuple[str, ChannelHistograms]]:
+        """Yields the histograms with their tags."""
+        for (name, kind), seen in self._seen.items():
+            if name in self._tags:
+                yield f"{self._tags[name]}/{kind}", seen
+            readers = self._origins[name].readers if self._kind != FP32 else ()
+            for layer, tag in self._reads.get(name, ()):
+                if (kind == ROUNDED) == (layer in readers):
+                    yield f"{tag}/{FP32 if kind == FP32 else INT8}", seen
+
+    def not_finite(self) -> list[str]:
+        """Returns a sentence on each tensor with NaN or infinite values."""
+        return [
+            f"{tag}: {seen.nonfinite} values are NaN or infinite, and in no histogram"
+            for tag, seen in sorted(
+                (f"{self._tags[name]}/{kind}", seen) for (name, kind), seen in self._seen.items() if name in self._tags
+            )
+            if seen.nonfinite
+        ]
+
+
+def rounded(values: np.ndarray, quantizers: Iterable[Quantizer]) -> np.ndarray:
+    """Returns a tensor after its quantizers, float32."""
+    for quantizer in quantizers:
+        values = quantizer.round_trip(values)
+    return values
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A weight of a layer.
+
+    Attributes:
+        tag: ``<layer>/weights``, ``<layer>/weights_1`` for the second; ``<layer>/bias`` for a bias.
+        quantizers: the quantizers of its INT8 rounding; empty where it is not rounded.
+        axis: the axis of its channels; None where there are none.
+    """
+
+    layer: int
+    tensor: str
+    tag: str
+    quantizers: tuple[Quantizer, ...]
+    axis: int | None
+
+
+def weights_of(network: Network, writer: PlanWriter, layers: Mapping[str, str]) -> list[Weight]:
+    """Returns the floating-point constants of each layer that INT8 can round, or with at least two axes, and biases.
+
+    Args:
+        network: the network in FP32.
+        writer: the writer of its plans.
+        layers: the beginnings of the layers' tags; other layers are ignored.
+    """
+    types, found = TensorTypes.of(network.skeleton.graph), []
+    for layer in network.layers:
+        node, number = network.skeleton.graph.node[layer.index], 0
+        roundings = {each.slot: each for each in layer.roundings if each.is_weight}
+        biases = bias_names(network, layer, types) if layer.name in layers else []
+        for slot, name in enumerate(node.input if layer.name in layers else ()):
+            if not writer.context.is_constant(name) or types.dtypes[name].kind != "f":
+                continue
+            if slot not in roundings and (len(types.shapes[name]) < 2 or name in biases):
+                continue
+            rounding = roundings.get(slot)
+            quantizers = writer.quantizers(layer, rounding) if rounding and layer.quantizable else ()
+            axis = rounding.axis if rounding and rounding.axis is not None else weight_axis(node, slot, types)
+            found.append(Weight(layer.index, name, numbered(f"{layers[layer.name]}/weights", number), quantizers, axis))
+            number += 1
+        for place, name in enumerate(biases):
+            if types.dtypes[name].kind == "f":
+                found.append(Weight(layer.index, name, numbered(f"{layers[layer.name]}/bias", place), (), None))
+    return found
+
+
+class WeightHistograms:
+    """Histograms of weights in FP32 and rounded, made once for all runs."""
+
+    def __init__(self, network: Network, weights: Iterable[Weight], channels: LoudChannels) -> None:
+        self._network, self._weights, self._channels = network, list(weights), channels
+        self._made: dict[tuple[str, str], ChannelHistograms] = {}
+
+    def write(self, run: LogRun, int8: Collection[int] | None = None) -> None:
+        """Writes the weights in FP32; with ``int8``, the rounded weights of these layers."""
+        for weight in self._weights:
+            if int8 is None:
+                self._histogram(weight, FP32).write(run, f"{weight.tag}/{FP32}")
+            elif weight.quantizers and weight.layer in int8:
+                self._histogram(weight, INT8).write(run, f"{weight.tag}/{INT8}")
+
+    def _histogram(self, weight: Weight, kind: str) -> ChannelHistograms:
+        key = weight.tag, kind
+        if key not in self._made:
+            values = self._network.constant(weight.tensor)
+            channels = self._channels.of(weight.tag, values, weight.axis)
+            if kind == INT8:
+                values = rounded(values, weight.quantizers)
+                channels = self._channels.of(weight.tag, values, weight.axis)
+            self._made[key] = ChannelHistograms()
+            self._made[key].add(values, channels)
+        return self._made[key]

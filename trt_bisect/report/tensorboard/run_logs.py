@@ -29,7 +29,7 @@ from trt_bisect.data.feeds import Feeds, TensorSpec
 from trt_bisect.driver.suspects.search import Findings
 from trt_bisect.evaluator.accuracy import ACCURACY, accuracy_in
 from trt_bisect.evaluator.each_input import INPUTS, OF_METRIC
-from trt_bisect.evaluator.rebuild import RebuildEvaluator
+from trt_bisect.evaluator.evaluators import RebuildEvaluator
 from trt_bisect.evaluator.trial import WHOLE, Trial, TrialKey
 from trt_bisect.model.layers import Layer, Shape, TensorTypes
 from trt_bisect.model.network import Network
@@ -49,10 +49,13 @@ from trt_bisect.report.tensorboard.board import (
     ROUNDED,
     Board,
     LogRun,
+    LoudChannels,
+    TensorHistograms,
+    WeightHistograms,
     layer_tags,
     run_name,
+    weights_of,
 )
-from trt_bisect.report.tensorboard.histograms import LoudChannels, TensorHistograms, WeightHistograms, weights_of
 from trt_bisect.support.progress import Progress
 from trt_bisect.support.text import shape_text
 
