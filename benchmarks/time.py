@@ -32,7 +32,7 @@ from trt_bisect.builder.inspector import EngineKernel, profiled_kernels
 from trt_bisect.errors import TrtBisectError
 from trt_bisect.model.cost import UNITS
 from trt_bisect.model.gpu_time import FIT, GPUS, Fit, Gpu, Predicted, predicted, seconds
-from trt_bisect.options.tables import asked_gpu
+from trt_bisect.options.declare import asked_gpu
 
 _FIRST_STEP, _LAST_STEP = 0.2, 0.004
 """The relative change of a constant that the fit begins and ends with."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from trt_bisect.analyzer.advisor import Advice
+from trt_bisect.analyzer.blame import Advice
 from trt_bisect.analyzer.compared import ComparedChannel, ComparedTensor
 from trt_bisect.analyzer.structure.findings import Finding
 from trt_bisect.analyzer.structure.graph import DroppedNode

@@ -24,7 +24,7 @@ from benchmarks.answer.published import NETWORKS, make_networks
 from trt_bisect.model.cost import shares, times_by_macs
 from trt_bisect.model.plan_time import TimePrices
 from trt_bisect.model.shapes import facts_for
-from trt_bisect.options.tables import asked_gpu
+from trt_bisect.options.declare import asked_gpu
 from trt_bisect.precision import Precision
 
 SAMPLES = Path(__file__).resolve().parents[2] / "samples"

@@ -14,8 +14,8 @@ from rich.console import Console
 
 from trt_bisect import format_cache, load_network
 from trt_bisect.cli import app as commands
-from trt_bisect.cli import run as demo
-from trt_bisect.cli.run import SAMPLE
+from trt_bisect.cli import runs as demo
+from trt_bisect.cli.runs import SAMPLE
 from trt_bisect.support import progress
 
 ROOT = Path(__file__).parents[2]

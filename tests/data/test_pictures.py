@@ -8,8 +8,7 @@ from trt_bisect import BadInput, open_dataset
 from trt_bisect.data.feeds import TensorSpec
 from trt_bisect.data.preprocessing import Preprocessing, preprocessing
 from trt_bisect.options.commands import RunOptions
-from trt_bisect.options.declare import declared
-from trt_bisect.options.tables import read_config
+from trt_bisect.options.declare import declared, read_config
 
 F32 = np.dtype(np.float32)
 NCHW = (TensorSpec("x", F32, (1, 3, 4, 6)),)

@@ -1,29 +1,252 @@
-"""The evidence on a culprit: its weight or its activation is to blame, and the findings on the tensors it rounds."""
+"""What is to blame: findings on abnormal tensors and weights, in words, and the evidence on a culprit.
+
+They explain a loss. The final outputs alone decide which layers are culprits.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Annotated
 
-from trt_bisect.analyzer.advisor import (
-    LOW_SIMILARITY,
-    NOT_FINITE,
-    NOT_NORMALISED,
-    ONE_CHANNEL,
-    OVERFLOW,
-    RESULT_QUANTIZED,
-    SATURATION,
-    STARVED,
-    UNDERFLOW,
-    Advice,
-    in_short,
-)
-from trt_bisect.analyzer.origins import INPUT, RESULT, WEIGHT
+from trt_bisect.analyzer.compared import Compared
+from trt_bisect.analyzer.origins import ACTIVATION, INPUT, RESULT, WEIGHT
 from trt_bisect.analyzer.structure.findings import ERROR, KINDS, Finding
+from trt_bisect.analyzer.tensors import NEAR_ZERO, LoudChannel
 from trt_bisect.model.layers import Layer
+from trt_bisect.support.table import INDEX, NAME, Column
+from trt_bisect.support.text import counted, listed, number, percent
 
-ACTIVATION, BOTH = "activation", "both"
+LOW_SIMILARITY = "low similarity"
+NOT_FINITE = "not finite"
+STARVED = "starved range"
+SATURATION = "saturation"
+NOT_NORMALISED = "input not normalised"
+ONE_CHANNEL = "one channel"
+RESULT_QUANTIZED = "output quantized"
+OVERFLOW, UNDERFLOW = "overflow", "underflow"
+
+LEAST_COSINE = 0.99
+STARVED_SHARE = 0.5
+CLIPPED_SHARE = 0.01
+_NOISY, _AUDIBLE = 20.0, 30.0
+_MOST_OF_THE_NOISE = 0.5
+LOUD = 20.0
+_LARGE_INPUT = 16.0
+_OFFSET = 3.0
+_FAINT_INPUT = 0.01
+_Reason = tuple[str, str, "float | None"]
+"""The reason, the evidence in words without a full stop, and the figure of an ``Advice``."""
+
+
+@dataclass(frozen=True)
+class Advice:
+    """One finding on a tensor or a weight.
+
+    Attributes:
+        index: the index of the first of ``layers``; None without any.
+        layers: the layers that lose accuracy by it: the INT8 layers that read the rounded tensor, or the layer that
+            makes it.
+        tensor: its name.
+        kind: ``input``, ``activation``, ``output`` or ``weight``.
+        reason: one of the constants of this module, from ``LOW_SIMILARITY`` to ``UNDERFLOW``.
+        words: the evidence, a sentence.
+        figure: the share of the values that a starved range holds in few levels, or that calibration clips; the loudest
+            channel's multiple of the others. None for another reason.
+    """
+
+    index: Annotated[int | None, Column("#", "Place in execution order", INDEX, rank=1)]
+    layers: Annotated[
+        tuple[str, ...], Column("Layers", "Layers that lose accuracy here", NAME, rank=0, empty="the network")
+    ]
+    tensor: Annotated[str, Column("Tensor")]
+    kind: Annotated[str, Column("Kind")]
+    reason: Annotated[str, Column("Reason", rank=0)]
+    words: Annotated[str, Column("Evidence", rank=2)]
+    figure: float | None = None
+
+
+def advise(
+    tensors: Iterable[Compared],
+    weights: Iterable[Compared] = (),
+    least_cosine: float = LEAST_COSINE,
+    low: str = "INT8",
+    sides: tuple[str, str] | None = None,
+) -> tuple[Advice, ...]:
+    """Returns the findings on all tensors and weights, in execution order.
+
+    Args:
+        tensors: in the order in which they are made.
+        weights: whole weights, not their channels.
+        least_cosine: a similarity below this is low.
+        low: the name of the low precision in texts.
+        sides: the names of both runs in texts; None for FP32 and ``low``.
+    """
+    tensors, weights = tuple(tensors), tuple(weights)
+    sides = sides or ("FP32", low)
+    index_of = {each.origin.layer: each.origin.index for each in (*weights, *tensors)}
+    cosines = {each.origin.tensor: each.figures.cosine for each in tensors}
+    found = []
+    for each in (*tensors, *weights):
+        for reason, words, figure in _findings(each, cosines, least_cosine, sides):
+            layers = _affected_layers(each, reason)
+            index = index_of.get(layers[0]) if layers else None
+            words = f"{words}{_where(each, reason, low)}"
+            found.append(Advice(index, layers, each.origin.tensor, each.origin.kind, reason, words, figure))
+    return tuple(sorted(found, key=lambda advice: -1 if advice.index is None else advice.index))
+
+
+def in_short(reason: str, found: Sequence[Advice], low: str, calibrator: str = "calibration") -> str:
+    """Returns a reason as a clause with the figures of the tensors that it was found on.
+
+    Args:
+        reason: one of the constants of this module, or the kind of a structure finding, which is returned as it is.
+        found: the findings of this reason.
+        low: the name of the low precision in texts.
+        calibrator: the name of the calibrator of the ranges.
+    """
+    sides = " and ".join(sorted({WEIGHT if each.kind == WEIGHT else ACTIVATION for each in found}))
+    text = number if reason == ONE_CHANNEL else percent
+    known = [each.figure for each in found if each.figure is not None]
+    figures = " to ".join(dict.fromkeys(text(pick(known)) for pick in (min, max) if known))
+    return {
+        SATURATION: f"{calibrator} clips {figures} of the {sides}",
+        STARVED: f"the range is too wide: {figures} of the {sides} uses few {low} levels",
+        ONE_CHANNEL: f"one channel of the {sides} reaches {figures} times the others",
+        OVERFLOW: f"values are too large for {low} and become infinite",
+        UNDERFLOW: f"values are too small for {low} and become zero",
+        NOT_FINITE: f"{low} produces NaN or infinite values",
+        NOT_NORMALISED: "the input is not scaled like the data that the network was trained on",
+        RESULT_QUANTIZED: "an output of the network is rounded",
+    }.get(reason, reason)
+
+
+def _affected_layers(each: Compared, reason: str) -> tuple[str, ...]:
+    own = (each.origin.layer,) if each.origin.layer else ()
+    return own if reason in (LOW_SIMILARITY, NOT_FINITE, RESULT_QUANTIZED) else each.origin.readers or own
+
+
+def _where(each: Compared, reason: str, low: str) -> str:
+    """The end of the sentence: the layer that makes the tensor and those that read it in INT8, or only a full stop."""
+    origin = each.origin
+    if origin.kind == WEIGHT or reason not in (STARVED, SATURATION, ONE_CHANNEL) or not origin.readers:
+        return "."
+    maker = f"made by '{origin.layer}'" if origin.layer else "an input of the network"
+    return f"; it is {maker}, and read in {low} by {listed(origin.readers, 4)}."
+
+
+def _findings(
+    each: Compared, cosines: Mapping[str, float], least_cosine: float, sides: tuple[str, str]
+) -> Iterator[_Reason]:
+    yield from _difference(each, cosines, least_cosine, sides)
+    yield from _range(each)
+    yield from _channels(each)
+    if each.origin.kind == INPUT and each.origin.quantizers:
+        yield from _input(each)
+    if each.origin.rounded_as_result:
+        yield (
+            RESULT_QUANTIZED,
+            f"it is an output of the network, and yet rounded to {each.origin.quantized_dtype} in steps of "
+            f"{number(each.scale)}: this makes no layer faster",
+            None,
+        )
+
+
+def _difference(
+    each: Compared, cosines: Mapping[str, float], least_cosine: float, sides: tuple[str, str]
+) -> Iterator[_Reason]:
+    one, other = sides
+    more = each.int8.nonfinite - each.fp32.nonfinite
+    if more > 0:
+        yield NOT_FINITE, f"{more} values are NaN or infinite in {other}, and finite in {one}", None
+    cosine = each.figures.cosine
+    worst = cosine if each.worst_cosine is None else each.worst_cosine
+    if not min(cosine, worst) < least_cosine:
+        return
+    words = f"the cosine similarity of {one} and {other} is {percent(cosine)}, SQNR {each.figures.sqnr:.1f} dB"
+    if cosine >= least_cosine:
+        words += f"; on sample {each.worst_sample} alone the cosine is {percent(worst)}"
+    before = [cosines[name] for name in each.origin.inputs if name in cosines]
+    if before:
+        words += f"; the cosine of the layer's inputs is {percent(min(before))}"
+    yield LOW_SIMILARITY, words, None
+
+
+def _range(each: Compared) -> Iterator[_Reason]:
+    rounding = each.rounding
+    if rounding is None:
+        return
+    largest = max(abs(each.fp32.min), abs(each.fp32.max))
+    step, reach = number(each.scale), number(each.origin.reach)
+    ends = f"the step is {step}, the range ends at {reach}, and the largest value is {number(largest)}"
+    if rounding.near_zero >= STARVED_SHARE:
+        yield (
+            STARVED,
+            f"its range is too wide for most of its values: {percent(rounding.near_zero)} of the nonzero values use "
+            f"{2 * NEAR_ZERO + 1} of the {rounding.levels} levels, {percent(rounding.to_zero)} become zero, and 90% "
+            f"use at most {counted(rounding.levels_90, 'level')}; {ends}",
+            rounding.near_zero,
+        )
+    deep = rounding.sqnr < _NOISY and rounding.clipped_noise > _MOST_OF_THE_NOISE
+    if (rounding.clipped >= CLIPPED_SHARE and rounding.sqnr < _AUDIBLE) or deep:
+        yield (
+            SATURATION,
+            f"calibration clips {percent(rounding.clipped)} of its values, and the clipped values cause "
+            f"{percent(rounding.clipped_noise)} of the rounding noise; {ends}",
+            rounding.clipped,
+        )
+
+
+def _channels(each: Compared) -> Iterator[_Reason]:
+    per_channel = any(quantizer.axis is not None for quantizer in each.origin.quantizers)
+    if each.origin.kind != WEIGHT:
+        if each.loud and each.loud.times >= LOUD and each.origin.quantizers:
+            yield ONE_CHANNEL, f"{_loud_place(each)}, and the whole tensor has one scale", each.loud.times
+        return
+    if each.loud and each.loud.times >= LOUD:
+        scales = (
+            "each channel of the weight has its own scale, but the layer's output has this channel too"
+            if per_channel
+            else "all channels share one scale"
+            if each.origin.quantizers
+            else "the weight is not rounded, but the layer's output has this channel too"
+        )
+        yield ONE_CHANNEL, f"{_loud('output channel', each.loud)}; {scales}", each.loud.times
+    if each.loud_input and each.loud_input.times >= LOUD and each.origin.quantizers:
+        words = f"{_loud('input channel', each.loud_input)}, and all channels share one scale"
+        yield ONE_CHANNEL, words, each.loud_input.times
+
+
+def _loud_place(each: Compared) -> str:
+    """Axis 1 has channels; an index of another axis has no name, such as that of a feature or of a box."""
+    assert each.loud is not None
+    assert each.origin.channel_axis is not None
+    axis = each.origin.channel_axis % len(each.shape)
+    return _loud("channel" if axis == 1 else f"on axis {axis}, index", each.loud)
+
+
+def _loud(what: str, loud: LoudChannel) -> str:
+    return f"{what} {loud.channel} reaches {number(loud.peak)}, {number(loud.times)} times the median of the others"
+
+
+def _input(each: Compared) -> Iterator[_Reason]:
+    spread = each.fp32
+    least, most, mean, std = (number(value, 4) for value in (spread.min, spread.max, spread.mean, spread.std))
+    values = f"from {least} to {most}, mean {mean}, standard deviation {std}"
+    largest = max(abs(spread.min), abs(spread.max))
+    if largest > _LARGE_INPUT:
+        what = "its values are large, like pixels from 0 to 255"
+    elif spread.std and abs(spread.mean) > _OFFSET * spread.std:
+        what = "its values are far from zero, almost all on one side"
+    elif 0 < spread.std < _FAINT_INPUT:
+        what = "its values differ very little, as if divided twice"
+    else:
+        return
+    yield NOT_NORMALISED, f"{what}: {values}; check that the network's own preprocessing was applied to the data", None
+
+
+BOTH = "both"
 
 _ONE_SIDED = 0.8
 """A side with at least this share of the loss is to blame alone."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from trt_bisect.analyzer.advisor import NOT_FINITE, OVERFLOW, UNDERFLOW, Advice
+from trt_bisect.analyzer.blame import NOT_FINITE, OVERFLOW, UNDERFLOW, Advice
 from trt_bisect.analyzer.origins import ACTIVATION, INPUT, WEIGHT
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import BadInput

@@ -23,14 +23,13 @@ from cyclopts.exceptions import (
 from trt_bisect._version import __version__
 from trt_bisect.errors import BadInput
 from trt_bisect.options.concerns import PANELS
-from trt_bisect.options.declare import GONE, Declared, declared
-from trt_bisect.options.tables import read_config
+from trt_bisect.options.declare import GONE, Declared, declared, read_config
 
 GOES_ON = "The same command goes on from what was measured."
 BEGINS_ANEW = "The command keeps nothing; the same command begins again."
 COMMANDS = {
-    "demo": ("run", BEGINS_ANEW),
-    "run": ("run", GOES_ON),
+    "demo": ("runs", BEGINS_ANEW),
+    "run": ("runs", GOES_ON),
     "sensitivity": ("losses", GOES_ON),
     "regress": ("runs", GOES_ON),
     "layers": ("network", BEGINS_ANEW),

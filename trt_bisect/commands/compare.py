@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from trt_bisect.analyzer.advisor import advise
+from trt_bisect.analyzer.blame import advise
 from trt_bisect.analyzer.compared import (
     Compared,
     ComparedChannel,

@@ -58,8 +58,7 @@ from trt_bisect.model.qdq import GraphTarget, PlanWriter, Written
 from trt_bisect.model.session import make_session
 from trt_bisect.options.commands import MigrateOptions, RunOptions
 from trt_bisect.options.concerns import EXPLAIN_NOTHING, NONE
-from trt_bisect.options.declare import takes
-from trt_bisect.options.tables import read_toml
+from trt_bisect.options.declare import read_toml, takes
 from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.recipe.files import QDQ_NETWORK, recipe_files
 from trt_bisect.recipe.trtexec import Build, strong_command

@@ -13,7 +13,7 @@ from trt_bisect.data.preprocessing import COLORS, Preprocessing, preprocessing
 from trt_bisect.driver.suspects.curves import ADAPTIVE, CULPRITS, FULL, usual_curve
 from trt_bisect.errors import BadInput, TrtBisectError
 from trt_bisect.model.gpu_time import Gpu, gpu_named
-from trt_bisect.options.declare import Options, panel
+from trt_bisect.options.declare import Options, asked_gpu, panel
 from trt_bisect.options.kinds import (
     CHANNELS,
     DROP,
@@ -56,7 +56,6 @@ from trt_bisect.options.kinds import (
     share_or,
     whole,
 )
-from trt_bisect.options.tables import asked_gpu
 from trt_bisect.precision import Precision
 from trt_bisect.support.machine import MEMORY
 

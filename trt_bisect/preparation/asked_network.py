@@ -32,8 +32,8 @@ from trt_bisect.model.operators import use_libraries
 from trt_bisect.model.quantizer import int8_scale
 from trt_bisect.options.commands import CompareOptions
 from trt_bisect.options.concerns import FIXING, INT16, FixedLayerOptions, NetworkOptions
+from trt_bisect.options.declare import read_toml, refuse_unknown
 from trt_bisect.options.kinds import shown
-from trt_bisect.options.tables import read_toml, refuse_unknown
 from trt_bisect.precision import Precision, low_of
 from trt_bisect.recipe.files import BUILD, FLOAT_NETWORK, FOLDER, PLAN
 from trt_bisect.report.losses import Sensitivity

@@ -6,9 +6,16 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from trt_bisect.analyzer.advisor import NOT_NORMALISED, ONE_CHANNEL, RESULT_QUANTIZED, SATURATION, STARVED, in_short
-from trt_bisect.analyzer.blame import ACTIVATION, Evidence
-from trt_bisect.analyzer.origins import WEIGHT
+from trt_bisect.analyzer.blame import (
+    NOT_NORMALISED,
+    ONE_CHANNEL,
+    RESULT_QUANTIZED,
+    SATURATION,
+    STARVED,
+    Evidence,
+    in_short,
+)
+from trt_bisect.analyzer.origins import ACTIVATION, WEIGHT
 from trt_bisect.analyzer.structure.findings import ERROR, SHARED_LAYER, SHARED_WEIGHT
 from trt_bisect.calibration.histogram import Calibrator
 from trt_bisect.model.low import FLOAT_TYPES

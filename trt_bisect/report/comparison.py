@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from trt_bisect.analyzer.advisor import LOW_SIMILARITY, Advice
+from trt_bisect.analyzer.blame import LOW_SIMILARITY, Advice
 from trt_bisect.analyzer.compared import ComparedChannel, ComparedTensor
 from trt_bisect.analyzer.histograms import ChannelMap, TensorHistogram
 from trt_bisect.analyzer.tensors import RoundingFigures

@@ -13,8 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from trt_bisect.analyzer.advisor import LOUD, Advice
-from trt_bisect.analyzer.blame import LossAlone
+from trt_bisect.analyzer.blame import LOUD, Advice, LossAlone
 from trt_bisect.analyzer.compared import Compared, channel_spreads, input_axis
 from trt_bisect.analyzer.histograms import ChannelMap, TensorHistogram
 from trt_bisect.analyzer.origins import ACTIVATION, RESULT

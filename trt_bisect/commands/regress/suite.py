@@ -18,9 +18,17 @@ from trt_bisect.cluster.address import check_address
 from trt_bisect.errors import BadInput, TrtBisectError
 from trt_bisect.options.commands import RunOptions
 from trt_bisect.options.concerns import EXPLAIN_NOTHING, ClusterOptions, OutputOptions
-from trt_bisect.options.declare import Declared, Option, by_key, declared
+from trt_bisect.options.declare import (
+    Declared,
+    Option,
+    by_key,
+    declared,
+    read_table,
+    read_toml,
+    read_value,
+    refuse_unknown,
+)
 from trt_bisect.options.kinds import FILE, TEXT, Kind, number, shown, whole
-from trt_bisect.options.tables import read_table, read_toml, read_value, refuse_unknown
 from trt_bisect.report.changes import INT8, RECIPE, Tolerances
 from trt_bisect.runs.cached_inputs import fingerprint
 

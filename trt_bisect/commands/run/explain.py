@@ -9,8 +9,7 @@ from itertools import chain
 from pathlib import Path
 from time import perf_counter
 
-from trt_bisect.analyzer.advisor import advise
-from trt_bisect.analyzer.blame import Evidence, LossAlone
+from trt_bisect.analyzer.blame import Evidence, LossAlone, advise
 from trt_bisect.analyzer.compared import Compared, compare_tensors, compare_weight, rounded_weight
 from trt_bisect.analyzer.origins import INPUT, BothRuns, Origin, activation_origins, bias_origins, weight_origins
 from trt_bisect.analyzer.overflow import overflow_advice

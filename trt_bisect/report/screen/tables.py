@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from trt_bisect.analyzer.advisor import LEAST_COSINE, LOW_SIMILARITY
+from trt_bisect.analyzer.blame import LEAST_COSINE, LOW_SIMILARITY
 from trt_bisect.analyzer.compared import ComparedChannel, ComparedTensor
 from trt_bisect.analyzer.metrics import figure_text
 from trt_bisect.analyzer.structure.findings import ERROR, NOTE, WARNING, Finding
