@@ -21,8 +21,7 @@ from rich.table import Table
 import trt_bisect
 from benchmarks.answer.judge import read_samples, session
 from benchmarks.answer.published import NETWORKS, make_networks
-from trt_bisect.model.cost import shares, times_by_macs
-from trt_bisect.model.plan_time import TimePrices
+from trt_bisect.model.cost import TimePrices, shares, times_by_macs
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.options.declare import asked_gpu
 from trt_bisect.precision import Precision

@@ -15,9 +15,9 @@ from trt_bisect.builder.inspector import kernels_of
 from trt_bisect.driver.recipes.cheapest import Cheapest
 from trt_bisect.driver.recipes.search_space import Space
 from trt_bisect.errors import BadInput
+from trt_bisect.model.cost import TimePrices
 from trt_bisect.model.gpu_time import GPUS, gpu_of
 from trt_bisect.model.network import load_network
-from trt_bisect.model.plan_time import TimePrices
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.options.commands import RunOptions
 from trt_bisect.precision import Precision, prefix

@@ -17,9 +17,9 @@ from trt_bisect.builder.inspector import (
     profiled_kernels,
 )
 from trt_bisect.errors import BadInput
+from trt_bisect.model.cost import TimePrices
 from trt_bisect.model.gpu_time import GPUS, Kind, Product
 from trt_bisect.model.network import load_network
-from trt_bisect.model.plan_time import TimePrices
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.precision import Precision
 

@@ -18,10 +18,10 @@ from tests.support import networks
 from tests.support.editions import edition
 from tests.support.networks import save
 from trt_bisect.builder.tensorrt_rtx import layers_of_file
+from trt_bisect.model.cost import PRODUCTS, EngineModel
 from trt_bisect.model.file import save_model
 from trt_bisect.model.gpu_time import GPUS, Kind, predicted, seconds
 from trt_bisect.model.network import load_network
-from trt_bisect.model.plan_time import PRODUCTS, EngineModel
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.precision import Precision

@@ -5,10 +5,10 @@ import pytest
 
 from tests.support import networks
 from tests.support.networks import save
-from trt_bisect.model import plan_time
+from trt_bisect.model import cost as plan_time
+from trt_bisect.model.cost import TimePrices
 from trt_bisect.model.gpu_time import GPUS, seconds
 from trt_bisect.model.network import load_network
-from trt_bisect.model.plan_time import TimePrices
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.precision import Precision
 

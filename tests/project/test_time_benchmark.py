@@ -130,7 +130,7 @@ def mean_share(engines, pairs, power):
 
 
 def test_half_of_an_error_in_one_precision_is_there_in_another():
-    """So ``model.plan_time`` takes the root of a ratio, where the engine ran in another precision."""
+    """So ``model.cost`` takes the root of a ratio, where the engine ran in another precision."""
     engines = engines_in(EVIDENCE, GPUS["H200"])
     names = [f"h200-{name}-b32" for name in ("resnet50", "mobilenet_v2")]
     both = [(f"{name}.int8", f"{name}.fp16") for name in names]

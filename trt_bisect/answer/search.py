@@ -24,9 +24,8 @@ from trt_bisect.driver.recipes.search_space import Kept, Sensitivities, Space
 from trt_bisect.driver.suspects.search import Loss, drive
 from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.speed import measure_times
-from trt_bisect.model.cost import Costs, shares, times_by_macs, times_from_csv
+from trt_bisect.model.cost import Costs, TimePrices, shares, times_by_macs, times_from_csv
 from trt_bisect.model.low import LowPrecision
-from trt_bisect.model.plan_time import TimePrices
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.options.commands import RunOptions
 from trt_bisect.options.concerns import MACS, MEASURED_TIME, MIXED

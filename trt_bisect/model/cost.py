@@ -1,17 +1,75 @@
-"""The cost of a layer, as its multiply-adds or its measured times, and the layers that change precision together."""
+"""The cost of layers and plans: in multiply-adds, in measured times, or as a price in predicted time.
+
+A price is a share of the low precision's gain in speed: the plan with all layers low costs 0, the one in the base 1.
+The price of a layer is that of the plan in which it alone is high, with the reformats that it brings. The price of a
+plan is that of its own engine: two neighbours share reformats, so that a plan can cost less than its layers do.
+
+**A profile** of an engine of the network corrects the model. A kernel of a plan takes its predicted time, times the
+ratio of measured to predicted time of the engine's kernels with the same layers. In another precision than the engine's
+it is the root of that ratio: half of an error belongs to the layer's shape, half to the kernel that was taken. A
+reformat has the ratio of the engine's reformats, and what the engine does not name has the ratio of the whole engine.
+
+In large networks (``MOST_LAYERS``) an engine for each layer would take too long to model. There, a layer costs what its
+own kernel takes longer, and a plan the sum.
+
+# The kernels
+
+The kernels that TensorRT makes of a network with a precision plan, as far as its documentation and engines show.
+
+``EngineModel`` finds the fusions once; ``EngineModel.kernels`` then says what a plan makes of them: which kernels there
+are, in which precision tensors are stored between them, and which kernels only change that. ``model.gpu_time`` has the
+time of each.
+
+**Fusions** ("Types of Fusions" of the TensorRT developer guide; seen in the engines of docs/evidence/engines and
+../shared/profiles, and checked against engines that TensorRT-RTX builds, tests/model/test_plan_kernels.py):
+
+- A convolution or matrix product with a weight and what is computed element by element after it (bias,
+  BatchNormalization, activation, SiLU), if no other layer reads the values between.
+- A layer after a product that the plan keeps in FP32, in a network of FP16 or BF16, begins a kernel of its own.
+- The sum of a residual block goes with the branch that has no Q/DQ pair: its convolution reads the other one. Of two
+  branches from convolutions, it is the later one.
+- Layers that compute element by element are one kernel where they follow each other, also before a softmax or a
+  normalization.
+- An INT8 convolution of a picture with the MaxPool after it.
+- Attention in FP16 or BF16: a product of two activations, scale and mask, softmax, and the product with another one.
+  The scores are never written. With FP32 or a pair inside, these are three kernels.
+- A change of shape alone (Reshape, Flatten, Squeeze) is no kernel.
+- All others are kernels of their own: pooling, Concat, Resize, Transpose. They only move bytes.
+
+**Tensors between kernels.** A reader wants INT8 where the plan rounds the tensor at it, else the precision that it
+computes in. A kernel that computes in INT8 writes INT8, or floats, and so does one that was generated: for pointwise
+layers, a softmax or a normalization. A convolution in floats, a pooling, and the network's inputs give their own
+precision only. Hence:
+
+- All readers want INT8, and the kernel can write INT8: the pair is absorbed, no kernel.
+- Otherwise the tensor is stored in floats, and a *reformat* makes each other precision that a reader wants, once.
+- What only moves values (MaxPool, Resize, Transpose, Slice) stays in INT8 between such kernels and readers.
+- An INT8 convolution stores floats 32 channels wide, a float convolution reads 8 (FP16) or 4 (FP32): one more reformat.
+
+This is why a plan's time is no sum over layers: a layer in high precision between INT8 layers brings a reformat before
+it and one after it, and its neighbour's may be the same ones.
+
+An operator that this module does not know is a region: its bytes are counted, and the range of the prediction widens.
+"""
 
 from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
+import onnx
+
 from trt_bisect.errors import BadInput, first_line
-from trt_bisect.model.layers import TensorFacts
+from trt_bisect.model.gpu_time import BYTES, Gpu, Kernel, Kind, Predicted, Product, ranged, seconds
+from trt_bisect.model.layers import CONVOLUTIONS, POINTWISE, Layer, TensorFacts
 from trt_bisect.model.low import FLOAT_TYPES
 from trt_bisect.model.network import Network
-from trt_bisect.precision import Precision
+from trt_bisect.precision import Precision, PrecisionPlan
 
 Times = Mapping[int, Mapping[Precision, float]]
 """The time of each layer in each precision, by layer index, in any unit."""
@@ -121,3 +179,538 @@ def _time(row: Mapping[str, str | None], precision: Precision, path: Path) -> fl
             f"'{path}' has '{text or ''}' as the time of layer '{row['layer']}' in {precision}.", f"Give {_COLUMNS}."
         )
     return time
+
+
+PRODUCTS = frozenset({*CONVOLUTIONS, "Gemm", "MatMul"})
+_POINTWISE = POINTWISE | frozenset(
+    "Min Max Where Cast Not And Or Equal Less Greater LessOrEqual GreaterOrEqual Round Floor Ceil Sign Sin Cos "
+    "Reciprocal Identity Dropout".split()
+)
+_NORMS = frozenset(
+    "Softmax LogSoftmax LayerNormalization RMSNormalization InstanceNormalization GroupNormalization".split()
+)
+_GENERATED = _POINTWISE | _NORMS
+"""The operators whose kernels TensorRT generates."""
+_SHAPES = frozenset("Reshape Flatten Squeeze Unsqueeze Constant Shape Size ConstantOfShape Range".split())
+_STREAMS = frozenset(
+    "MaxPool AveragePool GlobalAveragePool GlobalMaxPool LpPool ReduceMean ReduceSum ReduceMax ReduceMin "
+    "ReduceProd ReduceL2 ReduceL1 ReduceSumSquare ArgMax ArgMin LRN Concat Split Slice Gather GatherElements "
+    "GatherND Expand Tile Pad Resize Upsample Transpose DepthToSpace SpaceToDepth ScatterND ScatterElements TopK "
+    "CumSum LpNormalization Trilu".split()
+)
+_WIDTHS = {Precision.INT8: 32, Precision.FP8: 16, Precision.FP16: 8, Precision.BF16: 8, Precision.FP32: 4}
+"""The channels that tensor cores' formats store together."""
+_CARRIES = frozenset("Transpose Resize Upsample Slice Split DepthToSpace SpaceToDepth Pad Tile Expand MaxPool".split())
+"""The operators that a pair can be moved across: they write INT8 where they read INT8."""
+_FEW = 4
+"""The most channels of a tensor that is stored as it is: a picture's."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Layers that are one kernel.
+
+    Attributes:
+        layers: their indices, in order.
+        head: the index of the product among them; None without.
+        kind: of the kernel, if no precision changes it.
+        reads: the tensors from outside, in the order in which they are read.
+        writes: the tensors that others read.
+    """
+
+    layers: tuple[int, ...]
+    head: int | None
+    kind: Kind
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+
+
+class EngineModel:
+    """A network and the kernels that plans make of it.
+
+    Args:
+        network: prepared.
+        facts: the shapes and types of its tensors.
+    """
+
+    def __init__(self, network: Network, facts: TensorFacts) -> None:
+        self.network, self.facts = network, facts
+        self._outputs = frozenset(spec.name for spec in network.outputs)
+        self._readers: defaultdict[str, list[int]] = defaultdict(list)
+        for layer in network.layers:
+            for tensor in layer.inputs:
+                self._readers[tensor].append(layer.index)
+        self._nodes = network.skeleton.graph.node
+        self.made: dict[Hashable, _Made] = {}
+
+    @cached_property
+    def groups(self) -> tuple[Group, ...]:
+        """The fused layers, in execution order."""
+        fused: dict[int, set[int]] = {}
+        for layer in self.network.layers:
+            fused[layer.index] = self._fused(layer, fused)
+        taken: set[int] = set()
+        found = []
+        for layer in reversed(self.network.layers):
+            if layer.index not in taken:
+                members = fused[layer.index] - taken
+                taken |= members
+                found.append(self.group_of(tuple(sorted(members))))
+        return tuple(sorted(found, key=lambda group: group.layers[-1]))
+
+    @cached_property
+    def attentions(self) -> tuple[tuple[Group, tuple[Group, ...]], ...]:
+        """Each attention as one kernel, and the three that it is otherwise: product, softmax, product."""
+        writers = {group.writes[0]: group for group in self.groups if len(group.writes) == 1}
+        found = []
+        for last in self.groups:
+            softmax = writers.get(self._nodes[last.head].input[0]) if last.head is not None else None
+            if softmax is None or self.network.layers[softmax.layers[-1]].op_type != "Softmax":
+                continue
+            makers = [writers[name] for name in softmax.reads if name in writers]
+            three = (*(group for group in makers if group.head is not None), softmax, last)
+            whole = self.group_of(tuple(sorted(k for group in three for k in group.layers)))
+            heads = [group.head for group in three if group.head is not None]
+            if whole.writes == last.writes and len(heads) == 2 and not any(map(self._has_weight, heads)):
+                found.append((whole, three))
+        return tuple(found)
+
+    def _kind(self, layer: Layer) -> Kind:
+        floats = [name for name in layer.outputs if name in self.facts.dtypes and self.facts.dtypes[name].kind == "f"]
+        if layer.op_type in _SHAPES or not floats:
+            return Kind.NOTHING
+        if layer.op_type in PRODUCTS:
+            return Kind.PRODUCT
+        return Kind.STREAM if layer.op_type in _GENERATED or layer.op_type in _STREAMS else Kind.REGION
+
+    def _fused(self, last: Layer, before: Mapping[int, set[int]]) -> set[int]:
+        """The layers of the kernel that ends with this layer: makers that only the kernel reads, and one product.
+
+        Args:
+            before: those of each layer before it.
+        """
+        members, layers = {last.index}, self.network.layers
+        if last.op_type not in _GENERATED or self._kind(last) is not Kind.STREAM:
+            return members
+        has_head, refused = last.op_type in _NORMS, set[int]()
+        while True:
+            makers = {maker.index: maker for k in members for maker in self._makers(layers[k])}
+            open_ = [k for k in makers.keys() - members - refused if self._is_read_only_by(makers[k], members)]
+            if not open_:
+                return members
+            chosen = max(open_, key=lambda k: (self._is_bare(makers[k], members), k))
+            more = before[chosen]
+            heads = any(layers[k].op_type in PRODUCTS for k in more)
+            joins = layers[chosen].op_type in _POINTWISE or (heads and self._has_weight(chosen))
+            if joins and self._kind(makers[chosen]) is not Kind.NOTHING and not (heads and has_head):
+                members |= more
+                has_head = has_head or heads
+            else:
+                refused.add(chosen)
+
+    def _has_weight(self, k: int) -> bool:
+        return self.network.has_constant(self._nodes[k].input[1])
+
+    def _makers(self, layer: Layer) -> list[Layer]:
+        return [self.network.producers[name] for name in layer.inputs if name in self.network.producers]
+
+    def _is_read_only_by(self, maker: Layer, members: Collection[int]) -> bool:
+        readers = [k for name in maker.outputs for k in self._readers[name]]
+        return self._outputs.isdisjoint(maker.outputs) and all(k in members for k in readers)
+
+    def _is_bare(self, maker: Layer, members: Collection[int]) -> bool:
+        """Returns true if no layer of a kernel rounds what a maker gives it."""
+        rounded = {one.tensor for k in members for one in self.network.layers[k].roundings}
+        return rounded.isdisjoint(maker.outputs)
+
+    def group_of(self, members: tuple[int, ...]) -> Group:
+        """Layers as one kernel."""
+        layers = [self.network.layers[k] for k in members]
+        made = {name for layer in layers for name in layer.outputs}
+        reads = dict.fromkeys(name for layer in layers for name in layer.inputs if name not in made)
+        outside = [name for name in made if name in self._outputs or not set(self._readers[name]) <= set(members)]
+        head = next((layer.index for layer in layers if layer.op_type in PRODUCTS), None)
+        kind = Kind.PRODUCT if head is not None else self._kind(layers[-1])
+        return Group(members, head, kind, tuple(reads), tuple(sorted(outside)))
+
+    def kernels(self, plan: PrecisionPlan) -> tuple[Kernel, ...]:
+        """Returns the kernels of the engine of a plan, in order, the reformats of a tensor after its maker."""
+        return _Planned(self, plan).kernels()
+
+    def is_generated(self, group: Group) -> bool:
+        """True for a kernel that TensorRT generates: it can write INT8."""
+        alone = all(self.network.layers[k].op_type in _GENERATED for k in group.layers)
+        return alone or self.products(group) > 1
+
+    def products(self, group: Group) -> int:
+        """The number of products in a kernel: two in an attention."""
+        return sum(self.network.layers[k].op_type in PRODUCTS for k in group.layers)
+
+    @cached_property
+    def aliases(self) -> Mapping[str, str]:
+        """The tensor that each tensor is, under another shape."""
+        same: dict[str, str] = {}
+        for layer in self.network.layers:
+            if layer.op_type in _SHAPES and layer.inputs and layer.outputs:
+                same[layer.outputs[0]] = same.get(layer.inputs[0], layer.inputs[0])
+        return same
+
+    def size(self, tensor: str, precision: Precision) -> int:
+        """The bytes of a tensor of floats stored in a precision; of pictures' tensors with channels that fill it up."""
+        shape, dtype = self.facts.shapes.get(tensor), self.facts.dtypes.get(tensor)
+        if shape is None or dtype is None or dtype.kind != "f":
+            return self.facts.size(tensor)
+        values = math.prod(shape)
+        if len(shape) > 3 and shape[1] > _FEW:
+            values = values // shape[1] * math.ceil(shape[1] / _WIDTHS[precision]) * _WIDTHS[precision]
+        return values * BYTES[precision]
+
+    def product(self, k: int, precision: Precision) -> Product | None:
+        """The product of a layer; None if its shapes are not known."""
+        node, shapes = self._nodes[k], self.facts.shapes
+        first, second, out = (shapes.get(name) for name in (node.input[0], node.input[1], node.output[0]))
+        if first is None or second is None or out is None or min(len(first), len(out)) < 1:
+            return None
+        if node.op_type == "Conv":
+            groups = _attribute(node, "group", 1)
+            rows = out[0] * math.prod(out[2:])
+            return Product(rows, second[0] // groups, second[1], math.prod(second[2:]), precision, groups)
+        if node.op_type == "ConvTranspose":
+            groups = _attribute(node, "group", 1)
+            columns = second[1] * math.prod(second[2:])
+            return Product(first[0] * math.prod(first[2:]), columns, first[1] // groups, 1, precision, groups)
+        depth = first[-2 if _attribute(node, "transA", 0) else -1]
+        batch = 1 if self._has_weight(k) else math.prod(out[:-2])
+        return Product(math.prod(out[:-1]) // max(batch, 1), out[-1], depth, 1, precision, max(batch, 1))
+
+    def weights(self, group: Group, precision: Precision) -> int:
+        """The bytes of a product's weights, none for a product of two activations."""
+        if group.head is None or not self._has_weight(group.head):
+            return 0
+        return math.prod(self.facts.shapes.get(self._nodes[group.head].input[1], (0,))) * BYTES[precision]
+
+
+def _attribute(node: onnx.NodeProto, name: str, default: int) -> int:
+    return next((attribute.i for attribute in node.attribute if attribute.name == name), default)
+
+
+@dataclass(frozen=True)
+class _Made:
+    """A group in a plan: its kernels, and its wishes of the groups before it.
+
+    Attributes:
+        kernels: the group's kernel, and the reformats of what it writes.
+        wanted: the tensors that it reads, each with a precision in which they are wanted.
+        by_floats: the tensors that it reads as a product in floats.
+    """
+
+    kernels: tuple[Kernel, ...]
+    wanted: tuple[tuple[str, Precision], ...] = ()
+    by_floats: tuple[str, ...] = ()
+
+
+class _Planned:
+    """The kernels of one plan.
+
+    Groups are taken from the last to the first: what a plan makes of a group follows from the precisions of its layers
+    and from what the groups after it want. So the model keeps each case that it met; plans of a search differ little.
+    """
+
+    def __init__(self, model: EngineModel, plan: PrecisionPlan) -> None:
+        self._model, self._plan = model, plan
+        self._layers = model.network.layers
+        self._widest = BYTES[model.network.base or Precision.FP32]
+        self._wanted: defaultdict[str, set[Precision]] = defaultdict(set)
+        self._by_floats = set[str]()
+        """The tensors that a product in floats reads."""
+        self._carried: dict[Group, Precision] = {}
+        """The groups that only carry INT8 from a maker to readers that want it."""
+        self._pools: dict[str, tuple[Group, list[Kernel]]] = {}
+        """By tensor, the MaxPool that reads it, and its kernels."""
+        for spec in model.network.outputs:
+            self._wanted[self._root(spec.name)].add(Precision.FP32)
+
+    def kernels(self) -> tuple[Kernel, ...]:
+        """Each group's kernel, and the reformats of what it writes; those of the inputs come first."""
+        found: list[list[Kernel]] = []
+        for whole in reversed(self._groups()):
+            for group in reversed(self._parts(whole)):
+                made = self._made(group)
+                kernels = self._with_pool(group, list(made.kernels))
+                if self._layers[group.layers[0]].op_type == "MaxPool":
+                    self._pools[group.reads[0]] = group, kernels
+                for name, precision in made.wanted:
+                    self._wanted[name].add(precision)
+                self._by_floats.update(made.by_floats)
+                found.append(kernels)
+        for spec in reversed(self._model.network.inputs):
+            found.append(self._reformats(spec.name, Precision.FP32, self._wanted[spec.name]))
+        return tuple(kernel for kernels in reversed(found) for kernel in kernels)
+
+    def _groups(self) -> list[Group]:
+        """The groups; each attention that is in floats of 16 bits throughout is one."""
+        groups = {group.layers[-1]: group for group in self._model.groups}
+        for whole, three in self._model.attentions:
+            if all(not self._is_low(k) and BYTES[self._float(k)] == BYTES[Precision.FP16] for k in whole.layers):
+                for group in three:
+                    del groups[group.layers[-1]]
+                groups[whole.layers[-1]] = whole
+        return [groups[k] for k in sorted(groups)]
+
+    def _made(self, group: Group) -> _Made:
+        """Returns the group in the plan; the groups after it are known."""
+        own = tuple([self._plan.precisions[k] for k in group.layers])
+        after = tuple([(frozenset(self._wanted[self._root(name)]), name in self._by_floats) for name in group.writes])
+        key = (group.layers[0], group.layers[-1], own, after)
+        if key not in self._model.made:
+            self._model.made[key] = self._make(group)
+        return self._model.made[key]
+
+    def _make(self, group: Group) -> _Made:
+        if group.kind is Kind.NOTHING:
+            return _Made((self._kernel(group, group, {}),))
+        wanted = {precision for name in group.writes for precision in self._wanted[self._root(name)]}
+        if len(wanted) == 1 and next(iter(wanted)).needs_scale and self._layers[group.layers[0]].op_type in _CARRIES:
+            self._carried[group] = wanted.pop()
+        stored = {name: self._stored(group, name) for name in group.writes}
+        kernels = [self._kernel(group, group, stored)]
+        for name, precision in stored.items():
+            relaid = self._is_low_product(group) and name in self._by_floats
+            kernels += self._reformats(name, precision, self._wanted[self._root(name)], relaid=relaid)
+        roots = [(self._root(name), self._reads_in(group, name)) for name in group.reads]
+        is_float = group.head is not None and not self._is_low(group.head)
+        return _Made(tuple(kernels), tuple(roots), tuple(root for root, _ in roots) if is_float else ())
+
+    def _with_pool(self, group: Group, kernels: list[Kernel]) -> list[Kernel]:
+        """The kernels of a group; an INT8 convolution of a picture is one kernel with the MaxPool after it."""
+        if group.head is None or len(group.writes) != 1 or group.writes[0] not in self._pools:
+            return kernels
+        pool, made = self._pools[group.writes[0]]
+        product = self._model.product(group.head, Precision.INT8)
+        alone = self._is_low(group.head) and self._is_low(pool.layers[0]) and len(self._wanted[group.writes[0]]) == 1
+        if product is None or not product.reads_picture or not alone:
+            return kernels
+        after, made[:] = made[1:], []
+        return [self._kernel(group, pool, {name: self._stored(pool, name) for name in pool.writes}), *after]
+
+    def _parts(self, group: Group) -> list[Group]:
+        """A group, or two kernels where a layer after the product is kept in a wider type than the network's floats."""
+        if group.head is None or len(group.layers) == 1 or self._widest == BYTES[Precision.FP32]:
+            return [group]
+        wide = [k for k in group.layers if k != group.head and BYTES[self._float(k)] > self._widest]
+        if not wide or BYTES[self._float(group.head)] > self._widest:
+            return [group]
+        first = min(wide)
+        before = tuple(k for k in group.layers if k < first)
+        return [self._model.group_of(before), self._model.group_of(tuple(k for k in group.layers if k >= first))]
+
+    def _root(self, tensor: str) -> str:
+        return self._model.aliases.get(tensor, tensor)
+
+    def _is_low(self, k: int) -> bool:
+        return self._plan.precisions[k] in (Precision.INT8, Precision.FP8) and self._layers[k].quantizable
+
+    def _float(self, k: int) -> Precision:
+        """The precision of a layer's floats: its own, or the base's where it rounds."""
+        own = self._plan.precisions[k]
+        return (self._model.network.base or Precision.FP32) if own.needs_scale else own
+
+    def _computes_in(self, group: Group) -> Precision:
+        key = group.head if group.head is not None else group.layers[0]
+        if group in self._carried:
+            return self._carried[group]
+        return self._plan.precisions[key] if self._is_low(key) else self._float(key)
+
+    def _reads_in(self, group: Group, tensor: str) -> Precision:
+        if group in self._carried:
+            return self._carried[group]
+        readers = [k for k in group.layers if tensor in self._layers[k].inputs]
+        if all(
+            self._is_low(k) and any(one.tensor == tensor and not one.is_weight for one in self._layers[k].roundings)
+            for k in readers
+        ):
+            return self._plan.precisions[readers[0]]
+        return self._float(readers[0])
+
+    def _is_low_product(self, group: Group) -> bool:
+        return group.head is not None and self._is_low(group.head)
+
+    def _stored(self, group: Group, tensor: str) -> Precision:
+        """The precision in which a kernel writes a tensor."""
+        wanted = self._wanted[self._root(tensor)]
+        own = self._computes_in(group)
+        low = own.needs_scale or self._model.is_generated(group)
+        if low and len(wanted) == 1:
+            return next(iter(wanted))
+        floats = [precision for precision in wanted if not precision.needs_scale]
+        if own.needs_scale:
+            return min(floats, key=BYTES.__getitem__, default=self._float(group.layers[-1]))
+        return own
+
+    def _kernel(self, group: Group, last: Group, stored: Mapping[str, Precision]) -> Kernel:
+        layers = group.layers if last is group else (*group.layers, *last.layers)
+        name = " + ".join(self._layers[k].name for k in layers)
+        if group.kind is Kind.NOTHING:
+            return Kernel(name, Kind.NOTHING, 0, layers=layers)
+        own = self._computes_in(group)
+        product = self._model.product(group.head, own) if group.head is not None else None
+        if product and (others := self._model.products(group) - 1):
+            product = replace(product, channels=product.channels * (1 + others))
+        moved = sum(self._model.size(one, self._reads_in(group, one)) for one in group.reads)
+        moved += sum(self._model.size(one, precision) for one, precision in stored.items())
+        return Kernel(name, group.kind, moved + self._model.weights(group, own), product, layers=layers)
+
+    def _reformats(
+        self, tensor: str, stored: Precision, wanted: Collection[Precision], *, relaid: bool = False
+    ) -> list[Kernel]:
+        """The kernels that make the other precisions of a tensor that its readers want, and another layout."""
+        shape = self._model.facts.shapes.get(tensor, ())
+        dtype = self._model.facts.dtypes.get(tensor)
+        if dtype is None or dtype.kind != "f":
+            return []
+        others = sorted({*wanted} - {stored}, key=BYTES.__getitem__)
+        if relaid and not stored.needs_scale and stored in wanted:
+            others.append(stored)
+        narrow = len(shape) > 3 and shape[1] <= _FEW
+        return [
+            Kernel(
+                f"{tensor}: {stored} to {other}",
+                Kind.REFORMAT,
+                self._model.size(tensor, stored) + self._model.size(tensor, other),
+                is_narrow=narrow,
+            )
+            for other in others
+        ]
+
+
+MOST_LAYERS = 1000
+"""The price of a plan takes some 4 ms there, and a search asks for thousands."""
+_NO_GAIN = 0.05
+"""Prices are shares of at least this share of the low precision's time, where its predicted gain is less."""
+
+
+@dataclass(frozen=True)
+class TimedKernel:
+    """A kernel and its predicted time.
+
+    Attributes:
+        name: of the layers in it, or of the tensor that it changes.
+        ms: its predicted milliseconds.
+    """
+
+    name: str
+    ms: float
+
+
+class TimePrices:
+    """The prices of plans of a network on a GPU.
+
+    Args:
+        network: prepared.
+        facts: the shapes and types of its tensors.
+        gpu: the GPU; the engines of a recipe are built with TF32 off.
+        base: the precision over which the gain in speed is counted.
+        profile: the kernels of an engine of the network that was measured on the GPU, and the seconds of each.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        facts: TensorFacts,
+        gpu: Gpu,
+        base: Precision,
+        profile: Sequence[tuple[Kernel, float]] = (),
+    ) -> None:
+        self.network, self.gpu, self._base, self._profile = network, gpu.without_tf32, base, profile
+        self.engine = EngineModel(network, facts)
+        self.full = network.free_plan(network.quantizable)
+        self._known: dict[PrecisionPlan, float] = {}
+        self._timed: dict[Kernel, float] = {}
+
+    def seconds(self, plan: PrecisionPlan) -> float:
+        """The predicted time of a plan."""
+        if plan not in self._known:
+            self._known[plan] = math.fsum(map(self._seconds_of, self.engine.kernels(plan)))
+        return self._known[plan]
+
+    def _seconds_of(self, kernel: Kernel) -> float:
+        if kernel not in self._timed:
+            self._timed[kernel] = seconds(kernel, self.gpu) * self._ratio(kernel)
+        return self._timed[kernel]
+
+    def _ratio(self, kernel: Kernel) -> float:
+        """The measured time of a kernel for its predicted one, as the profile has it."""
+        if not self._profile:
+            return 1.0
+        inside, product = frozenset(kernel.layers), kernel.product
+        alike = [one for one in self._profile if not inside.isdisjoint(one[0].layers)]
+        if kernel.kind is Kind.REFORMAT:
+            alike = [one for one in self._profile if one[0].kind is Kind.REFORMAT]
+        parts = alike or self._profile
+        ratio = math.fsum(taken for _, taken in parts) / math.fsum(seconds(part, self.gpu) for part, _ in parts)
+        types = {part.product.precision for part, _ in parts if part.product}
+        return ratio if product is None or product.precision in types else math.sqrt(ratio)
+
+    def in_all(self, precision: Precision) -> PrecisionPlan:
+        """The plan with every layer in one precision, a float type."""
+        return PrecisionPlan((precision,) * len(self.network.layers), self.network.low.precision)
+
+    @cached_property
+    def _gain(self) -> float:
+        least = self.seconds(self.full)
+        return max(self.seconds(self.in_all(self._base)) - least, _NO_GAIN * least)
+
+    def price(self, plan: PrecisionPlan) -> float:
+        """The share of the gain in speed that a plan gives up; 0 for a plan that is predicted to be no slower."""
+        return max((self.seconds(plan) - self.seconds(self.full)) / self._gain, 0.0)
+
+    @property
+    def prices_plans(self) -> bool:
+        """True if the price of a plan is that of its own engine."""
+        return len(self.network.layers) <= MOST_LAYERS
+
+    def layers(self, precisions: Iterable[Precision]) -> dict[int, dict[Precision, float]]:
+        """The price of each quantizable layer in each of some higher precisions."""
+        wanted = [precision for precision in precisions if precision is not self.network.low.precision]
+        if self.prices_plans:
+            return {
+                k: {p: max(self.price(self.full.keeping({k}, p)), NEARLY_FREE) for p in wanted}
+                for k in self.network.quantizable
+            }
+        low, high = self._of_layers(self.full), {p: self._of_layers(self.in_all(p)) for p in wanted}
+        return {
+            k: {p: max((times[k] - low[k]) / self._gain, NEARLY_FREE) for p, times in high.items()}
+            for k in self.network.quantizable
+        }
+
+    def _of_layers(self, plan: PrecisionPlan) -> dict[int, float]:
+        """The seconds of each quantizable layer: those of its kernel, divided among the layers with a weight in it."""
+        times = dict.fromkeys(self.network.quantizable, 0.0)
+        for kernel in self.engine.kernels(plan):
+            inside = [k for k in kernel.layers if k in times]
+            heads = [k for k in inside if self.network.layers[k].has_weight] or inside
+            for k in heads:
+                times[k] += self._seconds_of(kernel) / len(heads)
+        return times
+
+    def predicted(self, plan: PrecisionPlan) -> Predicted:
+        """The predicted time of a plan, with its range."""
+        return ranged(((kernel.kind, self._seconds_of(kernel)) for kernel in self.engine.kernels(plan)), self.gpu)
+
+    def dearest(self, plan: PrecisionPlan, count: int) -> tuple[TimedKernel, ...]:
+        """The kernels of a plan that take longest."""
+        timed = [TimedKernel(kernel.name, self._seconds_of(kernel) * 1e3) for kernel in self.engine.kernels(plan)]
+        return tuple(sorted(timed, key=lambda one: -one.ms)[:count])
+
+    def added_reformats(self, plan: PrecisionPlan) -> tuple[TimedKernel, ...]:
+        """The reformats of a plan that the one with all layers low does not have."""
+        before = _reformats(self.engine.kernels(self.full))
+        return tuple(
+            TimedKernel(name, self._seconds_of(kernel) * 1e3)
+            for name, kernel in _reformats(self.engine.kernels(plan)).items()
+            if name not in before
+        )
+
+
+def _reformats(kernels: Iterable[Kernel]) -> Mapping[str, Kernel]:
+    return {kernel.name: kernel for kernel in kernels if kernel.kind is Kind.REFORMAT}

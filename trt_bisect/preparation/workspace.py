@@ -1,4 +1,4 @@
-"""A run folder: alone there while a run works in it, and what can be removed from it afterwards."""
+"""A run folder: alone there while a run works in it, its folder of tensors, and what can be removed from it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,20 @@ from trt_bisect.errors import BadInput, first_line
 from trt_bisect.history.store import NONE, recorded
 from trt_bisect.model.network import Network
 from trt_bisect.report.model import REPORT, SO_FAR
-from trt_bisect.report.saved_run import TENSORS
 from trt_bisect.runs.cached_inputs import CANDIDATES, MAGNITUDES, RANGES
 from trt_bisect.runs.journal import JOURNAL
 from trt_bisect.runs.progress_file import Heartbeat
 from trt_bisect.support.codec import read
 from trt_bisect.support.files import locked, output_folder
 from trt_bisect.support.progress import Progress
+
+BOUNDARIES = "boundaries"
+"""The folder in it of the curve: ``boundaries/fp32``, and by layer ``boundaries/0002-conv2`` and so on."""
+TENSORS, INDEX = "tensors", "index.json"
+SAMPLE = "{:06}.npz"
+"""The file of a sample, by its number."""
+POLYGRAPHY, INPUTS_JSON = "polygraphy", "inputs.json"
+"""The folder in it of the same as Polygraphy's JSON: ``inputs.json``, ``fp32.json`` and so on."""
 
 TIMING_CACHE = "timing.cache"
 _REMOVED = {

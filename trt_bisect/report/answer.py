@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Annotated
 
 from trt_bisect.calibration.histogram import Calibrator
+from trt_bisect.model.cost import TimedKernel
 from trt_bisect.model.gpu_time import Predicted
-from trt_bisect.model.plan_time import TimedKernel
 from trt_bisect.support.table import FIGURE, PERCENT, Column
 from trt_bisect.support.text import Line
 

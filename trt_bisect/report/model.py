@@ -680,7 +680,7 @@ class Report(Holder):
 
     def to_markdown(self) -> str:
         """Returns the verdict, the culprits, the calibrators, the inputs and the notes as Markdown."""
-        from trt_bisect.report.markdown import markdown
+        from trt_bisect.report.screen.run import markdown
 
         return markdown(self)
 

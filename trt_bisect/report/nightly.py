@@ -42,9 +42,9 @@ from trt_bisect.report.changes import (
     Change,
     Difference,
 )
-from trt_bisect.report.markdown import bullets, literal, table
 from trt_bisect.report.model import SCHEMA as REPORT_SCHEMA
 from trt_bisect.report.model import Report
+from trt_bisect.report.screen.run import bullets, literal, table
 from trt_bisect.support.codec import Malformed, decode, encode_lines, write
 from trt_bisect.support.files import make_folder, write_whole
 from trt_bisect.support.text import counted, listed, percent

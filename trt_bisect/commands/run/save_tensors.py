@@ -25,8 +25,8 @@ from trt_bisect.options.concerns import ALL_LAYERS, BOUNDARIES, NO_TENSORS, Tens
 from trt_bisect.options.concerns import POLYGRAPHY as AS_JSON
 from trt_bisect.precision import PrecisionPlan, int8_set
 from trt_bisect.preparation.experiment import Experiment
-from trt_bisect.report.saved_run import BOUNDARIES as BOUNDARIES_FOLDER
-from trt_bisect.report.saved_run import INDEX, INPUTS_JSON, POLYGRAPHY, SAMPLE, TENSORS
+from trt_bisect.preparation.workspace import BOUNDARIES as BOUNDARIES_FOLDER
+from trt_bisect.preparation.workspace import INDEX, INPUTS_JSON, POLYGRAPHY, SAMPLE, TENSORS
 from trt_bisect.support.codec import read
 from trt_bisect.support.files import make_folder, whole_file, write_whole
 from trt_bisect.support.progress import Progress

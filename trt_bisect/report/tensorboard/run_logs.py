@@ -38,9 +38,8 @@ from trt_bisect.model.shapes import groups_within
 from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.report.answer import FrontPoint
 from trt_bisect.report.comparison import Comparison
-from trt_bisect.report.markdown import bullets, literal, table
 from trt_bisect.report.model import Report
-from trt_bisect.report.screen.run import next_lines
+from trt_bisect.report.screen.run import bullets, literal, next_lines, table
 from trt_bisect.report.tensorboard.board import (
     CURVE,
     FP32,
