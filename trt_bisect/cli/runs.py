@@ -19,7 +19,6 @@ from trt_bisect.options.commands import RunOptions
 from trt_bisect.options.concerns import EXPLAIN_FULL, RESOURCES, RESULTS
 from trt_bisect.options.declare import FLAT, panel
 from trt_bisect.options.kinds import FILE, PLACE, PLACES, SWITCH, whole
-from trt_bisect.support.text import counted
 
 if TYPE_CHECKING:
     from socket import socket
@@ -249,6 +248,7 @@ def history_command(
     from trt_bisect.history.queries import HistoryFilter, write_table
     from trt_bisect.history.screen import print_history
     from trt_bisect.history.store import History, history_of, run_folders
+    from trt_bisect.support.text import counted
 
     if fingerprint is not None and not re.fullmatch("[0-9a-f]{1,64}", fingerprint.lower()):
         raise BadInput(f"'{fingerprint}' is no fingerprint.", "Give hexadecimal digits, as report.json has them.")
