@@ -48,12 +48,12 @@ def bound_of(inputs: int, missed: int, by: str = "") -> Bound:
     return Bound(inputs, missed, most, next=None if more is None else rounder, more=more, by=by)
 
 
-def upper_bound(inputs: int, missed: int, sure: float = SURE) -> float:
-    """Returns the share of misses at which so few of the inputs miss with probability 1 - ``sure``; 1 if all miss."""
+def upper_bound(inputs: int, missed: int) -> float:
+    """Returns the share of misses at which so few of the inputs miss with probability 1 - ``SURE``; 1 if all miss."""
     least, most = missed / inputs, 1.0
     for _ in range(_STEPS):
         middle = (least + most) / 2
-        if _at_most(missed, inputs, middle) > 1.0 - sure:
+        if _at_most(missed, inputs, middle) > 1.0 - SURE:
             least = middle
         else:
             most = middle

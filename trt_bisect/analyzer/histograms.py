@@ -119,8 +119,8 @@ class GrowingHistogram:
         edges[0], edges[-1] = least, largest
         return Histogram(edges, merged, *sums)
 
-    def together(self, most: int = TENSOR_BINS) -> TensorHistogram | None:
-        """Returns the histogram of one or two runs, one a group, in at most ``most`` bins; None without a value."""
+    def together(self) -> TensorHistogram | None:
+        """Returns the histogram of one or two runs, one a group; None without a value."""
         exponent = int(self._exponents.max())
         merged = np.zeros_like(self._counts)
         places = np.arange(-self._half, self._half)
@@ -129,7 +129,7 @@ class GrowingHistogram:
         used = np.flatnonzero(merged.any(axis=0))
         if not used.size:
             return None
-        first, last, shift = self._narrowed(used, most)
+        first, last, shift = self._narrowed(used, TENSOR_BINS)
         counts = np.zeros((last - first + 1, len(merged)), np.int64)
         np.add.at(counts, ((used - self._half) >> shift) - first, merged[:, used].T)
         width = float(np.ldexp(1.0, exponent + shift))

@@ -145,7 +145,7 @@ class EstimatedRecipes:
         plans.leave(plans.usual_margin)
         for one in self._by_expected_cost(candidates):
             plans.setup.progress.stage(self._sought(one.ranges), None)
-            self._improve(one, _PATIENCE)
+            self._improve(one)
             if one.search.best is not None:
                 self._sets.setdefault(one.ranges.digest(), one.search.best)
             if first_only and self.best is not None:
@@ -249,22 +249,21 @@ class EstimatedRecipes:
         (loss,) = self._target.losses([plan], one.ranges)
         return Measured(loss is not None and loss <= one.aim, plans.each(one.ranges).by_place(plan))
 
-    def _improve(self, one: _Calibrated, patience: int, bound: float = math.inf) -> bool:
+    def _improve(self, one: _Calibrated) -> bool:
         """Searches cheaper sets with a calibrator and checks the cheapest; returns true if it is a better recipe."""
-        bound = min(bound, self._bound)
         if self.best is None:
-            one.search.improved(bound, patience, once=True)
-            self._check(one, patience, bound)
+            one.search.improved(self._bound, _PATIENCE, once=True)
+            self._check(one)
         better = False
-        while one.search.improved(min(bound, self._bound), patience):
-            better = self._check(one, patience, min(bound, self._bound))
+        while one.search.improved(self._bound, _PATIENCE):
+            better = self._check(one)
             if not better:
                 break
         return better
 
-    def _check(self, one: _Calibrated, patience: int, bound: float) -> bool:
+    def _check(self, one: _Calibrated) -> bool:
         """Checks the best set of a search; after a miss the search goes on with what that tells."""
-        plans, space = self._plans, self._space
+        plans, space, bound = self._plans, self._space, self._bound
         experiment = plans.with_ranges(one.ranges)
         last: Kept | None = None
         for _ in range(_CHECKS):
@@ -284,7 +283,7 @@ class EstimatedRecipes:
                     one.search.limit = self._limit(one.aim)
             losses = plans.each(one.ranges).by_place(space.plan(kept))
             one.search.corrected({place: loss for place, loss in losses.items() if place not in judged})
-            one.search.improved(bound, patience, once=True)
+            one.search.improved(bound, _PATIENCE, once=True)
         start = Cheapest(last or frozenset(), True, {})
         found, checked = with_more_high(self._target, space, start, experiment, bound)
         if not checked.meets(space.budget) or space.cost(found.kept) >= bound:
@@ -306,7 +305,7 @@ class EstimatedRecipes:
         for one in known[:_REFINED]:
             plans.setup.progress.stage(f"A cheaper recipe with ranges of {one.ranges.origin}", None)
             if one.search.refined(_MORE_PATIENCE):
-                self._check(one, _PATIENCE, self._bound)
+                self._check(one)
 
     def _decide_margin(self) -> None:
         """Takes a recipe without the margin where one with it costs too much; with few inputs, one with it where it
@@ -322,7 +321,7 @@ class EstimatedRecipes:
             plans.leave(NO_MARGIN)
             plans.setup.progress.stage("A recipe without a margin", None)
             one.search.limit = self._limit(one.aim)
-            self._improve(one, _PATIENCE)
+            self._improve(one)
             without = self.best
             assert without is not None
             most = max(min(FOR_MARGIN * space.cost(without.kept), TOO_DEAR), DEAR_RECIPE)
