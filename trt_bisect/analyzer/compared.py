@@ -142,9 +142,9 @@ class Compared(ComparedTensor):
 class _TensorComparison:
     """The statistics of one tensor in both runs over the samples added so far."""
 
-    def __init__(self, origin: Origin, *, histogram: bool = False) -> None:
+    def __init__(self, origin: Origin) -> None:
         self._origin = origin
-        self._histogram = GrowingHistogram(2) if histogram else None
+        self._histogram = GrowingHistogram(2)
         self._statistics = PairStatistics()
         self._rounding = RoundingStatistics(origin.quantizers) if origin.has_steps else None
         self._peaks = ChannelPeaks(origin.channel_axis) if origin.channel_axis is not None else None
@@ -179,10 +179,8 @@ class _TensorComparison:
         for own, other in flat:
             if self._rounding is not None:
                 self._rounding.add(own)
-            if self._histogram is not None:
-                read = self._origin.rounded(other)
-                for before, after in zip(_in_parts(own), _in_parts(read), strict=True):
-                    self._histogram.add(np.stack([before, after]))
+            for before, after in zip(_in_parts(own), _in_parts(self._origin.rounded(other)), strict=True):
+                self._histogram.add(np.stack([before, after]))
 
     def done(self) -> Compared | None:
         """Returns the comparison over all samples; None if no sample has the tensor."""
@@ -203,7 +201,7 @@ class _TensorComparison:
             worst_cosine=worst_cosine,
             worst_sample=worst_sample,
             quantized_dtype=self._origin.quantized_dtype,
-            histogram=self._histogram.together() if self._histogram else None,
+            histogram=self._histogram.together(),
         )
 
     def _add_sample(self, sums: Sums) -> None:
@@ -232,8 +230,6 @@ def compare_tensors(
     samples: Iterable[tuple[Tensors, Tensors]],
     origins: Mapping[str, Origin],
     on_sample: Callable[[], None] = lambda: None,
-    *,
-    histograms: bool = False,
 ) -> tuple[Compared, ...]:
     """Compares every floating-point tensor of ``origins`` that both runs have, over all samples together.
 
@@ -243,9 +239,8 @@ def compare_tensors(
         samples: for each sample the tensors of the FP32 run and of the INT8 run, by the same names.
         origins: the origins by tensor; the result has their order.
         on_sample: called after each sample.
-        histograms: true to make those of each tensor too.
     """
-    comparisons = {name: _TensorComparison(origin, histogram=histograms) for name, origin in origins.items()}
+    comparisons = {name: _TensorComparison(origin) for name, origin in origins.items()}
     with ThreadsIfLong(cores()) as pool:
         for reference, output in samples:
             both = [name for name in comparisons if _is_float(reference.get(name)) and _is_float(output.get(name))]

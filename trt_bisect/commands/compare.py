@@ -241,7 +241,7 @@ def _compared(
 ) -> tuple[Compared, ...]:
     """Compares the tensors that ``on`` gives for each sample and its position; the logs see them too."""
     runs = chain.from_iterable(on(feeds, position) for position, feeds in enumerate(samples))
-    return compare_tensors(logs.watched(runs) if logs else runs, origins, counted, histograms=True)
+    return compare_tensors(logs.watched(runs) if logs else runs, origins, counted)
 
 
 def _refuse_for_two(network: object, options: CompareOptions) -> None:
@@ -394,7 +394,7 @@ def _saved_runs(
     origins = {**origins, **{name: Origin(tensor=name) for name in names if name not in origins}}
     counted, low = _Counted(progress), network.low if network else options.low_precision
     logs = None if board is None else ComparisonLogs(board, origins, planned.network if planned else network)
-    tensors = compare_tensors(logs.watched(pairs) if logs else pairs, origins, counted, histograms=True)
+    tensors = compare_tensors(logs.watched(pairs) if logs else pairs, origins, counted)
     found = _result(
         tensors,
         compare_weights(planned.network, planned.weights()) if planned else ((), ()),

@@ -158,7 +158,7 @@ def _compared(experiment: Experiment, progress: Progress, memory: int) -> tuple[
     give_back_memory()
     both = BothRuns(writer, plan, origins, groups)
     runs = chain.from_iterable(both.on(feeds, position) for position, feeds in enumerate(experiment.feeds))
-    compared = compare_tensors(runs, origins, lambda: progress.step("FP32 and INT8"), histograms=True)
+    compared = compare_tensors(runs, origins, lambda: progress.step("FP32 and INT8"))
     return [(each, ExplainedTensor.of(each)) for each in compared], weights
 
 
