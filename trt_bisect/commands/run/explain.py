@@ -1,10 +1,17 @@
-"""The last stage of a run: every tensor in FP32 and in full INT8, the cause in each culprit, and the remedies."""
+"""The last stage of a run: the cause in each culprit, and the remedies, tried here on all inputs.
+
+A remedy is another calibrator, a move of weights and biases, or culprits in FP16, measured in the deployed plan.
+One for the whole network stands for full INT8, or where that misses for the cheapest recipe that it leads to; one for
+the culprits of a cause, for the recipe with these culprits in INT8 again.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from time import perf_counter
@@ -14,25 +21,52 @@ from trt_bisect.analyzer.compared import Compared, compare_tensors, compare_weig
 from trt_bisect.analyzer.origins import INPUT, BothRuns, Origin, activation_origins, bias_origins, weight_origins
 from trt_bisect.analyzer.overflow import overflow_advice
 from trt_bisect.analyzer.structure.findings import Finding
+from trt_bisect.answer.each_alone import with_units_in
+from trt_bisect.answer.facts import similarity_of
 from trt_bisect.answer.plans import AnswerPlans
 from trt_bisect.answer.result import Answer, setting_of, target_version
+from trt_bisect.answer.search import make_space
 from trt_bisect.builder.base import EMULATED
+from trt_bisect.calibration.bias_correction import correct_biases
+from trt_bisect.calibration.cache import format_cache
+from trt_bisect.calibration.collect import calibrate
+from trt_bisect.calibration.histogram import Calibrator
+from trt_bisect.calibration.ranges import Ranges, keeping_unusable_high, with_scales_given, with_scales_of
+from trt_bisect.calibration.weight_rounding import round_weights, with_weights_on_grid
 from trt_bisect.commands.check import check
 from trt_bisect.commands.compare import final_outputs_only
 from trt_bisect.commands.losses import measure_alone
 from trt_bisect.commands.run.build_report import counts
-from trt_bisect.commands.run.remedies import Remedies
-from trt_bisect.errors import first_line
+from trt_bisect.data.datasets import Dataset
+from trt_bisect.driver.recipes.cheapest import least_cost
+from trt_bisect.driver.recipes.search_space import Kept, Space
+from trt_bisect.driver.suspects.search import Loss, drive
+from trt_bisect.errors import BadInput, TrialFailed, first_line
 from trt_bisect.model.cost import macs
+from trt_bisect.model.equalise import equalise
 from trt_bisect.model.layers import Layer
 from trt_bisect.model.network import Network
+from trt_bisect.model.observe import observe
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
+from trt_bisect.model.reading import FLOAT_NOISE, relative_difference
 from trt_bisect.model.session import give_back_arena
 from trt_bisect.model.shapes import facts_for, groups_within
+from trt_bisect.model.smooth import smooth
 from trt_bisect.options.commands import RunOptions
 from trt_bisect.options.concerns import EXPLAIN_FULL, EXPLAIN_NOTHING
+from trt_bisect.precision import Precision
 from trt_bisect.preparation.experiment import Experiment, all_trials
-from trt_bisect.report.advice import advice_on, by_cause, cause_of
+from trt_bisect.report.advice import (
+    BIAS_CORRECTION,
+    CALIBRATOR,
+    EQUALISATION,
+    HIGH,
+    ROUNDING,
+    SMOOTHING,
+    advice_on,
+    by_cause,
+    cause_of,
+)
 from trt_bisect.report.explanation import (
     Channels,
     CulpritAdvice,
@@ -40,12 +74,296 @@ from trt_bisect.report.explanation import (
     ExplainedTensor,
     Explanation,
     RemedyFile,
+    Tried,
 )
 from trt_bisect.report.model import Report
 from trt_bisect.support.machine import ThreadsIfLong, cores
 from trt_bisect.support.memory import give_back_memory
 from trt_bisect.support.progress import Progress
-from trt_bisect.support.text import EXPLANATION, Note, noted
+from trt_bisect.support.text import EXPLANATION, Note, listed, noted
+
+REMEDIES = "remedies"
+"""The folder, in the run folder, of the networks that help, and of calibration caches that no calibrator gives."""
+_HELPS = 0.8
+"""A move helps if at most this share of the loss is left."""
+
+
+@dataclass(frozen=True, eq=False)
+class Move:
+    """A network made from the user's by a move that costs no speed, to be measured in INT8.
+
+    Attributes:
+        name: of its files.
+        remedy: the name of the remedy.
+        words: its name in sentences.
+        network: the network in FP32 equal to the user's; with corrected biases near to it.
+        ranges: calibrated on this network, with the run's calibrator.
+    """
+
+    name: str
+    remedy: str
+    words: str
+    network: Network
+    ranges: Ranges
+
+
+@dataclass
+class Remedies:
+    """Tries remedies for one answer, each judged on all inputs.
+
+    Attributes:
+        plans: measures on all inputs.
+        answer: the recipe that remedies are compared with.
+        header: the first line of the calibration caches.
+        files: those of the remedies tried so far.
+        notes: on remedies that could not be tried.
+    """
+
+    plans: AnswerPlans
+    answer: Answer
+    header: str
+    files: list[RemedyFile] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def measured_before(self, culprits: tuple[str, ...], recipe: str) -> Iterator[Tried]:
+        """Yields what every run measures: its own recipe, which keeps the culprits high, and the other calibrators.
+
+        The latter by full INT8, or the recipe that their ranges lead to. ``recipe`` names that of the run.
+        """
+        answer, network, space = self.answer, self.answer.experiment.network, self.answer.space
+        in_half = all(network.layer_named(name).dtype == "float16" for name in culprits)
+        high = Precision.FP16 if in_half else answer.experiment.whole.high
+        if culprits and high in HIGH:
+            loss = answer.experiment.rule.loss(answer.restored)
+            tried = self._result(Tried(culprits, HIGH[high], recipe, None, None, False, own=True), loss)
+            yield replace(tried, high=len(answer.high), cost=space.cost(answer.kept))
+        own = answer.experiment.ranges.digest()
+        for one in answer.tried:
+            if one.ranges.calibrator is None or one.ranges.digest() == own:
+                continue
+            tried = _by_calibrator(one.ranges.calibrator)
+            if one.meets or not one.kept:
+                yield self._result(tried, one.loss)
+            else:
+                yield self._result(tried, self._loss(self.plans, space, one.kept, one.ranges), space, one.kept)
+
+    def try_all(self, groups: Sequence[tuple[str, ...]]) -> Iterator[Tried]:
+        """Yields the results of all further remedies, for the whole network and for the culprits of each cause."""
+        answer, experiment = self.answer, self.answer.experiment
+        why_not = _why_no_calibration(experiment)
+        if why_not:
+            self.notes.append(f"other calibrators and moves of weights and biases were not tried: {why_not}")
+        moves = [] if why_not else list(self._moves())
+        self.plans.setup.progress.stage("Trying remedies", None)
+        if not why_not:
+            yield from self._by_other_calibrators()
+            for culprits in groups:
+                yield from self._by_own_ranges(culprits)
+            yield from map(self._by_move, moves)
+        in_fp32 = experiment.whole.high is Precision.FP32 and not answer.space.others
+        is_known = all(Precision.FP16 in self.plans.costs[k] for k in answer.high)
+        if experiment.builder.arithmetic == EMULATED and in_fp32 and is_known:
+            yield from map(self._by_fp16, groups)
+
+    def _by_other_calibrators(self) -> Iterator[Tried]:
+        """Yields the recipe that each other calibrator leads to, if the user named the calibrator."""
+        for one in self.answer.tried[1:]:
+            if one.ranges.calibrator is not None and not one.meets and one.kept is None:
+                found = self._cheaper(self.plans, self.answer.space, one.ranges)
+                if found is not None:
+                    yield self._result(_by_calibrator(one.ranges.calibrator), found[1], self.answer.space, found[0])
+
+    def _by_own_ranges(self, culprits: tuple[str, ...]) -> Iterator[Tried]:
+        """Yields the recipe with culprits in INT8 again, their tensors' scales by other calibrators."""
+        answer, space, ranges = self.answer, self.answer.space, self.answer.experiment.ranges
+        units = self._units(culprits)
+        layers = [answer.experiment.network.layer_named(name) for name in culprits]
+        names = dict.fromkeys(each.tensor for layer in layers for each in layer.roundings if not each.is_weight)
+        tensors = [name for name in names if name in ranges.scales]
+        for one in answer.tried if tensors else ():
+            changed = with_scales_of(ranges, {name: one.ranges for name in tensors if name in one.ranges.scales})
+            calibrator = one.ranges.calibrator
+            if calibrator is None or changed.digest() == ranges.digest():
+                continue
+            what = f"{calibrator} for the inputs of {listed(culprits, 3)}"
+            self.plans.setup.progress.step(what)
+            tried = Tried(culprits, CALIBRATOR, what, None, None, False, calibrator)
+            rest = answer.kept - units
+            tried = self._result(tried, self._loss(self.plans, space, rest, changed), space, rest)
+            if tried.meets:
+                places = [str(space.units[unit][0]) for unit in sorted(units)[:4]]
+                name = "-".join([*places, str(calibrator).replace(" ", "-")])
+                tried = replace(tried, cache=self._cache(name, changed))
+            yield tried
+
+    def _by_fp16(self, culprits: tuple[str, ...]) -> Tried:
+        """Returns the recipe with culprits in FP16 instead of FP32."""
+        answer, experiment = self.answer, self.answer.experiment
+        units = self._units(culprits)
+        layers = {k for unit in units for k in answer.space.units[unit]}
+        trial = self.plans.whole(answer.plan.keeping(layers, Precision.FP16), experiment, answer.given, "all inputs")
+        what = f"FP16 instead of FP32 for {listed(culprits, 3)}"
+        tried = Tried(culprits, HIGH[Precision.FP16], what, None, None, False)
+        tried = self._result(tried, experiment.rule.loss(trial))
+        cost = with_units_in(answer.space, units, Precision.FP16, self.plans.costs).cost(answer.kept)
+        return replace(tried, high=len(answer.high), cost=cost)
+
+    def _moves(self) -> Iterator[Move]:
+        """Yields the equalised network, the network with biases corrected for full INT8, and both; then the network
+        with smoothed channels, and with weights rounded for the outputs.
+
+        Equalised and smoothed networks are compared with the user's in FP32, on the first judged input. What changes
+        nothing or fails is a note.
+        """
+        experiment, progress = self.answer.experiment, self.plans.setup.progress
+        progress.stage("Moving weights and biases", 5)
+        progress.step("equalised")
+        found = equalise(experiment.network)
+        apart = self._apart(found.network) if found.pairs else 0.0
+        equalised = None
+        if not found.pairs:
+            why_not = "no two adjacent convolutions or Gemms allow it"
+            self._not_tried("equalisation", why_not)
+        elif apart > FLOAT_NOISE:
+            self._not_tried("equalisation", f"float noise is too large in FP32, {apart:.2g} of the output's norm")
+        else:
+            ranges = self._calibrated(found.network)
+            equalised = Move("equalised", EQUALISATION, "cross-layer equalisation", found.network, ranges)
+            yield equalised
+        yield from self._corrected("corrected", "bias correction", experiment.network, experiment.ranges)
+        if equalised is not None:
+            words = "cross-layer equalisation, then bias correction,"
+            yield from self._corrected("equalised-corrected", words, equalised.network, equalised.ranges)
+        yield from self._smoothed_and_rounded(experiment.network, experiment.data)
+
+    def _smoothed_and_rounded(self, network: Network, data: Dataset | None) -> Iterator[Move]:
+        """Yields the network with smoothed channels, and this or the user's with weights rounded for the outputs."""
+        assert data is not None
+        progress, words = self.plans.setup.progress, "weights rounded for the outputs"
+        progress.step("smoothed")
+        found = smooth(network, data)
+        if found.tensors and self._apart(found.network) <= FLOAT_NOISE:
+            network, words = found.network, f"smoothed channels, then {words}"
+            yield Move("smoothed", SMOOTHING, "smoothed channels", network, self._calibrated(network))
+        else:
+            self._not_tried("channel smoothing", "no tensor allows it")
+        progress.step("rounded")
+        rounded = round_weights(network, data)
+        if rounded.left:
+            network = with_weights_on_grid(rounded.network, network.quantizable)
+            yield Move("rounded", ROUNDING, words, network, self._calibrated(network))
+
+    def _apart(self, other: Network) -> float:
+        """The largest relative difference of a judged output in FP32 between a network and the user's."""
+        experiment = self.answer.experiment
+        names, feeds = list(experiment.rule.outputs), experiment.feeds[:1]
+        (ours,), (theirs,) = (list(observe(each, names, feeds)) for each in (other, experiment.network))
+        return max((relative_difference(theirs[name], ours[name]) for name in theirs), default=0.0)
+
+    def _corrected(self, name: str, words: str, network: Network, ranges: Ranges) -> Iterator[Move]:
+        """Yields a network with corrected biases, if some were."""
+        setup, experiment = self.plans.setup, self.answer.experiment
+        assert experiment.data is not None
+        setup.progress.step(name)
+        try:
+            network, _ = keeping_unusable_high(network, ranges)
+            plan, memory = network.full(experiment.whole.high), setup.options.memory_bytes
+            found = correct_biases(network, ranges.scales, plan, experiment.data, memory=memory)
+            if found.layers:
+                yield Move(name, BIAS_CORRECTION, words, found.network, self._calibrated(found.network))
+            else:
+                self._not_tried("bias correction", "no layer in INT8 has a bias")
+        except (BadInput, TrialFailed) as error:
+            self._not_tried("bias correction", first_line(error))
+
+    def _calibrated(self, network: Network) -> Ranges:
+        options, experiment = self.plans.setup.options, self.answer.experiment
+        chosen, data = experiment.ranges.calibrator, experiment.data
+        assert data is not None
+        ranges = calibrate(
+            network,
+            data,
+            options.calibrator_method if chosen is None else chosen.method,
+            options.percentile if chosen is None else chosen.percentile,
+            memory=options.memory_bytes,
+        )
+        return with_scales_given(ranges, network.scales)
+
+    def _not_tried(self, what: str, why: str) -> None:
+        note = f"{what} was not tried: {why}"
+        if note not in self.notes:
+            self.notes.append(note)
+
+    def _by_move(self, move: Move) -> Tried:
+        """Returns full INT8 of a network made from the user's, or the recipe that it leads to, judged by FP32 of the
+        user's."""
+        plans, experiment = self.plans, self.answer.experiment
+        plans.setup.progress.step(move.words)
+        moved = plans.setup.with_network(experiment, move.network, move.ranges)
+        own = AnswerPlans(plans.setup, moved, plans.inputs, plans.costs, list(plans.judged), plans.price_of)
+        loss = max(own.on_all(own.full, move.ranges).values(), default=math.inf)
+        before = experiment.rule.loss(self.answer.full)
+        tried = self._result(Tried((), move.remedy, move.words, None, None, False), loss)
+        if not tried.meets:
+            space = make_space(own)
+            found = self._cheaper(own, space, move.ranges)
+            if found is not None:
+                tried = self._result(tried, found[1], space, found[0])
+        if not tried.meets and (before is None or loss > _HELPS * before):
+            return tried
+        network = f"{REMEDIES}/{move.name}.onnx"
+        self.files.append(RemedyFile(network, moved.network))
+        return replace(tried, network=network, cache=self._cache(move.name, move.ranges))
+
+    def _cache(self, name: str, ranges: Ranges) -> str:
+        """Adds a calibration cache to the files; returns its path."""
+        path = f"{REMEDIES}/{name}.cache"
+        self.files.append(RemedyFile(path, format_cache(ranges.scales, self.header).encode()))
+        return path
+
+    def _cheaper(self, plans: AnswerPlans, space: Space, ranges: Ranges) -> tuple[Kept, float] | None:
+        """Returns a recipe that is cheaper than the run's and meets the threshold on all inputs, with its loss."""
+        if not plans.switches or not self.answer.meets:
+            return None
+        dearest = self.answer.space.cost(self.answer.kept)
+        kept = drive(least_cost(space, dearest), partial(plans.losses, ranges=ranges))
+        if kept is None or space.cost(kept) >= dearest:
+            return None
+        loss = self._loss(plans, space, kept, ranges)
+        return (kept, loss) if loss <= space.budget else None
+
+    def _units(self, culprits: tuple[str, ...]) -> frozenset[int]:
+        """The units of the recipe that hold culprits."""
+        network, space = self.answer.experiment.network, self.answer.space
+        indices = {network.layer_named(name).index for name in culprits}
+        return frozenset(unit for unit in self.answer.kept if indices & set(space.units[unit]))
+
+    @staticmethod
+    def _loss(plans: AnswerPlans, space: Space, kept: Kept, ranges: Ranges) -> float:
+        """The largest loss on all inputs of the plan that leaves some units high."""
+        return max(plans.on_all(space.plan(kept), ranges).values(), default=math.inf)
+
+    def _result(self, tried: Tried, loss: Loss, space: Space | None = None, kept: Kept = frozenset()) -> Tried:
+        """Returns a remedy with its measured loss, and with the cost of the units that its plan leaves high."""
+        rule = self.answer.experiment.rule
+        if space is not None:
+            tried = replace(tried, high=len(space.layers(kept)), cost=space.cost(kept))
+        if loss is None or not math.isfinite(loss):
+            return replace(tried, similarity=None, loss=None, meets=False)
+        return replace(tried, similarity=similarity_of(rule, loss), loss=loss, meets=loss <= rule.budget)
+
+
+def _by_calibrator(calibrator: Calibrator) -> Tried:
+    return Tried((), CALIBRATOR, str(calibrator), None, None, False, calibrator)
+
+
+def _why_no_calibration(experiment: Experiment) -> str:
+    if experiment.network.has_pairs:
+        return "the scales are those of the network's own Q/DQ pairs"
+    if experiment.data is None:
+        return f"the scales ({experiment.ranges.origin}) do not come from given data"
+    return ""
+
 
 _Tensor = tuple[Compared, ExplainedTensor]
 """A tensor or a weight: its comparison, and what of it stands in ``explanation.json``."""
