@@ -1,4 +1,4 @@
-"""What is to blame: findings on abnormal tensors and weights, in words, and the evidence on a culprit.
+"""Findings on abnormal tensors and weights, in words, and the evidence on a culprit.
 
 They explain a loss. The final outputs alone decide which layers are culprits.
 """

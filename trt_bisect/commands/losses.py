@@ -1,4 +1,4 @@
-"""What loses accuracy: each layer alone in low precision, or alone high; and the worst inputs of a data set."""
+"""The layers and inputs that lose accuracy: each layer alone low, or alone high; the worst inputs of a data set."""
 
 from __future__ import annotations
 

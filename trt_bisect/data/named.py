@@ -1,4 +1,4 @@
-"""What a user names: functions, as ``module:function`` or ``path/to/file.py:function``, and files, by their kind."""
+"""Functions that users name, as ``module:function`` or ``path/to/file.py:function``, and files, by their kind."""
 
 from __future__ import annotations
 

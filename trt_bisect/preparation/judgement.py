@@ -1,4 +1,4 @@
-"""How a network is judged: by which reference, on which outputs, with which rule.
+"""The judgement of a network: its reference, the outputs, and the rule.
 
 The reference is the network in FP32, saved outputs, or another network.
 """

@@ -1,4 +1,4 @@
-"""What people read: figures and lists as text; remarks and lines, each of a kind that programs ask for."""
+"""Text for people: figures and lists; remarks and lines, each of a kind that programs ask for."""
 
 from __future__ import annotations
 
