@@ -1,4 +1,4 @@
-"""``python -m benchmarks.answer published|prices|others|cost|heads``: see the modules of these names."""
+"""``python -m benchmarks.answer published|prices|others|heads``: see the modules of these names."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-PARTS = ("published", "prices", "others", "cost", "heads")
+PARTS = ("published", "prices", "others", "heads")
 
 
 def main() -> None:
