@@ -34,7 +34,6 @@ STOPPED = {"calibrator": "minmax", "drop": "1%", "history": "none"}
 SHARES, WAYS = (0.3, 0.6, 0.8, 0.95), ("interrupted", "time limit")
 STOPPED_NETWORKS = ("lenet_planted", "lenet")
 FEW_STOPS = [
-    ("lenet_planted", 0.3, "interrupted"),
     ("lenet_planted", 0.8, "time limit"),
     ("lenet", 0.95, "interrupted"),
 ]

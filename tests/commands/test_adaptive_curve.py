@@ -8,6 +8,7 @@ import pytest
 
 import trt_bisect
 from tests.support import networks
+from tests.support.editions import edition
 from tests.support.progress_doubles import Said
 from tests.support.records import kinds
 from trt_bisect.options.commands import RunOptions
@@ -21,7 +22,7 @@ DEEP = {
 }
 
 
-@pytest.fixture(scope="module", params=DEEP)
+@pytest.fixture(scope="module", params=edition(("residual",), tuple(DEEP)))
 def deep(request, tmp_path_factory):
     """A deep network with planted culprits: its file, its data, and the options of its runs."""
     make, pairs = DEEP[request.param]

@@ -107,7 +107,7 @@ def test_the_session_of_all_plans_of_a_large_network_is_closed_before_the_report
     """It writes all weights, which it reads for that."""
     width, sketch, random = 512, Sketch(7), np.random.default_rng(2)
     x = "x"
-    for number in range(8):
+    for number in range(5):
         weight = random.normal(0.0, width**-0.5, (width, width)).astype(np.float32)
         x = sketch.node("MatMul", [x, sketch.constant(f"w{number}", weight)], f"layer{number}")
     sketch.nodes[-1].output[0] = "y"

@@ -79,7 +79,7 @@ PLANTED = {
 }
 
 ALL = [*CASES, *PLANTED]
-LONG_OR_ALIKE = ("ocr", "masked_culprit", "decoys", "absorbed_drop")
+LONG_OR_ALIKE = ("ocr", "lenet clipped", "masked_culprit", "decoys", "absorbed_drop")
 
 
 @pytest.fixture(scope="module", params=edition([name for name in ALL if name not in LONG_OR_ALIKE], ALL))

@@ -7,6 +7,7 @@ import shutil
 import threading
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -58,9 +59,15 @@ def seen(network, folder, **options):
     return folder, *looked_at(lambda shown: trt_bisect.run(*network, progress=shown, **asked))
 
 
-@pytest.fixture(scope="module", params=edition([way for way in WAYS if way != "branch, culprits"], WAYS))
-def run(request, network, tmp_path_factory):
-    return seen(network, tmp_path_factory.mktemp("run"), explain="none", **WAYS[request.param])
+@pytest.fixture(scope="module")
+def by_way(network, tmp_path_factory):
+    """Returns a function that makes a run in one of ``WAYS``, once."""
+    return cache(lambda way: seen(network, tmp_path_factory.mktemp("run"), explain="none", **WAYS[way]))
+
+
+@pytest.fixture(scope="module", params=edition(("exhaustive", "bisect", "branch"), tuple(WAYS)))
+def run(request, by_way):
+    return by_way(request.param)
 
 
 @pytest.fixture(scope="module")
@@ -166,9 +173,9 @@ def test_until_full_int8_is_known_every_large_drop_is_a_suspect(network, tmp_pat
     assert blamed(report) == set(final.culprits) == set()
 
 
-def test_a_bisection_shows_every_boundary_that_it_has_measured(network, tmp_path):
+def test_a_bisection_shows_every_boundary_that_it_has_measured(by_way):
     """Also those that belong to no settled step; from the first suspect on, those with it in INT8 no longer count."""
-    _, _, looking = seen(network, tmp_path, explain="none", **WAYS["bisect"])
+    _, _, looking = by_way("bisect")
     step = looking.so_far.question.step
     before = [
         (report, known)
