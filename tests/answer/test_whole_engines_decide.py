@@ -148,7 +148,7 @@ def test_layers(bench):
 COSTS = st.lists(st.sampled_from([0.0, 0.0, 0.0001, 0.004, 0.006, 0.1]), min_size=8, max_size=8)
 
 
-@settings(max_examples=edition(15, 60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=edition(8, 60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(pieces=COSTS, wholes=COSTS, curve=st.sampled_from([FULL, CULPRITS]))
 def test_the_culprits_are_those_that_cost_a_step_on_whole_engines_whatever_pieces_say(bench, pieces, wholes, curve):
     extra = [0.0] * (len(bench.network.quantizable) - 8)

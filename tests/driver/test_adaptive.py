@@ -49,7 +49,7 @@ LAYERS = st.integers(0, 119)
 STEPS = st.dictionaries(LAYERS, st.sampled_from([1e-5, 0.001, 0.004, 0.006, 0.02, 0.3]), max_size=120)
 
 
-@settings(max_examples=edition(25, 150), deadline=None)
+@settings(max_examples=edition(12, 150), deadline=None)
 @given(costs=STEPS, failing=st.frozensets(LAYERS, max_size=3))
 def test_losses_that_rise_in_steps_have_the_suspects_of_the_exhaustive_search(costs, failing):
     asked, losses = question(120), adding(costs, failing)
@@ -57,14 +57,14 @@ def test_losses_that_rise_in_steps_have_the_suspects_of_the_exhaustive_search(co
     assert (found.full, found.suspects, found.set_aside) == (whole.full, whole.suspects, whole.set_aside)
 
 
-@settings(max_examples=edition(25, 150), deadline=None)
+@settings(max_examples=edition(12, 150), deadline=None)
 @given(costs=STEPS)
 def test_losses_that_approach_one_have_the_suspects_of_the_exhaustive_search(costs):
     asked, losses = question(120), approaching_one(costs)
     assert drive(adaptive(asked), Batches(losses)).suspects == drive(exhaustive(asked), losses).suspects
 
 
-@settings(max_examples=edition(25, 100), deadline=None)
+@settings(max_examples=edition(12, 100), deadline=None)
 @given(costs=STEPS, failing=st.frozensets(LAYERS, max_size=3))
 def test_every_layer_is_in_one_step_and_every_step_was_measured(costs, failing):
     asked, losses = question(120), Batches(adding(costs, failing))
@@ -74,7 +74,7 @@ def test_every_layer_is_in_one_step_and_every_step_was_measured(costs, failing):
     assert all(len(step.layers) == 1 for step in found.steps if step.suspect or step.loss is None)
 
 
-@settings(max_examples=edition(25, 100), deadline=None)
+@settings(max_examples=edition(12, 100), deadline=None)
 @given(costs=STEPS)
 def test_plans_one_at_a_time_give_the_same_findings(costs):
     asked, losses = question(120), approaching_one(costs)

@@ -75,7 +75,7 @@ def test_the_cheapest_plan_is_that_of_brute_force():
     assert max(worse) <= 1
 
 
-@settings(max_examples=edition(12, 24), deadline=None)
+@settings(max_examples=edition(8, 24), deadline=None)
 @given(seed=st.integers(0, 10**6), units=st.integers(2, 11), share=st.floats(0.01, 0.99), pairs=st.booleans())
 def test_of_all_singles_and_pairs_those_that_meet_the_budget_are_found(seed, units, share, pairs):
     network = Network(seed, units)
@@ -129,7 +129,7 @@ def test_other_sets_that_cost_little_more_were_measured_and_come_with_their_loss
     assert chosen.near == {kept: network.loss(space.all - kept) for kept in chosen.near}
 
 
-@settings(max_examples=edition(12, 25), deadline=None)
+@settings(max_examples=edition(8, 25), deadline=None)
 @given(seed=st.integers(0, 10**6), units=st.integers(17, 40), share=st.floats(0.02, 0.5))
 def test_ending_dear_orders_early_leaves_the_cheapest_recipe_as_it_is(seed, units, share):
     network = Network(seed, units)
@@ -145,7 +145,7 @@ def test_ending_dear_orders_early_leaves_the_cheapest_recipe_as_it_is(seed, unit
     assert together.kept == apart[first].kept
 
 
-@settings(max_examples=edition(30, 60), deadline=None)
+@settings(max_examples=edition(15, 60), deadline=None)
 @given(seed=st.integers(0, 10**6), units=st.integers(1, 10), share=st.floats(0.02, 0.9))
 def test_what_is_surely_cheapest_is_that_of_brute_force_where_errors_only_add_up(seed, units, share):
     """Losses of units, and of pairs of them, that are never negative: more units in INT8 never lose less."""
@@ -273,7 +273,7 @@ def test_units_go_to_fp16_where_that_is_enough():
     assert space.plan(chosen.kept).key() == "8*1.h*2.f*1.h*1.8*1"
 
 
-@settings(max_examples=edition(20, 40), deadline=None)
+@settings(max_examples=edition(12, 40), deadline=None)
 @given(seed=st.integers(0, 10**6), most=st.floats(0.0, 1.0))
 def test_the_most_accurate_plan_within_a_cost(seed, most):
     network = Network(seed, 7)
@@ -357,7 +357,7 @@ def test_a_path_goes_from_nothing_to_everything_by_way_of_what_was_chosen():
 
 
 @pytest.mark.slow
-@settings(max_examples=edition(20, 40), deadline=None)
+@settings(max_examples=edition(12, 40), deadline=None)
 @given(bad=st.sets(st.integers(0, 999), min_size=1, max_size=6))
 def test_the_bad_layers_among_a_thousand_stay_high_and_no_other(bad):
     """Each bad layer costs twice the budget."""
@@ -369,7 +369,7 @@ def test_the_bad_layers_among_a_thousand_stay_high_and_no_other(bad):
 
 
 @pytest.mark.slow
-@settings(max_examples=edition(10, 20), deadline=None)
+@settings(max_examples=edition(6, 20), deadline=None)
 @given(needed=st.integers(1, 999), bad=st.sets(st.integers(0, 999), max_size=40))
 def test_small_errors_of_a_thousand_layers_take_a_bounded_number_of_plans(needed, bad):
     """Each layer costs 1, so that 1000 - ``needed`` may be low; a bad one alone costs more than allowed."""

@@ -157,7 +157,7 @@ def test_layers_that_only_follow_are_never_in_int8():
     assert all(plan <= {0, 3, 6, 9} for plan in seen)
 
 
-@settings(max_examples=edition(25, 150), deadline=None)
+@settings(max_examples=edition(12, 150), deadline=None)
 @given(
     st.integers(1, 120).flatmap(
         lambda n: st.tuples(st.just(n), st.sets(st.integers(0, n - 1), max_size=5), st.integers(0, 2**32 - 1))
@@ -175,7 +175,7 @@ def test_on_monotone_losses_bisect_and_exhaustive_agree(case):
     assert recipe.kept == culprits
 
 
-@settings(max_examples=edition(25, 150), deadline=None)
+@settings(max_examples=edition(12, 150), deadline=None)
 @given(st.integers(2, 40), st.data())
 def test_what_bisect_reports_is_a_boundary_it_measured_on_both_sides(layers, data):
     table, measured = {}, {}
@@ -211,7 +211,7 @@ def test_a_layer_that_takes_back_a_dip_is_no_culprit(driver):
     assert found.suspects == (7,)
 
 
-@settings(max_examples=edition(25, 200), deadline=None)
+@settings(max_examples=edition(12, 200), deadline=None)
 @given(st.lists(st.floats(0, 0.03), min_size=2, max_size=40))
 def test_a_culprit_is_worse_than_every_plan_that_stood_before_it(curve):
     """The loss depends on the boundary alone; ``curve[k + 1]`` is that of boundary k, the last is full INT8's."""

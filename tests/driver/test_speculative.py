@@ -46,7 +46,7 @@ def saturating(costs):
 LOSSES = st.dictionaries(st.integers(0, 29), st.sampled_from([1e-4, 0.004, 0.02, 0.3, 2.0]), max_size=30)
 
 
-@settings(max_examples=edition(25, 150), deadline=None)
+@settings(max_examples=edition(12, 150), deadline=None)
 @given(costs=LOSSES, failing=st.sets(st.integers(0, 29), max_size=2))
 def test_the_exhaustive_answer_is_the_same(costs, failing):
     def loss(plan):
@@ -59,7 +59,7 @@ def test_the_exhaustive_answer_is_the_same(costs, failing):
 
 
 @pytest.mark.slow
-@settings(max_examples=edition(25, 150), deadline=None)
+@settings(max_examples=edition(12, 150), deadline=None)
 @given(costs=LOSSES, limit=st.integers(1, 12))
 def test_the_bisection_answer_is_the_same(costs, limit):
     helpings = Helpings(saturating(costs))
@@ -153,7 +153,7 @@ def test_plans_that_share_nothing_have_a_pass_each():
     assert [(job.trunk, job.branches) for job in passes] == [(plan, ()) for plan in plans]
 
 
-@settings(max_examples=edition(25, 150), deadline=None)
+@settings(max_examples=edition(12, 150), deadline=None)
 @given(
     chosen=st.lists(st.frozensets(st.integers(0, 8)), min_size=1, max_size=12),
     sizes=st.sampled_from([(3, 3, 3), (9,), (1,) * 9, (4, 5)]),

@@ -338,7 +338,7 @@ def graphs(draw) -> onnx.ModelProto:
 
 
 @pytest.mark.slow
-@settings(max_examples=edition(15, 200), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=edition(8, 200), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_branch_equals_exhaustive_on_any_graph(data, tmp_path):
     bench = Experiment(graphs(data.draw), tmp_path, count=data.draw(st.integers(1, 2)))
@@ -347,7 +347,7 @@ def test_branch_equals_exhaustive_on_any_graph(data, tmp_path):
     assert len(bench.agree(plans)) == len(plans)
 
 
-@settings(max_examples=edition(10, 40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=edition(6, 40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), layers=st.integers(1, 6))
 def test_pieces_hold_every_layer_once_and_what_lives_at_their_edges(data, layers, tmp_path):
     network = load_network(networks.save(graphs(data.draw), tmp_path))

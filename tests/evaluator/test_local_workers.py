@@ -67,7 +67,7 @@ class Shuffled:
 LOSSES = st.dictionaries(st.integers(0, 19), st.sampled_from([1e-4, 0.004, 0.02, 0.3, 2.0]), max_size=20)
 
 
-@settings(max_examples=edition(15, 150))
+@settings(max_examples=edition(8, 150))
 @given(
     costs=LOSSES,
     failing=st.sets(st.integers(0, 19), max_size=2),
