@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import tracemalloc
 
 import numpy as np
 import onnxruntime as ort
@@ -14,7 +13,7 @@ from onnx import numpy_helper
 import trt_bisect
 from tests.model.test_followers import swish
 from tests.support import networks
-from tests.support.compared import Alive, tensors_of
+from tests.support.compared import tensors_of
 from tests.support.editions import edition
 from tests.support.flawed_pairs import pairs
 from tests.support.records import texts
@@ -308,28 +307,6 @@ def test_layers_left_high(lenet):
     assert "ip2" not in {layer for _, layers in reasons(high) for layer in layers}
     ip2 = next(row for row in high.weights if row.origin.layer == "ip2")
     assert (ip2.quantized_dtype, ip2.origin.int8_op_type, ip2.figures.cosine) == ("", ip2.origin.op_type, 1.0)
-
-
-def test_memory_does_not_grow_with_the_samples(tmp_path, monkeypatch):
-    model = networks.chain(depth=2, width=4, size=64)
-    path = networks.save(model, tmp_path)
-    network = trt_bisect.load_network(path)
-    ranges = trt_bisect.calibrate(network, trt_bisect.open_dataset(networks.samples(model), network.inputs))
-
-    alive = Alive(monkeypatch)
-
-    def peak(count):
-        tracemalloc.start()
-        found = trt_bisect.compare(network, ranges, networks.streamed(count, size=64))
-        most = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        assert found.samples == count
-        return most, alive.take()
-
-    peak(2)
-    (few, few_arrays), (many, many_arrays) = peak(2), peak(10)
-    assert many < few + 2_000_000, "the tensors of eight samples more are 3.6 MB"
-    assert 0 < many_arrays < 2 * few_arrays, "those of ten samples are five times as many as those of two"
 
 
 def test_little_memory_gives_the_same_in_parts(tmp_path, monkeypatch, segmented):

@@ -3,7 +3,6 @@
 import json
 import math
 import shutil
-import tracemalloc
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -15,7 +14,7 @@ from onnx import numpy_helper
 
 import trt_bisect
 from tests.support import networks
-from tests.support.compared import Alive, tensors_of
+from tests.support.compared import assert_memory_stays, tensors_of
 from tests.support.progress_doubles import Said
 from tests.support.records import texts
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
@@ -315,9 +314,7 @@ def test_memory_does_not_grow_with_the_inputs(tmp_path, monkeypatch):
     feed = {"x": networks.samples(model, 1)["x"]}
     scales = trt_bisect.calibrate(network, trt_bisect.open_dataset(feed, network.inputs), "minmax").scales
 
-    alive = Alive(monkeypatch)
-
-    def peak(count):
+    def job(count):
         feeds = [feed] * count
         bench = SimpleNamespace(
             network=network,
@@ -325,17 +322,10 @@ def test_memory_does_not_grow_with_the_inputs(tmp_path, monkeypatch):
             ranges=SimpleNamespace(scales=scales),
             whole=SimpleNamespace(high=Precision.FP32),
         )
-        tracemalloc.start()
         tensors, _ = explaining._compared(bench, Silent(), 512 << 20)
-        most = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
         assert tensors[0][0].fp32.count == count * 3 * 64 * 64
-        return most, alive.take()
 
-    peak(2)
-    (few, few_arrays), (many, many_arrays) = peak(2), peak(10)
-    assert many < few + 2_000_000, "the tensors of eight samples more are 3.6 MB"
-    assert 0 < many_arrays < 3 * few_arrays, "those of ten samples are five times as many as those of two"
+    assert_memory_stays(monkeypatch, job, 2_000_000, times=3)  # the tensors of eight samples are 3.6 MB
 
 
 def test_little_memory_gives_the_same_in_parts(explained, tmp_path, monkeypatch):

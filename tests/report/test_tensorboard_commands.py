@@ -4,7 +4,6 @@ import errno
 import os
 import subprocess
 import sys
-import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -16,7 +15,7 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 
 import trt_bisect
 from tests.support import networks
-from tests.support.compared import Alive
+from tests.support.compared import assert_memory_stays
 from tests.support.event_files import assert_is_histogram_of, read, run_named, text
 from trt_bisect.builder.base import Latency
 from trt_bisect.commands.run import run as api
@@ -174,27 +173,19 @@ def test_a_failed_layer_leaves_a_gap_and_an_engine_is_told_of(lenet, tmp_path, m
     assert "measured on tensorrt; " in text(curve, "notes")
 
 
-@pytest.mark.parametrize("job", [trt_bisect.compare, trt_bisect.profile])
-def test_memory_does_not_grow_with_the_samples(job, tmp_path, monkeypatch):
+@pytest.mark.parametrize("command", [trt_bisect.compare, trt_bisect.profile])
+def test_memory_does_not_grow_with_the_samples(command, tmp_path, monkeypatch):
     model = networks.chain(depth=2, width=4, size=64)
     network = trt_bisect.load_network(networks.save(model, tmp_path))
     ranges = trt_bisect.calibrate(network, trt_bisect.open_dataset(networks.samples(model), network.inputs))
-    alive = Alive(monkeypatch)
 
-    def peak(count):
-        tracemalloc.start()
+    def job(count):
         feeds = networks.streamed(count, size=64)
-        job(network, ranges, feeds, tensorboard=tmp_path / "logs", tensorboard_detail={"channels": 4})
-        most = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
+        command(network, ranges, feeds, tensorboard=tmp_path / "logs", tensorboard_detail={"channels": 4})
         run = run_named(read(tmp_path / "logs"), "baseline")
         assert run.Histograms("conv0/output/fp32")[0].histogram_value.num == count * 4 * 64 * 64
-        return most, alive.take()
 
-    peak(2)
-    (few, few_arrays), (many, many_arrays) = peak(2), peak(10)
-    assert many < few + 1_500_000, "the tensors of eight samples more are 2.5 MB, those of both runs twice as much"
-    assert 0 < many_arrays < 2 * few_arrays, "those of ten samples are five times as many as those of two"
+    assert_memory_stays(monkeypatch, job, 1_500_000)  # of eight samples 2.5 MB, of both runs of compare twice as much
 
 
 def test_neither_tensorflow_nor_pytorch_is_loaded(lenet, tmp_path):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tracemalloc
 import weakref
+from collections.abc import Callable
 
 import numpy as np
 import onnx
@@ -40,3 +42,26 @@ class Alive:
         """Returns the most arrays alive at once since the last call."""
         most, self.most, self._seen = self.most, 0, []
         return most
+
+
+def assert_memory_stays(monkeypatch, job: Callable[[int], None], more: int, times: int = 2) -> None:
+    """Asserts that a job on ten samples takes little more memory than one on two.
+
+    Args:
+        job: takes the number of samples.
+        more: bytes that NumPy may take besides; the tensors of eight samples are more.
+        times: of the inner tensors alive at once with two samples; those of ten samples are five times as many.
+    """
+    alive = Alive(monkeypatch)
+
+    def peak(count: int) -> tuple[int, int]:
+        tracemalloc.start()
+        job(count)
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return most, alive.take()
+
+    peak(2)
+    (few, few_arrays), (many, many_arrays) = peak(2), peak(10)
+    assert many < few + more
+    assert 0 < many_arrays < times * few_arrays
