@@ -36,12 +36,12 @@ def part(path, most, cut=slice(None)):
 
 def lenet(name, **options):
     folder = SAMPLES / "lenet"
-    return folder / name, {"calibration": part(folder / "calibration.npz", 24), **options}
+    return folder / name, {"calibration": part(folder / "calibration.npz", 12), **options}
 
 
 def detector(**options):
     folder = SAMPLES / "detector"
-    return folder / "detector.onnx", {"calibration": part(folder / "calibration.npz", 6), **options}
+    return folder / "detector.onnx", {"calibration": part(folder / "calibration.npz", 4), **options}
 
 
 def ocr():
@@ -53,7 +53,7 @@ def ocr():
 def transformer():
     folder = SAMPLES / "transformer"
     with np.load(folder / "calibration.npz") as data:
-        return folder / "encoder.onnx", {"calibration": {"x": data["x"][:24]}}
+        return folder / "encoder.onnx", {"calibration": {"x": data["x"][:12]}}
 
 
 CASES = {
