@@ -96,7 +96,7 @@ def foreign(monkeypatch):
         )
         path = networks.save(model, folder)
         return trt_bisect.run(
-            path, networks.samples(model), calibrator="minmax", metric="sqnr", threshold=20.0, **options
+            path, networks.samples(model), calibrator="minmax", metric="sqnr", threshold=20.0, explain="none", **options
         )
 
     return call

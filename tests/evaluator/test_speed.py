@@ -64,7 +64,7 @@ def run(monkeypatch, lenet):
     )
 
     def call(name="lenet_planted.onnx", **options):
-        return trt_bisect.run(lenet / name, lenet / "calibration.npz", engine="onnxruntime", **options)
+        return trt_bisect.run(lenet / name, lenet / "calibration.npz", engine="onnxruntime", explain="none", **options)
 
     return call
 
@@ -102,7 +102,12 @@ def test_a_plan_that_cannot_be_built_has_no_time(run, monkeypatch):
 
 def test_emulation_tells_no_time(lenet, tmp_path):
     report = trt_bisect.run(
-        lenet / "lenet.onnx", lenet / "calibration.npz", engine="onnxruntime", strategy="bisect", output=tmp_path
+        lenet / "lenet.onnx",
+        lenet / "calibration.npz",
+        engine="onnxruntime",
+        strategy="bisect",
+        explain="none",
+        output=tmp_path,
     )
     assert report.latency is None
     assert json.loads((tmp_path / "report.json").read_text())["latency"] is None

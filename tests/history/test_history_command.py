@@ -250,7 +250,7 @@ def test_run_takes_the_option_with_a_goal_too(command, lenet, tmp_path):
                 "--output",
                 tmp_path / str(place),
             ),
-            *("--history", tmp_path / "all.sqlite", "--calibrator", "minmax", *goal),
+            *("--history", tmp_path / "all.sqlite", "--calibrator", "minmax", "--explain", "none", *goal),
         )
         assert code == 0
         with History(tmp_path / "all.sqlite") as kept:

@@ -32,6 +32,7 @@ def recipe(tmp_path_factory):
         engine="onnxruntime",
         calibrator="minmax",
         metric="sqnr",
+        explain="none",
         precision="fp32",
         output=folder / "run",
     )
