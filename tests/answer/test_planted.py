@@ -40,7 +40,6 @@ FEW = [
     ("transformer-2", "branch-adaptive"),
     ("depthwise-2", "exhaustive"),
     ("residual-3", "bisect"),
-    ("depthwise-1", "bisect"),
 ]
 """Each way and each kind of network, with one culprit and with several."""
 
