@@ -101,14 +101,8 @@ def test_a_plan_that_cannot_be_built_has_no_time(run, monkeypatch):
 
 
 def test_emulation_tells_no_time(lenet, tmp_path):
-    report = trt_bisect.run(
-        lenet / "lenet.onnx",
-        lenet / "calibration.npz",
-        engine="onnxruntime",
-        strategy="bisect",
-        explain="none",
-        output=tmp_path,
-    )
+    how = {"engine": "onnxruntime", "strategy": "bisect", "explain": "none", "output": tmp_path}
+    report = trt_bisect.run(lenet / "lenet.onnx", lenet / "calibration.npz", **how)
     assert report.latency is None
     assert json.loads((tmp_path / "report.json").read_text())["latency"] is None
     assert latency_lines(report) == []

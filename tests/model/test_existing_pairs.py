@@ -198,15 +198,8 @@ def test_a_network_in_fp16_is_measured_as_onnxruntime_runs_it(opset, stored, tmp
 def test_a_run_on_a_network_in_fp16(strategy, tmp_path):
     path = half_network(tmp_path, 19, stored=True)
     feeds = {"x": np.random.default_rng(0).normal(size=(2, 3, 8, 8)).astype(np.float32)}
-    report = trt_bisect.run(
-        path,
-        inputs=[feeds],
-        engine="onnxruntime",
-        strategy=strategy,
-        threshold=0.9999999,
-        explain="none",
-        output=tmp_path / "run",
-    )
+    how = {"engine": "onnxruntime", "strategy": strategy, "threshold": 0.9999999, "explain": "none"}
+    report = trt_bisect.run(path, inputs=[feeds], **how, output=tmp_path / "run")
     whole = load_network(path)
     assert report.similarity.int8 == pytest.approx(
         cosine(by_onnxruntime(path, feeds), int8_and_float(whole, feeds)[1]), abs=1e-6
@@ -327,9 +320,8 @@ def test_a_relu_behind_a_pool_is_put_back_and_none_where_the_name_denies_it(tmp_
 
 def test_tensorrt_takes_the_symmetric_recipe_and_not_the_file(tmp_path):
     _, quantized, samples = asymmetric(tmp_path, "silu")
-    report = trt_bisect.run(
-        quantized, inputs=samples[:1], engine="onnxruntime", explain="none", output=tmp_path / "run"
-    )
+    how = {"engine": "onnxruntime", "explain": "none", "output": tmp_path / "run"}
+    report = trt_bisect.run(quantized, inputs=samples[:1], **how)
     assert report.exit_code == 1
     assert not parsed_by_tensorrt(quantized)
     assert parsed_by_tensorrt(tmp_path / "run" / "recipe" / "network.qdq.onnx")
@@ -339,13 +331,8 @@ def test_tensorrt_takes_the_symmetric_recipe_and_not_the_file(tmp_path):
 def test_an_asymmetric_file_gets_a_symmetric_recipe_and_its_own_figure(tmp_path):
     _, quantized, samples = asymmetric(tmp_path, "gelu")
     assert {finding.severity for finding in trt_bisect.check(quantized).findings} >= {"error"}
-    report = trt_bisect.run(
-        quantized,
-        inputs=samples[:1],
-        engine="onnxruntime",
-        threshold=0.9999999,
-        output=tmp_path / "run",
-    )
+    how = {"engine": "onnxruntime", "threshold": 0.9999999, "output": tmp_path / "run"}
+    report = trt_bisect.run(quantized, inputs=samples[:1], **how)
     recipe = tmp_path / "run" / "recipe" / "network.qdq.onnx"
     assert [finding for finding in trt_bisect.check(recipe).findings if finding.severity == "error"] == []
     network = load_network(quantized)
