@@ -180,8 +180,8 @@ class JudgeOptions(Options):
         samples: Judge this many of the worst inputs; the worst decides.
         reference: Compare with this network, such as the float network that a QAT network was trained from, or with
             saved outputs for the samples of --input: Polygraphy's --save-outputs JSON, .npz, or a folder of such files.
-        head: Name the columns of the rows of detections where their values do not tell them, or raw maps:
-            xywh,classes:1,keypoints:17x3; dfl:16,classes:80; yolov5.
+        head: Name what values do not tell: columns of detections (xywh,classes:1,keypoints:17x3), raw maps
+            (dfl:16,classes:80; yolov5, yolov7), or scores (sigmoid, background-first, background-last).
         score_threshold: Ignore detections below this score (tasks of detections).
         class_axis: Take the classes from this axis of the outputs (kl, top1 and tasks); negative counts from the end.
         accept: Exit with 0 if full INT8 passes with doubts.

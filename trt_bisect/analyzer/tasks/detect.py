@@ -43,13 +43,7 @@ def detect(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
     Raises:
         BadInput: the kind of head cannot be found from the outputs.
     """
-    head = detector_head(asked, reference)
-    nms = "after NonMaxSuppression" if head.needs_nms else "without NonMaxSuppression"
-    note = (
-        f"--task {asked.name} reads {head.note}, {nms}; score at least {asked.score_threshold:g}, IoU {asked.iou:g} "
-        "or more"
-    )
-    return found_task(asked, head, note)
+    return found_task(asked, detector_head(asked, reference), "IoU", reference[0])
 
 
 def detector_head(asked: AskedTask, reference: Sequence[Outputs]) -> Head:
@@ -96,7 +90,11 @@ QUERIES = 1000
 
 
 def find_head(reference: Sequence[Outputs]) -> Head | None:
-    """Returns the head that fits the FP32 outputs of every input; None if none does."""
+    """Returns the head that fits the FP32 outputs of every input; None if none does.
+
+    Raises:
+        BadInput: raw maps stand beside outputs that they do not explain.
+    """
     for fitting in (ready_lists, _table, _rows_with_masks, _boxes_and_scores, _yolo, raw_head):
         head = fitting(reference)
         if head is not None:
@@ -147,9 +145,10 @@ def ready_lists(reference: Sequence[Outputs]) -> Head | None:
     fitting = {n: _flat(reference, n) for n, v in first.items() if n != boxes and v.shape == first[boxes].shape[:-1]}
     whole = [n for n, values in fitting.items() if are_integral(values)]
     labels = next((n for n in whole if first[n].dtype.kind in "iu"), whole[0] if whole else None)
-    scores = next((n for n in fitting if n != labels and first[n].dtype.kind == "f" and are_shares(fitting[n])), None)
-    if labels is None or scores is None or not are_in_order(_rows(reference, boxes)):
+    scored = [n for n in fitting if n != labels and first[n].dtype.kind == "f" and are_shares(fitting[n])]
+    if labels is None or len(scored) != 1 or not are_in_order(_rows(reference, boxes)):
         return None
+    scores = scored[0]
     images = len(first[boxes]) if first[boxes].ndim == 3 else 1
     rest = [n for n in first if n not in (boxes, labels, scores) and first[n].size == images]
     number = next((n for n in rest if are_integral(_flat(reference, n))), None)
@@ -242,7 +241,11 @@ def _rows_with_masks(reference: Sequence[Outputs]) -> Head | None:
     sizes = {value.shape[1] for value in reference[0].values() if value.ndim == 4}
     columns = [Layout((("xyxy", ()), ("score", ()), ("class", ()), ("masks", (size,)))) for size in sizes if size > 1]
     found = fitting_layouts(reference, lambda *_: columns)
-    return placed_head(found[0], f"; {found[0].layout.shapes['masks'][0]} are not judged") if len(found) == 1 else None
+    return (
+        placed_head(found[0], f"; {found[0].layout.shapes['masks'][0]} mask coefficients are not judged")
+        if len(found) == 1
+        else None
+    )
 
 
 def placed_head(placed: Placed, unread: str = "") -> Head:
@@ -269,10 +272,11 @@ def _boxes_and_scores(reference: Sequence[Outputs], kind: str = "") -> Head | No
             continue
         others = {name: value for name, value in first.items() if name != boxes}
         fitting = [n for n, v in others.items() if v.dtype.kind == "f" and v.ndim == 3 and many in v.shape[1:]]
-        fitting.sort(key=lambda name: not are_shares(_flat(reference, name)))
-        head = _separate_head(reference, boxes, fitting[0], form, kind) if fitting else None
-        if head is not None:
-            return head
+        told = {name: head for name in fitting if (head := _separate_head(reference, boxes, name, form, kind))}
+        if len(told) > 1:
+            told = {name: head for name, head in told.items() if name not in fours}
+        if told:
+            return next(iter(told.values())) if len(told) == 1 else None
     return None
 
 

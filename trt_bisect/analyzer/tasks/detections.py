@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from itertools import zip_longest
@@ -197,14 +197,21 @@ _NEARBY = (0.5, 0.6, 0.7, 0.8, 0.9, 1.1, 1.2, 1.3, 1.4, 1.5)
 """The other score thresholds of ``NEARBY``, as factors of the one asked for."""
 
 
-def found_task(asked: AskedTask, head: Head, note: str) -> Task:
+def found_task(asked: AskedTask, head: Head, likeness: str, outputs: Iterable[str]) -> Task:
     """Returns the task that compares what a head finds: kept, lost and invented.
 
     Args:
         asked: its ``iou`` is the likeness from which two detections are the same one.
         head: the head.
-        note: see ``Task``.
+        likeness: its name.
+        outputs: the names of all outputs; those that are not read are noted.
     """
+    nms = "after NonMaxSuppression" if head.needs_nms else "without NonMaxSuppression"
+    unread = ", ".join(f"'{name}'" for name in outputs if name not in head.names)
+    note = (
+        f"--task {asked.name} reads {head.note}, {nms}; score at least {asked.score_threshold:g}, {likeness} "
+        f"{asked.iou:g} or more{f'; not judged: {unread}' if unread else ''}"
+    )
 
     def count(before: Sequence[Detections], after: Sequence[Detections]) -> Counts:
         pairs = list(zip_longest(before, after, fillvalue=NO_DETECTIONS))

@@ -43,7 +43,7 @@ def classify(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
     fits = [name for name in floats if axis is None or -reference[0][name].ndim <= axis < reference[0][name].ndim]
     known = {name: find_classes([each[name] for each in reference], axis) for name in fits}
     found = {name: classes for name, classes in known.items() if classes.axis is not None}
-    if not found:
+    if not found or (axis is None and _are_detections(reference)):
         raise not_told(asked.name, reference[0], CLASSIFY_OUTPUTS)
     axes = ", ".join(f"'{name}' (axis {classes.axis})" for name, classes in found.items())
 
@@ -102,7 +102,7 @@ def segment(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
     if queries is not None:
         return _segment_queries(asked, *queries, reference)
     found = {name: classes for name in reference[0] if (classes := _classes(name, asked, reference)) is not None}
-    if not found:
+    if not found or (asked.class_axis is None and _are_detections(reference)):
         raise not_told(asked.name, reference[0], SEGMENT_OUTPUTS)
     sizes = {
         name: int(max(each[name].max(initial=0) for each in reference)) + 1
@@ -174,11 +174,14 @@ def _classes(name: str, asked: AskedTask, reference: Sequence[Outputs]) -> Class
     has_axis = asked.class_axis is not None and -first.ndim <= asked.class_axis < first.ndim
     classes = find_classes(arrays, asked.class_axis if has_axis else None)
     if first.ndim == 4 and 1 in (first.shape[1], first.shape[-1]):
-        return Classes(None, classes.kind)
+        is_depth = classes.kind == LOGITS and all((array >= 0.0).all() for array in arrays)
+        return None if is_depth else Classes(None, classes.kind)
     if first.ndim == 3 and classes.axis is None and classes.kind == OWN:
         return Classes(None, OWN)
-    spatial = first.ndim - 1 - (first.ndim > 3)
-    return classes if classes.axis is not None and spatial >= 2 else None
+    sides = [
+        side for axis, side in enumerate(first.shape) if axis != classes.axis and not (first.ndim > 3 and not axis)
+    ]
+    return classes if classes.axis is not None and sum(side > 1 for side in sides) >= 2 else None
 
 
 def _labels(classes: Classes, output: np.ndarray) -> np.ndarray:
@@ -310,7 +313,7 @@ def embed(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
     floats = {name: value for name, value in reference[0].items() if value.dtype.kind == "f" and value.ndim}
     ranks = {name: value.ndim for name, value in floats.items() if value.shape[-1] > 1}
     name = next((name for wanted in ((1, 2), (3,)) for name, rank in ranks.items() if rank in wanted), None)
-    if name is None:
+    if name is None or _are_detections(reference):
         raise not_told(asked.name, reference[0], EMBED_OUTPUTS)
     how = "each row is a vector" if ranks[name] < 3 else "the average over the tokens (axis 1) is the vector"
 
@@ -367,12 +370,20 @@ def _counted_embed(before: _Sought, after: np.ndarray) -> Counts:
 
 
 def _are_detections(reference: Sequence[Outputs]) -> bool:
-    """Returns true for the outputs of a detector: its rows can look like CTC scores, and its masks like depths."""
-    for name, read in (("detect", detect), ("pose", pose), ("obb", obb), ("instances", instances)):
+    """Returns true for the outputs of a detector, which look like classes, CTC scores, vectors or depths too.
+
+    A single output of two axes is what it is asked for: six columns are six classes, or detections.
+    """
+    if len(reference[0]) == 1 and next(iter(reference[0].values())).ndim < 3:
+        return False
+    for name, read in (("pose", pose), ("obb", obb), ("instances", instances)):
         with suppress(BadInput):
             read(AskedTask(name), reference)
             return True
-    return False
+    try:
+        return _queries(reference) is not None or find_head(reference) is not None
+    except BadInput:
+        return True
 
 
 TEXT_OUTPUTS = "one output of CTC scores, [N, T, C] or [T, 1, C], whose blank is the first or the last class"
@@ -388,7 +399,7 @@ def text(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
         BadInput: there is no such output.
     """
     found = next(((name, blank) for name in reference[0] if (blank := blank_of(name, reference)) is not None), None)
-    if found is None or _queries(reference) is not None or _are_detections(reference):
+    if found is None or _are_detections(reference):
         raise not_told(asked.name, reference[0], TEXT_OUTPUTS)
     name, blank = found
 
@@ -514,12 +525,19 @@ def suggestion(reference: Sequence[Outputs]) -> str:
     Args:
         reference: the FP32 outputs for each input, arrays of numbers alone.
     """
+    for task in ("instances", "pose", "obb"):
+        with suppress(BadInput):
+            TASKS[task](AskedTask(task), reference)
+            return f"the outputs look like {_JUDGED[task]}: --task {task} judges them"
     for name in reference[0]:
         arrays = [each[name] for each in reference]
         task, what = _looks_like(name, reference, arrays)
         if task:
             return f"output '{name}' looks like {what}: --task {task} judges {_JUDGED[task]}"
-    head = find_head(reference)
+    try:
+        head = find_head(reference)
+    except BadInput as error:
+        return f"the outputs look like raw maps of a detector. {error.remedy.rstrip('.')}"
     if head is None or not _mostly_background(head, reference):
         return ""
     return f"the outputs look like detections ({head.note}): --task detect judges {_JUDGED['detect']}"
@@ -537,6 +555,9 @@ _JUDGED: Mapping[str, str] = {
     "segment": "the class of each pixel",
     "embed": "the nearest neighbours",
     "text": "the text itself",
+    "pose": "poses",
+    "obb": "oriented boxes",
+    "instances": "instance masks",
 }
 
 

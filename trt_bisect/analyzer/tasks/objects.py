@@ -28,7 +28,7 @@ from trt_bisect.errors import BadInput
 POSE_OUTPUTS = (
     "YOLO v8 to v11 [B, 4 + C + 3 K, N] or [B, 4 + C + 2 K, N], and final poses, [B, N, 6 + 3 K] or [B, N, 6 + 2 K], "
     "in pixels, and boxes, scores, labels and keypoints [N, K, 3], or the columns that you name: --head "
-    "xywh,classes:1,keypoints:17x3"
+    "xywh,classes:1,keypoints:17x3; of raw maps --head dfl:16,classes:1,keypoints:17x3"
 )
 _COCO = (26, 25, 25, 35, 35, 79, 79, 72, 72, 62, 62, 107, 107, 87, 87, 89, 89)
 """The spread of people's placings of each of COCO's 17 keypoints, in thousandths of an object's size."""
@@ -53,14 +53,14 @@ def pose(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
 
     beside = None if asked.head is not None else _beside_lists(reference, _are_keypoints, "keypoints")
     if beside is not None:
-        return _task(asked, replace(beside, alike=key_similarity), "OKS")
+        return found_task(asked, replace(beside, alike=key_similarity), "OKS", reference[0])
     raw = _raw(asked, reference, "keypoints", POSE_OUTPUTS)
     if raw is not None:
-        return _task(asked, replace(raw, alike=key_similarity), "OKS")
+        return found_task(asked, replace(raw, alike=key_similarity), "OKS", reference[0])
     placed = _placed(asked, reference, "keypoints", layouts, POSE_OUTPUTS)
     count, _ = placed.layout.shapes["keypoints"]
     what = f"{count} keypoints, {'sigmas of COCO' if count == len(_COCO) else f'sigmas of 1/{count}'}"
-    return _task(asked, _head(placed, "keypoints", what, key_similarity), "OKS")
+    return found_task(asked, _head(placed, "keypoints", what, key_similarity), "OKS", reference[0])
 
 
 def key_similarity(before: Detections, after: Detections) -> np.ndarray:
@@ -89,7 +89,7 @@ def sigmas_of(count: int) -> np.ndarray:
 
 OBB_OUTPUTS = (
     "YOLO v8 to v11 [B, 4 + C + 1, N], and final oriented boxes, [B, N, 7]: cx cy w h score class angle, or the "
-    "columns that you name: --head xywh,classes:15,angle"
+    "columns that you name: --head xywh,classes:15,angle; of raw maps --head dfl:16,classes:15,angle"
 )
 
 
@@ -110,7 +110,7 @@ def obb(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
         placed = _placed(asked, reference, "angle", layouts, OBB_OUTPUTS)
         head = _head(placed, "angle", "angles in radians", turned_overlaps_of)
     head = replace(head, alike=turned_overlaps_of)
-    return _task(asked, replace(head, suppress=_turned_suppressed), "IoU")
+    return found_task(asked, replace(head, suppress=_turned_suppressed), "IoU", reference[0])
 
 
 def turned_overlaps_of(before: Detections, after: Detections) -> np.ndarray:
@@ -212,7 +212,7 @@ def _cross(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 INSTANCES_OUTPUTS = (
     "prototypes [B, M, H, W] beside YOLO v8 to v11 [B, 4 + C + M, N] or final detections [B, N, 6 + M], and boxes, "
     "scores, labels and masks [N, 1, H, W] of the whole image, or the columns that you name: --head "
-    "xywh,classes:80,masks:32"
+    "xywh,classes:80,masks:32; of raw maps --head dfl:16,classes:80,masks:32"
 )
 _STRIDE = 4
 """The pixels of an image along a side of a prototype's pixel, in every export of Ultralytics."""
@@ -227,7 +227,7 @@ def instances(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
     """
     whole = None if asked.head is not None else _beside_lists(reference, _are_masks, "masks")
     if whole is not None:
-        return _task(asked, replace(whole, alike=mask_overlaps), "mask IoU")
+        return found_task(asked, replace(whole, alike=mask_overlaps), "mask IoU", reference[0])
     sizes = {n: v.shape[1] for n, v in reference[0].items() if v.ndim == 4 and v.dtype.kind == "f" and v.shape[1] > 1}
 
     def layouts(rows: np.ndarray, last: bool) -> Iterator[Layout]:
@@ -238,14 +238,14 @@ def instances(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
     if asked.head is not None or not fitting_layouts(reference, layouts):
         raw = _raw_instances(asked, reference, sizes)
         if raw is not None:
-            return _task(asked, raw, "mask IoU")
+            return found_task(asked, raw, "mask IoU", reference[0])
     placed = _placed(asked, reference, "masks", layouts, INSTANCES_OUTPUTS)
     names = [name for name, size in sizes.items() if (size,) == placed.layout.shapes["masks"]]
     if len(names) != 1:
         raise not_told(asked.name, reference[0], INSTANCES_OUTPUTS)
     scale = _mask_scale(placed, names[0], reference)
     head = _head(placed, "masks", f"masks of '{names[0]}'", mask_overlaps)
-    return _task(asked, _with_prototypes(head, names[0], scale), "mask IoU")
+    return found_task(asked, _with_prototypes(head, names[0], scale), "mask IoU", reference[0])
 
 
 def _with_prototypes(head: Head, name: str, scale: tuple[float, float]) -> Head:
@@ -440,12 +440,3 @@ def _placed(
 def _head(placed: Placed, kind: str, what: str, alike: Callable[[Detections, Detections], np.ndarray]) -> Head:
     is_ready, note = placed.layout.is_ready, f"{placed.note} ({what})"
     return Head((placed.output,), note, lambda o: placed.read(o, kind), not is_ready, is_ready, alike)
-
-
-def _task(asked: AskedTask, head: Head, likeness: str) -> Task:
-    nms = "after NonMaxSuppression" if head.needs_nms else "without NonMaxSuppression"
-    note = (
-        f"--task {asked.name} reads {head.note}, {nms}; score at least {asked.score_threshold:g}, "
-        f"{likeness} {asked.iou:g} or more"
-    )
-    return found_task(asked, head, note)

@@ -19,6 +19,7 @@ from trt_bisect.analyzer.classes import sigmoid, softmax
 from trt_bisect.analyzer.tasks.detections import FINEST, Detections, Head, corners
 from trt_bisect.analyzer.tasks.layouts import BEHIND, Layout, about_boxes, are_shares
 from trt_bisect.builder.base import Outputs
+from trt_bisect.errors import BadInput
 
 BINS = 16
 """The bins of a distance in every export whose distances are an output of their own."""
@@ -59,7 +60,10 @@ def raw_head(reference: Sequence[Outputs], layout: Layout | None = None, without
     """Returns the head for maps of two scales or more, each half as large as the one before; None if they are none.
 
     Each scale has a map of 64 channels, the distances, and a map of the classes, or one of both, which must be named: a
-    number of channels does not tell its bins from its classes. A third map of one channel is not read.
+    number of channels does not tell its bins from its classes. A third map is their sum, as in RKNN's exports.
+
+    Raises:
+        BadInput: it is something else, or an output ``[B, channels, N]`` has more of each cell: the user names both.
 
     Args:
         reference: the FP32 outputs for each input.
@@ -86,6 +90,8 @@ def raw_head(reference: Sequence[Outputs], layout: Layout | None = None, without
     classes = {scale.classes for scale in scales}
     if len(classes) != 1:
         return None
+    if layout is None:
+        _refuse_more(reference, scales, cells)
     best = [_scores(scale, outputs).max(axis=1) for scale in scales for outputs in reference]
     is_logit = not all(map(are_shares, [_scores(scale, outputs) for scale in scales for outputs in reference]))
     if not _mostly_background(best, is_logit=is_logit):
@@ -150,6 +156,32 @@ def _scale(channels: dict[str, int], layout: Layout | None, stride: float, of_al
     if 4 * bins in named and classes in named and classes != 4 * bins:
         return _Scale(named[4 * bins], named[classes], bins, 0, classes, stride, extra, begin)
     return None
+
+
+def _refuse_more(reference: Sequence[Outputs], scales: Sequence[_Scale], cells: int) -> None:
+    """Raises BadInput if outputs beside distances and scores have something of each cell that is no sum of scores."""
+    read = {name for scale in scales for name in (scale.distances, scale.scores)}
+    sums = [scores.sum(axis=1, keepdims=True) for scores in (_scores(scale, reference[0]) for scale in scales)]
+    more: dict[str, int] = {}
+    for name, value in reference[0].items():
+        if name in read or value.dtype.kind != "f" or value.ndim not in (3, 4):
+            continue
+        is_sum = any(np.shape(one) == value.shape and _is_near(value, one, one.clip(0, 1)) for one in sums)
+        if value.shape[2:] in {one.shape[2:] for one in sums} | {(cells,)} and not is_sum:
+            more[name] = value.shape[1]
+    if more:
+        maps, width = f"dfl:{scales[0].bins},classes:{scales[0].classes}", max(more.values())
+        columns = {1: "angle"}.get(width, f"masks:{width}" if width % 3 else f"keypoints:{width // 3}x3")
+        task = {"angle": "obb", "masks": "instances", "keypoints": "pose"}[columns.split(":")[0]]
+        raise BadInput(
+            f"--task detect cannot tell what {', '.join(map(repr, more))} beside the raw maps are.",
+            f"Name their columns, as --task {task} --head {maps},{columns} does. To judge the upright boxes alone: "
+            f"--task detect --head {maps}.",
+        )
+
+
+def _is_near(value: np.ndarray, *others: np.ndarray) -> bool:
+    return any(np.allclose(value, other, rtol=1e-3, atol=1e-3) for other in others)
 
 
 def _scores(scale: _Scale, outputs: Outputs) -> np.ndarray:

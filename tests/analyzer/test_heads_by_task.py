@@ -1,0 +1,191 @@
+"""Every head under every task: read, read with outputs or columns left out that the note names, or refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from trt_bisect.analyzer.classes import softmax
+from trt_bisect.analyzer.tasks.find import TASKS, find_task, suggestion
+from trt_bisect.analyzer.tasks.task import AskedTask
+from trt_bisect.errors import BadInput
+
+MANY, SIZE, CLASSES = 525, 160, 3
+READ, LEFT_OUT, REFUSED = "read", "left out", "refused"
+
+
+def boxes_and_scores(random):
+    boxes = np.column_stack([random.uniform(10, 150, (MANY, 2)), random.uniform(5, 40, (MANY, 2))])
+    scores = random.uniform(0, 0.05, (MANY, CLASSES))
+    boxes[:3] = [[30, 30, 40, 30], [100, 40, 30, 45], [60, 120, 50, 35]]
+    scores[np.arange(3), np.arange(3)] = (0.9, 0.8, 0.7)
+    return boxes, scores
+
+
+def corners(boxes):
+    return np.column_stack([boxes[:, :2] - boxes[:, 2:] / 2, boxes[:, :2] + boxes[:, 2:] / 2])
+
+
+def points(random, boxes):
+    places = boxes[:, None, :2] + random.uniform(-0.4, 0.4, (len(boxes), 5, 2)) * boxes[:, None, 2:]
+    return np.concatenate([places, random.uniform(0.6, 1, (len(boxes), 5, 1))], axis=-1)
+
+
+def dense(random, more=None):
+    boxes, scores = boxes_and_scores(random)
+    beside = [] if more is None else [more(random, boxes)]
+    return {"output0": np.column_stack([boxes, scores, *beside]).T[None].astype(np.float32)}
+
+
+def ready(random, more=None, *, turned=False):
+    boxes, scores = boxes_and_scores(random)
+    beside = [] if more is None else [more(random, boxes)]
+    rows = np.column_stack([boxes if turned else corners(boxes), scores.max(-1), scores.argmax(-1), *beside])
+    return {"output0": rows[np.argsort(-scores.max(-1))][None, :300].astype(np.float32)}
+
+
+def with_prototypes(random, make):
+    return make(random, coefficients) | {"output1": random.normal(0, 1, (1, 8, 40, 40)).astype(np.float32)}
+
+
+def lists(random, more=None):
+    """As torchvision gives them: 40 detections, two of them below the score threshold."""
+    boxes, _ = boxes_and_scores(random)
+    scores = np.linspace(0.9, 0.25, 40)
+    found = {"boxes": corners(boxes[:40]), "labels": np.arange(40) % 3 + 1, "scores": scores}
+    return found | ({} if more is None else {"more": more(random, boxes[:40])})
+
+
+def whole_masks(random, boxes):
+    return random.uniform(0, 1, (len(boxes), 1, SIZE + 30, SIZE + 30)) ** 8
+
+
+def raw(random, more=None, sums=False):
+    """Maps of three scales, distances apart from scores; ``more`` channels in a third one."""
+    named = {}
+    for side in (20, 10, 5):
+        scores = 1 / (1 + np.exp(-random.uniform(-9, -3, (1, CLASSES, side, side))))
+        scores[0, 1, 2, 2] = 0.9
+        named |= {f"box{side}": random.normal(0, 1, (1, 64, side, side)), f"score{side}": scores}
+        if sums:
+            named[f"sum{side}"] = scores.sum(axis=1, keepdims=True)
+        elif more:
+            named[f"more{side}"] = random.normal(0, 2, (1, more, side, side))
+    return named
+
+
+def raw_of_all(random):
+    """The angles of all cells are one output."""
+    return raw(random) | {"angles": random.normal(0, 2, (1, 1, 525))}
+
+
+def detr(random, hidden=False):
+    boxes, _ = boxes_and_scores(random)
+    logits = random.normal(-4, 1, (1, 100, CLASSES + 1))
+    logits[..., -1] = 4
+    logits[0, [0, 1, 2], [0, 1, 2]] = 9
+    found = {"logits": logits, "pred_boxes": boxes[None, :100] / SIZE}
+    return found | ({"last_hidden_state": random.normal(0, 1, (1, 100, 64))} if hidden else {})
+
+
+def recognised(random):
+    scores = random.normal(0, 1, (1, 40, 37))
+    scores[..., 0] += 4
+    scores[0, ::5, 3] += 9
+    return {"y": softmax(scores)}
+
+
+def coefficients(random, boxes):
+    return random.normal(0, 1, (len(boxes), 8))
+
+
+def flat_points(random, boxes):
+    return points(random, boxes).reshape(len(boxes), -1)
+
+
+def angles(random, boxes):
+    return random.uniform(-0.7, 2.3, (len(boxes), 1))
+
+
+HEADS = {
+    "candidates": (dense, {"detect": READ}),
+    "end to end": (ready, {"detect": READ}),
+    "poses": (lambda r: dense(r, flat_points), {"pose": READ}),
+    "poses, end to end": (lambda r: ready(r, flat_points), {"pose": READ}),
+    "oriented": (lambda r: dense(r, angles), {"obb": READ}),
+    "oriented, end to end": (lambda r: ready(r, angles, turned=True), {"obb": READ}),
+    "instances": (lambda r: with_prototypes(r, dense), {"instances": READ, "detect": LEFT_OUT}),
+    "instances, end to end": (lambda r: with_prototypes(r, ready), {"instances": READ, "detect": LEFT_OUT}),
+    "lists": (lists, {"detect": READ}),
+    "lists and keypoints": (lambda r: lists(r, points), {"pose": READ, "detect": LEFT_OUT}),
+    "lists and masks": (lambda r: lists(r, whole_masks), {"instances": READ, "detect": LEFT_OUT}),
+    "raw": (raw, {"detect": READ}),
+    "raw and the sums of scores": (lambda r: raw(r, sums=True), {"detect": LEFT_OUT}),
+    "raw and angles": (lambda r: raw(r, 1), {}),
+    "raw and angles of all cells": (raw_of_all, {}),
+    "queries": (detr, {"detect": READ}),
+    "queries and their states": (lambda r: detr(r, hidden=True), {"detect": LEFT_OUT}),
+    "text": (recognised, {"text": READ, "classify": READ, "embed": READ}),
+    "depth": (
+        lambda r: {"y": r.uniform(0.5, 80, (1, 1, 40, 40))},
+        {"depth": READ, "classify": READ},
+    ),
+    "classes of pixels": (lambda r: {"y": r.normal(0, 1, (1, 5, 40, 40))}, {"segment": READ, "classify": READ}),
+    "queries of masks": (
+        lambda r: {"classes": r.normal(0, 1, (1, 20, 4)), "masks": r.normal(0, 1, (1, 20, 40, 40))},
+        {"segment": READ},
+    ),
+    "vectors": (lambda r: {"y": r.normal(0, 1, (3, 64))}, {"embed": READ, "classify": READ}),
+}
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("head", HEADS)
+def test_each_head_is_read_by_its_own_tasks_and_refused_by_the_others(random, head, task):
+    make, wanted = HEADS[head]
+    outputs = [make(random), make(random)]
+    try:
+        found = find_task(AskedTask(task), outputs)
+        found.check(outputs)
+        got = LEFT_OUT if "not judged" in found.note else READ
+        assert all(name in found.reads or f"'{name}'" in found.note for name in outputs[0])
+    except BadInput:
+        got = REFUSED
+    assert got == wanted.get(task, REFUSED)
+
+
+@pytest.mark.parametrize(
+    ("more", "way"),
+    [
+        (1, "--task obb --head dfl:16,classes:3,angle"),
+        (15, "--task pose --head dfl:16,classes:3,keypoints:5x3"),
+        (8, "--task instances --head dfl:16,classes:3,masks:8"),
+    ],
+)
+def test_what_stands_beside_raw_maps_is_asked_for_by_the_words_that_read_it(random, more, way):
+    outputs = raw(random) | {"of all": random.normal(0, 2, (1, more, 525))}
+    with pytest.raises(BadInput) as refused:
+        find_task(AskedTask("detect"), [outputs])
+    assert "'of all'" in refused.value.problem
+    assert way in refused.value.remedy
+    assert way in suggestion([outputs])
+    alone = find_task(AskedTask("detect", head="dfl:16,classes:3"), [outputs])
+    assert alone.note.endswith("not judged: 'of all'")
+
+
+@pytest.mark.parametrize(
+    "head", [head for head, (_, wanted) in HEADS.items() if set(wanted) & {"pose", "obb", "instances"}]
+)
+def test_the_task_that_is_suggested_judges_all_that_the_head_finds(random, head):
+    make, wanted = HEADS[head]
+    assert f"--task {next(iter(wanted))} " in suggestion([make(random), make(random)])
+
+
+def test_two_outputs_that_can_be_the_scores_are_not_guessed(random):
+    """Logits of classes and of something else, all below 0: each could be read with a sigmoid."""
+    boxes, _ = boxes_and_scores(random)
+    logits = {name: random.uniform(-9, -3, (1, MANY, CLASSES)) for name in ("one", "other")}
+    outputs = {"boxes": corners(boxes)[None], "one": logits["one"]}
+    assert find_task(AskedTask("detect"), [outputs]).reads == ("boxes", "one")
+    with pytest.raises(BadInput, match="cannot read"):
+        find_task(AskedTask("detect"), [outputs | logits])
