@@ -51,6 +51,16 @@ def test_units_are_added_until_the_recipe_holds_and_those_in_vain_go_back(needed
     assert taken_back == dict.fromkeys(needed, 0.5)
 
 
+@pytest.mark.parametrize(("kept", "shown"), [({3}, {3: 0.5}), ({3, 5}, {})])
+def test_a_unit_that_stays_alone_is_shown_to_be_needed_however_few_inferences_are_left(kept, shown):
+    """Full INT8 misses: that is known, and it is all that is asked."""
+    target = Target({3})
+    target.losses = lambda asked, ranges, *, to_the_end=False: [0.5 for _ in asked]
+    plans = SimpleNamespace(margin=NO_MARGIN, affords=lambda *_, **__: False)
+    found = Cheapest(frozenset(kept), True, {})
+    assert minimal(plans, target, SPACE, found, EXPERIMENT, Checked({"own engine": 0.0}))[2] == shown
+
+
 @pytest.mark.parametrize(
     ("needed", "aim", "dearest", "expected", "checks"),
     [

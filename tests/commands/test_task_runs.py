@@ -195,3 +195,21 @@ def test_search_and_report_have_one_figure_of_vectors_that_of_their_files(tmp_pa
     assert found.answer.settings["own engine"] == found.answer.settings["optimisations off"] == pytest.approx(agreement)
     assert (found.similarity.int8 >= threshold) == passes
     assert 0 < found.by_input.int8.misses < len(data), "a pass is that of all inputs together"
+
+
+def test_a_head_that_the_worst_input_does_not_tell_is_told_by_the_others(tmp_path, random):
+    """Queries whose last class is the background: in the first input, the worst, all of them are objects."""
+    sketch = Sketch()
+    logits = sketch.node("MatMul", ["x", sketch.constant("w", np.eye(5))], "logits")
+    away = sketch.constant("away", random.normal(size=(5, 4)))
+    sketch.node("Sigmoid", [sketch.node("MatMul", [logits, away], "moved")], "pred_boxes")
+    outputs = {"logits_out": [1, 20, 5], "pred_boxes_out": [1, 20, 4]}
+    model = networks.save(to_float32(sketch.model({"x": [1, 20, 5]}, outputs)), tmp_path)
+    data = random.normal(size=(6, 1, 20, 5))
+    data[..., 4] += 6
+    data[0, ..., :4] += 9
+    feeds = [{"x": each.astype(np.float32)} for each in data]
+    with pytest.raises(BadInput, match="in 3 ways"):
+        trt_bisect.run(model, calibration=feeds, input=feeds[:1], task="detect", **JUDGED)
+    found = trt_bisect.run(model, calibration=feeds, task="detect", **JUDGED)
+    assert any("class 4 the background" in text for text in texts(found.notes))

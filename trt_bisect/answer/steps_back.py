@@ -124,7 +124,8 @@ def minimal(
     It stays if the plan costs more without it, where a price is no sum over units. This is repeated until every unit is
     needed beside the others. With many units, a large set is taken back in groups first, and the number of steps is
     limited; so is the number of inferences of most runs. As soon as those left only suffice to take back each unit once
-    more, the set stays as it is. ``cheaper`` is called with each smaller set and its check.
+    more, the set stays as it is; a unit that stays alone is still taken back, as full INT8 is known. ``cheaper`` is
+    called with each smaller set and its check.
 
     Returns:
         The set with ``unmoved`` and ``faster``, its check, and by unit the loss without it; None if that plan cannot be
@@ -136,7 +137,7 @@ def minimal(
     order = sorted(kept, key=lambda unit: -space.costs[unit])
     waiting, taken_back, in_check, unmoved = deque(order), dict[int, Loss](), set[int](), dict[int, float]()
     faster = set[int]()
-    while waiting and left > 0 and plans.affords(given=_ALL):
+    while waiting and left > 0 and (len(kept) == 1 or plans.affords(given=_ALL)):
         unit, left = waiting.popleft(), left - 1
         plan = space.plan(kept - {unit})
         (loss,) = target.losses([plan], experiment.ranges)

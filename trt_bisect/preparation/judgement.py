@@ -230,10 +230,14 @@ class Judgement:
         options: ask for it.
         source: the network's name, for messages.
         low: the low precision, which the metric's own threshold depends on.
+
+    Attributes:
+        told: FP32's outputs for other inputs than those judged, which tell too how a task reads outputs.
     """
 
     def __init__(self, options: JudgeOptions, source: str, low: Precision = Precision.INT8) -> None:
         self.options = options
+        self.told: list[Outputs] = []
         self._source = source
         self._low = low
 
@@ -313,7 +317,7 @@ class Judgement:
             BadInput: the outputs are not those of the task.
         """
         asked = self.options.asked_task()
-        return None if asked is None else find_task(asked, self._numbers(reference))
+        return None if asked is None else find_task(asked, self._numbers([*self.told, *reference]))
 
     def checked_task(self, reference: Sequence[Outputs]) -> tuple[Task | None, list[str]]:
         """The task, and a note on how it reads the outputs; without one, a note on the task that they look like.
@@ -325,7 +329,7 @@ class Judgement:
         if task is not None:
             task.check(reference)
             return task, [task.note]
-        hint = suggestion(self._numbers(reference)) if self.options.metric == COSINE else ""
+        hint = suggestion(self._numbers([*self.told, *reference])) if self.options.metric == COSINE else ""
         return None, [hint] if hint else []
 
     def _numbers(self, reference: Sequence[Outputs]) -> list[Outputs]:

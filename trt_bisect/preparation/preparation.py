@@ -34,7 +34,7 @@ from trt_bisect.model.network import Network
 from trt_bisect.model.reading import compare_with_file
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.options.commands import MeasuringOptions, WithoutRecipeOptions
-from trt_bisect.options.concerns import AUTO, BRANCH, EXHAUSTIVE
+from trt_bisect.options.concerns import AUTO, BRANCH, EXHAUSTIVE, HEADS
 from trt_bisect.preparation.asked_network import refuse_emulated_only
 from trt_bisect.preparation.experiment import Experiment, Setup
 from trt_bisect.preparation.given_data import faint_note
@@ -44,6 +44,8 @@ from trt_bisect.runs.journal import Journal, MemoryStore
 from trt_bisect.support.memory import give_back_memory
 from trt_bisect.support.text import FILE, OUTPUTS, RANGES, SHAPES, TASK, Note, noted
 
+_TELLING = 8
+"""So many samples tell how outputs are read."""
 STAYS_HERE = (
     "The passes of 'branch' run on this machine: the cluster gets only its few plans of whole engines. It gets all "
     "plans of 'exhaustive' and 'bisect'."
@@ -174,6 +176,7 @@ def _worst_of(
     setup.progress.stage("Searching for the worst inputs", source.length)
     count = setup.options.samples or 1
     builder, key = setup.builder_for(network, engine, ranges, source), ""
+    setup.judgement.told = _telling(setup, builder, source) if setup.options.task in HEADS else []
     if setup.folder is not None:
         chosen = {
             "data": source.digest(),
@@ -198,6 +201,18 @@ def _worst_of(
     if setup.folder is not None:
         save_inputs(setup.folder, key, found.inputs, msgspec.to_builtins(about))
     return list(found.inputs), about
+
+
+def _telling(setup: Setup, builder: Builder, source: Dataset) -> list[Outputs]:
+    """Returns FP32's outputs for the first samples: those for one may not tell how a detector's are read.
+
+    There are none if FP32 does not run, which the search says.
+    """
+    try:
+        with setup.reference_engine(builder) as engine:
+            return [{name: copy(value) for name, value in engine.infer(one).items()} for one in source.first(_TELLING)]
+    except TrialFailed:
+        return []
 
 
 def find_worst(
