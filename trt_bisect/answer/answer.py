@@ -9,8 +9,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from trt_bisect.analyzer.doubts import is_destroyed
-from trt_bisect.answer.each_alone import EachAlone, half_gain, may_be_in_fp16
+from trt_bisect.answer.each_alone import EachAlone, half_gain
 from trt_bisect.answer.estimated import JUDGED, EstimatedRecipes, Recipe, allowed
+from trt_bisect.answer.in_fp16 import in_fp16, may_be_in_fp16
 from trt_bisect.answer.inputs import answer_inputs, unseen_inputs
 from trt_bisect.answer.plans import AnswerPlans, Spent
 from trt_bisect.answer.result import Answer
@@ -37,7 +38,6 @@ from trt_bisect.answer.search import (
 from trt_bisect.answer.steps_back import (
     another_that_holds,
     free_units,
-    in_fp16,
     minimal,
     one_or_two,
     with_faster,
@@ -61,8 +61,6 @@ from trt_bisect.report.summary import TOO_DEAR, over_inputs
 from trt_bisect.support.progress import CHECKS
 from trt_bisect.support.text import DATA, Note, counted, percent
 
-ALWAYS = -math.inf
-"""Layers of each recipe may be in FP16."""
 _SEARCHING = "Searching for the cheapest recipe"
 _JUDGED_AT_FIRST = 8
 """The number of inputs that the search judges on at first: the worst ones in full INT8. Figures for this number and the
@@ -96,7 +94,7 @@ class AnswerSearch:
         effort: how far a recipe is made cheaper where one session runs all plans: see ``answer.estimated``. With
             few units the default is thorough, and so it is where an accuracy or a budget is the goal.
         most: the largest cost of a recipe; None without a budget. With one, the most accurate plan is searched.
-        fp16_from: the layers of a recipe that costs as much may be in FP16 where that is enough.
+        fp16_saves: layers of a recipe go to FP16 where that is enough and the cost falls by as much.
         alone: measures units alone.
         target: judges plans; by the similarity if nothing else is set.
         on_answer: called when full INT8 is known on all inputs, and with each cheaper recipe; then the search goes on.
@@ -110,7 +108,7 @@ class AnswerSearch:
     experiment: Experiment
     effort: str = THOROUGH
     most: float | None = None
-    fp16_from: float = math.inf
+    fp16_saves: float = math.inf
     alone: EachAlone = field(init=False)
     target: Target = field(init=False)
     on_answer: Callable[[Answer], None] | None = field(default=None, init=False)
@@ -516,11 +514,12 @@ class AnswerSearch:
 
         It is the last step: each unit is needed, and the recipe holds, in FP32 too, whatever FP16 rounds by chance.
         """
-        cost = self.space.cost(found.kept)
-        may_be = self.fp16_from == ALWAYS or may_be_in_fp16(self.plans, self.space, found.kept)
-        if found.kept and found.meets and cost >= self.fp16_from and may_be:
+        most = self.space.cost(found.kept) - self.fp16_saves
+        may_be = not self.fp16_saves or may_be_in_fp16(self.plans, self.space, found.kept)
+        if found.kept and found.meets and most > 0.0 and may_be:
             self.plans.setup.progress.stage("The recipe in FP16", None)
-            cheaper = in_fp16(self.plans, self.target, self.space, found, experiment)
+            alone = self.alone.known or self._estimated_alone
+            cheaper = in_fp16(self.plans, self.target, self.space, found, experiment, alone, most)
             if cheaper is not None:
                 self.space, found, checked = cheaper
                 self._know(self.space.plan(found.kept), experiment)
@@ -783,5 +782,5 @@ def answer_search(setup: Setup, experiment: Experiment, options: RunOptions) -> 
     by_plan = prices.price if prices is not None and prices.prices_plans and options.by_time else None
     with answer_inputs(setup, experiment) as inputs:
         plans = AnswerPlans(setup, experiment, inputs, costs, price_of=by_plan)
-        fp16_from = {MIXED: ALWAYS, "": CHEAP_RECIPE}.get(options.precision, math.inf)
-        yield AnswerSearch(plans, experiment, options.effort, options.most, fp16_from)
+        fp16_saves = {MIXED: 0.0, "": AS_CHEAP}.get(options.precision, math.inf)
+        yield AnswerSearch(plans, experiment, options.effort, options.most, fp16_saves)

@@ -62,7 +62,7 @@ def with_changes(search: AnswerSearch, answer: Answer) -> tuple[AnswerSearch, An
         best = _best(search)
         if best is None:
             return None
-        other = AnswerSearch(best, best.experiment, search.effort, None, search.fp16_from)
+        other = AnswerSearch(best, best.experiment, search.effort, None, search.fp16_saves)
         other.strict = True
         other.choose_ranges()
         found = other.finish()

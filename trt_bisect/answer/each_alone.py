@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from trt_bisect.answer.facts import similarity_of
+from trt_bisect.answer.in_fp16 import may_be_in_fp16, with_units_in
 from trt_bisect.answer.plans import AnswerPlans
 from trt_bisect.answer.result import Answer
 from trt_bisect.answer.search import DEAR_RECIPE
@@ -21,7 +22,6 @@ from trt_bisect.driver.recipes.search_space import (
     sensitivities,
 )
 from trt_bisect.driver.suspects.search import Loss, Result, drive
-from trt_bisect.model.cost import Costs
 from trt_bisect.precision import Precision
 from trt_bisect.preparation.experiment import Experiment
 from trt_bisect.report.advice import HIGH
@@ -150,22 +150,6 @@ def priced(plans: AnswerPlans, answer: Answer) -> Answer:
     if not answer.kept:
         return replace(answer, around_fp16=around)
     return replace(answer, in_fp16=in_fp16, in_fp32=in_fp32, around_fp16=around, dear=_dear(plans, answer))
-
-
-def with_units_in(space: Space, units: Collection[int], precision: Precision, costs: Costs) -> Space:
-    """Returns ``space`` with some units in another high precision, and the costs that they have there."""
-    changed = {unit: sum(costs[k][precision] for k in space.units[unit]) for unit in units}
-    in_it = (changed.get(unit, cost) for unit, cost in enumerate(space.costs))
-    return replace(space, costs=tuple(in_it), others={**space.others, **dict.fromkeys(units, precision)})
-
-
-def may_be_in_fp16(plans: AnswerPlans, space: Space, kept: Kept) -> bool:
-    """Returns true if units of a recipe, all in FP32, may be in FP16: their costs there are known."""
-    network, layers = plans.experiment.network, space.layers(kept)
-    usual = (space.low, space.high, network.base_type) == (Precision.INT8, Precision.FP32, None)
-    is_known = all(Precision.FP16 in plans.costs[k] for k in layers)
-    is_float32 = any(network.layers[k].dtype != "float16" for k in layers or network.quantizable)
-    return usual and not space.others and is_known and is_float32
 
 
 def _all_in(plans: AnswerPlans, answer: Answer, precision: Precision) -> PlanFigures | None:

@@ -8,19 +8,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from trt_bisect.answer.each_alone import with_units_in
 from trt_bisect.answer.plans import AnswerPlans
-from trt_bisect.answer.search import CLOSER, CLOSEST, costs_of
 from trt_bisect.answer.validation import Checked, Target
-from trt_bisect.driver.recipes.cheapest import Cheapest, cheaper_few, cheapest, lowered, orders
+from trt_bisect.driver.recipes.cheapest import Cheapest, cheaper_few, lowered
 from trt_bisect.driver.recipes.search_space import Kept, MeasuredSets, Sensitivities, Space
 from trt_bisect.driver.suspects.search import Loss, drive
-from trt_bisect.precision import Precision, PrecisionPlan
+from trt_bisect.precision import PrecisionPlan
 from trt_bisect.preparation.experiment import Experiment
-from trt_bisect.report.answer import AS_CHEAP, NUDGED, OWN
-
-_ROUNDS = 3
-_LEAST = 1e-9
+from trt_bisect.report.answer import NUDGED, OWN
 
 _GROUPS = 64
 """A larger set of many units is first taken back in groups: so many, each of which may stay high as a whole."""
@@ -236,62 +231,3 @@ def _shown(plans: AnswerPlans, plan: PrecisionPlan, experiment: Experiment, loss
     if loss is None or not plans.margin.share:
         return loss
     return plans.each(experiment.ranges).without_margin(plan)
-
-
-def in_fp16(
-    plans: AnswerPlans, target: Target, space: Space, found: Cheapest, experiment: Experiment
-) -> tuple[Space, Cheapest, Checked] | None:
-    """Puts a recipe into FP16, where that is good enough.
-
-    Where it is not, more units stay high, all of them in FP16: a set that is small in FP32 has no room for what FP16
-    rounds, and two units in FP16 cost less than one in FP32. If that does not help, some units cannot be in FP16: as
-    many of the others as are good enough go there.
-
-    Args:
-        plans: measures plans on the inputs given.
-        target: judges plans.
-        space: the units to choose from, with FP32 as the high precision.
-        found: the recipe, which meets the budget with all units in FP32.
-        experiment: the experiment with the ranges.
-
-    Returns:
-        ``space`` with these units in FP16, the recipe and its check; None if no cheaper recipe has units in FP16.
-    """
-    dearest = space.cost(found.kept) - AS_CHEAP
-    all_in = with_units_in(space, space.all, Precision.FP16, plans.costs)
-    more, checked = found, target.check(experiment, all_in.plan(found.kept))
-    holds_in_fp32 = True
-    if not checked.meets(space.budget):
-        more, checked = with_more_high(target, all_in, found, experiment, dearest)
-        holds_in_fp32 = target.check(experiment, space.plan(more.kept)).meets(space.budget)
-    if checked.meets(space.budget) and holds_in_fp32 and all_in.cost(more.kept) <= dearest:
-        more = replace(more, for_fp16=more.kept - found.kept)
-        return with_units_in(space, more.kept, Precision.FP16, plans.costs), more, checked
-    lowered = _lowered(plans, target, space, found.kept, experiment)
-    is_cheaper = lowered is not None and lowered[0].cost(found.kept) <= dearest
-    return (lowered[0], found, lowered[1]) if lowered is not None and is_cheaper else None
-
-
-def _lowered(
-    plans: AnswerPlans, target: Target, space: Space, kept: Kept, experiment: Experiment
-) -> tuple[Space, Checked] | None:
-    """Returns ``space`` with the units of a recipe in FP16 that are good enough there, and its check, or None."""
-    units, chosen = tuple(sorted(kept)), tuple(space.units[unit] for unit in sorted(kept))
-    highest, lower = (costs_of(chosen, plans.costs, precision) for precision in (Precision.FP32, Precision.FP16))
-    saved = tuple(max(most - less, _LEAST) for most, less in zip(highest, lower, strict=True))
-    middle = Space(space.plan(kept), chosen, saved, space.budget, Precision.FP16, Precision.FP32)
-    for _ in range(_ROUNDS):
-        found = drive(cheapest(middle, orders(middle), 0), partial(target.losses, ranges=experiment.ranges))
-        lowered = {units[place] for place in range(len(units)) if place not in found.kept} if found.meets else set()
-        if not lowered:
-            break
-        changed = with_units_in(space, lowered, Precision.FP16, plans.costs)
-        checked = target.check(experiment, changed.plan(kept))
-        if checked.meets(space.budget):
-            return changed, checked
-        new = [place for place in checked.missed if place not in plans.judged]
-        plans.judged += new
-        if not new:
-            closer = max(min(space.budget / checked.worst, 1.0) * CLOSER, CLOSEST)
-            middle = replace(middle, budget=closer * middle.budget)
-    return None

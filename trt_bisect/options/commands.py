@@ -90,8 +90,8 @@ class RunOptions(TensorFileOptions, ExplainOptions, EffortOptions, GoalOptions, 
     """The options of ``run``.
 
     Attributes:
-        precision: Run culprits and the layers of --high in this precision. mixed (default from 5 % cost): FP16 if
-            enough, else FP32.
+        precision: Run culprits and the layers of --high in this precision. mixed (default if it saves 1 %): FP16
+            if enough, else FP32.
     """
 
     precision: Annotated[str, PRECISION(choice("fp32", "fp16", MIXED), without="as --base, else fp32")] = ""

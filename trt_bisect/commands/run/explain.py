@@ -21,8 +21,8 @@ from trt_bisect.analyzer.compared import Compared, compare_tensors, compare_weig
 from trt_bisect.analyzer.origins import INPUT, BothRuns, Origin, activation_origins, bias_origins, weight_origins
 from trt_bisect.analyzer.overflow import overflow_advice
 from trt_bisect.analyzer.structure.findings import Finding
-from trt_bisect.answer.each_alone import with_units_in
 from trt_bisect.answer.facts import similarity_of
+from trt_bisect.answer.in_fp16 import with_units_in
 from trt_bisect.answer.plans import AnswerPlans
 from trt_bisect.answer.result import Answer, setting_of, target_version
 from trt_bisect.answer.search import make_space

@@ -1,0 +1,150 @@
+"""The layers of a recipe in FP16, where that is cheaper and good enough.
+
+By multiply-adds a layer gives up a third in FP16 of what it gives up in FP32. But the set was searched in FP32, and has
+no room left: each of its units is needed, and what FP16 rounds may be too much. Two units in FP16 cost less than one in
+FP32, so more of them may stay high:
+
+    in FP32     a b c                  30 %, holds
+    in FP16     a b c                  10 %, misses
+                a b c + d              11 %, misses with moved scales
+                a b c + e              13 %, holds: taken
+                a b c + d f g h        15 %
+
+The other units join in the order in which a search would lower them last: the cheapest first, or those with the most
+effect for their cost, alone low or alone high, where that was measured. The sets are checked from the cheapest on, in
+all settings, until one holds. It has to hold in FP32 too, so that the roundings of FP16 do not decide by chance, and
+most sets that miss do so on the first inputs. If none holds, some units cannot be in FP16: as many of the recipe's
+others as are good enough go there.
+
+Culprits and steps back are those of the recipe in FP32: the units that join are there for FP16 alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from functools import partial
+from itertools import islice
+
+from trt_bisect.answer.plans import AnswerPlans, Spent
+from trt_bisect.answer.search import CLOSER, CLOSEST, costs_of
+from trt_bisect.answer.validation import Checked, Target
+from trt_bisect.driver.recipes.cheapest import Cheapest, cheapest, orders
+from trt_bisect.driver.recipes.search_space import Kept, Sensitivities, Space
+from trt_bisect.driver.suspects.search import drive
+from trt_bisect.model.cost import Costs
+from trt_bisect.precision import Precision
+from trt_bisect.preparation.experiment import Experiment
+
+_MORE = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
+"""So many other units join a set."""
+_SWEEPS = 1.0
+"""The search may take so many inferences, as a multiple of the units and the inputs given."""
+_BUILT = 8
+"""The number of sets that are checked where an engine is built for each."""
+_ROUNDS = 3
+_LEAST = 1e-9
+
+InFp16 = tuple[Space, Cheapest, Checked]
+"""The units with those in FP16, the set, and its check."""
+
+
+def in_fp16(
+    plans: AnswerPlans,
+    target: Target,
+    space: Space,
+    found: Cheapest,
+    experiment: Experiment,
+    alone: Sensitivities | None,
+    most: float,
+) -> InFp16 | None:
+    """Puts a recipe into FP16, with more units high where it needs them.
+
+    Args:
+        plans: measures plans on the inputs given.
+        target: judges plans.
+        space: the units to choose from, with FP32 as the high precision.
+        found: the recipe, which meets the budget with all units in FP32.
+        experiment: the experiment with the ranges.
+        alone: the sensitivity of each unit; None where it was not measured.
+        most: the largest cost.
+
+    Returns:
+        None if no recipe within that cost has units in FP16.
+    """
+    allowed, plans.allowed = plans.allowed, float("inf")
+    try:
+        with plans.ending(_SWEEPS * len(space.units) * len(plans.inputs.counting)):
+            return _with_more(plans, target, space, found, experiment, alone, most) or _lowered(
+                plans, target, space, found, experiment, most
+            )
+    except Spent:
+        return None
+    finally:
+        plans.allowed = allowed
+
+
+def _with_more(
+    plans: AnswerPlans,
+    target: Target,
+    space: Space,
+    found: Cheapest,
+    experiment: Experiment,
+    alone: Sensitivities | None,
+    most: float,
+) -> InFp16 | None:
+    """The cheapest set with the recipe's units and more, all of them in FP16; None if none holds."""
+    all_in, kept = with_units_in(space, space.all, Precision.FP16, plans.costs), found.kept
+    rankings = [[unit for unit in reversed(order) if unit not in kept] for order in orders(space, alone)]
+    sets = {kept.union(ranking[:count]) for ranking in rankings for count in _MORE if count <= len(ranking)}
+    for larger in islice(sorted(sets, key=all_in.price), None if plans.switches else _BUILT):
+        if all_in.cost(larger) > most:
+            break
+        checked = target.check(experiment, all_in.plan(larger))
+        holds = checked.meets(space.budget)
+        if holds and (larger == kept or target.check(experiment, space.plan(larger)).meets(space.budget)):
+            changed = with_units_in(space, larger, Precision.FP16, plans.costs)
+            return changed, replace(found, kept=larger, for_fp16=larger - kept), checked
+    return None
+
+
+def _lowered(
+    plans: AnswerPlans, target: Target, space: Space, found: Cheapest, experiment: Experiment, most: float
+) -> InFp16 | None:
+    """The recipe with as many of its units in FP16 as are good enough there; None if that costs more than ``most``."""
+    kept = found.kept
+    units, chosen = tuple(sorted(kept)), tuple(space.units[unit] for unit in sorted(kept))
+    highest, lower = (costs_of(chosen, plans.costs, precision) for precision in (Precision.FP32, Precision.FP16))
+    saved = tuple(max(in_fp32 - less, _LEAST) for in_fp32, less in zip(highest, lower, strict=True))
+    middle = Space(space.plan(kept), chosen, saved, space.budget, Precision.FP16, Precision.FP32)
+    for _ in range(_ROUNDS):
+        high = drive(cheapest(middle, orders(middle), 0), partial(target.losses, ranges=experiment.ranges))
+        lowered = {units[place] for place in range(len(units)) if place not in high.kept} if high.meets else set()
+        changed = with_units_in(space, lowered, Precision.FP16, plans.costs)
+        if not lowered or changed.cost(kept) > most:
+            break
+        checked = target.check(experiment, changed.plan(kept))
+        if checked.meets(space.budget):
+            return changed, found, checked
+        new = [place for place in checked.missed if place not in plans.judged]
+        plans.judged += new
+        if not new:
+            closer = max(min(space.budget / checked.worst, 1.0) * CLOSER, CLOSEST)
+            middle = replace(middle, budget=closer * middle.budget)
+    return None
+
+
+def with_units_in(space: Space, units: Collection[int], precision: Precision, costs: Costs) -> Space:
+    """Returns ``space`` with some units in another high precision, and the costs that they have there."""
+    changed = {unit: sum(costs[k][precision] for k in space.units[unit]) for unit in units}
+    in_it = (changed.get(unit, cost) for unit, cost in enumerate(space.costs))
+    return replace(space, costs=tuple(in_it), others={**space.others, **dict.fromkeys(units, precision)})
+
+
+def may_be_in_fp16(plans: AnswerPlans, space: Space, kept: Kept) -> bool:
+    """Returns true if units of a recipe, all in FP32, may be in FP16: their costs there are known."""
+    network, layers = plans.experiment.network, space.layers(kept)
+    usual = (space.low, space.high, network.base_type) == (Precision.INT8, Precision.FP32, None)
+    is_known = all(Precision.FP16 in plans.costs[k] for k in layers)
+    is_float32 = any(network.layers[k].dtype != "float16" for k in layers or network.quantizable)
+    return usual and not space.others and is_known and is_float32
