@@ -181,6 +181,15 @@ def test_the_task_that_is_suggested_judges_all_that_the_head_finds(random, head)
     assert f"--task {next(iter(wanted))} " in suggestion([make(random), make(random)])
 
 
+@pytest.mark.parametrize("more", [points, None])
+def test_a_task_that_cannot_read_a_head_names_the_one_that_can(random, more):
+    """Poses as YOLO26 gives them, and detections."""
+    outputs = [ready(random, None if more is None else lambda *given: points(*given).reshape(MANY, -1))] * 2
+    with pytest.raises(BadInput) as refused:
+        find_task(AskedTask("instances"), outputs)
+    assert f"--task {'detect' if more is None else 'pose'} " in refused.value.remedy
+
+
 def test_two_outputs_that_can_be_the_scores_are_not_guessed(random):
     """Logits of classes and of something else, all below 0: each could be read with a sigmoid."""
     boxes, _ = boxes_and_scores(random)

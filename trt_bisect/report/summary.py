@@ -302,7 +302,7 @@ def _blamed(report: Report, network: Network, rule: Rule, findings: Findings) ->
     if report.culprits:
         yield Line(CULPRITS, _culprits(report, rule, low), report.culprits)
     if recipe.untested:
-        limits = "large networks and stopped runs limit these tests"
+        limits = "large networks, stopped runs and --effort limit these tests"
         also = f"the run did not test if {listed(recipe.untested, _NAMED)} must stay in high precision too: {limits}"
         yield Line(UNTESTED, f"NOT TESTED: {also}.", recipe.untested)
     if recipe.faster:

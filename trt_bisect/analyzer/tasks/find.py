@@ -514,9 +514,15 @@ def find_task(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
         reference: the FP32 outputs for each input, arrays of numbers alone.
 
     Raises:
-        BadInput: the outputs are not those of this task.
+        BadInput: the outputs are not those of this task; the remedy begins with the task that they look like, if any.
     """
-    return TASKS[asked.name](asked, reference)
+    try:
+        return TASKS[asked.name](asked, reference)
+    except BadInput as error:
+        looks = "" if asked.head else suggestion(reference)
+        if not looks or f"--task {asked.name} " in looks or error.remedy.rstrip(".") in looks:
+            raise
+        raise BadInput(error.problem, f"{looks[0].upper()}{looks[1:]}. {error.remedy}") from error
 
 
 def suggestion(reference: Sequence[Outputs]) -> str:
