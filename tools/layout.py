@@ -135,8 +135,8 @@ def rows() -> Iterator[Row]:
     importers = Counter(name for module in modules for name in module.imported)
     single = [module for module in modules if module.path.name != "__init__.py" and importers[module.name] == 1]
     small = sum(module.lines < SMALL for module in single)
-    yield Row("lines of the package", lines, 57_860, 36_000)
-    yield Row("lines of its code", sum(module.code_lines for module in modules), 37_070, 22_500)
+    yield Row("lines of the package", lines, 57_870, 36_000)
+    yield Row("lines of its code", sum(module.code_lines for module in modules), 37_080, 22_500)
     yield Row("modules", len(modules), 211, 190)
     yield Row("dataclasses", sum(module.dataclasses for module in modules), 356, 160)
     yield Row("share of imports, %", round(100 * sum(module.import_lines for module in modules) / lines, 1), 6.5, 6)

@@ -13,8 +13,8 @@ FP32, so more of them may stay high:
 The other units join in the order in which a search would lower them last: the cheapest first, or those with the most
 effect for their cost, alone low or alone high, where that was measured. The sets are checked from the cheapest on, in
 all settings, until one holds. It has to hold in FP32 too, so that the roundings of FP16 do not decide by chance, and
-most sets that miss do so on the first inputs. If none holds, some units cannot be in FP16: as many of the recipe's
-others as are good enough go there.
+most sets that miss do so on the first inputs. Some units cannot be in FP16, though: where the recipe itself misses, the
+search of as many of its units as are good enough there follows, and the cheaper of both is taken.
 
 Culprits and steps back are those of the recipe in FP32: the units that join are there for FP16 alone.
 """
@@ -72,16 +72,18 @@ def in_fp16(
     Returns:
         None if no recipe within that cost has units in FP16.
     """
-    allowed, plans.allowed = plans.allowed, float("inf")
+    allowed, plans.allowed, best = plans.allowed, float("inf"), None
     try:
         with plans.ending(_SWEEPS * len(space.units) * len(plans.inputs.counting)):
-            return _with_more(plans, target, space, found, experiment, alone, most) or _lowered(
-                plans, target, space, found, experiment, most
-            )
+            best = _with_more(plans, target, space, found, experiment, alone, most)
+            if best is None or best[1].for_fp16:
+                most = most if best is None else best[0].cost(best[1].kept)
+                best = _lowered(plans, target, space, found, experiment, most) or best
     except Spent:
-        return None
+        pass
     finally:
         plans.allowed = allowed
+    return best
 
 
 def _with_more(
