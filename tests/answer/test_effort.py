@@ -54,7 +54,8 @@ def test_a_search_keeps_to_the_sweeps_of_its_effort(given, by_effort, effort, sw
     report, folder = by_effort[effort]
     sweep = sum(row.quantizable for row in report.layers) * report.answer.given.inputs
     assert sweep >= 400, "no search is bounded by less"
-    assert of_the_session(folder) <= 1.05 * sweeps * sweep
+    in_fp16 = 0.5  # the search in FP16 has this bound of its own
+    assert of_the_session(folder) <= 1.05 * (sweeps + in_fp16) * sweep
     assert report.recipe.meets
     assert {*report.culprits, *report.recipe.for_fp16} == {*report.recipe.high}
     assert {row.recipe for row in report.layers if row.name in report.recipe.high} == {"fp16"}

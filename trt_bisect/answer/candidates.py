@@ -4,11 +4,13 @@ A recipe raises precision, which costs speed. Changes of the network raise accur
 
     the user's network -> channels equalised -> channels smoothed -> weights rounded for the outputs
 
-Each change is made from the calibration data and measured: full INT8 with each promising calibrator, its mean loss on
-all inputs given. A change that lowers it enough is kept, and the next is made on top of it. If all that are kept lower
-it enough together, the set of layers is searched on that network as on the user's: same search, inputs and bounds,
-judged by FP32 of the user's network. The cheaper of both recipes is the answer's. Full INT8 of the changed network is a
-recipe like any other: it has to leave the margin.
+Each change is made from every other sample of the calibration data, so that the inputs between tell if it helps others
+too: made from all 20, the changes of a voice detector held on the 20 given inputs and missed on 4 of 20 unseen ones.
+Then it is measured: full INT8 with each promising calibrator, its mean loss on all inputs given. A change that lowers
+it enough is kept, and the next is made on top of it. If all that are kept lower it enough together, the set of layers
+is searched on that network as on the user's: same search, inputs and bounds, judged by FP32 of the user's network. The
+cheaper of both recipes is the answer's. Full INT8 of the changed network is a recipe like any other: it has to leave
+the margin.
 
 Full INT8, the verdict and the culprits are those of the user's network: a change is part of the recipe, as the layers
 that stay high are. The inputs held out play no part in any choice.
@@ -19,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
+from itertools import islice
 from math import inf
 from statistics import fmean
 
@@ -42,6 +45,8 @@ from trt_bisect.options.concerns import QUICK
 from trt_bisect.report.answer import AS_CHEAP
 from trt_bisect.support.text import counted, together
 
+_EVERY = 2
+"""Changes are made from one in so many samples."""
 _KEPT = 0.95
 """A change is kept if it leaves at most this share of the mean loss of full INT8."""
 _SEARCHED = 0.8
@@ -123,13 +128,13 @@ def _equalised(network: Network, _: Dataset) -> tuple[Network, str] | None:
 
 
 def _smoothed(network: Network, data: Dataset) -> tuple[Network, str] | None:
-    found = smooth(network, data)
+    found = smooth(network, islice(data, 0, None, _EVERY))
     words = f"channels of {counted(len(found.tensors), 'tensor')} smoothed"
     return (found.network, words) if found.tensors else None
 
 
 def _rounded(network: Network, data: Dataset) -> tuple[Network, str] | None:
-    found = round_weights(network, data)
+    found = round_weights(network, islice(data, 0, None, _EVERY))
     words = f"{counted(len(found.left), 'weight')} rounded for the outputs"
     return (found.network, words) if found.left else None
 

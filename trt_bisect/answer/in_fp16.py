@@ -38,8 +38,8 @@ from trt_bisect.preparation.experiment import Experiment
 
 _MORE = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 """So many other units join a set."""
-_SWEEPS = 1.0
-"""The search may take so many inferences, as a multiple of the units and the inputs given."""
+_SWEEPS, _ALWAYS = 0.5, 200
+"""The search may take so many inferences, as a multiple of the units and the inputs given, and always so many."""
 _BUILT = 8
 """The number of sets that are checked where an engine is built for each."""
 _ROUNDS = 3
@@ -74,7 +74,7 @@ def in_fp16(
     """
     allowed, plans.allowed, best = plans.allowed, float("inf"), None
     try:
-        with plans.ending(_SWEEPS * len(space.units) * len(plans.inputs.counting)):
+        with plans.ending(max(_SWEEPS * len(space.units) * len(plans.inputs.counting), _ALWAYS)):
             best = _with_more(plans, target, space, found, experiment, alone, most)
             if best is None or best[1].for_fp16:
                 most = most if best is None else best[0].cost(best[1].kept)
