@@ -223,8 +223,10 @@ class RayWorkerPool:
             raise result
         worker_name, tried, timings = result
         if timings and self._timing_cache is not None:
+            kept = timings_of(self._timing_cache, worker_name)
             with suppress(OSError):
-                timings_of(self._timing_cache, worker_name).write_bytes(timings)
+                if not kept.exists() or len(timings) > kept.stat().st_size:  # results of a worker may come out of order
+                    kept.write_bytes(timings)
         return plan, tried
 
 
