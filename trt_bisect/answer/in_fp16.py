@@ -1,8 +1,8 @@
 """The layers of a recipe in FP16, where that is cheaper and good enough.
 
-By multiply-adds a layer gives up a third in FP16 of what it gives up in FP32. But the set was searched in FP32, and has
-no room left: each of its units is needed, and what FP16 rounds may be too much. Two units in FP16 cost less than one in
-FP32, so more of them may stay high:
+By multiply-adds a layer in FP16 gives up a third of what it gives up in FP32. But the set was searched in FP32 and has
+no room left: each of its units is needed, and the rounding to FP16 may be too much. Two units in FP16 cost less than
+one in FP32, so more units may stay high:
 
     in FP32     a b c                  30 %, holds
     in FP16     a b c                  10 %, misses
@@ -10,21 +10,23 @@ FP32, so more of them may stay high:
                 a b c + e              13 %, holds: taken
                 a b c + d f g h        15 %
 
-The other units join in the order in which a search would lower them last: the cheapest first, or those with the most
-effect for their cost, alone low or alone high, where that was measured. The sets are checked from the cheapest on, in
-all settings, until one holds. It has to hold in FP32 too, so that the roundings of FP16 do not decide by chance, and
-most sets that miss do so on the first inputs. Some units cannot be in FP16, though: where the recipe itself misses, the
-search of as many of its units as are good enough there follows, and the cheaper of both is taken.
+Units are added in three orders: the cheapest first; those with the most effect for their cost alone in INT8; and those
+with the most effect alone in high precision, where these effects were measured. The sets are checked from the cheapest
+on, in all settings, until one holds. It has to hold in FP32 too, so that the roundings of FP16 do not decide by chance.
+Most sets that miss do so on the first inputs. If the recipe itself misses in FP16, a second search puts as many of its
+units there as are good enough, and leaves the others in FP32. The cheaper result is taken.
 
-Culprits and steps back are those of the recipe in FP32: the units that join are there for FP16 alone.
+Culprits and steps back are those of the recipe in FP32: the added units are there for FP16 alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from itertools import islice
+from itertools import islice, takewhile
+from math import inf
 
 from trt_bisect.answer.plans import AnswerPlans, Spent
 from trt_bisect.answer.search import CLOSER, CLOSEST, costs_of
@@ -36,10 +38,10 @@ from trt_bisect.model.cost import Costs
 from trt_bisect.precision import Precision
 from trt_bisect.preparation.experiment import Experiment
 
-_MORE = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
-"""So many other units join a set."""
+_FURTHER = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
+"""The numbers of further units that are tried."""
 _SWEEPS, _ALWAYS = 0.5, 200
-"""The search may take so many inferences, as a multiple of the units and the inputs given, and always so many."""
+"""The inferences that the search may take: a share of the units times the inputs given, and the least number."""
 _BUILT = 8
 """The number of sets that are checked where an engine is built for each."""
 _ROUNDS = 3
@@ -72,42 +74,39 @@ def in_fp16(
     Returns:
         None if no recipe within that cost has units in FP16.
     """
-    allowed, plans.allowed, best = plans.allowed, float("inf"), None
-    try:
-        with plans.ending(max(_SWEEPS * len(space.units) * len(plans.inputs.counting), _ALWAYS)):
-            best = _with_more(plans, target, space, found, experiment, alone, most)
-            if best is None or best[1].for_fp16:
-                most = most if best is None else best[0].cost(best[1].kept)
-                best = _lowered(plans, target, space, found, experiment, most) or best
-    except Spent:
-        pass
-    finally:
-        plans.allowed = allowed
+    best: InFp16 | None = None
+    kept, all_in = found.kept, with_units_in(space, space.all, Precision.FP16, plans.costs)
+    with suppress(Spent), _bounded(plans, space):
+        for larger in _sets(plans, all_in, kept, alone, most):
+            checked = target.check(experiment, all_in.plan(larger))
+            holds = checked.meets(space.budget)
+            if holds and (larger == kept or target.check(experiment, space.plan(larger)).meets(space.budget)):
+                changed = with_units_in(space, larger, Precision.FP16, plans.costs)
+                best = changed, replace(found, kept=larger, for_fp16=larger - kept), checked
+                most = changed.cost(larger)
+                break
+        if best is None or best[1].for_fp16:
+            best = _lowered(plans, target, space, found, experiment, most) or best
     return best
 
 
-def _with_more(
-    plans: AnswerPlans,
-    target: Target,
-    space: Space,
-    found: Cheapest,
-    experiment: Experiment,
-    alone: Sensitivities | None,
-    most: float,
-) -> InFp16 | None:
-    """The cheapest set with the recipe's units and more, all of them in FP16; None if none holds."""
-    all_in, kept = with_units_in(space, space.all, Precision.FP16, plans.costs), found.kept
-    rankings = [[unit for unit in reversed(order) if unit not in kept] for order in orders(space, alone)]
-    sets = {kept.union(ranking[:count]) for ranking in rankings for count in _MORE if count <= len(ranking)}
-    for larger in islice(sorted(sets, key=all_in.price), None if plans.switches else _BUILT):
-        if all_in.cost(larger) > most:
-            break
-        checked = target.check(experiment, all_in.plan(larger))
-        holds = checked.meets(space.budget)
-        if holds and (larger == kept or target.check(experiment, space.plan(larger)).meets(space.budget)):
-            changed = with_units_in(space, larger, Precision.FP16, plans.costs)
-            return changed, replace(found, kept=larger, for_fp16=larger - kept), checked
-    return None
+@contextmanager
+def _bounded(plans: AnswerPlans, space: Space) -> Iterator[None]:
+    """Bounds the inferences of the search, whatever the searches before it left."""
+    allowed, plans.allowed = plans.allowed, inf
+    try:
+        with plans.ending(max(_SWEEPS * len(space.units) * len(plans.inputs.counting), _ALWAYS)):
+            yield
+    finally:
+        plans.allowed = allowed
+
+
+def _sets(plans: AnswerPlans, all_in: Space, kept: Kept, alone: Sensitivities | None, most: float) -> Iterator[Kept]:
+    """Yields the sets with the recipe's units and further ones, the cheapest first, up to a cost."""
+    rankings = [[unit for unit in reversed(order) if unit not in kept] for order in orders(all_in, alone)]
+    sets = {kept.union(ranking[:count]) for ranking in rankings for count in _FURTHER if count <= len(ranking)}
+    in_order = islice(sorted(sets, key=all_in.price), None if plans.switches else _BUILT)
+    return takewhile(lambda larger: all_in.cost(larger) <= most, in_order)
 
 
 def _lowered(

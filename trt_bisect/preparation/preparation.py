@@ -45,7 +45,7 @@ from trt_bisect.support.memory import give_back_memory
 from trt_bisect.support.text import FILE, OUTPUTS, RANGES, SHAPES, TASK, Note, noted
 
 _TELLING = 8
-"""So many samples tell how outputs are read."""
+"""The number of samples whose outputs decide how a head is read."""
 STAYS_HERE = (
     "The passes of 'branch' run on this machine: the cluster gets only its few plans of whole engines. It gets all "
     "plans of 'exhaustive' and 'bisect'."

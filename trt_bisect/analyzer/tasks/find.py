@@ -519,8 +519,8 @@ def find_task(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
     try:
         return TASKS[asked.name](asked, reference)
     except BadInput as error:
-        looks = "" if asked.head else suggestion(reference)
-        if not looks or f"--task {asked.name} " in looks or error.remedy.rstrip(".") in looks:
+        task, looks = _suggested(reference)
+        if asked.head or task in ("", asked.name):
             raise
         raise BadInput(error.problem, f"{looks[0].upper()}{looks[1:]}. {error.remedy}") from error
 
@@ -531,22 +531,27 @@ def suggestion(reference: Sequence[Outputs]) -> str:
     Args:
         reference: the FP32 outputs for each input, arrays of numbers alone.
     """
+    return _suggested(reference)[1]
+
+
+def _suggested(reference: Sequence[Outputs]) -> tuple[str, str]:
+    """Returns the task, and the sentence on it; no task for raw maps that have to be named."""
     for task in ("instances", "pose", "obb"):
         with suppress(BadInput):
             TASKS[task](AskedTask(task), reference)
-            return f"the outputs look like {_JUDGED[task]}: --task {task} judges them"
+            return task, f"the outputs look like {_JUDGED[task]}: --task {task} judges them"
     for name in reference[0]:
         arrays = [each[name] for each in reference]
         task, what = _looks_like(name, reference, arrays)
         if task:
-            return f"output '{name}' looks like {what}: --task {task} judges {_JUDGED[task]}"
+            return task, f"output '{name}' looks like {what}: --task {task} judges {_JUDGED[task]}"
     try:
         head = find_head(reference)
     except BadInput as error:
-        return f"the outputs look like raw maps of a detector. {error.remedy.rstrip('.')}"
+        return "", f"the outputs look like raw maps of a detector. {error.remedy.rstrip('.')}"
     if head is None or not _mostly_background(head, reference):
-        return ""
-    return f"the outputs look like detections ({head.note}): --task detect judges {_JUDGED['detect']}"
+        return "", ""
+    return "detect", f"the outputs look like detections ({head.note}): --task detect judges {_JUDGED['detect']}"
 
 
 def _mostly_background(head: Head, reference: Sequence[Outputs]) -> bool:
