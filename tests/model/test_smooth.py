@@ -1,6 +1,7 @@
 """Channel smoothing: the same in FP32 by ONNX Runtime, the division where it is due, INT8 much better."""
 
 import numpy as np
+import onnx
 import onnxruntime as ort
 import pytest
 
@@ -32,6 +33,8 @@ def planted(kind):
         if kind == "read elsewhere":
             y = node("Concat", [y, node("Sigmoid", [x], "gate")], "join", axis=-1)
         return sketch.model({"x": [1, 6, 8]}, {y: [1, 6, 13 if kind == "read elsewhere" else 5]})
+    if kind == "joined":
+        return joined(sketch, random)
     weight = constant("m.weight", random.normal(0, 1, (8, 8, 1, 1)) * LARGE.reshape(-1, 1, 1, 1))
     x = node("Conv", ["x", weight, constant("m.bias", random.normal(0, 1, 8) * LARGE)], "m")
     if kind == "learned scale":
@@ -49,7 +52,29 @@ def planted(kind):
     return sketch.model({"x": [1, 8, 10, 10]}, {y: [1, 4, size, size]})
 
 
-KINDS = ("normalization", "two readers", "learned scale", "pooled", "depthwise")
+def joined(sketch, random):
+    """Two convolutions of 8 and 4 channels, the second smaller by half and resized, whose Concat a third one reads."""
+    constant, node = sketch.constant, sketch.node
+    weights = [random.normal(0, 1, shape) for shape in ((8, 8, 1, 1), (4, 8, 2, 2), (4, 12, 1, 1))]
+    weights[0] *= LARGE.reshape(-1, 1, 1, 1)
+    weights[2][:, :8] /= LARGE.reshape(1, -1, 1, 1)
+    first, second, last = (constant(f"{name}.weight", w) for name, w in zip("mnr", weights, strict=True))
+    small = node("Relu", [node("Conv", ["x", second], "n", strides=[2, 2])], "relu")
+    large = node("Resize", [small, "", constant("scales", np.array([1, 1, 2, 2]))], "up", mode="nearest")
+    return sketch.model(
+        {"x": [1, 8, 10, 10]},
+        {
+            node("Conv", [node("Concat", [node("Conv", ["x", first], "m"), large], "join", axis=1), last], "r"): [
+                1,
+                4,
+                10,
+                10,
+            ]
+        },
+    )
+
+
+KINDS = ("normalization", "two readers", "learned scale", "pooled", "depthwise", "joined")
 
 
 @pytest.fixture(params=KINDS)
@@ -98,6 +123,29 @@ def test_the_channels_of_a_depthwise_convolution_become_equal(tmp_path):
     ]
     largest = np.max([each.max(axis=(1, 2)) for each in maps], axis=0)
     np.testing.assert_allclose(largest, largest[0], rtol=1e-4)
+
+
+def test_the_inputs_of_a_concat_come_to_one_range(tmp_path):
+    network, samples = opened("joined", tmp_path)
+
+    def ratio(each):
+        """The largest magnitude of the first 8 channels over that of the others, by ONNX Runtime on one sample."""
+        model = onnx.load(networks.save(each.skeleton, tmp_path))
+        model.graph.output.append(onnx.ValueInfoProto(name="join_out"))
+        joined = ort.InferenceSession(model.SerializeToString()).run(["join_out"], samples[0])[0]
+        return np.abs(joined[:, :8]).max() / np.abs(joined[:, 8:]).max()
+
+    smoothed = smooth(network, samples)
+    assert set(smoothed.tensors) == {"join_out"}
+    assert ratio(network) > 100
+    assert ratio(smoothed.network) < 10
+
+
+def test_a_concat_is_left_if_an_input_cannot_be_divided(tmp_path):
+    model = planted("joined")
+    next(node for node in model.graph.node if node.name == "relu").op_type = "Sigmoid"
+    network = trt_bisect.load_network(networks.save(model, tmp_path))
+    assert smooth(network, [{"x": np.ones((1, 8, 10, 10), np.float32)}]).tensors == {}
 
 
 def test_a_tensor_that_others_read_is_left(tmp_path):
