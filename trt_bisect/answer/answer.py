@@ -28,12 +28,11 @@ from trt_bisect.answer.search import (
     SAFETY,
     CalibratorTried,
     Measure,
+    answer_plans,
     choose_ranges,
     find_set,
-    layer_costs,
     make_space,
     retuned,
-    time_prices,
 )
 from trt_bisect.answer.steps_back import (
     another_that_holds,
@@ -777,10 +776,7 @@ def answer_search(setup: Setup, experiment: Experiment, options: RunOptions) -> 
     Raises:
         BadInput: the costs of the layers cannot be known as the options ask.
     """
-    prices = time_prices(options, experiment)
-    costs = layer_costs(options, experiment, setup.progress, prices)
-    by_plan = prices.price if prices is not None and prices.prices_plans and options.by_time else None
     with answer_inputs(setup, experiment) as inputs:
-        plans = AnswerPlans(setup, experiment, inputs, costs, price_of=by_plan)
+        plans = answer_plans(setup, options, experiment, inputs)
         fp16_saves = {MIXED: 0.0, "": AS_CHEAP}.get(options.precision, math.inf)
         yield AnswerSearch(plans, experiment, options.effort, options.most, fp16_saves)

@@ -12,9 +12,16 @@ is added. A constant of one element becomes one for each channel. If other layer
 take the division, the tensor is left. At a Concat of channels it goes on in each of the inputs, which brings them to
 one range:
 
-    Conv a --------- [0:16] -+
-                             Concat --- Conv c       a and b are divided by their part of the factors, c is multiplied
-    Conv b - Resize - [16:48] -+
+    Conv a ---------- [0:16] -+
+                              Concat --- Conv c     a and b are divided by their part of the factors, c is multiplied
+    Conv b - Resize - [16:48]-+
+
+In a transformer with LayerNormalization behind the residual sum, as BERT has it, the sum of the next block reads the
+tensor beside the MatMul. There a Mul brings the channels back for the other readers, if the error to expect falls by
+half or more (Wei et al., "Outlier Suppression", NeurIPS 2022, move the scale of the normalization so):
+
+    LayerNormalization / s -+- MatMul * s --- ...
+                            +- Mul s -------- Add       the only layer that is added; TensorRT fuses it with others
 
 The factors. With the step D = max_c(a[c] / s[c]) / 127, where a[c] is the largest magnitude of a channel, each value is
 rounded with an error of variance D^2 / 12, which a reader multiplies by its weights: its outputs get the sum over o, c
@@ -28,21 +35,28 @@ SmoothQuant's.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx
+from onnx import helper, numpy_helper
 
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.model.equalise import BIAS_SLOT, BY_CHANNEL, Slot, with_constants
+from trt_bisect.model.existing import ExistingPairs
 from trt_bisect.model.file import tensor_uses
-from trt_bisect.model.layers import int_attribute
+from trt_bisect.model.layers import Layer, int_attribute, layers_of
 from trt_bisect.model.network import Network
 from trt_bisect.model.observe import observe
+from trt_bisect.model.prepare import unused_name
+from trt_bisect.model.quantizer import RoundedWeights
 
+_PRODUCTS = ("MatMul", "Gemm")
 _POWERS = tuple((p / 4, q / 4) for p in range(5) for q in range(5) if p + q)
 _WORTH = 0.9
 """A tensor is left as it is if more than this share of the error to expect would be left."""
+_WORTH_A_LAYER = 0.5
+"""The same for a tensor with other readers, which need a Mul."""
 _LEAST = 1e-3
 """No magnitude counts as less than this share of the largest one: a channel that the samples hardly use may be large
 elsewhere."""
@@ -81,13 +95,15 @@ class _Smoothable:
 
     Attributes:
         axis: of its channels.
-        readers: the layers that read it, by index.
+        readers: the layers whose weights are multiplied, by index.
         taken_by: the constants that take the division.
+        others: the inputs of other layers that read it, which a Mul is for.
     """
 
     axis: int
     readers: Sequence[int]
     taken_by: Sequence[_Divided]
+    others: Sequence[Slot] = ()
 
 
 def smooth(network: Network, samples: Iterable[Feeds]) -> Smoothed:
@@ -99,7 +115,7 @@ def smooth(network: Network, samples: Iterable[Feeds]) -> Smoothed:
     """
     nodes, found = network.skeleton.graph.node, dict(_Finder(network).smoothable())
     constants: dict[Slot, np.ndarray] = {}
-    left = {}
+    left, brought_back = {}, dict[str, tuple[np.ndarray, Sequence[Slot]]]()
 
     def scale(place: Slot, axis: int, factors: np.ndarray) -> None:
         values = constants.get(place)
@@ -110,15 +126,62 @@ def smooth(network: Network, samples: Iterable[Feeds]) -> Smoothed:
         one = found[tensor]
         weights = [_magnitudes_read(nodes[k], network.constant(nodes[k].input[1])) for k in one.readers]
         factors, share = _factors(largest, squares, weights)
-        if share <= _WORTH:
+        if share <= (_WORTH_A_LAYER if one.others else _WORTH):
             left[tensor] = share
+            if one.others:
+                brought_back[tensor] = factors, one.others
             for k in one.readers:
                 scale((k, 1), _read_axis(nodes[k], network.constant(nodes[k].input[1])), factors)
             for each in one.taken_by:
                 own = factors[each.channels]
                 scale(each.place, each.axis, own if each.divides else 1.0 / own)
+    if not left:
+        return Smoothed(network, left)
     changed = {place: np.ascontiguousarray(values, np.float32) for place, values in constants.items()}
-    return Smoothed(with_constants(network, changed) if changed else network, left)
+    return Smoothed(_with_products(with_constants(network, changed), brought_back), left)
+
+
+def _with_products(network: Network, products: Mapping[str, tuple[np.ndarray, Sequence[Slot]]]) -> Network:
+    """Returns a network in which some layers read the product of a tensor and a constant, by a Mul behind its maker.
+
+    The indices of the layers behind it change, their names stay.
+
+    Args:
+        products: by tensor, the constant and the inputs that read the product.
+    """
+    if not products:
+        return network
+    skeleton = onnx.ModelProto()
+    skeleton.CopyFrom(network.skeleton)
+    graph, added = skeleton.graph, dict[int, onnx.NodeProto]()
+    makers = {name: index for index, node in enumerate(graph.node) for name in node.output}
+    taken = {name for node in graph.node for name in (node.name, *node.input, *node.output)}
+    types = {value.name: value.type for value in graph.value_info}
+    for tensor, (factors, places) in products.items():
+        name = unused_name(f"{graph.node[makers[tensor]].name}.channels", taken)
+        constant, product = (unused_name(f"{name}_{what}", taken) for what in ("factors", "out"))
+        graph.initializer.append(numpy_helper.from_array(factors.astype(np.float32), constant))
+        graph.value_info.append(onnx.ValueInfoProto(name=product, type=types.get(tensor)))
+        added[makers[tensor]] = helper.make_node("Mul", [tensor, constant], [product], name)
+        for index, slot in places:
+            graph.node[index].input[slot] = product
+    nodes = [each for index, node in enumerate(graph.node) for each in (node, added.get(index)) if each is not None]
+    copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
+    del graph.node[:]
+    graph.node.extend(copies)
+    before = {layer.name: layer for layer in network.layers}
+    made = layers_of(graph, network.weights, ExistingPairs(), network.low)
+    layers = tuple(_as_before(layer, before.get(layer.name)) for layer in made)
+    other = replace(network, skeleton=skeleton, layers=layers, one_scale=frozenset(), memo={}, rounded=RoundedWeights())
+    return other.with_one_scale_a_weight(other.layer_named(network.layers[k].name).index for k in network.one_scale)
+
+
+def _as_before(layer: Layer, before: Layer | None) -> Layer:
+    """Returns a layer with what the user and the program say of it."""
+    if before is None:
+        return layer
+    known = replace(layer, fixed=before.fixed, module=before.module, code=before.code)
+    return known if before.quantizable else known.kept_high(before.why_not)
 
 
 def _magnitudes(
@@ -193,26 +256,32 @@ class _Finder:
         self._nodes = graph.node
         self._uses = tensor_uses(graph)
         self._makers = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
-        self._readers: dict[str, list[int]] = {}
+        self._reads: dict[str, list[Slot]] = {}
         for index, node in enumerate(graph.node):
-            self._readers.setdefault(node.input[0] if node.input else "", []).append(index)
+            for slot, name in enumerate(node.input):
+                self._reads.setdefault(name, []).append((index, slot))
         layers = [layer for layer in network.layers if layer.shape is not None]
         self._shapes = {layer.outputs[0]: layer.shape or () for layer in layers if layer.outputs}
 
     def smoothable(self) -> Iterator[tuple[str, _Smoothable]]:
         """Yields the tensors by name, in execution order."""
         for tensor in self._network.rounded_activations:
-            readers, shape = self._readers.get(tensor, []), self._shapes.get(tensor)
-            kinds = {self._nodes[k].op_type for k in readers}
-            weighted = kinds == {"Conv"} or (kinds and kinds <= {"Gemm", "MatMul"})
-            if shape is None or not weighted or len(readers) != self._uses[tensor]:
+            reads, shape = self._reads.get(tensor, []), self._shapes.get(tensor)
+            if shape is None or len(reads) != self._uses[tensor]:
+                continue
+            kinds = {self._nodes[k].op_type for k, _ in reads}
+            scaled = [k for k, slot in reads if slot == 0 and self._nodes[k].op_type in _PRODUCTS]
+            if kinds == {"Conv"}:
+                scaled = [k for k, _ in reads]
+            scaled = [k for k in scaled if self._can_be_scaled(k)]
+            others = [(k, slot) for k, slot in reads if k not in scaled]
+            if not scaled or (others and kinds <= {"Conv", *_PRODUCTS}):
                 continue
             rank = len(shape)
             axis = 1 - rank if kinds == {"Conv"} else -1
-            is_scaled = all(map(self._can_be_scaled, readers))
-            taken_by = self._taken_by(tensor, axis, rank, slice(0, None)) if is_scaled else ()
+            taken_by = self._taken_by(tensor, axis, rank, slice(0, None))
             if taken_by:
-                yield tensor, _Smoothable(axis % rank, readers, taken_by)
+                yield tensor, _Smoothable(axis % rank, scaled, taken_by, others)
 
     def _can_be_scaled(self, index: int) -> bool:
         """Returns true for a layer whose weight is a constant of its own, with a scale for each output."""

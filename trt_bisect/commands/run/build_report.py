@@ -265,13 +265,13 @@ def build_report(
     """
     answer, curve = found.answer, found.curve
     assert answer is not None
-    experiment, rule, network = answer.experiment, answer.experiment.rule, answer.experiment.network
-    stores = {**first.store.trials, **found.of_curve.store.trials}
-    trials = RunTrials(stores, curve.measured_in, experiment.whole.canonical)
     own = answer.of_user
+    rule, network = own.experiment.rule, own.experiment.network
+    stores = {**first.store.trials, **found.of_curve.store.trials}
+    trials = RunTrials(stores, curve.measured_in, own.experiment.whole.canonical)
     reasons = {k: reason_for(own, k, found.gains.get(k)) for k in curve.findings.suspects if k not in own.members}
     rows = layer_rows(asked.layers, trials, curve, rule, reasons)
-    plans, builds, inferences = counts(all_trials(first, found.of_curve, own.experiment, experiment))
+    plans, builds, inferences = counts(all_trials(first, found.of_curve, own.experiment, answer.experiment))
     notes = [*asked.notes, *_notes(answer, curve, trials)]
     notes += float_kernel_notes(network, own.full, answer.restored, found.latency)
     facts = answer_facts(answer)
@@ -444,6 +444,7 @@ def _answered_rows(rows: Sequence[LayerRow], answer: Answer, gains: Mapping[int,
     own = answer.of_user
     experiment = own.experiment
     network, back = experiment.network, {**taken_back(answer), **taken_back(own)}
+    kept = {answer.experiment.network.layers[k].name: str(answer.plan.precisions[k]) for k in answer.high}
     writer = PlanWriter(network, experiment.ranges.scales, GraphTarget.TENSORRT)
     shapes: dict[str, Shape] = {spec.name: spec.shape for spec in network.outputs}
     shapes |= {name: layer.shape for layer in network.layers for name in layer.outputs[:1] if layer.shape}
@@ -453,10 +454,8 @@ def _answered_rows(rows: Sequence[LayerRow], answer: Answer, gains: Mapping[int,
             row,
             culprit=row.index in culprits,
             gain=gains.get(row.index),
-            taken_back=back.get(row.index),
-            recipe=str(answer.plan.precisions[row.index])
-            if row.index in answer.high
-            else (row.recipe if row.fixed or not row.quantizable else str(answer.plan.low)),
+            taken_back=back.get(row.name),
+            recipe=kept.get(row.name, row.recipe if row.fixed or not row.quantizable else str(answer.plan.low)),
             rounds=_rounds(network.layers[row.index], writer) if row.index in culprits else (),
             output_shape=shapes.get(row.output),
         )
@@ -485,7 +484,8 @@ def _deciding_output(rule: Rule, trial: Trial | None) -> str:
 
 def _notes(answer: Answer, curve: Curve, found: RunTrials) -> list[Note]:
     """Returns the notes on the trials: memory, pieces, and precisions that were not obeyed."""
-    own, network, rule = answer.of_user, answer.experiment.network, answer.experiment.rule
+    own = answer.of_user
+    network, rule = own.experiment.network, own.experiment.rule
     low = network.low
     outputs = [
         Note(OUTPUTS, f"output '{name}' in {what}: {figures.note}")

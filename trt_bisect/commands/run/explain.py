@@ -25,7 +25,7 @@ from trt_bisect.answer.facts import similarity_of
 from trt_bisect.answer.in_fp16 import with_units_in
 from trt_bisect.answer.plans import AnswerPlans
 from trt_bisect.answer.result import Answer, setting_of, target_version
-from trt_bisect.answer.search import make_space
+from trt_bisect.answer.search import answer_plans, make_space
 from trt_bisect.builder.base import EMULATED
 from trt_bisect.calibration.bias_correction import correct_biases
 from trt_bisect.calibration.cache import format_cache
@@ -300,7 +300,8 @@ class Remedies:
         plans, experiment = self.plans, self.answer.experiment
         plans.setup.progress.step(move.words)
         moved = plans.setup.with_network(experiment, move.network, move.ranges)
-        own = AnswerPlans(plans.setup, moved, plans.inputs, plans.costs, list(plans.judged), plans.price_of)
+        own = answer_plans(plans.setup, plans.options, moved, plans.inputs, plans)
+        own.judged += plans.judged
         loss = max(own.on_all(own.full, move.ranges).values(), default=math.inf)
         before = experiment.rule.loss(self.answer.full)
         tried = self._result(Tried((), move.remedy, move.words, None, None, False), loss)
