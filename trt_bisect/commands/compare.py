@@ -421,12 +421,7 @@ def _result(
     """Returns the result, with the advice on tensors and weights.
 
     Args:
-        tensors: the tensors.
-        compared_weights: the weights, and their channels.
-        low: the low precision.
-        options: those of the command.
         observer: what chose the scales of the tensors.
-        facts: the other attributes of the result.
     """
     weights, channels = compared_weights
     of_weights = observer if observer in (IN_FILE, OWN_LEVELS) else LARGEST_VALUE

@@ -91,8 +91,6 @@ def measure_alone(experiment: Experiment, progress: Progress, chosen: Collection
     """Measures each layer alone in INT8.
 
     Args:
-        experiment: measures the plans.
-        progress: shows it.
         chosen: only these layers, by index, and without their gains; every layer, with them, where it is None.
     """
     network, rule = experiment.network, experiment.rule

@@ -76,7 +76,6 @@ def entry_of(index: Sequence[Any], report: Report) -> HistoryEntry:
 
     Args:
         index: from ``id`` to ``recorded``, the times in seconds since the epoch.
-        report: the report.
 
     Raises:
         TypeError, ValueError, OverflowError, OSError: a value cannot be converted.
@@ -153,11 +152,6 @@ def _cell(entry: HistoryEntry, path: tuple[str, ...]) -> object:
 
 def write_table(table: pd.DataFrame, path: Path, option: str) -> None:
     """Writes a table as CSV or Parquet: times in UTC, tuples and dictionaries as JSON, but names in Parquet as lists.
-
-    Args:
-        table: the table.
-        path: the path of the file.
-        option: ``--csv`` or ``--parquet``.
 
     Raises:
         BadInput: PyArrow is not installed, or the file cannot be written.

@@ -231,7 +231,6 @@ class History:
         A report that is not finished is replaced by the next one with the same fingerprint and options.
 
         Args:
-            folder: the folder that ``run`` wrote.
             label: the network's name; by default the one given before, else the model file's stem.
 
         Raises:
@@ -350,7 +349,6 @@ def history_file(history: str | Path, folder: Path) -> Path | None:
 
     Args:
         history: ``beside`` for a file beside the run folder, ``none``, or the path of the file.
-        folder: the run folder.
     """
     if str(history) == NONE:
         return None
@@ -366,7 +364,6 @@ def recorded(folder: Path | None, history: str | Path, say: Callable[[str], None
     Args:
         folder: the folder of the run; None records nothing.
         history: ``beside``, ``none`` or a file; see ``history_file``.
-        say: called with a message for the user.
         label: see ``History.record``.
     """
     try:

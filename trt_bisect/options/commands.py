@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from trt_bisect.driver.suspects.curves import FULL
 from trt_bisect.errors import BadInput
+from trt_bisect.options import kinds
 from trt_bisect.options.concerns import (
     BRANCH,
     DATA,
@@ -36,23 +37,6 @@ from trt_bisect.options.concerns import (
     TensorFileOptions,
 )
 from trt_bisect.options.declare import NOT_HERE, panel
-from trt_bisect.options.kinds import (
-    FILE,
-    PLACE,
-    TEXT,
-    TEXTS,
-    VERSION,
-    Counts,
-    Data,
-    File,
-    Model,
-    Place,
-    Share,
-    choice,
-    named,
-    number,
-    whole,
-)
 from trt_bisect.precision import Precision
 
 if TYPE_CHECKING:
@@ -94,7 +78,7 @@ class RunOptions(TensorFileOptions, ExplainOptions, EffortOptions, GoalOptions, 
             if enough, else FP32.
     """
 
-    precision: Annotated[str, PRECISION(choice("fp32", "fp16", MIXED), without="as --base, else fp32")] = ""
+    precision: Annotated[str, PRECISION(kinds.choice("fp32", "fp16", MIXED), without="as --base, else fp32")] = ""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -119,14 +103,14 @@ class WithoutRecipeOptions(MeasuringOptions):
     strategy: Annotated[str, NOT_HERE] = field(default=BRANCH, init=False)
     curve: Annotated[str, NOT_HERE] = field(default=FULL, init=False)
     trtexec: Annotated[str, NOT_HERE] = field(default="", init=False)
-    tensorboard: Annotated[File | None, NOT_HERE] = field(default=None, init=False)
-    tensorboard_detail: Annotated[Counts | None, NOT_HERE] = field(default=None, init=False)
-    margin: Annotated[Share, NOT_HERE] = field(default=0.0, init=False)
-    validation: Annotated[Data, NOT_HERE] = field(default=0.0, init=False)
+    tensorboard: Annotated[kinds.File | None, NOT_HERE] = field(default=None, init=False)
+    tensorboard_detail: Annotated[kinds.Counts | None, NOT_HERE] = field(default=None, init=False)
+    margin: Annotated[kinds.Share, NOT_HERE] = field(default=0.0, init=False)
+    validation: Annotated[kinds.Data, NOT_HERE] = field(default=0.0, init=False)
     trt_version: Annotated[str, NOT_HERE] = field(default="", init=False)
     dla: Annotated[int | None, NOT_HERE] = field(default=None, init=False)
     cluster: Annotated[str, NOT_HERE] = field(default="", init=False)
-    history: Annotated[File, NOT_HERE] = field(default=NONE, init=False)
+    history: Annotated[kinds.File, NOT_HERE] = field(default=NONE, init=False)
     accept: Annotated[bool, NOT_HERE] = field(default=False, init=False)
 
 
@@ -134,7 +118,7 @@ class WithoutRecipeOptions(MeasuringOptions):
 class SensitivityOptions(WithoutRecipeOptions):
     """The options of ``sensitivity``. Nothing is judged by its threshold."""
 
-    threshold: Annotated[Share | None, NOT_HERE] = field(default=None, init=False)
+    threshold: Annotated[kinds.Share | None, NOT_HERE] = field(default=None, init=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,14 +133,14 @@ class WorstOptions(WithoutRecipeOptions):
         output: Write worst.json, worst.csv, worst.html and worst.npz to this folder, which 'run' takes as --input.
     """
 
-    calibration: Annotated[Data, DATA(named("DATA", "DATA.npz"))] = field(default=None, kw_only=False)
-    dataset: Annotated[Data, DATA(named("DATA", "DATASET.npz"), without="the calibration data")] = field(
+    calibration: Annotated[kinds.Data, DATA(kinds.named("DATA", "DATA.npz"))] = field(default=None, kw_only=False)
+    dataset: Annotated[kinds.Data, DATA(kinds.named("DATA", "DATASET.npz"), without="the calibration data")] = field(
         default=None, kw_only=False
     )
-    steps: Annotated[int | None, DATA(whole(least=1), without="all")] = None
-    keep: Annotated[int, DATA(whole(least=1))] = 10
-    output: Annotated[Place | None, RESULTS(PLACE, *("--output", "-o"), repeated=False)] = None
-    inputs: Annotated[Data, NOT_HERE] = field(default=None, init=False)
+    steps: Annotated[int | None, DATA(kinds.whole(least=1), without="all")] = None
+    keep: Annotated[int, DATA(kinds.whole(least=1))] = 10
+    output: Annotated[kinds.Place | None, RESULTS(kinds.PLACE, *("--output", "-o"), repeated=False)] = None
+    inputs: Annotated[kinds.Data, NOT_HERE] = field(default=None, init=False)
     samples: Annotated[int | None, NOT_HERE] = field(default=None, init=False)
     precision: Annotated[str, NOT_HERE] = field(default="", init=False)
 
@@ -171,13 +155,15 @@ class TensorOptions(OutputOptions, MemoryOptions, FixedLayerOptions, Calibration
     """
 
     inputs: Annotated[
-        Data,
-        DATA(named("DATA", "INPUT.npz"), *("--input", "--inputs", "--load-inputs"), without="the calibration data"),
+        kinds.Data,
+        DATA(
+            kinds.named("DATA", "INPUT.npz"), *("--input", "--inputs", "--load-inputs"), without="the calibration data"
+        ),
     ] = field(default=None, kw_only=False)
-    output: Annotated[Place | None, RESULTS(PLACE, *("--output", "-o"), repeated=False)] = None
-    dataset: Annotated[Data, NOT_HERE] = field(default=None, init=False)
+    output: Annotated[kinds.Place | None, RESULTS(kinds.PLACE, *("--output", "-o"), repeated=False)] = None
+    dataset: Annotated[kinds.Data, NOT_HERE] = field(default=None, init=False)
     trt_version: Annotated[str, NOT_HERE] = field(default="", init=False)
-    history: Annotated[File, NOT_HERE] = field(default=NONE, init=False)
+    history: Annotated[kinds.File, NOT_HERE] = field(default=NONE, init=False)
 
     def calibrating(self) -> "Calibrating":
         """The options for ranges from data."""
@@ -204,15 +190,16 @@ class CompareOptions(FollowerOptions, TensorOptions):
             column.
     """
 
-    other: Annotated[Model | None, COMPARISON(FILE, parse=False)] = None
-    recipe: Annotated[File | None, COMPARISON(FILE)] = None
-    fp32: Annotated[File | None, COMPARISON(FILE)] = None
-    int8: Annotated[File | None, COMPARISON(FILE)] = None
-    engine: Annotated[str, PRECISION(choice(*ENGINE_CHOICES))] = "onnxruntime"
+    other: Annotated[kinds.Model | None, COMPARISON(kinds.FILE, parse=False)] = None
+    recipe: Annotated[kinds.File | None, COMPARISON(kinds.FILE)] = None
+    fp32: Annotated[kinds.File | None, COMPARISON(kinds.FILE)] = None
+    int8: Annotated[kinds.File | None, COMPARISON(kinds.FILE)] = None
+    engine: Annotated[str, PRECISION(kinds.choice(*ENGINE_CHOICES))] = "onnxruntime"
     threshold: Annotated[
-        Share | None, COMPARISON(number(least=0, most=1, share=True), without="0.99; 0.9999 for fp16, 0.999 for bf16")
+        kinds.Share | None,
+        COMPARISON(kinds.number(least=0, most=1, share=True), without="0.99; 0.9999 for fp16, 0.999 for bf16"),
     ] = None
-    sort: Annotated[str, COMPARISON(TEXT)] = "index"
+    sort: Annotated[str, COMPARISON(kinds.TEXT)] = "index"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -224,8 +211,8 @@ class ProfileOptions(TensorOptions):
         op_types: List only layers of this operator. Repeatable.
     """
 
-    prefix: Annotated[Sequence[str], LAYERS(TEXTS, without="all")] = ()
-    op_types: Annotated[Sequence[str], LAYERS(TEXTS, "--op", "--op-types", without="all")] = ()
+    prefix: Annotated[Sequence[str], LAYERS(kinds.TEXTS, without="all")] = ()
+    op_types: Annotated[Sequence[str], LAYERS(kinds.TEXTS, "--op", "--op-types", without="all")] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,10 +224,10 @@ class CalibrateOptions(MemoryOptions, NetworkOptions, CalibrationOptions, Pictur
         trt_version: Write the cache for this TensorRT: 10.3.0.
     """
 
-    output: Annotated[File, RESULTS(PLACE, "--output", "-o")] = "calibration.cache"
-    trt_version: Annotated[str, RESULTS(VERSION, without="10.3.0")] = ""
-    inputs: Annotated[Data, NOT_HERE] = field(default=None, init=False)
-    dataset: Annotated[Data, NOT_HERE] = field(default=None, init=False)
+    output: Annotated[kinds.File, RESULTS(kinds.PLACE, "--output", "-o")] = "calibration.cache"
+    trt_version: Annotated[str, RESULTS(kinds.VERSION, without="10.3.0")] = ""
+    inputs: Annotated[kinds.Data, NOT_HERE] = field(default=None, init=False)
+    dataset: Annotated[kinds.Data, NOT_HERE] = field(default=None, init=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -256,18 +243,22 @@ class MigrateOptions(OutputOptions, JudgeOptions, PictureOptions, DataOptions):
         output: Write network.qdq.onnx, the plan and the report to this folder.
     """
 
-    cache: Annotated[File | None, DATA(FILE)] = None
-    layer_precisions: Annotated[Data, PRECISION(named("TEXT", "FILE"), without="every layer in INT8")] = None
+    cache: Annotated[kinds.File | None, DATA(kinds.FILE)] = None
+    layer_precisions: Annotated[kinds.Data, PRECISION(kinds.named("TEXT", "FILE"), without="every layer in INT8")] = (
+        None
+    )
     base: Annotated[
-        str, PRECISION(choice("fp32", "fp16"), without="fp16 if the command line allows FP16, else fp32")
+        str, PRECISION(kinds.choice("fp32", "fp16"), without="fp16 if the command line allows FP16, else fp32")
     ] = ""
-    inputs: Annotated[Data, DATA(named("DATA", "INPUT.npz"), *("--input", "--inputs"), without="not measured")] = None
-    output: Annotated[
-        Place | None, RESULTS(PLACE, *("--output", "-o"), without="trt-bisect-migrated", repeated=False)
+    inputs: Annotated[
+        kinds.Data, DATA(kinds.named("DATA", "INPUT.npz"), *("--input", "--inputs"), without="not measured")
     ] = None
-    calibration: Annotated[Data, NOT_HERE] = field(default=None, init=False)
-    dataset: Annotated[Data, NOT_HERE] = field(default=None, init=False)
-    history: Annotated[File, NOT_HERE] = field(default=NONE, init=False)
+    output: Annotated[
+        kinds.Place | None, RESULTS(kinds.PLACE, *("--output", "-o"), without="trt-bisect-migrated", repeated=False)
+    ] = None
+    calibration: Annotated[kinds.Data, NOT_HERE] = field(default=None, init=False)
+    dataset: Annotated[kinds.Data, NOT_HERE] = field(default=None, init=False)
+    history: Annotated[kinds.File, NOT_HERE] = field(default=NONE, init=False)
     trt_version: Annotated[str, NOT_HERE] = field(default="", init=False)
 
 
@@ -275,9 +266,9 @@ class MigrateOptions(OutputOptions, JudgeOptions, PictureOptions, DataOptions):
 class LayersOptions(LowOptions, DataOptions):
     """The options of ``trt-bisect layers``."""
 
-    calibration: Annotated[Data, NOT_HERE] = field(default=None, init=False)
-    inputs: Annotated[Data, NOT_HERE] = field(default=None, init=False)
-    dataset: Annotated[Data, NOT_HERE] = field(default=None, init=False)
+    calibration: Annotated[kinds.Data, NOT_HERE] = field(default=None, init=False)
+    inputs: Annotated[kinds.Data, NOT_HERE] = field(default=None, init=False)
+    dataset: Annotated[kinds.Data, NOT_HERE] = field(default=None, init=False)
     base: Annotated[str, NOT_HERE] = field(default="", init=False)
 
 

@@ -13,49 +13,8 @@ from trt_bisect.data.preprocessing import COLORS, Preprocessing, preprocessing
 from trt_bisect.driver.suspects.curves import ADAPTIVE, CULPRITS, FULL, usual_curve
 from trt_bisect.errors import BadInput, TrtBisectError
 from trt_bisect.model.gpu_time import Gpu, gpu_named
+from trt_bisect.options import kinds
 from trt_bisect.options.declare import Options, asked_gpu, panel
-from trt_bisect.options.kinds import (
-    CHANNELS,
-    DROP,
-    DURATION,
-    FILE,
-    FUNCTION,
-    GPU,
-    MEBIBYTES,
-    METRIC,
-    MIB,
-    OBJECT,
-    PICTURE_SIZE,
-    PLACE,
-    PRESETS,
-    SHAPES,
-    SWITCH,
-    TEXT,
-    TEXTS,
-    TRTEXEC,
-    VERSION,
-    Channels,
-    Counts,
-    Data,
-    File,
-    Function,
-    Model,
-    PictureSize,
-    Place,
-    Progress,
-    Shapes,
-    Share,
-    Size,
-    choice,
-    choice_or_path,
-    choice_with_percentile,
-    counts,
-    named,
-    number,
-    parse_time,
-    share_or,
-    whole,
-)
 from trt_bisect.precision import Precision
 from trt_bisect.support.machine import MEMORY
 
@@ -110,17 +69,17 @@ class DataOptions(Options):
         shapes: Set the shape of a dynamic input: images:1x3x640x640. Repeatable.
     """
 
-    calibration: Annotated[Data, DATA(named("DATA", "DATA.npz"))] = field(default=None, kw_only=False)
+    calibration: Annotated[kinds.Data, DATA(kinds.named("DATA", "DATA.npz"))] = field(default=None, kw_only=False)
     inputs: Annotated[
-        Data,
+        kinds.Data,
         DATA(
-            named("DATA", "INPUT.npz"),
+            kinds.named("DATA", "INPUT.npz"),
             *("--input", "--inputs", "--load-inputs"),
             without="the worst inputs of --dataset",
         ),
     ] = field(default=None, kw_only=False)
-    dataset: Annotated[Data, DATA(named("DATA", "DATASET.npz"), without="the calibration data")] = None
-    shapes: Annotated[Shapes | None, DATA(SHAPES, "--shape", "--shapes")] = None
+    dataset: Annotated[kinds.Data, DATA(kinds.named("DATA", "DATASET.npz"), without="the calibration data")] = None
+    shapes: Annotated[kinds.Shapes | None, DATA(kinds.SHAPES, "--shape", "--shapes")] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,7 +90,7 @@ class HoldoutOptions(Options):
         validation: Test the recipe on this unseen data, or on a share of 20 or more calibration samples.
     """
 
-    validation: Annotated[Data, DATA(share_or(named("DATA", "VALIDATION.npz"), most=0.9))] = 0.2
+    validation: Annotated[kinds.Data, DATA(kinds.share_or(kinds.named("DATA", "VALIDATION.npz"), most=0.9))] = 0.2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,12 +106,14 @@ class PictureOptions(Options):
         colors: Set the order of the channels, also for --mean and --std.
     """
 
-    resize: Annotated[PictureSize | None, PICTURES(PICTURE_SIZE, without="the input's size")] = None
-    letterbox: Annotated[bool, PICTURES(SWITCH)] = False
-    scale: Annotated[float | None, PICTURES(number(), without="255; 1 if --mean or --std is above 1")] = None
-    mean: Annotated[Channels | None, PICTURES(CHANNELS)] = None
-    std: Annotated[Channels | None, PICTURES(CHANNELS)] = None
-    colors: Annotated[str | None, PICTURES(choice(*COLORS), without="rgb; gray for one channel", expert=True)] = None
+    resize: Annotated[kinds.PictureSize | None, PICTURES(kinds.PICTURE_SIZE, without="the input's size")] = None
+    letterbox: Annotated[bool, PICTURES(kinds.SWITCH)] = False
+    scale: Annotated[float | None, PICTURES(kinds.number(), without="255; 1 if --mean or --std is above 1")] = None
+    mean: Annotated[kinds.Channels | None, PICTURES(kinds.CHANNELS)] = None
+    std: Annotated[kinds.Channels | None, PICTURES(kinds.CHANNELS)] = None
+    colors: Annotated[str | None, PICTURES(kinds.choice(*COLORS), without="rgb; gray for one channel", expert=True)] = (
+        None
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -187,18 +148,23 @@ class JudgeOptions(Options):
         accept: Exit with 0 if full INT8 passes with doubts.
     """
 
-    task: Annotated[str | None, JUDGEMENT(choice(*TASKS))] = None
-    metric: Annotated[Function, JUDGEMENT(METRIC)] = COSINE
-    threshold: Annotated[Share | None, JUDGEMENT(number(share=True), without="0.99 for cosine and tasks")] = None
-    outputs: Annotated[Sequence[str], JUDGEMENT(TEXTS, without="all")] = ()
-    samples: Annotated[int | None, JUDGEMENT(whole(least=1), without="all of --input, else 1")] = None
-    reference: Annotated[
-        Model | None, JUDGEMENT(FILE, *("--reference", "--load-outputs"), without="the network in FP32", expert=True)
+    task: Annotated[str | None, JUDGEMENT(kinds.choice(*TASKS))] = None
+    metric: Annotated[kinds.Function, JUDGEMENT(kinds.METRIC)] = COSINE
+    threshold: Annotated[
+        kinds.Share | None, JUDGEMENT(kinds.number(share=True), without="0.99 for cosine and tasks")
     ] = None
-    head: Annotated[str | None, JUDGEMENT(TEXT, without="told by the values", expert=True)] = None
-    score_threshold: Annotated[float, JUDGEMENT(number(least=0, most=1, share=True), expert=True)] = 0.3
-    class_axis: Annotated[int | None, JUDGEMENT(whole(least=-32, most=31), without="found by size", expert=True)] = None
-    accept: Annotated[bool, JUDGEMENT(SWITCH, expert=True)] = False
+    outputs: Annotated[Sequence[str], JUDGEMENT(kinds.TEXTS, without="all")] = ()
+    samples: Annotated[int | None, JUDGEMENT(kinds.whole(least=1), without="all of --input, else 1")] = None
+    reference: Annotated[
+        kinds.Model | None,
+        JUDGEMENT(kinds.FILE, *("--reference", "--load-outputs"), without="the network in FP32", expert=True),
+    ] = None
+    head: Annotated[str | None, JUDGEMENT(kinds.TEXT, without="told by the values", expert=True)] = None
+    score_threshold: Annotated[float, JUDGEMENT(kinds.number(least=0, most=1, share=True), expert=True)] = 0.3
+    class_axis: Annotated[
+        int | None, JUDGEMENT(kinds.whole(least=-32, most=31), without="found by size", expert=True)
+    ] = None
+    accept: Annotated[bool, JUDGEMENT(kinds.SWITCH, expert=True)] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -237,8 +203,8 @@ class AccuracyOptions(Options):
         accuracy: Measure the accuracy with your module:function, called with infer(feeds) -> outputs; higher is better.
     """
 
-    labels: Annotated[Data, JUDGEMENT(named("FILE", "LABELS.npy"))] = None
-    accuracy: Annotated[Function | None, JUDGEMENT(FUNCTION)] = None
+    labels: Annotated[kinds.Data, JUDGEMENT(kinds.named("FILE", "LABELS.npy"))] = None
+    accuracy: Annotated[kinds.Function | None, JUDGEMENT(kinds.FUNCTION)] = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -265,11 +231,11 @@ class GoalOptions(AccuracyOptions):
             OrinNano, Thor, or a TOML file with its peaks.
     """
 
-    budget: Annotated[Share | None, GOAL(number(least=0, most=1, share=True))] = None
-    drop: Annotated[Share | None, GOAL(DROP)] = None
-    front: Annotated[bool, GOAL(SWITCH)] = False
-    cost: Annotated[File | None, GOAL(choice_or_path(MACS, MEASURED_TIME), expert=True)] = None
-    gpu: Annotated[str | None, GOAL(GPU, expert=True)] = None
+    budget: Annotated[kinds.Share | None, GOAL(kinds.number(least=0, most=1, share=True))] = None
+    drop: Annotated[kinds.Share | None, GOAL(kinds.DROP)] = None
+    front: Annotated[bool, GOAL(kinds.SWITCH)] = False
+    cost: Annotated[kinds.File | None, GOAL(kinds.choice_or_path(MACS, MEASURED_TIME), expert=True)] = None
+    gpu: Annotated[str | None, GOAL(kinds.GPU, expert=True)] = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -319,7 +285,7 @@ class GoalOptions(AccuracyOptions):
 
     def least_accuracy(self, reference: float) -> float:
         """Returns the lowest acceptable accuracy; FP32 has the accuracy ``reference``."""
-        text = str(PRESETS.get(str(self.drop), self.drop) or 0.0).strip()
+        text = str(kinds.PRESETS.get(str(self.drop), self.drop) or 0.0).strip()
         return reference * (1.0 - float(text[:-1]) / 100.0) if text.endswith("%") else reference - float(text)
 
 
@@ -334,8 +300,8 @@ class NetworkOptions(Options):
             overflows.
     """
 
-    plugins: Annotated[Sequence[str], LAYERS(TEXTS, "--plugin", "--plugins", expert=True)] = ()
-    fuse_norms: Annotated[bool, LAYERS(SWITCH, expert=True)] = False
+    plugins: Annotated[Sequence[str], LAYERS(kinds.TEXTS, "--plugin", "--plugins", expert=True)] = ()
+    fuse_norms: Annotated[bool, LAYERS(kinds.SWITCH, expert=True)] = False
 
     def libraries(self, *, onnxruntime: bool) -> tuple[str, ...]:
         """The libraries with operators for ONNX Runtime, or those with TensorRT's plugins."""
@@ -367,11 +333,12 @@ class LowOptions(NetworkOptions):
             engine.
     """
 
-    low: Annotated[str, PRECISION(choice(*LOWS))] = INT8
+    low: Annotated[str, PRECISION(kinds.choice(*LOWS))] = INT8
     base: Annotated[
-        str, PRECISION(choice("fp32", "fp16", "bf16"), without="the precision of --precision, else fp32", expert=True)
+        str,
+        PRECISION(kinds.choice("fp32", "fp16", "bf16"), without="the precision of --precision, else fp32", expert=True),
     ] = ""
-    activations: Annotated[str, PRECISION(choice(INT8, INT16), expert=True)] = INT8
+    activations: Annotated[str, PRECISION(kinds.choice(INT8, INT16), expert=True)] = INT8
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -406,8 +373,10 @@ class CalibrationOptions(Options):
         trt_version: Write the recipe for this TensorRT: 10.3.0, or rtx. Weak typing needs a version before 11.
     """
 
-    calibrator: Annotated[str, PRECISION(choice_with_percentile(*CALIBRATORS))] = AUTO
-    trt_version: Annotated[str, PRECISION(VERSION, without="the installed TensorRT, else the newest", expert=True)] = ""
+    calibrator: Annotated[str, PRECISION(kinds.choice_with_percentile(*CALIBRATORS))] = AUTO
+    trt_version: Annotated[
+        str, PRECISION(kinds.VERSION, without="the installed TensorRT, else the newest", expert=True)
+    ] = ""
 
     @property
     def calibrator_method(self) -> str:
@@ -429,7 +398,7 @@ class FollowerOptions(LowOptions):
             or in INT8 between INT8 layers, as weak typing may.
     """
 
-    followers: Annotated[str, PRECISION(choice(FOLLOWERS_HIGH, FOLLOWERS_INT8), expert=True)] = FOLLOWERS_HIGH
+    followers: Annotated[str, PRECISION(kinds.choice(FOLLOWERS_HIGH, FOLLOWERS_INT8), expert=True)] = FOLLOWERS_HIGH
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -458,11 +427,11 @@ class EngineOptions(FollowerOptions):
             strong typing from 11.4.1 on, with --base fp16 --one-scale '*'. Not tested yet.
     """
 
-    engine: Annotated[str, PRECISION(choice(*ENGINE_CHOICES))] = AUTO
-    precision: Annotated[str, PRECISION(choice("fp32", "fp16"), without="as --base, else fp32")] = ""
-    typing: Annotated[str, TENSORRT(choice(*TYPING_CHOICES))] = AUTO
-    trtexec: Annotated[str, TENSORRT(TRTEXEC, without="TensorRT's defaults")] = ""
-    dla: Annotated[int | None, TENSORRT(whole(least=0))] = None
+    engine: Annotated[str, PRECISION(kinds.choice(*ENGINE_CHOICES))] = AUTO
+    precision: Annotated[str, PRECISION(kinds.choice("fp32", "fp16"), without="as --base, else fp32")] = ""
+    typing: Annotated[str, TENSORRT(kinds.choice(*TYPING_CHOICES))] = AUTO
+    trtexec: Annotated[str, TENSORRT(kinds.TRTEXEC, without="TensorRT's defaults")] = ""
+    dla: Annotated[int | None, TENSORRT(kinds.whole(least=0))] = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -534,12 +503,12 @@ class FixedLayerOptions(NetworkOptions):
             the DLA does. Repeatable.
     """
 
-    high: Annotated[Sequence[str], LAYERS(TEXTS)] = ()
-    plan: Annotated[Data, LAYERS(named("FILE", "PLAN.toml"), expert=True)] = None
-    keep_low: Annotated[Sequence[str], LAYERS(TEXTS, expert=True)] = ()
-    scoped: Annotated[str, LAYERS(TEXT, expert=True)] = ""
-    only: Annotated[Sequence[str], LAYERS(TEXTS, without="all that TensorRT can run in INT8", expert=True)] = ()
-    one_scale: Annotated[Sequence[str], LAYERS(TEXTS, without="a scale per output channel", expert=True)] = ()
+    high: Annotated[Sequence[str], LAYERS(kinds.TEXTS)] = ()
+    plan: Annotated[kinds.Data, LAYERS(kinds.named("FILE", "PLAN.toml"), expert=True)] = None
+    keep_low: Annotated[Sequence[str], LAYERS(kinds.TEXTS, expert=True)] = ()
+    scoped: Annotated[str, LAYERS(kinds.TEXT, expert=True)] = ""
+    only: Annotated[Sequence[str], LAYERS(kinds.TEXTS, without="all that TensorRT can run in INT8", expert=True)] = ()
+    one_scale: Annotated[Sequence[str], LAYERS(kinds.TEXTS, without="a scale per output channel", expert=True)] = ()
 
     @property
     def high_precision(self) -> Precision:
@@ -555,12 +524,12 @@ class MemoryOptions(Options):
         memory: Limit working memory, not counting the FP32 and INT8 engines: MiB, or 512MB, 2GB.
     """
 
-    memory: Annotated[Size, RESOURCES(MEBIBYTES)] = MEMORY // MIB
+    memory: Annotated[kinds.Size, RESOURCES(kinds.MEBIBYTES)] = MEMORY // kinds.MIB
 
     @property
     def memory_bytes(self) -> int:
         """``memory`` in bytes."""
-        return int(self.memory) * MIB
+        return int(self.memory) * kinds.MIB
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -575,9 +544,9 @@ class SearchOptions(MemoryOptions):
         margin: Keep this share of the allowed loss in reserve for unseen inputs (from 20 inputs on).
     """
 
-    strategy: Annotated[str, SEARCH(choice(AUTO, BRANCH, EXHAUSTIVE, BISECT), expert=True)] = AUTO
-    curve: Annotated[str, SEARCH(choice(AUTO, FULL, ADAPTIVE, CULPRITS), expert=True)] = AUTO
-    margin: Annotated[Share, SEARCH(number(least=0, most=0.9, share=True), expert=True)] = 0.2
+    strategy: Annotated[str, SEARCH(kinds.choice(AUTO, BRANCH, EXHAUSTIVE, BISECT), expert=True)] = AUTO
+    curve: Annotated[str, SEARCH(kinds.choice(AUTO, FULL, ADAPTIVE, CULPRITS), expert=True)] = AUTO
+    margin: Annotated[kinds.Share, SEARCH(kinds.number(least=0, most=0.9, share=True), expert=True)] = 0.2
 
     def curve_of(self, strategy: str, layers: int) -> str:
         """The curve of a network with that many quantizable layers; only ``branch`` has a choice."""
@@ -606,14 +575,14 @@ class EffortOptions(Options):
         as_is: Leave channels and weights of the network alone where changes make the recipe cheaper.
     """
 
-    effort: Annotated[str, SEARCH(choice(QUICK, DEFAULT, THOROUGH))] = DEFAULT
-    time_limit: Annotated[Share | None, SEARCH(DURATION, repeated=False)] = None
-    as_is: Annotated[bool, SEARCH(SWITCH, expert=True)] = False
+    effort: Annotated[str, SEARCH(kinds.choice(QUICK, DEFAULT, THOROUGH))] = DEFAULT
+    time_limit: Annotated[kinds.Share | None, SEARCH(kinds.DURATION, repeated=False)] = None
+    as_is: Annotated[bool, SEARCH(kinds.SWITCH, expert=True)] = False
 
     @property
     def time_limit_seconds(self) -> float | None:
         """``time_limit`` in seconds."""
-        return None if self.time_limit is None else parse_time(self.time_limit)
+        return None if self.time_limit is None else kinds.parse_time(self.time_limit)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -624,7 +593,7 @@ class ClusterOptions(Options):
         cluster: Try whole engines on a Ray cluster (auto, HOST:PORT, ray://HOST:PORT) or in N processes here (local:N).
     """
 
-    cluster: Annotated[str, RESOURCES(TEXT, without="in this process")] = ""
+    cluster: Annotated[str, RESOURCES(kinds.TEXT, without="in this process")] = ""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -640,7 +609,7 @@ class ExplainOptions(Options):
             too, print tensors (full), or measure remedies too (remedies).
     """
 
-    explain: Annotated[str, RESULTS(choice(EXPLAIN_TENSORS, EXPLAIN_FULL, EXPLAIN_REMEDIES, EXPLAIN_NOTHING))] = (
+    explain: Annotated[str, RESULTS(kinds.choice(EXPLAIN_TENSORS, EXPLAIN_FULL, EXPLAIN_REMEDIES, EXPLAIN_NOTHING))] = (
         EXPLAIN_TENSORS
     )
 
@@ -662,7 +631,7 @@ class TensorFileOptions(Options):
     """
 
     save_tensors: Annotated[
-        str, RESULTS(choice(NO_TENSORS, OUTPUTS, ALL_LAYERS, BOUNDARIES, POLYGRAPHY), expert=True, repeated=False)
+        str, RESULTS(kinds.choice(NO_TENSORS, OUTPUTS, ALL_LAYERS, BOUNDARIES, POLYGRAPHY), expert=True, repeated=False)
     ] = NO_TENSORS
 
 
@@ -681,14 +650,15 @@ class OutputOptions(Options):
     """
 
     output: Annotated[
-        Place | None,
-        RESULTS(PLACE, *("--output", "-o"), without="trt-bisect-<model>", repeated=False),
+        kinds.Place | None,
+        RESULTS(kinds.PLACE, *("--output", "-o"), without="trt-bisect-<model>", repeated=False),
     ] = None
-    history: Annotated[File, RESULTS(choice_or_path(BESIDE, NONE), expert=True)] = BESIDE
-    tensorboard: Annotated[File | None, RESULTS(PLACE, expert=True, repeated=False)] = None
+    history: Annotated[kinds.File, RESULTS(kinds.choice_or_path(BESIDE, NONE), expert=True)] = BESIDE
+    tensorboard: Annotated[kinds.File | None, RESULTS(kinds.PLACE, expert=True, repeated=False)] = None
     tensorboard_detail: Annotated[
-        Counts | None, RESULTS(counts(channels=256, samples=1000, plans=1000), expert=True, repeated=False)
+        kinds.Counts | None, RESULTS(kinds.counts(channels=256, samples=1000, plans=1000), expert=True, repeated=False)
     ] = None
     progress: Annotated[
-        Progress | None, RESULTS(OBJECT, without="tqdm in a notebook, else nothing", repeated=False, parse=False)
+        kinds.Progress | None,
+        RESULTS(kinds.OBJECT, without="tqdm in a notebook, else nothing", repeated=False, parse=False),
     ] = None

@@ -287,9 +287,6 @@ def takes(
 
     The keywords are the fields of the class, for type checkers as well. In the docstring the line that begins with
     ``options:`` is replaced by a line for each option. Errors of the function name keywords in place of flags.
-
-    Args:
-        options: a command's class of options.
     """
     cls: Any = options
     taken = declared(cls)
@@ -399,9 +396,7 @@ def read_config(file: Path, command: str, others: Sequence[str], options: Sequen
 
     Args:
         file: TOML. Paths in it are relative to its folder.
-        command: the command's name.
         others: the names of all commands and panels.
-        options: the command's options.
 
     Raises:
         BadInput: the file cannot be read, or has a key or a value that cannot be used.

@@ -174,7 +174,6 @@ def changes(now: Report, runs: Sequence[Report], tolerances: Tolerances, directi
     Args:
         now: the later report, as ``compared_part`` returns it.
         runs: the earlier reports likewise, one for each repeat that is not equal to another.
-        tolerances: the smallest changes that count.
         direction: which values of a metric of the user's own are better, ``higher`` or ``lower``.
 
     Raises:
@@ -256,7 +255,6 @@ def metric_of(report: Report, direction: str) -> Metric:
     """Returns the metric that judged a report, which can judge its figures but not measure new ones.
 
     Args:
-        report: the report.
         direction: for a metric of the user's own, which values are better, ``higher`` or ``lower``.
 
     Raises:

@@ -99,7 +99,6 @@ class Comparison(Result):
         Args:
             column: its name; None for ``sort``.
             descending: the largest first; None for the worst first.
-            weights: the weights.
 
         Raises:
             BadInput: there is no such column of numbers.

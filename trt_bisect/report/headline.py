@@ -24,7 +24,6 @@ def headline(report: Report, status: str = "finished") -> str:
     """Returns the verdict in one sentence, or the progress of a run that is not finished.
 
     Args:
-        report: the report of a finished run, or of one under way.
         status: ``finished``, ``running`` or ``interrupted``.
     """
     if status != "finished":
@@ -109,8 +108,6 @@ def next_step(report: Report, setting: Setting, *, accept: bool) -> NextStep | N
     """Returns the step to go on with; None if nothing was measured.
 
     Args:
-        report: with its explanation, if there is one.
-        setting: the run, for the commands.
         accept: the user takes a doubted plan as it is.
     """
     if report.verdict == UNMEASURED:

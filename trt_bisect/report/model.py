@@ -481,9 +481,6 @@ class Report(Holder):
     def plot(self, *, log: bool = True) -> Figure:
         """Returns the curve as a Plotly figure.
 
-        Args:
-            log: the loss is on a logarithmic axis.
-
         Raises:
             BadInput: Plotly is not installed.
         """
@@ -620,7 +617,6 @@ class Report(Holder):
         A report that is not read from a file writes the recipe, ``network.json`` and ``explanation.json`` too.
 
         Args:
-            folder: the folder.
             recipe: false if the folder has the recipe's files already.
 
         Returns:

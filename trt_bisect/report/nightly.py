@@ -179,7 +179,6 @@ def read_baselines(folder: Path, *, replacing: bool = False) -> dict[str, Baseli
     """Returns the baselines in a folder by the networks' names; empty where there is no folder.
 
     Args:
-        folder: the folder.
         replacing: baselines of other versions are left out, since new ones replace them.
 
     Raises:
@@ -249,12 +248,7 @@ _MOST_NAMES = 4
 
 
 def sentence(change: Change, metric: str) -> str:
-    """Returns the sentence on one change.
-
-    Args:
-        change: the change.
-        metric: the name of the metric that decides.
-    """
+    """Returns the sentence on one change."""
 
     def figure(value: float) -> str:
         return figure_text(metric, value)

@@ -67,9 +67,6 @@ def verdict_lines(
 
     Args:
         report: the report, but for its lines.
-        network: the network that has the layers.
-        rule: the rule that judged the plans.
-        findings: the suspects.
         nothing: the trial with no layer low.
         full: the trial of all layers low.
     """
@@ -497,12 +494,7 @@ def memory_notes(trials: Iterable[Trial]) -> list[Note]:
 
 
 def over_inputs(figures: ByInput | None, text: Callable[[float], str]) -> str:
-    """Returns the text that follows the figure of several inputs, of the worst or of all together; empty for one input.
-
-    Args:
-        figures: of each input; None for one input.
-        text: returns a figure as text.
-    """
+    """Returns the text that follows the figure of several inputs, of the worst or of all together; empty for one input."""
     if figures is None:
         return ""
     misses = f"{figures.misses} {'fails' if figures.misses == 1 else 'fail'}" if figures.misses else "all pass"

@@ -51,12 +51,7 @@ _SHOWN = ("stage", "done", "total", "seconds", "what")
 
 
 class Throttled(Generic[Value]):
-    """A value shared by all callers, computed again after 1 s or 100 times its own CPU time, whichever is longer.
-
-    Args:
-        find: computes the value.
-        clock: returns the time in seconds.
-    """
+    """A value shared by all callers, computed again after 1 s or 100 times its own CPU time, whichever is longer."""
 
     def __init__(self, find: Callable[[], Value], clock: Callable[[], float] = time.monotonic) -> None:
         self._find, self._clock = find, clock

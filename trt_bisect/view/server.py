@@ -207,8 +207,6 @@ class TokenAuth:
         """Makes the secret and the name of the cookie.
 
         Args:
-            app: the application to protect.
-            token: the right one.
             names: the allowed host names of requests, without ports; any if empty. With a server bound to loopback,
                 this blocks pages of other sites whose names resolve to this machine (DNS rebinding).
             secure: the cookie is sent over TLS only.

@@ -97,7 +97,6 @@ def run_elsewhere(
     Args:
         address: the address of a Ray cluster. Each run has a GPU, or, where its engine is ONNX Runtime, a processor; a
             run whose node dies goes on elsewhere, from where its journal is.
-        jobs: the runs to start.
         say: is called with a line for each node that is lost or not used.
 
     Yields:

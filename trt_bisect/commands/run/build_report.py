@@ -165,11 +165,7 @@ def unmeasured_report(
     """Returns the report of a run that was stopped before its experiment was ready.
 
     Args:
-        options: the options of the run.
-        rule: the rule that would have judged the plans.
-        model: the network's file.
         network: the network; None if it was not read yet.
-        command: the command line.
         started: the start of the run, in seconds since the epoch.
     """
     high = options.high_precision
@@ -258,10 +254,7 @@ def build_report(
 
     Args:
         asked: the report with nothing measured, and the notes that are known.
-        found: the results, with an answer.
         first: the experiment with the first ranges.
-        seconds: the times.
-        files: the files of the recipe, which have notes of their own.
     """
     answer, curve = found.answer, found.curve
     assert answer is not None
@@ -424,9 +417,6 @@ def _judged(found: RunTrials, curve: Curve, row: LayerRow, step: Step | None, be
     """Returns the search's result at a layer.
 
     Args:
-        found: the trials.
-        curve: the findings.
-        row: the layer's.
         step: the step of the search that ends at the layer.
         before: the trial that holds for the layer before; None where that was not measured.
     """

@@ -373,9 +373,6 @@ def explained(plans: AnswerPlans, answer: Answer, report: Report, options: RunOp
     """Returns ``report`` with its explanation, as far as the options ask for one; an error there becomes a note in it.
 
     Args:
-        plans: measures remedies on the inputs of the answer.
-        answer: the answer of the run.
-        report: the report with the verdict.
         options: the options of the run, as the user gave them.
     """
     if options.explain == EXPLAIN_NOTHING or report.exit_code not in (0, 1):

@@ -63,9 +63,7 @@ def worst_pictures(answer: Answer, folder: Path | None, progress: Progress) -> P
     """Returns the pictures of the inputs on which full INT8 loses most, then the recipe; at most ``MOST``.
 
     Args:
-        answer: the answer.
         folder: the run folder with the tensors of ``--save-tensors``; None without one.
-        progress: tells the stage.
 
     Returns:
         None without a task that can be shown, without image inputs, or if nothing was lost.
@@ -182,10 +180,7 @@ def pictures_of(
     """Returns a picture for each image of an input; none if it has none, or the outputs are not of its images.
 
     Args:
-        name: the name of the input.
-        feeds: the input.
         plans: by plan its outputs, FP32's first.
-        task: the task, which can be shown.
         scaling: see ``Looks``; None for a task without boxes.
         letters: the characters of a text's classes; empty if they are not known.
     """

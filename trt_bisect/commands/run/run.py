@@ -68,23 +68,12 @@ from trt_bisect.preparation.experiment import Experiment, Setup, all_trials
 from trt_bisect.preparation.preparation import prepared
 from trt_bisect.preparation.workspace import working_in
 from trt_bisect.recipe.files import FOLDER, PLAN
+from trt_bisect.report import summary
 from trt_bisect.report.answer import Accuracies
 from trt_bisect.report.headline import BUILD, RECIPE, headline, next_step
 from trt_bisect.report.model import NOT_TRIED, REPORT, SO_FAR, UNMEASURED, Report
 from trt_bisect.report.network_graph import NETWORK, graph_of
 from trt_bisect.report.older import read_report
-from trt_bisect.report.summary import (
-    CURVE_IN_PART,
-    CURVE_MISSING,
-    EXPERIMENT,
-    FRONT_MISSING,
-    INTERRUPTED,
-    NO_ROOM,
-    TIME_LIMIT,
-    UNCHANGED,
-    UNEXPLAINED,
-    base_misses,
-)
 from trt_bisect.report.tensorboard.board import Board, open_board
 from trt_bisect.support.codec import write
 from trt_bisect.support.machine import peak_bytes
@@ -114,7 +103,6 @@ def run_with(model: GivenModel, options: RunOptions, command: str = "", asked: R
 
     Args:
         model: as for ``run``.
-        options: the options of the run.
         command: the command line that asks for the run, for the report.
         asked: the options that suggested commands repeat, if a run on a cluster has other ones.
 
@@ -139,7 +127,7 @@ def run_with(model: GivenModel, options: RunOptions, command: str = "", asked: R
             setup = Setup.of(options, network, folder, shown)
         except KeyboardInterrupt as stop:
             source = model.source if isinstance(model, Network) else str(model)
-            report = without_verdict(blank(model=source, network=None, started=started), INTERRUPTED)
+            report = without_verdict(blank(model=source, network=None, started=started), summary.INTERRUPTED)
             raise StoppedRun(save_report(report, folder, live, shown)) from stop
         try:
             blank = partial(blank, model=network.source, network=network, started=setup.started)
@@ -212,11 +200,7 @@ class _Run:
                 return self._end(stop)
 
     def _measured(self, stack: ExitStack) -> Report:
-        """Returns the report of a run that nobody stops: all of it, from start to end.
-
-        Args:
-            stack: closes what is opened.
-        """
+        """Returns the report of a run that nobody stops: all of it, from start to end."""
         first = self._opened(stack)
         answering = self._asked_search(stack, first)
         found = self.found = Searched(answering.experiment)
@@ -273,7 +257,6 @@ class _Run:
         """Saves what is known when a run is stopped, and ends it: a report after a time limit, else an error.
 
         Args:
-            stop: the error that stopped the run.
             again: what stops this too is treated in the same way, once.
         """
         kind = stopped_by(stop)
@@ -281,16 +264,16 @@ class _Run:
             raise stop
         try:
             with lifted(self.setup.progress):
-                report = self._left(kind, measures=again and kind == TIME_LIMIT)
+                report = self._left(kind, measures=again and kind == summary.TIME_LIMIT)
         except STOPS as stopped_again:
-            if kind == NO_ROOM:
+            if kind == summary.NO_ROOM:
                 raise stop from stopped_again
             if not again:
                 raise
             return self._end(stopped_again, again=False)
-        if kind == TIME_LIMIT and report.verdict != UNMEASURED:
+        if kind == summary.TIME_LIMIT and report.verdict != UNMEASURED:
             return report
-        if kind == INTERRUPTED:
+        if kind == summary.INTERRUPTED:
             raise StoppedRun(report) from stop
         raise stop
 
@@ -429,25 +412,22 @@ class _Run:
         """Returns what was not done after the answer, a clause each.
 
         Args:
-            found: the results so far.
             report: the report so far, which may have a part of the curve.
         """
         rows = () if report is None else report.layers
-        part = CURVE_IN_PART if any(row.quantizable and row.outcome != NOT_TRIED for row in rows) else CURVE_MISSING
-        front = [FRONT_MISSING] if self.options.front and not found.front else []
+        part = (
+            summary.CURVE_IN_PART
+            if any(row.quantizable and row.outcome != NOT_TRIED for row in rows)
+            else summary.CURVE_MISSING
+        )
+        front = [summary.FRONT_MISSING] if self.options.front and not found.front else []
         curve = [] if found.curve.findings.steps else [part]
-        explanation = [UNEXPLAINED] if self._explains else []
-        changes = [UNCHANGED] if found.changes else []
+        explanation = [summary.UNEXPLAINED] if self._explains else []
+        changes = [summary.UNCHANGED] if found.changes else []
         return [*changes, *front, *curve, *explanation]
 
     def _with_curve(self, answering: AnswerSearch, found: Searched, report: Report) -> Report:
-        """Measures the curve, unless it came first, with the ranges of the recipe; returns the report with it.
-
-        Args:
-            answering: the search of the answer.
-            found: its results; the curve is added.
-            report: the report with the verdict.
-        """
+        """Measures the curve, unless it came first, with the ranges of the recipe; returns the report with it."""
         answer = found.answer
         assert answer is not None
         if found.has_curve:
@@ -537,7 +517,7 @@ class _Run:
         emulated = experiment.builder.arithmetic == EMULATED
         if around is not None and (around.similarity is None or rule.metric.loss(around.similarity) > rule.budget):
             network = replace(network, base=Precision.FP16)
-        if network is not experiment.network or base_misses(network, rule, found.curve.nothing):
+        if network is not experiment.network or summary.base_misses(network, rule, found.curve.nothing):
             notes = base_overflow_notes(network, experiment.feeds, self.options.memory_bytes, emulated=emulated)
             found.notes = (*found.notes, *notes)
 
@@ -545,7 +525,6 @@ class _Run:
         """Returns the report on an answer; nothing is measured.
 
         Args:
-            found: the results.
             files: the files of the recipe and the graph are attached.
         """
         answer, options, setup, first = found.answer, self.options, self.setup, self.first
@@ -592,7 +571,6 @@ class _Run:
         """Writes a report so far and the files of its recipe: a run that is killed later has both.
 
         Args:
-            report: the report.
             tell: writes it.
         """
         made = report.attached.files
@@ -658,7 +636,7 @@ class _Run:
         Without a folder it has no command.
         """
         options, files = self.options, report.attached.files
-        is_experiment = any(line.kind == EXPERIMENT for line in report.lines)
+        is_experiment = any(line.kind == summary.EXPERIMENT for line in report.lines)
         if options.low_precision.wide or is_experiment or experiment is None:
             return report
         step = next_step(report, setting_of(experiment, self.repeated, report), accept=options.accept)

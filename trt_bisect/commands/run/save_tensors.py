@@ -109,7 +109,6 @@ class _Writing:
     """The plans whose tensors are saved, and the way to run them.
 
     Args:
-        experiment: the network and its ranges.
         plans: the plans by name; that of FP32 is among them.
         layers: every layer's tensors, not only the outputs.
         recipe: the network and ranges of the recipe, where they are others.
@@ -128,10 +127,6 @@ class _Writing:
         """Saves as many samples as fit into ``MOST`` bytes, in a folder for each plan.
 
         Args:
-            folder: made if it is missing.
-            feeds: the samples.
-            labels: their names.
-            progress: shows each one.
             as_json: the same is to be written as Polygraphy's JSON too, which needs room.
 
         Returns:
@@ -221,8 +216,6 @@ def write_polygraphy(folder: Path, plans: Iterable[str], feeds: Sequence[Feeds])
 
     Args:
         folder: the folder of the tensors; it has an ``.npz`` for each plan and sample.
-        plans: their names.
-        feeds: the samples, in order.
     """
     from polygraphy.comparator import IterationResult, RunResults
     from polygraphy.json import to_json

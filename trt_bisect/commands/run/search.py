@@ -56,11 +56,7 @@ def search(
 
     Args:
         curve: the boundaries that are measured; see ``search_for``. Whole engines have no adaptive one.
-        question: the question that the search answers.
-        evaluator: measures plans.
-        rule: judges them.
         names: the names of the layers, for the progress bar.
-        progress: shows each plan, or each piece.
     """
 
     in_pieces: Findings | None = None

@@ -150,7 +150,6 @@ def render_page(data: PageData, live: str = "") -> str:
     """Returns the page of a run as HTML.
 
     Args:
-        data: what the page shows.
         live: the relative address of newer data; empty for a page that does not change.
     """
     report = data.report

@@ -145,8 +145,6 @@ def section_of(
     """Returns a section of a page; none for a table without rows.
 
     Args:
-        kind: the dataclass of the rows.
-        names: the texts that stand in the titles of columns.
         filters: see ``Section``; a key without a column is left out.
         raised: columns that are printed although their description says not.
         sort: see ``Section``; a key without a column keeps the order of the rows.

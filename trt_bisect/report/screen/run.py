@@ -55,8 +55,6 @@ def print_report(report: Report, console: Console, *, every_layer: bool = False,
     Names are printed as they are, never as markup.
 
     Args:
-        report: the run's.
-        console: to print on.
         every_layer: print all, and the curve with a row for each layer.
         around: lines that the command prints before and after the report.
     """
@@ -429,11 +427,6 @@ def print_advice(explanation: Explanation, metric: str, console: Console) -> Non
     """Prints the advice in full: the causes, and for each culprit the evidence and the remedies.
 
     Names are printed as they are, never as markup.
-
-    Args:
-        explanation: the run's.
-        metric: its name, for the figures of the remedies that were measured.
-        console: to print on.
     """
     for cause in explanation.causes:
         console.print(Text(_title(cause, explanation), style="bold"))
@@ -463,10 +456,7 @@ def print_advice(explanation: Explanation, metric: str, console: Console) -> Non
 
 
 def causes_in_short(explanation: Explanation, metric: str) -> Group | None:
-    """Returns the causes, a line each, and the cheapest remedy measured to be cheaper than the recipe; or None.
-
-    The arguments are those of ``print_advice``.
-    """
+    """Returns the causes, a line each, and the cheapest remedy measured to be cheaper than the recipe; or None."""
     if not explanation.causes:
         return None
     causes = [Text(_title(cause, explanation)) for cause in explanation.causes[:_CAUSES_UP_TO]]

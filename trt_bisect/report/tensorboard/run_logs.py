@@ -92,7 +92,6 @@ def steps_of(own: Mapping[str, Trial], shared: Mapping[str, Trial], rule: Rule, 
     Args:
         own: the trials of the ranges' own store.
         shared: the trials of the store that has those on each input, with any ranges.
-        rule: the rule that judged them.
         ranges: the digest of the ranges (``Ranges.digest``).
     """
     on_inputs = {key: trial for key, trial in shared.items() if key.startswith(INPUTS)}
@@ -193,7 +192,6 @@ def graph_of(network: Network, plan: PrecisionPlan | None = None) -> Any:
     ``_output_shapes``. Its device is its precision in ``plan``, so that the page can colour by it.
 
     Args:
-        network: with its layers' shapes.
         plan: the precisions; without it all layers are in FP32.
     """
     from tensorboard.compat.proto.graph_pb2 import GraphDef
@@ -323,16 +321,7 @@ def plans_to_show(
     """Returns full INT8, the plans with and without each suspect, the recipe, the front, and others, each plan once.
 
     Args:
-        findings: the suspects.
-        recipe: the recipe's plan.
-        network: the network.
-        whole: the evaluator on whole engines.
-        rule: the rule for the losses.
-        trials: by plan key.
         reported: the trials of full INT8 and of the recipe, on all inputs, as the report has them.
-        report: the report.
-        steps: other plans that were measured.
-        accuracy: returns the accuracy of a plan; None without labels or an accuracy function.
     """
     full = network.full(whole.high)
     plans: dict[str, PrecisionPlan] = {}
@@ -414,16 +403,9 @@ def write_run(
     Of one sample's tensors it holds those that fit into ``memory``.
 
     Args:
-        board: the log folder.
-        network: the measured network.
-        scales: the scales of its activations.
         feeds: the inputs that were judged.
-        rule: the rule for the losses.
         plans: the plans to show beside FP32.
         steps: the plans that were measured, in their order.
-        report: the run's.
-        progress: gets a step for each input of each plan.
-        memory: the bytes of tensors that may be held at once.
 
     Raises:
         BadInput: the logs cannot be written, or ONNX Runtime cannot run the network with its tensors as outputs.
@@ -456,14 +438,7 @@ def write_run(
 
 
 class PlanLogs:
-    """Writes a plan's run: its graph, its weights, and the histograms of its tensors.
-
-    Args:
-        board: the log folder.
-        network: the measured network.
-        writer: the writer of its plans.
-        memory: the bytes of tensors that may be held at once.
-    """
+    """Writes a plan's run: its graph, its weights, and the histograms of its tensors."""
 
     def __init__(self, board: Board, network: Network, writer: PlanWriter, memory: int) -> None:
         self._board, self._network, self._writer, self._memory = board, network, writer, memory
@@ -477,11 +452,7 @@ class PlanLogs:
         """Runs a plan on each input and writes its run.
 
         Args:
-            name: the name of the run.
-            shown: the plan.
-            feeds: the inputs.
             is_fp32: the plan is FP32 itself, not a plan with INT8 layers.
-            on_input: is called before each input.
 
         Raises:
             BadInput: the run cannot be written, or ONNX Runtime cannot run the plan with its tensors as outputs.
@@ -563,9 +534,7 @@ class ComparisonLogs:
         """Writes the FP32 run and the INT8 run.
 
         Args:
-            found: the comparison.
             writer: the writer of the network's plans; None where its scales are not known: then there are no weights.
-            plan: the compared plan.
 
         Raises:
             BadInput: the folder cannot be written.
