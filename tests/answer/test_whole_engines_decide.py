@@ -28,7 +28,7 @@ from trt_bisect.evaluator.trial import Cost, OutputFigures
 from trt_bisect.model.network import load_network
 from trt_bisect.model.pieces import cut
 from trt_bisect.model.shapes import facts_for
-from trt_bisect.options.concerns import BRANCH, SearchOptions
+from trt_bisect.options.concerns import BRANCH, MeasuringOptions
 from trt_bisect.precision import Precision
 from trt_bisect.runs.journal import MemoryStore
 from trt_bisect.support.progress import Silent
@@ -194,10 +194,10 @@ def test_two_whole_engines_a_culprit_where_pieces_are_right(bench):
 
 
 def test_bisect_is_what_an_nvidia_engine_is_searched_by_and_branch_what_onnxruntime_is():
-    options = SearchOptions()
+    options = MeasuringOptions()
     assert [options.strategy_on(engine) for engine in ("onnxruntime", "tensorrt", "tensorrt-rtx")] == [
         "branch",
         "bisect",
         "bisect",
     ]
-    assert SearchOptions(strategy=BRANCH).strategy_on("tensorrt") == BRANCH
+    assert MeasuringOptions(strategy=BRANCH).strategy_on("tensorrt") == BRANCH

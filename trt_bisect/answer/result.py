@@ -18,8 +18,7 @@ from trt_bisect.driver.recipes.search_space import Space
 from trt_bisect.driver.suspects.search import Loss
 from trt_bisect.evaluator.each_input import NO_MARGIN, GivenInputs, Margin
 from trt_bisect.evaluator.trial import Trial
-from trt_bisect.options.commands import MeasuringOptions, RunOptions
-from trt_bisect.options.concerns import CalibrationOptions
+from trt_bisect.options.concerns import CalibrationOptions, MeasuringOptions, RunOptions
 from trt_bisect.options.declare import repeated
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.preparation.experiment import Experiment

@@ -56,8 +56,8 @@ from trt_bisect.model.file import read_model
 from trt_bisect.model.network import GivenModel, Network, load_network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter, Written
 from trt_bisect.model.session import make_session
-from trt_bisect.options.commands import MigrateOptions, RunOptions
-from trt_bisect.options.concerns import EXPLAIN_NOTHING, NONE
+from trt_bisect.options.commands import MigrateOptions
+from trt_bisect.options.concerns import EXPLAIN_NOTHING, NONE, RunOptions
 from trt_bisect.options.declare import read_toml, takes
 from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.recipe.files import QDQ_NETWORK, recipe_files

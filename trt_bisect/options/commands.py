@@ -1,99 +1,38 @@
-"""The options of each command: concerns together, with what the command has beside them, or fixes."""
+"""The options of the other commands: concerns together, with what the command has beside them, or fixes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
 from trt_bisect.driver.suspects.curves import FULL
-from trt_bisect.errors import BadInput
 from trt_bisect.options import kinds
 from trt_bisect.options.concerns import (
     BRANCH,
     DATA,
     ENGINE_CHOICES,
-    FLOAT_LOWS,
     LAYERS,
-    MIXED,
     NONE,
     PRECISION,
     RESULTS,
     CalibrationOptions,
-    ClusterOptions,
     DataOptions,
-    EffortOptions,
-    EngineOptions,
-    ExplainOptions,
     FixedLayerOptions,
     FollowerOptions,
-    GoalOptions,
-    HoldoutOptions,
     JudgeOptions,
     LowOptions,
+    MeasuringOptions,
     MemoryOptions,
     NetworkOptions,
     OutputOptions,
     PictureOptions,
-    SearchOptions,
-    TensorFileOptions,
+    RunOptions,
 )
 from trt_bisect.options.declare import NOT_HERE, panel
-from trt_bisect.precision import Precision
 
 if TYPE_CHECKING:
     from trt_bisect.calibration.collect import Calibrating
 
 COMPARISON = panel("Comparison")
-
-
-@dataclass(frozen=True, kw_only=True)
-class MeasuringOptions(
-    OutputOptions,
-    ClusterOptions,
-    SearchOptions,
-    EngineOptions,
-    FixedLayerOptions,
-    CalibrationOptions,
-    JudgeOptions,
-    HoldoutOptions,
-    PictureOptions,
-    DataOptions,
-):
-    """The options that plans are prepared and measured with."""
-
-    def __post_init__(self) -> None:
-        """Makes what the DLA takes of a strongly typed network the defaults: FP16 beside INT8, one scale a weight."""
-        super().__post_init__()
-        if self.dla is not None and self.asked_typing != "weak":
-            object.__setattr__(self, "one_scale", self.one_scale or ("*",))
-            if self.low not in FLOAT_LOWS:
-                object.__setattr__(self, "base", self.base or str(Precision.FP16))
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunOptions(TensorFileOptions, ExplainOptions, EffortOptions, GoalOptions, MeasuringOptions):
-    """The options of ``run``.
-
-    Attributes:
-        precision: Run culprits and the layers of --high in this precision. mixed (default if it saves 1 %): FP16
-            if enough, else FP32.
-    """
-
-    precision: Annotated[str, PRECISION(kinds.choice("fp32", "fp16", MIXED), without="as --base, else fp32")] = ""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.try_remedies and self.low != "int8":
-            raise BadInput(f"--explain remedies does not go with --low {self.low}.", "Use --explain full.")
-
-    @property
-    def high_precision(self) -> Precision:
-        """The precision of layers that are kept out of the low one; with ``mixed``, of plans before the last step."""
-        return Precision.FP32 if self.precision == MIXED else super().high_precision
-
-    @property
-    def base_precision(self) -> Precision:
-        """The precision of what is neither low nor kept out of the low one."""
-        return Precision(self.base or Precision.FP32) if self.precision == MIXED else super().base_precision
 
 
 @dataclass(frozen=True, kw_only=True)

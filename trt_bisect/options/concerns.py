@@ -1,4 +1,4 @@
-"""The options by concern, in the order of the help.
+"""The options by concern, where several commands share them, and those of ``run`` together.
 
 The names of engines, calibrators, tasks and so on stand here again: their modules load slowly.
 """
@@ -80,17 +80,6 @@ class DataOptions(Options):
     ] = field(default=None, kw_only=False)
     dataset: Annotated[kinds.Data, DATA(kinds.named("DATA", "DATASET.npz"), without="the calibration data")] = None
     shapes: Annotated[kinds.Shapes | None, DATA(kinds.SHAPES, "--shape", "--shapes")] = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class HoldoutOptions(Options):
-    """The samples that neither calibration nor the search sees.
-
-    Attributes:
-        validation: Test the recipe on this unseen data, or on a share of 20 or more calibration samples.
-    """
-
-    validation: Annotated[kinds.Data, DATA(kinds.share_or(kinds.named("DATA", "VALIDATION.npz"), most=0.9))] = 0.2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,101 +181,6 @@ class JudgeOptions(Options):
         """The part of a fingerprint that the task is; empty without a task."""
         asked = self.asked_task()
         return {} if asked is None else {"task": asked.facts()}
-
-
-@dataclass(frozen=True, kw_only=True)
-class AccuracyOptions(Options):
-    """The accuracy on labelled data.
-
-    Attributes:
-        labels: Measure the accuracy with the classes, boxes (COCO JSON, YOLO txt), masks (PNG) or texts of --dataset.
-        accuracy: Measure the accuracy with your module:function, called with infer(feeds) -> outputs; higher is better.
-    """
-
-    labels: Annotated[kinds.Data, JUDGEMENT(kinds.named("FILE", "LABELS.npy"))] = None
-    accuracy: Annotated[kinds.Function | None, JUDGEMENT(kinds.FUNCTION)] = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.accuracy is not None and self.labels is not None:
-            raise BadInput("--accuracy and --labels contradict each other.", "Leave out one of the two.")
-        if self.labels is not None and getattr(self, "dataset", None) is None:
-            raise BadInput("There are labels and no data set that they belong to.", "Give --dataset with its samples.")
-
-
-@dataclass(frozen=True, kw_only=True)
-class GoalOptions(AccuracyOptions):
-    """The goal of the search: the cheapest recipe that meets the threshold, unless these ask for another one.
-
-    Attributes:
-        budget: Find the most accurate plan that gives up at most this share of INT8's speed-up: 5%.
-        drop: Find the cheapest plan that loses at most this accuracy: 0.01, 1% of FP32's, mlperf99. Needs --labels,
-            --accuracy.
-        front: Measure the front of accuracy against cost.
-        cost: Price a layer in high precision by its multiply-adds (macs), its time on the engine (measured), the times
-            in a CSV file with the columns layer, int8, fp16, fp32, or trtexec's profile of an engine of the network on
-            --gpu: NAME.profile.json, with --exportLayerInfo's NAME.graph.json beside it. Without it, by predicted time
-            where --gpu names a GPU or a known GPU is in the machine, else by multiply-adds.
-        gpu: Predict times on this GPU: A100, A100-80GB, H100, H200, L4, T4, RTX3090, RTX4090, OrinAGX, OrinNX,
-            OrinNano, Thor, or a TOML file with its peaks.
-    """
-
-    budget: Annotated[kinds.Share | None, GOAL(kinds.number(least=0, most=1, share=True))] = None
-    drop: Annotated[kinds.Share | None, GOAL(kinds.DROP)] = None
-    front: Annotated[bool, GOAL(kinds.SWITCH)] = False
-    cost: Annotated[kinds.File | None, GOAL(kinds.choice_or_path(MACS, MEASURED_TIME), expert=True)] = None
-    gpu: Annotated[str | None, GOAL(kinds.GPU, expert=True)] = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.gpu is not None:
-            asked_gpu(self.gpu)
-        if self.profile is not None and self.priced_gpu is None:
-            raise BadInput("A profile says nothing of the GPU, and the machine has none that is known.", "Give --gpu.")
-        if self.drop is None:
-            return
-        if self.accuracy is None and self.labels is None:
-            raise BadInput("--drop is a loss of accuracy, and nothing measures it.", "Give --labels or --accuracy.")
-        if getattr(self, "task", None) is not None and self.labels is None:
-            raise BadInput("--task and --drop contradict each other.", "Leave out one of the two, or give --labels.")
-
-    @property
-    def priced_gpu(self) -> Gpu | None:
-        """The GPU that times are predicted for: the one named, else the machine's; None if no peaks of it are known."""
-        if self.gpu is not None:
-            return asked_gpu(self.gpu)
-        from trt_bisect.support.machine import find_gpu
-
-        try:
-            return gpu_named(find_gpu().name)
-        except TrtBisectError:
-            return None
-
-    @property
-    def profile(self) -> Path | None:
-        """The profile of an engine by which times are predicted; None without one."""
-        given = Path(str(self.cost))
-        return given if given.suffix.lower() == ".json" else None
-
-    @property
-    def by_time(self) -> bool:
-        """Prices are predicted times, which may follow a profile."""
-        return self.priced_by == TIME or self.profile is not None
-
-    @property
-    def priced_by(self) -> str:
-        """The price of layers: ``macs``, ``measured``, ``time`` (predicted), or a file of times."""
-        return str(self.cost) if self.cost is not None else MACS if self.priced_gpu is None else TIME
-
-    @property
-    def most(self) -> float | None:
-        """The largest cost of a recipe, a share of INT8's gain in speed; None without a budget."""
-        return None if self.budget is None else float(self.budget)
-
-    def least_accuracy(self, reference: float) -> float:
-        """Returns the lowest acceptable accuracy; FP32 has the accuracy ``reference``."""
-        text = str(kinds.PRESETS.get(str(self.drop), self.drop) or 0.0).strip()
-        return reference * (1.0 - float(text[:-1]) / 100.0) if text.endswith("%") else reference - float(text)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -412,82 +306,6 @@ class FollowerOptions(LowOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EngineOptions(FollowerOptions):
-    """The inference engine, and how its engines are built.
-
-    Attributes:
-        engine: Build and run networks with this engine.
-        precision: Run culprits and the layers of --high in this precision.
-        typing: Build from Q/DQ pairs in the graph (strong), or from constraints on layers (weak: TensorRT 8 to 10).
-            auto: strong, and weak for a calibration cache before TensorRT 10.12. weak-int8: weak, with the layers that
-            are to be in INT8 constrained to INT8 instead of leaving the choice to TensorRT.
-        trtexec: Build as these flags of trtexec say: '--builderOptimizationLevel=3 --memPoolSize=workspace:512
-            --tacticSources=+CUBLAS,+CUDNN'.
-        dla: Run on this DLA core, and on the GPU what the core cannot run: with weak typing up to TensorRT 10.7; with
-            strong typing from 11.4.1 on, with --base fp16 --one-scale '*'. Not tested yet.
-    """
-
-    engine: Annotated[str, PRECISION(kinds.choice(*ENGINE_CHOICES))] = AUTO
-    precision: Annotated[str, PRECISION(kinds.choice("fp32", "fp16"), without="as --base, else fp32")] = ""
-    typing: Annotated[str, TENSORRT(kinds.choice(*TYPING_CHOICES))] = AUTO
-    trtexec: Annotated[str, TENSORRT(kinds.TRTEXEC, without="TensorRT's defaults")] = ""
-    dla: Annotated[int | None, TENSORRT(kinds.whole(least=0))] = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.low in FLOAT_LOWS and self.precision not in ("", Precision.FP32):
-            raise BadInput(
-                f"--low {self.low} and --precision {self.precision} leave no layer in FP32.",
-                f"Leave out --precision: with --low {self.low} the high precision is fp32.",
-            )
-        if self.base not in ("", Precision.FP16) and self.precision == Precision.FP16:
-            raise BadInput(
-                f"--precision {self.precision} does not raise layers above a base of {self.base}.",
-                f"Give --precision fp32, or leave it out: then they are in {self.base}.",
-            )
-
-    @property
-    def asked_typing(self) -> str:
-        """``auto``, or the typing of the engines: ``weak`` or ``strong``."""
-        return "weak" if self.typing == WEAK_INT8 else self.typing
-
-    @property
-    def high_precision(self) -> Precision:
-        """The precision of layers that are kept out of the low one."""
-        return Precision(self.precision or self.base_precision)
-
-    @property
-    def base_precision(self) -> Precision:
-        """The precision of what is neither low nor kept out of the low one."""
-        return Precision(self.base or self.precision or Precision.FP32)
-
-    def gain_over(self, network: "Network") -> Precision:
-        """Returns the precision over which the low one's gain in speed is counted, of which prices are shares.
-
-        It is ``--base``, else that of a file which is not in float32, else FP32. The base that ``--precision`` alone
-        brings along changes no price: the same plan costs the same however it was asked for.
-        """
-        is_implied = not self.base and network.base == self.base_precision
-        return Precision.FP32 if is_implied else network.base or Precision.FP32
-
-    def build_options(self) -> "BuildOptions":
-        """The options as builders take them."""
-        from trt_bisect.builder.base import DEFAULT_TIMEOUT, BuildOptions
-        from trt_bisect.recipe.trtexec import options_in
-
-        return BuildOptions(
-            high=self.high_precision,
-            **options_in(self.trtexec),
-            force_int8=self.typing == WEAK_INT8,
-            followers_round=self.followers_round,
-            plugins=self.libraries(onnxruntime=False),
-            operators=self.libraries(onnxruntime=True),
-            dla=self.dla,
-            timeout=DEFAULT_TIMEOUT,
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
 class FixedLayerOptions(NetworkOptions):
     """The layers whose precision the user fixes; no search changes it.
 
@@ -533,109 +351,6 @@ class MemoryOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SearchOptions(MemoryOptions):
-    """The choice of the plans, and their measuring.
-
-    Attributes:
-        strategy: Measure the whole curve in one pass through pieces of the network (branch), an engine per layer
-            (exhaustive), or about log2 N engines per suspect (bisect). auto: branch on ONNX Runtime, else bisect.
-        curve: With branch, measure every boundary (full), every sixteenth and all where the loss changes (adaptive), or
-            what the verdict needs (culprits). auto: adaptive from 401 quantizable layers on, else full.
-        margin: Keep this share of the allowed loss in reserve for unseen inputs (from 20 inputs on).
-    """
-
-    strategy: Annotated[str, SEARCH(kinds.choice(AUTO, BRANCH, EXHAUSTIVE, BISECT), expert=True)] = AUTO
-    curve: Annotated[str, SEARCH(kinds.choice(AUTO, FULL, ADAPTIVE, CULPRITS), expert=True)] = AUTO
-    margin: Annotated[kinds.Share, SEARCH(kinds.number(least=0, most=0.9, share=True), expert=True)] = 0.2
-
-    def curve_of(self, strategy: str, layers: int) -> str:
-        """The curve of a network with that many quantizable layers; only ``branch`` has a choice."""
-        if strategy == BRANCH:
-            return usual_curve(layers) if self.curve == AUTO else self.curve
-        return FULL if strategy == EXHAUSTIVE else CULPRITS
-
-    def strategy_on(self, engine: str) -> str:
-        """The strategy on an engine: ``auto`` is ``branch`` on ONNX Runtime, and else ``bisect``.
-
-        An NVIDIA engine may fuse and round a piece differently from the whole network. How much is not known yet.
-        """
-        if self.strategy != AUTO:
-            return self.strategy
-        return BRANCH if engine == "onnxruntime" else BISECT
-
-
-@dataclass(frozen=True, kw_only=True)
-class EffortOptions(Options):
-    """The end of the search.
-
-    Attributes:
-        effort: Spend at most one inference per layer and input on the search (quick), at most two (default), or search
-            until no recipe is cheaper (thorough).
-        time_limit: End the search after this time: 90s, 10m, 1h. The same command continues the search.
-        as_is: Leave channels and weights of the network alone where changes make the recipe cheaper.
-    """
-
-    effort: Annotated[str, SEARCH(kinds.choice(QUICK, DEFAULT, THOROUGH))] = DEFAULT
-    time_limit: Annotated[kinds.Share | None, SEARCH(kinds.DURATION, repeated=False)] = None
-    as_is: Annotated[bool, SEARCH(kinds.SWITCH, expert=True)] = False
-
-    @property
-    def time_limit_seconds(self) -> float | None:
-        """``time_limit`` in seconds."""
-        return None if self.time_limit is None else kinds.parse_time(self.time_limit)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClusterOptions(Options):
-    """The workers that try plans.
-
-    Attributes:
-        cluster: Try whole engines on a Ray cluster (auto, HOST:PORT, ray://HOST:PORT) or in N processes here (local:N).
-    """
-
-    cluster: Annotated[str, RESOURCES(kinds.TEXT, without="in this process")] = ""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_address(self.cluster)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExplainOptions(Options):
-    """The explanation of culprits.
-
-    Attributes:
-        explain: Compare tensors, and weights and activations of each culprit (tensors); measure each layer alone
-            too, print tensors (full), or measure remedies too (remedies).
-    """
-
-    explain: Annotated[str, RESULTS(kinds.choice(EXPLAIN_TENSORS, EXPLAIN_FULL, EXPLAIN_REMEDIES, EXPLAIN_NOTHING))] = (
-        EXPLAIN_TENSORS
-    )
-
-    @property
-    def try_remedies(self) -> bool:
-        """True if remedies are measured."""
-        return self.explain == EXPLAIN_REMEDIES
-
-
-@dataclass(frozen=True, kw_only=True)
-class TensorFileOptions(Options):
-    """The tensors that are written to disk.
-
-    Attributes:
-        save_tensors: Save the final outputs, or the tensors of all layers (ONNX Runtime), of FP32, full INT8 and the
-            recipe in the run folder, for 'compare --fp32 --int8'. boundaries: the final outputs, also of each boundary
-            of the curve. polygraphy: the final outputs, also as Polygraphy's JSON in tensors/polygraphy: inputs.json
-            for --load-inputs, and fp32.json, int8.json and recipe.json for --load-outputs.
-    """
-
-    save_tensors: Annotated[
-        str, RESULTS(kinds.choice(NO_TENSORS, OUTPUTS, ALL_LAYERS, BOUNDARIES, POLYGRAPHY), expert=True, repeated=False)
-    ] = NO_TENSORS
-
-
-@dataclass(frozen=True, kw_only=True)
 class OutputOptions(Options):
     """The files that are written.
 
@@ -662,3 +377,246 @@ class OutputOptions(Options):
         kinds.Progress | None,
         RESULTS(kinds.OBJECT, without="tqdm in a notebook, else nothing", repeated=False, parse=False),
     ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuringOptions(
+    OutputOptions,
+    MemoryOptions,
+    FollowerOptions,
+    FixedLayerOptions,
+    CalibrationOptions,
+    JudgeOptions,
+    PictureOptions,
+    DataOptions,
+):
+    """The options that plans are prepared and measured with.
+
+    Attributes:
+        validation: Test the recipe on this unseen data, or on a share of 20 or more calibration samples.
+        engine: Build and run networks with this engine.
+        precision: Run culprits and the layers of --high in this precision.
+        typing: Build from Q/DQ pairs in the graph (strong), or from constraints on layers (weak: TensorRT 8 to 10).
+            auto: strong, and weak for a calibration cache before TensorRT 10.12. weak-int8: weak, with the layers that
+            are to be in INT8 constrained to INT8 instead of leaving the choice to TensorRT.
+        trtexec: Build as these flags of trtexec say: '--builderOptimizationLevel=3 --memPoolSize=workspace:512
+            --tacticSources=+CUBLAS,+CUDNN'.
+        dla: Run on this DLA core, and on the GPU what the core cannot run: with weak typing up to TensorRT 10.7; with
+            strong typing from 11.4.1 on, with --base fp16 --one-scale '*'. Not tested yet.
+        strategy: Measure the whole curve in one pass through pieces of the network (branch), an engine per layer
+            (exhaustive), or about log2 N engines per suspect (bisect). auto: branch on ONNX Runtime, else bisect.
+        curve: With branch, measure every boundary (full), every sixteenth and all where the loss changes (adaptive), or
+            what the verdict needs (culprits). auto: adaptive from 401 quantizable layers on, else full.
+        margin: Keep this share of the allowed loss in reserve for unseen inputs (from 20 inputs on).
+        cluster: Try whole engines on a Ray cluster (auto, HOST:PORT, ray://HOST:PORT) or in N processes here (local:N).
+    """
+
+    validation: Annotated[kinds.Data, DATA(kinds.share_or(kinds.named("DATA", "VALIDATION.npz"), most=0.9))] = 0.2
+    engine: Annotated[str, PRECISION(kinds.choice(*ENGINE_CHOICES))] = AUTO
+    precision: Annotated[str, PRECISION(kinds.choice("fp32", "fp16"), without="as --base, else fp32")] = ""
+    typing: Annotated[str, TENSORRT(kinds.choice(*TYPING_CHOICES))] = AUTO
+    trtexec: Annotated[str, TENSORRT(kinds.TRTEXEC, without="TensorRT's defaults")] = ""
+    dla: Annotated[int | None, TENSORRT(kinds.whole(least=0))] = None
+    strategy: Annotated[str, SEARCH(kinds.choice(AUTO, BRANCH, EXHAUSTIVE, BISECT), expert=True)] = AUTO
+    curve: Annotated[str, SEARCH(kinds.choice(AUTO, FULL, ADAPTIVE, CULPRITS), expert=True)] = AUTO
+    margin: Annotated[kinds.Share, SEARCH(kinds.number(least=0, most=0.9, share=True), expert=True)] = 0.2
+    cluster: Annotated[str, RESOURCES(kinds.TEXT, without="in this process")] = ""
+
+    def __post_init__(self) -> None:
+        """Makes what the DLA takes of a strongly typed network the defaults: FP16 beside INT8, one scale a weight."""
+        super().__post_init__()
+        check_address(self.cluster)
+        if self.low in FLOAT_LOWS and self.precision not in ("", Precision.FP32):
+            raise BadInput(
+                f"--low {self.low} and --precision {self.precision} leave no layer in FP32.",
+                f"Leave out --precision: with --low {self.low} the high precision is fp32.",
+            )
+        if self.base not in ("", Precision.FP16) and self.precision == Precision.FP16:
+            raise BadInput(
+                f"--precision {self.precision} does not raise layers above a base of {self.base}.",
+                f"Give --precision fp32, or leave it out: then they are in {self.base}.",
+            )
+        if self.dla is not None and self.asked_typing != "weak":
+            object.__setattr__(self, "one_scale", self.one_scale or ("*",))
+            if self.low not in FLOAT_LOWS:
+                object.__setattr__(self, "base", self.base or str(Precision.FP16))
+
+    @property
+    def asked_typing(self) -> str:
+        """``auto``, or the typing of the engines: ``weak`` or ``strong``."""
+        return "weak" if self.typing == WEAK_INT8 else self.typing
+
+    @property
+    def high_precision(self) -> Precision:
+        """The precision of layers that are kept out of the low one."""
+        return Precision(self.precision or self.base_precision)
+
+    @property
+    def base_precision(self) -> Precision:
+        """The precision of what is neither low nor kept out of the low one."""
+        return Precision(self.base or self.precision or Precision.FP32)
+
+    def gain_over(self, network: "Network") -> Precision:
+        """Returns the precision over which the low one's gain in speed is counted, of which prices are shares.
+
+        It is ``--base``, else that of a file which is not in float32, else FP32. The base that ``--precision`` alone
+        brings along changes no price: the same plan costs the same however it was asked for.
+        """
+        is_implied = not self.base and network.base == self.base_precision
+        return Precision.FP32 if is_implied else network.base or Precision.FP32
+
+    def build_options(self) -> "BuildOptions":
+        """The options as builders take them."""
+        from trt_bisect.builder.base import DEFAULT_TIMEOUT, BuildOptions
+        from trt_bisect.recipe.trtexec import options_in
+
+        return BuildOptions(
+            high=self.high_precision,
+            **options_in(self.trtexec),
+            force_int8=self.typing == WEAK_INT8,
+            followers_round=self.followers_round,
+            plugins=self.libraries(onnxruntime=False),
+            operators=self.libraries(onnxruntime=True),
+            dla=self.dla,
+            timeout=DEFAULT_TIMEOUT,
+        )
+
+    def curve_of(self, strategy: str, layers: int) -> str:
+        """The curve of a network with that many quantizable layers; only ``branch`` has a choice."""
+        if strategy == BRANCH:
+            return usual_curve(layers) if self.curve == AUTO else self.curve
+        return FULL if strategy == EXHAUSTIVE else CULPRITS
+
+    def strategy_on(self, engine: str) -> str:
+        """The strategy on an engine: ``auto`` is ``branch`` on ONNX Runtime, and else ``bisect``.
+
+        An NVIDIA engine may fuse and round a piece differently from the whole network. How much is not known yet.
+        """
+        if self.strategy != AUTO:
+            return self.strategy
+        return BRANCH if engine == "onnxruntime" else BISECT
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(MeasuringOptions):
+    """The options of ``run``. The goal is the cheapest recipe that meets the threshold, unless they name another one.
+
+    Attributes:
+        precision: Run culprits and the layers of --high in this precision. mixed (default if it saves 1 %): FP16
+            if enough, else FP32.
+        labels: Measure the accuracy with the classes, boxes (COCO JSON, YOLO txt), masks (PNG) or texts of --dataset.
+        accuracy: Measure the accuracy with your module:function, called with infer(feeds) -> outputs; higher is better.
+        budget: Find the most accurate plan that gives up at most this share of INT8's speed-up: 5%.
+        drop: Find the cheapest plan that loses at most this accuracy: 0.01, 1% of FP32's, mlperf99. Needs --labels,
+            --accuracy.
+        front: Measure the front of accuracy against cost.
+        cost: Price a layer in high precision by its multiply-adds (macs), its time on the engine (measured), the times
+            in a CSV file with the columns layer, int8, fp16, fp32, or trtexec's profile of an engine of the network on
+            --gpu: NAME.profile.json, with --exportLayerInfo's NAME.graph.json beside it. Without it, by predicted time
+            where --gpu names a GPU or a known GPU is in the machine, else by multiply-adds.
+        gpu: Predict times on this GPU: A100, A100-80GB, H100, H200, L4, T4, RTX3090, RTX4090, OrinAGX, OrinNX,
+            OrinNano, Thor, or a TOML file with its peaks.
+        effort: Spend at most one inference per layer and input on the search (quick), at most two (default), or search
+            until no recipe is cheaper (thorough).
+        time_limit: End the search after this time: 90s, 10m, 1h. The same command continues the search.
+        as_is: Leave channels and weights of the network alone where changes make the recipe cheaper.
+        explain: Compare tensors, and weights and activations of each culprit (tensors); measure each layer alone
+            too, print tensors (full), or measure remedies too (remedies).
+        save_tensors: Save the final outputs, or the tensors of all layers (ONNX Runtime), of FP32, full INT8 and the
+            recipe in the run folder, for 'compare --fp32 --int8'. boundaries: the final outputs, also of each boundary
+            of the curve. polygraphy: the final outputs, also as Polygraphy's JSON in tensors/polygraphy: inputs.json
+            for --load-inputs, and fp32.json, int8.json and recipe.json for --load-outputs.
+    """
+
+    precision: Annotated[str, PRECISION(kinds.choice("fp32", "fp16", MIXED), without="as --base, else fp32")] = ""
+    labels: Annotated[kinds.Data, JUDGEMENT(kinds.named("FILE", "LABELS.npy"))] = None
+    accuracy: Annotated[kinds.Function | None, JUDGEMENT(kinds.FUNCTION)] = None
+    budget: Annotated[kinds.Share | None, GOAL(kinds.number(least=0, most=1, share=True))] = None
+    drop: Annotated[kinds.Share | None, GOAL(kinds.DROP)] = None
+    front: Annotated[bool, GOAL(kinds.SWITCH)] = False
+    cost: Annotated[kinds.File | None, GOAL(kinds.choice_or_path(MACS, MEASURED_TIME), expert=True)] = None
+    gpu: Annotated[str | None, GOAL(kinds.GPU, expert=True)] = None
+    effort: Annotated[str, SEARCH(kinds.choice(QUICK, DEFAULT, THOROUGH))] = DEFAULT
+    time_limit: Annotated[kinds.Share | None, SEARCH(kinds.DURATION, repeated=False)] = None
+    as_is: Annotated[bool, SEARCH(kinds.SWITCH, expert=True)] = False
+    explain: Annotated[str, RESULTS(kinds.choice(EXPLAIN_TENSORS, EXPLAIN_FULL, EXPLAIN_REMEDIES, EXPLAIN_NOTHING))] = (
+        EXPLAIN_TENSORS
+    )
+    save_tensors: Annotated[
+        str, RESULTS(kinds.choice(NO_TENSORS, OUTPUTS, ALL_LAYERS, BOUNDARIES, POLYGRAPHY), expert=True, repeated=False)
+    ] = NO_TENSORS
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.accuracy is not None and self.labels is not None:
+            raise BadInput("--accuracy and --labels contradict each other.", "Leave out one of the two.")
+        if self.labels is not None and self.dataset is None:
+            raise BadInput("There are labels and no data set that they belong to.", "Give --dataset with its samples.")
+        if self.gpu is not None:
+            asked_gpu(self.gpu)
+        if self.profile is not None and self.priced_gpu is None:
+            raise BadInput("A profile says nothing of the GPU, and the machine has none that is known.", "Give --gpu.")
+        if self.drop is not None and self.accuracy is None and self.labels is None:
+            raise BadInput("--drop is a loss of accuracy, and nothing measures it.", "Give --labels or --accuracy.")
+        if self.drop is not None and self.task is not None and self.labels is None:
+            raise BadInput("--task and --drop contradict each other.", "Leave out one of the two, or give --labels.")
+        if self.try_remedies and self.low != "int8":
+            raise BadInput(f"--explain remedies does not go with --low {self.low}.", "Use --explain full.")
+
+    @property
+    def high_precision(self) -> Precision:
+        """The precision of layers that are kept out of the low one; with ``mixed``, of plans before the last step."""
+        return Precision.FP32 if self.precision == MIXED else super().high_precision
+
+    @property
+    def base_precision(self) -> Precision:
+        """The precision of what is neither low nor kept out of the low one."""
+        return Precision(self.base or Precision.FP32) if self.precision == MIXED else super().base_precision
+
+    @property
+    def priced_gpu(self) -> Gpu | None:
+        """The GPU that times are predicted for: the one named, else the machine's; None if no peaks of it are known."""
+        if self.gpu is not None:
+            return asked_gpu(self.gpu)
+        from trt_bisect.support.machine import find_gpu
+
+        try:
+            return gpu_named(find_gpu().name)
+        except TrtBisectError:
+            return None
+
+    @property
+    def profile(self) -> Path | None:
+        """The profile of an engine by which times are predicted; None without one."""
+        given = Path(str(self.cost))
+        return given if given.suffix.lower() == ".json" else None
+
+    @property
+    def by_time(self) -> bool:
+        """Prices are predicted times, which may follow a profile."""
+        return self.priced_by == TIME or self.profile is not None
+
+    @property
+    def priced_by(self) -> str:
+        """The price of layers: ``macs``, ``measured``, ``time`` (predicted), or a file of times."""
+        return str(self.cost) if self.cost is not None else MACS if self.priced_gpu is None else TIME
+
+    @property
+    def most(self) -> float | None:
+        """The largest cost of a recipe, a share of INT8's gain in speed; None without a budget."""
+        return None if self.budget is None else float(self.budget)
+
+    def least_accuracy(self, reference: float) -> float:
+        """Returns the lowest acceptable accuracy; FP32 has the accuracy ``reference``."""
+        text = str(kinds.PRESETS.get(str(self.drop), self.drop) or 0.0).strip()
+        return reference * (1.0 - float(text[:-1]) / 100.0) if text.endswith("%") else reference - float(text)
+
+    @property
+    def time_limit_seconds(self) -> float | None:
+        """``time_limit`` in seconds."""
+        return None if self.time_limit is None else kinds.parse_time(self.time_limit)
+
+    @property
+    def try_remedies(self) -> bool:
+        """True if remedies are measured."""
+        return self.explain == EXPLAIN_REMEDIES

@@ -494,7 +494,7 @@ def memory_notes(trials: Iterable[Trial]) -> list[Note]:
 
 
 def over_inputs(figures: ByInput | None, text: Callable[[float], str]) -> str:
-    """Returns the text that follows the figure of several inputs, of the worst or of all together; empty for one input."""
+    """Returns the text after the figure of several inputs, of the worst or of all together; empty for one input."""
     if figures is None:
         return ""
     misses = f"{figures.misses} {'fails' if figures.misses == 1 else 'fail'}" if figures.misses else "all pass"

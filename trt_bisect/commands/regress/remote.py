@@ -31,8 +31,7 @@ from trt_bisect.errors import BadInput, TrtBisectError, first_line
 from trt_bisect.evaluator.accuracy import read_labels
 from trt_bisect.history.store import BESIDE, NONE, recorded
 from trt_bisect.model.network import Network
-from trt_bisect.options.commands import RunOptions
-from trt_bisect.options.concerns import FIXING, PICTURE_OPTIONS
+from trt_bisect.options.concerns import FIXING, PICTURE_OPTIONS, RunOptions
 from trt_bisect.preparation.asked_network import asked_network
 from trt_bisect.preparation.workspace import refuse_another_network
 from trt_bisect.report.model import SO_FAR, Report

@@ -17,8 +17,7 @@ from trt_bisect.analyzer.metrics import find_metric
 from trt_bisect.cluster.address import check_address
 from trt_bisect.errors import BadInput, TrtBisectError
 from trt_bisect.options import declare
-from trt_bisect.options.commands import RunOptions
-from trt_bisect.options.concerns import EXPLAIN_NOTHING, ClusterOptions, OutputOptions
+from trt_bisect.options.concerns import EXPLAIN_NOTHING, OutputOptions, RunOptions
 from trt_bisect.options.kinds import FILE, TEXT, Kind, number, shown, whole
 from trt_bisect.report.changes import INT8, RECIPE, Tolerances
 from trt_bisect.runs.cached_inputs import fingerprint
@@ -42,10 +41,7 @@ NIGHT_KINDS = {
     "repeats": whole(least=1, most=100),
 }
 """Keys of a network that are not ``trt_bisect.run``'s, the name aside."""
-_SET_ELSEWHERE = {
-    "save_tensors",
-    *(option.name for concern in (ClusterOptions, OutputOptions) for option in declare.declared(concern)),
-}
+_SET_ELSEWHERE = {"save_tensors", "cluster", *(option.name for option in declare.declared(OutputOptions))}
 """Options of a run that the suite or the command sets itself."""
 NETWORK_KEYS = {
     key: declare.Declared(key, None, declare.Option(kind), "")

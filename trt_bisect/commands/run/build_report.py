@@ -23,8 +23,7 @@ from trt_bisect.evaluator.trial import MEASURED, PASSING, Trial, TrialKey, of_a_
 from trt_bisect.model.layers import Layer, Rounding
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
-from trt_bisect.options.commands import RunOptions
-from trt_bisect.options.concerns import MIXED
+from trt_bisect.options.concerns import MIXED, RunOptions
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.preparation.experiment import Experiment, Setup, all_trials
 from trt_bisect.recipe.files import RecipeFiles

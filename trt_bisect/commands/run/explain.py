@@ -52,8 +52,7 @@ from trt_bisect.model.reading import FLOAT_NOISE, relative_difference
 from trt_bisect.model.session import give_back_arena
 from trt_bisect.model.shapes import facts_for, groups_within
 from trt_bisect.model.smooth import smooth
-from trt_bisect.options.commands import RunOptions
-from trt_bisect.options.concerns import EXPLAIN_FULL, EXPLAIN_NOTHING
+from trt_bisect.options.concerns import EXPLAIN_FULL, EXPLAIN_NOTHING, RunOptions
 from trt_bisect.precision import Precision
 from trt_bisect.preparation.experiment import Experiment, all_trials
 from trt_bisect.report.advice import (

@@ -59,8 +59,7 @@ from trt_bisect.errors import NothingMeasured, lacks_room
 from trt_bisect.evaluator.evaluators import BranchEvaluator
 from trt_bisect.evaluator.speed import measure_latencies
 from trt_bisect.model.network import GivenModel, Network
-from trt_bisect.options.commands import RunOptions
-from trt_bisect.options.concerns import EXPLAIN_NOTHING
+from trt_bisect.options.concerns import EXPLAIN_NOTHING, RunOptions
 from trt_bisect.options.declare import takes
 from trt_bisect.precision import Precision
 from trt_bisect.preparation.asked_network import asked_network

@@ -21,7 +21,7 @@ from trt_bisect.data.feeds import Feeds
 from trt_bisect.driver.suspects.search import Findings
 from trt_bisect.errors import BadInput, TrialFailed
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
-from trt_bisect.options.concerns import ALL_LAYERS, BOUNDARIES, NO_TENSORS, TensorFileOptions
+from trt_bisect.options.concerns import ALL_LAYERS, BOUNDARIES, NO_TENSORS, RunOptions
 from trt_bisect.options.concerns import POLYGRAPHY as AS_JSON
 from trt_bisect.precision import PrecisionPlan, int8_set
 from trt_bisect.preparation.experiment import Experiment
@@ -42,7 +42,7 @@ _BASE64 = 4 / 3
 """The bytes of text for a byte of an array in Polygraphy's JSON."""
 
 
-def refuse_tensors(options: TensorFileOptions, folder: Path | None, engine: str) -> None:
+def refuse_tensors(options: RunOptions, folder: Path | None, engine: str) -> None:
     """Checks ``--save-tensors``: raises BadInput without a folder, or for tensors that the engine does not give."""
     if options.save_tensors == NO_TENSORS:
         return
@@ -55,7 +55,7 @@ def refuse_tensors(options: TensorFileOptions, folder: Path | None, engine: str)
         )
 
 
-def save_tensors(options: TensorFileOptions, answer: Answer, folder: Path, progress: Progress) -> list[str]:
+def save_tensors(options: RunOptions, answer: Answer, folder: Path, progress: Progress) -> list[str]:
     """Saves the tensors of ``--save-tensors``, of as many inputs as fit into ``MOST`` bytes: first those given, then
     those held out.
 
@@ -79,7 +79,7 @@ def save_tensors(options: TensorFileOptions, answer: Answer, folder: Path, progr
 
 
 def save_boundaries(
-    options: TensorFileOptions, answer: Answer, findings: Findings, folder: Path, progress: Progress
+    options: RunOptions, answer: Answer, findings: Findings, folder: Path, progress: Progress
 ) -> list[str]:
     """Saves the final outputs on the inputs that the curve is judged on: FP32's, and those of each boundary.
 
