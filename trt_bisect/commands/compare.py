@@ -70,8 +70,10 @@ IN_FILE, OWN_LEVELS, LARGEST_VALUE = "the network's own Q/DQ", "the integer netw
 """The origin of a scale that no calibrator chose: the file, or the largest value of a weight or of its channel."""
 
 
-@takes(CompareOptions)
-def compare(model: GivenModel | Any | None = None, options: CompareOptions = CompareOptions()) -> Comparison:  # noqa: B008
+def compare_with(
+    model: GivenModel | Any | None = None,
+    options: CompareOptions = CompareOptions(),  # noqa: B008
+) -> Comparison:
     """Compares every tensor and weight of a network in FP32 and in low precision over all samples; names odd layers.
 
     ONNX Runtime emulates the network with all layers low, all activations as outputs. A tensor is compared as its layer
@@ -89,11 +91,6 @@ def compare(model: GivenModel | Any | None = None, options: CompareOptions = Com
     Raises:
         BadInput: something given cannot be used.
     """
-    return compare_with(model, options)
-
-
-def compare_with(model: GivenModel | Any | None, options: CompareOptions) -> Comparison:
-    """Does what ``compare`` does."""
     sort_column(options.sort)
     folder = None if options.output is None else Path(content_of(options.output))
     board = open_board(options.tensorboard, options.tensorboard_detail)
@@ -121,6 +118,9 @@ def compare_with(model: GivenModel | Any | None, options: CompareOptions) -> Com
     if logs is not None:
         logs.write(found, planned.writer if planned else None, planned.plan if planned else None)
     return found
+
+
+compare = takes(CompareOptions, compare_with)
 
 
 @dataclass(frozen=True)

@@ -42,8 +42,7 @@ from trt_bisect.support.progress import Progress, default_progress
 _BOTH = "both"
 
 
-@takes(SensitivityOptions)
-def sensitivity(model: GivenModel, options: SensitivityOptions) -> Sensitivity:
+def sensitivity_with(model: GivenModel, options: SensitivityOptions) -> Sensitivity:
     """Measures each layer alone in low precision (INT8: its weights, its activations, both), and alone in high one.
 
     On ONNX Runtime each family of plans is one pass of the evaluator ``branch``. On NVIDIA engines a layer is rounded
@@ -59,11 +58,6 @@ def sensitivity(model: GivenModel, options: SensitivityOptions) -> Sensitivity:
         EngineUnavailable: the engine cannot be used here.
         NothingMeasured: the FP32 network itself could not be run.
     """
-    return sensitivity_with(model, options)
-
-
-def sensitivity_with(model: GivenModel, options: SensitivityOptions) -> Sensitivity:
-    """Does what ``sensitivity`` does."""
     folder = None if options.output is None else Path(content_of(options.output))
     with working_in(folder, options.progress or default_progress()) as shown:
         network = asked_network(options, model, options.shapes)
@@ -73,6 +67,9 @@ def sensitivity_with(model: GivenModel, options: SensitivityOptions) -> Sensitiv
         if folder is not None:
             found.save(folder)
     return found
+
+
+sensitivity = takes(SensitivityOptions, sensitivity_with)
 
 
 class _AnythingGoes(Judgement):
@@ -228,8 +225,7 @@ _BEHIND: dict[bool, Callable[[float, float], float]] = {
 """By ``Metric.higher`` how far a value is behind that of equal outputs."""
 
 
-@takes(WorstOptions)
-def worst(model: GivenModel, options: WorstOptions) -> WorstReport:
+def worst_with(model: GivenModel, options: WorstOptions) -> WorstReport:
     """Finds the inputs on which low precision and FP32 differ most, and how the difference is spread over the data.
 
     The data set is read once. In memory are about ``keep`` samples, and a few numbers for each of the others.
@@ -242,11 +238,6 @@ def worst(model: GivenModel, options: WorstOptions) -> WorstReport:
         BadInput: something given cannot be used.
         EngineUnavailable: the engine cannot be used here.
     """
-    return worst_with(model, options)
-
-
-def worst_with(model: GivenModel, options: WorstOptions) -> WorstReport:
-    """Does what ``worst`` does."""
     if options.threshold is not None and not math.isfinite(float(options.threshold)):
         raise BadInput(f"The threshold {options.threshold} is not a number.", "Give the worst acceptable value.")
     if isinstance(options.metric, str) and options.metric.lower() in BUILT_IN:
@@ -259,6 +250,9 @@ def worst_with(model: GivenModel, options: WorstOptions) -> WorstReport:
         if folder is not None:
             report.save(folder)
     return report
+
+
+worst = takes(WorstOptions, worst_with)
 
 
 def _search(setup: Setup, options: WorstOptions) -> WorstReport:

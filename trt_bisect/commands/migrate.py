@@ -247,8 +247,7 @@ class _Notes:
         self.choices.append(Choice(kind, about, choice, tuple(names)))
 
 
-@takes(MigrateOptions)
-def migrate(model: GivenModel, options: MigrateOptions) -> Migration:
+def migrate_with(model: GivenModel, options: MigrateOptions) -> Migration:
     """Writes the network of an engine with weak typing as TensorRT 11 takes it: with Q/DQ pairs, strongly typed.
 
     Args:
@@ -258,16 +257,14 @@ def migrate(model: GivenModel, options: MigrateOptions) -> Migration:
     Raises:
         BadInput: something given cannot be used.
     """
-    return migrate_with(model, options)
-
-
-def migrate_with(model: GivenModel, options: MigrateOptions) -> Migration:
-    """Does what ``migrate`` does."""
     if options.cache is None:
         raise BadInput("There is no calibration cache.", "Give --cache with the file that TensorRT's calibrator wrote.")
     folder = Path(content_of(options.output or "trt-bisect-migrated"))
     with closing(options.progress or default_progress()) as shown:
         return _migrated(model, options, folder, shown)
+
+
+migrate = takes(MigrateOptions, migrate_with)
 
 
 def _migrated(model: GivenModel, options: MigrateOptions, folder: Path, progress: Progress) -> Migration:

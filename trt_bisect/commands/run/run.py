@@ -81,8 +81,7 @@ from trt_bisect.support.progress import EXPLANATION as EXPLAINING
 from trt_bisect.support.text import ADAPTIVE_CURVE, PASSES_BROKE, TENSORS, Note, noted
 
 
-@takes(RunOptions)
-def run(model: GivenModel, options: RunOptions) -> Report:
+def run_with(model: GivenModel, options: RunOptions, command: str = "", asked: RunOptions | None = None) -> Report:
     """Finds the layers that lose the network's accuracy in INT8, and a plan that restores it.
 
     Args:
@@ -93,22 +92,9 @@ def run(model: GivenModel, options: RunOptions) -> Report:
         BadInput: something given cannot be used.
         EngineUnavailable: the engine cannot be used here.
         NothingMeasured: the FP32 network itself could not be run.
-    """
-    return run_with(model, options)
-
-
-def run_with(model: GivenModel, options: RunOptions, command: str = "", asked: RunOptions | None = None) -> Report:
-    """Does what ``run`` does.
-
-    Args:
-        model: as for ``run``.
-        command: the command line that asks for the run, for the report.
-        asked: the options that suggested commands repeat, if a run on a cluster has other ones.
-
-    Raises:
-        TrtBisectError: as for ``run``.
         StoppedRun: the user interrupted it, and a report says what is known.
     """
+    # ``command`` is for the report; suggested commands repeat ``asked``, where a run on a cluster has other options
     metric, low = find_metric(options.metric), options.low_precision.precision
     threshold = None if options.threshold is None else float(options.threshold)
     rule = make_rule(metric, threshold, low=low)
@@ -136,6 +122,9 @@ def run_with(model: GivenModel, options: RunOptions, command: str = "", asked: R
                 f"--time-limit {options.time_limit} ended the run before full {network.low.title} was measured.",
                 "Give a longer one: the same command goes on from what was measured.",
             ) from end
+
+
+run = takes(RunOptions, run_with)
 
 
 @dataclass
