@@ -113,7 +113,6 @@ class _Planned:
     Attributes:
         data: the calibration data; None if the ranges were given.
         notes: which layers stay high because of their ranges, and what else.
-        scales: those of the ranges.
         observer: the calibrator of the ranges, or where they are from.
     """
 

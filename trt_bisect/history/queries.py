@@ -188,14 +188,7 @@ _PARTS = {
 
 @dataclass(frozen=True)
 class Trend:
-    """Entries whose reports can be compared with each other: of the same label, engine, typing and metric.
-
-    Attributes:
-        label: the label of the network.
-        engine: see ``engine_text``.
-        metric: the name of the metric.
-        entries: the entries in the order of recording.
-    """
+    """Entries whose reports can be compared with each other: of the same label, engine, typing and metric."""
 
     label: str
     engine: str

@@ -126,8 +126,6 @@ class State:
     """The data of a page between two changes.
 
     Attributes:
-        data: the value of ``page_data``.
-        body: ``data`` as JSON.
         zipped: ``body``, compressed by gzip.
         etag: a digest of ``body``.
     """
@@ -241,9 +239,6 @@ class Row:
         command: the command that made it; empty if not known yet.
         model_path: the network's file as it was given.
         when: the start of the run, or the time of the result's file, in seconds since the epoch; 0 if not known.
-        verdict: the verdict as a phrase; the stage of a run that goes on.
-        status: ``finished``, ``running`` or ``interrupted``.
-        tone: the CSS class of the verdict: good, doubted, bad, or empty without a verdict.
         seconds: the time that a finished run took; None if not known.
         values: by plan, ``int8`` or ``recipe``, its figure.
         culprits: the names of the culprits; None for a command that names none.

@@ -337,12 +337,7 @@ class _Night:
     """Measures a night's networks and compares them with the reference.
 
     Attributes:
-        suite: the networks.
-        nightly_run: the nightly run.
-        reference: the reports to compare with.
         accepts: the figures of this nightly run become the baseline in any case: the user says so.
-        runner: measures one network.
-        progress: shows the progress.
     """
 
     suite: Suite

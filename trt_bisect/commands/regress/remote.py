@@ -64,10 +64,7 @@ class RunElsewhere:
     """A run that was sent to another machine; called there.
 
     Attributes:
-        network: the network.
         asked: the other arguments of ``trt_bisect.run``; files are ``StagedFile``.
-        engine: the one that runs there.
-        folder: the name of the run folder.
         facts: the versions on the machine that asks for it; a node with others is not used.
         fixing: the precisions of layers that the user fixed, for suggested commands; the network has them already.
     """

@@ -63,10 +63,7 @@ class NetworkTask:
     Attributes:
         name: as the suite has it.
         stem: the name of its folder and its baseline file; two networks never share one.
-        keywords: the keywords of ``trt_bisect.run``.
         targets: by ``int8`` and ``recipe`` the worst value of the metric that must hold, whatever the baseline says.
-        tolerances: the least changes that count.
-        repeats: the number of runs that make a baseline.
     """
 
     name: str
@@ -87,8 +84,6 @@ class Suite:
     """The networks that a night measures.
 
     Attributes:
-        path: the path of the file.
-        output: the folder of the nights.
         networks: the networks in the file's order.
         cluster: the address of the machines that measure them, see ``check_address``.
     """

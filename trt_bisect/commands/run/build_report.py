@@ -56,19 +56,13 @@ class Searched:
 
     Attributes:
         of_curve: the experiment that the curve is measured on.
-        curve: the curve; an empty one if it was not measured.
-        has_curve: it was measured.
         answer: the answer; None if full INT8 was not measured.
         gains: by layer index, the loss that full INT8 sheds when the layer alone stays high.
         stopped: see ``Report``; ``answer.not_done`` then says what is missing.
         changes: a network that loses less is being searched.
         measures: more may be measured for the report; after Ctrl-C, and on a full disk, it may not.
         latency: of full INT8, the recipe and others; None without a GPU.
-        overflows: see ``Report``.
-        predicted: see ``Report``.
-        accuracy: the accuracies; None without labels or an accuracy function.
         front: the front; empty if it was not asked for, or not measured yet.
-        notes: on what was measured beside the plans.
     """
 
     of_curve: Experiment

@@ -94,7 +94,6 @@ class Move:
     Attributes:
         name: of its files.
         remedy: the name of the remedy.
-        words: its name in sentences.
         network: the network in FP32 equal to the user's; with corrected biases near to it.
         ranges: calibrated on this network, with the run's calibrator.
     """
@@ -112,7 +111,6 @@ class Remedies:
 
     Attributes:
         plans: measures on all inputs.
-        answer: the recipe that remedies are compared with.
         header: the first line of the calibration caches.
         files: those of the remedies tried so far.
         notes: on remedies that could not be tried.

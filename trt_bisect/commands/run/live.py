@@ -51,12 +51,8 @@ class SoFar:
     """A search under way.
 
     Attributes:
-        setup: the stages before plans are measured.
         known: the report without the curve: the question, and the answer so far if there is one.
-        first: the experiment with the first ranges.
         experiment: the experiment that measures the curve.
-        curve: the boundaries that the driver measures; see ``search_for``.
-        question: the question that the driver answers.
         answer: the answer so far; None before full INT8 is known.
     """
 

@@ -133,12 +133,7 @@ class _Run:
 
     Attributes:
         setup: the stages before plans are measured.
-        options: the options of the run.
         repeated: those that suggested commands repeat.
-        command: the command line.
-        folder: the run folder; None without one.
-        live: writes the report so far.
-        board: TensorBoard's folder; None without one.
         blank: returns the report with nothing measured, before the experiment is ready.
         written: the texts of the recipe whose files this run has written; None without them.
         kept_until: a cheaper recipe is not written before then, as that would take too large a share of the time.
@@ -147,7 +142,6 @@ class _Run:
         answering: the search of the answer; None until all inputs are ready.
         accuracies: returns the accuracies of an answer; None without labels or an accuracy function.
         accuracy: returns the accuracy of a plan with the ranges of an answer; None likewise.
-        found: the results of the search so far.
         verdict: the report with its verdict; None until it is known.
         is_explained: nothing is missing in ``verdict``.
     """
