@@ -15,8 +15,7 @@ from trt_bisect.builder.debug_tensors import EngineTensor
 from trt_bisect.data.statistics import Spread
 from trt_bisect.errors import BadInput
 from trt_bisect.precision import Precision
-from trt_bisect.report.page.tables import BarPlot, PanelPlot, RangePlot, TablePage
-from trt_bisect.report.result import Result
+from trt_bisect.report.result import BarPlot, PanelPlot, RangePlot, Result, TablePage
 from trt_bisect.support.table import INDEX, NAME, Column, NestedColumns, TableColumn, columns_of, worst_first
 from trt_bisect.support.text import counted, percent
 

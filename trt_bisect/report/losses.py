@@ -13,8 +13,7 @@ from trt_bisect.data.array_files import WORST, load_samples, save_samples
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import BadInput
 from trt_bisect.precision import Precision
-from trt_bisect.report.page.tables import BarPlot, PanelPlot, TablePage
-from trt_bisect.report.result import Result, file_in
+from trt_bisect.report.result import BarPlot, PanelPlot, Result, TablePage, file_in
 from trt_bisect.support.table import FIGURE, INDEX, LOSS, NAME, PERCENT, Column, NestedColumns, worst_first
 
 if TYPE_CHECKING:

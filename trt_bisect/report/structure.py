@@ -12,8 +12,7 @@ from trt_bisect.analyzer.structure.graph import DroppedNode
 from trt_bisect.analyzer.structure.kernels import EngineFacts
 from trt_bisect.analyzer.structure.qdq import TensorRounding
 from trt_bisect.calibration.cache import BY_NAME, TensorScale
-from trt_bisect.report.page.tables import BarPlot, TablePage
-from trt_bisect.report.result import Result
+from trt_bisect.report.result import BarPlot, Result, TablePage
 from trt_bisect.support.table import INDEX, NAME, Column
 from trt_bisect.support.text import counted
 

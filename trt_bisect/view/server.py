@@ -34,7 +34,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from trt_bisect.errors import BadInput, first_line, install, own_fault
-from trt_bisect.report.page.render import render_tables
+from trt_bisect.report.page import render_tables
 from trt_bisect.view.index import (
     LIVE,
     Gone,

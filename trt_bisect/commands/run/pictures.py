@@ -30,8 +30,8 @@ from trt_bisect.errors import first_line, lacks_room
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.preparation.workspace import SAMPLE, TENSORS
+from trt_bisect.report.explanation import FP32, INVENTED, KEPT, LOST, Drawing, Mark, Picture, Pictures
 from trt_bisect.report.model import Report
-from trt_bisect.report.pictures import FP32, INVENTED, KEPT, LOST, Drawing, Mark, Picture, Pictures
 from trt_bisect.support.progress import Progress
 from trt_bisect.support.text import EXPLANATION, Note
 

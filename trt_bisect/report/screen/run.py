@@ -18,7 +18,16 @@ from trt_bisect.analyzer.blame import BOTH
 from trt_bisect.analyzer.metrics import AGREEMENT, figure_text, loss_text, metric_texts
 from trt_bisect.data.statistics import FedInput
 from trt_bisect.report.advice import SPREAD_OUT
-from trt_bisect.report.answer import AS_CHEAP, FOLLOWERS, RECIPE, AnswerFacts, CalibratorRow, FrontPoint, Held, Move
+from trt_bisect.report.answer import (
+    AS_CHEAP,
+    RECIPE,
+    AnswerFacts,
+    CalibratorRow,
+    FrontPoint,
+    Held,
+    Move,
+    setting_text,
+)
 from trt_bisect.report.explanation import EXPLANATION, Cause, CulpritAdvice, Explanation, Remedy, Tried
 from trt_bisect.report.model import FOLLOWS, NOT_TRIED, STYLES, WITH_DOUBTS, LayerRow, Report
 from trt_bisect.report.screen.layout import ScreenPart, fitted, fitting, height, spaced, titled, with_columns_that_fit
@@ -306,11 +315,6 @@ def sets_of_inputs(answer: AnswerFacts) -> list[tuple[str, Held]]:
     """Returns the recipe's figures on the user's inputs and on those that were held out, where there are such."""
     sets = (("your inputs", answer.given), ("held-out inputs", answer.unseen))
     return [(name, held) for name, held in sets if held is not None]
-
-
-def setting_text(name: str) -> str:
-    """Returns the name of a setting of ``AnswerFacts.settings`` as people read it."""
-    return "unquantized layers in INT8 too" if name == FOLLOWERS else name
 
 
 def held_cells(report: Report, name: str, held: Held) -> tuple[str, ...]:
