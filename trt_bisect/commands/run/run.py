@@ -585,25 +585,26 @@ class _Run:
 
     def _write_logs(self, found: Searched, report: Report) -> None:
         """Writes TensorBoard's logs of the user's network, if they are asked for."""
-        from trt_bisect.report.tensorboard.run_logs import plans_to_show, spread_over_front, steps_of, write_run
+        from trt_bisect.report.tensorboard.run_logs import RunLogs, steps_of
 
         first, answering = self.first, self.answering
         if self.board is None or found.answer is None or first is None or answering is None:
             return
         answer = found.answer.of_user
-        experiment = answer.experiment
-        ranges, rule, network = experiment.ranges, experiment.rule, experiment.network
-        measured = partial(steps_of, experiment.store.trials, first.store.trials, rule, ranges.digest())
-        trials = {**first.store.trials, **found.of_curve.store.trials}
-        reported = {network.full(experiment.whole.high): answer.full, answer.plan: answer.restored}
-        accuracy = None if self.accuracy is None else partial(self.accuracy, answer)
-        given = (found.curve.findings, answer.plan, network, experiment.whole, rule, trials, reported, report)
-        always = {shown.plan.key() for shown in plans_to_show(*given)}
-        others = [step for step in measured() if experiment.whole.canonical(step.plan).key() not in always]
-        others = spread_over_front(others, answering.plans.price, max(0, self.board.plans - len(always)))
-        plans = plans_to_show(*given, others, accuracy)
-        memory, shown = self.options.memory_bytes, self.setup.progress
-        write_run(self.board, network, ranges.scales, experiment.feeds, rule, plans, measured(), report, shown, memory)
+        own = answer.experiment
+        RunLogs(
+            self.board,
+            report,
+            own,
+            found.curve.findings,
+            answer.plan,
+            trials={**first.store.trials, **found.of_curve.store.trials},
+            reported={own.network.full(own.whole.high): answer.full, answer.plan: answer.restored},
+            measured=partial(steps_of, own.store.trials, first.store.trials, own.rule, own.ranges.digest()),
+            price=answering.plans.price,
+            accuracy=None if self.accuracy is None else partial(self.accuracy, answer),
+            memory=self.options.memory_bytes,
+        ).write(self.setup.progress)
 
     def _saved(self, report: Report, experiment: Experiment | None) -> Report:
         """Returns the report with the step to go on with, and saves it if there is a folder; see ``_kept``."""
