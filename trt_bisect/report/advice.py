@@ -37,6 +37,13 @@ QAT = "QAT"
 SPREAD_OUT = "no abnormal tensor"
 """The cause of culprits whose tensors are all normal: many small roundings add up."""
 
+_INT8_ONLY = "The network is for INT8 only: its FP32 output changes."
+_MOVES = {
+    BIAS_CORRECTION: f"Corrected biases remove INT8's mean error. {_INT8_ONLY}",
+    SMOOTHING: "Large channels are divided, and the weights that read them multiplied; FP32 does not change.",
+    ROUNDING: f"Errors of weights cancel at the outputs. {_INT8_ONLY}",
+}
+"""The reasons for the moves that are advised only where they were measured to help."""
 _FP16_LARGEST = 65504.0
 _BITS = {Precision.INT8: "eight", Precision.FP8: "four"}
 """The significant bits of a value, in words."""
@@ -206,19 +213,11 @@ def _move_remedies(evidence: blame.Evidence, setting: Setting, best: Mapping[str
         yield Remedy(EQUALISATION, why, commands=commands)
     elif evidence.has(blame.ONE_CHANNEL) or evidence.has(blame.STARVED):
         yield Remedy(EQUALISATION, why, commands=equalising())
-    tried = best.get(BIAS_CORRECTION)
-    if tried is not None and tried.network:
-        why = "Corrected biases remove INT8's mean error. The network is for INT8 only: its FP32 output changes."
-        yield Remedy(BIAS_CORRECTION, why, commands=with_moved(setting, tried.network, tried.cache))
-    tried = best.get(SMOOTHING)
-    if tried is not None and tried.network:
-        why = "Large channels are divided, and the weights that read them multiplied; FP32 does not change."
-        commands = (running_moved(setting, tried.network), *with_moved(setting, tried.network, tried.cache))
-        yield Remedy(SMOOTHING, why, commands=commands)
-    tried = best.get(ROUNDING)
-    if tried is not None and tried.network:
-        why = "Errors of weights cancel at the outputs. The network is for INT8 only: its FP32 output changes."
-        yield Remedy(ROUNDING, why, commands=with_moved(setting, tried.network, tried.cache))
+    for remedy, why in _MOVES.items():
+        tried = best.get(remedy)
+        if tried is not None and tried.network:
+            run = [running_moved(setting, tried.network)] if remedy == SMOOTHING else []
+            yield Remedy(remedy, why, commands=(*run, *with_moved(setting, tried.network, tried.cache)))
 
 
 def _high_remedies(evidence: blame.Evidence, setting: Setting, reach: float, share: float) -> Iterator[Remedy]:

@@ -32,7 +32,6 @@ from trt_bisect.commands.run.build_report import (
     Searched,
     asked_report,
     build_report,
-    goal_of,
     question_of,
     seconds_of,
     unmeasured_report,
@@ -312,14 +311,10 @@ class _Run:
 
     def _asked(self, experiment: Experiment) -> Report:
         """Returns the report with nothing measured: the question."""
-        return asked_report(self.setup, experiment, self.command, goal_of(self.options))
+        return asked_report(self.setup, experiment, self.options, self.command)
 
     def _announce(self, experiment: Experiment) -> None:
-        """Writes the graph and begins to write the report so far.
-
-        Args:
-            experiment: the experiment that the curve is measured on.
-        """
+        """Writes the graph and begins to write the report so far, with the curve of an experiment."""
         if self.folder is not None:
             write(self.folder / NETWORK, graph_of(experiment.network, experiment.ranges.scales))
         self._watch(experiment)
