@@ -18,7 +18,7 @@ from trt_bisect.builder.base import MEASURED
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.commands.run.build_report import RunTrials, blank_row, layer_rows, overruled
 from trt_bisect.commands.run.live import curve_so_far
-from trt_bisect.commands.run.search import search
+from trt_bisect.commands.run.search import CurveSearch
 from trt_bisect.driver.suspects.curves import CULPRITS, FULL
 from trt_bisect.driver.suspects.search import Question
 from trt_bisect.errors import TrialFailed
@@ -118,7 +118,7 @@ class Experiment:
         )
         question = Question(len(network.layers), network.quantizable, RULE.budget, RULE.step)
         names = [layer.name for layer in network.layers]
-        found = search(curve, question, evaluator, RULE, names, Silent())
+        found = CurveSearch(question, RULE, names, Silent()).curve(curve, evaluator)
         trials = RunTrials(store.trials, "pieces", whole.canonical)
         assert curve_so_far(curve, question, trials, RULE) == (found, whole.measure(question.all_but(())))
         blank = [blank_row(layer, "fp32") for layer in network.layers]

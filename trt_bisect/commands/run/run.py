@@ -51,7 +51,7 @@ from trt_bisect.commands.run.live import (
     without_verdict,
 )
 from trt_bisect.commands.run.save_tensors import refuse_tensors, save_boundaries, save_tensors
-from trt_bisect.commands.run.search import search
+from trt_bisect.commands.run.search import CurveSearch
 from trt_bisect.data.named import content_of
 from trt_bisect.driver.suspects.curves import ADAPTIVE
 from trt_bisect.errors import NothingMeasured, lacks_room
@@ -441,14 +441,10 @@ class _Run:
         """Measures the curve on the experiment that ``found`` has for it."""
         experiment = found.of_curve
         answering.plans.give_back()
-        found.curve = search(
-            self.options.curve_of(experiment.strategy, len(experiment.network.movable)),
-            question_of(self.setup, experiment),
-            experiment.evaluator,
-            experiment.rule,
-            [layer.name for layer in experiment.network.layers],
-            self.setup.progress,
-        )
+        names = [layer.name for layer in experiment.network.layers]
+        searching = CurveSearch(question_of(self.setup, experiment), experiment.rule, names, self.setup.progress)
+        curve = self.options.curve_of(experiment.strategy, len(experiment.network.movable))
+        found.curve = searching.curve(curve, experiment.evaluator)
         found.has_curve = True
         self.setup.forecast.ends(CURVE)
 
