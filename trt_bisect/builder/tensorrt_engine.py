@@ -506,7 +506,6 @@ class TensorRTStrongBuilder:
 
         Args:
             profile_shapes: the profile shapes of its inputs; only those of dynamic inputs are used.
-            engine: ``tensorrt`` or ``tensorrt-rtx``.
 
         Raises:
             BadInput: a dynamic input has no shapes, or a DLA core is asked for before TensorRT 11.4.

@@ -23,7 +23,6 @@ def layers_of_file(path: Path, shapes: Mapping[str, Sequence[int]]) -> tuple[Eng
     """Builds an ONNX file as it is, with strong typing, and returns the layers of the engine. It needs no GPU.
 
     Args:
-        path: the file.
         shapes: the sizes of dynamic inputs by name; a dynamic axis without a size is 1, as trtexec takes it.
 
     Raises:

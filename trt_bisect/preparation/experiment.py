@@ -222,8 +222,6 @@ class Setup:
         """Returns an experiment on whole engines with other ranges; a key of its own keeps its trials apart.
 
         Args:
-            experiment: the experiment to change.
-            ranges: the other ranges.
             network: another network of the same inputs and outputs, judged by the FP32 outputs of the first one.
         """
         other = network or experiment.network

@@ -50,9 +50,7 @@ class GivenData:
 
     Args:
         options: the calibrator, the share to hold out, the memory limit.
-        network: the network as it was read.
         folder: the run folder; None to keep nothing.
-        progress: shows the pass over the data.
         notes: the notes of the report, to which lines are added.
 
     Attributes:
@@ -172,11 +170,8 @@ class DataCalibration:
     """Ranges from data. Each result is computed when it is first asked for, or read from the run folder.
 
     Args:
-        network: the network.
         data: the samples to calibrate with.
-        options: the calibrator and the memory limit.
         folder: the run folder; None to keep nothing.
-        progress: shows the pass over the data.
     """
 
     def __init__(
@@ -243,7 +238,6 @@ class FedData:
     """Collects what a network is fed.
 
     Args:
-        network: the network that reads the data.
         say: shows a warning at once, so that a long run can be stopped.
     """
 
@@ -283,7 +277,6 @@ class FedData:
 
         Args:
             about: what is known of them.
-            feeds: the inputs.
             ranges: the ranges of the activations; where they do not come from data, they tell what the calibration saw.
             data: the data that the inputs are taken from.
             of_calibration: the inputs are samples of the calibration data, which may be quiet ones.

@@ -64,9 +64,7 @@ class SavedOutputs(Reference):
     """Saved outputs in place of an engine, for the samples that they were saved for.
 
     Args:
-        network: the network that is judged.
         samples: the samples in the order of the outputs.
-        path: the path of the saved run.
 
     Attributes:
         digest: the digest of samples and outputs.
@@ -135,7 +133,6 @@ class ReferenceAsItRuns(Reference):
     """An integer network, a session or a function, whose outputs are the reference that a network is judged by.
 
     Args:
-        network: the network that is judged.
         runs: gives the outputs.
         given: what the user gave.
 
@@ -226,7 +223,6 @@ class Judgement:
     """The judgement of one network's outputs.
 
     Args:
-        options: ask for it.
         source: the network's name, for messages.
         low: the low precision, which the metric's own threshold depends on.
 

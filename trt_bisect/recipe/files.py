@@ -148,7 +148,6 @@ class RecipeFiles:
         last: after a stop at any moment, a folder that has it holds the files of one recipe, which a report names.
 
         Args:
-            folder: the folder, which is made if it is missing.
             named: writes the report that names the recipe; called before ``plan.json`` is there.
 
         Raises:
@@ -214,9 +213,7 @@ def recipe_files(
     gets none either: the pairs hold the scales, and TensorRT takes precisions from pairs alone.
 
     Args:
-        network: the measured network.
         scales: the scales of all activations, for the calibration cache and the Q/DQ network.
-        plan: the recipe's.
         high: the precision of the layers that are never low, where the network has no base.
         weak: the plan under weak typing.
         build: the facts that the engine is built with; ``precisions`` and ``weak`` are set here.
