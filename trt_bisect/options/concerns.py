@@ -35,8 +35,8 @@ CALIBRATORS = (AUTO, "entropy", "minmax", "percentile", "mse")
 TASKS = ("classify", "detect", "segment", "embed", "text", "pose", "obb", "instances", "depth")
 HEADS = ("detect", "pose", "obb", "instances")
 """The tasks of detections."""
-INT8, INT16 = str(Precision.INT8), "int16"
-LOWS = (INT8, str(Precision.FP16), str(Precision.BF16), str(Precision.FP8))
+INT8, INT16 = str(Precision.INT8), str(Precision.INT16)
+LOWS = (INT8, str(Precision.FP16), str(Precision.BF16), str(Precision.FP8), INT16)
 FLOAT_LOWS = LOWS[1:3]
 FOLLOWERS_HIGH, FOLLOWERS_INT8 = "high", "int8"
 BESIDE, NONE = "beside", "none"
@@ -221,10 +221,9 @@ class LowOptions(NetworkOptions):
     """The low precision.
 
     Attributes:
-        low: Search in this low precision. fp16 and bf16 need no calibration.
+        low: Search in this low precision. fp16 and bf16 need no calibration. int16 emulates 16-bit activations with
+            INT8 weights, as an experiment: TensorRT cannot build such an engine.
         base: With int8 and fp8, run unquantized layers and keep float tensors in this precision.
-        activations: Emulate 16-bit activations with INT8 weights, as an experiment: TensorRT cannot build such an
-            engine.
     """
 
     low: Annotated[str, PRECISION(kinds.choice(*LOWS))] = INT8
@@ -232,12 +231,9 @@ class LowOptions(NetworkOptions):
         str,
         PRECISION(kinds.choice("fp32", "fp16", "bf16"), without="the precision of --precision, else fp32", expert=True),
     ] = ""
-    activations: Annotated[str, PRECISION(kinds.choice(INT8, INT16), expert=True)] = INT8
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.activations == INT16 and self.low != INT8:
-            raise BadInput(f"--activations {INT16} does not go with --low {self.low}.", "Leave out one of the two.")
         if self.low in FLOAT_LOWS and self.base not in ("", Precision.FP32):
             raise BadInput(
                 f"--low {self.low} and --base {self.base} leave no layer in FP32.",
@@ -254,7 +250,7 @@ class LowOptions(NetworkOptions):
         """The low precision in question."""
         from trt_bisect.model.low import find_low
 
-        return find_low(self.low, self.activations == INT16)
+        return find_low(self.low)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -296,7 +292,7 @@ class FollowerOptions(LowOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.low != INT8 and self.followers_round:
+        if self.low not in (INT8, INT16) and self.followers_round:
             raise BadInput(f"--followers int8 does not go with --low {self.low}.", "Leave out one of the two.")
 
     @property
@@ -560,7 +556,7 @@ class RunOptions(MeasuringOptions):
             raise BadInput("--drop is a loss of accuracy, and nothing measures it.", "Give --labels or --accuracy.")
         if self.drop is not None and self.task is not None and self.labels is None:
             raise BadInput("--task and --drop contradict each other.", "Leave out one of the two, or give --labels.")
-        if self.try_remedies and self.low != "int8":
+        if self.try_remedies and self.low not in (INT8, INT16):
             raise BadInput(f"--explain remedies does not go with --low {self.low}.", "Use --explain full.")
 
     @property

@@ -35,6 +35,7 @@ FLAT = Parameter(name="*")
 NOT_HERE = Parameter(parse=False)
 """Marks a field that is an option of other commands, and has one value in this one."""
 GONE = {
+    "activations": "Use --low int16.",
     "build_timeout": "A build may take an hour.",
     "direction": "Set 'higher_is_better = False' on the metric's function.",
     "force_int8": "Use --typing weak-int8.",

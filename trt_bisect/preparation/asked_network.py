@@ -260,7 +260,7 @@ def _refuse_others(plan: FilePlan, network: Network) -> None:
     if plan.wide and not network.low.wide:
         raise BadInput(
             f"The recipe '{plan.source}' is for activations in INT16, not for {network.low.title}.",
-            f"Give --activations {INT16}.",
+            f"Give --low {INT16}.",
         )
     higher = {Precision.FP32, Precision.FP16, Precision.BF16} if low.needs_scale else {Precision.FP32}
     for name, own in plan.layers.items():

@@ -47,7 +47,7 @@ _NOT_ELSEWHERE = (
     *("tensorboard", "tensorboard_detail"),
     *("progress", "output", "cluster", "plugins", "reference"),
 )
-_OF_NETWORK = ("low", "activations", "base", "precision")
+_OF_NETWORK = ("low", "base", "precision")
 """The options, besides those that fix layers, that change the network; it is read here."""
 
 
