@@ -45,7 +45,7 @@ from trt_bisect.report.changes import (
 from trt_bisect.report.model import SCHEMA as REPORT_SCHEMA
 from trt_bisect.report.model import Report
 from trt_bisect.report.screen.run import bullets, literal, table
-from trt_bisect.support.codec import Malformed, decode, encode_lines, write
+from trt_bisect.support.codec import Head, Malformed, decode, encode_lines, write
 from trt_bisect.support.files import make_folder, write_whole
 from trt_bisect.support.text import counted, listed, percent
 
@@ -167,14 +167,6 @@ class Regression:
         return path
 
 
-@dataclass(frozen=True)
-class _BaselineHead:
-    """The beginning of a baseline of any version."""
-
-    kind: str
-    schema: int
-
-
 def read_baselines(folder: Path, *, replacing: bool = False) -> dict[str, Baseline]:
     """Returns the baselines in a folder by the networks' names; empty where there is no folder.
 
@@ -188,7 +180,7 @@ def read_baselines(folder: Path, *, replacing: bool = False) -> dict[str, Baseli
     for path in sorted(folder.glob("*.json")):
         try:
             text = path.read_bytes()
-            head = decode(_BaselineHead, text)
+            head = decode(Head, text)
             if head.kind != _KIND:
                 raise Malformed(f"its 'kind' is not '{_KIND}'")
             if head.schema == REPORT_SCHEMA:

@@ -122,38 +122,29 @@ def _rows(shown: Overview, room: int) -> Iterator[str]:
         yield f"... and {len(shown.rows) - most} more"
 
 
+PANELS, RANGES, DISTRIBUTION = "panels", "ranges", "distribution"
+
+
 @dataclass(frozen=True)
-class PanelPlot:
-    """A plot with one panel for each column, the rows' positions on the shared x axis.
+class Plot:
+    """A plot below a table.
 
     Attributes:
-        columns: keys of numbers; one without any is left out.
+        kind: ``panels``: one for each column, the rows' positions on the shared x axis. ``ranges``: each row's range in
+            both runs, and below it the difference of their widths. ``distribution``: a histogram of one column over
+            the rows shown; the reader can choose another column.
+        columns: the keys of panels; one without any number is left out.
         log: those of them that have a logarithmic axis.
-        split: the key whose values are told apart by colour; empty for none.
+        split: the key whose values panels tell apart by colour; empty for none.
+        column: the key of a distribution.
     """
 
+    kind: str
     title: str
-    columns: tuple[str, ...]
+    columns: tuple[str, ...] = ()
     log: tuple[str, ...] = ()
     split: str = ""
-    kind: str = "panels"
-
-
-@dataclass(frozen=True)
-class RangePlot:
-    """A plot of each row's range in both runs, and below it of the difference of their widths."""
-
-    title: str
-    kind: str = "ranges"
-
-
-@dataclass(frozen=True)
-class BarPlot:
-    """A histogram of the values of one column over the rows shown; the reader can choose another column."""
-
-    title: str
-    column: str
-    kind: str = "distribution"
+    column: str = ""
 
 
 @dataclass(frozen=True)
@@ -198,7 +189,7 @@ class Section:
     columns: tuple[PageColumn, ...]
     rows: Sequence[Sequence[Any]]
     pictures: Sequence[Mapping[str, Any]]
-    plots: tuple[PanelPlot | RangePlot | BarPlot, ...] = ()
+    plots: tuple[Plot, ...] = ()
     filters: tuple[str, ...] = ()
     sort: str = ""
     descending: bool = False
@@ -280,11 +271,6 @@ def section_of(
 
 
 SCHEMA = 2
-
-
-@dataclass(frozen=True)
-class _ResultHead:
-    schema: int
 
 
 @dataclass(frozen=True, repr=False)
@@ -380,7 +366,7 @@ class Result(Shown, ABC):
         path, again = file_in(folder, f"{cls.COMMAND}.json"), f"Run 'trt-bisect {cls.COMMAND}' again."
         try:
             text = path.read_bytes()
-            schema = codec.decode(_ResultHead, text).schema
+            schema = codec.decode(codec.Head, text).schema
             if schema != SCHEMA:
                 raise BadInput(f"'{path}' is of schema {schema}, and this version reads schema {SCHEMA}.", again)
             return codec.decode(cls, text)
