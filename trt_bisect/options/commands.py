@@ -11,7 +11,6 @@ from trt_bisect.options.concerns import (
     DATA,
     ENGINE_CHOICES,
     LAYERS,
-    NONE,
     PRECISION,
     RESULTS,
     CalibrationOptions,
@@ -26,6 +25,7 @@ from trt_bisect.options.concerns import (
     OutputOptions,
     PictureOptions,
     RunOptions,
+    ShapeOptions,
 )
 from trt_bisect.options.declare import NOT_HERE, panel
 
@@ -46,10 +46,8 @@ class WithoutRecipeOptions(MeasuringOptions):
     tensorboard_detail: Annotated[kinds.Counts | None, NOT_HERE] = field(default=None, init=False)
     margin: Annotated[kinds.Share, NOT_HERE] = field(default=0.0, init=False)
     validation: Annotated[kinds.Data, NOT_HERE] = field(default=0.0, init=False)
-    trt_version: Annotated[str, NOT_HERE] = field(default="", init=False)
     dla: Annotated[int | None, NOT_HERE] = field(default=None, init=False)
     cluster: Annotated[str, NOT_HERE] = field(default="", init=False)
-    history: Annotated[kinds.File, NOT_HERE] = field(default=NONE, init=False)
     accept: Annotated[bool, NOT_HERE] = field(default=False, init=False)
 
 
@@ -100,9 +98,6 @@ class TensorOptions(OutputOptions, MemoryOptions, FixedLayerOptions, Calibration
         ),
     ] = field(default=None, kw_only=False)
     output: Annotated[kinds.Place | None, RESULTS(kinds.PLACE, *("--output", "-o"), repeated=False)] = None
-    dataset: Annotated[kinds.Data, NOT_HERE] = field(default=None, init=False)
-    trt_version: Annotated[str, NOT_HERE] = field(default="", init=False)
-    history: Annotated[kinds.File, NOT_HERE] = field(default=NONE, init=False)
 
     def calibrating(self) -> "Calibrating":
         """The options for ranges from data."""
@@ -166,11 +161,10 @@ class CalibrateOptions(MemoryOptions, NetworkOptions, CalibrationOptions, Pictur
     output: Annotated[kinds.File, RESULTS(kinds.PLACE, "--output", "-o")] = "calibration.cache"
     trt_version: Annotated[str, RESULTS(kinds.VERSION, without="10.3.0")] = ""
     inputs: Annotated[kinds.Data, NOT_HERE] = field(default=None, init=False)
-    dataset: Annotated[kinds.Data, NOT_HERE] = field(default=None, init=False)
 
 
 @dataclass(frozen=True, kw_only=True)
-class MigrateOptions(OutputOptions, JudgeOptions, PictureOptions, DataOptions):
+class MigrateOptions(OutputOptions, JudgeOptions, PictureOptions, ShapeOptions):
     """The options of ``migrate``.
 
     Attributes:
@@ -195,19 +189,12 @@ class MigrateOptions(OutputOptions, JudgeOptions, PictureOptions, DataOptions):
     output: Annotated[
         kinds.Place | None, RESULTS(kinds.PLACE, *("--output", "-o"), without="trt-bisect-migrated", repeated=False)
     ] = None
-    calibration: Annotated[kinds.Data, NOT_HERE] = field(default=None, init=False)
-    dataset: Annotated[kinds.Data, NOT_HERE] = field(default=None, init=False)
-    history: Annotated[kinds.File, NOT_HERE] = field(default=NONE, init=False)
-    trt_version: Annotated[str, NOT_HERE] = field(default="", init=False)
 
 
 @dataclass(frozen=True, kw_only=True)
-class LayersOptions(LowOptions, DataOptions):
+class LayersOptions(LowOptions, ShapeOptions):
     """The options of ``trt-bisect layers``."""
 
-    calibration: Annotated[kinds.Data, NOT_HERE] = field(default=None, init=False)
-    inputs: Annotated[kinds.Data, NOT_HERE] = field(default=None, init=False)
-    dataset: Annotated[kinds.Data, NOT_HERE] = field(default=None, init=False)
     base: Annotated[str, NOT_HERE] = field(default="", init=False)
 
 

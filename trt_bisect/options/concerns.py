@@ -58,15 +58,24 @@ PANELS = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataOptions(Options):
+class ShapeOptions(Options):
+    """The shapes of dynamic inputs.
+
+    Attributes:
+        shapes: Set the shape of a dynamic input: images:1x3x640x640. Repeatable.
+    """
+
+    shapes: Annotated[kinds.Shapes | None, DATA(kinds.SHAPES, "--shape", "--shapes")] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataOptions(ShapeOptions):
     """The data that a network is calibrated with and judged on.
 
     Attributes:
         calibration: Calibrate with this data: .npz, .npy, .json, a folder of these or of pictures, module:function, or
             a TensorRT calibration cache. A network with Q/DQ pairs needs none.
         inputs: Judge these inputs, each by itself.
-        dataset: Find the worst inputs in this data.
-        shapes: Set the shape of a dynamic input: images:1x3x640x640. Repeatable.
     """
 
     calibration: Annotated[kinds.Data, DATA(kinds.named("DATA", "DATA.npz"))] = field(default=None, kw_only=False)
@@ -78,8 +87,6 @@ class DataOptions(Options):
             without="the worst inputs of --dataset",
         ),
     ] = field(default=None, kw_only=False)
-    dataset: Annotated[kinds.Data, DATA(kinds.named("DATA", "DATASET.npz"), without="the calibration data")] = None
-    shapes: Annotated[kinds.Shapes | None, DATA(kinds.SHAPES, "--shape", "--shapes")] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -260,13 +267,9 @@ class CalibrationOptions(Options):
     Attributes:
         calibrator: Choose scales by this method, or percentile=99.9. auto: run takes a calibrator with which full INT8
             passes, else that of the cheapest recipe; other commands take entropy.
-        trt_version: Write the recipe for this TensorRT: 10.3.0, or rtx. Weak typing needs a version before 11.
     """
 
     calibrator: Annotated[str, PRECISION(kinds.choice_with_percentile(*CALIBRATORS))] = AUTO
-    trt_version: Annotated[
-        str, PRECISION(kinds.VERSION, without="the installed TensorRT, else the newest", expert=True)
-    ] = ""
 
     @property
     def calibrator_method(self) -> str:
@@ -352,7 +355,6 @@ class OutputOptions(Options):
 
     Attributes:
         output: Write the run to this folder; the same command continues the run.
-        history: Record the run in the history beside the run folder, not at all (none), or in this file.
         tensorboard: Write TensorBoard logs to this folder.
         tensorboard_detail: Log histograms of the largest channels of a tensor (channels=8), and of each of the first
             samples (samples=3). With run, log full INT8, the plans of suspects, the recipe and the front, and as many
@@ -364,7 +366,6 @@ class OutputOptions(Options):
         kinds.Place | None,
         RESULTS(kinds.PLACE, *("--output", "-o"), without="trt-bisect-<model>", repeated=False),
     ] = None
-    history: Annotated[kinds.File, RESULTS(kinds.choice_or_path(BESIDE, NONE), expert=True)] = BESIDE
     tensorboard: Annotated[kinds.File | None, RESULTS(kinds.PLACE, expert=True, repeated=False)] = None
     tensorboard_detail: Annotated[
         kinds.Counts | None, RESULTS(kinds.counts(channels=256, samples=1000, plans=1000), expert=True, repeated=False)
@@ -389,6 +390,7 @@ class MeasuringOptions(
     """The options that plans are prepared and measured with.
 
     Attributes:
+        dataset: Find the worst inputs in this data.
         validation: Test the recipe on this unseen data, or on a share of 20 or more calibration samples.
         engine: Build and run networks with this engine.
         precision: Run culprits and the layers of --high in this precision.
@@ -407,6 +409,7 @@ class MeasuringOptions(
         cluster: Try whole engines on a Ray cluster (auto, HOST:PORT, ray://HOST:PORT) or in N processes here (local:N).
     """
 
+    dataset: Annotated[kinds.Data, DATA(kinds.named("DATA", "DATASET.npz"), without="the calibration data")] = None
     validation: Annotated[kinds.Data, DATA(kinds.share_or(kinds.named("DATA", "VALIDATION.npz"), most=0.9))] = 0.2
     engine: Annotated[str, PRECISION(kinds.choice(*ENGINE_CHOICES))] = AUTO
     precision: Annotated[str, PRECISION(kinds.choice("fp32", "fp16"), without="as --base, else fp32")] = ""
@@ -500,6 +503,7 @@ class RunOptions(MeasuringOptions):
     Attributes:
         precision: Run culprits and the layers of --high in this precision. mixed (default if it saves 1 %): FP16
             if enough, else FP32.
+        trt_version: Write the recipe for this TensorRT: 10.3.0, or rtx. Weak typing needs a version before 11.
         labels: Measure the accuracy with the classes, boxes (COCO JSON, YOLO txt), masks (PNG) or texts of --dataset.
         accuracy: Measure the accuracy with your module:function, called with infer(feeds) -> outputs; higher is better.
         budget: Find the most accurate plan that gives up at most this share of INT8's speed-up: 5%.
@@ -522,9 +526,13 @@ class RunOptions(MeasuringOptions):
             recipe in the run folder, for 'compare --fp32 --int8'. boundaries: the final outputs, also of each boundary
             of the curve. polygraphy: the final outputs, also as Polygraphy's JSON in tensors/polygraphy: inputs.json
             for --load-inputs, and fp32.json, int8.json and recipe.json for --load-outputs.
+        history: Record the run in the history beside the run folder, not at all (none), or in this file.
     """
 
     precision: Annotated[str, PRECISION(kinds.choice("fp32", "fp16", MIXED), without="as --base, else fp32")] = ""
+    trt_version: Annotated[
+        str, PRECISION(kinds.VERSION, without="the installed TensorRT, else the newest", expert=True)
+    ] = ""
     labels: Annotated[kinds.Data, JUDGEMENT(kinds.named("FILE", "LABELS.npy"))] = None
     accuracy: Annotated[kinds.Function | None, JUDGEMENT(kinds.FUNCTION)] = None
     budget: Annotated[kinds.Share | None, GOAL(kinds.number(least=0, most=1, share=True))] = None
@@ -541,6 +549,7 @@ class RunOptions(MeasuringOptions):
     save_tensors: Annotated[
         str, RESULTS(kinds.choice(NO_TENSORS, OUTPUTS, ALL_LAYERS, BOUNDARIES, POLYGRAPHY), expert=True, repeated=False)
     ] = NO_TENSORS
+    history: Annotated[kinds.File, RESULTS(kinds.choice_or_path(BESIDE, NONE), expert=True)] = BESIDE
 
     def __post_init__(self) -> None:
         super().__post_init__()

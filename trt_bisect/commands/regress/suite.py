@@ -41,7 +41,7 @@ NIGHT_KINDS = {
     "repeats": whole(least=1, most=100),
 }
 """Keys of a network that are not ``trt_bisect.run``'s, the name aside."""
-_SET_ELSEWHERE = {"save_tensors", "cluster", *(option.name for option in declare.declared(OutputOptions))}
+_SET_ELSEWHERE = {"save_tensors", "cluster", "history", *(option.name for option in declare.declared(OutputOptions))}
 """Options of a run that the suite or the command sets itself."""
 NETWORK_KEYS = {
     key: declare.Declared(key, None, declare.Option(kind), "")
