@@ -22,11 +22,10 @@ from tests.support.quantized import plain_session
 from trt_bisect.analyzer.bound import CLASS
 from trt_bisect.commands.run.live import StoppedRun
 from trt_bisect.errors import BadInput, NothingMeasured
-from trt_bisect.options.commands import RunOptions
+from trt_bisect.options.concerns import RunOptions
 from trt_bisect.report.answer import Goal
-from trt_bisect.report.headline import SEARCH
 from trt_bisect.report.model import FAILS, PASSES, UNMEASURED, ByPlan
-from trt_bisect.report.summary import BASE, CULPRITS, UNSEEN
+from trt_bisect.report.summary import BASE, CULPRITS, SEARCH, UNSEEN
 from trt_bisect.support import progress
 
 SAMPLES = Path(__file__).parents[2] / "samples"

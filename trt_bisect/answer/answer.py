@@ -51,8 +51,7 @@ from trt_bisect.driver.suspects.search import Loss, drive
 from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.each_input import NO_MARGIN, Margin
 from trt_bisect.evaluator.trial import Trial
-from trt_bisect.options.commands import RunOptions
-from trt_bisect.options.concerns import DEFAULT, MIXED, QUICK, THOROUGH
+from trt_bisect.options.concerns import DEFAULT, MIXED, QUICK, THOROUGH, RunOptions
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.preparation.experiment import Experiment, Setup
 from trt_bisect.report.answer import AS_CHEAP, DECIDING, OWN

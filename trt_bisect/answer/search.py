@@ -28,8 +28,7 @@ from trt_bisect.evaluator.speed import measure_times
 from trt_bisect.model.cost import Costs, TimePrices, shares, times_by_macs, times_from_csv
 from trt_bisect.model.low import LowPrecision
 from trt_bisect.model.shapes import facts_for
-from trt_bisect.options.commands import RunOptions
-from trt_bisect.options.concerns import MACS, MEASURED_TIME, MIXED
+from trt_bisect.options.concerns import MACS, MEASURED_TIME, MIXED, RunOptions
 from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.preparation.experiment import Experiment, Setup
 from trt_bisect.report.answer import AS_CHEAP, PredictedTimes

@@ -226,12 +226,7 @@ class Group:
 
 
 class EngineModel:
-    """A network and the kernels that plans make of it.
-
-    Args:
-        network: prepared.
-        facts: the shapes and types of its tensors.
-    """
+    """A network and the kernels that plans make of it."""
 
     def __init__(self, network: Network, facts: TensorFacts) -> None:
         self.network, self.facts = network, facts
@@ -606,8 +601,6 @@ class TimePrices:
     """The prices of plans of a network on a GPU.
 
     Args:
-        network: prepared.
-        facts: the shapes and types of its tensors.
         gpu: the GPU; the engines of a recipe are built with TF32 off.
         base: the precision over which the gain in speed is counted.
         profile: the kernels of an engine of the network that was measured on the GPU, and the seconds of each.
