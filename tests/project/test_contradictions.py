@@ -24,6 +24,7 @@ from trt_bisect.report.screen.run import calibrator_cells
 from trt_bisect.report.summary import TOO_EXPENSIVE
 from trt_bisect.view.index import Runs
 
+pytestmark = pytest.mark.slow
 CODES = {PASSES: 0, WITH_DOUBTS: 1, FAILS: 1}
 TONES = {PASSES: "good", WITH_DOUBTS: "doubted", FAILS: "bad"}
 HOW = {"engine": "onnxruntime", "history": "none"}

@@ -39,6 +39,7 @@ def folder(lenet, tmp_path_factory):
     return place
 
 
+@pytest.mark.slow
 def test_every_command_ends_as_the_page_says(folder, command, monkeypatch):
     monkeypatch.chdir(folder)
     ended = []

@@ -161,23 +161,25 @@ class RunningSums:
         """
         error = reference - output
         pairs = ((reference, reference), (output, output), (reference, output), (error, error))
-        products = [np.sum(one * other, axis=1) for one, other in pairs]
+        products = [np.add.reduce(one * other, axis=1) for one, other in pairs]
         error = np.abs(error, out=error)
-        count = np.full(len(error), error.shape[1] if size is None else size, np.float64)
-        self._sums += np.stack([count, *products, np.sum(error, axis=1)])
-        largest = np.max(error, axis=1)
-        relative = np.divide(error, np.maximum(np.abs(reference), least), out=error)
-        self._largest = np.maximum(self._largest, np.stack([largest, np.max(relative, axis=1)]))
+        count = error.shape[1] if size is None else size
+        for sums, more in zip(self._sums, (count, *products, np.add.reduce(error, axis=1)), strict=True):
+            sums += more
+        largest, relative = self._largest
+        np.maximum(largest, np.maximum.reduce(error, axis=1), out=largest)
+        np.divide(error, np.maximum(np.abs(reference), least), out=error)
+        np.maximum(relative, np.maximum.reduce(error, axis=1), out=relative)
 
     def merge(self, other: RunningSums) -> None:
         """Adds the sums of other values of the same groups."""
         self._sums += other._sums
         self._largest = np.maximum(self._largest, other._largest)
 
-    def of(self, group: int = 0) -> Sums:
+    def of(self, group: int = 0, centered: float = math.nan) -> Sums:
         """Returns the sums of a group."""
-        size, *sums = self._sums[:, group].tolist()
-        return Sums(int(size), *sums, *self._largest[:, group].tolist())
+        figures: list[float] = [*self._sums[:, group], *self._largest[:, group], centered]
+        return Sums(int(figures[0]), *map(float, figures[1:]))
 
 
 class ReferenceSums:
@@ -198,7 +200,7 @@ class ReferenceSums:
         sums = RunningSums()
         for r, o in float_parts(self._values, output):
             sums.add(r[np.newaxis], o[np.newaxis], self._least)
-        return replace(sums.of(), centered=self._centered)
+        return sums.of(centered=self._centered)
 
 
 def least_divisor(largest: float | np.ndarray) -> np.ndarray:

@@ -6,6 +6,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -40,6 +41,10 @@ class Ranges:
 
     def digest(self) -> str:
         """SHA-256 over the names and the bits of the scales."""
+        return self._digest
+
+    @cached_property
+    def _digest(self) -> str:
         sha = hashlib.sha256()
         for name in sorted(self.scales):
             sha.update(f"{name}:{np.float32(self.scales[name]).tobytes().hex()};".encode())

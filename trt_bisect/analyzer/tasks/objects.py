@@ -390,8 +390,8 @@ def _scored(classes: int, last: bool) -> Iterator[tuple[tuple[str, tuple[int, ..
 
 def _classes_of(rows: np.ndarray) -> int:
     """Returns the number of columns behind the box that are shares, up to the first one that is none."""
-    others = [k for k in range(4, rows.shape[1]) if not are_shares(rows[:, k])]
-    return (others[0] if others else rows.shape[1]) - 4
+    columns = rows.shape[1]
+    return next((k for k in range(4, columns) if not are_shares(rows[:, k])), columns) - 4
 
 
 def _raw(

@@ -268,37 +268,50 @@ def cheapest_within(
         start: a set to begin with, besides the empty one.
     """
     best = _completed(rows, costs, limits, np.zeros(len(costs), bool))
+    least = float(np.add.reduce(costs[best]))
     if start is not None:
         high = np.zeros(len(costs), bool)
         high[sorted(start)] = True
-        best = min(best, _completed(rows, costs, limits, high), key=lambda one: float(costs[one].sum()))
+        other = _completed(rows, costs, limits, high)
+        if (cost := float(np.add.reduce(costs[other]))) < least:
+            best, least = other, cost
+    begun: set[tuple[int, bytes]] = set()
     for _ in range(_CHOICES):
         inside = np.flatnonzero(best)
         if not len(inside):
             break
         out = random.choice(inside, min(len(inside), int(random.integers(1, _OUT))), replace=False)
-        changed, dearer = best.copy(), costs.copy()
+        changed = best.copy()
         changed[out] = False
+        if (key := (int(out[0]), changed.tobytes())) in begun:
+            continue  # it leads to the same set, which was no cheaper
+        begun.add(key)
+        dearer = costs.copy()
         dearer[out[0]] = np.inf
         other = _completed(rows, dearer, limits, changed)
-        if costs[other].sum() < costs[best].sum():
-            best = other
+        if (cost := float(np.add.reduce(costs[other]))) < least:
+            best, least = other, cost
     return best
 
 
 def _completed(rows: np.ndarray, costs: np.ndarray, limits: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """Adds the units to a set that help most for their cost until the limits hold; then leaves out what it can."""
+    """Adds the units to a set that help most for their cost until the limits hold; then leaves out what it can.
+
+    Most of a search's own time is spent here, on arrays so small that the calls count: hence ufuncs' own ``reduce``.
+    """
     high = high.copy()
-    sums = rows[~high].sum(axis=0)
-    while (sums > limits).any():
-        helps = np.minimum(rows, np.maximum(sums - limits, 0.0)).sum(axis=1) / costs
-        helps[high] = -1.0
-        unit = int(np.argmax(helps))
+    left = np.where(high, np.inf, costs)  # a unit in the set helps no more
+    sums = np.add.reduce(rows[~high], axis=0)
+    while np.maximum.reduce(over := sums - limits) > 0.0:
+        helps = np.add.reduce(np.minimum(rows, np.maximum(over, 0.0)), axis=1) / left
+        unit = int(helps.argmax())
         if helps[unit] <= 0.0:
             return np.ones(len(costs), bool)
-        high[unit], sums = True, sums - rows[unit]
-    spare = high & (sums + rows <= limits).all(axis=1)
-    for unit in sorted(np.flatnonzero(spare).tolist(), key=lambda unit: -float(costs[unit])):
-        if (sums + rows[unit] <= limits).all():
-            high[unit], sums = False, sums + rows[unit]
+        high[unit], left[unit] = True, np.inf
+        sums = sums - rows[unit]
+    inside = np.flatnonzero(high)
+    spare = inside[np.logical_and.reduce(sums + rows[inside] <= limits, axis=1)]
+    for unit in sorted(spare.tolist(), key=lambda unit: -float(costs[unit])):
+        if np.logical_and.reduce((more := sums + rows[unit]) <= limits):
+            high[unit], sums = False, more
     return high
