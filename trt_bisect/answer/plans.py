@@ -31,7 +31,7 @@ from trt_bisect.model.layers import TensorFacts
 from trt_bisect.model.pieces import Boundaries
 from trt_bisect.model.session import give_back_arena
 from trt_bisect.model.shapes import facts_for
-from trt_bisect.options.commands import RunOptions
+from trt_bisect.options.concerns import RunOptions
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.preparation.experiment import Experiment, Setup
 from trt_bisect.support.machine import cores
