@@ -127,6 +127,10 @@ def test_a_mul_brings_the_channels_back_where_a_sum_reads_them(behind, data):
     assert report.answer.cost < report.answer.unchanged.cost
     assert worst_cosine(path, run / "recipe" / "network.onnx", data) > 0.9995, "its weights are rounded"
     assert worst_cosine(path, run / "recipe" / "network.qdq.onnx", data) >= THRESHOLD
+    user, smoothed, rounded = report.answer.changes_tried.values()
+    assert user > smoothed > rounded > 0.0
+    assert [words in report.answer.changes for words in report.answer.changes_tried] == [True] * 3
+    assert any("mean loss" in note.text for note in report.notes)
 
 
 def test_layers_have_their_names_where_a_layer_is_added_before_them(behind):

@@ -20,7 +20,7 @@ that stay high are. The inputs held out play no part in any choice.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from itertools import islice
@@ -68,7 +68,7 @@ def with_changes(search: AnswerSearch, answer: Answer) -> tuple[AnswerSearch, An
         return None
     progress = search.plans.setup.progress
     try:
-        best = _best(search, _cheapest(answer))
+        best, losses = _best(search, _cheapest(answer))
         if best is None:
             return None
         other = AnswerSearch(best, best.experiment, search.effort, None, search.fp16_saves)
@@ -83,7 +83,7 @@ def with_changes(search: AnswerSearch, answer: Answer) -> tuple[AnswerSearch, An
     if not found.meets or cost > least - AS_CHEAP:
         progress.say(f"No cheaper recipe with {best.experiment.network.changes}")
         return None
-    return other, replace(priced(best, found), own=answer)
+    return other, replace(priced(best, found), own=answer, changes=losses)
 
 
 def _is_left(search: AnswerSearch, answer: Answer) -> bool:
@@ -110,12 +110,16 @@ def _cheapest(answer: Answer) -> list[str]:
     return names
 
 
-def _best(search: AnswerSearch, high: Sequence[str]) -> AnswerPlans | None:
-    """Returns what measures the network with the changes that were kept; None if they lower the loss too little.
+def _best(search: AnswerSearch, high: Sequence[str]) -> tuple[AnswerPlans | None, dict[str, float]]:
+    """Tries the changes.
 
     Args:
         search: of the user's network.
         high: the layers that stay high where changes are measured.
+
+    Returns:
+        What measures the network with the changes that were kept, None if they lower the loss too little; and the mean
+        losses, see ``Answer.changes``.
     """
     plans, progress = search.plans, search.plans.setup.progress
     network, data = plans.experiment.network, plans.experiment.data
@@ -123,7 +127,7 @@ def _best(search: AnswerSearch, high: Sequence[str]) -> AnswerPlans | None:
     progress.stage("Changing channels and weights", len(_CHANGES))
     first = loss = _mean_loss(plans, high)
     plans.give_back()
-    said = [f"{first:.3g} as it is"]
+    losses = {"": first}
     best, words = plans, list[str]()
     for change in _CHANGES:
         progress.step("INT8")
@@ -132,14 +136,18 @@ def _best(search: AnswerSearch, high: Sequence[str]) -> AnswerPlans | None:
             continue
         candidate = _of_network(plans, replace(changed[0], changes=together([*words, changed[1]])))
         found = _mean_loss(candidate, high)
-        said.append(f"{found:.3g} with {changed[1]}")
+        losses[changed[1]] = found
         if found <= _KEPT * loss:
             network, best, loss = candidate.experiment.network, candidate, found
             words.append(changed[1])
         candidate.give_back()
-    beside = f" beside {counted(len(high), 'cheap layer')} in high precision" if high else ""
-    progress.say(f"Mean loss of {network.low.title}{beside}: {', '.join(said)}")
-    return None if best is plans or loss > _SEARCHED * first else best
+    progress.say(f"Mean loss of {network.low.title}: {losses_in_words(losses)}")
+    return (None if best is plans or loss > _SEARCHED * first else best), losses
+
+
+def losses_in_words(losses: Mapping[str, float]) -> str:
+    """Returns the mean losses of ``Answer.changes`` in words."""
+    return ", ".join(f"{loss:.3g} {f'with {change}' if change else 'as it is'}" for change, loss in losses.items())
 
 
 def _equalised(network: Network, _: Dataset) -> tuple[Network, str] | None:

@@ -332,6 +332,7 @@ def _facts(answer: Answer) -> AnswerFacts:
         in_fp32=answer.in_fp32,
         around_fp16=answer.around_fp16,
         changes=changes,
+        changes_tried=answer.changes,
         unchanged=_figures(own) if changes and own.meets else None,
         dear=answer.dear,
         ranked=(*main, *weak),

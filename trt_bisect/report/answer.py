@@ -130,6 +130,9 @@ class AnswerFacts:
             None where it was not measured.
         changes: those of the recipe's network, by which it loses less in the low precision than the user's; empty
             where the recipe is for the user's network.
+        changes_tried: by change that was tried, the mean loss of the low precision with that change and those kept
+            before it; the first one, without a name, is the user's network. The cheapest layers of ``unchanged``, up
+            to a tenth of its price, are high there.
         unchanged: the cheapest recipe found for the user's network, where that of a changed one is cheaper; None
             without changes, or if there is none.
         dear: the one or two layers that make at least 80 % of the recipe's cost, the dearest first; empty if there are
@@ -162,6 +165,7 @@ class AnswerFacts:
     in_fp32: PlanFigures | None = None
     around_fp16: PlanFigures | None = None
     changes: str = ""
+    changes_tried: Mapping[str, float] = field(default_factory=dict)
     unchanged: PlanFigures | None = None
     dear: tuple[DearLayer, ...] = ()
     ranked: tuple[str, ...] = ()

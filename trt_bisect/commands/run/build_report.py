@@ -12,6 +12,7 @@ from trt_bisect.analyzer.judge import Rule
 from trt_bisect.analyzer.metrics import AGREEMENT
 from trt_bisect.analyzer.overflow import Overflow
 from trt_bisect.answer.accuracy import TIE
+from trt_bisect.answer.candidates import losses_in_words
 from trt_bisect.answer.facts import answer_facts, bound_on_unseen, reason_for, taken_back
 from trt_bisect.answer.front import moves_of
 from trt_bisect.answer.result import Answer
@@ -444,8 +445,10 @@ def _notes(answer: Answer, curve: Curve, found: RunTrials) -> list[Note]:
         k: found.that_ran(own.plan.keeping({k}, own.plan.low)) or (found.whole(steps[k]) if k in steps else None)
         for k in own.members
     }
+    worth = f"mean loss of {low.title} on your inputs: {losses_in_words(answer.changes)}"
     return [
         *outputs,
+        *noted(NETWORK, [worth] if answer.changes else []),
         *memory_notes(found.trials.values()),
         *overruled(curve, network, rule),
         *obedience_notes(network, found.trials.values(), deciding),
