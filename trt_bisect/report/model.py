@@ -6,7 +6,7 @@ documentation of the file is made of the docstrings. A float that is not finite 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
@@ -34,7 +34,6 @@ from trt_bisect.support.text import Line, Note, shape_text
 if TYPE_CHECKING:
     import pandas as pd
     from plotly.graph_objects import Figure
-    from typing_extensions import Self
 
     from trt_bisect.report.changes import RunChanges
     from trt_bisect.report.plots import LayerTable
@@ -323,7 +322,7 @@ class NextStep:
 
 @dataclass(frozen=True)
 class Attached:
-    """The facts of a run beyond its report; a report that was read from a file has none of them.
+    """The facts of a run beyond its report, no fields of it; a report that was read from a file has none of them.
 
     Attributes:
         files: the files of the recipe.
@@ -340,38 +339,8 @@ class Attached:
     pictures: Pictures | None = None
 
 
-class Holder(Shown):
-    """Base of results that hold more than they write: msgspec writes the fields, and this slot is none."""
-
-    __slots__ = ("_attached",)
-
-    @property
-    def attached(self) -> Attached:
-        """The facts beyond this result; none where it was read from a file."""
-        found: Attached = getattr(self, "_attached", Attached())
-        return found
-
-    def changed(self, **fields: Any) -> Self:
-        """Returns this result with other values of some fields, among them those of ``attached``."""
-        extras = {name: fields.pop(name) for name in Attached.__dataclass_fields__ if name in fields}
-        result = replace(self, **fields)  # type: ignore[type-var]
-        object.__setattr__(result, "_attached", replace(self.attached, **extras))
-        return result
-
-    def __reduce__(self) -> tuple[Callable[..., Holder], tuple[Any, ...]]:
-        """Pickles what is attached too; the state of a dataclass with slots is its fields."""
-        values = {name: getattr(self, name) for name in self.__dataclass_fields__}  # type: ignore[attr-defined]
-        return _unpickled, (type(self), values, self.attached)
-
-
-def _unpickled(kind: Callable[..., Holder], values: Mapping[str, Any], attached: Attached) -> Holder:
-    result: Holder = kind(**values)
-    object.__setattr__(result, "_attached", attached)
-    return result
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class Report(Holder):
+@dataclass(frozen=True, repr=False)
+class Report(Shown):
     """The result of a run.
 
     Attributes:
@@ -413,6 +382,8 @@ class Report(Holder):
         made_of: the content that the fingerprint is made of, by part: ``model``, ``ranges``, ``inputs``, ``engine``,
             ``typing``, ``versions`` and the options that change an engine; empty in older reports.
     """
+
+    attached = Attached()
 
     model: str
     engine: str
@@ -461,6 +432,13 @@ class Report(Holder):
     network: str = ""
     accept: bool = False
     made_of: Mapping[str, Part] = field(default_factory=dict)
+
+    def changed(self, **fields: Any) -> Report:
+        """Returns this result with other values of some fields, among them those of ``attached``."""
+        extras = {name: fields.pop(name) for name in Attached.__dataclass_fields__ if name in fields}
+        result = replace(self, **fields)
+        object.__setattr__(result, "attached", replace(self.attached, **extras))
+        return result
 
     @property
     def exit_code(self) -> int:
