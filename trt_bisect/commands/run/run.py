@@ -80,7 +80,8 @@ from trt_bisect.support.progress import EXPLANATION as EXPLAINING
 from trt_bisect.support.text import ADAPTIVE_CURVE, PASSES_BROKE, TENSORS, Note, noted
 
 
-def run_with(model: GivenModel, options: RunOptions, command: str = "", asked: RunOptions | None = None) -> Report:
+@takes(RunOptions)
+def run(model: GivenModel, options: RunOptions, command: str = "", asked: RunOptions | None = None) -> Report:
     """Finds the layers that lose the network's accuracy in INT8, and a plan that restores it.
 
     Args:
@@ -121,9 +122,6 @@ def run_with(model: GivenModel, options: RunOptions, command: str = "", asked: R
                 f"--time-limit {options.time_limit} ended the run before full {network.low.title} was measured.",
                 "Give a longer one: the same command goes on from what was measured.",
             ) from end
-
-
-run = takes(RunOptions, run_with)
 
 
 @dataclass
