@@ -146,26 +146,20 @@ class LayerRow:
     """One layer in the report.
 
     Attributes:
-        similarity: the similarity of the final outputs with this layer and all before it in INT8, earlier suspects
-            high.
         drop: the loss that the layer added there, in the metric's units; for cosine a fraction of 1.
         culprit: the layer stays high, and taking it back to INT8 was measured to miss the threshold.
-        sqnr: the SQNR of the same trial, in dB.
         outcome: ``measured``, ``build failed``, ``inference failed``, ``out of memory``, ``timed out``,
             ``lost`` with its worker, ``not finite``, ``follows`` for a layer that does not change the engine,
             or whose precision the user fixed, ``not tried`` where the strategy did not need it.
-        asked: the precision that the trial requested.
         ran: the precision that the layer's inputs were rounded to, see ``Engine.ran``; empty where the engine reports
             none; ``region`` or ``dla`` where the layer ran in a region that TensorRT compiled as one. ``latency`` of
             the report has the precision that the layer computed in.
         obeyed: true if ``ran`` is the requested precision; None where that is not known.
-        recipe: the layer's precision in the recipe.
         why_not: the reason why the layer is not quantizable; empty for one that is.
         message: the message of a failed trial.
         rounds: the roundings of a culprit.
         whole: the similarity on whole engines ``without`` and ``with`` the layer in INT8, for a layer that was blamed
             by pieces that are other engines; else None.
-        gain: the loss that full INT8 sheds when this layer alone stays high; None if not measured.
         taken_back: what the recipe measures with this culprit in INT8 too: the similarity on an input that misses, or
             the accuracy where that decides.
         suspect: for a layer with a large drop that is no culprit, the reason why it is none.
