@@ -1,4 +1,5 @@
-"""The report of a run: one tree of frozen dataclasses, which ``report.json`` holds as it is; and its verdict.
+"""The report of a run: one tree of frozen dataclasses, which ``report.json`` holds as it is; its verdict; older forms.
+
 
 A field is described here and nowhere else: msgspec writes, reads and checks it by its type (``support.codec``), and the
 documentation of the file is made of the docstrings. A float that is not finite or not known is None.
@@ -10,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
+
+import msgspec
 
 from trt_bisect.analyzer.bound import Bound
 from trt_bisect.analyzer.judge import ByInput
@@ -25,8 +28,8 @@ from trt_bisect.report.answer import Accuracies, AnswerFacts, FrontPoint, Goal, 
 from trt_bisect.report.explanation import EXPLANATION, PICTURES, CulpritAdvice, Explanation, Pictures, RemedyFile
 from trt_bisect.report.network_graph import NETWORK, Graph
 from trt_bisect.report.result import Overview, Shown, file_in
-from trt_bisect.runs.progress_file import FINISHED
-from trt_bisect.support.codec import Malformed, encode_lines, write
+from trt_bisect.runs.progress_file import FINISHED, INTERRUPTED
+from trt_bisect.support.codec import Head, Malformed, decode, encode_lines, write
 from trt_bisect.support.files import make_folder, write_whole
 from trt_bisect.support.table import DECIBELS, DECIDING, FIGURE, INDEX, LOSS, NAME, Column, csv_of, table_of
 from trt_bisect.support.text import Line, Note, shape_text
@@ -570,8 +573,6 @@ class Report(Shown):
         Raises:
             BadInput: the folder holds no such report, or one that this version cannot read.
         """
-        from trt_bisect.report.older import report_of
-
         path = file_in(folder, REPORT)
         try:
             return report_of(path.read_bytes())
@@ -705,3 +706,67 @@ class Report(Shown):
                 ".save(folder)": "the whole page, report.html",
             },
         )
+
+
+OLDER = "in an older report"
+"""The kind of notes of schemas 1 and 2, which had none."""
+_READ = (1, 2, SCHEMA)
+
+
+def report_of(text: bytes | str) -> Report:
+    """Returns the report of the content of ``report.json``.
+
+    Raises:
+        Malformed: the text is no report, or one of a schema that this version does not know.
+    """
+    schema = decode(Head, text).schema
+    if schema == SCHEMA:
+        return decode(Report, text)
+    if schema not in _READ:
+        raise Malformed(f"it has schema {schema!r}, this version reads {', '.join(map(str, _READ))}")
+    try:
+        return msgspec.convert(_upgraded(decode(dict[str, Any], text)), Report)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise Malformed(f"{type(error).__name__}: {error}") from error
+
+
+def read_report(path: Path) -> Report | None:
+    """Returns the report in a file; None if the file cannot be read or is no report."""
+    try:
+        return report_of(path.read_bytes())
+    except (OSError, Malformed, RecursionError):
+        return None
+
+
+def _upgraded(record: dict[str, Any]) -> dict[str, Any]:
+    """Returns a record of schema 1 or 2 in the form of schema 3; it keeps its own number."""
+    recipe, answer, inputs = record["recipe"], record.get("answer"), record["inputs"]
+    by_input = record.get("by_input", {})
+    step = {name: record.get(f"next_{'step' if name == 'what' else name}", "") for name in ("kind", "what", "command")}
+    return {
+        **record,
+        "state": INTERRUPTED if record.get("stopped") == INTERRUPTED else FINISHED,
+        "verdict": verdict_in(record["exit_code"], meets=bool(recipe["meets"] and not recipe["high"])),
+        "lines": [{"kind": line.partition(":")[0].lower(), "text": line} for line in record["summary"].splitlines()],
+        "notes": [{"kind": OLDER, "text": text} for text in record["notes"]],
+        "by_input": {plan: by_input.get(plan) for plan in ("int8", "recipe")},
+        "inputs": {
+            **inputs,
+            "fed": {
+                by: {name: {"name": name, **figures} for name, figures in fed.items()}
+                for by, fed in inputs.get("fed", {}).items()
+            },
+        },
+        "answer": None if answer is None else _answer(answer),
+        "next": step if any(step.values()) else None,
+    }
+
+
+def _answer(answer: Mapping[str, Any]) -> dict[str, Any]:
+    doubts = answer.get("doubts", ())
+    kinds = answer.get("doubt_kinds") or [OLDER] * len(doubts)
+    return {
+        **answer,
+        "doubts": [{"kind": kind, "text": text} for kind, text in zip(kinds, doubts, strict=True)],
+        "confidence": [{"kind": OLDER, "text": text, "short": text.partition(":")[0]} for text in answer["confidence"]],
+    }

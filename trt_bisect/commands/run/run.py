@@ -68,9 +68,8 @@ from trt_bisect.preparation.workspace import working_in
 from trt_bisect.recipe.files import FOLDER, PLAN
 from trt_bisect.report import summary
 from trt_bisect.report.answer import Accuracies
-from trt_bisect.report.model import NOT_TRIED, REPORT, SO_FAR, UNMEASURED, Report
+from trt_bisect.report.model import NOT_TRIED, REPORT, SO_FAR, UNMEASURED, Report, read_report
 from trt_bisect.report.network_graph import NETWORK, graph_of
-from trt_bisect.report.older import read_report
 from trt_bisect.report.summary import BUILD, RECIPE, headline, next_step
 from trt_bisect.report.tensorboard.board import Board, open_board
 from trt_bisect.support.codec import write
