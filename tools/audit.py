@@ -17,7 +17,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 LOCK = Path(__file__).parent.parent / "requirements-dev.lock"
-BUNDLED = Path(__file__).parent.parent / "trt_bisect" / "report" / "page" / "assets" / "LICENSES.txt"
+BUNDLED = Path(__file__).parent.parent / "trt_bisect" / "report" / "assets" / "LICENSES.txt"
 EXTRAS = ("cluster", "coco", "history", "notebook", "rtx", "tensorboard", "tensorrt", "view")
 ALLOWED = ("0BSD", "Apache", "BSD", "CC0", "ISC", "MIT", "MPL", "Mozilla Public License", "PSF", "Zlib", "Unlicense")
 """Licences that oblige those who use trt-bisect to nothing but to keep the notices."""

@@ -27,6 +27,7 @@ from trt_bisect.report.model import Report
 from trt_bisect.report.network_graph import Graph
 from trt_bisect.report.nightly import Regression
 from trt_bisect.report.structure import CheckReport
+from trt_bisect.support.table import Column
 
 if typing.TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
@@ -101,15 +102,10 @@ check-jsonschema --schemafile build/site/schemas/report.schema.json trt-bisect-n
 """
 _COMMON = {
     "arithmetic": "`emulated` or `measured`.",
-    "asked": "the precision that was asked for.",
-    "builds": "the number of engines built.",
-    "calibrator": "the calibrator, such as `entropy` or `percentile 99.99`.",
     "consumer": "the layer that reads the rounded tensor.",
     "count": "the number of values.",
-    "culprits": "the names of the culprits, in execution order.",
     "dtype": "the tensor's type.",
     "engine": "`onnxruntime`, `tensorrt` or `tensorrt-rtx`.",
-    "exit_code": "the exit code of the command.",
     "fingerprint": "the digest of `made_of`: trials are reused only under the same one.",
     "index": "the index of the layer in execution order, from 0.",
     "inferences": "the number of inferences.",
@@ -120,14 +116,9 @@ _COMMON = {
     "min": "the smallest value.",
     "model": "the network's file, as it was given.",
     "name": "the name.",
-    "nonfinite": "the number of values that are NaN or infinite.",
     "op_type": "the ONNX operator.",
-    "outcome": "the outcome, with the words of the journal.",
-    "precision": "the precision of layers that are not in INT8.",
     "producer": "the layer that makes the tensor.",
     "quantizable": "TensorRT can run the layer in INT8.",
-    "schema": "the version of the form of the file.",
-    "seconds": "the time it took.",
     "shape": "the shape of the output.",
     "share": "a suspect costs at least this share of the budget.",
     "std": "the standard deviation.",
@@ -199,7 +190,8 @@ def _describe(part: dict[str, Any], kind: type) -> None:
     """Adds the descriptions of a class's docstring to its schema."""
     doc = inspect.getdoc(kind) or ""
     part["description"] = _plain(doc.split("\n\n")[0])
-    words = {**_COMMON, **{name: said for base in reversed(kind.__mro__) for name, said in _attributes(base).items()}}
+    said = {name: words for base in reversed(kind.__mro__) for name, words in _attributes(base).items()}
+    words = {**_columns(kind), **_COMMON, **said}
     for name, key in part.get("properties", {}).items():
         if name in words:
             key["description"] = words[name]
@@ -213,6 +205,15 @@ def _attributes(kind: type) -> dict[str, str]:
     for names, words in re.findall(r"^ {4}([\w, ]+): (.*(?:\n {8}.*)*)", section[1] if section else "", re.MULTILINE):
         found.update({name: _plain(words) for name in names.split(", ")})
     return found
+
+
+def _columns(kind: type) -> dict[str, str]:
+    """The phrases on the columns of a table, by field, where no docstring says more."""
+    names = {"low": "INT8", "high": "FP32", "metric": "the metric", "figure": "the figure"}
+    hints = typing.get_type_hints(kind, include_extras=True).items()
+    marks = ((name, mark) for name, hint in hints for mark in getattr(hint, "__metadata__", ()))
+    helps = {name: mark.help.format_map(names) for name, mark in marks if isinstance(mark, Column) and mark.help}
+    return {name: f"{_lower(words)}." for name, words in helps.items()}
 
 
 def _plain(words: str) -> str:
@@ -258,7 +259,7 @@ def _kind(key: dict[str, Any]) -> tuple[str, str, str]:
 
 
 def _lower(text: str) -> str:
-    return text[:1].lower() + text[1:]
+    return text if text[1:2].isupper() else text[:1].lower() + text[1:]
 
 
 if __name__ == "__main__":

@@ -14,129 +14,84 @@ from typing import TYPE_CHECKING, Any
 from trt_bisect._version import __version__
 
 if TYPE_CHECKING:
-    from trt_bisect.analyzer.compare_output import similarity
-    from trt_bisect.analyzer.judge import compare_arrays, make_rule
-    from trt_bisect.analyzer.metrics import find_metric
-    from trt_bisect.builder.engines import list_engines, make_builder
-    from trt_bisect.calibration.cache import format_cache, read_cache
-    from trt_bisect.calibration.collect import calibrate
-    from trt_bisect.commands.analysis import Analysis
-    from trt_bisect.commands.check import check
-    from trt_bisect.commands.compare import compare
-    from trt_bisect.commands.losses import sensitivity, worst
-    from trt_bisect.commands.migrate import migrate
-    from trt_bisect.commands.profile import profile
-    from trt_bisect.commands.regress.regress import regress
-    from trt_bisect.commands.run.run import run
-    from trt_bisect.data.datasets import open_dataset
-    from trt_bisect.driver.suspects.curves import bisect, exhaustive
-    from trt_bisect.driver.suspects.search import Question, drive
-    from trt_bisect.errors import BadInput, EngineUnavailable, NothingMeasured, TrtBisectError
-    from trt_bisect.history.store import History
-    from trt_bisect.model.network import Network, load_network
-    from trt_bisect.precision import Precision, PrecisionPlan, all_but, only, prefix
-    from trt_bisect.report.comparison import Comparison, Profile
-    from trt_bisect.report.losses import Sensitivity, WorstReport
-    from trt_bisect.report.model import Report
-    from trt_bisect.report.nightly import Regression
-    from trt_bisect.report.result import load
-    from trt_bisect.report.structure import CheckReport, Migration
+    from trt_bisect.analyzer.compare_output import similarity as similarity
+    from trt_bisect.analyzer.judge import compare_arrays as compare_arrays
+    from trt_bisect.analyzer.judge import make_rule as make_rule
+    from trt_bisect.analyzer.metrics import find_metric as find_metric
+    from trt_bisect.builder.engines import list_engines as list_engines
+    from trt_bisect.builder.engines import make_builder as make_builder
+    from trt_bisect.calibration.cache import format_cache as format_cache
+    from trt_bisect.calibration.cache import read_cache as read_cache
+    from trt_bisect.calibration.collect import calibrate as calibrate
+    from trt_bisect.commands.analysis import Analysis as Analysis
+    from trt_bisect.commands.check import check as check
+    from trt_bisect.commands.compare import compare as compare
+    from trt_bisect.commands.losses import sensitivity as sensitivity
+    from trt_bisect.commands.losses import worst as worst
+    from trt_bisect.commands.migrate import migrate as migrate
+    from trt_bisect.commands.profile import profile as profile
+    from trt_bisect.commands.regress.regress import regress as regress
+    from trt_bisect.commands.run.run import run as run
+    from trt_bisect.data.datasets import open_dataset as open_dataset
+    from trt_bisect.driver.suspects.curves import bisect as bisect
+    from trt_bisect.driver.suspects.curves import exhaustive as exhaustive
+    from trt_bisect.driver.suspects.search import Question as Question
+    from trt_bisect.driver.suspects.search import drive as drive
+    from trt_bisect.errors import BadInput as BadInput
+    from trt_bisect.errors import EngineUnavailable as EngineUnavailable
+    from trt_bisect.errors import NothingMeasured as NothingMeasured
+    from trt_bisect.errors import TrtBisectError as TrtBisectError
+    from trt_bisect.history.store import History as History
+    from trt_bisect.model.network import Network as Network
+    from trt_bisect.model.network import load_network as load_network
+    from trt_bisect.precision import Precision as Precision
+    from trt_bisect.precision import PrecisionPlan as PrecisionPlan
+    from trt_bisect.precision import all_but as all_but
+    from trt_bisect.precision import only as only
+    from trt_bisect.precision import prefix as prefix
+    from trt_bisect.report.comparison import Comparison as Comparison
+    from trt_bisect.report.comparison import Profile as Profile
+    from trt_bisect.report.losses import Sensitivity as Sensitivity
+    from trt_bisect.report.losses import WorstReport as WorstReport
+    from trt_bisect.report.model import Report as Report
+    from trt_bisect.report.nightly import Regression as Regression
+    from trt_bisect.report.result import load as load
+    from trt_bisect.report.structure import CheckReport as CheckReport
+    from trt_bisect.report.structure import Migration as Migration
 
-_HOME = {
-    "Analysis": "commands.analysis",
-    "BadInput": "errors",
-    "CheckReport": "report.structure",
-    "Comparison": "report.comparison",
-    "EngineUnavailable": "errors",
-    "History": "history.store",
-    "Migration": "report.structure",
-    "Network": "model.network",
-    "NothingMeasured": "errors",
-    "Precision": "precision",
-    "PrecisionPlan": "precision",
-    "Profile": "report.comparison",
-    "Question": "driver.suspects.search",
-    "Regression": "report.nightly",
-    "Report": "report.model",
-    "TrtBisectError": "errors",
-    "WorstReport": "report.losses",
-    "all_but": "precision",
-    "bisect": "driver.suspects.curves",
-    "calibrate": "calibration.collect",
-    "check": "commands.check",
-    "compare": "commands.compare",
-    "compare_arrays": "analyzer.judge",
-    "drive": "driver.suspects.search",
-    "exhaustive": "driver.suspects.curves",
-    "find_metric": "analyzer.metrics",
-    "format_cache": "calibration.cache",
-    "list_engines": "builder.engines",
-    "load": "report.result",
-    "load_network": "model.network",
-    "make_builder": "builder.engines",
-    "make_rule": "analyzer.judge",
-    "migrate": "commands.migrate",
-    "only": "precision",
-    "open_dataset": "data.datasets",
-    "prefix": "precision",
-    "profile": "commands.profile",
-    "read_cache": "calibration.cache",
-    "regress": "commands.regress.regress",
-    "run": "commands.run.run",
-    "Sensitivity": "report.losses",
-    "sensitivity": "commands.losses",
-    "similarity": "analyzer.compare_output",
-    "worst": "commands.losses",
+_NAMES = {
+    "analyzer.compare_output": ("similarity",),
+    "analyzer.judge": ("compare_arrays", "make_rule"),
+    "analyzer.metrics": ("find_metric",),
+    "builder.engines": ("list_engines", "make_builder"),
+    "calibration.cache": ("format_cache", "read_cache"),
+    "calibration.collect": ("calibrate",),
+    "commands.analysis": ("Analysis",),
+    "commands.check": ("check",),
+    "commands.compare": ("compare",),
+    "commands.losses": ("sensitivity", "worst"),
+    "commands.migrate": ("migrate",),
+    "commands.profile": ("profile",),
+    "commands.regress.regress": ("regress",),
+    "commands.run.run": ("run",),
+    "data.datasets": ("open_dataset",),
+    "driver.suspects.curves": ("bisect", "exhaustive"),
+    "driver.suspects.search": ("Question", "drive"),
+    "errors": ("BadInput", "EngineUnavailable", "NothingMeasured", "TrtBisectError"),
+    "history.store": ("History",),
+    "model.network": ("Network", "load_network"),
+    "precision": ("Precision", "PrecisionPlan", "all_but", "only", "prefix"),
+    "report.comparison": ("Comparison", "Profile"),
+    "report.losses": ("Sensitivity", "WorstReport"),
+    "report.model": ("Report",),
+    "report.nightly": ("Regression",),
+    "report.result": ("load",),
+    "report.structure": ("CheckReport", "Migration"),
 }
-"""The module of each public name; it is imported at its first use, so that ``import trt_bisect`` costs nothing."""
-
-__all__ = [
-    "__version__",
-    "Analysis",
-    "BadInput",
-    "CheckReport",
-    "Comparison",
-    "EngineUnavailable",
-    "History",
-    "Migration",
-    "Network",
-    "NothingMeasured",
-    "Precision",
-    "PrecisionPlan",
-    "Profile",
-    "Question",
-    "Regression",
-    "Report",
-    "Sensitivity",
-    "TrtBisectError",
-    "WorstReport",
-    "all_but",
-    "bisect",
-    "calibrate",
-    "check",
-    "compare",
-    "compare_arrays",
-    "drive",
-    "exhaustive",
-    "find_metric",
-    "format_cache",
-    "list_engines",
-    "load",
-    "load_network",
-    "make_builder",
-    "make_rule",
-    "migrate",
-    "only",
-    "open_dataset",
-    "prefix",
-    "profile",
-    "read_cache",
-    "regress",
-    "run",
-    "sensitivity",
-    "similarity",
-    "worst",
-]
+"""The public names of each module, which is imported at their first use: ``import trt_bisect`` costs nothing."""
+_HOME = {name: module for module, names in _NAMES.items() for name in names}
+__all__ = ["__version__"]
+__all__ += list(_HOME)
 
 
 def __getattr__(name: str) -> Any:

@@ -24,8 +24,7 @@ from typing import Any
 from benchmarks.reliability.forked import Ended, import_everything, run
 from benchmarks.reliability.kill import Undisturbed, undisturbed
 from benchmarks.reliability.subjects import JOURNAL, differences, result, subjects, twice, unfinished, whole_lines
-from trt_bisect.report.model import REPORT
-from trt_bisect.report.older import read_report
+from trt_bisect.report.model import REPORT, read_report
 
 PAGE = 4
 """KiB: a tmpfs has whole pages."""

@@ -1,7 +1,7 @@
 import pytest
 
 import trt_bisect
-from trt_bisect.report.older import report_of
+from trt_bisect.report.model import report_of
 
 
 @pytest.fixture(scope="package")

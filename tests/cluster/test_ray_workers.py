@@ -23,7 +23,7 @@ from trt_bisect.errors import BadInput, EngineUnavailable
 from trt_bisect.evaluator.trial import LOST
 from trt_bisect.evaluator.workers import Answers, FailedAttempt, TrialSpec
 from trt_bisect.precision import int8_set
-from trt_bisect.report.older import report_of
+from trt_bisect.report.model import report_of
 
 FEEDS = {"x": np.arange(3, dtype=np.float32)}
 

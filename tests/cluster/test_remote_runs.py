@@ -17,8 +17,7 @@ from trt_bisect.commands.regress.remote import WantedRun, run_elsewhere
 from trt_bisect.errors import BadInput
 from trt_bisect.history.store import HISTORY, History
 from trt_bisect.report.explanation import EXPLANATION
-from trt_bisect.report.model import SO_FAR
-from trt_bisect.report.older import read_report
+from trt_bisect.report.model import SO_FAR, read_report
 from trt_bisect.runs.journal import JOURNAL
 from trt_bisect.runs.progress_file import PROGRESS
 

@@ -23,7 +23,7 @@ from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.options.concerns import MeasuringOptions
 from trt_bisect.precision import Precision, int8_set
 from trt_bisect.report.explanation import Explanation
-from trt_bisect.report.older import report_of
+from trt_bisect.report.model import report_of
 from trt_bisect.support.codec import read
 from trt_bisect.support.progress import Silent
 from trt_bisect.support.text import EXPLANATION

@@ -14,8 +14,7 @@ from tests.support.suites import SUITE, differing, failing, only
 from trt_bisect.builder.base import latency_of
 from trt_bisect.commands.regress.regress import regress
 from trt_bisect.errors import BadInput
-from trt_bisect.report.model import UNMEASURED, ByPlan
-from trt_bisect.report.older import report_of
+from trt_bisect.report.model import UNMEASURED, ByPlan, report_of
 from trt_bisect.support.text import Note
 
 OLD_REPORT = Path(__file__).parents[1] / "files" / "report-1" / "report.json"

@@ -12,8 +12,7 @@ from rich.console import Console
 import trt_bisect
 from trt_bisect import Report
 from trt_bisect.report.answer import AnswerFacts, CalibratorRow, Held
-from trt_bisect.report.model import LayerRow, NextStep
-from trt_bisect.report.older import report_of
+from trt_bisect.report.model import LayerRow, NextStep, report_of
 from trt_bisect.report.screen.run import LINES, print_report
 from trt_bisect.support.text import Line, Note
 

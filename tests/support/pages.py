@@ -14,8 +14,7 @@ import onnx
 import trt_bisect
 from tests.support import networks
 from trt_bisect import Report
-from trt_bisect.report.model import LayerRow
-from trt_bisect.report.older import report_of
+from trt_bisect.report.model import LayerRow, report_of
 from trt_bisect.report.page import PAGE, write_page
 
 STRANGE = (

@@ -6,8 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from trt_bisect.report.model import Report
-from trt_bisect.report.older import report_of
+from trt_bisect.report.model import Report, report_of
 from trt_bisect.support.codec import encode
 
 OLD_RECOVERY = (Path(__file__).parents[1] / "files/recovery-2/recovery.json").read_text()

@@ -7,9 +7,9 @@ import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
 
 const here = dirname(fileURLToPath(import.meta.url));
-const page = join(here, "..", "..", "trt_bisect", "report", "page");
+const report = join(here, "..", "..", "trt_bisect", "report");
 const sources = join(here, "page");
-const assets = join(page, "assets");
+const assets = join(report, "assets");
 const modules = join(here, "node_modules");
 
 const bundles = [

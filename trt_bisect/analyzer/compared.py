@@ -72,11 +72,7 @@ class ComparedPart:
 
 @dataclass(frozen=True)
 class ComparedChannel(ComparedPart):
-    """The comparison of one channel of a weight.
-
-    Attributes:
-        channel: its index.
-    """
+    """The comparison of one channel of a weight."""
 
     channel: Annotated[int, Column("Channel", "Channel of the weight", rank=0)]
 
@@ -91,12 +87,8 @@ class ComparedTensor(ComparedPart):
         loud_input: the input channel of a weight with the largest magnitude.
         worst_cosine: the worst cosine of one sample. Samples on which the FP32 tensor is almost zero do not count.
             None for a weight.
-        worst_sample: the index of that sample.
         note: the part that could not be compared.
         observer: what chose the scale: the calibrator, the largest value of a weight, or the file; empty without one.
-        axis: the axis of the scales, where there are several.
-        scales: the number of scales; None if the tensor is not rounded.
-        least_scale: the smallest of them.
         histogram: the histogram of the values in FP32, and of those that the INT8 layers read; None where no value is
             finite.
         map: the channels of a weight in FP32; None where there are none.

@@ -34,11 +34,8 @@ class PairFigures(NanForNull):
 
     Attributes:
         cosine: the cosine similarity.
-        mse: the mean squared error.
-        l1: the mean absolute error.
         kl: KL(reference || output) in nats, the mean over rows. Rows that are not probabilities go through a softmax.
         sqnr: the SQNR in dB.
-        max_abs: the largest absolute error.
         max_rel: the largest relative error. A reference below a millionth of its sample's largest magnitude counts as
             that.
     """
@@ -58,10 +55,7 @@ class RoundingFigures(NanForNull):
 
     Attributes:
         sqnr: the SQNR in dB.
-        clipped: the share of values beyond the range.
-        clipped_noise: their share of the rounding noise.
         near_zero: the share of the non-zero values that fall into the ``2 NEAR_ZERO + 1`` levels around zero.
-        to_zero: the share of the non-zero values that become zero.
         levels: the number of levels.
         levels_90: the least number of levels that hold 90 % of the non-zero values.
     """

@@ -83,7 +83,7 @@ class Configured(Output):
     """The output of a command whose options may stand in a file.
 
     Attributes:
-        config: Take options from this TOML file; the command line overrides the file.
+        config: Take options from this TOML file; the command line wins.
     """
 
     config: Annotated[Path | None, DISPLAY(FILE)] = None

@@ -106,10 +106,10 @@ def migrate_command(
 
     Exit codes: 0 written, and with --input measured and passed; 1 measured, and it fails; 2 bad use or input.
     """
-    from trt_bisect.commands.migrate import migrate_with
+    from trt_bisect.commands.migrate import migrate
     from trt_bisect.report.screen.tables import print_migration
 
-    report = migrate_with(model, replace(options, progress=display.progress()))
+    report = migrate.job(model, replace(options, progress=display.progress()))
     display.show(report, print_migration, 160, f"Report: {Path(report.network).parent}")
     return report.exit_code
 
@@ -185,7 +185,7 @@ def sensitivity_command(
         order: Sort the most sensitive layers first (worst), or by value.
     """
     from trt_bisect.analyzer.metrics import AGREEMENT, BUILT_IN
-    from trt_bisect.commands.losses import sensitivity_with
+    from trt_bisect.commands.losses import sensitivity
     from trt_bisect.report.losses import OWN
     from trt_bisect.report.screen.tables import print_sensitivity
 
@@ -196,7 +196,7 @@ def sensitivity_command(
         problem = f"Only INT8 has separate rows for weights and activations, {options.low} has none."
         raise BadInput(problem, "Give --way all.")
     options = replace(options, output=run_folder(options.output, model), progress=display.progress())
-    found = sensitivity_with(model, options)
+    found = sensitivity.job(model, options)
     descending = None if order == "worst" else order == "descending"
     rows = found.sorted_by(sort, descending=descending, way=None if way == "all" else way)
     printed = partial(print_sensitivity, rows=rows, sort=sort, top=top)
@@ -221,12 +221,12 @@ def compare_command(
         other: A second network, such as the quantized network or yesterday's export.
         weight_scales: Print the scales of the weights alone: what chose each, its type, axis and channel.
     """
-    from trt_bisect.commands.compare import compare_with
+    from trt_bisect.commands.compare import compare
     from trt_bisect.report.screen.tables import print_comparison
 
     if weight_scales and columns:
         raise BadInput("--weight-scales has columns of its own.", "Leave out --columns, or --weight-scales.")
-    found = compare_with(model, replace(options, other=other, progress=display.progress()))
+    found = compare.job(model, replace(options, other=other, progress=display.progress()))
     printed = partial(print_comparison, top=top, columns=listed(columns), weight_scales=weight_scales)
     display.show(found, printed, WIDE)
 
@@ -241,10 +241,10 @@ def profile_command(
     display: Display = Configured(),
 ) -> None:
     """List the inputs, outputs, weights and biases of each layer in FP32: dtype, INT8 scale, shape, moments."""
-    from trt_bisect.commands.profile import profile_with
+    from trt_bisect.commands.profile import profile
     from trt_bisect.report.screen.tables import print_profile
 
-    found = profile_with(model, replace(options, progress=display.progress()))
+    found = profile.job(model, replace(options, progress=display.progress()))
     display.show(found, partial(print_profile, top=top, columns=listed(columns)), WIDE)
 
 
@@ -259,10 +259,10 @@ def worst_command(
 
     Exit codes: 0 searched; 2 bad use or input; 130 interrupted, the result covers the samples until then.
     """
-    from trt_bisect.commands.losses import worst_with
+    from trt_bisect.commands.losses import worst
     from trt_bisect.report.screen.tables import print_worst
 
-    report = worst_with(model, replace(options, progress=display.progress()))
+    report = worst.job(model, replace(options, progress=display.progress()))
     display.show(report, print_worst, 120, f"Report and inputs: {options.output}" if options.output else "")
     if report.stopped:
         raise Interrupted("interrupted.", "The result above covers the samples until then.")

@@ -42,7 +42,7 @@ def run_command(
         all_layers: Print the curve with a row per layer, and the advice in full.
     """
     from trt_bisect.commands.run.live import StoppedRun
-    from trt_bisect.commands.run.run import run_with
+    from trt_bisect.commands.run.run import run
     from trt_bisect.report.page import PAGE
     from trt_bisect.report.screen.run import console_for_reports, print_advice, print_report, print_verdict
     from trt_bisect.report.screen.tables import TENSORS_UP_TO, print_explained_tensors
@@ -50,7 +50,7 @@ def run_command(
     folder = Path(str(run_folder(options.output, model)))
     command = shlex.join(["trt-bisect", *sys.argv[1:]])
     try:
-        report = run_with(model, replace(options, output=folder, progress=display.progress()), command)
+        report = run.job(model, replace(options, output=folder, progress=display.progress()), command)
     except StoppedRun as stop:
         if display.json:
             display.print_json(stop.report)
@@ -105,7 +105,7 @@ def demo_command(
     Args:
         output: Write the sample and its run to this folder.
     """
-    from trt_bisect.commands.run.run import run_with
+    from trt_bisect.commands.run.run import run
     from trt_bisect.options.concerns import RunOptions
     from trt_bisect.report.page import PAGE
     from trt_bisect.report.screen.run import console_for_reports, print_report, print_verdict
@@ -114,11 +114,11 @@ def demo_command(
     make_folder(output)
     for name in (NETWORK, CALIBRATION):
         shutil.copyfile(SAMPLE / name, output / name)
-    model, data, run = output / NETWORK, output / CALIBRATION, output / "run"
-    command = shlex.join(["trt-bisect", "run", str(model), "--calibration", str(data), "--output", str(run)])
+    model, data, folder = output / NETWORK, output / CALIBRATION, output / "run"
+    command = shlex.join(["trt-bisect", "run", str(model), "--calibration", str(data), "--output", str(folder)])
     display.say(f"$ {command}\n")
-    options = RunOptions(calibration=str(data), output=run, engine="onnxruntime", history="none")
-    report = run_with(model, replace(options, progress=display.progress()), command)
+    options = RunOptions(calibration=str(data), output=folder, engine="onnxruntime", history="none")
+    report = run.job(model, replace(options, progress=display.progress()), command)
     if display.json:
         display.print_json(report)
         return
@@ -127,7 +127,7 @@ def demo_command(
         print_verdict(report, console)
         return
     print_report(report, console, around=_AROUND)
-    print(_LOOK.format(page=run / PAGE, recipe=run / "recipe" / "README.md"))
+    print(_LOOK.format(page=folder / PAGE, recipe=folder / "recipe" / "README.md"))
 
 
 SERVER, RUNS, NIGHT = panel("Server"), panel("Runs"), panel("Night")

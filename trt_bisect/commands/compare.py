@@ -69,7 +69,8 @@ IN_FILE, OWN_LEVELS, LARGEST_VALUE = "the network's own Q/DQ", "the integer netw
 """The origin of a scale that no calibrator chose: the file, or the largest value of a weight or of its channel."""
 
 
-def compare_with(
+@takes(CompareOptions)
+def compare(
     model: GivenModel | Any | None = None,
     options: CompareOptions = CompareOptions(),  # noqa: B008
 ) -> Comparison:
@@ -101,9 +102,6 @@ def compare_with(
     if comparing.logs is not None:
         comparing.logs.write(found, planned.writer if planned else None, planned.plan if planned else None)
     return found
-
-
-compare = takes(CompareOptions, compare_with)
 
 
 @dataclass(frozen=True)
@@ -175,17 +173,11 @@ class _Comparing:
         assert planned is not None
         return self._emulated(planned), planned
 
-    def _opened(self, samples: Dataset) -> tuple[Feeds, Iterable[Feeds]]:
-        """Returns the first sample, and all of them."""
-        self.progress.stage("Comparing", samples.length)
-        rest = iter(samples)
-        first = next(rest)
-        return first, chain([first], rest)
-
     def _tensors(
-        self, runs: _Runs, origins: Mapping[str, Origin], network: Network | None, parts: int = 1
+        self, runs: _Runs, origins: Mapping[str, Origin], network: Network | None, length: int | None, parts: int = 1
     ) -> tuple[tuple[Compared, ...], int]:
         """Compares the tensors of two runs, each sample in ``parts`` parts; returns the number of samples too."""
+        self.progress.stage("Comparing", length)
         seen = 0
 
         def count() -> None:
@@ -223,11 +215,11 @@ class _Comparing:
         )
         if samples is None:
             raise BadInput("No data was given to run.", "Give --input with one or more samples.")
-        first, every = self._opened(samples)
+        first, every = _opened(samples)
         origins = planned.origins()
         groups = groups_within(network, origins, first, self.options.memory_bytes, runs=2)
         both = BothRuns(planned.writer, planned.plan, origins, groups)
-        tensors, count = self._tensors(_runs(both.on, every), origins, network, len(groups))
+        tensors, count = self._tensors(_runs(both.on, every), origins, network, samples.length, len(groups))
         on_engine, of_engine = _on_engine(planned, samples, self.options)
         return self._result(
             tensors,
@@ -264,9 +256,9 @@ class _Comparing:
         assert network is not None
         assert self.options.other is not None
         other = asked_network(self.options, self.options.other, None)
-        first, every = self._opened(samples)
+        first, every = _opened(samples)
         both = TwoNetworks(network, other, first, self.options.memory_bytes)
-        tensors, count = self._tensors(_runs(both.on, every), both.origins, network, both.groups)
+        tensors, count = self._tensors(_runs(both.on, every), both.origins, network, samples.length, both.groups)
         return self._result(
             tensors,
             other.low,
@@ -290,7 +282,7 @@ class _Comparing:
         other = asked_network(self.options, given, None) if second is None and given is not None else None
         one, two = _runner(network, first), _runner(other, second)
         samples = self._for_two(network or first, one.inputs or two.inputs)
-        sample, every = self._opened(samples)
+        sample, every = _opened(samples)
         mine, theirs = one.tensors(sample), two.tensors(sample)
         pairs = same_tensors(one, two, mine, theirs)
         if not pairs:
@@ -311,7 +303,7 @@ class _Comparing:
             own, others = one.tensors(feeds), two.tensors(feeds)
             yield {name: own[name] for name in origins}, {name: others[pairs[name]] for name in origins}
 
-        tensors, count = self._tensors(_runs(on, every), origins, network)
+        tensors, count = self._tensors(_runs(on, every), origins, network, samples.length)
         alone = f"{len(mine) - len(pairs)} in the first one only, {len(theirs) - len(pairs)} in the other"
         weights = weights_as_they_are(plain.weights(), plain.network.constant, two) if plain else ()
         return self._result(
@@ -332,7 +324,6 @@ class _Comparing:
         if fp32 is None or int8 is None:
             raise BadInput("One saved run alone cannot be compared.", "Give both --fp32 and --int8.")
         names, pairs, unmatched = open_dumps(fp32, int8)
-        self.progress.stage("Comparing", None)
         known: dict[str, Origin] = {}
         if planned is not None:
             known = planned.origins()
@@ -340,7 +331,7 @@ class _Comparing:
             known = activation_origins(network, PlanWriter(network, {}, GraphTarget.ONNXRUNTIME), ())
         origins = {name: origin for name, origin in known.items() if name in names}
         origins = {**origins, **{name: Origin(tensor=name) for name in names if name not in origins}}
-        tensors, count = self._tensors(pairs, origins, planned.network if planned else network)
+        tensors, count = self._tensors(pairs, origins, planned.network if planned else network, None)
         return self._result(
             tensors,
             network.low if network else self.options.low_precision,
@@ -356,6 +347,13 @@ class _Comparing:
 
 _Runs = Iterable[tuple[Tensors, Tensors]]
 """The tensors of both runs, of a sample or a part of it at a time."""
+
+
+def _opened(samples: Dataset) -> tuple[Feeds, Iterable[Feeds]]:
+    """Returns the first sample, and all of them."""
+    rest = iter(samples)
+    first = next(rest)
+    return first, chain([first], rest)
 
 
 def _runs(on: Callable[[Feeds, int], _Runs], samples: Iterable[Feeds]) -> _Runs:

@@ -42,7 +42,8 @@ from trt_bisect.support.progress import Progress, default_progress
 _BOTH = "both"
 
 
-def sensitivity_with(model: GivenModel, options: SensitivityOptions) -> Sensitivity:
+@takes(SensitivityOptions)
+def sensitivity(model: GivenModel, options: SensitivityOptions) -> Sensitivity:
     """Measures each layer alone in low precision (INT8: its weights, its activations, both), and alone in high one.
 
     On ONNX Runtime each family of plans is one pass of the evaluator ``branch``. On NVIDIA engines a layer is rounded
@@ -67,9 +68,6 @@ def sensitivity_with(model: GivenModel, options: SensitivityOptions) -> Sensitiv
         if folder is not None:
             found.save(folder)
     return found
-
-
-sensitivity = takes(SensitivityOptions, sensitivity_with)
 
 
 class _AnythingGoes(Judgement):
@@ -205,7 +203,8 @@ _BEHIND: dict[bool, Callable[[float, float], float]] = {
 """By ``Metric.higher`` how far a value is behind that of equal outputs."""
 
 
-def worst_with(model: GivenModel, options: WorstOptions) -> WorstReport:
+@takes(WorstOptions)
+def worst(model: GivenModel, options: WorstOptions) -> WorstReport:
     """Finds the inputs on which low precision and FP32 differ most, and how the difference is spread over the data.
 
     The data set is read once. In memory are about ``keep`` samples, and a few numbers for each of the others.
@@ -230,9 +229,6 @@ def worst_with(model: GivenModel, options: WorstOptions) -> WorstReport:
         if folder is not None:
             report.save(folder)
     return report
-
-
-worst = takes(WorstOptions, worst_with)
 
 
 def _search(setup: Setup, options: WorstOptions) -> WorstReport:

@@ -47,7 +47,7 @@ from trt_bisect.calibration.cache import (
 from trt_bisect.calibration.collect import magnitudes
 from trt_bisect.calibration.histogram import Calibrator
 from trt_bisect.calibration.ranges import Ranges, keeping_unusable_high, ranges_from_scales
-from trt_bisect.commands.run.run import run_with
+from trt_bisect.commands.run.run import run
 from trt_bisect.data.datasets import open_dataset, profile_shapes
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.data.named import content_of, name_of
@@ -244,7 +244,8 @@ class _Choices(list[Choice]):
         self.append(Choice(kind, about, choice, tuple(names)))
 
 
-def migrate_with(model: GivenModel, options: MigrateOptions) -> Migration:
+@takes(MigrateOptions)
+def migrate(model: GivenModel, options: MigrateOptions) -> Migration:
     """Writes the network of an engine with weak typing as TensorRT 11 takes it: with Q/DQ pairs, strongly typed.
 
     Args:
@@ -259,9 +260,6 @@ def migrate_with(model: GivenModel, options: MigrateOptions) -> Migration:
     folder = Path(content_of(options.output or "trt-bisect-migrated"))
     with closing(options.progress or default_progress()) as shown:
         return _migrated(model, options, folder, shown)
-
-
-migrate = takes(MigrateOptions, migrate_with)
 
 
 def _migrated(model: GivenModel, options: MigrateOptions, folder: Path, progress: Progress) -> Migration:
@@ -477,7 +475,7 @@ def _proof(
         history=NONE,
         progress=Silent(),
     )
-    report: Report = run_with(path, asked)
+    report: Report = run.job(path, asked)
     return Proof(
         inputs=len(feeds),
         difference=difference,

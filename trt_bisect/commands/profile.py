@@ -38,7 +38,8 @@ INPUT, OUTPUT, WEIGHT, BIAS, CONSTANT = "input", "output", "weight", "bias", "co
 _NUMBERS = "fiub"
 
 
-def profile_with(model: GivenModel, options: ProfileOptions) -> Profile:
+@takes(ProfileOptions)
+def profile(model: GivenModel, options: ProfileOptions) -> Profile:
     """Lists the inputs, outputs, weights and biases of each layer in FP32: dtype, INT8 scale, shape, and moments.
 
     Of a tensor that INT8 rounds for a layer there are also the moments after its Q/DQ pair, and the share of values
@@ -80,9 +81,6 @@ def profile_with(model: GivenModel, options: ProfileOptions) -> Profile:
     if logs is not None:
         logs.write(notes)
     return found
-
-
-profile = takes(ProfileOptions, profile_with)
 
 
 _Pair = tuple[str, tuple[object, ...]]

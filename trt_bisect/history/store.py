@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from trt_bisect.errors import BadInput, TrtBisectError, first_line
 from trt_bisect.history.queries import EVERYTHING, HistoryEntry, HistoryFilter, entry_of, table_of
-from trt_bisect.report.model import REPORT, SO_FAR, LayerRow, Report
-from trt_bisect.report.older import read_report, report_of
+from trt_bisect.report.model import REPORT, SO_FAR, LayerRow, Report, read_report, report_of
 from trt_bisect.runs.journal import JOURNAL, complete_lines, records_of
 from trt_bisect.runs.progress_file import FINISHED, INTERRUPTED, RUNNING, runs_in
 from trt_bisect.support import codec

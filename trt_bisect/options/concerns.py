@@ -228,8 +228,7 @@ class LowOptions(NetworkOptions):
     """The low precision.
 
     Attributes:
-        low: Search in this low precision. fp16 and bf16 need no calibration. int16 emulates 16-bit activations with
-            INT8 weights, as an experiment: TensorRT cannot build such an engine.
+        low: Search in this low precision. fp16 and bf16 need no calibration. int16: emulated 16-bit activations.
         base: With int8 and fp8, run unquantized layers and keep float tensors in this precision.
     """
 

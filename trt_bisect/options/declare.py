@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache, partial, wraps
 from pathlib import Path
-from typing import Annotated, Any, ParamSpec, Protocol, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from cyclopts import UNSET, Parameter
 
@@ -277,45 +277,53 @@ def _is_default(value: Any, default: Any) -> bool:
 class Job(Protocol[_Model_contra, _Keywords, _Result_co]):
     """A Python function that takes a network, and options as keywords."""
 
+    @property
+    def job(self) -> Callable[..., _Result_co]:
+        """The same function, of a network and the object with the options."""
+
     def __call__(self, model: _Model_contra = ..., *given: _Keywords.args, **options: _Keywords.kwargs) -> _Result_co:
         """Does the job."""
 
 
 def takes(
-    options: Callable[_Keywords, _Given], job: Callable[[_Model, _Given], _Result]
-) -> Job[_Model, _Keywords, _Result]:
-    """Returns a function of a network and keywords that does ``job``, a function of a network and options.
+    options: Callable[_Keywords, _Given],
+) -> Callable[[Callable[Concatenate[_Model, _Given, ...], _Result]], Job[_Model, _Keywords, _Result]]:
+    """Makes a function of a network and keywords out of one of a network and options, which is its ``job``.
 
     The keywords are the fields of the class of options, for type checkers as well. In the docstring the line that
     begins with ``options:`` is replaced by a line for each option. Errors name keywords in place of flags.
     """
     cls: Any = options
-    taken, name = declared(cls), getattr(job, "__name__", "").removesuffix("_with")
+    taken = declared(cls)
     names = {flag: option.name for option in taken for flag in option.flags}
     parameters = [each.replace(annotation=each.empty) for each in inspect.signature(cls).parameters.values()]
     places = [each for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]
-    model, *_ = inspect.signature(job).parameters.values()
-    by_place = inspect.Signature([model, *places, inspect.Parameter("named", inspect.Parameter.VAR_KEYWORD)])
 
-    @wraps(job)
-    def called(*given: Any, **keywords: Any) -> _Result:
-        try:
-            values = by_place.bind(*given, **keywords).arguments
-        except TypeError as error:
-            raise TypeError(f"{name}(): {error}") from None
-        network = values.pop("model", None)
-        try:
-            return job(network, cls.given(name, values.pop("named", {}) | values))
-        except TrtBisectError as error:
-            for part in ("problem", "remedy"):
-                setattr(error, part, _FLAG.sub(lambda flag: names.get(flag[0], flag[0]), getattr(error, part)))
-            error.args = (error.problem,)
-            raise
+    def flat(job: Callable[Concatenate[_Model, _Given, ...], _Result]) -> Job[_Model, _Keywords, _Result]:
+        name = getattr(job, "__name__", "")
+        model, *_ = inspect.signature(job).parameters.values()
+        by_place = inspect.Signature([model, *places, inspect.Parameter("named", inspect.Parameter.VAR_KEYWORD)])
 
-    called.__name__ = called.__qualname__ = name
-    called.__signature__ = inspect.Signature([model, *parameters])  # type: ignore[attr-defined]
-    called.__doc__ = _documented(job.__doc__ or "", taken)
-    return called
+        @wraps(job)
+        def called(*given: Any, **keywords: Any) -> _Result:
+            try:
+                values = by_place.bind(*given, **keywords).arguments
+            except TypeError as error:
+                raise TypeError(f"{name}(): {error}") from None
+            network = values.pop("model", None)
+            try:
+                return job(network, cls.given(name, values.pop("named", {}) | values))
+            except TrtBisectError as error:
+                for part in ("problem", "remedy"):
+                    setattr(error, part, _FLAG.sub(lambda flag: names.get(flag[0], flag[0]), getattr(error, part)))
+                error.args = (error.problem,)
+                raise
+
+        vars(called).update(job=job, __signature__=inspect.Signature([model, *parameters]))
+        called.__doc__ = _documented(job.__doc__ or "", taken)
+        return cast(Job[_Model, _Keywords, _Result], called)
+
+    return flat
 
 
 def _documented(text: str, taken: Sequence[Declared]) -> str:

@@ -33,13 +33,7 @@ from trt_bisect.model.network import Network
 from trt_bisect.options.concerns import BRANCH, JudgeOptions, MeasuringOptions
 from trt_bisect.precision import Precision
 from trt_bisect.preparation.given_data import GivenData
-from trt_bisect.preparation.judgement import (
-    Judgement,
-    ReferenceAsItRuns,
-    ReferenceNetwork,
-    SavedOutputs,
-    other_reference,
-)
+from trt_bisect.preparation.judgement import Judgement, Reference, other_reference
 from trt_bisect.preparation.workspace import TIMING_CACHE, refuse_another_network
 from trt_bisect.report.model import JudgedInputs
 from trt_bisect.runs.cached_inputs import fingerprint
@@ -132,7 +126,7 @@ class Setup:
     progress: Progress
     forecast: Forecast
     judgement: Judgement
-    judged_by: ReferenceNetwork | ReferenceAsItRuns | SavedOutputs | None
+    judged_by: Reference | None
     notes: list[Note]
     data: GivenData
     began: float = field(default_factory=perf_counter)

@@ -45,10 +45,19 @@ _BOTH = "Give with --reference what the network gave for the samples of --input,
 
 
 class Reference:
-    """The base of engines whose outputs other networks are judged by: they report nothing on layers, and stay open."""
+    """The base of engines whose outputs other networks are judged by: they report nothing on layers, and stay open.
 
+    Attributes:
+        digest: the digest of the reference, and of the samples where it has saved outputs for them.
+    """
+
+    digest: str
     ran: Mapping[int, str] = MappingProxyType({})
     messages: tuple[str, ...] = ()
+
+    def infer(self, feeds: Feeds) -> Outputs:
+        """Returns the outputs for a sample, by the names that they have in the judged network."""
+        raise NotImplementedError
 
     def latency(self, feeds: Feeds) -> None:
         """Returns None: a reference is not timed."""
@@ -65,9 +74,6 @@ class SavedOutputs(Reference):
 
     Args:
         samples: the samples in the order of the outputs.
-
-    Attributes:
-        digest: the digest of samples and outputs.
 
     Raises:
         BadInput: the run cannot be read, has another number of inferences, or none of the network's outputs.
@@ -107,7 +113,7 @@ class SavedOutputs(Reference):
 
 def other_reference(
     options: MeasuringOptions, network: Network, inputs: Any, on_notes: Callable[[list[str]], None]
-) -> ReferenceNetwork | ReferenceAsItRuns | SavedOutputs | None:
+) -> Reference | None:
     """Returns the outputs that a network is judged by, from ``--reference``; None without it.
 
     Raises:
@@ -136,8 +142,7 @@ class ReferenceAsItRuns(Reference):
         runs: gives the outputs.
         given: what the user gave.
 
-    Attributes:
-        digest: the digest of the reference; another one in each process, where its code does not say what it does.
+    The digest is another one in each process, where the reference's code does not say what it does.
     """
 
     def __init__(self, network: Network, runs: AsItRuns, given: Any) -> None:
@@ -168,9 +173,6 @@ class ReferenceNetwork(Reference):
         network: the network that is judged; the samples have the names of its inputs.
         reference: the other network.
         on_notes: is called once with notes on the layers that were matched, and on outputs that were not.
-
-    Attributes:
-        digest: the digest of the reference.
 
     Raises:
         BadInput: their inputs cannot be matched.

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from copy import copy
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -69,12 +68,12 @@ def prepared(setup: Setup) -> Iterator[Experiment]:
         network = network.with_shapes(facts_for(network, feeds[0]).shapes)
         builder = setup.builder_for(network, engine, ranges, feeds)
         references = _references(setup, network, builder, feeds)
-        judged = _judged(setup, network, feeds[0], references, engine)
+        rule, classes, slices, task = _judged(setup, network, feeds[0], references, engine)
         parts = setup.fingerprint_parts(network, builder, ranges, feeds)
         key = fingerprint(parts)
         store = _store(setup, open_files, key, parts)
-        compare = comparison(references, judged.rule.metric, judged.classes, judged.slices, judged.task)
-        of_file = file_figure_noted(network, feeds, compare, judged.rule, setup.build_options())
+        compare = comparison(references, rule.metric, classes, slices, task)
+        of_file = file_figure_noted(network, feeds, compare, rule, setup.build_options())
         setup.notes[1:1] = noted(FILE, of_file)
         whole = setup.whole(network, builder, ranges, feeds, compare, store)
         experiment = Experiment(
@@ -84,7 +83,7 @@ def prepared(setup: Setup) -> Iterator[Experiment]:
             references=references,
             about=about,
             builder=builder,
-            rule=judged.rule,
+            rule=rule,
             store=store,
             whole=whole,
             evaluator=whole,
@@ -94,9 +93,9 @@ def prepared(setup: Setup) -> Iterator[Experiment]:
             compare=compare,
             parts=parts,
             strategy=strategy,
-            classes=judged.classes,
-            slices=judged.slices,
-            task=judged.task,
+            classes=classes,
+            slices=slices,
+            task=task,
         )
         yield setup.in_pieces(experiment)
 
@@ -270,25 +269,13 @@ def _remedy(builder: Builder, network: Network, otherwise: str) -> str:
     return size_remedy([spec.shape for spec in network.inputs], otherwise) if emulated else otherwise
 
 
-@dataclass(frozen=True)
-class _Judged:
-    """The judgement of outputs.
+def _judged(
+    setup: Setup, network: Network, first: Feeds, references: Sequence[Outputs], engine: str
+) -> tuple[Rule, dict[str, Classes], Slices, Task | None]:
+    """Returns how outputs are judged, as an experiment has it, from FP32's.
 
-    Attributes:
-        rule: the metric, the threshold and the outputs that decide.
-        slices: the groups of places in outputs that are judged apart.
-        classes: the class axis of each judged output.
-        task: the task that is judged instead of the metric; None without one.
+    What is not plain is noted, and how the file itself computes.
     """
-
-    rule: Rule
-    slices: Slices
-    classes: dict[str, Classes]
-    task: Task | None
-
-
-def _judged(setup: Setup, network: Network, first: Feeds, references: Sequence[Outputs], engine: str) -> _Judged:
-    """Returns how outputs are judged, from FP32's; what is not plain is noted, and how the file itself computes."""
     judgement, options = setup.judgement, setup.options
     outputs = _finite_outputs(setup, network, references)
     prepared_outputs = references[0] if engine == ONNXRUNTIME and setup.judged_by is None else None
@@ -301,7 +288,7 @@ def _judged(setup: Setup, network: Network, first: Feeds, references: Sequence[O
     on_judging = judging_notes(with_groups, names, rule.metric)
     task, on_task = judgement.checked_task(references)
     setup.notes += [*noted(OUTPUTS, [*slices.notes(), *on_classes, *on_judging]), *noted(TASK, on_task)]
-    return _Judged(rule, slices, classes, task)
+    return rule, classes, slices, task
 
 
 def _finite_outputs(setup: Setup, network: Network, references: Sequence[Outputs]) -> tuple[str, ...]:

@@ -280,7 +280,6 @@ class FrontPoint:
     """One plan of the front, measured on all inputs given with the recipe's scales.
 
     Attributes:
-        cost: the share of the low precision's gain in speed that it gives up.
         figure: the similarity, or the accuracy where that decides; None if the plan cannot be run.
         loss: the loss of that figure; None if the plan has none.
         names: the names of the plan, such as ``recipe`` or ``knee``; empty for others.

@@ -220,8 +220,6 @@ class ProfiledTensor:
     """One tensor at one layer.
 
     Attributes:
-        role: ``input``, ``output``, ``weight``, ``bias`` or ``constant``.
-        slot: its position among the layer's inputs or outputs.
         quantized_dtype: the type that INT8 rounds it to for this layer; empty where it is not rounded.
         scale: the scale of that rounding, the largest of a per-channel scale; None where it is not rounded.
         zero_point: the zero point of that rounding; None where it is not rounded, for FP8, and where the channels have

@@ -35,9 +35,6 @@ class SensitiveOp:
         op_name: the layer.
         sensitive_type: ``both``, ``weight`` or ``activation``: the part that is rounded, while all else is high.
         loss: the loss by the metric of the run; None where it could not be measured.
-        gain: for ``both``: the loss with all layers low minus the loss with this layer alone high.
-        worth: the gain divided by ``share``; None if one of them is not known.
-        macs: the layer's multiply-adds for one inference.
         share: its fraction of the network's multiply-adds.
         metrics: by name, each metric on the worst final output.
     """
@@ -164,12 +161,9 @@ class JudgedSample:
     """A sample of the data set.
 
     Attributes:
-        rank: 1 for the worst one; None for one that is not kept.
-        sample: its index in the data set.
         value: the metric; None where the low precision gave no finite output.
         loss: the loss of this value; None for infinite.
         misses: it misses the threshold; None without one.
-        faint: FP32's output on it is almost zero.
     """
 
     rank: Annotated[int | None, Column("Rank", "1 is the worst input", rank=0)]

@@ -1,4 +1,5 @@
-"""The report of a run: one tree of frozen dataclasses, which ``report.json`` holds as it is; and its verdict.
+"""The report of a run: one tree of frozen dataclasses, which ``report.json`` holds as it is; its verdict; older forms.
+
 
 A field is described here and nowhere else: msgspec writes, reads and checks it by its type (``support.codec``), and the
 documentation of the file is made of the docstrings. A float that is not finite or not known is None.
@@ -6,10 +7,12 @@ documentation of the file is made of the docstrings. A float that is not finite 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
+
+import msgspec
 
 from trt_bisect.analyzer.bound import Bound
 from trt_bisect.analyzer.judge import ByInput
@@ -25,8 +28,8 @@ from trt_bisect.report.answer import Accuracies, AnswerFacts, FrontPoint, Goal, 
 from trt_bisect.report.explanation import EXPLANATION, PICTURES, CulpritAdvice, Explanation, Pictures, RemedyFile
 from trt_bisect.report.network_graph import NETWORK, Graph
 from trt_bisect.report.result import Overview, Shown, file_in
-from trt_bisect.runs.progress_file import FINISHED
-from trt_bisect.support.codec import Malformed, encode_lines, write
+from trt_bisect.runs.progress_file import FINISHED, INTERRUPTED
+from trt_bisect.support.codec import Head, Malformed, decode, encode_lines, write
 from trt_bisect.support.files import make_folder, write_whole
 from trt_bisect.support.table import DECIBELS, DECIDING, FIGURE, INDEX, LOSS, NAME, Column, csv_of, table_of
 from trt_bisect.support.text import Line, Note, shape_text
@@ -34,7 +37,6 @@ from trt_bisect.support.text import Line, Note, shape_text
 if TYPE_CHECKING:
     import pandas as pd
     from plotly.graph_objects import Figure
-    from typing_extensions import Self
 
     from trt_bisect.report.changes import RunChanges
     from trt_bisect.report.plots import LayerTable
@@ -147,26 +149,20 @@ class LayerRow:
     """One layer in the report.
 
     Attributes:
-        similarity: the similarity of the final outputs with this layer and all before it in INT8, earlier suspects
-            high.
         drop: the loss that the layer added there, in the metric's units; for cosine a fraction of 1.
         culprit: the layer stays high, and taking it back to INT8 was measured to miss the threshold.
-        sqnr: the SQNR of the same trial, in dB.
         outcome: ``measured``, ``build failed``, ``inference failed``, ``out of memory``, ``timed out``,
             ``lost`` with its worker, ``not finite``, ``follows`` for a layer that does not change the engine,
             or whose precision the user fixed, ``not tried`` where the strategy did not need it.
-        asked: the precision that the trial requested.
         ran: the precision that the layer's inputs were rounded to, see ``Engine.ran``; empty where the engine reports
             none; ``region`` or ``dla`` where the layer ran in a region that TensorRT compiled as one. ``latency`` of
             the report has the precision that the layer computed in.
         obeyed: true if ``ran`` is the requested precision; None where that is not known.
-        recipe: the layer's precision in the recipe.
         why_not: the reason why the layer is not quantizable; empty for one that is.
         message: the message of a failed trial.
         rounds: the roundings of a culprit.
         whole: the similarity on whole engines ``without`` and ``with`` the layer in INT8, for a layer that was blamed
             by pieces that are other engines; else None.
-        gain: the loss that full INT8 sheds when this layer alone stays high; None if not measured.
         taken_back: what the recipe measures with this culprit in INT8 too: the similarity on an input that misses, or
             the accuracy where that decides.
         suspect: for a layer with a large drop that is no culprit, the reason why it is none.
@@ -323,7 +319,7 @@ class NextStep:
 
 @dataclass(frozen=True)
 class Attached:
-    """The facts of a run beyond its report; a report that was read from a file has none of them.
+    """The facts of a run beyond its report, no fields of it; a report that was read from a file has none of them.
 
     Attributes:
         files: the files of the recipe.
@@ -340,38 +336,8 @@ class Attached:
     pictures: Pictures | None = None
 
 
-class Holder(Shown):
-    """Base of results that hold more than they write: msgspec writes the fields, and this slot is none."""
-
-    __slots__ = ("_attached",)
-
-    @property
-    def attached(self) -> Attached:
-        """The facts beyond this result; none where it was read from a file."""
-        found: Attached = getattr(self, "_attached", Attached())
-        return found
-
-    def changed(self, **fields: Any) -> Self:
-        """Returns this result with other values of some fields, among them those of ``attached``."""
-        extras = {name: fields.pop(name) for name in Attached.__dataclass_fields__ if name in fields}
-        result = replace(self, **fields)  # type: ignore[type-var]
-        object.__setattr__(result, "_attached", replace(self.attached, **extras))
-        return result
-
-    def __reduce__(self) -> tuple[Callable[..., Holder], tuple[Any, ...]]:
-        """Pickles what is attached too; the state of a dataclass with slots is its fields."""
-        values = {name: getattr(self, name) for name in self.__dataclass_fields__}  # type: ignore[attr-defined]
-        return _unpickled, (type(self), values, self.attached)
-
-
-def _unpickled(kind: Callable[..., Holder], values: Mapping[str, Any], attached: Attached) -> Holder:
-    result: Holder = kind(**values)
-    object.__setattr__(result, "_attached", attached)
-    return result
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class Report(Holder):
+@dataclass(frozen=True, repr=False)
+class Report(Shown):
     """The result of a run.
 
     Attributes:
@@ -413,6 +379,8 @@ class Report(Holder):
         made_of: the content that the fingerprint is made of, by part: ``model``, ``ranges``, ``inputs``, ``engine``,
             ``typing``, ``versions`` and the options that change an engine; empty in older reports.
     """
+
+    attached = Attached()
 
     model: str
     engine: str
@@ -461,6 +429,13 @@ class Report(Holder):
     network: str = ""
     accept: bool = False
     made_of: Mapping[str, Part] = field(default_factory=dict)
+
+    def changed(self, **fields: Any) -> Report:
+        """Returns this result with other values of some fields, among them those of ``attached``."""
+        extras = {name: fields.pop(name) for name in Attached.__dataclass_fields__ if name in fields}
+        result = replace(self, **fields)
+        object.__setattr__(result, "attached", replace(self.attached, **extras))
+        return result
 
     @property
     def exit_code(self) -> int:
@@ -598,8 +573,6 @@ class Report(Holder):
         Raises:
             BadInput: the folder holds no such report, or one that this version cannot read.
         """
-        from trt_bisect.report.older import report_of
-
         path = file_in(folder, REPORT)
         try:
             return report_of(path.read_bytes())
@@ -733,3 +706,67 @@ class Report(Holder):
                 ".save(folder)": "the whole page, report.html",
             },
         )
+
+
+OLDER = "in an older report"
+"""The kind of notes of schemas 1 and 2, which had none."""
+_READ = (1, 2, SCHEMA)
+
+
+def report_of(text: bytes | str) -> Report:
+    """Returns the report of the content of ``report.json``.
+
+    Raises:
+        Malformed: the text is no report, or one of a schema that this version does not know.
+    """
+    schema = decode(Head, text).schema
+    if schema == SCHEMA:
+        return decode(Report, text)
+    if schema not in _READ:
+        raise Malformed(f"it has schema {schema!r}, this version reads {', '.join(map(str, _READ))}")
+    try:
+        return msgspec.convert(_upgraded(decode(dict[str, Any], text)), Report)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise Malformed(f"{type(error).__name__}: {error}") from error
+
+
+def read_report(path: Path) -> Report | None:
+    """Returns the report in a file; None if the file cannot be read or is no report."""
+    try:
+        return report_of(path.read_bytes())
+    except (OSError, Malformed, RecursionError):
+        return None
+
+
+def _upgraded(record: dict[str, Any]) -> dict[str, Any]:
+    """Returns a record of schema 1 or 2 in the form of schema 3; it keeps its own number."""
+    recipe, answer, inputs = record["recipe"], record.get("answer"), record["inputs"]
+    by_input = record.get("by_input", {})
+    step = {name: record.get(f"next_{'step' if name == 'what' else name}", "") for name in ("kind", "what", "command")}
+    return {
+        **record,
+        "state": INTERRUPTED if record.get("stopped") == INTERRUPTED else FINISHED,
+        "verdict": verdict_in(record["exit_code"], meets=bool(recipe["meets"] and not recipe["high"])),
+        "lines": [{"kind": line.partition(":")[0].lower(), "text": line} for line in record["summary"].splitlines()],
+        "notes": [{"kind": OLDER, "text": text} for text in record["notes"]],
+        "by_input": {plan: by_input.get(plan) for plan in ("int8", "recipe")},
+        "inputs": {
+            **inputs,
+            "fed": {
+                by: {name: {"name": name, **figures} for name, figures in fed.items()}
+                for by, fed in inputs.get("fed", {}).items()
+            },
+        },
+        "answer": None if answer is None else _answer(answer),
+        "next": step if any(step.values()) else None,
+    }
+
+
+def _answer(answer: Mapping[str, Any]) -> dict[str, Any]:
+    doubts = answer.get("doubts", ())
+    kinds = answer.get("doubt_kinds") or [OLDER] * len(doubts)
+    return {
+        **answer,
+        "doubts": [{"kind": kind, "text": text} for kind, text in zip(kinds, doubts, strict=True)],
+        "confidence": [{"kind": OLDER, "text": text, "short": text.partition(":")[0]} for text in answer["confidence"]],
+    }

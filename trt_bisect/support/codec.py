@@ -32,7 +32,7 @@ def _plain(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Head:
-    """What tells the form of a file of any version: the version, and its kind where it says one."""
+    """The part of a file that tells its form: the version, and the kind where the file says one."""
 
     schema: int
     kind: str = ""

@@ -248,8 +248,6 @@ class DroppedNode:
         node: its name.
         op_type: its operator.
         tensor: its first output.
-        why: what became of it.
-        calls: the number of nodes that read its outputs.
     """
 
     after: Annotated[int | None, Column("After", "Index of the layer before it", rank=1)]

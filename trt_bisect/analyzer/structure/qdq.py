@@ -344,7 +344,6 @@ class TensorRounding:
         scales: the number of scales: 1, or the number of channels; 0 without a pair.
         axis: the axis of the channels; None with one scale.
         origin: ``file`` for a pair in the file, ``planned`` for one that a plan writes; empty without one.
-        calls: the number of layers that read it.
         why_not: the reason why the layer cannot be in INT8; empty for one that can.
     """
 

@@ -32,8 +32,7 @@ from trt_bisect.report.changes import (
     missed_targets,
     missed_thresholds,
 )
-from trt_bisect.report.model import REPORT, Report
-from trt_bisect.report.older import read_report, report_of
+from trt_bisect.report.model import REPORT, Report, read_report, report_of
 from trt_bisect.runs.progress_file import FINISHED, PROGRESS
 from trt_bisect.support.codec import Malformed, encode_lines, read
 from trt_bisect.support.files import locked, make_folder, unwritable, write_whole

@@ -23,7 +23,7 @@ from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.cluster.address import is_ray
 from trt_bisect.cluster.ray_cluster import RayCluster
 from trt_bisect.commands.regress.suite import NetworkTask
-from trt_bisect.commands.run.run import run_with
+from trt_bisect.commands.run.run import run
 from trt_bisect.data.datasets import open_dataset
 from trt_bisect.data.named import StagedFile, name_of
 from trt_bisect.data.preprocessing import Preprocessing, preprocessing
@@ -82,7 +82,7 @@ class RunElsewhere:
             use_at_most(1)
         own = {**self.asked, "output": StagedFile(self.folder, folder), "progress": Silent()}
         options = replace(RunOptions.given("run", own), engine=self.engine, history=NONE)
-        return run_with(self.network, options, asked=RunOptions.given("run", {**own, **self.fixing}))
+        return run.job(self.network, options, asked=RunOptions.given("run", {**own, **self.fixing}))
 
 
 def run_elsewhere(
@@ -153,9 +153,9 @@ def pickled(job: WantedRun) -> bytes:
     pictures = preprocessing({name: asked.get(name) for name in PICTURE_OPTIONS})
     for name in ("calibration", "inputs", "dataset", "validation"):
         asked[name] = _carried(asked.get(name), network, pictures)
-    run = RunElsewhere(replace(network, has_file=False), asked, _engine(job), str(job.folder), versions(), fixing)
+    elsewhere = RunElsewhere(replace(network, has_file=False), asked, _engine(job), str(job.folder), versions(), fixing)
     try:
-        return pickle.dumps(run, protocol=5)
+        return pickle.dumps(elsewhere, protocol=5)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise BadInput(
             f"The arguments of the run '{job.folder}' cannot be sent to the cluster: {first_line(error)}",
@@ -244,9 +244,9 @@ class ClusterRunner:
         runs = [WantedRun(folder, {**task.keywords, "history": NONE}) for task, folder in tasks]
         names = {folder: task.name for task, folder in tasks}
         progress.stage(f"Runs on the cluster {self._address}", len(runs))
-        for run, result in run_elsewhere(self._address, runs, progress.say):
-            progress.step(names[run.folder])
-            self._results[run.folder] = result
+        for wanted, result in run_elsewhere(self._address, runs, progress.say):
+            progress.step(names[wanted.folder])
+            self._results[wanted.folder] = result
 
     def __call__(self, task: NetworkTask, folder: Path, progress: Progress) -> Report:
         """Returns the report of a run; measures it now if ``measure_all`` did not.

@@ -68,9 +68,8 @@ from trt_bisect.preparation.workspace import working_in
 from trt_bisect.recipe.files import FOLDER, PLAN
 from trt_bisect.report import summary
 from trt_bisect.report.answer import Accuracies
-from trt_bisect.report.model import NOT_TRIED, REPORT, SO_FAR, UNMEASURED, Report
+from trt_bisect.report.model import NOT_TRIED, REPORT, SO_FAR, UNMEASURED, Report, read_report
 from trt_bisect.report.network_graph import NETWORK, graph_of
-from trt_bisect.report.older import read_report
 from trt_bisect.report.summary import BUILD, RECIPE, headline, next_step
 from trt_bisect.report.tensorboard.board import Board, open_board
 from trt_bisect.support.codec import write
@@ -80,7 +79,8 @@ from trt_bisect.support.progress import EXPLANATION as EXPLAINING
 from trt_bisect.support.text import ADAPTIVE_CURVE, PASSES_BROKE, TENSORS, Note, noted
 
 
-def run_with(model: GivenModel, options: RunOptions, command: str = "", asked: RunOptions | None = None) -> Report:
+@takes(RunOptions)
+def run(model: GivenModel, options: RunOptions, command: str = "", asked: RunOptions | None = None) -> Report:
     """Finds the layers that lose the network's accuracy in INT8, and a plan that restores it.
 
     Args:
@@ -121,9 +121,6 @@ def run_with(model: GivenModel, options: RunOptions, command: str = "", asked: R
                 f"--time-limit {options.time_limit} ended the run before full {network.low.title} was measured.",
                 "Give a longer one: the same command goes on from what was measured.",
             ) from end
-
-
-run = takes(RunOptions, run_with)
 
 
 @dataclass
