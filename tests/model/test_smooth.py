@@ -1,11 +1,11 @@
 """Channel smoothing: the same in FP32 by ONNX Runtime, the division where it is due, INT8 much better."""
 
 import numpy as np
-import onnxruntime as ort
 import pytest
 
 import trt_bisect
 from tests.support import networks
+from tests.support.quantized import plain_run
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.calibration.collect import calibrate
@@ -67,7 +67,7 @@ def opened(kind, folder):
 def in_fp32(network, feeds, folder):
     path = folder / "moved.onnx"
     save_model(network.skeleton, network.weights, path)
-    return ort.InferenceSession(str(path), providers=["CPUExecutionProvider"]).run(None, feeds)[0]
+    return plain_run(path, feeds)[0]
 
 
 def error_in_int8(network, samples, reference):
