@@ -28,7 +28,7 @@ from playwright.sync_api import Browser
 import trt_bisect
 from benchmarks.networks import Sketch, plant, samples
 from tests.support.browser import chromium, open_page
-from trt_bisect.report.page.render import PAGE
+from trt_bisect.report.page import PAGE
 
 PER_BLOCK = 5
 STAGES = 4

@@ -100,7 +100,7 @@ def as_markdown(rows: list[dict[str, str]]) -> str:
         "",
         "## Bundled with the package",
         "",
-        "The scripts of `report.html`. The full notices are in `trt_bisect/report/page/assets/LICENSES.txt`, in the",
+        "The scripts of `report.html`. The full notices are in `trt_bisect/report/assets/LICENSES.txt`, in the",
         "wheel and in every page.",
         "",
         "| script | licence |",

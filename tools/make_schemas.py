@@ -21,12 +21,11 @@ import msgspec
 
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.report.comparison import Comparison, Profile
-from trt_bisect.report.explanation import Explanation
+from trt_bisect.report.explanation import Explanation, Pictures
 from trt_bisect.report.losses import Sensitivity, WorstReport
 from trt_bisect.report.model import Report
 from trt_bisect.report.network_graph import Graph
 from trt_bisect.report.nightly import Regression
-from trt_bisect.report.pictures import Pictures
 from trt_bisect.report.structure import CheckReport
 
 if typing.TYPE_CHECKING:

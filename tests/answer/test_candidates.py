@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 
 import numpy as np
+import onnx
 import onnxruntime as ort
 import pytest
 
@@ -36,6 +38,25 @@ def loud(blocks):
             f"{name}.relu",
         )
         x = sketch.node("Add", [sketch.dense(y, f"{name}.down", 24, 24), x], f"{name}.add")
+    sketch.nodes[-1].output[0] = "y"
+    return sketch.model(["n", 6, 24], ["n", 6, 24])
+
+
+def loud_behind(blocks):
+    """Blocks with the normalization behind the sum, as BERT has them: the next sum reads the large channel too."""
+    sketch = Sketch(5)
+    factors = np.ones(24)
+    factors[3] = 12.0
+    x = sketch.dense("x", "first", 24, 24)
+    for block in range(blocks):
+        name = f"block{block}"
+        weights = sketch.constant(f"{name}.scale", factors), sketch.constant(f"{name}.shift", 0.1 * factors)
+        x = sketch.node("LayerNormalization", [x, *weights], f"{name}.norm", axis=-1)
+        up = sketch.constant(f"{name}.up", sketch.random.normal(0, 0.2, (24, 24)) / factors[:, None])
+        y = sketch.node("Relu", [sketch.node("MatMul", [x, up], f"{name}.up_mul")], f"{name}.relu")
+        x = sketch.node("Add", [sketch.dense(y, f"{name}.down", 24, 24), x], f"{name}.add")
+    last = sketch.constant("last", sketch.random.normal(0, 0.2, (24, 24)) / factors[:, None])
+    sketch.node("MatMul", [x, last], "last_mul")
     sketch.nodes[-1].output[0] = "y"
     return sketch.model(["n", 6, 24], ["n", 6, 24])
 
@@ -88,6 +109,37 @@ def test_the_verdict_and_the_culprits_are_those_of_the_users_network(dear, data)
 def test_the_recipes_float_file_computes_what_the_users_does(dear, data):
     _, path, run = dear
     assert worst_cosine(path, run / "recipe" / "network.onnx", data) > 0.9999
+
+
+@pytest.fixture(scope="module")
+def behind(tmp_path_factory, data):
+    """The run on a network whose residual sums read what the MatMuls read; the network's file and the run folder."""
+    folder = tmp_path_factory.mktemp("behind")
+    path = networks.save(loud_behind(6), folder)
+    return trt_bisect.run(path, {"x": data}, output=folder / "run", **OPTIONS), path, folder / "run"
+
+
+def test_a_mul_brings_the_channels_back_where_a_sum_reads_them(behind, data):
+    report, path, run = behind
+    recipe, user = onnx.load(run / "recipe" / "network.onnx"), onnx.load(path)
+    added = Counter(node.op_type for node in recipe.graph.node) - Counter(node.op_type for node in user.graph.node)
+    assert added == {"Mul": 6}, "one behind each normalization"
+    assert report.answer.cost < report.answer.unchanged.cost
+    assert worst_cosine(path, run / "recipe" / "network.onnx", data) > 0.9995, "its weights are rounded"
+    assert worst_cosine(path, run / "recipe" / "network.qdq.onnx", data) >= THRESHOLD
+
+
+def test_layers_have_their_names_where_a_layer_is_added_before_them(behind):
+    report, path, run = behind
+    rows = {row.name: row for row in report.layers}
+    names = [layer.name for layer in trt_bisect.load_network(path).layers]
+    assert list(rows) == names
+    plan = json.loads((run / "recipe" / "plan.json").read_text())["layers"]
+    assert {name for name in names if rows[name].quantizable and plan[name] != "int8"} == set(report.recipe.high)
+    assert {name for name, row in rows.items() if row.recipe not in ("int8", "")} >= set(report.recipe.high)
+    assert set(report.culprits) == {name for name, row in rows.items() if row.culprit}
+    assert set(report.culprits) <= set(report.answer.unchanged.high)
+    assert {name for name, row in rows.items() if row.taken_back is not None} >= {*report.culprits, *report.recipe.high}
 
 
 def test_a_plan_is_refused_on_the_users_file(dear, data):

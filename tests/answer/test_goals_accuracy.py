@@ -22,11 +22,10 @@ from tests.support.quantized import plain_session
 from trt_bisect.analyzer.bound import CLASS
 from trt_bisect.commands.run.live import StoppedRun
 from trt_bisect.errors import BadInput, NothingMeasured
-from trt_bisect.options.commands import RunOptions
+from trt_bisect.options.concerns import RunOptions
 from trt_bisect.report.answer import Goal
-from trt_bisect.report.headline import SEARCH
 from trt_bisect.report.model import FAILS, PASSES, UNMEASURED, ByPlan
-from trt_bisect.report.summary import BASE, CULPRITS, UNSEEN
+from trt_bisect.report.summary import BASE, CULPRITS, SEARCH, UNSEEN
 from trt_bisect.support import progress
 
 SAMPLES = Path(__file__).parents[2] / "samples"
@@ -178,10 +177,10 @@ def test_an_accuracy_function_of_the_user(lenet):
 
 @pytest.fixture(scope="module")
 def whole(request, lenet):
-    """A network, its run with a drop that nobody stopped, and the steps that this took."""
+    """A network, its run with a drop that nobody stopped, the steps that this took, and those up to the accuracy."""
     path, shown = lenet / f"{request.param}.onnx", Steps()
     report = trt_bisect.run(path, lenet / "calibration.npz", progress=shown, **STOPPED, **labelled(lenet))
-    return path, report, shown.count
+    return path, report, shown.count, shown.began["Measuring the accuracy"]
 
 
 @pytest.mark.parametrize(
@@ -189,7 +188,7 @@ def whole(request, lenet):
 )
 def test_a_stopped_run_judges_by_the_accuracy_or_not_at_all(lenet, whole, tmp_path, monkeypatch, way, share):
     """Its recipe, too, keeps the accuracy by ONNX Runtime alone; the same command comes to the end."""
-    path, finished, steps = whole
+    path, finished, steps, undecided = whole
     at = int(share * steps)
     asked = {"output": tmp_path / "run", **STOPPED, **labelled(lenet)}
     try:
@@ -206,7 +205,7 @@ def test_a_stopped_run_judges_by_the_accuracy_or_not_at_all(lenet, whole, tmp_pa
     assert found.stopped == way
     assert found.verdict in (finished.verdict, UNMEASURED)
     if found.verdict == UNMEASURED:
-        assert share < 0.9
+        assert at <= undecided
     else:
         assert found.least == finished.least
         assert found.accuracy.int8 == finished.accuracy.int8

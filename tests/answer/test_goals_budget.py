@@ -14,9 +14,8 @@ from tests.support.records import kinds
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.model.network import load_network
 from trt_bisect.report.answer import Goal
-from trt_bisect.report.headline import RECIPE, SEARCH
 from trt_bisect.report.model import FAILS, PASSES
-from trt_bisect.report.summary import BUDGET, CULPRITS, NO_RECIPE
+from trt_bisect.report.summary import BUDGET, CULPRITS, NO_RECIPE, RECIPE, SEARCH
 
 
 def test_the_most_accurate_plan_within_a_budget(tmp_path):

@@ -51,9 +51,7 @@ def test_activations_in_16_bits_beside_numpy(tmp_path):
     model = sketch.model({"x": ["n", 8]}, {"y": ["n", 5]})
     path = networks.save(model, tmp_path)
     x = np.random.default_rng(4).normal(size=(6, 8)).astype(np.float32)
-    report = trt_bisect.run(
-        path, x, x, activations="int16", metric="sqnr", threshold=20.0, output=tmp_path / "r", **FAST
-    )
+    report = trt_bisect.run(path, x, x, low="int16", metric="sqnr", threshold=20.0, output=tmp_path / "r", **FAST)
     step = np.abs(x).max().astype(np.float64) / 32767
     scales = np.abs(weight_of(model, "w")).max(axis=0) / 127
     rounded = np.rint(weight_of(model, "w") / scales) * scales
@@ -72,6 +70,6 @@ def test_activations_in_16_bits_beside_numpy(tmp_path):
     assert eight.similarity.int8 < worst - 0.01
 
 
-def test_16_bit_activations_go_with_the_emulation_only():
-    with pytest.raises(BadInput, match="low fp16"):
+def test_16_bit_activations_are_a_low_precision():
+    with pytest.raises(TypeError, match="--low int16"):
         trt_bisect.run("x.onnx", activations="int16", low="fp16")

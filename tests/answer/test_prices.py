@@ -12,9 +12,8 @@ from tests.support.by_hand import worst_cosine
 from tests.support.planted_answers import MISLEADING, PlantedAnswer, every_plan
 from tests.support.records import kinds, record_of, report_from
 from trt_bisect.answer.plans import AnswerPlans
-from trt_bisect.report.headline import headline
 from trt_bisect.report.model import FAILS
-from trt_bisect.report.summary import CULPRITS, PRICE, RECIPE
+from trt_bisect.report.summary import CULPRITS, PRICE, RECIPE, headline
 
 HOW = {"engine": "onnxruntime", "explain": "none", "calibrator": "minmax", "precision": "fp32"}
 BASED = {**HOW, "base": "fp16", "precision": ""}

@@ -18,7 +18,7 @@ from trt_bisect.builder.base import MEASURED
 from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.commands.run.build_report import RunTrials, blank_row, layer_rows, overruled
 from trt_bisect.commands.run.live import curve_so_far
-from trt_bisect.commands.run.search import search
+from trt_bisect.commands.run.search import CurveSearch
 from trt_bisect.driver.suspects.curves import CULPRITS, FULL
 from trt_bisect.driver.suspects.search import Question
 from trt_bisect.errors import TrialFailed
@@ -28,7 +28,7 @@ from trt_bisect.evaluator.trial import Cost, OutputFigures
 from trt_bisect.model.network import load_network
 from trt_bisect.model.pieces import cut
 from trt_bisect.model.shapes import facts_for
-from trt_bisect.options.concerns import BRANCH, SearchOptions
+from trt_bisect.options.concerns import BRANCH, MeasuringOptions
 from trt_bisect.precision import Precision
 from trt_bisect.runs.journal import MemoryStore
 from trt_bisect.support.progress import Silent
@@ -118,7 +118,7 @@ class Experiment:
         )
         question = Question(len(network.layers), network.quantizable, RULE.budget, RULE.step)
         names = [layer.name for layer in network.layers]
-        found = search(curve, question, evaluator, RULE, names, Silent())
+        found = CurveSearch(question, RULE, names, Silent()).curve(curve, evaluator)
         trials = RunTrials(store.trials, "pieces", whole.canonical)
         assert curve_so_far(curve, question, trials, RULE) == (found, whole.measure(question.all_but(())))
         blank = [blank_row(layer, "fp32") for layer in network.layers]
@@ -194,10 +194,10 @@ def test_two_whole_engines_a_culprit_where_pieces_are_right(bench):
 
 
 def test_bisect_is_what_an_nvidia_engine_is_searched_by_and_branch_what_onnxruntime_is():
-    options = SearchOptions()
+    options = MeasuringOptions()
     assert [options.strategy_on(engine) for engine in ("onnxruntime", "tensorrt", "tensorrt-rtx")] == [
         "branch",
         "bisect",
         "bisect",
     ]
-    assert SearchOptions(strategy=BRANCH).strategy_on("tensorrt") == BRANCH
+    assert MeasuringOptions(strategy=BRANCH).strategy_on("tensorrt") == BRANCH

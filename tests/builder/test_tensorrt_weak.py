@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.fake_tensorrt import FLOAT, DataType, FakeLayer, make_network, parsed
 from trt_bisect.answer.result import target_version
-from trt_bisect.builder import tensorrt_engine, tensorrt_weak
+from trt_bisect.builder import tensorrt_build, tensorrt_engine
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.tensorrt_build import TensorRT, timings_of
 from trt_bisect.builder.tensorrt_engine import TensorRTStrongBuilder
@@ -140,7 +140,7 @@ def weak(network, monkeypatch):
     def make(options=None, rt=None, network=network, **more):
         rt = rt or FakeTensorRT()
         started = TensorRT("tensorrt", rt.module, rt.logger, rt)
-        monkeypatch.setattr(tensorrt_weak, "start_tensorrt", lambda engine, plugins: started)
+        monkeypatch.setattr(tensorrt_build, "start_tensorrt", lambda engine, plugins: started)
         scales = {name: np.float32(0.1) for name in network.activations}
         return TensorRTWeakBuilder(network, scales, options or BuildOptions(), SHAPES, **more), rt
 
@@ -188,7 +188,7 @@ def test_before_tensorrt_10_the_pairs_are_parsed_and_the_precisions_allowed(netw
 
     rt.module.OnnxParser = parser
     monkeypatch.setattr(
-        tensorrt_engine, "start_tensorrt", lambda engine, plugins: TensorRT("tensorrt", rt.module, rt.logger, rt)
+        tensorrt_build, "start_tensorrt", lambda engine, plugins: TensorRT("tensorrt", rt.module, rt.logger, rt)
     )
     scales = {name: np.float32(0.1) for name in network.activations}
     builder = tensorrt_engine.TensorRTStrongBuilder(network, scales, BuildOptions(), SHAPES)
@@ -351,7 +351,7 @@ class Strong(FakeTensorRT):
 def test_the_dla_takes_a_strongly_typed_network(network, monkeypatch, version):
     rt = Strong(version)
     started = TensorRT("tensorrt", rt.module, rt.logger, rt)
-    monkeypatch.setattr(tensorrt_engine, "start_tensorrt", lambda engine, plugins: started)
+    monkeypatch.setattr(tensorrt_build, "start_tensorrt", lambda engine, plugins: started)
     scales = {name: np.float32(0.1) for name in network.activations}
     builder = TensorRTStrongBuilder(network, scales, BuildOptions(dla=1), SHAPES)
     builder.build(prefix(8, 3))
@@ -366,7 +366,7 @@ def test_the_dla_takes_a_strongly_typed_network(network, monkeypatch, version):
 def test_the_dla_takes_no_strongly_typed_network_before_11_4(network, monkeypatch, version):
     rt = Strong(version)
     started = TensorRT("tensorrt", rt.module, rt.logger, rt)
-    monkeypatch.setattr(tensorrt_engine, "start_tensorrt", lambda engine, plugins: started)
+    monkeypatch.setattr(tensorrt_build, "start_tensorrt", lambda engine, plugins: started)
     with pytest.raises(BadInput, match="no strongly typed network"):
         TensorRTStrongBuilder(network, {}, BuildOptions(dla=0), SHAPES)
 

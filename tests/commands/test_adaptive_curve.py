@@ -11,7 +11,7 @@ from tests.support import networks
 from tests.support.editions import edition
 from tests.support.progress_doubles import Said
 from tests.support.records import kinds
-from trt_bisect.options.commands import RunOptions
+from trt_bisect.options.concerns import RunOptions
 from trt_bisect.report.model import NOT_TRIED
 from trt_bisect.runs.journal import JOURNAL
 from trt_bisect.support.text import ADAPTIVE_CURVE

@@ -20,7 +20,7 @@ from tests.support.records import texts
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.commands.run import explain as explaining
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
-from trt_bisect.options.concerns import SearchOptions
+from trt_bisect.options.concerns import MeasuringOptions
 from trt_bisect.precision import Precision, int8_set
 from trt_bisect.report.explanation import Explanation
 from trt_bisect.report.older import report_of
@@ -331,7 +331,7 @@ def test_memory_does_not_grow_with_the_inputs(tmp_path, monkeypatch):
 def test_little_memory_gives_the_same_in_parts(explained, tmp_path, monkeypatch):
     """But for float noise: ONNX Runtime fuses what is no output."""
     whole = explained.report
-    monkeypatch.setattr(SearchOptions, "memory_bytes", 40_000)
+    monkeypatch.setattr(MeasuringOptions, "memory_bytes", 40_000)
     parts, _ = run(planted(), tmp_path)
     both = [report.explanation.layers for report in (parts, whole)]
     assert list(both[0]) == list(both[1])

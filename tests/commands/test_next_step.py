@@ -8,8 +8,8 @@ import pytest
 import trt_bisect
 from tests.model.test_unknown_ops import save, with_unknown
 from tests.support import networks
-from trt_bisect.report.headline import BUILD, CHEAPER, DATA, DOUBT, INPUTS, RECIPE, SEARCH, WHOLE
 from trt_bisect.report.model import FAILS, PASSES, WITH_DOUBTS
+from trt_bisect.report.summary import BUILD, CHEAPER, DATA, DOUBT, INPUTS, RECIPE, SEARCH, WHOLE
 
 HOW = {"engine": "onnxruntime", "explain": "none", "precision": "fp32"}
 

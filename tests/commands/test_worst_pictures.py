@@ -12,7 +12,7 @@ from tests.analyzer.test_raw import as_pairs, raw
 from trt_bisect.analyzer.tasks.find import find_task, letters_of, spelled
 from trt_bisect.analyzer.tasks.task import AskedTask
 from trt_bisect.commands.run.pictures import data_uri, frames_of, pictures_of
-from trt_bisect.report.pictures import Picture
+from trt_bisect.report.explanation import Picture
 
 SIDE = 64
 

@@ -7,7 +7,7 @@ from PIL import Image
 from trt_bisect import BadInput, open_dataset
 from trt_bisect.data.feeds import TensorSpec
 from trt_bisect.data.preprocessing import Preprocessing, preprocessing
-from trt_bisect.options.commands import RunOptions
+from trt_bisect.options.concerns import RunOptions
 from trt_bisect.options.declare import declared, read_config
 
 F32 = np.dtype(np.float32)

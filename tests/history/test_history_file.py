@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-import os
 import re
 import shutil
 import sqlite3
@@ -144,23 +143,22 @@ def test_several_processes_open_an_old_file_at_once(old):
     assert state(old) == (4, TABLES, "ok")
 
 
-def test_wal_and_nothing_beside_the_file_when_nobody_has_it_open(finished, tmp_path):
+def test_nothing_is_beside_the_file(finished, tmp_path):
     with History(tmp_path / HISTORY) as kept:
         kept.record(finished)
-        assert (tmp_path / f"{HISTORY}-wal").stat().st_size > 0
-    assert [path.name for path in tmp_path.iterdir()] == [HISTORY]
+        assert [path.name for path in tmp_path.iterdir()] == [HISTORY]
+
+
+def test_a_file_in_wal_mode_becomes_one_file(finished, tmp_path):
+    with History(tmp_path / HISTORY) as kept:
+        kept.record(night(finished, tmp_path / "a", at("2026-11-01")))
     with closing(sqlite3.connect(tmp_path / HISTORY)) as base:
-        assert base.execute("PRAGMA journal_mode").fetchone() == ("wal",)
-
-
-def test_the_file_system_of_a_folder_is_found_by_its_device(tmp_path):
-    device = tmp_path.stat().st_dev
-    mine = f"{os.major(device)}:{os.minor(device)}"
-    other = "22 28 0:21 / /proc rw,nosuid shared:12 - proc proc rw\n31 1 8:1 /a\\040b / rw - nfs4 server:/x rw\n"
-    lines = "98 1 {} / /mnt/all rw,relatime shared:45 - {} server:/export rw,vers=4.2\n"
-    assert store.network_of(tmp_path, other + lines.format(mine, "nfs4")) == "nfs4"
-    assert store.network_of(tmp_path, lines.format(mine, "ext4") + other) == ""
-    assert store.network_of(tmp_path, other.replace("8:1 ", "8:200 ")) == ""
+        assert base.execute("PRAGMA journal_mode=WAL").fetchone() == ("wal",)
+    with History(tmp_path / HISTORY) as kept:
+        kept.record(night(finished, tmp_path / "b", at("2026-11-02")))
+    with closing(sqlite3.connect(tmp_path / HISTORY)) as base:
+        assert base.execute("PRAGMA journal_mode").fetchone() == ("delete",)
+    assert whole_runs(tmp_path / HISTORY) == 2
 
 
 def record_all(file: Path, folders: list[Path]) -> None:
@@ -169,16 +167,10 @@ def record_all(file: Path, folders: list[Path]) -> None:
             kept.record(folder)
 
 
-def test_on_a_network_it_does_without_wal_says_so_once_and_works(finished, tmp_path, monkeypatch):
-    monkeypatch.setattr(store, "network_of", lambda *_: "nfs4")
-    said: list[str] = []
+def test_several_processes_record_at_once(finished, tmp_path):
     for place in range(2):
-        with History(tmp_path / HISTORY, say=said.append) as kept:
+        with History(tmp_path / HISTORY) as kept:
             kept.record(night(finished, tmp_path / str(place), at("2026-11-01") + place))
-    assert len(said) == 1
-    assert "nfs4" in said[0]
-    with closing(sqlite3.connect(tmp_path / HISTORY)) as base:
-        assert base.execute("PRAGMA journal_mode").fetchone() == ("delete",)
     context = multiprocessing.get_context("fork")
     more = [[night(finished, tmp_path / f"{w}-{n}", at("2026-11-02") + n) for n in range(4)] for w in range(3)]
     writers = [context.Process(target=record_all, args=(tmp_path / HISTORY, folders)) for folders in more]
@@ -236,7 +228,7 @@ def test_a_plain_copy_during_a_run_has_all_that_was_recorded(finished, lenet, tm
     class Copying(trt_bisect.support.progress.Silent):
         def step(self, what, size=1):
             copies.append(shutil.copy(tmp_path / HISTORY, tmp_path / f"copy-{len(copies)}"))
-            assert not (tmp_path / f"{HISTORY}-wal").exists()
+            assert not list(tmp_path.glob(f"{HISTORY}-*"))
 
     trt_bisect.run(
         lenet / "lenet.onnx",
@@ -250,26 +242,22 @@ def test_a_plain_copy_during_a_run_has_all_that_was_recorded(finished, lenet, tm
 
 
 def test_a_plain_copy_while_a_recorder_has_the_file_open(finished, tmp_path):
-    """The newest records stand in ``-wal``: a copy with it has all, a copy without it has the older ones."""
+    """A copy has all that was recorded, also while a transaction is open."""
     with History(tmp_path / HISTORY) as kept:
         kept.record(night(finished, tmp_path / "a", at("2026-11-01")))
-    for name in ("alone", "both"):
+    for name in ("open", "within"):
         (tmp_path / name).mkdir()
     with History(tmp_path / HISTORY) as kept:
         kept.record(night(finished, tmp_path / "b", at("2026-11-02")))
-        shutil.copy(tmp_path / HISTORY, tmp_path / "alone")
-        shutil.copy(tmp_path / HISTORY, tmp_path / "both")
-        shutil.copy(tmp_path / f"{HISTORY}-wal", tmp_path / "both")
+        shutil.copy(tmp_path / HISTORY, tmp_path / "open")
         open_write = sqlite3.connect(tmp_path / HISTORY, isolation_level=None)
         open_write.execute("BEGIN IMMEDIATE")
         open_write.execute("DELETE FROM entries")
-        (tmp_path / "within").mkdir()
         shutil.copy(tmp_path / HISTORY, tmp_path / "within")
-        shutil.copy(tmp_path / f"{HISTORY}-wal", tmp_path / "within")
         open_write.execute("ROLLBACK")
         open_write.close()
-    found = {name: whole_runs(tmp_path / name / HISTORY) for name in ("alone", "both", "within")}
-    assert found == {"alone": 1, "both": 2, "within": 2}
+    found = {name: whole_runs(tmp_path / name / HISTORY) for name in ("open", "within")}
+    assert found == {"open": 2, "within": 2}
 
 
 def test_a_torn_copy_is_found_when_it_is_opened_or_holds_one_of_the_two_moments(finished, tmp_path):

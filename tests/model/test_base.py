@@ -17,7 +17,7 @@ from trt_bisect.model.cost import shares
 from trt_bisect.model.low import FP8, INT8
 from trt_bisect.model.network import load_network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
-from trt_bisect.options.commands import RunOptions
+from trt_bisect.options.concerns import RunOptions
 from trt_bisect.precision import Precision
 from trt_bisect.recipe.files import write_network
 from trt_bisect.recipe.trtexec import Build, flags_of

@@ -1,6 +1,6 @@
 """Files of quantizers are read as ONNX Runtime runs them.
 
-The files are from ``benchmarks.quantizers --keep`` at the tag ``studies-2026-11``.
+The files are from ``benchmarks.quantizers --keep`` at commit 7fb68255.
 """
 
 from functools import partial

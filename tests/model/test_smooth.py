@@ -1,17 +1,18 @@
 """Channel smoothing: the same in FP32 by ONNX Runtime, the division where it is due, INT8 much better."""
 
 import numpy as np
+import onnx
 import pytest
 
 import trt_bisect
 from tests.support import networks
-from tests.support.quantized import plain_run
+from tests.support.quantized import plain_run, plain_tensors
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.calibration.collect import calibrate
 from trt_bisect.model.file import save_model
 from trt_bisect.model.smooth import smooth
-from trt_bisect.precision import int8_set
+from trt_bisect.precision import Precision, int8_set
 
 LARGE = np.array([300.0, 1, 1, 1, 1, 1, 1, 3])
 """By channel, what it is multiplied by: one takes the levels of the others."""
@@ -21,7 +22,7 @@ def planted(kind):
     """A network whose first channel is large where its last layers read it; the kind says what is between."""
     sketch = networks.Sketch(3)
     random, constant, node = np.random.default_rng(8), sketch.constant, sketch.node
-    if kind in ("normalization", "two readers", "read elsewhere"):
+    if kind in ("normalization", "two readers", "residual"):
         scale, bias = constant("norm.scale", LARGE), constant("norm.bias", random.normal(0, 1, 8) * LARGE)
         x = node("LayerNormalization", ["x", scale, bias], "norm", axis=-1)
         first = constant("a.weight", random.normal(0, 1, (8, 5)) / LARGE[:, None])
@@ -29,9 +30,12 @@ def planted(kind):
         if kind == "two readers":
             second = constant("b.weight", random.normal(0, 1, (8, 5)) / LARGE[:, None])
             y = node("Add", [y, node("MatMul", [x, second], "b")], "sum")
-        if kind == "read elsewhere":
-            y = node("Concat", [y, node("Sigmoid", [x], "gate")], "join", axis=-1)
-        return sketch.model({"x": [1, 6, 8]}, {y: [1, 6, 13 if kind == "read elsewhere" else 5]})
+        if kind == "residual":
+            again = constant("c.weight", random.normal(0, 1, (5, 8)))
+            y = node("Add", [node("MatMul", [y, again], "c"), x], "sum")
+        return sketch.model({"x": [1, 6, 8]}, {y: [1, 6, 8 if kind == "residual" else 5]})
+    if kind == "joined":
+        return joined(sketch, random)
     weight = constant("m.weight", random.normal(0, 1, (8, 8, 1, 1)) * LARGE.reshape(-1, 1, 1, 1))
     x = node("Conv", ["x", weight, constant("m.bias", random.normal(0, 1, 8) * LARGE)], "m")
     if kind == "learned scale":
@@ -45,11 +49,35 @@ def planted(kind):
         x = node("Conv", [x, taps], "d", group=8, pads=[1] * 4)
     last = constant("r.weight", random.normal(0, 1, (4, 8, 1, 1)) / LARGE.reshape(1, -1, 1, 1))
     y = node("Conv", [x, last], "r")
+    if kind == "read elsewhere":
+        y = node("Add", [y, node("Conv", [node("Sigmoid", [x], "gate"), last], "g")], "sum")
     size = 5 if kind == "pooled" else 10
     return sketch.model({"x": [1, 8, 10, 10]}, {y: [1, 4, size, size]})
 
 
-KINDS = ("normalization", "two readers", "learned scale", "pooled", "depthwise")
+def joined(sketch, random):
+    """Two convolutions of 8 and 4 channels, the second smaller by half and resized, whose Concat a third one reads."""
+    constant, node = sketch.constant, sketch.node
+    weights = [random.normal(0, 1, shape) for shape in ((8, 8, 1, 1), (4, 8, 2, 2), (4, 12, 1, 1))]
+    weights[0] *= LARGE.reshape(-1, 1, 1, 1)
+    weights[2][:, :8] /= LARGE.reshape(1, -1, 1, 1)
+    first, second, last = (constant(f"{name}.weight", w) for name, w in zip("mnr", weights, strict=True))
+    small = node("Relu", [node("Conv", ["x", second], "n", strides=[2, 2])], "relu")
+    large = node("Resize", [small, "", constant("scales", np.array([1, 1, 2, 2]))], "up", mode="nearest")
+    return sketch.model(
+        {"x": [1, 8, 10, 10]},
+        {
+            node("Conv", [node("Concat", [node("Conv", ["x", first], "m"), large], "join", axis=1), last], "r"): [
+                1,
+                4,
+                10,
+                10,
+            ]
+        },
+    )
+
+
+KINDS = ("normalization", "two readers", "residual", "learned scale", "pooled", "depthwise", "joined")
 
 
 @pytest.fixture(params=KINDS)
@@ -84,7 +112,9 @@ def test_computes_the_same_in_fp32_and_loses_less_in_int8(case, tmp_path):
     smoothed = smooth(network, samples)
     before, after = (in_fp32(each, samples[0], tmp_path) for each in (network, smoothed.network))
     assert np.linalg.norm(before - after) <= 1e-5 * np.linalg.norm(before)
-    assert [layer.name for layer in smoothed.network.layers] == [layer.name for layer in network.layers]
+    known = {layer.name for layer in network.layers}
+    names = [layer.name for layer in smoothed.network.layers]
+    assert [name for name in names if name in known] == [layer.name for layer in network.layers]
     assert error_in_int8(smoothed.network, samples, before) < 0.5 * error_in_int8(network, samples, before)
 
 
@@ -100,7 +130,54 @@ def test_the_channels_of_a_depthwise_convolution_become_equal(tmp_path):
     np.testing.assert_allclose(largest, largest[0], rtol=1e-4)
 
 
-def test_a_tensor_that_others_read_is_left(tmp_path):
+def test_the_inputs_of_a_concat_come_to_one_range(tmp_path):
+    network, samples = opened("joined", tmp_path)
+
+    def ratio(each):
+        """The largest magnitude of the first 8 channels over that of the others, by ONNX Runtime on one sample."""
+        joined = plain_tensors(networks.save(each.skeleton, tmp_path), ["join_out"], samples[:1])["join_out"]
+        return np.abs(joined[:, :8]).max() / np.abs(joined[:, 8:]).max()
+
+    smoothed = smooth(network, samples)
+    assert set(smoothed.tensors) == {"join_out"}
+    assert ratio(network) > 100
+    assert ratio(smoothed.network) < 10
+
+
+def test_a_concat_is_left_if_an_input_cannot_be_divided(tmp_path):
+    model = planted("joined")
+    next(node for node in model.graph.node if node.name == "relu").op_type = "Sigmoid"
+    network = trt_bisect.load_network(networks.save(model, tmp_path))
+    assert smooth(network, [{"x": np.ones((1, 8, 10, 10), np.float32)}]).tensors == {}
+
+
+def test_a_residual_sum_reads_the_product_of_a_mul(tmp_path):
+    network, samples = opened("residual", tmp_path)
+    network = network.fixing({network.layer_named("c").index: Precision.FP32}).with_one_scale_a_weight({2})
+    smoothed = smooth(network, samples).network
+    by_name = {node.name: node for node in smoothed.skeleton.graph.node}
+    (added,) = by_name.keys() - {layer.name for layer in network.layers}
+    assert by_name[added].op_type == "Mul"
+    assert by_name[added].input[0] == "norm_out"
+    assert by_name["sum"].input[1] == by_name[added].output[0]
+    assert [layer.index for layer in smoothed.layers] == [*range(len(network.layers) + 1)]
+    assert not smoothed.layer_named(added).quantizable
+    assert smoothed.layer_named("c").fixed is Precision.FP32
+    (whole,) = smoothed.one_scale
+    assert smoothed.layers[whole].name == network.layers[2].name
+    assert [rounding.axis for rounding in smoothed.layers[whole].roundings if rounding.is_weight] == [None]
+    shares = np.divide(*(np.abs(n.constant("norm.scale")) for n in (network, smoothed)))
+    np.testing.assert_allclose(smoothed.constant(by_name[added].input[1]), shares, rtol=1e-5)
+
+
+def test_a_tensor_that_the_network_returns_too_is_left(tmp_path):
+    model = planted("residual")
+    model.graph.output.append(onnx.helper.make_tensor_value_info("norm_out", onnx.TensorProto.FLOAT, [1, 6, 8]))
+    network = trt_bisect.load_network(networks.save(model, tmp_path))
+    assert "norm_out" not in smooth(network, [{"x": np.ones((1, 6, 8), np.float32)}]).tensors
+
+
+def test_a_tensor_of_convolutions_that_others_read_is_left(tmp_path):
     network, samples = opened("read elsewhere", tmp_path)
     smoothed = smooth(network, samples)
     assert smoothed.tensors == {}

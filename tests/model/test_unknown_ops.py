@@ -20,11 +20,10 @@ from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.errors import BadInput
 from trt_bisect.model import operators
 from trt_bisect.model.network import load_network
-from trt_bisect.options.commands import RunOptions
+from trt_bisect.options.concerns import RunOptions
 from trt_bisect.report.answer import RecipeLayers
-from trt_bisect.report.headline import headline
 from trt_bisect.report.model import PASSES, WITH_DOUBTS, JudgedInputs
-from trt_bisect.report.summary import PART
+from trt_bisect.report.summary import PART, headline
 
 COMPILER = shutil.which("cc") or shutil.which("gcc")
 

@@ -20,7 +20,8 @@ from trt_bisect.cli import app
 from trt_bisect.errors import BadInput
 from trt_bisect.history import store
 from trt_bisect.options import concerns
-from trt_bisect.options.commands import COMMANDS, RunOptions, SensitivityOptions
+from trt_bisect.options.commands import COMMANDS, SensitivityOptions
+from trt_bisect.options.concerns import RunOptions
 from trt_bisect.options.declare import GONE, declared, repeated
 from trt_bisect.precision import Precision
 

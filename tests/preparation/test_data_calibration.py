@@ -12,7 +12,7 @@ from trt_bisect.calibration.collect import CANDIDATES, Magnitudes
 from trt_bisect.calibration.histogram import Calibrator
 from trt_bisect.errors import BadInput
 from trt_bisect.model.network import load_network
-from trt_bisect.options.commands import RunOptions
+from trt_bisect.options.concerns import RunOptions
 from trt_bisect.precision import int8_set
 from trt_bisect.preparation import given_data
 from trt_bisect.preparation import preparation as stages

@@ -50,8 +50,8 @@ BY_HAND = {
     "pytorch-pt2e-xnnpack-channel": {"silu": "silu", "view": "view", "y": "linear"},
     "modelopt-FP16-opset-21": {"y": "y"},
 }
-"""Tensors that are the same by the code of the network that was exported (``benchmarks.quantizers.nets`` at the tag
-``studies-2026-11``)."""
+"""Tensors that are the same by the code of the network that was exported (``benchmarks.quantizers.nets`` at
+commit 7fb68255)."""
 
 
 @pytest.mark.parametrize("tool", BY_HAND)

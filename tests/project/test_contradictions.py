@@ -16,10 +16,10 @@ from trt_bisect.analyzer.doubts import CONSTANT, UNSEEN
 from trt_bisect.analyzer.metrics import JUDGING
 from trt_bisect.answer.facts import CLOSE, MARGIN, ONE_SETTING
 from trt_bisect.history.store import History
-from trt_bisect.report import headline
+from trt_bisect.report import summary as headline
 from trt_bisect.report.answer import DECIDING
 from trt_bisect.report.model import FAILS, PASSES, WITH_DOUBTS, spoken
-from trt_bisect.report.page.render import page_data
+from trt_bisect.report.page import page_data
 from trt_bisect.report.screen.run import calibrator_cells
 from trt_bisect.report.summary import TOO_EXPENSIVE
 from trt_bisect.view.index import Runs

@@ -23,7 +23,7 @@ from trt_bisect.options.kinds import parse_shapes
 from trt_bisect.precision import Precision, int8_set
 from trt_bisect.recipe.files import recipe_commands, recipe_files
 from trt_bisect.recipe.trtexec import Build, missing
-from trt_bisect.report.page.render import page_data, recipe_texts
+from trt_bisect.report.page import page_data, recipe_texts
 
 INPUTS = {"x": (None, 8, None), "bias": (8,)}
 SHAPES = {"x": ((1, 8, 10), (1, 8, 20), (4, 8, 30)), "bias": ((8,), (8,), (8,))}

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from tools import make_tables
 from trt_bisect.errors import BadInput
-from trt_bisect.report.page.tables import section_of
+from trt_bisect.report.result import section_of
 from trt_bisect.report.screen.layout import fitted
 from trt_bisect.support import codec
 from trt_bisect.support.table import NAME, PERCENT, Column, NestedColumns, columns_of, csv_of

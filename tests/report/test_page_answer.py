@@ -17,7 +17,7 @@ from trt_bisect.report.answer import Accuracies, Held
 from trt_bisect.report.explanation import Cause, Explanation, Tried
 from trt_bisect.report.model import ByPlan, NextStep
 from trt_bisect.report.network_graph import NETWORK, Graph
-from trt_bisect.report.page.render import page_data, recipe_texts, render_page
+from trt_bisect.report.page import page_data, recipe_texts, render_page
 from trt_bisect.report.summary import doubt_lines
 from trt_bisect.support.codec import read
 from trt_bisect.support.text import Line

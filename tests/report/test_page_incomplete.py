@@ -13,7 +13,7 @@ from tests.support.page_parts import idle, in_order, names_in_table, row_of, sel
 from trt_bisect.report.model import UNMEASURED, ByPlan
 from trt_bisect.report.network_graph import Graph
 from trt_bisect.report.older import report_of
-from trt_bisect.report.page.render import page_data, render_page
+from trt_bisect.report.page import page_data, render_page
 from trt_bisect.support.codec import encode, read
 from trt_bisect.view.index import _unread
 

@@ -10,7 +10,7 @@ from tests.support import pages
 from tests.support.answering import answering
 from tests.support.browser import asked_others
 from tests.support.page_parts import hovered, in_order, names_in_table, row_of, selected
-from trt_bisect.report.page.render import page_data, render_page
+from trt_bisect.report.page import page_data, render_page
 
 
 def test_the_verdict(opened, report):

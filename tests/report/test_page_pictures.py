@@ -10,8 +10,8 @@ from tests.commands.test_task_runs import JUDGED, SIZE, SQUARES, detector, image
 from tests.support import networks, pages
 from tests.support.accessibility import grave_findings
 from tests.support.records import texts
-from trt_bisect.report.page.render import write_page
-from trt_bisect.report.pictures import PICTURES, Pictures
+from trt_bisect.report.explanation import PICTURES, Pictures
+from trt_bisect.report.page import write_page
 from trt_bisect.support.codec import read, write
 from trt_bisect.view.index import RunFolder
 

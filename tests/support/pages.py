@@ -16,7 +16,7 @@ from tests.support import networks
 from trt_bisect import Report
 from trt_bisect.report.model import LayerRow
 from trt_bisect.report.older import report_of
-from trt_bisect.report.page.render import PAGE, write_page
+from trt_bisect.report.page import PAGE, write_page
 
 STRANGE = (
     "<script>alert(1)</script>",

@@ -46,9 +46,10 @@ class Steps(Said):
 
     def __init__(self, at=0):
         super().__init__()
-        self.count, self.at = 0, at
+        self.count, self.at, self.began = 0, at, {}
 
     def stage(self, title, total):
+        self.began[title] = self.count
         self.step(title)
 
     def step(self, what, size=1):

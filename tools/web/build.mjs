@@ -1,4 +1,4 @@
-// Bundles tools/web/page and its libraries into trt_bisect/report/page/assets (make assets), and axe-core for the tests.
+// Bundles tools/web/page and its libraries into trt_bisect/report/assets (make assets), and axe-core for the tests.
 
 import { createHash } from "node:crypto";
 import { copyFileSync, mkdirSync, readFileSync, readdirSync, writeFileSync } from "node:fs";

@@ -102,7 +102,6 @@ def in_short(reason: str, found: Sequence[Advice], low: str, calibrator: str = "
 
     Args:
         reason: one of the constants of this module, or the kind of a structure finding, which is returned as it is.
-        found: the findings of this reason.
         low: the name of the low precision in texts.
         calibrator: the name of the calibrator of the ranges.
     """

@@ -73,7 +73,6 @@ class OutputJudge:
 
     Args:
         reference: the FP32 output for each input.
-        metrics: the metrics by name.
         classes: the classes of the output; found from ``reference`` by default.
         predicted: the classes that may vanish; ``classes`` by default, where their axis is known.
         faint: the indices of inputs on which relative metrics do not count, besides those found here.
@@ -182,8 +181,6 @@ def judging_notes(reference: Sequence[Outputs], judged: Iterable[str], metric: M
 
     Args:
         reference: the FP32 outputs for each input.
-        judged: the outputs that count.
-        metric: the deciding metric.
     """
     if not is_reusable(metric.code):
         return [

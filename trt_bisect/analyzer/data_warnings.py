@@ -212,10 +212,8 @@ def on_values(network: Network, fed: Sequence[FedInput], samples: Iterable[Feeds
     """Yields a warning for each input with data of the wrong scale, or with one value everywhere or nearly so.
 
     Args:
-        network: the network that reads the data.
         fed: the statistics of its inputs.
         samples: the samples; a few are run through the first layer.
-        source: the name of the data.
     """
     states = zero_states(network, fed)
     for each in fed:
@@ -234,7 +232,6 @@ def zero_states(network: Network, fed: Sequence[FedInput]) -> list[str]:
     If every input is constant, they are no such states, but missing data.
 
     Args:
-        network: the network that reads the data.
         fed: the statistics of its inputs of floating-point numbers.
     """
     zero = [each.name for each in fed if each.absmax == 0.0]
@@ -286,8 +283,6 @@ def on_drift(drifts: Mapping[str, Drift], calibration: str, source: str) -> Iter
 
     Args:
         drifts: by input.
-        calibration: the name of the calibration's data.
-        source: the name of the judged data.
     """
     for name, found in drifts.items():
         apart = found.distance >= _APART and found.chance <= _BY_CHANCE

@@ -200,7 +200,6 @@ class Comparer:
 
     Args:
         reference: the FP32 outputs, one dictionary for each input.
-        metrics: the metrics by name.
         classes: the classes of each output and group; found from ``reference`` where they are missing.
         slices: the groups of places that are compared too.
         task: its agreement is one more entry among the figures.
@@ -306,7 +305,6 @@ def compare_arrays(
     Args:
         reference: the FP32 output for each input.
         output: the other output for each input.
-        metrics: the metrics by name.
         class_axis: see ``find_classes``.
     """
     return OutputJudge(reference, metrics, find_classes(reference, class_axis)).figures(output)

@@ -127,7 +127,6 @@ def activation_origins(
     """Returns the network's floating-point inputs and activations by name, in the order in which they are made.
 
     Args:
-        network: the network in FP32.
         writer: writes the network's plans; has the ranges.
         int8: the indices of the layers in INT8.
         sides: see ``sides_of``.
@@ -300,7 +299,6 @@ def plan_observer(
     the network are given unchanged.
 
     Args:
-        writer: writes the network's plans for ONNX Runtime.
         plan: all high, or the plan for which the origins were found.
         origins: the wanted tensors, by name.
         groups: their names, in groups that are read one after another; None for a single group.
@@ -333,7 +331,6 @@ class BothRuns:
     """Two ONNX Runtime sessions of a network: FP32, and a plan.
 
     Args:
-        writer: writes the network's plans for ONNX Runtime.
         plan: the plan that is compared with FP32.
         origins: the wanted tensors, by name.
         groups: their names, in groups that are read one after another; None for a single group.

@@ -154,7 +154,6 @@ class RoundingStatistics:
         """Adds values of any shape that has the quantizers' axis; values that are not finite count as zero.
 
         Args:
-            values: the values.
             part: only ``values[part]`` are added, a slice along each axis.
         """
         values = values[part] if part else values

@@ -38,7 +38,7 @@ from trt_bisect.evaluator.accuracy import (
     read_labels,
 )
 from trt_bisect.model.network import Network
-from trt_bisect.options.commands import RunOptions
+from trt_bisect.options.concerns import RunOptions
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.preparation.experiment import Experiment, Setup
 from trt_bisect.report.answer import OWN, Accuracies

@@ -28,12 +28,11 @@ from trt_bisect.answer.search import (
     SAFETY,
     CalibratorTried,
     Measure,
+    answer_plans,
     choose_ranges,
     find_set,
-    layer_costs,
     make_space,
     retuned,
-    time_prices,
 )
 from trt_bisect.answer.steps_back import (
     another_that_holds,
@@ -52,8 +51,7 @@ from trt_bisect.driver.suspects.search import Loss, drive
 from trt_bisect.errors import BadInput
 from trt_bisect.evaluator.each_input import NO_MARGIN, Margin
 from trt_bisect.evaluator.trial import Trial
-from trt_bisect.options.commands import RunOptions
-from trt_bisect.options.concerns import DEFAULT, MIXED, QUICK, THOROUGH
+from trt_bisect.options.concerns import DEFAULT, MIXED, QUICK, THOROUGH, RunOptions
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.preparation.experiment import Experiment, Setup
 from trt_bisect.report.answer import AS_CHEAP, DECIDING, OWN
@@ -777,10 +775,7 @@ def answer_search(setup: Setup, experiment: Experiment, options: RunOptions) -> 
     Raises:
         BadInput: the costs of the layers cannot be known as the options ask.
     """
-    prices = time_prices(options, experiment)
-    costs = layer_costs(options, experiment, setup.progress, prices)
-    by_plan = prices.price if prices is not None and prices.prices_plans and options.by_time else None
     with answer_inputs(setup, experiment) as inputs:
-        plans = AnswerPlans(setup, experiment, inputs, costs, price_of=by_plan)
+        plans = answer_plans(setup, options, experiment, inputs)
         fp16_saves = {MIXED: 0.0, "": AS_CHEAP}.get(options.precision, math.inf)
         yield AnswerSearch(plans, experiment, options.effort, options.most, fp16_saves)

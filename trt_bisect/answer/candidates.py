@@ -6,11 +6,12 @@ A recipe raises precision, which costs speed. Changes of the network raise accur
 
 Each change is made from every other sample of the calibration data, so that the inputs between tell if it helps others
 too: made from all 20, the changes of a voice detector held on the 20 given inputs and missed on 4 of 20 unseen ones.
-Then it is measured: full INT8 with each promising calibrator, its mean loss on all inputs given. A change that lowers
-it enough is kept, and the next is made on top of it. If all that are kept lower it enough together, the set of layers
-is searched on that network as on the user's: same search, inputs and bounds, judged by FP32 of the user's network. The
-cheaper of both recipes is the answer's. Full INT8 of the changed network is a recipe like any other: it has to leave
-the margin.
+Then it is measured: INT8 with each promising calibrator, its mean loss on all inputs given. The cheapest layers of the
+recipe for the user's network stay high there, which together make a tenth of its price: the sums of a transformer cost
+next to nothing, and their loss hides what smoothing saves the dear MatMuls. A change that lowers the loss enough is
+kept, and the next is made on top of it. If all that are kept lower it enough together, the set of layers is searched on
+that network as on the user's: same search, inputs and bounds, judged by FP32 of the user's network. The cheaper of both
+recipes is the answer's. Full INT8 of the changed network is a recipe like any other: it has to leave the margin.
 
 Full INT8, the verdict and the culprits are those of the user's network: a change is part of the recipe, as the layers
 that stay high are. The inputs held out play no part in any choice.
@@ -18,7 +19,8 @@ that stay high are. The inputs held out play no part in any choice.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import replace
 from itertools import islice
@@ -29,7 +31,7 @@ from trt_bisect.answer.answer import AnswerSearch
 from trt_bisect.answer.each_alone import priced
 from trt_bisect.answer.plans import AnswerPlans
 from trt_bisect.answer.result import Answer
-from trt_bisect.answer.search import AUTO, CHEAP_RECIPE, FEW_LAYERS, PROMISING
+from trt_bisect.answer.search import AUTO, CHEAP_RECIPE, FEW_LAYERS, PROMISING, answer_plans
 from trt_bisect.answer.validation import SimilarityTarget
 from trt_bisect.builder.base import EMULATED
 from trt_bisect.calibration.weight_rounding import round_weights
@@ -47,8 +49,10 @@ from trt_bisect.support.text import counted, together
 
 _EVERY = 2
 """Changes are made from one in so many samples."""
+_CHEAPEST = 0.1
+"""The share of the recipe's price that its cheapest layers make, which stay high where changes are measured."""
 _KEPT = 0.95
-"""A change is kept if it leaves at most this share of the mean loss of full INT8."""
+"""A change is kept if it leaves at most this share of the mean loss."""
 _SEARCHED = 0.8
 """A recipe is searched if the changes kept leave at most this share together."""
 
@@ -64,7 +68,7 @@ def with_changes(search: AnswerSearch, answer: Answer) -> tuple[AnswerSearch, An
         return None
     progress = search.plans.setup.progress
     try:
-        best = _best(search)
+        best = _best(search, _cheapest(answer))
         if best is None:
             return None
         other = AnswerSearch(best, best.experiment, search.effort, None, search.fp16_saves)
@@ -94,29 +98,47 @@ def _is_left(search: AnswerSearch, answer: Answer) -> bool:
     return is_cheap or asked or not (is_usual and is_free and measures)
 
 
-def _best(search: AnswerSearch) -> AnswerPlans | None:
-    """Returns what measures the network with the changes that were kept; None if they lower the loss too little."""
+def _cheapest(answer: Answer) -> list[str]:
+    """Returns the names of the recipe's cheapest layers."""
+    space, names = answer.space, list[str]()
+    left = _CHEAPEST * math.fsum(space.costs[unit] for unit in answer.kept) if answer.meets else 0.0
+    for unit in sorted(answer.kept, key=lambda unit: (space.costs[unit], unit)):
+        left -= space.costs[unit]
+        if left < 0:
+            break
+        names += [answer.experiment.network.layers[k].name for k in space.units[unit]]
+    return names
+
+
+def _best(search: AnswerSearch, high: Sequence[str]) -> AnswerPlans | None:
+    """Returns what measures the network with the changes that were kept; None if they lower the loss too little.
+
+    Args:
+        search: of the user's network.
+        high: the layers that stay high where changes are measured.
+    """
     plans, progress = search.plans, search.plans.setup.progress
     network, data = plans.experiment.network, plans.experiment.data
     assert data is not None
     progress.stage("Changing channels and weights", len(_CHANGES))
-    first = loss = _mean_loss(plans)
+    first = loss = _mean_loss(plans, high)
     plans.give_back()
     said = [f"{first:.3g} as it is"]
     best, words = plans, list[str]()
     for change in _CHANGES:
-        progress.step("full INT8")
+        progress.step("INT8")
         changed = change(network, data)
         if changed is None or _apart(plans, changed[0]) > FLOAT_NOISE:
             continue
         candidate = _of_network(plans, replace(changed[0], changes=together([*words, changed[1]])))
-        found = _mean_loss(candidate)
+        found = _mean_loss(candidate, high)
         said.append(f"{found:.3g} with {changed[1]}")
         if found <= _KEPT * loss:
             network, best, loss = candidate.experiment.network, candidate, found
             words.append(changed[1])
         candidate.give_back()
-    progress.say(f"Mean loss of full {network.low.title}: {', '.join(said)}")
+    beside = f" beside {counted(len(high), 'cheap layer')} in high precision" if high else ""
+    progress.say(f"Mean loss of {network.low.title}{beside}: {', '.join(said)}")
     return None if best is plans or loss > _SEARCHED * first else best
 
 
@@ -156,12 +178,19 @@ def _of_network(plans: AnswerPlans, network: Network) -> AnswerPlans:
     setup = copy(plans.setup)
     setup.data = plans.setup.data.of_network(network)
     moved = setup.with_network(plans.experiment, network, setup.data.first_ranges)
-    return AnswerPlans(setup, moved, plans.inputs, plans.costs, price_of=plans.price_of)
+    return answer_plans(setup, plans.options, moved, plans.inputs, plans)
 
 
-def _mean_loss(plans: AnswerPlans) -> float:
-    """The mean loss of full INT8 on all inputs given, with the promising calibrator that makes it smallest."""
-    data, options = plans.setup.data, plans.setup.options
+def _mean_loss(plans: AnswerPlans, high: Sequence[str]) -> float:
+    """The mean loss of INT8 on all inputs given, with the promising calibrator that makes it smallest.
+
+    Args:
+        plans: measures plans.
+        high: the layers that stay high.
+    """
+    data, options, network = plans.setup.data, plans.setup.options, plans.experiment.network
     others = [one for one in data.candidates if one.calibrator in PROMISING and options.calibrator == AUTO]
-    losses = [plans.on_all(plans.full, ranges).values() for ranges in (plans.experiment.ranges, *others)]
+    kept = [network.layer_named(name).index for name in high]
+    plan = plans.full.keeping(kept, plans.experiment.whole.high)
+    losses = [plans.on_all(plan, ranges).values() for ranges in (plans.experiment.ranges, *others)]
     return min(fmean(each) if each else inf for each in losses)

@@ -241,9 +241,10 @@ def similarity_of(rule: Rule, loss: float) -> float | None:
     return None if not math.isfinite(loss) else rule.metric.value(loss)
 
 
-def taken_back(answer: Answer) -> dict[int, float | None]:
+def taken_back(answer: Answer) -> dict[str, float | None]:
     """Returns by layer of the recipe what it measures with that layer low as well; None if there is no figure then."""
-    return {answer.space.units[unit][0]: figure for unit, figure in answer.put_back.items()}
+    layers, units = answer.experiment.network.layers, answer.space.units
+    return {layers[units[unit][0]].name: figure for unit, figure in answer.put_back.items()}
 
 
 def reason_for(answer: Answer, layer: int, gain: float | None) -> str:
@@ -306,7 +307,8 @@ def _facts(answer: Answer) -> AnswerFacts:
         unseen = _held(rule, answer.unseen, answer.unseen_inputs, places)
     names = [layer.name for layer in answer.experiment.network.layers]
     own, changes = answer.of_user, answer.experiment.network.changes
-    main, weak = ([names[own.space.units[unit][0]] for unit in units] for units in ranked(own))
+    layers = own.experiment.network.layers
+    main, weak = ([layers[own.space.units[unit][0]].name for unit in units] for units in ranked(own))
     settings = {**answer.checked.losses}
     if answer.plain is not None and (loss := rule.loss(answer.plain)) is not None:
         settings[PLAIN] = loss

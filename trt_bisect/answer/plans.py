@@ -31,6 +31,7 @@ from trt_bisect.model.layers import TensorFacts
 from trt_bisect.model.pieces import Boundaries
 from trt_bisect.model.session import give_back_arena
 from trt_bisect.model.shapes import facts_for
+from trt_bisect.options.concerns import RunOptions
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.preparation.experiment import Experiment, Setup
 from trt_bisect.support.machine import cores
@@ -64,6 +65,7 @@ class AnswerPlans:
 
     Attributes:
         setup: the setup of the experiment.
+        options: of the run.
         experiment: the experiment of the run; its ranges may be changed.
         inputs: all inputs.
         costs: what each layer costs in each higher precision.
@@ -76,6 +78,7 @@ class AnswerPlans:
     """
 
     setup: Setup
+    options: RunOptions
     experiment: Experiment
     inputs: AnswerInputs
     costs: Costs

@@ -18,8 +18,7 @@ from trt_bisect.driver.recipes.search_space import Space
 from trt_bisect.driver.suspects.search import Loss
 from trt_bisect.evaluator.each_input import NO_MARGIN, GivenInputs, Margin
 from trt_bisect.evaluator.trial import Trial
-from trt_bisect.options.commands import MeasuringOptions, RunOptions
-from trt_bisect.options.concerns import CalibrationOptions
+from trt_bisect.options.concerns import RunOptions
 from trt_bisect.options.declare import repeated
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.preparation.experiment import Experiment
@@ -140,7 +139,7 @@ class Answer:
         return tuple(sorted(self.space.layers(self.kept)))
 
 
-def recipe_of(options: MeasuringOptions, answer: Answer, plan: PrecisionPlan) -> RecipeFiles:
+def recipe_of(options: RunOptions, answer: Answer, plan: PrecisionPlan) -> RecipeFiles:
     """Returns the files of a recipe that was measured for ``answer``, with the shapes of all inputs given.
 
     Libraries are named by their whole paths, for commands that run in another folder; a bare name is searched for.
@@ -161,7 +160,7 @@ def recipe_of(options: MeasuringOptions, answer: Answer, plan: PrecisionPlan) ->
     return recipe_files(network, experiment.ranges.scales, plan, experiment.whole.high, weak, build)
 
 
-def target_version(options: CalibrationOptions, builder: Builder) -> TensorRTVersion:
+def target_version(options: RunOptions, builder: Builder) -> TensorRTVersion:
     """Returns the TensorRT that a recipe is for: the one asked for, else the one in use, else the newest."""
     if options.trt_version:
         return parse_version(options.trt_version)

@@ -14,6 +14,7 @@ from trt_bisect.analyzer.doubts import doubts
 from trt_bisect.analyzer.metrics import BUILT_IN
 from trt_bisect.analyzer.slices import output_of
 from trt_bisect.analyzer.tasks.task import NEARBY
+from trt_bisect.answer.inputs import AnswerInputs
 from trt_bisect.answer.plans import AnswerPlans
 from trt_bisect.answer.validation import Target
 from trt_bisect.builder.inspector import kernels_of
@@ -27,10 +28,9 @@ from trt_bisect.evaluator.speed import measure_times
 from trt_bisect.model.cost import Costs, TimePrices, shares, times_by_macs, times_from_csv
 from trt_bisect.model.low import LowPrecision
 from trt_bisect.model.shapes import facts_for
-from trt_bisect.options.commands import RunOptions
-from trt_bisect.options.concerns import MACS, MEASURED_TIME, MIXED
+from trt_bisect.options.concerns import MACS, MEASURED_TIME, MIXED, RunOptions
 from trt_bisect.precision import Precision, PrecisionPlan
-from trt_bisect.preparation.experiment import Experiment
+from trt_bisect.preparation.experiment import Experiment, Setup
 from trt_bisect.report.answer import AS_CHEAP, PredictedTimes
 from trt_bisect.support.progress import Progress, usual_search
 from trt_bisect.support.text import duration
@@ -132,8 +132,13 @@ def layer_costs(
     return shares(times, low, base)
 
 
-def time_prices(options: RunOptions, experiment: Experiment) -> TimePrices | None:
+def time_prices(options: RunOptions, experiment: Experiment, user: Experiment | None = None) -> TimePrices | None:
     """Returns the prices by predicted time; None if no GPU was named and none of the table is in the machine.
+
+    Args:
+        options: of the run.
+        experiment: has the network and inputs.
+        user: has the user's network, where the other is a changed one: the gain in speed is that of the user's.
 
     Raises:
         BadInput: a profile cannot be used.
@@ -142,7 +147,33 @@ def time_prices(options: RunOptions, experiment: Experiment) -> TimePrices | Non
     if gpu is None:
         return None
     profile = kernels_of(network, options.profile) if options.profile is not None else ()
-    return TimePrices(network, facts_for(network, experiment.feeds[0]), gpu, options.gain_over(network), profile)
+    beside = None if user is None else time_prices(options, user)
+    facts, base = facts_for(network, experiment.feeds[0]), options.gain_over(network)
+    return TimePrices(network, facts, gpu, base, profile, beside)
+
+
+def answer_plans(
+    setup: Setup, options: RunOptions, experiment: Experiment, inputs: AnswerInputs, user: AnswerPlans | None = None
+) -> AnswerPlans:
+    """Returns what measures plans on the inputs of the answer, with the costs of the layers.
+
+    Args:
+        setup: the setup of ``experiment``.
+        options: of the run; they say how the time of a layer is known.
+        experiment: has the network and its ranges.
+        inputs: all inputs.
+        user: measures the user's network, where that of ``experiment`` is a changed one.
+
+    Raises:
+        BadInput: the costs of the layers cannot be known as the options ask.
+    """
+    of_user = None if user is None else user.experiment
+    if user is not None and len(user.experiment.network.layers) == len(experiment.network.layers):
+        return AnswerPlans(setup, options, experiment, inputs, user.costs, price_of=user.price_of)
+    prices = time_prices(options, experiment, of_user)
+    costs = layer_costs(options, experiment, setup.progress, prices)
+    by_plan = prices.price if prices is not None and prices.prices_plans and options.by_time else None
+    return AnswerPlans(setup, options, experiment, inputs, costs, price_of=by_plan)
 
 
 def predicted_times(options: RunOptions, experiment: Experiment, recipe: PrecisionPlan) -> PredictedTimes | None:

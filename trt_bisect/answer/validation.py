@@ -15,7 +15,7 @@ from trt_bisect.calibration.ranges import Ranges
 from trt_bisect.driver.suspects.search import Loss
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.model.layers import followed_tensors
-from trt_bisect.options.commands import MeasuringOptions
+from trt_bisect.options.concerns import MeasuringOptions
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.preparation.experiment import Experiment
 from trt_bisect.report.answer import NUDGED, OFF, OWN

@@ -194,8 +194,6 @@ def typing_of(engine: str, asked: str, low: LowPrecision, *, cached: bool = Fals
     in FP16 before 10, which has only constraints for it.
 
     Args:
-        engine: the engine.
-        asked: ``auto``, ``weak`` or ``strong``.
         low: the low precision.
         cached: the scales are those of a calibration cache.
 
@@ -230,11 +228,6 @@ def make_builder(
     """Makes the builder of an engine and a typing, as ``choose_engine`` and ``choose_typing`` return them.
 
     Args:
-        engine: one of ``ENGINES``.
-        typing: one of ``TYPINGS``.
-        network: to build.
-        scales: the scales of its activations.
-        options: the options of the build.
         profile_shapes: the smallest, usual and largest shape of each dynamic input; ONNX Runtime needs none.
 
     Raises:

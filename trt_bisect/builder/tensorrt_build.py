@@ -183,10 +183,6 @@ class Serialized:
 def start_tensorrt(engine: str, plugins: Sequence[str] = ()) -> TensorRT:
     """Imports and starts ``tensorrt`` or ``tensorrt-rtx``. TensorRT-RTX starts and builds without a GPU.
 
-    Args:
-        engine: the one of the two.
-        plugins: libraries with plugins.
-
     Raises:
         BadInput: a library with plugins does not load.
         EngineUnavailable: it is not installed, or does not start here.

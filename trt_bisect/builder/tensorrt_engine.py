@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import onnx
 
+from trt_bisect.builder import tensorrt_build
 from trt_bisect.builder.base import (
     MEASURED,
     BuildOptions,
@@ -30,23 +31,6 @@ from trt_bisect.builder.base import (
 )
 from trt_bisect.builder.debug_tensors import listen, mark_unfused, on_graph
 from trt_bisect.builder.inspector import EngineLayer, engine_layers, named_in, ran_in
-from trt_bisect.builder.tensorrt_build import (
-    RTX,
-    TENSORRT,
-    Definition,
-    Serialized,
-    TensorRT,
-    creation_flags,
-    drain,
-    dynamic_shapes,
-    errors_in,
-    new_config,
-    parse_model,
-    serialize,
-    start_tensorrt,
-    use_dla,
-    versions_of,
-)
 from trt_bisect.builder.tensorrt_rtx import eager_context
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import BadInput, EngineUnavailable, TrialFailed
@@ -206,8 +190,8 @@ class TensorRTEngine:
 
     def __init__(
         self,
-        rt: TensorRT,
-        serialized: Serialized,
+        rt: tensorrt_build.TensorRT,
+        serialized: tensorrt_build.Serialized,
         network: Network,
         shapes: ProfileShapes,
         options: BuildOptions | None = None,
@@ -379,14 +363,14 @@ class TensorRTEngine:
 
     def _load(self, device: Device) -> _Loaded:
         trt = self._rt.module
-        drain(self._rt.logger)
+        tensorrt_build.drain(self._rt.logger)
         runtime = trt.Runtime(self._rt.logger)
         if self._options.dla is not None:
             runtime.DLA_core = self._options.dla
         engine = runtime.deserialize_cuda_engine(self.serialized.data)
         if engine is None:
             raise self._failed("The engine cannot be loaded.")
-        is_rtx = self._rt.engine == RTX
+        is_rtx = self._rt.engine == tensorrt_build.RTX
         context = eager_context(self._rt, engine) if is_rtx else engine.create_execution_context()
         if context is None:
             raise self._failed("Out of memory: the engine cannot be given memory to run in.")
@@ -425,7 +409,9 @@ class TensorRTEngine:
         )
 
     def _failed(self, what: str) -> TrialFailed:
-        return TrialFailed("inference failed", f"{what} {errors_in(drain(self._rt.logger), '')}".strip())
+        return TrialFailed(
+            "inference failed", f"{what} {tensorrt_build.errors_in(tensorrt_build.drain(self._rt.logger), '')}".strip()
+        )
 
     def __enter__(self) -> TensorRTEngine:
         return self
@@ -500,13 +486,12 @@ class TensorRTStrongBuilder:
         options: BuildOptions,
         profile_shapes: ProfileShapes,
         *,
-        engine: str = TENSORRT,
+        engine: str = tensorrt_build.TENSORRT,
     ) -> None:
         """Starts the engine.
 
         Args:
             profile_shapes: the profile shapes of its inputs; only those of dynamic inputs are used.
-            engine: ``tensorrt`` or ``tensorrt-rtx``.
 
         Raises:
             BadInput: a dynamic input has no shapes, or a DLA core is asked for before TensorRT 11.4.
@@ -516,35 +501,37 @@ class TensorRTStrongBuilder:
         self._network = network
         self._writer = PlanWriter(network, scales, GraphTarget.TENSORRT)
         self._options = options
-        self._shapes = dynamic_shapes(network, profile_shapes)
-        self._rt = start_tensorrt(engine, options.plugins)
+        self._shapes = tensorrt_build.dynamic_shapes(network, profile_shapes)
+        self._rt = tensorrt_build.start_tensorrt(engine, options.plugins)
         if options.dla is not None and self._rt.version < _FIRST_STRONG_DLA:
             raise BadInput(
                 f"The DLA takes no strongly typed network of TensorRT {self._rt.module.__version__}: 11.4.1 has it.",
                 "Use '--typing weak', or leave out --dla.",
             )
-        self._allows = engine == TENSORRT and self._rt.version[0] < _FIRST_STRONG
-        self.versions: Mapping[str, str] = versions_of(self._rt, options)
+        self._allows = engine == tensorrt_build.TENSORRT and self._rt.version[0] < _FIRST_STRONG
+        self.versions: Mapping[str, str] = tensorrt_build.versions_of(self._rt, options)
 
-    def network_definition(self, plan: PrecisionPlan) -> Definition:
+    def network_definition(self, plan: PrecisionPlan) -> tensorrt_build.Definition:
         """Returns the network of one plan as TensorRT parsed it; raises TrialFailed if the parser refuses the graph."""
         written = self._writer.write(plan)
-        flags = creation_flags(self._rt.module, ("EXPLICIT_BATCH",) if self._allows else ("STRONGLY_TYPED",))
-        return parse_model(self._rt, written.model, written.weights, flags)
+        flags = tensorrt_build.creation_flags(
+            self._rt.module, ("EXPLICIT_BATCH",) if self._allows else ("STRONGLY_TYPED",)
+        )
+        return tensorrt_build.parse_model(self._rt, written.model, written.weights, flags)
 
-    def serialize(self, plan: PrecisionPlan) -> Serialized:
+    def serialize(self, plan: PrecisionPlan) -> tensorrt_build.Serialized:
         """Builds the engine of one plan as bytes; raises TrialFailed."""
         definition = self.network_definition(plan)
         if self._options.debug_tensors:
             mark_unfused(definition)
-        config, _ = new_config(self._rt, self._options, self._shapes, definition)
+        config, _ = tensorrt_build.new_config(self._rt, self._options, self._shapes, definition)
         if self._options.dla is not None and plan.lowered:
-            use_dla(self._rt.module, self._rt.builder, config, self._options.dla)
+            tensorrt_build.use_dla(self._rt.module, self._rt.builder, config, self._options.dla)
         if self._allows:
             flags = self._rt.module.BuilderFlag.__members__
             for precision in sorted({Precision.INT8, Precision.FP16} & self._network.used_precisions(plan)):
                 config.set_flag(flags[precision.upper()])
-        return serialize(self._rt, definition, config, self._options)
+        return tensorrt_build.serialize(self._rt, definition, config, self._options)
 
     def build(self, plan: PrecisionPlan) -> TensorRTEngine:
         """Builds the engine of one plan, loaded onto the GPU when it is first used; raises TrialFailed."""

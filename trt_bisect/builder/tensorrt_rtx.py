@@ -6,40 +6,31 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from trt_bisect.builder import tensorrt_build
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.inspector import EngineLayer
-from trt_bisect.builder.tensorrt_build import (
-    RTX,
-    TensorRT,
-    creation_flags,
-    new_config,
-    parse_file,
-    serialize,
-    start_tensorrt,
-)
 
 
 def layers_of_file(path: Path, shapes: Mapping[str, Sequence[int]]) -> tuple[EngineLayer, ...]:
     """Builds an ONNX file as it is, with strong typing, and returns the layers of the engine. It needs no GPU.
 
     Args:
-        path: the file.
         shapes: the sizes of dynamic inputs by name; a dynamic axis without a size is 1, as trtexec takes it.
 
     Raises:
         EngineUnavailable: TensorRT-RTX is not installed, or does not start here.
         TrialFailed: the parser refuses the file, or the build failed.
     """
-    rt, options = start_tensorrt(RTX), BuildOptions()
-    definition = parse_file(rt, path, creation_flags(rt.module, ("STRONGLY_TYPED",)))
+    rt, options = tensorrt_build.start_tensorrt(tensorrt_build.RTX), BuildOptions()
+    definition = tensorrt_build.parse_file(rt, path, tensorrt_build.creation_flags(rt.module, ("STRONGLY_TYPED",)))
     inputs = [definition.network.get_input(i) for i in range(definition.network.num_inputs)]
     sizes = {tensor.name: tuple(shapes.get(tensor.name, (max(1, size) for size in tensor.shape))) for tensor in inputs}
     profile = {tensor.name: (sizes[tensor.name],) * 3 for tensor in inputs if min(tensor.shape, default=1) < 0}
-    config, _ = new_config(rt, options, profile)
-    return serialize(rt, definition, config, options).layers
+    config, _ = tensorrt_build.new_config(rt, options, profile)
+    return tensorrt_build.serialize(rt, definition, config, options).layers
 
 
-def eager_context(rt: TensorRT, engine: Any) -> Any:
+def eager_context(rt: tensorrt_build.TensorRT, engine: Any) -> Any:
     """Makes an execution context whose kernels are final from the first inference on; None without memory for it.
 
     TensorRT-RTX compiles kernels when an engine is loaded. By default, those for dynamic shapes are compiled in the

@@ -336,10 +336,7 @@ def constraints(
       Shuffle.
 
     Args:
-        definition: the parsed network.
         steps: its layers, from ``walk_steps``.
-        network: the network of the plan.
-        plan: the precision of each of its layers.
         force_int8: constrain the main TensorRT layer of each INT8 layer to INT8.
 
     Returns:

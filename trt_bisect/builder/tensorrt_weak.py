@@ -9,21 +9,8 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
+from trt_bisect.builder import tensorrt_build
 from trt_bisect.builder.base import MEASURED, BuildOptions, ProfileShapes, precisions_in
-from trt_bisect.builder.tensorrt_build import (
-    TENSORRT,
-    Definition,
-    Serialized,
-    creation_flags,
-    dynamic_shapes,
-    new_config,
-    parse_file,
-    parse_model,
-    serialize,
-    start_tensorrt,
-    use_dla,
-    versions_of,
-)
 from trt_bisect.builder.tensorrt_engine import TensorRTEngine
 from trt_bisect.builder.tensorrt_walk import WeakPlan, constrain, constraints, scales_set, set_ranges, walk_steps
 from trt_bisect.errors import EngineUnavailable
@@ -40,7 +27,7 @@ _LAST_MAJOR = 10
 class TensorRTWeakBuilder:
     """Builds weakly typed engines from plans."""
 
-    engine = TENSORRT
+    engine = tensorrt_build.TENSORRT
     typing = "weak"
     arithmetic = MEASURED
 
@@ -67,21 +54,21 @@ class TensorRTWeakBuilder:
         self._network = network = network.for_parser
         self._scales = scales
         self._options = options
-        self._shapes = dynamic_shapes(network, profile_shapes)
+        self._shapes = tensorrt_build.dynamic_shapes(network, profile_shapes)
         self._cache = calibration_cache
-        self._rt = start_tensorrt(TENSORRT, options.plugins)
+        self._rt = tensorrt_build.start_tensorrt(tensorrt_build.TENSORRT, options.plugins)
         if self._rt.version[0] > _LAST_MAJOR:
             raise EngineUnavailable(
                 f"TensorRT {self._rt.module.__version__} has no weak typing.", "Use '--typing strong'."
             )
-        self.versions: Mapping[str, str] = versions_of(self._rt, options)
-        self._flags = creation_flags(self._rt.module, ("EXPLICIT_BATCH",))
+        self.versions: Mapping[str, str] = tensorrt_build.versions_of(self._rt, options)
+        self._flags = tensorrt_build.creation_flags(self._rt.module, ("EXPLICIT_BATCH",))
         self._scratch = ScratchFolder()
         self._file = self._scratch.open() / "network.onnx"
         save_model(network.skeleton, network.weights, self._file)
         self._writer = PlanWriter(network, scales, GraphTarget.TENSORRT) if network.has_pairs else None
 
-    def network_definition(self, plan: PrecisionPlan) -> Definition:
+    def network_definition(self, plan: PrecisionPlan) -> tensorrt_build.Definition:
         """Returns the network of one plan as TensorRT parsed it, with its ranges and constraints.
 
         A network that came with Q/DQ pairs is parsed with the pairs that the plan keeps: TensorRT then takes the
@@ -93,8 +80,8 @@ class TensorRTWeakBuilder:
         trt = self._rt.module
         if self._writer is not None:
             written = self._writer.write(plan)
-            return parse_model(self._rt, written.model, written.weights, self._flags)
-        definition = parse_file(self._rt, self._file, self._flags)
+            return tensorrt_build.parse_model(self._rt, written.model, written.weights, self._flags)
+        definition = tensorrt_build.parse_file(self._rt, self._file, self._flags)
         steps = walk_steps(definition.network, self._network.layers)
         if self._cache is None and self._network.low.needs_ranges:
             set_ranges(trt, definition.network, steps, self._network, self._scales)
@@ -115,11 +102,11 @@ class TensorRTWeakBuilder:
             scales_set(parsed),
         )
 
-    def serialize(self, plan: PrecisionPlan) -> Serialized:
+    def serialize(self, plan: PrecisionPlan) -> tensorrt_build.Serialized:
         """Builds the engine of one plan as bytes; raises TrialFailed."""
         trt = self._rt.module
         definition = self.network_definition(plan)
-        config, profile = new_config(self._rt, self._options, self._shapes, definition)
+        config, profile = tensorrt_build.new_config(self._rt, self._options, self._shapes, definition)
         used = self._network.used_precisions(plan)
         if plan.int8:
             config.set_flag(trt.BuilderFlag.INT8)
@@ -128,7 +115,7 @@ class TensorRTWeakBuilder:
         if Precision.BF16 in used:
             config.set_flag(trt.BuilderFlag.BF16)
         if self._options.dla is not None:
-            use_dla(trt, self._rt.builder, config, self._options.dla)
+            tensorrt_build.use_dla(trt, self._rt.builder, config, self._options.dla)
         calibrator = None
         if self._writer is None:
             config.set_flag(obey_flag(trt))
@@ -136,16 +123,16 @@ class TensorRTWeakBuilder:
                 config.int8_calibrator = calibrator = cache_calibrator(trt, self._cache)
                 if profile is not None:
                     config.set_calibration_profile(profile)
-        serialized = serialize(self._rt, definition, config, self._options)
+        serialized = tensorrt_build.serialize(self._rt, definition, config, self._options)
         del calibrator
         return serialized
 
     def build(self, plan: PrecisionPlan) -> TensorRTEngine:
         """Builds the engine of one plan; raises TrialFailed."""
         if {*plan.precisions} == {Precision.FP32}:
-            definition = parse_file(self._rt, self._file, self._flags)
-            config, _ = new_config(self._rt, self._options, self._shapes, definition)
-            serialized = serialize(self._rt, definition, config, self._options)
+            definition = tensorrt_build.parse_file(self._rt, self._file, self._flags)
+            config, _ = tensorrt_build.new_config(self._rt, self._options, self._shapes, definition)
+            serialized = tensorrt_build.serialize(self._rt, definition, config, self._options)
         else:
             serialized = self.serialize(plan)
         rounded = None if self._writer is None else precisions_in(self._network, plan)

@@ -20,7 +20,7 @@ from trt_bisect.options.commands import (
     SensitivityOptions,
     WorstOptions,
 )
-from trt_bisect.options.concerns import DATA, RESULTS, TENSORRT
+from trt_bisect.options.concerns import DATA, INT8, INT16, RESULTS, TENSORRT
 from trt_bisect.options.declare import FLAT
 from trt_bisect.options.kinds import FILE, PLACE, SHAPES, SWITCH, Shapes, choice
 
@@ -192,7 +192,7 @@ def sensitivity_command(
     columns = (*OWN, AGREEMENT.name) if options.task else (*OWN, *BUILT_IN)
     if sort not in columns and (options.task or sort != options.metric):
         raise BadInput(f"There is no column '{sort}' to sort by.", f"Use one of {', '.join(columns)}.")
-    if way in ("weight", "activation") and options.low != "int8":
+    if way in ("weight", "activation") and options.low not in (INT8, INT16):
         problem = f"Only INT8 has separate rows for weights and activations, {options.low} has none."
         raise BadInput(problem, "Give --way all.")
     options = replace(options, output=run_folder(options.output, model), progress=display.progress())

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from trt_bisect.cli.display import DISPLAY, WIDE, Configured, Display, Model, Output, Top, console, run_folder
 from trt_bisect.errors import BadInput, install
-from trt_bisect.options.commands import RunOptions
-from trt_bisect.options.concerns import EXPLAIN_FULL, RESOURCES, RESULTS
+from trt_bisect.options.concerns import EXPLAIN_FULL, RESOURCES, RESULTS, RunOptions
 from trt_bisect.options.declare import FLAT, panel
 from trt_bisect.options.kinds import FILE, PLACE, PLACES, SWITCH, whole
 
@@ -44,7 +43,7 @@ def run_command(
     """
     from trt_bisect.commands.run.live import StoppedRun
     from trt_bisect.commands.run.run import run_with
-    from trt_bisect.report.page.render import PAGE
+    from trt_bisect.report.page import PAGE
     from trt_bisect.report.screen.run import console_for_reports, print_advice, print_report, print_verdict
     from trt_bisect.report.screen.tables import TENSORS_UP_TO, print_explained_tensors
 
@@ -107,8 +106,8 @@ def demo_command(
         output: Write the sample and its run to this folder.
     """
     from trt_bisect.commands.run.run import run_with
-    from trt_bisect.options.commands import RunOptions
-    from trt_bisect.report.page.render import PAGE
+    from trt_bisect.options.concerns import RunOptions
+    from trt_bisect.report.page import PAGE
     from trt_bisect.report.screen.run import console_for_reports, print_report, print_verdict
     from trt_bisect.support.files import make_folder
 
@@ -245,8 +244,7 @@ def history_command(
     """
     from msgspec import to_builtins
 
-    from trt_bisect.history.queries import HistoryFilter, write_table
-    from trt_bisect.history.screen import print_history
+    from trt_bisect.history.queries import HistoryFilter, print_history, write_table
     from trt_bisect.history.store import History, history_of, run_folders
     from trt_bisect.support.text import counted
 

@@ -17,7 +17,6 @@ from trt_bisect.data.feeds import Feeds
 from trt_bisect.model.low import find_low
 from trt_bisect.model.network import GivenModel, Network, load_network
 from trt_bisect.options.commands import COMMANDS, CompareOptions
-from trt_bisect.options.concerns import INT16
 from trt_bisect.options.declare import by_key, declared
 from trt_bisect.precision import Precision
 from trt_bisect.report.comparison import Comparison, Profile
@@ -73,7 +72,7 @@ class Analysis:
         if isinstance(network, Network):
             self.network = network
         else:
-            low = find_low(options.get("low", "int8"), options.get("activations") == INT16)
+            low = find_low(options.get("low", "int8"))
             base = Precision(options["base"]) if options.get("base") else None
             shapes = options.get("shapes", options.get("shape"))
             self.network = load_network(network, shapes, low, base)

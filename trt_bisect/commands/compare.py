@@ -12,7 +12,6 @@ from typing import Any
 from trt_bisect.analyzer.blame import advise
 from trt_bisect.analyzer.compared import (
     Compared,
-    ComparedChannel,
     compare_tensors,
     compare_weight_pairs,
     compare_weights,
@@ -35,7 +34,7 @@ from trt_bisect.calibration.collect import ranges_of
 from trt_bisect.calibration.ranges import keeping_unusable_high, no_ranges
 from trt_bisect.data.array_files import open_dumps
 from trt_bisect.data.datasets import Dataset, may_be_sizes, open_dataset, profile_shapes, profile_sizes
-from trt_bisect.data.feeds import Feeds
+from trt_bisect.data.feeds import Feeds, TensorSpec
 from trt_bisect.data.named import content_of
 from trt_bisect.errors import BadInput, EngineUnavailable, TrialFailed, first_line
 from trt_bisect.model.low import LowPrecision
@@ -70,8 +69,10 @@ IN_FILE, OWN_LEVELS, LARGEST_VALUE = "the network's own Q/DQ", "the integer netw
 """The origin of a scale that no calibrator chose: the file, or the largest value of a weight or of its channel."""
 
 
-@takes(CompareOptions)
-def compare(model: GivenModel | Any | None = None, options: CompareOptions = CompareOptions()) -> Comparison:  # noqa: B008
+def compare_with(
+    model: GivenModel | Any | None = None,
+    options: CompareOptions = CompareOptions(),  # noqa: B008
+) -> Comparison:
     """Compares every tensor and weight of a network in FP32 and in low precision over all samples; names odd layers.
 
     ONNX Runtime emulates the network with all layers low, all activations as outputs. A tensor is compared as its layer
@@ -89,38 +90,20 @@ def compare(model: GivenModel | Any | None = None, options: CompareOptions = Com
     Raises:
         BadInput: something given cannot be used.
     """
-    return compare_with(model, options)
-
-
-def compare_with(model: GivenModel | Any | None, options: CompareOptions) -> Comparison:
-    """Does what ``compare`` does."""
     sort_column(options.sort)
     folder = None if options.output is None else Path(content_of(options.output))
     board = open_board(options.tensorboard, options.tensorboard_detail)
-    fp32, int8 = options.fp32, options.int8
     with output_folder(folder), closing(options.progress or default_progress()) as shown:
-        as_is = [as_it_runs(each) if options.other is not None else None for each in (model, options.other)]
-        network = None if model is None or as_is[0] else asked_network(options, model, options.shapes)
-        saved = fp32 is not None or int8 is not None
-        if network is None and not saved and not as_is[0]:
-            raise BadInput("There is no network.", "Give MODEL, or two saved runs with --fp32 and --int8.")
-        two = options.other is not None
-        knows_scales = not saved or options.calibration is not None or (network is not None and network.has_pairs)
-        planned = _planned(network, options, shown) if network is not None and knows_scales and not two else None
-        if any(as_is):
-            found, logs = _as_they_run(network, as_is[0], as_is[1], options, shown, board)
-        elif two:
-            found, logs = _two_networks(network, options, shown, board)
-        elif saved:
-            found, logs = _saved_runs(network, planned, options, shown, board)
-        else:
-            assert planned is not None
-            found, logs = _emulated(planned, options, shown, board)
+        comparing = _Comparing(options, shown, board)
+        found, planned = comparing.compared(model)
     if folder is not None:
         found.save(folder)
-    if logs is not None:
-        logs.write(found, planned.writer if planned else None, planned.plan if planned else None)
+    if comparing.logs is not None:
+        comparing.logs.write(found, planned.writer if planned else None, planned.plan if planned else None)
     return found
+
+
+compare = takes(CompareOptions, compare_with)
 
 
 @dataclass(frozen=True)
@@ -130,7 +113,6 @@ class _Planned:
     Attributes:
         data: the calibration data; None if the ranges were given.
         notes: which layers stay high because of their ranges, and what else.
-        scales: those of the ranges.
         observer: the calibrator of the ranges, or where they are from.
     """
 
@@ -163,38 +145,222 @@ def _planned(network: Network, options: CompareOptions, progress: Progress) -> _
     return _Planned(network, writer, plan, data, notes, ranges.scales, ranges.origin)
 
 
-def _emulated(
-    planned: _Planned, options: CompareOptions, progress: Progress, board: Board | None
-) -> tuple[Comparison, ComparisonLogs | None]:
-    samples = (
-        planned.data
-        if options.inputs is None
-        else open_dataset(options.inputs, planned.network.inputs, pictures=options.preprocessing())
-    )
-    if samples is None:
-        raise BadInput("No data was given to run.", "Give --input with one or more samples.")
-    progress.stage("Comparing", samples.length)
-    rest = iter(samples)
-    first, origins = next(rest), planned.origins()
-    groups = groups_within(planned.network, origins, first, options.memory_bytes, runs=2)
-    counted, both = _Counted(progress, len(groups)), BothRuns(planned.writer, planned.plan, origins, groups)
-    logs = None if board is None else ComparisonLogs(board, origins, planned.network)
-    tensors = _compared(both.on, chain([first], rest), origins, counted, logs)
-    on_engine, of_engine = _on_engine(planned, samples, options)
-    found = _result(
-        tensors,
-        compare_weights(planned.network, planned.weights()),
-        planned.network.low,
-        options,
-        planned.observer,
-        model=planned.network.source,
-        arithmetic=EMULATED,
-        source=samples.source,
-        samples=counted.count,
-        notes=(*planned.notes, *of_engine),
-        engine_tensors=on_engine,
-    )
-    return found, logs
+@dataclass
+class _Comparing:
+    """A comparison: what is compared, and where it is told.
+
+    Attributes:
+        logs: TensorBoard's, as soon as the tensors are known; None without a board.
+    """
+
+    options: CompareOptions
+    progress: Progress
+    board: Board | None
+    logs: ComparisonLogs | None = None
+
+    def compared(self, model: GivenModel | Any | None) -> tuple[Comparison, _Planned | None]:
+        """Returns the comparison that the options ask for, and the plan of a network whose scales are known."""
+        options = self.options
+        as_is = [as_it_runs(each) if options.other is not None else None for each in (model, options.other)]
+        network = None if model is None or as_is[0] else asked_network(options, model, options.shapes)
+        saved = options.fp32 is not None or options.int8 is not None
+        if network is None and not saved and not as_is[0]:
+            raise BadInput("There is no network.", "Give MODEL, or two saved runs with --fp32 and --int8.")
+        if options.other is not None:
+            return (self._as_they_run(network, *as_is) if any(as_is) else self._two_networks(network)), None
+        knows_scales = not saved or options.calibration is not None or (network is not None and network.has_pairs)
+        planned = _planned(network, options, self.progress) if network is not None and knows_scales else None
+        if saved:
+            return self._saved_runs(network, planned), planned
+        assert planned is not None
+        return self._emulated(planned), planned
+
+    def _opened(self, samples: Dataset) -> tuple[Feeds, Iterable[Feeds]]:
+        """Returns the first sample, and all of them."""
+        self.progress.stage("Comparing", samples.length)
+        rest = iter(samples)
+        first = next(rest)
+        return first, chain([first], rest)
+
+    def _tensors(
+        self, runs: _Runs, origins: Mapping[str, Origin], network: Network | None, parts: int = 1
+    ) -> tuple[tuple[Compared, ...], int]:
+        """Compares the tensors of two runs, each sample in ``parts`` parts; returns the number of samples too."""
+        seen = 0
+
+        def count() -> None:
+            nonlocal seen
+            seen += 1
+            if seen % parts == 0:
+                self.progress.step(f"sample {seen // parts}")
+
+        self.logs = None if self.board is None else ComparisonLogs(self.board, origins, network)
+        return compare_tensors(self.logs.watched(runs) if self.logs else runs, origins, count), seen // parts
+
+    def _result(self, tensors: tuple[Compared, ...], low: LowPrecision, observer: str, **facts: Any) -> Comparison:
+        """Returns the result, with the advice; ``observer`` chose the scales of the tensors."""
+        weights, channels = facts.pop("weights")
+        of_weights = observer if observer in (IN_FILE, OWN_LEVELS) else LARGEST_VALUE
+        own, asked = default_threshold("cosine", low.precision), self.options.threshold
+        assert own is not None
+        sides = ("the first network", "the second one") if facts.get("other") else None
+        return Comparison(
+            tensors=tuple(each.row_by(observer) for each in tensors),
+            weights=tuple(each.row_by(of_weights) for each in weights),
+            channels=channels,
+            advice=advise(tensors, weights, own if asked is None else float(asked), low.title, sides),
+            low=str(low.precision),
+            sort=self.options.sort,
+            **facts,
+        )
+
+    def _emulated(self, planned: _Planned) -> Comparison:
+        given, network = self.options.inputs, planned.network
+        samples = (
+            planned.data
+            if given is None
+            else open_dataset(given, network.inputs, pictures=self.options.preprocessing())
+        )
+        if samples is None:
+            raise BadInput("No data was given to run.", "Give --input with one or more samples.")
+        first, every = self._opened(samples)
+        origins = planned.origins()
+        groups = groups_within(network, origins, first, self.options.memory_bytes, runs=2)
+        both = BothRuns(planned.writer, planned.plan, origins, groups)
+        tensors, count = self._tensors(_runs(both.on, every), origins, network, len(groups))
+        on_engine, of_engine = _on_engine(planned, samples, self.options)
+        return self._result(
+            tensors,
+            network.low,
+            planned.observer,
+            weights=compare_weights(network, planned.weights()),
+            model=network.source,
+            arithmetic=EMULATED,
+            source=samples.source,
+            samples=count,
+            notes=(*planned.notes, *of_engine),
+            engine_tensors=on_engine,
+        )
+
+    def _for_two(self, network: object, specs: tuple[TensorSpec, ...]) -> Dataset:
+        """Returns the samples for two networks; refuses options that change how a network runs."""
+        options = self.options
+        refused = [name for name in ("fp32", "int8", "recipe", *FIXING) if getattr(options, name)]
+        refused += ["followers"] if options.followers_round else []
+        if network is None or refused:
+            option = (refused or ["other"])[0].replace("_", "-")
+            raise BadInput(
+                f"Two networks run as their files say, and --{option} cannot be used.",
+                "Leave this option out, or compare one network.",
+            )
+        given = options.calibration if options.inputs is None else options.inputs
+        if given is None or not specs:
+            what = "No data was given to run." if given is None else "The inputs of neither network are known."
+            raise BadInput(what, "Give --input with samples, and a network or a session among the two.")
+        return open_dataset(given, specs, pictures=options.preprocessing())
+
+    def _two_networks(self, network: Network | None) -> Comparison:
+        samples = self._for_two(network, network.inputs if network else ())
+        assert network is not None
+        assert self.options.other is not None
+        other = asked_network(self.options, self.options.other, None)
+        first, every = self._opened(samples)
+        both = TwoNetworks(network, other, first, self.options.memory_bytes)
+        tensors, count = self._tensors(_runs(both.on, every), both.origins, network, both.groups)
+        return self._result(
+            tensors,
+            other.low,
+            IN_FILE,
+            weights=compare_weight_pairs(both.weights()),
+            model=network.source,
+            arithmetic=EMULATED,
+            source=samples.source,
+            samples=count,
+            notes=(
+                *both.matching.notes(network.source, other.source),
+                *(f"'{each.source}': {each.part}" for each in (network, other) if each.part),
+            ),
+            other=other.source,
+            matched=matched_layers(both.matching),
+        )
+
+    def _as_they_run(self, network: Network | None, first: AsItRuns | None, second: AsItRuns | None) -> Comparison:
+        """Compares two networks of which one or both are run as they are: the tensors of equal names and shapes."""
+        given = self.options.other
+        other = asked_network(self.options, given, None) if second is None and given is not None else None
+        one, two = _runner(network, first), _runner(other, second)
+        samples = self._for_two(network or first, one.inputs or two.inputs)
+        sample, every = self._opened(samples)
+        mine, theirs = one.tensors(sample), two.tensors(sample)
+        pairs = same_tensors(one, two, mine, theirs)
+        if not pairs:
+            raise BadInput(
+                f"No tensor of '{one.source}' has the name and the shape of a tensor of '{two.source}'.",
+                "Compare their outputs: give both the same output names.",
+            )
+        plain = AsInFile.of(network) if network else None
+        known = plain.origins() if plain else {}
+        levels = {name: (two.levels[pair],) if pair in two.levels else () for name, pair in pairs.items()}
+        origins = {
+            name: replace(known.get(name, Origin(tensor=name)), quantizers=levels[name], readers=())
+            for name in mine
+            if name in pairs
+        }
+
+        def on(feeds: Feeds, _position: int) -> _Runs:
+            own, others = one.tensors(feeds), two.tensors(feeds)
+            yield {name: own[name] for name in origins}, {name: others[pairs[name]] for name in origins}
+
+        tensors, count = self._tensors(_runs(on, every), origins, network)
+        alone = f"{len(mine) - len(pairs)} in the first one only, {len(theirs) - len(pairs)} in the other"
+        weights = weights_as_they_are(plain.weights(), plain.network.constant, two) if plain else ()
+        return self._result(
+            tensors,
+            self.options.low_precision,
+            OWN_LEVELS,
+            weights=compare_weight_pairs(weights),
+            model=one.source,
+            arithmetic=AS_IT_RUNS,
+            source=samples.source,
+            samples=count,
+            notes=(f"{len(pairs)} tensors are in both networks, {alone}",),
+            other=two.source,
+        )
+
+    def _saved_runs(self, network: Network | None, planned: _Planned | None) -> Comparison:
+        fp32, int8 = self.options.fp32, self.options.int8
+        if fp32 is None or int8 is None:
+            raise BadInput("One saved run alone cannot be compared.", "Give both --fp32 and --int8.")
+        names, pairs, unmatched = open_dumps(fp32, int8)
+        self.progress.stage("Comparing", None)
+        known: dict[str, Origin] = {}
+        if planned is not None:
+            known = planned.origins()
+        elif network is not None:
+            known = activation_origins(network, PlanWriter(network, {}, GraphTarget.ONNXRUNTIME), ())
+        origins = {name: origin for name, origin in known.items() if name in names}
+        origins = {**origins, **{name: Origin(tensor=name) for name in names if name not in origins}}
+        tensors, count = self._tensors(pairs, origins, planned.network if planned else network)
+        return self._result(
+            tensors,
+            network.low if network else self.options.low_precision,
+            planned.observer if planned else "",
+            weights=compare_weights(planned.network, planned.weights()) if planned else ((), ()),
+            model=network.source if network else "",
+            arithmetic=SAVED,
+            source=f"{fp32} and {int8}",
+            samples=count,
+            notes=(*(planned.notes if planned else ()), *unmatched),
+        )
+
+
+_Runs = Iterable[tuple[Tensors, Tensors]]
+"""The tensors of both runs, of a sample or a part of it at a time."""
+
+
+def _runs(on: Callable[[Feeds, int], _Runs], samples: Iterable[Feeds]) -> _Runs:
+    """Returns the tensors that ``on`` gives for each sample and its position."""
+    return chain.from_iterable(on(feeds, position) for position, feeds in enumerate(samples))
 
 
 def _on_engine(
@@ -232,90 +398,6 @@ def _on_engine(
     )
 
 
-def _compared(
-    on: Callable[[Feeds, int], Iterable[tuple[Tensors, Tensors]]],
-    samples: Iterable[Feeds],
-    origins: Mapping[str, Origin],
-    counted: _Counted,
-    logs: ComparisonLogs | None,
-) -> tuple[Compared, ...]:
-    """Compares the tensors that ``on`` gives for each sample and its position; the logs see them too."""
-    runs = chain.from_iterable(on(feeds, position) for position, feeds in enumerate(samples))
-    return compare_tensors(logs.watched(runs) if logs else runs, origins, counted)
-
-
-def _refuse_for_two(network: object, options: CompareOptions) -> None:
-    """Raises BadInput for options that change how a network runs, and without a first network."""
-    refused = [name for name in ("fp32", "int8", "recipe", *FIXING) if getattr(options, name)]
-    refused += ["followers"] if options.followers_round else []
-    if network is None or options.other is None or refused:
-        raise BadInput(
-            f"Two networks run as their files say, and --{(refused or ['other'])[0].replace('_', '-')} cannot be used.",
-            "Leave this option out, or compare one network.",
-        )
-
-
-def _as_they_run(
-    network: Network | None,
-    first: AsItRuns | None,
-    second: AsItRuns | None,
-    options: CompareOptions,
-    progress: Progress,
-    board: Board | None,
-) -> tuple[Comparison, ComparisonLogs | None]:
-    """Compares two networks of which one or both are run as they are: the tensors of equal names and shapes."""
-    _refuse_for_two(network or first, options)
-    other = asked_network(options, options.other, None) if second is None and options.other is not None else None
-    one, two = _runner(network, first), _runner(other, second)
-    given = options.calibration if options.inputs is None else options.inputs
-    specs = one.inputs or two.inputs
-    if given is None or not specs:
-        what = "No data was given to run." if given is None else "The inputs of neither network are known."
-        raise BadInput(what, "Give --input with samples, and a network or a session among the two.")
-    samples = open_dataset(given, specs, pictures=options.preprocessing())
-    rest = iter(samples)
-    sample = next(rest)
-    mine, theirs = one.tensors(sample), two.tensors(sample)
-    pairs = same_tensors(one, two, mine, theirs)
-    if not pairs:
-        raise BadInput(
-            f"No tensor of '{one.source}' has the name and the shape of a tensor of '{two.source}'.",
-            "Compare their outputs: give both the same output names.",
-        )
-    progress.stage("Comparing", samples.length)
-    plain = AsInFile.of(network) if network else None
-    known = plain.origins() if plain else {}
-    levels = {name: (two.levels[pair],) if pair in two.levels else () for name, pair in pairs.items()}
-    origins = {
-        name: replace(known.get(name, Origin(tensor=name)), quantizers=levels[name], readers=())
-        for name in mine
-        if name in pairs
-    }
-    counted = _Counted(progress)
-
-    def runs(feeds: Feeds, _position: int) -> Iterable[tuple[Tensors, Tensors]]:
-        own, others = one.tensors(feeds), two.tensors(feeds)
-        yield {name: own[name] for name in origins}, {name: others[pairs[name]] for name in origins}
-
-    logs = None if board is None else ComparisonLogs(board, origins, network)
-    tensors = _compared(runs, chain([sample], rest), origins, counted, logs)
-    alone = f"{len(mine) - len(pairs)} in the first one only, {len(theirs) - len(pairs)} in the other"
-    found = _result(
-        tensors,
-        compare_weight_pairs(weights_as_they_are(plain.weights(), plain.network.constant, two) if plain else ()),
-        options.low_precision,
-        options,
-        OWN_LEVELS,
-        model=one.source,
-        arithmetic=AS_IT_RUNS,
-        source=samples.source,
-        samples=counted.count,
-        notes=(f"{len(pairs)} tensors are in both networks, {alone}",),
-        other=two.source,
-    )
-    return found, logs
-
-
 def _runner(network: Network | None, given: AsItRuns | None) -> AsItRuns:
     """A network as it runs; one that was read gives all of its tensors."""
     if given is not None:
@@ -327,137 +409,9 @@ def _runner(network: Network | None, given: AsItRuns | None) -> AsItRuns:
     return AsItRuns(network.source, network.inputs, lambda feeds: next(observe(feeds, 0)), made)
 
 
-def _two_networks(
-    network: Network | None, options: CompareOptions, progress: Progress, board: Board | None
-) -> tuple[Comparison, ComparisonLogs | None]:
-    _refuse_for_two(network, options)
-    assert network is not None
-    assert options.other is not None
-    other = asked_network(options, options.other, None)
-    given = options.calibration if options.inputs is None else options.inputs
-    if given is None:
-        raise BadInput("No data was given to run.", "Give --input with one or more samples.")
-    samples = open_dataset(given, network.inputs, pictures=options.preprocessing())
-    rest = iter(samples)
-    first = next(rest)
-    both = TwoNetworks(network, other, first, options.memory_bytes)
-    progress.stage("Comparing", samples.length)
-    counted = _Counted(progress, both.groups)
-    logs = None if board is None else ComparisonLogs(board, both.origins, network)
-    tensors = _compared(both.on, chain([first], rest), both.origins, counted, logs)
-    found = _result(
-        tensors,
-        compare_weight_pairs(both.weights()),
-        other.low,
-        options,
-        IN_FILE,
-        model=network.source,
-        arithmetic=EMULATED,
-        source=samples.source,
-        samples=counted.count,
-        notes=(
-            *both.matching.notes(network.source, other.source),
-            *(f"'{each.source}': {each.part}" for each in (network, other) if each.part),
-        ),
-        other=other.source,
-        matched=matched_layers(both.matching),
-    )
-    return found, logs
-
-
 def final_outputs_only(engine: str) -> str:
     """The note that an NVIDIA engine gives final outputs only."""
     return (
         f"engine '{engine}': TensorRT fuses layers and gives final outputs only, so the tensors are those of the "
         "emulation on ONNX Runtime"
     )
-
-
-def _saved_runs(
-    network: Network | None,
-    planned: _Planned | None,
-    options: CompareOptions,
-    progress: Progress,
-    board: Board | None,
-) -> tuple[Comparison, ComparisonLogs | None]:
-    fp32, int8 = options.fp32, options.int8
-    if fp32 is None or int8 is None:
-        raise BadInput("One saved run alone cannot be compared.", "Give both --fp32 and --int8.")
-    names, pairs, unmatched = open_dumps(fp32, int8)
-    progress.stage("Comparing", None)
-    known: dict[str, Origin] = {}
-    if planned is not None:
-        known = planned.origins()
-    elif network is not None:
-        known = activation_origins(network, PlanWriter(network, {}, GraphTarget.ONNXRUNTIME), ())
-    origins = {name: origin for name, origin in known.items() if name in names}
-    origins = {**origins, **{name: Origin(tensor=name) for name in names if name not in origins}}
-    counted, low = _Counted(progress), network.low if network else options.low_precision
-    logs = None if board is None else ComparisonLogs(board, origins, planned.network if planned else network)
-    tensors = compare_tensors(logs.watched(pairs) if logs else pairs, origins, counted)
-    found = _result(
-        tensors,
-        compare_weights(planned.network, planned.weights()) if planned else ((), ()),
-        low,
-        options,
-        planned.observer if planned else "",
-        model=network.source if network else "",
-        arithmetic=SAVED,
-        source=f"{fp32} and {int8}",
-        samples=counted.count,
-        notes=(*(planned.notes if planned else ()), *unmatched),
-    )
-    return found, logs
-
-
-def _result(
-    tensors: tuple[Compared, ...],
-    compared_weights: tuple[tuple[Compared, ...], tuple[ComparedChannel, ...]],
-    low: LowPrecision,
-    options: CompareOptions,
-    observer: str,
-    **facts: Any,
-) -> Comparison:
-    """Returns the result, with the advice on tensors and weights.
-
-    Args:
-        tensors: the tensors.
-        compared_weights: the weights, and their channels.
-        low: the low precision.
-        options: those of the command.
-        observer: what chose the scales of the tensors.
-        facts: the other attributes of the result.
-    """
-    weights, channels = compared_weights
-    of_weights = observer if observer in (IN_FILE, OWN_LEVELS) else LARGEST_VALUE
-    own = default_threshold("cosine", low.precision)
-    assert own is not None
-    sides = ("the first network", "the second one") if facts.get("other") else None
-    least = own if options.threshold is None else float(options.threshold)
-    return Comparison(
-        tensors=tuple(each.row_by(observer) for each in tensors),
-        weights=tuple(each.row_by(of_weights) for each in weights),
-        channels=channels,
-        advice=advise(tensors, weights, least, low.title, sides),
-        low=str(low.precision),
-        sort=options.sort,
-        **facts,
-    )
-
-
-class _Counted:
-    """Counts samples and shows the progress; each sample comes in ``parts`` parts."""
-
-    def __init__(self, progress: Progress, parts: int = 1) -> None:
-        self._progress, self._parts = progress, parts
-        self._seen = 0
-
-    @property
-    def count(self) -> int:
-        """The number of whole samples."""
-        return self._seen // self._parts
-
-    def __call__(self) -> None:
-        self._seen += 1
-        if self._seen % self._parts == 0:
-            self._progress.step(f"sample {self.count}")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from trt_bisect.analyzer.judge import DEFAULT_SHARE, Rule
@@ -42,8 +42,7 @@ from trt_bisect.support.progress import Progress, default_progress
 _BOTH = "both"
 
 
-@takes(SensitivityOptions)
-def sensitivity(model: GivenModel, options: SensitivityOptions) -> Sensitivity:
+def sensitivity_with(model: GivenModel, options: SensitivityOptions) -> Sensitivity:
     """Measures each layer alone in low precision (INT8: its weights, its activations, both), and alone in high one.
 
     On ONNX Runtime each family of plans is one pass of the evaluator ``branch``. On NVIDIA engines a layer is rounded
@@ -59,11 +58,6 @@ def sensitivity(model: GivenModel, options: SensitivityOptions) -> Sensitivity:
         EngineUnavailable: the engine cannot be used here.
         NothingMeasured: the FP32 network itself could not be run.
     """
-    return sensitivity_with(model, options)
-
-
-def sensitivity_with(model: GivenModel, options: SensitivityOptions) -> Sensitivity:
-    """Does what ``sensitivity`` does."""
     folder = None if options.output is None else Path(content_of(options.output))
     with working_in(folder, options.progress or default_progress()) as shown:
         network = asked_network(options, model, options.shapes)
@@ -73,6 +67,9 @@ def sensitivity_with(model: GivenModel, options: SensitivityOptions) -> Sensitiv
         if folder is not None:
             found.save(folder)
     return found
+
+
+sensitivity = takes(SensitivityOptions, sensitivity_with)
 
 
 class _AnythingGoes(Judgement):
@@ -91,20 +88,20 @@ def measure_alone(experiment: Experiment, progress: Progress, chosen: Collection
     """Measures each layer alone in INT8.
 
     Args:
-        experiment: measures the plans.
-        progress: shows it.
         chosen: only these layers, by index, and without their gains; every layer, with them, where it is None.
     """
     network, rule = experiment.network, experiment.rule
-    plans = _Plans.of(experiment, network.movable if chosen is None else chosen, gains=chosen is None)
-    trials = _trials(experiment, plans.all(), progress)
-    full = rule.loss(trials[plans.full])
+    high, layers = experiment.whole.high, network.movable if chosen is None else chosen
+    low, plans = network.full(high), _alone(experiment, layers)
+    without = {k: low.keeping({k}, high) for k in layers} if chosen is None else {}
+    trials = _trials(experiment, [*plans.values(), low, *without.values()], progress)
+    full = rule.loss(trials[low])
     cost = macs(network, facts_for(network, experiment.feeds[0]))
     total = sum(cost.values()) or 1
     followers = [*_followers(experiment, progress)] if "followers" in experiment.parts and chosen is None else []
-    gains = {k: _difference(full, rule.loss(trials[plan])) for k, plan in plans.without.items()}
-    alone = [(k, part, trials[plan], gains.get(k)) for (k, part), plan in plans.alone.items()]
-    alone += [(k, _BOTH, trial, _difference(full, rule.loss(without))) for k, trial, without in followers]
+    gains = {k: _difference(full, rule.loss(trials[plan])) for k, plan in without.items()}
+    alone = [(k, part, trials[plan], gains.get(k)) for (k, part), plan in plans.items()]
+    alone += [(k, _BOTH, trial, _difference(full, rule.loss(rest))) for k, trial, rest in followers]
     ops = []
     for k, part, trial, gain_of_both in alone:
         gain, share = gain_of_both if part == _BOTH else None, cost[k] / total
@@ -123,43 +120,21 @@ def measure_alone(experiment: Experiment, progress: Progress, chosen: Collection
             )
         )
     ops.sort(key=lambda op: (-(op.loss if op.loss is not None else float("inf")), op.index))
-    arithmetic, low = experiment.builder.arithmetic, str(network.low.precision)
-    return Sensitivity(network.source, rule.metric.name, arithmetic, full, tuple(ops), low)
+    arithmetic = experiment.builder.arithmetic
+    return Sensitivity(network.source, rule.metric.name, arithmetic, full, tuple(ops), str(network.low.precision))
 
 
-@dataclass(frozen=True)
-class _Plans:
-    """The plans that tell what layers cost.
-
-    Attributes:
-        alone: by layer and rounded part (``both``, ``weight``, ``activation``) the plan with that part alone in INT8.
-        full: all quantizable layers in INT8 but those that the user fixed.
-        without: by layer, the plan with all but it in INT8.
-    """
-
-    alone: Mapping[tuple[int, str], PrecisionPlan]
-    full: PrecisionPlan
-    without: Mapping[int, PrecisionPlan]
-
-    @classmethod
-    def of(cls, experiment: Experiment, chosen: Collection[int], *, gains: bool) -> _Plans:
-        """The plans for the ``chosen`` layers, by index; ``without`` is empty unless ``gains`` are wanted."""
-        network, high = experiment.network, experiment.whole.high
-        nothing, full, low = network.plan((), network.base or high), network.full(high), network.low.precision
-        sides = experiment.builder.arithmetic == EMULATED and low is Precision.INT8
-        parts = WAYS if sides else {_BOTH: low}
-        alone = {
-            (k, part): nothing.keeping({k}, precision)
-            for part, precision in parts.items()
-            for k in chosen
-            if part == _BOTH or len({rounding.is_weight for rounding in network.layers[k].roundings}) == 2
-        }
-        without = {k: full.keeping({k}, high) for k in chosen} if gains else {}
-        return cls(alone, full, without)
-
-    def all(self) -> list[PrecisionPlan]:
-        """Every plan."""
-        return [*self.alone.values(), self.full, *self.without.values()]
+def _alone(experiment: Experiment, chosen: Collection[int]) -> dict[tuple[int, str], PrecisionPlan]:
+    """Returns by layer and rounded part (``both``, ``weight``, ``activation``) the plan with that alone in INT8."""
+    network, low = experiment.network, experiment.network.low.precision
+    nothing = network.plan((), network.base or experiment.whole.high)
+    sides = experiment.builder.arithmetic == EMULATED and low is Precision.INT8
+    return {
+        (k, part): nothing.keeping({k}, precision)
+        for part, precision in (WAYS if sides else {_BOTH: low}).items()
+        for k in chosen
+        if part == _BOTH or len({rounding.is_weight for rounding in network.layers[k].roundings}) == 2
+    }
 
 
 def _followers(experiment: Experiment, progress: Progress) -> Iterator[tuple[int, Trial, Trial]]:
@@ -230,8 +205,7 @@ _BEHIND: dict[bool, Callable[[float, float], float]] = {
 """By ``Metric.higher`` how far a value is behind that of equal outputs."""
 
 
-@takes(WorstOptions)
-def worst(model: GivenModel, options: WorstOptions) -> WorstReport:
+def worst_with(model: GivenModel, options: WorstOptions) -> WorstReport:
     """Finds the inputs on which low precision and FP32 differ most, and how the difference is spread over the data.
 
     The data set is read once. In memory are about ``keep`` samples, and a few numbers for each of the others.
@@ -244,11 +218,6 @@ def worst(model: GivenModel, options: WorstOptions) -> WorstReport:
         BadInput: something given cannot be used.
         EngineUnavailable: the engine cannot be used here.
     """
-    return worst_with(model, options)
-
-
-def worst_with(model: GivenModel, options: WorstOptions) -> WorstReport:
-    """Does what ``worst`` does."""
     if options.threshold is not None and not math.isfinite(float(options.threshold)):
         raise BadInput(f"The threshold {options.threshold} is not a number.", "Give the worst acceptable value.")
     if isinstance(options.metric, str) and options.metric.lower() in BUILT_IN:
@@ -261,6 +230,9 @@ def worst_with(model: GivenModel, options: WorstOptions) -> WorstReport:
         if folder is not None:
             report.save(folder)
     return report
+
+
+worst = takes(WorstOptions, worst_with)
 
 
 def _search(setup: Setup, options: WorstOptions) -> WorstReport:

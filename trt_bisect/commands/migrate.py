@@ -56,8 +56,8 @@ from trt_bisect.model.file import read_model
 from trt_bisect.model.network import GivenModel, Network, load_network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter, Written
 from trt_bisect.model.session import make_session
-from trt_bisect.options.commands import MigrateOptions, RunOptions
-from trt_bisect.options.concerns import EXPLAIN_NOTHING, NONE
+from trt_bisect.options.commands import MigrateOptions
+from trt_bisect.options.concerns import EXPLAIN_NOTHING, NONE, RunOptions
 from trt_bisect.options.declare import read_toml, takes
 from trt_bisect.precision import Precision, PrecisionPlan
 from trt_bisect.recipe.files import QDQ_NETWORK, recipe_files
@@ -237,18 +237,14 @@ _MEASURED = 4
 """The inputs on which values are compared with the scales of the cache."""
 
 
-@dataclass
-class _Notes:
+class _Choices(list[Choice]):
     """The choices so far."""
 
-    choices: list[Choice] = field(default_factory=list)
-
     def add(self, kind: str, about: str, choice: str, names: Sequence[str] = ()) -> None:
-        self.choices.append(Choice(kind, about, choice, tuple(names)))
+        self.append(Choice(kind, about, choice, tuple(names)))
 
 
-@takes(MigrateOptions)
-def migrate(model: GivenModel, options: MigrateOptions) -> Migration:
+def migrate_with(model: GivenModel, options: MigrateOptions) -> Migration:
     """Writes the network of an engine with weak typing as TensorRT 11 takes it: with Q/DQ pairs, strongly typed.
 
     Args:
@@ -258,16 +254,14 @@ def migrate(model: GivenModel, options: MigrateOptions) -> Migration:
     Raises:
         BadInput: something given cannot be used.
     """
-    return migrate_with(model, options)
-
-
-def migrate_with(model: GivenModel, options: MigrateOptions) -> Migration:
-    """Does what ``migrate`` does."""
     if options.cache is None:
         raise BadInput("There is no calibration cache.", "Give --cache with the file that TensorRT's calibrator wrote.")
     folder = Path(content_of(options.output or "trt-bisect-migrated"))
     with closing(options.progress or default_progress()) as shown:
         return _migrated(model, options, folder, shown)
+
+
+migrate = takes(MigrateOptions, migrate_with)
 
 
 def _migrated(model: GivenModel, options: MigrateOptions, folder: Path, progress: Progress) -> Migration:
@@ -276,9 +270,15 @@ def _migrated(model: GivenModel, options: MigrateOptions, folder: Path, progress
         open_cache(Path(options.cache or "")),
     )
     base = Precision(options.base or deployment.base)
-    network = _read(model, options)
-    notes = _Notes()
-    feeds = _feeds(network, options)
+    # without a base, layers in INT8 read and make float32 tensors, and the scales are float32 too, bit for bit
+    network = model if isinstance(model, Network) else load_network(model, options.shapes)
+    if network.has_pairs:
+        raise BadInput(
+            f"'{network.source}' has Q/DQ pairs: TensorRT 11 takes it as it is.", "Give the network without pairs."
+        )
+    notes = _Choices()
+    given = content_of(options.inputs)
+    feeds = [] if given is None else list(open_dataset(given, network.inputs, pictures=options.preprocessing()))
     known = _scales(network, cache, feeds, notes)
     found = known.found
     ranges = _ranges(network, cache, as_scales(found), name_of(options.cache), notes)
@@ -297,20 +297,19 @@ def _migrated(model: GivenModel, options: MigrateOptions, folder: Path, progress
             "found otherwise", "tensors that the cache does not name", "the scale of the entry in scales.csv", by_other
         )
     reasons = {**{k: f"asked for {kind}" for k, kind in asked.items() if kind is not Precision.INT8}, **without}
+    search = ["trt-bisect", "run", network.source, "--calibration", name_of(options.cache)]
     report = Migration(
         model=network.source,
         cache=name_of(options.cache),
         header=cache.header,
-        search=shlex.join(
-            ["trt-bisect", "run", network.source, "--calibration", name_of(options.cache), *_judged(options)]
-        ),
+        search=shlex.join([*search, *(["--input", name_of(options.inputs)] if options.inputs is not None else [])]),
         deployment=deployment.source,
         base=str(base),
         network=str(folder / QDQ_NETWORK),
         commands=_commands(files.build, str(folder / QDQ_NETWORK)),
         layers=tuple(_rows(network, plan, reasons)),
         scales=scales,
-        choices=tuple(notes.choices),
+        choices=tuple(notes),
         gone=deployment.gone,
     )
     files.write(folder)
@@ -320,26 +319,7 @@ def _migrated(model: GivenModel, options: MigrateOptions, folder: Path, progress
     return report
 
 
-def _read(model: GivenModel, options: MigrateOptions) -> Network:
-    """Returns the network without a base: layers in INT8 then read and make float32 tensors, and the scales of pairs on
-    float32 tensors are float32 too, bit for bit."""
-    network = model if isinstance(model, Network) else load_network(model, options.shapes)
-    if network.has_pairs:
-        raise BadInput(
-            f"'{network.source}' has Q/DQ pairs: TensorRT 11 takes it as it is.", "Give the network without pairs."
-        )
-    return network
-
-
-def _feeds(network: Network, options: MigrateOptions) -> list[Feeds]:
-    """Returns the samples to measure on, none without data."""
-    given = content_of(options.inputs)
-    if given is None:
-        return []
-    return list(open_dataset(given, network.inputs, pictures=options.preprocessing()))
-
-
-def _scales(network: Network, cache: CalibrationCache, feeds: Sequence[Feeds], notes: _Notes) -> CacheScales:
+def _scales(network: Network, cache: CalibrationCache, feeds: Sequence[Feeds], notes: _Choices) -> CacheScales:
     """Returns the scales of the cache. Where names leave doubts, values on the inputs decide."""
     found = scales_for(network, cache)
     doubts = bool(found.unsure) or any(each.way in (FOLDED, BY_ORDER) for each in found.found)
@@ -359,7 +339,7 @@ def _scales(network: Network, cache: CalibrationCache, feeds: Sequence[Feeds], n
 
 
 def _ranges(
-    network: Network, cache: CalibrationCache, scales: Mapping[str, np.float32], source: str, notes: _Notes
+    network: Network, cache: CalibrationCache, scales: Mapping[str, np.float32], source: str, notes: _Choices
 ) -> Ranges:
     """Returns the ranges of the cache; raises BadInput if it has those of less than half of the tensors."""
     refuse_of_another_network(Path(source), cache.scales, scales, network.rounded_activations)
@@ -373,7 +353,7 @@ def _ranges(
     return ranges_from_scales(scales, f"cache {Path(source).name}")
 
 
-def _precisions(network: Network, deployment: Deployment, notes: _Notes) -> dict[int, Precision]:
+def _precisions(network: Network, deployment: Deployment, notes: _Choices) -> dict[int, Precision]:
     """Returns the precision asked for by layer index; an exact name counts more than a pattern, the last one most."""
     unknown, unable, asked = [], [], dict[int, Precision]()
     exact = {layer.name: layer.index for layer in (*network.for_parser.layers, *network.layers)}
@@ -410,7 +390,7 @@ def _precisions(network: Network, deployment: Deployment, notes: _Notes) -> dict
     return asked
 
 
-def _with_scales(network: Network, ranges: Ranges, notes: _Notes) -> tuple[Network, dict[int, str]]:
+def _with_scales(network: Network, ranges: Ranges, notes: _Choices) -> tuple[Network, dict[int, str]]:
     """Returns the network with the layers high that lack a scale, and the reason for each."""
     usable, _ = keeping_unusable_high(network, ranges)
     without = {
@@ -426,7 +406,7 @@ def _with_scales(network: Network, ranges: Ranges, notes: _Notes) -> tuple[Netwo
 
 
 def _tell_what_weak_typing_decides(
-    network: Network, plan: PrecisionPlan, deployment: Deployment, notes: _Notes
+    network: Network, plan: PrecisionPlan, deployment: Deployment, notes: _Choices
 ) -> None:
     following = [layer.name for layer in network.layers if layer.follows and layer.fixed is None]
     if following:
@@ -441,7 +421,7 @@ def _tell_what_weak_typing_decides(
         notes.add("DLA", about, "the network is for the GPU; TensorRT 11.4.1 has the DLA again, strongly typed")
 
 
-def _build(network: Network, deployment: Deployment, feeds: list[Feeds], notes: _Notes) -> Build:
+def _build(network: Network, deployment: Deployment, feeds: list[Feeds], notes: _Choices) -> Build:
     """Returns the facts that the commands repeat; dynamic inputs have the shapes of the data, else the old ones."""
     dynamic = tuple(spec.name for spec in network.inputs if None in spec.shape)
     if feeds:
@@ -457,15 +437,8 @@ def _build(network: Network, deployment: Deployment, feeds: list[Feeds], notes: 
 
 def _commands(build: Build, network: str) -> dict[str, str]:
     rtx = replace(build, target=TensorRTVersion((0, 0, 0), "", rtx=True))
-    return {
-        "TensorRT 11": shlex.join(strong_command(build, network)),
-        "TensorRT-RTX": shlex.join(strong_command(rtx, network)),
-    }
-
-
-def _judged(options: MigrateOptions) -> list[str]:
-    """Returns the words of a command line that name the inputs."""
-    return ["--input", name_of(options.inputs)] if options.inputs is not None else []
+    kinds = {"TensorRT 11": build, "TensorRT-RTX": rtx}
+    return {engine: shlex.join(strong_command(kind, network)) for engine, kind in kinds.items()}
 
 
 def _rows(network: Network, plan: PrecisionPlan, reasons: Mapping[int, str]) -> Iterator[MigratedLayer]:

@@ -38,8 +38,7 @@ INPUT, OUTPUT, WEIGHT, BIAS, CONSTANT = "input", "output", "weight", "bias", "co
 _NUMBERS = "fiub"
 
 
-@takes(ProfileOptions)
-def profile(model: GivenModel, options: ProfileOptions) -> Profile:
+def profile_with(model: GivenModel, options: ProfileOptions) -> Profile:
     """Lists the inputs, outputs, weights and biases of each layer in FP32: dtype, INT8 scale, shape, and moments.
 
     Of a tensor that INT8 rounds for a layer there are also the moments after its Q/DQ pair, and the share of values
@@ -54,11 +53,6 @@ def profile(model: GivenModel, options: ProfileOptions) -> Profile:
     Raises:
         BadInput: something given cannot be used, or no layer is left.
     """
-    return profile_with(model, options)
-
-
-def profile_with(model: GivenModel, options: ProfileOptions) -> Profile:
-    """Does what ``profile`` does."""
     how = options.calibrating()
     folder = None if options.output is None else Path(content_of(options.output))
     board = open_board(options.tensorboard, options.tensorboard_detail)
@@ -86,6 +80,9 @@ def profile_with(model: GivenModel, options: ProfileOptions) -> Profile:
     if logs is not None:
         logs.write(notes)
     return found
+
+
+profile = takes(ProfileOptions, profile_with)
 
 
 _Pair = tuple[str, tuple[object, ...]]

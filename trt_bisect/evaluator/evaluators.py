@@ -185,10 +185,8 @@ class BranchEvaluator:
         """Prepares the evaluator; nothing is built yet.
 
         Args:
-            builder: makes the engines of ``stream``.
             compare: from the outputs for every input to figures.
             store: keeps the trials; the same as the one of ``whole``.
-            whole: measures on whole engines.
             high: the precision of layers not in INT8.
             measured_in: see above.
         """
@@ -269,8 +267,6 @@ def branch_evaluator(
         builder: the builder of whole engines.
         make_builder: makes the builder of the engines of pieces, where ``builder`` is not ONNX Runtime's.
         inputs: judged together.
-        compare: from the outputs for every input to figures.
-        whole: measures on whole engines.
         memory: bytes of tensors that a pass may hold at once.
         few_boundaries: few of the boundaries are measured, in many small passes: a large network is cut into larger
             pieces, and their engines are kept.

@@ -25,7 +25,6 @@ def measure_latencies(
 
     Args:
         high: the precision of the layers that are not quantizable.
-        progress: shows each plan.
     """
     if builder.arithmetic != MEASURED:
         return None

@@ -1,7 +1,7 @@
 """The history: an index of the reports of all runs, in one SQLite file beside the run folders.
 
-The file is in WAL mode: readers and a writer do not block each other. New records are in the ``-wal`` file until the
-last connection is closed; then the main file has everything. No connection is open while a run measures.
+Each write is one short transaction in SQLite's own journal, which works on network file systems too; others wait for
+it. No connection is open while a run measures.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ import json
 import logging
 import os
 import sqlite3
-import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -199,10 +198,10 @@ _STATE = """SELECT user_version, application_id, (SELECT count(*) FROM sqlite_ma
 """One statement, so that all values are of the same time."""
 _ENTRIES = "SELECT id, run, folder, label, started, recorded, report FROM entries"
 _UNSOUND = (TypeError, ValueError, KeyError, OverflowError, OSError, RecursionError, zlib.error)
+_ONE_FILE = "PRAGMA journal_mode=DELETE"
+"""Takes a file of an earlier version out of WAL mode, in which the newest records stand in a second file."""
 _DIGITS_END = "g"
 """A character that sorts after every digit of a fingerprint."""
-_NETWORKS = "nfs nfs4 cifs smb3 smbfs 9p afs ceph lustre glusterfs beegfs gpfs fuse.sshfs fuse.glusterfs".split()
-"""Network file systems. WAL needs shared memory, which they do not have: https://sqlite.org/wal.html."""
 
 
 class History:
@@ -212,7 +211,6 @@ class History:
 
     Args:
         path: the path of the file.
-        say: called with a message if a new file cannot use WAL.
         reading: open only an existing file, also if it cannot be written.
 
     Raises:
@@ -220,10 +218,10 @@ class History:
             it too.
     """
 
-    def __init__(self, path: str | Path, *, say: Callable[[str], None] = lambda _: None, reading: bool = False) -> None:
+    def __init__(self, path: str | Path, *, reading: bool = False) -> None:
         self.path = Path(path)
         with _sqlite_errors(self.path):
-            self._base = _open_file(self.path, say, reading=reading)
+            self._base = _open_file(self.path, reading=reading)
 
     def record(self, folder: str | Path, label: str = "") -> None:
         """Records the reports in a run folder, finished or not. Earlier records of them are replaced.
@@ -231,7 +229,6 @@ class History:
         A report that is not finished is replaced by the next one with the same fingerprint and options.
 
         Args:
-            folder: the folder that ``run`` wrote.
             label: the network's name; by default the one given before, else the model file's stem.
 
         Raises:
@@ -296,7 +293,7 @@ class History:
             with _sqlite_errors(target):
                 with closing(sqlite3.connect(beside, isolation_level=None)) as copied:
                     self._base.backup(copied)
-                    copied.execute("PRAGMA journal_mode=DELETE")
+                    copied.execute(_ONE_FILE)
                 beside.replace(target)
         except OSError as error:
             raise BadInput(f"The copy '{path}' cannot be written: {error.strerror}.", "Choose another file.") from error
@@ -350,7 +347,6 @@ def history_file(history: str | Path, folder: Path) -> Path | None:
 
     Args:
         history: ``beside`` for a file beside the run folder, ``none``, or the path of the file.
-        folder: the run folder.
     """
     if str(history) == NONE:
         return None
@@ -366,7 +362,6 @@ def recorded(folder: Path | None, history: str | Path, say: Callable[[str], None
     Args:
         folder: the folder of the run; None records nothing.
         history: ``beside``, ``none`` or a file; see ``history_file``.
-        say: called with a message for the user.
         label: see ``History.record``.
     """
     try:
@@ -375,7 +370,7 @@ def recorded(folder: Path | None, history: str | Path, say: Callable[[str], None
         file = None if folder is None else history_file(history, folder)
         if folder is not None and file is not None and holds_run(folder):
             try:
-                with History(file, say=say) as opened:
+                with History(file) as opened:
                     opened.record(folder, label)
             except TrtBisectError as error:
                 say(f"Not recorded in the history: {error.problem}")
@@ -448,20 +443,20 @@ def _collector_paused() -> Iterator[None]:
             gc.enable()
 
 
-def _open_file(path: Path, say: Callable[[str], None], *, reading: bool) -> sqlite3.Connection:
+def _open_file(path: Path, *, reading: bool) -> sqlite3.Connection:
     """Opens the file; creates it if there is none, and brings it to the newest schema, unless it can only be read."""
     if reading and not path.is_file():
         raise BadInput(
             f"There is no history '{path}'.", "A run creates it, and so does 'trt-bisect history --add FOLDER'."
         )
     read_only = reading and not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK))
-    mode = "mode=ro" if path.with_name(f"{path.name}-wal").exists() else "immutable=1"  # -wal: another process writes
-    address = f"{path.absolute().as_uri()}?{mode}" if read_only else path
+    address = f"{path.absolute().as_uri()}?mode=ro" if read_only else path
     base = sqlite3.connect(address, uri=read_only, timeout=LOCK_TIMEOUT, isolation_level=None)
     try:
         version = _version_of(base, path)
         if not read_only:
-            _choose_journal(base, path, say)
+            with suppress(sqlite3.OperationalError):  # another process has the file open
+                base.execute(_ONE_FILE)
             _migrate(base, path)
         elif version < _SCHEMA:
             raise BadInput(
@@ -528,40 +523,3 @@ def _check_copy(base: sqlite3.Connection, path: Path, *, read_only: bool) -> Non
         with _transaction(base):
             base.execute("DELETE FROM home")
             base.execute("INSERT INTO home VALUES (?)", [inode])
-
-
-def network_of(folder: Path, mounts: str) -> str:
-    """Returns the type of the network file system that a folder is on; empty for a local file system.
-
-    Args:
-        folder: an existing folder.
-        mounts: the content of ``/proc/self/mountinfo``; see proc(5).
-    """
-    device = folder.stat().st_dev
-    wanted = f"{os.major(device)}:{os.minor(device)}"
-    for line in mounts.splitlines():
-        fields, _, more = line.partition(" - ")
-        if fields.split()[2:3] == [wanted]:
-            kind = more.split()[0]
-            return kind if kind in _NETWORKS else ""
-    return ""
-
-
-def _choose_journal(base: sqlite3.Connection, path: Path, say: Callable[[str], None]) -> None:
-    """Sets WAL mode, or SQLite's default on a network file system. Says so when the file is new."""
-    mounts = Path("/proc/self/mountinfo")
-    network = network_of(path.absolute().parent, mounts.read_text()) if mounts.exists() else ""
-    wanted = "delete" if network else "wal"
-    (found,) = base.execute("PRAGMA journal_mode").fetchone()
-    until = time.monotonic() + LOCK_TIMEOUT
-    while found != wanted:  # SQLite does not wait for a lock here
-        try:
-            (found,) = base.execute(f"PRAGMA journal_mode={wanted}").fetchone()
-            break
-        except sqlite3.OperationalError as error:
-            if "locked" not in str(error) or time.monotonic() > until:
-                raise
-            time.sleep(0.02)
-    if found != "wal" and _version_of(base, path) == 0:
-        where = f"on {network}" if network else "there"
-        say(f"The history '{path}' does not use SQLite's WAL, which does not work {where}: writers wait for readers.")

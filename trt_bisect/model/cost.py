@@ -226,12 +226,7 @@ class Group:
 
 
 class EngineModel:
-    """A network and the kernels that plans make of it.
-
-    Args:
-        network: prepared.
-        facts: the shapes and types of its tensors.
-    """
+    """A network and the kernels that plans make of it."""
 
     def __init__(self, network: Network, facts: TensorFacts) -> None:
         self.network, self.facts = network, facts
@@ -606,11 +601,10 @@ class TimePrices:
     """The prices of plans of a network on a GPU.
 
     Args:
-        network: prepared.
-        facts: the shapes and types of its tensors.
         gpu: the GPU; the engines of a recipe are built with TF32 off.
         base: the precision over which the gain in speed is counted.
         profile: the kernels of an engine of the network that was measured on the GPU, and the seconds of each.
+        user: the prices of the user's network, where this is a changed one: the gain in speed is that of the user's.
     """
 
     def __init__(
@@ -620,8 +614,10 @@ class TimePrices:
         gpu: Gpu,
         base: Precision,
         profile: Sequence[tuple[Kernel, float]] = (),
+        user: TimePrices | None = None,
     ) -> None:
         self.network, self.gpu, self._base, self._profile = network, gpu.without_tf32, base, profile
+        self._user = user or self
         self.engine = EngineModel(network, facts)
         self.full = network.free_plan(network.quantizable)
         self._known: dict[PrecisionPlan, float] = {}
@@ -660,9 +656,13 @@ class TimePrices:
         least = self.seconds(self.full)
         return max(self.seconds(self.in_all(self._base)) - least, _NO_GAIN * least)
 
+    def _over(self, plan: PrecisionPlan, other: TimePrices) -> float:
+        """The time of a plan beyond that of another's full low precision, in shares of the user's gain; at least 0."""
+        return max((self.seconds(plan) - other.seconds(other.full)) / self._user._gain, 0.0)
+
     def price(self, plan: PrecisionPlan) -> float:
         """The share of the gain in speed that a plan gives up; 0 for a plan that is predicted to be no slower."""
-        return max((self.seconds(plan) - self.seconds(self.full)) / self._gain, 0.0)
+        return self._over(plan, self._user)
 
     @property
     def prices_plans(self) -> bool:
@@ -674,7 +674,7 @@ class TimePrices:
         wanted = [precision for precision in precisions if precision is not self.network.low.precision]
         if self.prices_plans:
             return {
-                k: {p: max(self.price(self.full.keeping({k}, p)), NEARLY_FREE) for p in wanted}
+                k: {p: max(self._over(self.full.keeping({k}, p), self), NEARLY_FREE) for p in wanted}
                 for k in self.network.quantizable
             }
         low, high = self._of_layers(self.full), {p: self._of_layers(self.in_all(p)) for p in wanted}

@@ -94,9 +94,9 @@ class LowPrecision:
     levels: float = 0.0
     wide: bool = False
 
-    def __reduce__(self) -> tuple[Callable[[Precision, bool], LowPrecision], tuple[Precision, bool]]:
+    def __reduce__(self) -> tuple[Callable[[Precision], LowPrecision], tuple[Precision]]:
         """Makes a copy that travelled the one of this process again: code asks which one it is with ``is``."""
-        return find_low, (self.precision, self.wide)
+        return find_low, (Precision.INT16 if self.wide else self.precision,)
 
     @property
     def title(self) -> str:
@@ -136,15 +136,13 @@ W8A16 = replace(INT8, opset=21, wide=True)
 LOWS: Mapping[Precision, LowPrecision] = {low.precision: low for low in (INT8, FP16, BF16, FP8)}
 
 
-def find_low(precision: str | Precision, wide: bool = False) -> LowPrecision:
-    """Returns a low precision by its name; with ``wide`` the one with activations in INT16.
+def find_low(precision: str | Precision) -> LowPrecision:
+    """Returns a low precision by its name: of ``int16`` the activations alone are, and the weights in INT8.
 
     Raises:
         BadInput: there is none of that name.
     """
-    if wide:
-        return W8A16
-    for known, low in LOWS.items():
+    for known, low in {**LOWS, Precision.INT16: W8A16}.items():
         if str(precision) == str(known):
             return low
     raise BadInput(f"There is no low precision '{precision}'.", f"Give {', '.join(map(str, LOWS))}.")

@@ -15,19 +15,7 @@ from onnx import numpy_helper
 
 from trt_bisect.data.feeds import TensorSpec
 from trt_bisect.errors import BadInput
-from trt_bisect.model.existing import (
-    ExistingPairs,
-    in_bf16,
-    in_question,
-    low_of_pairs,
-    others_in_fp32,
-    pair_notes,
-    refuse_other_pairs,
-    switch_notes,
-    take_out_pairs,
-    take_out_types,
-    type_notes,
-)
+from trt_bisect.model import existing
 from trt_bisect.model.file import ONNX_TYPES, Weights, detach_weights, read_model, saved_model, weights_digest
 from trt_bisect.model.layers import Layer, Rounding, Shape, TensorTypes, layers_of
 from trt_bisect.model.low import BF16, FLOAT_TYPES, INT8, FloatType, LowPrecision
@@ -261,7 +249,7 @@ class Network:
                 f"'{self.source}' was loaded for {self.low.title} and cannot be measured in {low.title}.",
                 f"Load it again: load_network(path, low=LOWS['{low.precision}']), or give its path.",
             )
-        layers = layers_of(self.skeleton.graph, self.weights, ExistingPairs(), low)
+        layers = layers_of(self.skeleton.graph, self.weights, existing.ExistingPairs(), low)
         shapes = {name: layer.shape for layer in self.layers for name in layer.outputs[:1] if layer.shape is not None}
         return replace(self, layers=layers, low=low).with_shapes(shapes)
 
@@ -377,29 +365,29 @@ def _prepared(
 ) -> Network:
     dropped, opset = drop_odd_outputs(model.graph, source), opset_of(model)
     properties = {each.key: each.value for each in model.metadata_props}
-    refuse_other_pairs(model.graph, source)
+    existing.refuse_other_pairs(model.graph, source)
     oldest = max(low.oldest_opset(base), NORM_OPSET if fuse_norms else 0)
     graph, cut, exported = prepare(model, weights, shapes, source, oldest, fuse_norms=fuse_norms)
     refuse_integer_layers(graph, source)
-    pairs = take_out_pairs(graph)
-    low = low_of_pairs(pairs, low, source)
-    in_type = take_out_types(graph, low, source) if low.float_type and not pairs else None
-    in_base = take_out_types(graph, BF16, source) if pairs and in_bf16(graph) else None
+    pairs = existing.take_out_pairs(graph)
+    low = existing.low_of_pairs(pairs, low, source)
+    in_type = existing.take_out_types(graph, low, source) if low.float_type and not pairs else None
+    in_base = existing.take_out_types(graph, BF16, source) if pairs and existing.in_bf16(graph) else None
     skeleton = _export(graph, source)
     weights = mapped_if_large(detached_in(graph) | detach_weights(skeleton))
     skeleton = infer_shapes(skeleton)
     layers = layers_of(skeleton.graph, weights, pairs, low)
     layers = tuple(replace(layer, **vars(exported.get(layer.name, Exported()))) for layer in layers)
     if in_type is not None:
-        layers = in_question(layers, in_type)
+        layers = existing.in_question(layers, in_type)
     if in_base is not None:
-        layers, base = others_in_fp32(layers, in_base), Precision.BF16
+        layers, base = existing.others_in_fp32(layers, in_base), Precision.BF16
     if not layers:
         raise BadInput(f"'{source}' has no layers: all of it is constant.", "Give the network as it was exported.")
     notes = [cut.note] if cut else []
     if opset < UNNOTED_OPSET:
         notes.append(f"the file has opset {opset}: ONNX's own converter made opset {opset_of(skeleton)} of it")
-    notes += [*pair_notes(layers, pairs, low), *type_notes(layers, low, in_type, in_base), *dropped]
+    notes += [*existing.pair_notes(layers, pairs, low), *existing.type_notes(layers, low, in_type, in_base), *dropped]
     return Network(
         source=source,
         skeleton=skeleton,
@@ -410,7 +398,7 @@ def _prepared(
         has_pairs=bool(pairs),
         low=low,
         base=base,
-        notes=(*notes, *switch_notes(layers)),
+        notes=(*notes, *existing.switch_notes(layers)),
         typed_in_file=in_type is not None,
         part=cut.part if cut else "",
         properties=properties,

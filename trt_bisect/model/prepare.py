@@ -244,7 +244,6 @@ def prepare(
     Args:
         model: as read from the file; it is changed and must not be used again.
         weights: those that are detached from it. In the graph, ``model.prepare`` keeps them apart.
-        shapes: fixed shapes of inputs, by name.
         opset: the oldest that the low precision can be written with; 13 is the oldest for all.
         fuse_norms: a LayerNormalization in parts becomes one node, see ``fuse_normalizations``.
 

@@ -9,7 +9,19 @@ is SmoothQuant's (Xiao et al., ICML 2023), which does so behind LayerNormalizati
 readers to the first constants that can take it, through what commutes with positive factors: into the scale and the
 bias of a normalization, the weights of a convolution or a MatMul, the constant of a Mul, a Div or an Add. So no layer
 is added. A constant of one element becomes one for each channel. If other layers read the tensor too, or nothing can
-take the division, the tensor is left.
+take the division, the tensor is left. At a Concat of channels it goes on in each of the inputs, which brings them to
+one range:
+
+    Conv a ---------- [0:16] -+
+                              Concat --- Conv c     a and b are divided by their part of the factors, c is multiplied
+    Conv b - Resize - [16:48]-+
+
+In a transformer with LayerNormalization behind the residual sum, as BERT has it, the sum of the next block reads the
+tensor beside the MatMul. There a Mul brings the channels back for the other readers, if the error to expect falls by
+half or more (Wei et al., "Outlier Suppression", NeurIPS 2022, move the scale of the normalization so):
+
+    LayerNormalization / s -+- MatMul * s --- ...
+                            +- Mul s -------- Add       the only layer that is added; TensorRT fuses it with others
 
 The factors. With the step D = max_c(a[c] / s[c]) / 127, where a[c] is the largest magnitude of a channel, each value is
 rounded with an error of variance D^2 / 12, which a reader multiplies by its weights: its outputs get the sum over o, c
@@ -23,21 +35,28 @@ SmoothQuant's.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx
+from onnx import helper, numpy_helper
 
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.model.equalise import BIAS_SLOT, BY_CHANNEL, Slot, with_constants
+from trt_bisect.model.existing import ExistingPairs
 from trt_bisect.model.file import tensor_uses
-from trt_bisect.model.layers import int_attribute
+from trt_bisect.model.layers import Layer, int_attribute, layers_of
 from trt_bisect.model.network import Network
 from trt_bisect.model.observe import observe
+from trt_bisect.model.prepare import unused_name
+from trt_bisect.model.quantizer import RoundedWeights
 
+_PRODUCTS = ("MatMul", "Gemm")
 _POWERS = tuple((p / 4, q / 4) for p in range(5) for q in range(5) if p + q)
 _WORTH = 0.9
 """A tensor is left as it is if more than this share of the error to expect would be left."""
+_WORTH_A_LAYER = 0.5
+"""The same for a tensor with other readers, which need a Mul."""
 _LEAST = 1e-3
 """No magnitude counts as less than this share of the largest one: a channel that the samples hardly use may be large
 elsewhere."""
@@ -60,11 +79,13 @@ class _Divided:
     Attributes:
         place: the input that is the constant.
         axis: the axis of the channels, from the end.
+        channels: of the smoothed tensor, those that are the constant's.
         divides: the constant is a divisor: it is multiplied.
     """
 
     place: Slot
     axis: int
+    channels: slice
     divides: bool = False
 
 
@@ -74,13 +95,15 @@ class _Smoothable:
 
     Attributes:
         axis: of its channels.
-        readers: the layers that read it, by index.
+        readers: the layers whose weights are multiplied, by index.
         taken_by: the constants that take the division.
+        others: the inputs of other layers that read it, which a Mul is for.
     """
 
     axis: int
     readers: Sequence[int]
     taken_by: Sequence[_Divided]
+    others: Sequence[Slot] = ()
 
 
 def smooth(network: Network, samples: Iterable[Feeds]) -> Smoothed:
@@ -92,7 +115,7 @@ def smooth(network: Network, samples: Iterable[Feeds]) -> Smoothed:
     """
     nodes, found = network.skeleton.graph.node, dict(_Finder(network).smoothable())
     constants: dict[Slot, np.ndarray] = {}
-    left = {}
+    left, brought_back = {}, dict[str, tuple[np.ndarray, Sequence[Slot]]]()
 
     def scale(place: Slot, axis: int, factors: np.ndarray) -> None:
         values = constants.get(place)
@@ -103,14 +126,62 @@ def smooth(network: Network, samples: Iterable[Feeds]) -> Smoothed:
         one = found[tensor]
         weights = [_magnitudes_read(nodes[k], network.constant(nodes[k].input[1])) for k in one.readers]
         factors, share = _factors(largest, squares, weights)
-        if share <= _WORTH:
+        if share <= (_WORTH_A_LAYER if one.others else _WORTH):
             left[tensor] = share
+            if one.others:
+                brought_back[tensor] = factors, one.others
             for k in one.readers:
                 scale((k, 1), _read_axis(nodes[k], network.constant(nodes[k].input[1])), factors)
             for each in one.taken_by:
-                scale(each.place, each.axis, factors if each.divides else 1.0 / factors)
+                own = factors[each.channels]
+                scale(each.place, each.axis, own if each.divides else 1.0 / own)
+    if not left:
+        return Smoothed(network, left)
     changed = {place: np.ascontiguousarray(values, np.float32) for place, values in constants.items()}
-    return Smoothed(with_constants(network, changed) if changed else network, left)
+    return Smoothed(_with_products(with_constants(network, changed), brought_back), left)
+
+
+def _with_products(network: Network, products: Mapping[str, tuple[np.ndarray, Sequence[Slot]]]) -> Network:
+    """Returns a network in which some layers read the product of a tensor and a constant, by a Mul behind its maker.
+
+    The indices of the layers behind it change, their names stay.
+
+    Args:
+        products: by tensor, the constant and the inputs that read the product.
+    """
+    if not products:
+        return network
+    skeleton = onnx.ModelProto()
+    skeleton.CopyFrom(network.skeleton)
+    graph, added = skeleton.graph, dict[int, onnx.NodeProto]()
+    makers = {name: index for index, node in enumerate(graph.node) for name in node.output}
+    taken = {name for node in graph.node for name in (node.name, *node.input, *node.output)}
+    types = {value.name: value.type for value in graph.value_info}
+    for tensor, (factors, places) in products.items():
+        name = unused_name(f"{graph.node[makers[tensor]].name}.channels", taken)
+        constant, product = (unused_name(f"{name}_{what}", taken) for what in ("factors", "out"))
+        graph.initializer.append(numpy_helper.from_array(factors.astype(np.float32), constant))
+        graph.value_info.append(onnx.ValueInfoProto(name=product, type=types.get(tensor)))
+        added[makers[tensor]] = helper.make_node("Mul", [tensor, constant], [product], name)
+        for index, slot in places:
+            graph.node[index].input[slot] = product
+    nodes = [each for index, node in enumerate(graph.node) for each in (node, added.get(index)) if each is not None]
+    copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
+    del graph.node[:]
+    graph.node.extend(copies)
+    before = {layer.name: layer for layer in network.layers}
+    made = layers_of(graph, network.weights, ExistingPairs(), network.low)
+    layers = tuple(_as_before(layer, before.get(layer.name)) for layer in made)
+    other = replace(network, skeleton=skeleton, layers=layers, one_scale=frozenset(), memo={}, rounded=RoundedWeights())
+    return other.with_one_scale_a_weight(other.layer_named(network.layers[k].name).index for k in network.one_scale)
+
+
+def _as_before(layer: Layer, before: Layer | None) -> Layer:
+    """Returns a layer with what the user and the program say of it."""
+    if before is None:
+        return layer
+    known = replace(layer, fixed=before.fixed, module=before.module, code=before.code)
+    return known if before.quantizable else known.kept_high(before.why_not)
 
 
 def _magnitudes(
@@ -185,24 +256,32 @@ class _Finder:
         self._nodes = graph.node
         self._uses = tensor_uses(graph)
         self._makers = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
-        self._readers: dict[str, list[int]] = {}
+        self._reads: dict[str, list[Slot]] = {}
         for index, node in enumerate(graph.node):
-            self._readers.setdefault(node.input[0] if node.input else "", []).append(index)
+            for slot, name in enumerate(node.input):
+                self._reads.setdefault(name, []).append((index, slot))
         layers = [layer for layer in network.layers if layer.shape is not None]
-        self._ranks = {layer.outputs[0]: len(layer.shape or ()) for layer in layers if layer.outputs}
+        self._shapes = {layer.outputs[0]: layer.shape or () for layer in layers if layer.outputs}
 
     def smoothable(self) -> Iterator[tuple[str, _Smoothable]]:
         """Yields the tensors by name, in execution order."""
         for tensor in self._network.rounded_activations:
-            readers, rank = self._readers.get(tensor, []), self._ranks.get(tensor)
-            kinds = {self._nodes[k].op_type for k in readers}
-            weighted = kinds == {"Conv"} or (kinds and kinds <= {"Gemm", "MatMul"})
-            if rank is None or not weighted or len(readers) != self._uses[tensor]:
+            reads, shape = self._reads.get(tensor, []), self._shapes.get(tensor)
+            if shape is None or len(reads) != self._uses[tensor]:
                 continue
+            kinds = {self._nodes[k].op_type for k, _ in reads}
+            scaled = [k for k, slot in reads if slot == 0 and self._nodes[k].op_type in _PRODUCTS]
+            if kinds == {"Conv"}:
+                scaled = [k for k, _ in reads]
+            scaled = [k for k in scaled if self._can_be_scaled(k)]
+            others = [(k, slot) for k, slot in reads if k not in scaled]
+            if not scaled or (others and kinds <= {"Conv", *_PRODUCTS}):
+                continue
+            rank = len(shape)
             axis = 1 - rank if kinds == {"Conv"} else -1
-            taken_by = self._taken_by(tensor, axis, rank) if all(map(self._can_be_scaled, readers)) else ()
+            taken_by = self._taken_by(tensor, axis, rank, slice(0, None))
             if taken_by:
-                yield tensor, _Smoothable(axis % rank, readers, taken_by)
+                yield tensor, _Smoothable(axis % rank, scaled, taken_by, others)
 
     def _can_be_scaled(self, index: int) -> bool:
         """Returns true for a layer whose weight is a constant of its own, with a scale for each output."""
@@ -217,12 +296,13 @@ class _Finder:
             return not _is_depthwise(node) or weight.shape[:2] == (int_attribute(node, "group", 1), 1)
         return weight.ndim == 2 and not int_attribute(node, "transA", 0)
 
-    def _taken_by(self, tensor: str, axis: int, rank: int) -> list[_Divided]:
+    def _taken_by(self, tensor: str, axis: int, rank: int, channels: slice) -> list[_Divided]:
         """The constants before a tensor that take a division of its channels; none if it cannot be taken.
 
         Args:
             axis: of the channels, from the end.
             rank: of the tensor.
+            channels: of the smoothed tensor, those of this one.
         """
         found: list[_Divided] = []
         while (index := self._makers.get(tensor)) is not None:
@@ -232,36 +312,78 @@ class _Finder:
             one = constants[0] if len(constants) == 1 and self._fits(node, constants[0], axis) else None
             before = node.input[0] if node.input else ""
             if op in ("Conv", "Gemm", "MatMul", "LayerNormalization"):
-                last = self._in_layer(index, axis, rank)
+                last = self._in_layer(index, axis, rank, channels)
                 return [*found, *last] if last else []
             if (op == "Mul" and one is not None) or (op == "Div" and one == 1):
-                return [*found, _Divided((index, one), axis, op == "Div")]
+                return [*found, _Divided((index, one), axis, channels, op == "Div")]
+            if op == "Concat":
+                last = self._in_parts(node, axis, rank, channels)
+                return [*found, *last] if last else []
             if op in ("Add", "Sub") and one is not None:
-                found.append(_Divided((index, one), axis))
+                found.append(_Divided((index, one), axis, channels))
                 before = node.input[1 - one]
             elif op == "Transpose":
                 order = next((list(each.ints) for each in node.attribute if each.name == "perm"), [*range(rank)][::-1])
                 axis = order[axis] - rank
-            elif not (op in ("Relu", "LeakyRelu") or (op in BY_CHANNEL and axis == 1 - rank and not constants)):
+            elif not self._commutes(node, tensor, axis, constants):
                 return []
-            if self._uses[before] != 1 or self._ranks.get(before) != rank:
+            if not self._is_divided(before, rank):
                 return []
             tensor = before
         return []
 
-    def _in_layer(self, index: int, axis: int, rank: int) -> list[_Divided]:
+    def _is_divided(self, tensor: str, rank: int) -> bool:
+        """Returns true if a division may go through a tensor: it has one reader and its rank is as before."""
+        return self._uses[tensor] == 1 and len(self._shapes.get(tensor, ())) == rank
+
+    def _in_parts(self, node: onnx.NodeProto, axis: int, rank: int, channels: slice) -> list[_Divided]:
+        """The constants before the inputs of a Concat of channels; none if an input cannot take its part."""
+        if int_attribute(node, "axis", 0) % rank != axis % rank:
+            return []
+        found, start = list[_Divided](), channels.start
+        for name in node.input:
+            size = self._shapes[name][axis] if self._is_divided(name, rank) else None
+            if not isinstance(size, int):
+                return []
+            taken_by = self._taken_by(name, axis, rank, slice(start, start + size))
+            if not taken_by:
+                return []
+            found += taken_by
+            start += size
+        return found
+
+    def _commutes(self, node: onnx.NodeProto, tensor: str, axis: int, constants: Sequence[int]) -> bool:
+        """Returns true for a node that works on each channel by itself and commutes with positive factors.
+
+        Args:
+            node: makes the tensor from its first input.
+            tensor: its output.
+            axis: of the channels, from the end.
+            constants: the inputs that are constants.
+        """
+        if node.domain not in ("", "ai.onnx"):
+            return False
+        shape, before = (self._shapes.get(name, ()) for name in (tensor, node.input[0]))
+        if node.op_type == "Resize":
+            sizes = [each[axis] for each in (shape, before) if len(each) >= -axis]
+            mode = next((each.s for each in node.attribute if each.name == "coordinate_transformation_mode"), b"")
+            return mode != b"tf_crop_and_resize" and len(sizes) == 2 and sizes[0] == sizes[1] and sizes[0] is not None
+        by_channel = node.op_type in BY_CHANNEL and axis == 1 - len(shape) and not constants
+        return node.op_type in ("Relu", "LeakyRelu") or by_channel
+
+    def _in_layer(self, index: int, axis: int, rank: int, channels: slice) -> list[_Divided]:
         """The constants of a layer or a normalization that take a division of what it makes."""
         node = self._nodes[index]
         places = [slot for slot in (1, BIAS_SLOT) if slot < len(node.input) and node.input[slot]]
         if node.op_type == "LayerNormalization":
             fits = axis == -1 and int_attribute(node, "axis", -1) in (-1, rank - 1)
             fits = fits and all(self._network.has_constant(node.input[slot]) for slot in places)
-            return [_Divided((index, slot), -1) for slot in places] if fits else []
+            return [_Divided((index, slot), -1, channels) for slot in places] if fits else []
         if not self._can_be_scaled(index) or axis != (1 - rank if node.op_type == "Conv" else -1):
             return []
         of_conv, turned = node.op_type == "Conv", int_attribute(node, "transB", 0)
         made = -self._network.constant(node.input[1]).ndim if of_conv else -2 if turned else -1
-        return [_Divided((index, slot), made if slot == 1 else -1) for slot in places]
+        return [_Divided((index, slot), made if slot == 1 else -1, channels) for slot in places]
 
     def _fits(self, node: onnx.NodeProto, slot: int, axis: int) -> bool:
         """Returns true if a constant has one element, or varies along the axis of the channels at most."""

@@ -1,115 +1,38 @@
-"""The options of each command: concerns together, with what the command has beside them, or fixes."""
+"""The options of the other commands: concerns together, with what the command has beside them, or fixes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
 from trt_bisect.driver.suspects.curves import FULL
-from trt_bisect.errors import BadInput
+from trt_bisect.options import kinds
 from trt_bisect.options.concerns import (
     BRANCH,
     DATA,
     ENGINE_CHOICES,
-    FLOAT_LOWS,
     LAYERS,
-    MIXED,
-    NONE,
     PRECISION,
     RESULTS,
     CalibrationOptions,
-    ClusterOptions,
     DataOptions,
-    EffortOptions,
-    EngineOptions,
-    ExplainOptions,
     FixedLayerOptions,
     FollowerOptions,
-    GoalOptions,
-    HoldoutOptions,
     JudgeOptions,
     LowOptions,
+    MeasuringOptions,
     MemoryOptions,
     NetworkOptions,
     OutputOptions,
     PictureOptions,
-    SearchOptions,
-    TensorFileOptions,
+    RunOptions,
+    ShapeOptions,
 )
 from trt_bisect.options.declare import NOT_HERE, panel
-from trt_bisect.options.kinds import (
-    FILE,
-    PLACE,
-    TEXT,
-    TEXTS,
-    VERSION,
-    Counts,
-    Data,
-    File,
-    Model,
-    Place,
-    Share,
-    choice,
-    named,
-    number,
-    whole,
-)
-from trt_bisect.precision import Precision
 
 if TYPE_CHECKING:
     from trt_bisect.calibration.collect import Calibrating
 
 COMPARISON = panel("Comparison")
-
-
-@dataclass(frozen=True, kw_only=True)
-class MeasuringOptions(
-    OutputOptions,
-    ClusterOptions,
-    SearchOptions,
-    EngineOptions,
-    FixedLayerOptions,
-    CalibrationOptions,
-    JudgeOptions,
-    HoldoutOptions,
-    PictureOptions,
-    DataOptions,
-):
-    """The options that plans are prepared and measured with."""
-
-    def __post_init__(self) -> None:
-        """Makes what the DLA takes of a strongly typed network the defaults: FP16 beside INT8, one scale a weight."""
-        super().__post_init__()
-        if self.dla is not None and self.asked_typing != "weak":
-            object.__setattr__(self, "one_scale", self.one_scale or ("*",))
-            if self.low not in FLOAT_LOWS:
-                object.__setattr__(self, "base", self.base or str(Precision.FP16))
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunOptions(TensorFileOptions, ExplainOptions, EffortOptions, GoalOptions, MeasuringOptions):
-    """The options of ``run``.
-
-    Attributes:
-        precision: Run culprits and the layers of --high in this precision. mixed (default if it saves 1 %): FP16
-            if enough, else FP32.
-    """
-
-    precision: Annotated[str, PRECISION(choice("fp32", "fp16", MIXED), without="as --base, else fp32")] = ""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.try_remedies and self.low != "int8":
-            raise BadInput(f"--explain remedies does not go with --low {self.low}.", "Use --explain full.")
-
-    @property
-    def high_precision(self) -> Precision:
-        """The precision of layers that are kept out of the low one; with ``mixed``, of plans before the last step."""
-        return Precision.FP32 if self.precision == MIXED else super().high_precision
-
-    @property
-    def base_precision(self) -> Precision:
-        """The precision of what is neither low nor kept out of the low one."""
-        return Precision(self.base or Precision.FP32) if self.precision == MIXED else super().base_precision
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,14 +42,12 @@ class WithoutRecipeOptions(MeasuringOptions):
     strategy: Annotated[str, NOT_HERE] = field(default=BRANCH, init=False)
     curve: Annotated[str, NOT_HERE] = field(default=FULL, init=False)
     trtexec: Annotated[str, NOT_HERE] = field(default="", init=False)
-    tensorboard: Annotated[File | None, NOT_HERE] = field(default=None, init=False)
-    tensorboard_detail: Annotated[Counts | None, NOT_HERE] = field(default=None, init=False)
-    margin: Annotated[Share, NOT_HERE] = field(default=0.0, init=False)
-    validation: Annotated[Data, NOT_HERE] = field(default=0.0, init=False)
-    trt_version: Annotated[str, NOT_HERE] = field(default="", init=False)
+    tensorboard: Annotated[kinds.File | None, NOT_HERE] = field(default=None, init=False)
+    tensorboard_detail: Annotated[kinds.Counts | None, NOT_HERE] = field(default=None, init=False)
+    margin: Annotated[kinds.Share, NOT_HERE] = field(default=0.0, init=False)
+    validation: Annotated[kinds.Data, NOT_HERE] = field(default=0.0, init=False)
     dla: Annotated[int | None, NOT_HERE] = field(default=None, init=False)
     cluster: Annotated[str, NOT_HERE] = field(default="", init=False)
-    history: Annotated[File, NOT_HERE] = field(default=NONE, init=False)
     accept: Annotated[bool, NOT_HERE] = field(default=False, init=False)
 
 
@@ -134,7 +55,7 @@ class WithoutRecipeOptions(MeasuringOptions):
 class SensitivityOptions(WithoutRecipeOptions):
     """The options of ``sensitivity``. Nothing is judged by its threshold."""
 
-    threshold: Annotated[Share | None, NOT_HERE] = field(default=None, init=False)
+    threshold: Annotated[kinds.Share | None, NOT_HERE] = field(default=None, init=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,14 +70,14 @@ class WorstOptions(WithoutRecipeOptions):
         output: Write worst.json, worst.csv, worst.html and worst.npz to this folder, which 'run' takes as --input.
     """
 
-    calibration: Annotated[Data, DATA(named("DATA", "DATA.npz"))] = field(default=None, kw_only=False)
-    dataset: Annotated[Data, DATA(named("DATA", "DATASET.npz"), without="the calibration data")] = field(
+    calibration: Annotated[kinds.Data, DATA(kinds.named("DATA", "DATA.npz"))] = field(default=None, kw_only=False)
+    dataset: Annotated[kinds.Data, DATA(kinds.named("DATA", "DATASET.npz"), without="the calibration data")] = field(
         default=None, kw_only=False
     )
-    steps: Annotated[int | None, DATA(whole(least=1), without="all")] = None
-    keep: Annotated[int, DATA(whole(least=1))] = 10
-    output: Annotated[Place | None, RESULTS(PLACE, *("--output", "-o"), repeated=False)] = None
-    inputs: Annotated[Data, NOT_HERE] = field(default=None, init=False)
+    steps: Annotated[int | None, DATA(kinds.whole(least=1), without="all")] = None
+    keep: Annotated[int, DATA(kinds.whole(least=1))] = 10
+    output: Annotated[kinds.Place | None, RESULTS(kinds.PLACE, *("--output", "-o"), repeated=False)] = None
+    inputs: Annotated[kinds.Data, NOT_HERE] = field(default=None, init=False)
     samples: Annotated[int | None, NOT_HERE] = field(default=None, init=False)
     precision: Annotated[str, NOT_HERE] = field(default="", init=False)
 
@@ -171,13 +92,12 @@ class TensorOptions(OutputOptions, MemoryOptions, FixedLayerOptions, Calibration
     """
 
     inputs: Annotated[
-        Data,
-        DATA(named("DATA", "INPUT.npz"), *("--input", "--inputs", "--load-inputs"), without="the calibration data"),
+        kinds.Data,
+        DATA(
+            kinds.named("DATA", "INPUT.npz"), *("--input", "--inputs", "--load-inputs"), without="the calibration data"
+        ),
     ] = field(default=None, kw_only=False)
-    output: Annotated[Place | None, RESULTS(PLACE, *("--output", "-o"), repeated=False)] = None
-    dataset: Annotated[Data, NOT_HERE] = field(default=None, init=False)
-    trt_version: Annotated[str, NOT_HERE] = field(default="", init=False)
-    history: Annotated[File, NOT_HERE] = field(default=NONE, init=False)
+    output: Annotated[kinds.Place | None, RESULTS(kinds.PLACE, *("--output", "-o"), repeated=False)] = None
 
     def calibrating(self) -> "Calibrating":
         """The options for ranges from data."""
@@ -204,15 +124,16 @@ class CompareOptions(FollowerOptions, TensorOptions):
             column.
     """
 
-    other: Annotated[Model | None, COMPARISON(FILE, parse=False)] = None
-    recipe: Annotated[File | None, COMPARISON(FILE)] = None
-    fp32: Annotated[File | None, COMPARISON(FILE)] = None
-    int8: Annotated[File | None, COMPARISON(FILE)] = None
-    engine: Annotated[str, PRECISION(choice(*ENGINE_CHOICES))] = "onnxruntime"
+    other: Annotated[kinds.Model | None, COMPARISON(kinds.FILE, parse=False)] = None
+    recipe: Annotated[kinds.File | None, COMPARISON(kinds.FILE)] = None
+    fp32: Annotated[kinds.File | None, COMPARISON(kinds.FILE)] = None
+    int8: Annotated[kinds.File | None, COMPARISON(kinds.FILE)] = None
+    engine: Annotated[str, PRECISION(kinds.choice(*ENGINE_CHOICES))] = "onnxruntime"
     threshold: Annotated[
-        Share | None, COMPARISON(number(least=0, most=1, share=True), without="0.99; 0.9999 for fp16, 0.999 for bf16")
+        kinds.Share | None,
+        COMPARISON(kinds.number(least=0, most=1, share=True), without="0.99; 0.9999 for fp16, 0.999 for bf16"),
     ] = None
-    sort: Annotated[str, COMPARISON(TEXT)] = "index"
+    sort: Annotated[str, COMPARISON(kinds.TEXT)] = "index"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -224,8 +145,8 @@ class ProfileOptions(TensorOptions):
         op_types: List only layers of this operator. Repeatable.
     """
 
-    prefix: Annotated[Sequence[str], LAYERS(TEXTS, without="all")] = ()
-    op_types: Annotated[Sequence[str], LAYERS(TEXTS, "--op", "--op-types", without="all")] = ()
+    prefix: Annotated[Sequence[str], LAYERS(kinds.TEXTS, without="all")] = ()
+    op_types: Annotated[Sequence[str], LAYERS(kinds.TEXTS, "--op", "--op-types", without="all")] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,14 +158,13 @@ class CalibrateOptions(MemoryOptions, NetworkOptions, CalibrationOptions, Pictur
         trt_version: Write the cache for this TensorRT: 10.3.0.
     """
 
-    output: Annotated[File, RESULTS(PLACE, "--output", "-o")] = "calibration.cache"
-    trt_version: Annotated[str, RESULTS(VERSION, without="10.3.0")] = ""
-    inputs: Annotated[Data, NOT_HERE] = field(default=None, init=False)
-    dataset: Annotated[Data, NOT_HERE] = field(default=None, init=False)
+    output: Annotated[kinds.File, RESULTS(kinds.PLACE, "--output", "-o")] = "calibration.cache"
+    trt_version: Annotated[str, RESULTS(kinds.VERSION, without="10.3.0")] = ""
+    inputs: Annotated[kinds.Data, NOT_HERE] = field(default=None, init=False)
 
 
 @dataclass(frozen=True, kw_only=True)
-class MigrateOptions(OutputOptions, JudgeOptions, PictureOptions, DataOptions):
+class MigrateOptions(OutputOptions, JudgeOptions, PictureOptions, ShapeOptions):
     """The options of ``migrate``.
 
     Attributes:
@@ -256,28 +176,25 @@ class MigrateOptions(OutputOptions, JudgeOptions, PictureOptions, DataOptions):
         output: Write network.qdq.onnx, the plan and the report to this folder.
     """
 
-    cache: Annotated[File | None, DATA(FILE)] = None
-    layer_precisions: Annotated[Data, PRECISION(named("TEXT", "FILE"), without="every layer in INT8")] = None
+    cache: Annotated[kinds.File | None, DATA(kinds.FILE)] = None
+    layer_precisions: Annotated[kinds.Data, PRECISION(kinds.named("TEXT", "FILE"), without="every layer in INT8")] = (
+        None
+    )
     base: Annotated[
-        str, PRECISION(choice("fp32", "fp16"), without="fp16 if the command line allows FP16, else fp32")
+        str, PRECISION(kinds.choice("fp32", "fp16"), without="fp16 if the command line allows FP16, else fp32")
     ] = ""
-    inputs: Annotated[Data, DATA(named("DATA", "INPUT.npz"), *("--input", "--inputs"), without="not measured")] = None
-    output: Annotated[
-        Place | None, RESULTS(PLACE, *("--output", "-o"), without="trt-bisect-migrated", repeated=False)
+    inputs: Annotated[
+        kinds.Data, DATA(kinds.named("DATA", "INPUT.npz"), *("--input", "--inputs"), without="not measured")
     ] = None
-    calibration: Annotated[Data, NOT_HERE] = field(default=None, init=False)
-    dataset: Annotated[Data, NOT_HERE] = field(default=None, init=False)
-    history: Annotated[File, NOT_HERE] = field(default=NONE, init=False)
-    trt_version: Annotated[str, NOT_HERE] = field(default="", init=False)
+    output: Annotated[
+        kinds.Place | None, RESULTS(kinds.PLACE, *("--output", "-o"), without="trt-bisect-migrated", repeated=False)
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class LayersOptions(LowOptions, DataOptions):
+class LayersOptions(LowOptions, ShapeOptions):
     """The options of ``trt-bisect layers``."""
 
-    calibration: Annotated[Data, NOT_HERE] = field(default=None, init=False)
-    inputs: Annotated[Data, NOT_HERE] = field(default=None, init=False)
-    dataset: Annotated[Data, NOT_HERE] = field(default=None, init=False)
     base: Annotated[str, NOT_HERE] = field(default="", init=False)
 
 

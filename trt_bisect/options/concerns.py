@@ -1,4 +1,4 @@
-"""The options by concern, in the order of the help.
+"""The options by concern, where several commands share them, and those of ``run`` together.
 
 The names of engines, calibrators, tasks and so on stand here again: their modules load slowly.
 """
@@ -13,49 +13,8 @@ from trt_bisect.data.preprocessing import COLORS, Preprocessing, preprocessing
 from trt_bisect.driver.suspects.curves import ADAPTIVE, CULPRITS, FULL, usual_curve
 from trt_bisect.errors import BadInput, TrtBisectError
 from trt_bisect.model.gpu_time import Gpu, gpu_named
+from trt_bisect.options import kinds
 from trt_bisect.options.declare import Options, asked_gpu, panel
-from trt_bisect.options.kinds import (
-    CHANNELS,
-    DROP,
-    DURATION,
-    FILE,
-    FUNCTION,
-    GPU,
-    MEBIBYTES,
-    METRIC,
-    MIB,
-    OBJECT,
-    PICTURE_SIZE,
-    PLACE,
-    PRESETS,
-    SHAPES,
-    SWITCH,
-    TEXT,
-    TEXTS,
-    TRTEXEC,
-    VERSION,
-    Channels,
-    Counts,
-    Data,
-    File,
-    Function,
-    Model,
-    PictureSize,
-    Place,
-    Progress,
-    Shapes,
-    Share,
-    Size,
-    choice,
-    choice_or_path,
-    choice_with_percentile,
-    counts,
-    named,
-    number,
-    parse_time,
-    share_or,
-    whole,
-)
 from trt_bisect.precision import Precision
 from trt_bisect.support.machine import MEMORY
 
@@ -76,8 +35,8 @@ CALIBRATORS = (AUTO, "entropy", "minmax", "percentile", "mse")
 TASKS = ("classify", "detect", "segment", "embed", "text", "pose", "obb", "instances", "depth")
 HEADS = ("detect", "pose", "obb", "instances")
 """The tasks of detections."""
-INT8, INT16 = str(Precision.INT8), "int16"
-LOWS = (INT8, str(Precision.FP16), str(Precision.BF16), str(Precision.FP8))
+INT8, INT16 = str(Precision.INT8), str(Precision.INT16)
+LOWS = (INT8, str(Precision.FP16), str(Precision.BF16), str(Precision.FP8), INT16)
 FLOAT_LOWS = LOWS[1:3]
 FOLLOWERS_HIGH, FOLLOWERS_INT8 = "high", "int8"
 BESIDE, NONE = "beside", "none"
@@ -99,39 +58,35 @@ PANELS = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataOptions(Options):
+class ShapeOptions(Options):
+    """The shapes of dynamic inputs.
+
+    Attributes:
+        shapes: Set the shape of a dynamic input: images:1x3x640x640. Repeatable.
+    """
+
+    shapes: Annotated[kinds.Shapes | None, DATA(kinds.SHAPES, "--shape", "--shapes")] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataOptions(ShapeOptions):
     """The data that a network is calibrated with and judged on.
 
     Attributes:
         calibration: Calibrate with this data: .npz, .npy, .json, a folder of these or of pictures, module:function, or
             a TensorRT calibration cache. A network with Q/DQ pairs needs none.
         inputs: Judge these inputs, each by itself.
-        dataset: Find the worst inputs in this data.
-        shapes: Set the shape of a dynamic input: images:1x3x640x640. Repeatable.
     """
 
-    calibration: Annotated[Data, DATA(named("DATA", "DATA.npz"))] = field(default=None, kw_only=False)
+    calibration: Annotated[kinds.Data, DATA(kinds.named("DATA", "DATA.npz"))] = field(default=None, kw_only=False)
     inputs: Annotated[
-        Data,
+        kinds.Data,
         DATA(
-            named("DATA", "INPUT.npz"),
+            kinds.named("DATA", "INPUT.npz"),
             *("--input", "--inputs", "--load-inputs"),
             without="the worst inputs of --dataset",
         ),
     ] = field(default=None, kw_only=False)
-    dataset: Annotated[Data, DATA(named("DATA", "DATASET.npz"), without="the calibration data")] = None
-    shapes: Annotated[Shapes | None, DATA(SHAPES, "--shape", "--shapes")] = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class HoldoutOptions(Options):
-    """The samples that neither calibration nor the search sees.
-
-    Attributes:
-        validation: Test the recipe on this unseen data, or on a share of 20 or more calibration samples.
-    """
-
-    validation: Annotated[Data, DATA(share_or(named("DATA", "VALIDATION.npz"), most=0.9))] = 0.2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,12 +102,14 @@ class PictureOptions(Options):
         colors: Set the order of the channels, also for --mean and --std.
     """
 
-    resize: Annotated[PictureSize | None, PICTURES(PICTURE_SIZE, without="the input's size")] = None
-    letterbox: Annotated[bool, PICTURES(SWITCH)] = False
-    scale: Annotated[float | None, PICTURES(number(), without="255; 1 if --mean or --std is above 1")] = None
-    mean: Annotated[Channels | None, PICTURES(CHANNELS)] = None
-    std: Annotated[Channels | None, PICTURES(CHANNELS)] = None
-    colors: Annotated[str | None, PICTURES(choice(*COLORS), without="rgb; gray for one channel", expert=True)] = None
+    resize: Annotated[kinds.PictureSize | None, PICTURES(kinds.PICTURE_SIZE, without="the input's size")] = None
+    letterbox: Annotated[bool, PICTURES(kinds.SWITCH)] = False
+    scale: Annotated[float | None, PICTURES(kinds.number(), without="255; 1 if --mean or --std is above 1")] = None
+    mean: Annotated[kinds.Channels | None, PICTURES(kinds.CHANNELS)] = None
+    std: Annotated[kinds.Channels | None, PICTURES(kinds.CHANNELS)] = None
+    colors: Annotated[str | None, PICTURES(kinds.choice(*COLORS), without="rgb; gray for one channel", expert=True)] = (
+        None
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -187,18 +144,23 @@ class JudgeOptions(Options):
         accept: Exit with 0 if full INT8 passes with doubts.
     """
 
-    task: Annotated[str | None, JUDGEMENT(choice(*TASKS))] = None
-    metric: Annotated[Function, JUDGEMENT(METRIC)] = COSINE
-    threshold: Annotated[Share | None, JUDGEMENT(number(share=True), without="0.99 for cosine and tasks")] = None
-    outputs: Annotated[Sequence[str], JUDGEMENT(TEXTS, without="all")] = ()
-    samples: Annotated[int | None, JUDGEMENT(whole(least=1), without="all of --input, else 1")] = None
-    reference: Annotated[
-        Model | None, JUDGEMENT(FILE, *("--reference", "--load-outputs"), without="the network in FP32", expert=True)
+    task: Annotated[str | None, JUDGEMENT(kinds.choice(*TASKS))] = None
+    metric: Annotated[kinds.Function, JUDGEMENT(kinds.METRIC)] = COSINE
+    threshold: Annotated[
+        kinds.Share | None, JUDGEMENT(kinds.number(share=True), without="0.99 for cosine and tasks")
     ] = None
-    head: Annotated[str | None, JUDGEMENT(TEXT, without="told by the values", expert=True)] = None
-    score_threshold: Annotated[float, JUDGEMENT(number(least=0, most=1, share=True), expert=True)] = 0.3
-    class_axis: Annotated[int | None, JUDGEMENT(whole(least=-32, most=31), without="found by size", expert=True)] = None
-    accept: Annotated[bool, JUDGEMENT(SWITCH, expert=True)] = False
+    outputs: Annotated[Sequence[str], JUDGEMENT(kinds.TEXTS, without="all")] = ()
+    samples: Annotated[int | None, JUDGEMENT(kinds.whole(least=1), without="all of --input, else 1")] = None
+    reference: Annotated[
+        kinds.Model | None,
+        JUDGEMENT(kinds.FILE, *("--reference", "--load-outputs"), without="the network in FP32", expert=True),
+    ] = None
+    head: Annotated[str | None, JUDGEMENT(kinds.TEXT, without="told by the values", expert=True)] = None
+    score_threshold: Annotated[float, JUDGEMENT(kinds.number(least=0, most=1, share=True), expert=True)] = 0.3
+    class_axis: Annotated[
+        int | None, JUDGEMENT(kinds.whole(least=-32, most=31), without="found by size", expert=True)
+    ] = None
+    accept: Annotated[bool, JUDGEMENT(kinds.SWITCH, expert=True)] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -229,101 +191,6 @@ class JudgeOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AccuracyOptions(Options):
-    """The accuracy on labelled data.
-
-    Attributes:
-        labels: Measure the accuracy with the classes, boxes (COCO JSON, YOLO txt), masks (PNG) or texts of --dataset.
-        accuracy: Measure the accuracy with your module:function, called with infer(feeds) -> outputs; higher is better.
-    """
-
-    labels: Annotated[Data, JUDGEMENT(named("FILE", "LABELS.npy"))] = None
-    accuracy: Annotated[Function | None, JUDGEMENT(FUNCTION)] = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.accuracy is not None and self.labels is not None:
-            raise BadInput("--accuracy and --labels contradict each other.", "Leave out one of the two.")
-        if self.labels is not None and getattr(self, "dataset", None) is None:
-            raise BadInput("There are labels and no data set that they belong to.", "Give --dataset with its samples.")
-
-
-@dataclass(frozen=True, kw_only=True)
-class GoalOptions(AccuracyOptions):
-    """The goal of the search: the cheapest recipe that meets the threshold, unless these ask for another one.
-
-    Attributes:
-        budget: Find the most accurate plan that gives up at most this share of INT8's speed-up: 5%.
-        drop: Find the cheapest plan that loses at most this accuracy: 0.01, 1% of FP32's, mlperf99. Needs --labels,
-            --accuracy.
-        front: Measure the front of accuracy against cost.
-        cost: Price a layer in high precision by its multiply-adds (macs), its time on the engine (measured), the times
-            in a CSV file with the columns layer, int8, fp16, fp32, or trtexec's profile of an engine of the network on
-            --gpu: NAME.profile.json, with --exportLayerInfo's NAME.graph.json beside it. Without it, by predicted time
-            where --gpu names a GPU or a known GPU is in the machine, else by multiply-adds.
-        gpu: Predict times on this GPU: A100, A100-80GB, H100, H200, L4, T4, RTX3090, RTX4090, OrinAGX, OrinNX,
-            OrinNano, Thor, or a TOML file with its peaks.
-    """
-
-    budget: Annotated[Share | None, GOAL(number(least=0, most=1, share=True))] = None
-    drop: Annotated[Share | None, GOAL(DROP)] = None
-    front: Annotated[bool, GOAL(SWITCH)] = False
-    cost: Annotated[File | None, GOAL(choice_or_path(MACS, MEASURED_TIME), expert=True)] = None
-    gpu: Annotated[str | None, GOAL(GPU, expert=True)] = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.gpu is not None:
-            asked_gpu(self.gpu)
-        if self.profile is not None and self.priced_gpu is None:
-            raise BadInput("A profile says nothing of the GPU, and the machine has none that is known.", "Give --gpu.")
-        if self.drop is None:
-            return
-        if self.accuracy is None and self.labels is None:
-            raise BadInput("--drop is a loss of accuracy, and nothing measures it.", "Give --labels or --accuracy.")
-        if getattr(self, "task", None) is not None and self.labels is None:
-            raise BadInput("--task and --drop contradict each other.", "Leave out one of the two, or give --labels.")
-
-    @property
-    def priced_gpu(self) -> Gpu | None:
-        """The GPU that times are predicted for: the one named, else the machine's; None if no peaks of it are known."""
-        if self.gpu is not None:
-            return asked_gpu(self.gpu)
-        from trt_bisect.support.machine import find_gpu
-
-        try:
-            return gpu_named(find_gpu().name)
-        except TrtBisectError:
-            return None
-
-    @property
-    def profile(self) -> Path | None:
-        """The profile of an engine by which times are predicted; None without one."""
-        given = Path(str(self.cost))
-        return given if given.suffix.lower() == ".json" else None
-
-    @property
-    def by_time(self) -> bool:
-        """Prices are predicted times, which may follow a profile."""
-        return self.priced_by == TIME or self.profile is not None
-
-    @property
-    def priced_by(self) -> str:
-        """The price of layers: ``macs``, ``measured``, ``time`` (predicted), or a file of times."""
-        return str(self.cost) if self.cost is not None else MACS if self.priced_gpu is None else TIME
-
-    @property
-    def most(self) -> float | None:
-        """The largest cost of a recipe, a share of INT8's gain in speed; None without a budget."""
-        return None if self.budget is None else float(self.budget)
-
-    def least_accuracy(self, reference: float) -> float:
-        """Returns the lowest acceptable accuracy; FP32 has the accuracy ``reference``."""
-        text = str(PRESETS.get(str(self.drop), self.drop) or 0.0).strip()
-        return reference * (1.0 - float(text[:-1]) / 100.0) if text.endswith("%") else reference - float(text)
-
-
-@dataclass(frozen=True, kw_only=True)
 class NetworkOptions(Options):
     """The reading of a network.
 
@@ -334,8 +201,8 @@ class NetworkOptions(Options):
             overflows.
     """
 
-    plugins: Annotated[Sequence[str], LAYERS(TEXTS, "--plugin", "--plugins", expert=True)] = ()
-    fuse_norms: Annotated[bool, LAYERS(SWITCH, expert=True)] = False
+    plugins: Annotated[Sequence[str], LAYERS(kinds.TEXTS, "--plugin", "--plugins", expert=True)] = ()
+    fuse_norms: Annotated[bool, LAYERS(kinds.SWITCH, expert=True)] = False
 
     def libraries(self, *, onnxruntime: bool) -> tuple[str, ...]:
         """The libraries with operators for ONNX Runtime, or those with TensorRT's plugins."""
@@ -361,22 +228,19 @@ class LowOptions(NetworkOptions):
     """The low precision.
 
     Attributes:
-        low: Search in this low precision. fp16 and bf16 need no calibration.
+        low: Search in this low precision. fp16 and bf16 need no calibration. int16 emulates 16-bit activations with
+            INT8 weights, as an experiment: TensorRT cannot build such an engine.
         base: With int8 and fp8, run unquantized layers and keep float tensors in this precision.
-        activations: Emulate 16-bit activations with INT8 weights, as an experiment: TensorRT cannot build such an
-            engine.
     """
 
-    low: Annotated[str, PRECISION(choice(*LOWS))] = INT8
+    low: Annotated[str, PRECISION(kinds.choice(*LOWS))] = INT8
     base: Annotated[
-        str, PRECISION(choice("fp32", "fp16", "bf16"), without="the precision of --precision, else fp32", expert=True)
+        str,
+        PRECISION(kinds.choice("fp32", "fp16", "bf16"), without="the precision of --precision, else fp32", expert=True),
     ] = ""
-    activations: Annotated[str, PRECISION(choice(INT8, INT16), expert=True)] = INT8
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.activations == INT16 and self.low != INT8:
-            raise BadInput(f"--activations {INT16} does not go with --low {self.low}.", "Leave out one of the two.")
         if self.low in FLOAT_LOWS and self.base not in ("", Precision.FP32):
             raise BadInput(
                 f"--low {self.low} and --base {self.base} leave no layer in FP32.",
@@ -393,7 +257,7 @@ class LowOptions(NetworkOptions):
         """The low precision in question."""
         from trt_bisect.model.low import find_low
 
-        return find_low(self.low, self.activations == INT16)
+        return find_low(self.low)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -403,11 +267,9 @@ class CalibrationOptions(Options):
     Attributes:
         calibrator: Choose scales by this method, or percentile=99.9. auto: run takes a calibrator with which full INT8
             passes, else that of the cheapest recipe; other commands take entropy.
-        trt_version: Write the recipe for this TensorRT: 10.3.0, or rtx. Weak typing needs a version before 11.
     """
 
-    calibrator: Annotated[str, PRECISION(choice_with_percentile(*CALIBRATORS))] = AUTO
-    trt_version: Annotated[str, PRECISION(VERSION, without="the installed TensorRT, else the newest", expert=True)] = ""
+    calibrator: Annotated[str, PRECISION(kinds.choice_with_percentile(*CALIBRATORS))] = AUTO
 
     @property
     def calibrator_method(self) -> str:
@@ -429,11 +291,11 @@ class FollowerOptions(LowOptions):
             or in INT8 between INT8 layers, as weak typing may.
     """
 
-    followers: Annotated[str, PRECISION(choice(FOLLOWERS_HIGH, FOLLOWERS_INT8), expert=True)] = FOLLOWERS_HIGH
+    followers: Annotated[str, PRECISION(kinds.choice(FOLLOWERS_HIGH, FOLLOWERS_INT8), expert=True)] = FOLLOWERS_HIGH
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.low != INT8 and self.followers_round:
+        if self.low not in (INT8, INT16) and self.followers_round:
             raise BadInput(f"--followers int8 does not go with --low {self.low}.", "Leave out one of the two.")
 
     @property
@@ -443,10 +305,93 @@ class FollowerOptions(LowOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EngineOptions(FollowerOptions):
-    """The inference engine, and how its engines are built.
+class FixedLayerOptions(NetworkOptions):
+    """The layers whose precision the user fixes; no search changes it.
 
     Attributes:
+        high: Keep this layer in high precision: a name, a pattern with * and ?, re:PATTERN, op:Softmax, recipe:RUN (a
+            recipe's layers), top:3 (the most sensitive). Repeatable.
+        plan: Fix precisions and scales as in this TOML or JSON file, or as in a run folder's recipe.
+        keep_low: Keep these layers in INT8, named as for --high. Repeatable.
+        scoped: Measure one plan instead of searching: layers up to this layer (name or number) in INT8, the rest in
+            high precision. --high, --keep-low and --plan override --scoped.
+        only: Allow INT8 in these layers only, named as for --high: op:Conv. Repeatable.
+        one_scale: Use one scale for the whole weight of these layers, named as for --high: op:MatMul, or * for all, as
+            the DLA does. Repeatable.
+    """
+
+    high: Annotated[Sequence[str], LAYERS(kinds.TEXTS)] = ()
+    plan: Annotated[kinds.Data, LAYERS(kinds.named("FILE", "PLAN.toml"), expert=True)] = None
+    keep_low: Annotated[Sequence[str], LAYERS(kinds.TEXTS, expert=True)] = ()
+    scoped: Annotated[str, LAYERS(kinds.TEXT, expert=True)] = ""
+    only: Annotated[Sequence[str], LAYERS(kinds.TEXTS, without="all that TensorRT can run in INT8", expert=True)] = ()
+    one_scale: Annotated[Sequence[str], LAYERS(kinds.TEXTS, without="a scale per output channel", expert=True)] = ()
+
+    @property
+    def high_precision(self) -> Precision:
+        """The precision of layers that are not in INT8."""
+        return Precision.FP32
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryOptions(Options):
+    """The memory for tensors.
+
+    Attributes:
+        memory: Limit working memory, not counting the FP32 and INT8 engines: MiB, or 512MB, 2GB.
+    """
+
+    memory: Annotated[kinds.Size, RESOURCES(kinds.MEBIBYTES)] = MEMORY // kinds.MIB
+
+    @property
+    def memory_bytes(self) -> int:
+        """``memory`` in bytes."""
+        return int(self.memory) * kinds.MIB
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputOptions(Options):
+    """The files that are written.
+
+    Attributes:
+        output: Write the run to this folder; the same command continues the run.
+        tensorboard: Write TensorBoard logs to this folder.
+        tensorboard_detail: Log histograms of the largest channels of a tensor (channels=8), and of each of the first
+            samples (samples=3). With run, log full INT8, the plans of suspects, the recipe and the front, and as many
+            other plans as make plans=20, each with its accuracy if labels are given.
+        progress: Show progress.
+    """
+
+    output: Annotated[
+        kinds.Place | None,
+        RESULTS(kinds.PLACE, *("--output", "-o"), without="trt-bisect-<model>", repeated=False),
+    ] = None
+    tensorboard: Annotated[kinds.File | None, RESULTS(kinds.PLACE, expert=True, repeated=False)] = None
+    tensorboard_detail: Annotated[
+        kinds.Counts | None, RESULTS(kinds.counts(channels=256, samples=1000, plans=1000), expert=True, repeated=False)
+    ] = None
+    progress: Annotated[
+        kinds.Progress | None,
+        RESULTS(kinds.OBJECT, without="tqdm in a notebook, else nothing", repeated=False, parse=False),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuringOptions(
+    OutputOptions,
+    MemoryOptions,
+    FollowerOptions,
+    FixedLayerOptions,
+    CalibrationOptions,
+    JudgeOptions,
+    PictureOptions,
+    DataOptions,
+):
+    """The options that plans are prepared and measured with.
+
+    Attributes:
+        dataset: Find the worst inputs in this data.
+        validation: Test the recipe on this unseen data, or on a share of 20 or more calibration samples.
         engine: Build and run networks with this engine.
         precision: Run culprits and the layers of --high in this precision.
         typing: Build from Q/DQ pairs in the graph (strong), or from constraints on layers (weak: TensorRT 8 to 10).
@@ -456,16 +401,30 @@ class EngineOptions(FollowerOptions):
             --tacticSources=+CUBLAS,+CUDNN'.
         dla: Run on this DLA core, and on the GPU what the core cannot run: with weak typing up to TensorRT 10.7; with
             strong typing from 11.4.1 on, with --base fp16 --one-scale '*'. Not tested yet.
+        strategy: Measure the whole curve in one pass through pieces of the network (branch), an engine per layer
+            (exhaustive), or about log2 N engines per suspect (bisect). auto: branch on ONNX Runtime, else bisect.
+        curve: With branch, measure every boundary (full), every sixteenth and all where the loss changes (adaptive), or
+            what the verdict needs (culprits). auto: adaptive from 401 quantizable layers on, else full.
+        margin: Keep this share of the allowed loss in reserve for unseen inputs (from 20 inputs on).
+        cluster: Try whole engines on a Ray cluster (auto, HOST:PORT, ray://HOST:PORT) or in N processes here (local:N).
     """
 
-    engine: Annotated[str, PRECISION(choice(*ENGINE_CHOICES))] = AUTO
-    precision: Annotated[str, PRECISION(choice("fp32", "fp16"), without="as --base, else fp32")] = ""
-    typing: Annotated[str, TENSORRT(choice(*TYPING_CHOICES))] = AUTO
-    trtexec: Annotated[str, TENSORRT(TRTEXEC, without="TensorRT's defaults")] = ""
-    dla: Annotated[int | None, TENSORRT(whole(least=0))] = None
+    dataset: Annotated[kinds.Data, DATA(kinds.named("DATA", "DATASET.npz"), without="the calibration data")] = None
+    validation: Annotated[kinds.Data, DATA(kinds.share_or(kinds.named("DATA", "VALIDATION.npz"), most=0.9))] = 0.2
+    engine: Annotated[str, PRECISION(kinds.choice(*ENGINE_CHOICES))] = AUTO
+    precision: Annotated[str, PRECISION(kinds.choice("fp32", "fp16"), without="as --base, else fp32")] = ""
+    typing: Annotated[str, TENSORRT(kinds.choice(*TYPING_CHOICES))] = AUTO
+    trtexec: Annotated[str, TENSORRT(kinds.TRTEXEC, without="TensorRT's defaults")] = ""
+    dla: Annotated[int | None, TENSORRT(kinds.whole(least=0))] = None
+    strategy: Annotated[str, SEARCH(kinds.choice(AUTO, BRANCH, EXHAUSTIVE, BISECT), expert=True)] = AUTO
+    curve: Annotated[str, SEARCH(kinds.choice(AUTO, FULL, ADAPTIVE, CULPRITS), expert=True)] = AUTO
+    margin: Annotated[kinds.Share, SEARCH(kinds.number(least=0, most=0.9, share=True), expert=True)] = 0.2
+    cluster: Annotated[str, RESOURCES(kinds.TEXT, without="in this process")] = ""
 
     def __post_init__(self) -> None:
+        """Makes what the DLA takes of a strongly typed network the defaults: FP16 beside INT8, one scale a weight."""
         super().__post_init__()
+        check_address(self.cluster)
         if self.low in FLOAT_LOWS and self.precision not in ("", Precision.FP32):
             raise BadInput(
                 f"--low {self.low} and --precision {self.precision} leave no layer in FP32.",
@@ -476,6 +435,10 @@ class EngineOptions(FollowerOptions):
                 f"--precision {self.precision} does not raise layers above a base of {self.base}.",
                 f"Give --precision fp32, or leave it out: then they are in {self.base}.",
             )
+        if self.dla is not None and self.asked_typing != "weak":
+            object.__setattr__(self, "one_scale", self.one_scale or ("*",))
+            if self.low not in FLOAT_LOWS:
+                object.__setattr__(self, "base", self.base or str(Precision.FP16))
 
     @property
     def asked_typing(self) -> str:
@@ -517,68 +480,6 @@ class EngineOptions(FollowerOptions):
             timeout=DEFAULT_TIMEOUT,
         )
 
-
-@dataclass(frozen=True, kw_only=True)
-class FixedLayerOptions(NetworkOptions):
-    """The layers whose precision the user fixes; no search changes it.
-
-    Attributes:
-        high: Keep this layer in high precision: a name, a pattern with * and ?, re:PATTERN, op:Softmax, recipe:RUN (a
-            recipe's layers), top:3 (the most sensitive). Repeatable.
-        plan: Fix precisions and scales as in this TOML or JSON file, or as in a run folder's recipe.
-        keep_low: Keep these layers in INT8, named as for --high. Repeatable.
-        scoped: Measure one plan instead of searching: layers up to this layer (name or number) in INT8, the rest in
-            high precision. --high, --keep-low and --plan override --scoped.
-        only: Allow INT8 in these layers only, named as for --high: op:Conv. Repeatable.
-        one_scale: Use one scale for the whole weight of these layers, named as for --high: op:MatMul, or * for all, as
-            the DLA does. Repeatable.
-    """
-
-    high: Annotated[Sequence[str], LAYERS(TEXTS)] = ()
-    plan: Annotated[Data, LAYERS(named("FILE", "PLAN.toml"), expert=True)] = None
-    keep_low: Annotated[Sequence[str], LAYERS(TEXTS, expert=True)] = ()
-    scoped: Annotated[str, LAYERS(TEXT, expert=True)] = ""
-    only: Annotated[Sequence[str], LAYERS(TEXTS, without="all that TensorRT can run in INT8", expert=True)] = ()
-    one_scale: Annotated[Sequence[str], LAYERS(TEXTS, without="a scale per output channel", expert=True)] = ()
-
-    @property
-    def high_precision(self) -> Precision:
-        """The precision of layers that are not in INT8."""
-        return Precision.FP32
-
-
-@dataclass(frozen=True, kw_only=True)
-class MemoryOptions(Options):
-    """The memory for tensors.
-
-    Attributes:
-        memory: Limit working memory, not counting the FP32 and INT8 engines: MiB, or 512MB, 2GB.
-    """
-
-    memory: Annotated[Size, RESOURCES(MEBIBYTES)] = MEMORY // MIB
-
-    @property
-    def memory_bytes(self) -> int:
-        """``memory`` in bytes."""
-        return int(self.memory) * MIB
-
-
-@dataclass(frozen=True, kw_only=True)
-class SearchOptions(MemoryOptions):
-    """The choice of the plans, and their measuring.
-
-    Attributes:
-        strategy: Measure the whole curve in one pass through pieces of the network (branch), an engine per layer
-            (exhaustive), or about log2 N engines per suspect (bisect). auto: branch on ONNX Runtime, else bisect.
-        curve: With branch, measure every boundary (full), every sixteenth and all where the loss changes (adaptive), or
-            what the verdict needs (culprits). auto: adaptive from 401 quantizable layers on, else full.
-        margin: Keep this share of the allowed loss in reserve for unseen inputs (from 20 inputs on).
-    """
-
-    strategy: Annotated[str, SEARCH(choice(AUTO, BRANCH, EXHAUSTIVE, BISECT), expert=True)] = AUTO
-    curve: Annotated[str, SEARCH(choice(AUTO, FULL, ADAPTIVE, CULPRITS), expert=True)] = AUTO
-    margin: Annotated[Share, SEARCH(number(least=0, most=0.9, share=True), expert=True)] = 0.2
-
     def curve_of(self, strategy: str, layers: int) -> str:
         """The curve of a network with that many quantizable layers; only ``branch`` has a choice."""
         if strategy == BRANCH:
@@ -596,99 +497,131 @@ class SearchOptions(MemoryOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EffortOptions(Options):
-    """The end of the search.
+class RunOptions(MeasuringOptions):
+    """The options of ``run``. The goal is the cheapest recipe that meets the threshold, unless they name another one.
 
     Attributes:
+        precision: Run culprits and the layers of --high in this precision. mixed (default if it saves 1 %): FP16
+            if enough, else FP32.
+        trt_version: Write the recipe for this TensorRT: 10.3.0, or rtx. Weak typing needs a version before 11.
+        labels: Measure the accuracy with the classes, boxes (COCO JSON, YOLO txt), masks (PNG) or texts of --dataset.
+        accuracy: Measure the accuracy with your module:function, called with infer(feeds) -> outputs; higher is better.
+        budget: Find the most accurate plan that gives up at most this share of INT8's speed-up: 5%.
+        drop: Find the cheapest plan that loses at most this accuracy: 0.01, 1% of FP32's, mlperf99. Needs --labels,
+            --accuracy.
+        front: Measure the front of accuracy against cost.
+        cost: Price a layer in high precision by its multiply-adds (macs), its time on the engine (measured), the times
+            in a CSV file with the columns layer, int8, fp16, fp32, or trtexec's profile of an engine of the network on
+            --gpu: NAME.profile.json, with --exportLayerInfo's NAME.graph.json beside it. Without it, by predicted time
+            where --gpu names a GPU or a known GPU is in the machine, else by multiply-adds.
+        gpu: Predict times on this GPU: A100, A100-80GB, H100, H200, L4, T4, RTX3090, RTX4090, OrinAGX, OrinNX,
+            OrinNano, Thor, or a TOML file with its peaks.
         effort: Spend at most one inference per layer and input on the search (quick), at most two (default), or search
             until no recipe is cheaper (thorough).
         time_limit: End the search after this time: 90s, 10m, 1h. The same command continues the search.
         as_is: Leave channels and weights of the network alone where changes make the recipe cheaper.
+        explain: Compare tensors, and weights and activations of each culprit (tensors); measure each layer alone
+            too, print tensors (full), or measure remedies too (remedies).
+        save_tensors: Save the final outputs, or the tensors of all layers (ONNX Runtime), of FP32, full INT8 and the
+            recipe in the run folder, for 'compare --fp32 --int8'. boundaries: the final outputs, also of each boundary
+            of the curve. polygraphy: the final outputs, also as Polygraphy's JSON in tensors/polygraphy: inputs.json
+            for --load-inputs, and fp32.json, int8.json and recipe.json for --load-outputs.
+        history: Record the run in the history beside the run folder, not at all (none), or in this file.
     """
 
-    effort: Annotated[str, SEARCH(choice(QUICK, DEFAULT, THOROUGH))] = DEFAULT
-    time_limit: Annotated[Share | None, SEARCH(DURATION, repeated=False)] = None
-    as_is: Annotated[bool, SEARCH(SWITCH, expert=True)] = False
+    precision: Annotated[str, PRECISION(kinds.choice("fp32", "fp16", MIXED), without="as --base, else fp32")] = ""
+    trt_version: Annotated[
+        str, PRECISION(kinds.VERSION, without="the installed TensorRT, else the newest", expert=True)
+    ] = ""
+    labels: Annotated[kinds.Data, JUDGEMENT(kinds.named("FILE", "LABELS.npy"))] = None
+    accuracy: Annotated[kinds.Function | None, JUDGEMENT(kinds.FUNCTION)] = None
+    budget: Annotated[kinds.Share | None, GOAL(kinds.number(least=0, most=1, share=True))] = None
+    drop: Annotated[kinds.Share | None, GOAL(kinds.DROP)] = None
+    front: Annotated[bool, GOAL(kinds.SWITCH)] = False
+    cost: Annotated[kinds.File | None, GOAL(kinds.choice_or_path(MACS, MEASURED_TIME), expert=True)] = None
+    gpu: Annotated[str | None, GOAL(kinds.GPU, expert=True)] = None
+    effort: Annotated[str, SEARCH(kinds.choice(QUICK, DEFAULT, THOROUGH))] = DEFAULT
+    time_limit: Annotated[kinds.Share | None, SEARCH(kinds.DURATION, repeated=False)] = None
+    as_is: Annotated[bool, SEARCH(kinds.SWITCH, expert=True)] = False
+    explain: Annotated[str, RESULTS(kinds.choice(EXPLAIN_TENSORS, EXPLAIN_FULL, EXPLAIN_REMEDIES, EXPLAIN_NOTHING))] = (
+        EXPLAIN_TENSORS
+    )
+    save_tensors: Annotated[
+        str, RESULTS(kinds.choice(NO_TENSORS, OUTPUTS, ALL_LAYERS, BOUNDARIES, POLYGRAPHY), expert=True, repeated=False)
+    ] = NO_TENSORS
+    history: Annotated[kinds.File, RESULTS(kinds.choice_or_path(BESIDE, NONE), expert=True)] = BESIDE
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.accuracy is not None and self.labels is not None:
+            raise BadInput("--accuracy and --labels contradict each other.", "Leave out one of the two.")
+        if self.labels is not None and self.dataset is None:
+            raise BadInput("There are labels and no data set that they belong to.", "Give --dataset with its samples.")
+        if self.gpu is not None:
+            asked_gpu(self.gpu)
+        if self.profile is not None and self.priced_gpu is None:
+            raise BadInput("A profile says nothing of the GPU, and the machine has none that is known.", "Give --gpu.")
+        if self.drop is not None and self.accuracy is None and self.labels is None:
+            raise BadInput("--drop is a loss of accuracy, and nothing measures it.", "Give --labels or --accuracy.")
+        if self.drop is not None and self.task is not None and self.labels is None:
+            raise BadInput("--task and --drop contradict each other.", "Leave out one of the two, or give --labels.")
+        if self.try_remedies and self.low not in (INT8, INT16):
+            raise BadInput(f"--explain remedies does not go with --low {self.low}.", "Use --explain full.")
+
+    @property
+    def high_precision(self) -> Precision:
+        """The precision of layers that are kept out of the low one; with ``mixed``, of plans before the last step."""
+        return Precision.FP32 if self.precision == MIXED else super().high_precision
+
+    @property
+    def base_precision(self) -> Precision:
+        """The precision of what is neither low nor kept out of the low one."""
+        return Precision(self.base or Precision.FP32) if self.precision == MIXED else super().base_precision
+
+    @property
+    def priced_gpu(self) -> Gpu | None:
+        """The GPU that times are predicted for: the one named, else the machine's; None if no peaks of it are known."""
+        if self.gpu is not None:
+            return asked_gpu(self.gpu)
+        from trt_bisect.support.machine import find_gpu
+
+        try:
+            return gpu_named(find_gpu().name)
+        except TrtBisectError:
+            return None
+
+    @property
+    def profile(self) -> Path | None:
+        """The profile of an engine by which times are predicted; None without one."""
+        given = Path(str(self.cost))
+        return given if given.suffix.lower() == ".json" else None
+
+    @property
+    def by_time(self) -> bool:
+        """Prices are predicted times, which may follow a profile."""
+        return self.priced_by == TIME or self.profile is not None
+
+    @property
+    def priced_by(self) -> str:
+        """The price of layers: ``macs``, ``measured``, ``time`` (predicted), or a file of times."""
+        return str(self.cost) if self.cost is not None else MACS if self.priced_gpu is None else TIME
+
+    @property
+    def most(self) -> float | None:
+        """The largest cost of a recipe, a share of INT8's gain in speed; None without a budget."""
+        return None if self.budget is None else float(self.budget)
+
+    def least_accuracy(self, reference: float) -> float:
+        """Returns the lowest acceptable accuracy; FP32 has the accuracy ``reference``."""
+        text = str(kinds.PRESETS.get(str(self.drop), self.drop) or 0.0).strip()
+        return reference * (1.0 - float(text[:-1]) / 100.0) if text.endswith("%") else reference - float(text)
 
     @property
     def time_limit_seconds(self) -> float | None:
         """``time_limit`` in seconds."""
-        return None if self.time_limit is None else parse_time(self.time_limit)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClusterOptions(Options):
-    """The workers that try plans.
-
-    Attributes:
-        cluster: Try whole engines on a Ray cluster (auto, HOST:PORT, ray://HOST:PORT) or in N processes here (local:N).
-    """
-
-    cluster: Annotated[str, RESOURCES(TEXT, without="in this process")] = ""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_address(self.cluster)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExplainOptions(Options):
-    """The explanation of culprits.
-
-    Attributes:
-        explain: Compare tensors, and weights and activations of each culprit (tensors); measure each layer alone
-            too, print tensors (full), or measure remedies too (remedies).
-    """
-
-    explain: Annotated[str, RESULTS(choice(EXPLAIN_TENSORS, EXPLAIN_FULL, EXPLAIN_REMEDIES, EXPLAIN_NOTHING))] = (
-        EXPLAIN_TENSORS
-    )
+        return None if self.time_limit is None else kinds.parse_time(self.time_limit)
 
     @property
     def try_remedies(self) -> bool:
         """True if remedies are measured."""
         return self.explain == EXPLAIN_REMEDIES
-
-
-@dataclass(frozen=True, kw_only=True)
-class TensorFileOptions(Options):
-    """The tensors that are written to disk.
-
-    Attributes:
-        save_tensors: Save the final outputs, or the tensors of all layers (ONNX Runtime), of FP32, full INT8 and the
-            recipe in the run folder, for 'compare --fp32 --int8'. boundaries: the final outputs, also of each boundary
-            of the curve. polygraphy: the final outputs, also as Polygraphy's JSON in tensors/polygraphy: inputs.json
-            for --load-inputs, and fp32.json, int8.json and recipe.json for --load-outputs.
-    """
-
-    save_tensors: Annotated[
-        str, RESULTS(choice(NO_TENSORS, OUTPUTS, ALL_LAYERS, BOUNDARIES, POLYGRAPHY), expert=True, repeated=False)
-    ] = NO_TENSORS
-
-
-@dataclass(frozen=True, kw_only=True)
-class OutputOptions(Options):
-    """The files that are written.
-
-    Attributes:
-        output: Write the run to this folder; the same command continues the run.
-        history: Record the run in the history beside the run folder, not at all (none), or in this file.
-        tensorboard: Write TensorBoard logs to this folder.
-        tensorboard_detail: Log histograms of the largest channels of a tensor (channels=8), and of each of the first
-            samples (samples=3). With run, log full INT8, the plans of suspects, the recipe and the front, and as many
-            other plans as make plans=20, each with its accuracy if labels are given.
-        progress: Show progress.
-    """
-
-    output: Annotated[
-        Place | None,
-        RESULTS(PLACE, *("--output", "-o"), without="trt-bisect-<model>", repeated=False),
-    ] = None
-    history: Annotated[File, RESULTS(choice_or_path(BESIDE, NONE), expert=True)] = BESIDE
-    tensorboard: Annotated[File | None, RESULTS(PLACE, expert=True, repeated=False)] = None
-    tensorboard_detail: Annotated[
-        Counts | None, RESULTS(counts(channels=256, samples=1000, plans=1000), expert=True, repeated=False)
-    ] = None
-    progress: Annotated[
-        Progress | None, RESULTS(OBJECT, without="tqdm in a notebook, else nothing", repeated=False, parse=False)
-    ] = None

@@ -35,6 +35,7 @@ FLAT = Parameter(name="*")
 NOT_HERE = Parameter(parse=False)
 """Marks a field that is an option of other commands, and has one value in this one."""
 GONE = {
+    "activations": "Use --low int16.",
     "build_timeout": "A build may take an hour.",
     "direction": "Set 'higher_is_better = False' on the metric's function.",
     "force_int8": "Use --typing weak-int8.",
@@ -281,47 +282,40 @@ class Job(Protocol[_Model_contra, _Keywords, _Result_co]):
 
 
 def takes(
-    options: Callable[_Keywords, _Given],
-) -> Callable[[Callable[[_Model, _Given], _Result]], Job[_Model, _Keywords, _Result]]:
-    """Makes a function of a network and keywords out of one of a network and options.
+    options: Callable[_Keywords, _Given], job: Callable[[_Model, _Given], _Result]
+) -> Job[_Model, _Keywords, _Result]:
+    """Returns a function of a network and keywords that does ``job``, a function of a network and options.
 
-    The keywords are the fields of the class, for type checkers as well. In the docstring the line that begins with
-    ``options:`` is replaced by a line for each option. Errors of the function name keywords in place of flags.
-
-    Args:
-        options: a command's class of options.
+    The keywords are the fields of the class of options, for type checkers as well. In the docstring the line that
+    begins with ``options:`` is replaced by a line for each option. Errors name keywords in place of flags.
     """
     cls: Any = options
-    taken = declared(cls)
+    taken, name = declared(cls), getattr(job, "__name__", "").removesuffix("_with")
     names = {flag: option.name for option in taken for flag in option.flags}
     parameters = [each.replace(annotation=each.empty) for each in inspect.signature(cls).parameters.values()]
     places = [each for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]
+    model, *_ = inspect.signature(job).parameters.values()
+    by_place = inspect.Signature([model, *places, inspect.Parameter("named", inspect.Parameter.VAR_KEYWORD)])
 
-    def flat(job: Callable[[_Model, _Given], _Result]) -> Job[_Model, _Keywords, _Result]:
-        name = getattr(job, "__name__", "")
-        model, *_ = inspect.signature(job).parameters.values()
-        by_place = inspect.Signature([model, *places, inspect.Parameter("named", inspect.Parameter.VAR_KEYWORD)])
+    @wraps(job)
+    def called(*given: Any, **keywords: Any) -> _Result:
+        try:
+            values = by_place.bind(*given, **keywords).arguments
+        except TypeError as error:
+            raise TypeError(f"{name}(): {error}") from None
+        network = values.pop("model", None)
+        try:
+            return job(network, cls.given(name, values.pop("named", {}) | values))
+        except TrtBisectError as error:
+            for part in ("problem", "remedy"):
+                setattr(error, part, _FLAG.sub(lambda flag: names.get(flag[0], flag[0]), getattr(error, part)))
+            error.args = (error.problem,)
+            raise
 
-        @wraps(job)
-        def called(*given: Any, **keywords: Any) -> _Result:
-            try:
-                values = by_place.bind(*given, **keywords).arguments
-            except TypeError as error:
-                raise TypeError(f"{name}(): {error}") from None
-            network = values.pop("model", None)
-            try:
-                return job(network, cls.given(name, values.pop("named", {}) | values))
-            except TrtBisectError as error:
-                for part in ("problem", "remedy"):
-                    setattr(error, part, _FLAG.sub(lambda flag: names.get(flag[0], flag[0]), getattr(error, part)))
-                error.args = (error.problem,)
-                raise
-
-        called.__signature__ = inspect.Signature([model, *parameters])  # type: ignore[attr-defined]
-        called.__doc__ = _documented(job.__doc__ or "", taken)
-        return called
-
-    return flat
+    called.__name__ = called.__qualname__ = name
+    called.__signature__ = inspect.Signature([model, *parameters])  # type: ignore[attr-defined]
+    called.__doc__ = _documented(job.__doc__ or "", taken)
+    return called
 
 
 def _documented(text: str, taken: Sequence[Declared]) -> str:
@@ -399,9 +393,7 @@ def read_config(file: Path, command: str, others: Sequence[str], options: Sequen
 
     Args:
         file: TOML. Paths in it are relative to its folder.
-        command: the command's name.
         others: the names of all commands and panels.
-        options: the command's options.
 
     Raises:
         BadInput: the file cannot be read, or has a key or a value that cannot be used.

@@ -172,11 +172,8 @@ def number(
     """Returns the kind of numbers within bounds.
 
     Args:
-        least: not less than this.
         above: more than this.
-        most: not more than this.
         unit: the unit of the value.
-        whole: only whole numbers.
         share: a percentage is taken as well: 99% is 0.99.
     """
     ends = {f"{least:g} or more": least, f"more than {above:g}": above, f"at most {most:g}": most}

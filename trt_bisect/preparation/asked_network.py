@@ -49,7 +49,6 @@ def matching(network: Network, pattern: str) -> list[Layer]:
     """Returns the layers that a pattern names, in execution order.
 
     Args:
-        network: with the layers.
         pattern: the name of a layer; else ``op:`` and an operator; ``re:`` and a regular expression that is searched in
             names; ``recipe:`` and a run folder, for the layers that its recipe leaves high; ``sensitivity:``, the
             folder of that command, a colon and a number, for so many layers that lose most alone; or a name with
@@ -150,11 +149,8 @@ def fixed_network(
     ``keep_low`` count more than a plan.
 
     Args:
-        network: as it was read.
         high: patterns of layers that stay high.
         keep_low: patterns of layers that stay low.
-        plan: from a file.
-        precision: the precision of the layers that stay high.
 
     Raises:
         BadInput: a pattern matches nothing, a layer cannot be low, stands in both lists, or none is left low; or the
@@ -264,7 +260,7 @@ def _refuse_others(plan: FilePlan, network: Network) -> None:
     if plan.wide and not network.low.wide:
         raise BadInput(
             f"The recipe '{plan.source}' is for activations in INT16, not for {network.low.title}.",
-            f"Give --activations {INT16}.",
+            f"Give --low {INT16}.",
         )
     higher = {Precision.FP32, Precision.FP16, Precision.BF16} if low.needs_scale else {Precision.FP32}
     for name, own in plan.layers.items():
@@ -467,9 +463,7 @@ def asked_network(options: NetworkOptions, model: GivenModel | Callable[..., Any
     """Returns a network with what the options ask of it.
 
     Args:
-        options: those of a command.
         model: its file, or one that is read already, which keeps its own low precision where INT8 is asked for.
-        shapes: the shapes of dynamic inputs, for a file.
 
     Raises:
         BadInput: a library or a file cannot be used, or an option does not fit the network.
@@ -494,9 +488,7 @@ def read_network(
     """Returns a network with the operators of the options, and nothing else that they ask for.
 
     Args:
-        options: those of a command.
         model: its file, or one that is read already.
-        shapes: the shapes of dynamic inputs, for a file.
         low: the low precision; None for INT8, or that of a network that is read already.
         base: see ``Network``; None for that of each plan.
 

@@ -30,8 +30,7 @@ from trt_bisect.evaluator.trial import Trial
 from trt_bisect.evaluator.workers import Cluster, TrialSpec
 from trt_bisect.model.low import FLOAT_TYPES, FP8
 from trt_bisect.model.network import Network
-from trt_bisect.options.commands import MeasuringOptions
-from trt_bisect.options.concerns import BRANCH, JudgeOptions
+from trt_bisect.options.concerns import BRANCH, JudgeOptions, MeasuringOptions
 from trt_bisect.precision import Precision
 from trt_bisect.preparation.given_data import GivenData
 from trt_bisect.preparation.judgement import (
@@ -223,8 +222,6 @@ class Setup:
         """Returns an experiment on whole engines with other ranges; a key of its own keeps its trials apart.
 
         Args:
-            experiment: the experiment to change.
-            ranges: the other ranges.
             network: another network of the same inputs and outputs, judged by the FP32 outputs of the first one.
         """
         other = network or experiment.network

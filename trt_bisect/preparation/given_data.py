@@ -17,14 +17,7 @@ from time import perf_counter
 from typing import Any
 
 from trt_bisect._version import versions
-from trt_bisect.analyzer.data_warnings import (
-    on_drift,
-    on_growing_ranges,
-    on_units,
-    on_values,
-    reach_of_scales,
-    zero_states,
-)
+from trt_bisect.analyzer import data_warnings
 from trt_bisect.builder.engines import choose_engine, typing_of
 from trt_bisect.calibration.cache import is_cache_path, ranges_of_cache
 from trt_bisect.calibration.collect import Magnitudes, candidates, magnitudes
@@ -37,7 +30,7 @@ from trt_bisect.data.statistics import MOST_SAMPLES, Drift, FedInput, Sketch, dr
 from trt_bisect.errors import BadInput
 from trt_bisect.model.layers import tensors_in_low
 from trt_bisect.model.network import Network
-from trt_bisect.options.commands import MeasuringOptions
+from trt_bisect.options.concerns import MeasuringOptions
 from trt_bisect.report.model import JudgedInputs
 from trt_bisect.runs import cached_inputs
 from trt_bisect.runs.cached_inputs import Form, Value, fingerprint, kept
@@ -50,9 +43,7 @@ class GivenData:
 
     Args:
         options: the calibrator, the share to hold out, the memory limit.
-        network: the network as it was read.
         folder: the run folder; None to keep nothing.
-        progress: shows the pass over the data.
         notes: the notes of the report, to which lines are added.
 
     Attributes:
@@ -113,7 +104,7 @@ class GivenData:
         self.calibrated = perf_counter() - began
         seen = self.calibration.known_magnitudes()
         if seen is not None:
-            self._notes += noted(DATA, on_growing_ranges(seen, data.length))
+            self._notes += noted(DATA, data_warnings.on_growing_ranges(seen, data.length))
         return ranges, data
 
     @property
@@ -172,11 +163,8 @@ class DataCalibration:
     """Ranges from data. Each result is computed when it is first asked for, or read from the run folder.
 
     Args:
-        network: the network.
         data: the samples to calibrate with.
-        options: the calibrator and the memory limit.
         folder: the run folder; None to keep nothing.
-        progress: shows the pass over the data.
     """
 
     def __init__(
@@ -243,7 +231,6 @@ class FedData:
     """Collects what a network is fed.
 
     Args:
-        network: the network that reads the data.
         say: shows a warning at once, so that a long run can be stopped.
     """
 
@@ -283,7 +270,6 @@ class FedData:
 
         Args:
             about: what is known of them.
-            feeds: the inputs.
             ranges: the ranges of the activations; where they do not come from data, they tell what the calibration saw.
             data: the data that the inputs are taken from.
             of_calibration: the inputs are samples of the calibration data, which may be quiet ones.
@@ -294,11 +280,11 @@ class FedData:
         """
         first = feeds[:MOST_SAMPLES]
         fed = statistics(first) if of_calibration else self._looked_at(first, about.source)
-        seen = {each.name: each.absmax for each in self._calibration} or reach_of_scales(ranges.scales)
+        seen = {each.name: each.absmax for each in self._calibration} or data_warnings.reach_of_scales(ranges.scales)
         drifts = {} if of_calibration else drift(self._sketch, data)
         if not of_calibration:
-            units = [*on_units(seen, fed, self._calibrated_with or ranges.origin, about.source)]
-            self._warn(units or on_drift(drifts, self._calibrated_with, about.source))
+            units = [*data_warnings.on_units(seen, fed, self._calibrated_with or ranges.origin, about.source)]
+            self._warn(units or data_warnings.on_drift(drifts, self._calibrated_with, about.source))
         of_validation = self._drift_of_validation()
         by = {name: each for name, each in (("calibration", self._calibration), ("judged", fed)) if each}
         return replace(
@@ -320,7 +306,7 @@ class FedData:
         if not self._validation.values:
             deque(data, maxlen=0)
         drifts = drift(self._sketch, self._validation)
-        self._warn(on_drift(drifts, self._calibrated_with, data.source))
+        self._warn(data_warnings.on_drift(drifts, self._calibrated_with, data.source))
         return drifts
 
     def notes(self, feeds: Sequence[Feeds]) -> list[str]:
@@ -342,10 +328,10 @@ class FedData:
     def _looked_at(self, samples: Iterable[Feeds], source: str) -> tuple[FedInput, ...]:
         """The statistics of samples, which are read twice. Warns of them if nothing was warned of before."""
         fed, way = statistics(samples), self._pictures.get(source)
-        self._states = self._states or zero_states(self._network, fed)
+        self._states = self._states or data_warnings.zero_states(self._network, fed)
         if not self._warnings:
             named = f"{source}, fed as {way}" if way else source
-            self._warn(on_values(self._network, fed, samples, named))
+            self._warn(data_warnings.on_values(self._network, fed, samples, named))
         return fed
 
     def _warn(self, warnings: Any) -> None:

@@ -32,8 +32,7 @@ from trt_bisect.model.matching import match_inputs, match_layers
 from trt_bisect.model.network import Network
 from trt_bisect.model.observe import Observer
 from trt_bisect.model.shapes import facts_for
-from trt_bisect.options.commands import MeasuringOptions
-from trt_bisect.options.concerns import COSINE, JudgeOptions
+from trt_bisect.options.concerns import COSINE, JudgeOptions, MeasuringOptions
 from trt_bisect.precision import Precision
 from trt_bisect.preparation.asked_network import read_network
 from trt_bisect.preparation.two_networks import AsInFile, AsItRuns, as_it_runs, renamed_feeds
@@ -65,9 +64,7 @@ class SavedOutputs(Reference):
     """Saved outputs in place of an engine, for the samples that they were saved for.
 
     Args:
-        network: the network that is judged.
         samples: the samples in the order of the outputs.
-        path: the path of the saved run.
 
     Attributes:
         digest: the digest of samples and outputs.
@@ -136,7 +133,6 @@ class ReferenceAsItRuns(Reference):
     """An integer network, a session or a function, whose outputs are the reference that a network is judged by.
 
     Args:
-        network: the network that is judged.
         runs: gives the outputs.
         given: what the user gave.
 
@@ -227,7 +223,6 @@ class Judgement:
     """The judgement of one network's outputs.
 
     Args:
-        options: ask for it.
         source: the network's name, for messages.
         low: the low precision, which the metric's own threshold depends on.
 

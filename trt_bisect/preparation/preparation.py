@@ -33,8 +33,8 @@ from trt_bisect.evaluator.trial import Cost, Trial
 from trt_bisect.model.network import Network
 from trt_bisect.model.reading import compare_with_file
 from trt_bisect.model.shapes import facts_for
-from trt_bisect.options.commands import MeasuringOptions, WithoutRecipeOptions
-from trt_bisect.options.concerns import AUTO, BRANCH, EXHAUSTIVE, HEADS
+from trt_bisect.options.commands import WithoutRecipeOptions
+from trt_bisect.options.concerns import AUTO, BRANCH, EXHAUSTIVE, HEADS, MeasuringOptions
 from trt_bisect.preparation.asked_network import refuse_emulated_only
 from trt_bisect.preparation.experiment import Experiment, Setup
 from trt_bisect.preparation.given_data import faint_note

@@ -48,7 +48,6 @@ def working_in(folder: Path | None, display: Progress, history: str | Path = NON
 
     Args:
         folder: the folder of the run; without one there is nothing to lock, and nothing to record.
-        display: shows the progress.
         history: the file in which the run is recorded when it ends: ``beside``, ``none`` or a file.
 
     Raises:
@@ -78,7 +77,6 @@ def refuse_another_network(folder: Path | None, network: Network) -> None:
 
     Args:
         folder: the run folder; None for none.
-        network: as it was read.
     """
     if folder is None:
         return

@@ -140,8 +140,6 @@ def keeping_high(setting: Setting, layer: str, high: Precision) -> tuple[Command
 
     Args:
         setting: the run; without a recipe ``layer`` is left high alone.
-        layer: a culprit.
-        high: the precision.
     """
     kept = setting.kept or (layer,)
     cache = setting.calibration or (setting.path("recipe", CACHE) if setting.build.weak else _RANGES)

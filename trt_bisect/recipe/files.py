@@ -28,17 +28,7 @@ from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter, Written
 from trt_bisect.model.quantizer import Scales, scale_in
 from trt_bisect.precision import Precision, PrecisionPlan
-from trt_bisect.recipe.trtexec import (
-    Build,
-    allowing,
-    flags_file,
-    flags_of,
-    missing,
-    polygraphy_command,
-    refusals,
-    strong_command,
-    weak_command,
-)
+from trt_bisect.recipe import trtexec
 from trt_bisect.support.files import make_folder
 from trt_bisect.support.text import listed
 
@@ -128,7 +118,7 @@ class RecipeFiles:
 
     texts: Mapping[str, str]
     network: Written
-    build: Build
+    build: trtexec.Build
     properties: Mapping[str, str]
     measured: Network | None = None
     notes: tuple[str, ...] = ()
@@ -148,7 +138,6 @@ class RecipeFiles:
         last: after a stop at any moment, a folder that has it holds the files of one recipe, which a report names.
 
         Args:
-            folder: the folder, which is made if it is missing.
             named: writes the report that names the recipe; called before ``plan.json`` is there.
 
         Raises:
@@ -206,7 +195,7 @@ def recipe_files(
     plan: PrecisionPlan,
     high: Precision,
     weak: WeakPlan,
-    build: Build,
+    build: trtexec.Build,
 ) -> RecipeFiles:
     """Returns the files of a plan for one version of TensorRT.
 
@@ -214,9 +203,7 @@ def recipe_files(
     gets none either: the pairs hold the scales, and TensorRT takes precisions from pairs alone.
 
     Args:
-        network: the measured network.
         scales: the scales of all activations, for the calibration cache and the Q/DQ network.
-        plan: the recipe's.
         high: the precision of the layers that are never low, where the network has no base.
         weak: the plan under weak typing.
         build: the facts that the engine is built with; ``precisions`` and ``weak`` are set here.
@@ -241,9 +228,9 @@ def recipe_files(
         texts[MODELOPT] = modelopt_list(list(dict.fromkeys((*kept, *required))))
     refused: list[str] = []
     if build.weak:
-        flags = flags_of(weak, build, CACHE)
-        refused = refusals(weak, build, flags)
-        texts[TRTEXEC] = flags_file(flags, refused)
+        flags = trtexec.flags_of(weak, build, CACHE)
+        refused = trtexec.refusals(weak, build, flags)
+        texts[TRTEXEC] = trtexec.flags_file(flags, refused)
         texts[POLYGRAPHY] = polygraphy_script(weak, required)
         if low.needs_ranges:
             texts[CACHE] = format_cache({**weak.scales, **scales}, build.target.header)
@@ -255,7 +242,7 @@ def recipe_files(
     return RecipeFiles(texts, written, build, network.properties, measured, (note + name,) if refused else (), name)
 
 
-def recipe_commands(folder: str, build: Build, network: str) -> dict[str, str]:
+def recipe_commands(folder: str, build: trtexec.Build, network: str) -> dict[str, str]:
     """Returns by file of a recipe the complete command that uses it: strong typing first, weak typing last.
 
     Args:
@@ -264,19 +251,23 @@ def recipe_commands(folder: str, build: Build, network: str) -> dict[str, str]:
         network: the name of the file with Q/DQ pairs or Casts.
     """
     beside = f"{folder}/" if folder else ""
-    commands = {network: shlex.join(strong_command(build, beside + network))}
+    commands = {network: shlex.join(trtexec.strong_command(build, beside + network))}
     if not build.weak:
         return commands
     cache = ["--calibration-cache", beside + CACHE] if Precision.INT8 in build.precisions else []
     script = ["--precision-constraints", "obey", "--trt-network-postprocess-script", beside + POLYGRAPHY]
-    convert = polygraphy_command(build, beside + FLOAT_NETWORK, *allowing(build.precisions), *cache, *script)
-    weak = weak_command(FLOAT_NETWORK, TRTEXEC)
+    convert = trtexec.polygraphy_command(
+        build, beside + FLOAT_NETWORK, *trtexec.allowing(build.precisions), *cache, *script
+    )
+    weak = trtexec.weak_command(FLOAT_NETWORK, TRTEXEC)
     commands[POLYGRAPHY] = shlex.join(convert)
     commands[TRTEXEC] = f"(cd {shlex.quote(folder)} && {weak})" if folder else weak
     return commands
 
 
-def plan_json(network: Network, kept: Mapping[str, Precision], high: Precision, scales: Scales, build: Build) -> str:
+def plan_json(
+    network: Network, kept: Mapping[str, Precision], high: Precision, scales: Scales, build: trtexec.Build
+) -> str:
     """Returns ``plan.json``: the precision of every layer that the low precision rounds, and the activations' scales.
 
     The scales are those in use: largest magnitude / 448 in FP8. Scales that are no normal numbers are left out. Layers
@@ -332,7 +323,7 @@ def _trt_type(kind: Precision | str | None) -> str | None:
     return TRT_TYPES.get(kind) if isinstance(kind, Precision) else None
 
 
-def readme(network: Network, weak: WeakPlan, refused: list[str], build: Build) -> str:
+def readme(network: Network, weak: WeakPlan, refused: list[str], build: trtexec.Build) -> str:
     """Returns the recipe's README: the purpose of each file, and the commands for the target alone."""
     low = network.low
     name, title = network_file(low.precision), low.title
@@ -378,8 +369,8 @@ def readme(network: Network, weak: WeakPlan, refused: list[str], build: Build) -
     return "\n\n".join(parts) + "\n"
 
 
-def _about_building(command: str, build: Build) -> str:
-    parts, unsaid = [_fenced(command)], missing(build)
+def _about_building(command: str, build: trtexec.Build) -> str:
+    parts, unsaid = [_fenced(command)], trtexec.missing(build)
     if build.dynamic:
         parts.append(
             "The shapes are those of the data that the recipe was measured on. Give your own shapes for other data."
@@ -391,7 +382,9 @@ def _about_building(command: str, build: Build) -> str:
     return "\n\n".join(parts)
 
 
-def _about_weak(weak: WeakPlan, refused: list[str], build: Build, commands: Mapping[str, str], *, cached: bool) -> str:
+def _about_weak(
+    weak: WeakPlan, refused: list[str], build: trtexec.Build, commands: Mapping[str, str], *, cached: bool
+) -> str:
     """Returns the section on the files for weak typing."""
     names = (
         f"Both name the layers of {weak.parser}'s parser, with all constraints of the measured engine."

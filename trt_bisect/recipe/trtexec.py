@@ -253,13 +253,7 @@ def polygraphy_command(build: Build, network: str, *more: str) -> list[str]:
 
 
 def flags_of(weak: WeakPlan, build: Build, cache: str) -> list[str]:
-    """Returns the flags that build the plan with weak typing.
-
-    Args:
-        weak: the plan's constraints.
-        build: the facts of the engine.
-        cache: the calibration cache's file.
-    """
+    """Returns the flags that build the plan with weak typing."""
     flags = [*engine_flags(build, weak=True), *allowing(build.precisions)]
     if Precision.INT8 in build.precisions:
         flags += calibrated(build, cache)

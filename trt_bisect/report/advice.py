@@ -6,15 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from trt_bisect.analyzer.blame import (
-    NOT_NORMALISED,
-    ONE_CHANNEL,
-    RESULT_QUANTIZED,
-    SATURATION,
-    STARVED,
-    Evidence,
-    in_short,
-)
+from trt_bisect.analyzer import blame
 from trt_bisect.analyzer.origins import ACTIVATION, WEIGHT
 from trt_bisect.analyzer.structure.findings import ERROR, SHARED_LAYER, SHARED_WEIGHT
 from trt_bisect.calibration.histogram import Calibrator
@@ -45,13 +37,20 @@ QAT = "QAT"
 SPREAD_OUT = "no abnormal tensor"
 """The cause of culprits whose tensors are all normal: many small roundings add up."""
 
+_INT8_ONLY = "The network is for INT8 only: its FP32 output changes."
+_MOVES = {
+    BIAS_CORRECTION: f"Corrected biases remove INT8's mean error. {_INT8_ONLY}",
+    SMOOTHING: "Large channels are divided, and the weights that read them multiplied; FP32 does not change.",
+    ROUNDING: f"Errors of weights cancel at the outputs. {_INT8_ONLY}",
+}
+"""The reasons for the moves that are advised only where they were measured to help."""
 _FP16_LARGEST = 65504.0
 _BITS = {Precision.INT8: "eight", Precision.FP8: "four"}
 """The significant bits of a value, in words."""
 
 
 def advice_on(
-    evidence: Evidence,
+    evidence: blame.Evidence,
     setting: Setting,
     tried: Sequence[Tried],
     explained: ExplainedLayer | None,
@@ -60,10 +59,6 @@ def advice_on(
     """Returns the advice on one culprit.
 
     Args:
-        evidence: against it.
-        setting: the run, for the commands.
-        tried: the remedies that were measured, for any culprit.
-        explained: the layer.
         around: its inputs and outputs.
     """
     weights, share = (explained.weights, explained.share) if explained else ((), 0.0)
@@ -112,9 +107,9 @@ def advice_on(
     )
 
 
-def by_cause(evidence: Sequence[Evidence]) -> dict[str, list[Evidence]]:
+def by_cause(evidence: Sequence[blame.Evidence]) -> dict[str, list[blame.Evidence]]:
     """Returns the evidence by each culprit's most important reason, or ``SPREAD_OUT``; the largest group first."""
-    groups: dict[str, list[Evidence]] = {}
+    groups: dict[str, list[blame.Evidence]] = {}
     for each in evidence:
         groups.setdefault(each.reasons[0] if each.reasons else SPREAD_OUT, []).append(each)
     return dict(sorted(groups.items(), key=lambda group: -len(group[1])))
@@ -122,7 +117,7 @@ def by_cause(evidence: Sequence[Evidence]) -> dict[str, list[Evidence]]:
 
 def cause_of(
     cause: str,
-    evidence: Sequence[Evidence],
+    evidence: Sequence[blame.Evidence],
     advice: Mapping[str, CulpritAdvice],
     tried: Sequence[Tried],
     calibrator: str,
@@ -132,9 +127,6 @@ def cause_of(
     Args:
         cause: a key of ``by_cause``.
         evidence: its value.
-        advice: the advice on each culprit, by name.
-        tried: the remedies that were measured, for any culprit or for the whole network.
-        calibrator: the name of the calibrator of the ranges.
     """
     culprits = tuple(each.layer.name for each in evidence)
 
@@ -148,7 +140,7 @@ def cause_of(
         if remedy.tried is None and remedy.remedy not in known:
             unmeasured.setdefault(remedy.remedy, remedy)
     found = [each for one in evidence for each in one.causes if each.reason == cause]
-    words = in_short(cause, found, evidence[0].low, calibrator)
+    words = blame.in_short(cause, found, evidence[0].low, calibrator)
     return Cause(
         cause,
         culprits,
@@ -158,23 +150,23 @@ def cause_of(
     )
 
 
-def _data_remedies(evidence: Evidence, setting: Setting) -> Iterator[Remedy]:
+def _data_remedies(evidence: blame.Evidence, setting: Setting) -> Iterator[Remedy]:
     """Yields what repairs the data, or Q/DQ pairs that the file should not have."""
-    if evidence.has(NOT_NORMALISED):
+    if evidence.has(blame.NOT_NORMALISED):
         why = "The input is not scaled like the data that the network was trained on."
         yield Remedy("the network's own preprocessing", why)
     refused = next((finding for finding in evidence.structure if finding.severity == ERROR), None)
     if refused is not None:
         yield Remedy("quantize again", refused.remedy, commands=requantizing(setting))
-    if evidence.has(RESULT_QUANTIZED):
+    if evidence.has(blame.RESULT_QUANTIZED):
         why = "The Q/DQ pair on the network's output makes no layer faster."
         yield Remedy("leave the result unrounded", why)
 
 
-def _range_remedies(evidence: Evidence, setting: Setting, tried: Tried | None) -> Iterator[Remedy]:
+def _range_remedies(evidence: blame.Evidence, setting: Setting, tried: Tried | None) -> Iterator[Remedy]:
     """Yields another calibrator, or other data, where a range is to blame or a calibrator that was tried helps."""
-    saturated = evidence.has(SATURATION, ACTIVATION)
-    starved = evidence.has(STARVED, ACTIVATION) or (evidence.has(ONE_CHANNEL, ACTIVATION) and not saturated)
+    saturated = evidence.has(blame.SATURATION, ACTIVATION)
+    starved = evidence.has(blame.STARVED, ACTIVATION) or (evidence.has(blame.ONE_CHANNEL, ACTIVATION) and not saturated)
     clipped = saturated and not starved
     suspected = evidence.blame != WEIGHT and not evidence.causes and not setting.has_pairs
     minmax, entropy = Calibrator("minmax"), Calibrator("entropy")
@@ -203,7 +195,7 @@ def _range_remedies(evidence: Evidence, setting: Setting, tried: Tried | None) -
     yield Remedy(CALIBRATOR, why, commands=commands)
 
 
-def _weight_remedies(evidence: Evidence, setting: Setting, per_tensor: bool) -> Iterator[Remedy]:
+def _weight_remedies(evidence: blame.Evidence, setting: Setting, per_tensor: bool) -> Iterator[Remedy]:
     if per_tensor and evidence.blame != ACTIVATION:
         why = "All output channels share one scale. A scale for each channel costs nothing in TensorRT."
         yield Remedy(PER_CHANNEL, why, commands=requantizing(setting))
@@ -212,31 +204,23 @@ def _weight_remedies(evidence: Evidence, setting: Setting, per_tensor: bool) -> 
         yield Remedy("a weight of its own", shared.remedy)
 
 
-def _move_remedies(evidence: Evidence, setting: Setting, best: Mapping[str, Tried]) -> Iterator[Remedy]:
+def _move_remedies(evidence: blame.Evidence, setting: Setting, best: Mapping[str, Tried]) -> Iterator[Remedy]:
     """Yields equalisation where a channel is to blame, and each move that was measured to help."""
     why = "Factors moved between this layer and the layer before it make the channels alike; FP32 does not change."
     tried = best.get(EQUALISATION)
     if tried is not None and tried.network:
         commands = (running_moved(setting, tried.network), *with_moved(setting, tried.network, tried.cache))
         yield Remedy(EQUALISATION, why, commands=commands)
-    elif evidence.has(ONE_CHANNEL) or evidence.has(STARVED):
+    elif evidence.has(blame.ONE_CHANNEL) or evidence.has(blame.STARVED):
         yield Remedy(EQUALISATION, why, commands=equalising())
-    tried = best.get(BIAS_CORRECTION)
-    if tried is not None and tried.network:
-        why = "Corrected biases remove INT8's mean error. The network is for INT8 only: its FP32 output changes."
-        yield Remedy(BIAS_CORRECTION, why, commands=with_moved(setting, tried.network, tried.cache))
-    tried = best.get(SMOOTHING)
-    if tried is not None and tried.network:
-        why = "Large channels are divided, and the weights that read them multiplied; FP32 does not change."
-        commands = (running_moved(setting, tried.network), *with_moved(setting, tried.network, tried.cache))
-        yield Remedy(SMOOTHING, why, commands=commands)
-    tried = best.get(ROUNDING)
-    if tried is not None and tried.network:
-        why = "Errors of weights cancel at the outputs. The network is for INT8 only: its FP32 output changes."
-        yield Remedy(ROUNDING, why, commands=with_moved(setting, tried.network, tried.cache))
+    for remedy, why in _MOVES.items():
+        tried = best.get(remedy)
+        if tried is not None and tried.network:
+            run = [running_moved(setting, tried.network)] if remedy == SMOOTHING else []
+            yield Remedy(remedy, why, commands=(*run, *with_moved(setting, tried.network, tried.cache)))
 
 
-def _high_remedies(evidence: Evidence, setting: Setting, reach: float, share: float) -> Iterator[Remedy]:
+def _high_remedies(evidence: blame.Evidence, setting: Setting, reach: float, share: float) -> Iterator[Remedy]:
     in_fp16 = setting.low not in FLOAT_TYPES and reach <= _FP16_LARGEST
     reasons: dict[Precision, str] = {}
     if in_fp16:

@@ -188,6 +188,11 @@ class AnswerFacts:
         return " ".join(line.short or line.text for line in self.confidence)
 
 
+def setting_text(name: str) -> str:
+    """Returns the name of a setting of ``AnswerFacts.settings`` as people read it."""
+    return "unquantized layers in INT8 too" if name == FOLLOWERS else name
+
+
 @dataclass(frozen=True)
 class RecipeLayers:
     """The layers that a recipe leaves high.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,8 @@ _ROW = (
 _DIGESTS = ("model", "ranges", "inputs", "metric code")
 _DIGITS = 8
 _ULPS = 1e-9
+_Moved = Callable[[str, str, tuple[float | None, ...], float | None], Iterator["Change"]]
+"""Yields the change of a value of the metric, if there is one; its kind and its subject come first."""
 
 
 @dataclass(frozen=True)
@@ -174,19 +177,19 @@ def changes(now: Report, runs: Sequence[Report], tolerances: Tolerances, directi
     Args:
         now: the later report, as ``compared_part`` returns it.
         runs: the earlier reports likewise, one for each repeat that is not equal to another.
-        tolerances: the smallest changes that count.
         direction: which values of a metric of the user's own are better, ``higher`` or ``lower``.
 
     Raises:
         BadInput: see ``metric_of``.
     """
     allowed = min(metric_of(report, direction).loss(report.threshold) for report in (now, *runs))
-    losses = _Losses(metric_of(now, direction).loss, tolerances.similarity * allowed)
+    floor = tolerances.similarity * allowed
+    moved = partial(_moved, loss=metric_of(now, direction).loss, floor=floor)
     return (
-        *_overall(now, runs, losses),
+        *_overall(now, runs, moved),
         *_bound(now, runs),
         *_latencies(now, runs, tolerances.latency),
-        *_layers(now, runs, losses),
+        *_layers(now, runs, moved, floor),
     )
 
 
@@ -256,7 +259,6 @@ def metric_of(report: Report, direction: str) -> Metric:
     """Returns the metric that judged a report, which can judge its figures but not measure new ones.
 
     Args:
-        report: the report.
         direction: for a metric of the user's own, which values are better, ``higher`` or ``lower``.
 
     Raises:
@@ -274,24 +276,19 @@ def metric_of(report: Report, direction: str) -> Metric:
     return metric_of_facts({"name": report.metric, "perfect": perfect, "higher": higher, "own": True})
 
 
-@dataclass(frozen=True)
-class _Losses:
-    """Compares figures with those of the earlier repeats, by their losses.
-
-    Attributes:
-        loss: from a value of the metric to its loss.
-        floor: the smallest change of a loss that counts.
-    """
-
-    loss: Callable[[float], float]
-    floor: float
-
-    def changes(self, kind: str, what: str, before: tuple[float | None, ...], now: float | None) -> Iterator[Change]:
-        """Yields the change of a value of the metric; nothing for noise."""
-        losses = [None if value is None else self.loss(value) for value in (*before, now)]
-        effect = _effect(losses[:-1], losses[-1], self.floor)
-        if effect:
-            yield Change(kind, effect, what, before, now)
+def _moved(
+    kind: str,
+    what: str,
+    before: tuple[float | None, ...],
+    now: float | None,
+    loss: Callable[[float], float],
+    floor: float,
+) -> Iterator[Change]:
+    """Yields the change of a value of the metric whose loss moved by more than ``floor`` and noise."""
+    losses = [None if value is None else loss(value) for value in (*before, now)]
+    effect = _effect(losses[:-1], losses[-1], floor)
+    if effect:
+        yield Change(kind, effect, what, before, now)
 
 
 def _effect(before: Sequence[float | None], now: float | None, floor: float) -> str:
@@ -308,16 +305,16 @@ def _effect(before: Sequence[float | None], now: float | None, floor: float) -> 
     return BETTER if now < least - margin else ""
 
 
-def _overall(now: Report, runs: Sequence[Report], losses: _Losses) -> Iterator[Change]:
+def _overall(now: Report, runs: Sequence[Report], moved: _Moved) -> Iterator[Change]:
     """Yields the changes of the part that is judged, of full INT8, of the recipe and of the layers it leaves high."""
     parts = tuple(dict.fromkeys(run.inputs.part for run in runs))
     if parts != (now.inputs.part,):
         yield Change(PART, WORSE if now.inputs.part else BETTER, "network", parts, now.inputs.part)
     alike = [run for run in runs if set(run.recipe.high) == set(now.recipe.high)]
-    yield from losses.changes(SIMILARITY, INT8, tuple(run.similarity.int8 for run in runs), now.similarity.int8)
+    yield from moved(SIMILARITY, INT8, tuple(run.similarity.int8 for run in runs), now.similarity.int8)
     if alike:
         before = tuple(run.similarity.recipe for run in alike)
-        yield from losses.changes(SIMILARITY, RECIPE, before, now.similarity.recipe)
+        yield from moved(SIMILARITY, RECIPE, before, now.similarity.recipe)
     meets, met = now.recipe.meets, {run.recipe.meets for run in runs}
     if meets not in met or not alike:
         effect = NEUTRAL if meets in met else BETTER if meets else WORSE
@@ -354,21 +351,21 @@ def _medians(report: Report) -> dict[str, float | None]:
     return {plan: None if timed is None else timed.median_ms for plan, timed in (report.latency or {}).items()}
 
 
-def _layers(now: Report, runs: Sequence[Report], losses: _Losses) -> Iterator[Change]:
+def _layers(now: Report, runs: Sequence[Report], moved: _Moved, floor: float) -> Iterator[Change]:
     """Yields the layers that came and went, and the changes of each layer's figures."""
     rows, *earlier = ({row.name: row for row in report.layers if row.quantizable} for report in (now, *runs))
     known = dict.fromkeys(name for layers in earlier for name in layers)
     yield from (Change(LAYER, NEUTRAL, name, (), "new") for name in rows if name not in known)
     yield from (Change(LAYER, NEUTRAL, name, (), "gone") for name in known if name not in rows)
     for name, row in rows.items():
-        yield from _layer(row, [layers[name] for layers in earlier if name in layers], losses)
+        yield from _layer(row, [layers[name] for layers in earlier if name in layers], moved, floor)
 
 
-def _layer(now: LayerRow, before: Sequence[LayerRow], losses: _Losses) -> Iterator[Change]:
+def _layer(now: LayerRow, before: Sequence[LayerRow], moved: _Moved, floor: float) -> Iterator[Change]:
     """Yields the changes of one layer: of its drop or as a culprit, on the curve, of its outcome and its precision."""
     drops = tuple(row.drop for row in before)
     is_known = now.drop is not None and any(drop is not None for drop in drops)
-    kind, effect = DROP, _effect(drops, now.drop, losses.floor) if is_known else ""
+    kind, effect = DROP, _effect(drops, now.drop, floor) if is_known else ""
     was_culprit = {row.culprit for row in before}
     if now.culprit and True not in was_culprit and (effect == WORSE or not is_known):
         kind, effect = CULPRIT, WORSE
@@ -379,7 +376,7 @@ def _layer(now: LayerRow, before: Sequence[LayerRow], losses: _Losses) -> Iterat
 
     curve = tuple(row.similarity for row in before)
     if now.similarity is not None and any(value is not None for value in curve):
-        yield from losses.changes(CURVE, now.name, curve, now.similarity)
+        yield from moved(CURVE, now.name, curve, now.similarity)
 
     outcomes = tuple(dict.fromkeys(row.outcome for row in before))
     if outcomes == (MEASURED,) and now.outcome in _FAILURES:

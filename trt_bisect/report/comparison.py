@@ -15,8 +15,7 @@ from trt_bisect.builder.debug_tensors import EngineTensor
 from trt_bisect.data.statistics import Spread
 from trt_bisect.errors import BadInput
 from trt_bisect.precision import Precision
-from trt_bisect.report.page.tables import BarPlot, PanelPlot, RangePlot, TablePage
-from trt_bisect.report.result import Result
+from trt_bisect.report.result import DISTRIBUTION, PANELS, RANGES, Plot, Result, TablePage
 from trt_bisect.support.table import INDEX, NAME, Column, NestedColumns, TableColumn, columns_of, worst_first
 from trt_bisect.support.text import counted, percent
 
@@ -99,7 +98,6 @@ class Comparison(Result):
         Args:
             column: its name; None for ``sort``.
             descending: the largest first; None for the worst first.
-            weights: the weights.
 
         Raises:
             BadInput: there is no such column of numbers.
@@ -126,9 +124,9 @@ class Comparison(Result):
         compared: Mapping[str, Any] = {
             "filters": ("kind", "op_type", "quantized_dtype"),
             "plots": (
-                PanelPlot(f"All metrics, {names['low']} against {names['high']}", _METRICS, log=_LOGARITHMIC),
-                RangePlot(f"RangePlot: {names['high']}, {names['low']}, and their difference"),
-                BarPlot("Distribution of the tensors", "sqnr"),
+                Plot(PANELS, f"All metrics, {names['low']} against {names['high']}", _METRICS, log=_LOGARITHMIC),
+                Plot(RANGES, f"Range: {names['high']}, {names['low']}, and their difference"),
+                Plot(DISTRIBUTION, "Distribution of the tensors", column="sqnr"),
             ),
             "sort": "" if self.sort == INDEX else sort_column(self.sort).key,
             "descending": self.sort not in _HIGHER_IS_BETTER,
@@ -160,7 +158,7 @@ class Comparison(Result):
                     CHANNELS,
                     channels[:_MOST_CHANNELS],
                     filters=("op_type",),
-                    plots=(BarPlot("Distribution of the channels", "scale"),),
+                    plots=(Plot(DISTRIBUTION, "Distribution of the channels", column="scale"),),
                     words=words if cut > 0 else "",
                     sort="sqnr",
                 ),
@@ -282,9 +280,9 @@ class Profile(Result):
     def page(self) -> TablePage:
         """Returns the page."""
         plots = (
-            RangePlot("Range of each tensor"),
-            PanelPlot("Moments", ("mean", "std", "scale"), log=("scale",), split="role"),
-            BarPlot("Distribution of the tensors", "std"),
+            Plot(RANGES, "Range of each tensor"),
+            Plot(PANELS, "Moments", ("mean", "std", "scale"), log=("scale",), split="role"),
+            Plot(DISTRIBUTION, "Distribution of the tensors", column="std"),
         )
         filters = ("role", "op_type", "quantized_dtype")
         layers = len({row.index for row in self.tensors})

@@ -13,8 +13,7 @@ from trt_bisect.data.array_files import WORST, load_samples, save_samples
 from trt_bisect.data.feeds import Feeds
 from trt_bisect.errors import BadInput
 from trt_bisect.precision import Precision
-from trt_bisect.report.page.tables import BarPlot, PanelPlot, TablePage
-from trt_bisect.report.result import Result, file_in
+from trt_bisect.report.result import DISTRIBUTION, PANELS, Plot, Result, TablePage, file_in
 from trt_bisect.support.table import FIGURE, INDEX, LOSS, NAME, PERCENT, Column, NestedColumns, worst_first
 
 if TYPE_CHECKING:
@@ -118,8 +117,8 @@ class Sensitivity(Result):
         """Returns the page."""
         full = "not measured" if self.full is None else loss_text(self.metric, self.full)
         plots = (
-            PanelPlot("Loss, fixed alone and worth over the layers", OWN[:3], log=("loss",), split="sensitive_type"),
-            BarPlot("Distribution of the rows", "loss"),
+            Plot(PANELS, "Loss, fixed alone and worth over the layers", OWN[:3], log=("loss",), split="sensitive_type"),
+            Plot(DISTRIBUTION, "Distribution of the rows", column="loss"),
         )
         return TablePage(
             command=self.COMMAND,
@@ -282,8 +281,8 @@ class WorstReport(Result):
         least = "" if self.threshold is None else threshold_text(self.metric, self.threshold)
         quantiles = {f"{title[:1].upper()}{title[1:]}": text for title, text in self.quantiles.items()}
         plots = (
-            BarPlot("Distribution of the samples", "value"),
-            PanelPlot("The samples in their order", ("value", "loss"), log=("loss",)),
+            Plot(DISTRIBUTION, "Distribution of the samples", column="value"),
+            Plot(PANELS, "The samples in their order", ("value", "loss"), log=("loss",)),
         )
         return TablePage(
             command=self.COMMAND,

@@ -22,9 +22,8 @@ from trt_bisect.evaluator.trial import MEASURED
 from trt_bisect.precision import Precision
 from trt_bisect.recipe.files import FOLDER, RecipeFiles
 from trt_bisect.report.answer import Accuracies, AnswerFacts, FrontPoint, Goal, Move, PredictedTimes, RecipeLayers
-from trt_bisect.report.explanation import EXPLANATION, CulpritAdvice, Explanation, RemedyFile
+from trt_bisect.report.explanation import EXPLANATION, PICTURES, CulpritAdvice, Explanation, Pictures, RemedyFile
 from trt_bisect.report.network_graph import NETWORK, Graph
-from trt_bisect.report.pictures import PICTURES, Pictures
 from trt_bisect.report.result import Overview, Shown, file_in
 from trt_bisect.runs.progress_file import FINISHED
 from trt_bisect.support.codec import Malformed, encode_lines, write
@@ -312,7 +311,7 @@ class NextStep:
     """The step to go on with.
 
     Attributes:
-        kind: a word of ``report.headline``.
+        kind: a word of ``report.summary``.
         what: the step, an imperative clause.
         command: the command that does it, or that follows it; empty without a folder.
     """
@@ -481,9 +480,6 @@ class Report(Holder):
     def plot(self, *, log: bool = True) -> Figure:
         """Returns the curve as a Plotly figure.
 
-        Args:
-            log: the loss is on a logarithmic axis.
-
         Raises:
             BadInput: Plotly is not installed.
         """
@@ -620,7 +616,6 @@ class Report(Holder):
         A report that is not read from a file writes the recipe, ``network.json`` and ``explanation.json`` too.
 
         Args:
-            folder: the folder.
             recipe: false if the folder has the recipe's files already.
 
         Returns:
@@ -630,7 +625,7 @@ class Report(Holder):
             BadInput: the folder cannot be written.
         """
         from trt_bisect.report.network_graph import write_annotated
-        from trt_bisect.report.page.render import write_page
+        from trt_bisect.report.page import write_page
 
         path, made = make_folder(Path(folder)), self.attached
         text = encode_lines(self)
@@ -701,8 +696,8 @@ class Report(Holder):
     @property
     def overview(self) -> Overview:
         """The verdict, the next step, and the culprits with what the network measures if each is put back."""
-        from trt_bisect.report.headline import headline
         from trt_bisect.report.screen.run import next_lines, verdict_first
+        from trt_bisect.report.summary import headline
 
         verdict, reasons = verdict_first(self)
         said, *command = next_lines(self) or [""]

@@ -81,7 +81,6 @@ def graph_of(network: Network, scales: Mapping[str, np.float32]) -> Graph:
     """Returns the graph of a network.
 
     Args:
-        network: with the layer names of the report.
         scales: the scales of activations, by tensor name; not needed for Q/DQ pairs that the network holds itself.
     """
     nodes = network.skeleton.graph.node
@@ -151,8 +150,6 @@ def annotated(model: onnx.ModelProto, rows: Iterable[LayerRow], graph: Graph) ->
 
     Args:
         model: a model; its nodes have the names of the layers.
-        rows: the layers of the report.
-        graph: the network's graph.
     """
     copy = onnx.ModelProto()
     copy.CopyFrom(model)

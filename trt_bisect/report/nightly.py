@@ -22,30 +22,11 @@ from rich.text import Text
 from trt_bisect.analyzer.metrics import figure_text, loss_text
 from trt_bisect.errors import BadInput, first_line
 from trt_bisect.report import changes
-from trt_bisect.report.changes import (
-    BETTER,
-    BOUND,
-    CULPRIT,
-    CURVE,
-    DROP,
-    INT8,
-    LATENCY,
-    LAYER,
-    OBEYED,
-    OUTCOME,
-    PART,
-    RECIPE,
-    RECIPE_LAYERS,
-    SIMILARITY,
-    TARGET,
-    WORSE,
-    Change,
-    Difference,
-)
+from trt_bisect.report.changes import Change, Difference
 from trt_bisect.report.model import SCHEMA as REPORT_SCHEMA
 from trt_bisect.report.model import Report
 from trt_bisect.report.screen.run import bullets, literal, table
-from trt_bisect.support.codec import Malformed, decode, encode_lines, write
+from trt_bisect.support.codec import Head, Malformed, decode, encode_lines, write
 from trt_bisect.support.files import make_folder, write_whole
 from trt_bisect.support.text import counted, listed, percent
 
@@ -149,7 +130,7 @@ class Regression:
     @property
     def is_worse(self) -> bool:
         """True if a figure is worse than in the baseline, which ``--update-baseline`` would accept."""
-        return any(change.kind != TARGET for result in self.networks for change in result.failures)
+        return any(change.kind != changes.TARGET for result in self.networks for change in result.failures)
 
     def save(self, folder: str | Path) -> Path:
         """Writes ``regression.json``, ``junit.xml`` and ``summary.md`` into a folder, which is made if it is missing.
@@ -167,19 +148,10 @@ class Regression:
         return path
 
 
-@dataclass(frozen=True)
-class _BaselineHead:
-    """The beginning of a baseline of any version."""
-
-    kind: str
-    schema: int
-
-
 def read_baselines(folder: Path, *, replacing: bool = False) -> dict[str, Baseline]:
     """Returns the baselines in a folder by the networks' names; empty where there is no folder.
 
     Args:
-        folder: the folder.
         replacing: baselines of other versions are left out, since new ones replace them.
 
     Raises:
@@ -189,7 +161,7 @@ def read_baselines(folder: Path, *, replacing: bool = False) -> dict[str, Baseli
     for path in sorted(folder.glob("*.json")):
         try:
             text = path.read_bytes()
-            head = decode(_BaselineHead, text)
+            head = decode(Head, text)
             if head.kind != _KIND:
                 raise Malformed(f"its 'kind' is not '{_KIND}'")
             if head.schema == REPORT_SCHEMA:
@@ -238,7 +210,7 @@ def _given(record: Any) -> dict[str, Any]:
     return {**given, "layers": list(map(_given, record.layers))} if isinstance(record, Report) else given
 
 
-_PLANS = {INT8: "full INT8", RECIPE: "the recipe"}
+_PLANS = {changes.INT8: "full INT8", changes.RECIPE: "the recipe"}
 _STYLES = {PASSED: "bold green", FAILED: "bold red", ERROR: "bold yellow"}
 _MOST = 5
 """The most layers with a sentence of their own, where only their own figures changed."""
@@ -249,12 +221,7 @@ _MOST_NAMES = 4
 
 
 def sentence(change: Change, metric: str) -> str:
-    """Returns the sentence on one change.
-
-    Args:
-        change: the change.
-        metric: the name of the metric that decides.
-    """
+    """Returns the sentence on one change."""
 
     def figure(value: float) -> str:
         return figure_text(metric, value)
@@ -262,37 +229,40 @@ def sentence(change: Change, metric: str) -> str:
     def drop(value: float) -> str:
         return loss_text(metric, value)
 
-    kind, what, is_worse, now = change.kind, change.what, change.effect == WORSE, change.now
-    if kind == SIMILARITY:
+    kind, what, is_worse, now = change.kind, change.what, change.effect == changes.WORSE, change.now
+    if kind == changes.SIMILARITY:
         return f"{_PLANS[what]} is {change.effect}: {_moved(change, figure)}"
-    if kind == BOUND:
+    if kind == changes.BOUND:
         return f"the bound on unseen inputs that miss is {change.effect}: {_moved(change, percent)}"
-    if kind == LATENCY:
+    if kind == changes.LATENCY:
         side = "slower" if is_worse else "faster"
         return f"latency of {what} is {side}: {_moved(change, lambda value: f'{value:.3f} ms')}"
-    if kind == CULPRIT:
+    if kind == changes.CULPRIT:
         return f"{'new culprit' if is_worse else 'no longer a culprit:'} '{what}', costs {_moved(change, drop)}"
-    if kind == DROP:
+    if kind == changes.DROP:
         return f"'{what}' costs {'more' if is_worse else 'less'}: {_moved(change, drop)}"
-    if kind == CURVE:
+    if kind == changes.CURVE:
         return f"the curve at '{what}' is {change.effect}: {_moved(change, figure)}"
-    if kind == OUTCOME:
+    if kind == changes.OUTCOME:
         return f"'{what}': {now}, was {' or '.join(change.before)}"
-    if kind == OBEYED:
+    if kind == changes.OBEYED:
         return f"'{what}' {'no longer runs' if is_worse else 'runs again'} in the requested precision"
-    if kind == RECIPE_LAYERS:
-        means = {WORSE: ", and no longer meets the threshold", BETTER: ", and meets the threshold again"}
+    if kind == changes.RECIPE_LAYERS:
+        means = {
+            changes.WORSE: ", and no longer meets the threshold",
+            changes.BETTER: ", and meets the threshold again",
+        }
         after, *before = (listed(high, most=6) or "no layer" for high in (now, *change.before))
         return f"the recipe keeps {after} in high precision, was {' or '.join(before)}{means.get(change.effect, '')}"
-    if kind == LAYER:
+    if kind == changes.LAYER:
         return f"layer '{what}' is {now}"
-    if kind == PART and not now:
+    if kind == changes.PART and not now:
         return "the whole network was judged, before only a part"
-    if kind == PART:
+    if kind == changes.PART:
         return f"a different part of the network was judged than before. {now}"
     measured = "is not measured" if now is None else f"measures {figure(now)}"
     missed = f"{_PLANS[what]} {measured}, the {kind} is {figure(change.before[0])}"
-    if kind == TARGET:
+    if kind == changes.TARGET:
         return missed
     if is_worse:
         return f"{missed}: only --update-baseline makes this a baseline"
@@ -305,17 +275,17 @@ def sentences(result: NetworkResult) -> list[str]:
     if report is None:
         return [result.message]
     part = report.inputs.part
-    is_told = not part or any(change.kind == PART for change in (*result.failures, *result.changes))
-    overall = [change for change in result.changes if change.kind not in (DROP, CURVE, LAYER)]
+    is_told = not part or any(change.kind == changes.PART for change in (*result.failures, *result.changes))
+    overall = [change for change in result.changes if change.kind not in (changes.DROP, changes.CURVE, changes.LAYER)]
     texts = [] if is_told else [part]
     texts += [sentence(change, report.metric) for change in (*result.failures, *overall)]
-    for kind in (DROP, CURVE):
+    for kind in (changes.DROP, changes.CURVE):
         changed = [change for change in result.changes if change.kind == kind]
         texts += [sentence(change, report.metric) for change in changed[:_MOST]]
         if len(changed) > _MOST:
             texts.append(f"{len(changed) - _MOST} more layers changed in the same way (regression.json has all)")
     for state in ("new", "gone"):
-        names = [change.what for change in result.changes if change.kind == LAYER and change.now == state]
+        names = [change.what for change in result.changes if change.kind == changes.LAYER and change.now == state]
         if names:
             texts.append(f"{'layer' if len(names) == 1 else 'layers'} {state}: {listed(names)}")
     if result.baseline is None:

@@ -10,7 +10,7 @@ import msgspec
 
 from trt_bisect.report.model import SCHEMA, Report, verdict_in
 from trt_bisect.runs.progress_file import FINISHED, INTERRUPTED
-from trt_bisect.support.codec import Malformed, decode
+from trt_bisect.support.codec import Head, Malformed, decode
 
 OLDER = "in an older report"
 """The kind of notes of schemas 1 and 2, which had none."""
@@ -23,14 +23,13 @@ def report_of(text: bytes | str) -> Report:
     Raises:
         Malformed: the text is no report, or one of a schema that this version does not know.
     """
-    record = decode(dict[str, Any], text)
-    schema = record.get("schema")
+    schema = decode(Head, text).schema
     if schema == SCHEMA:
         return decode(Report, text)
     if schema not in _READ:
         raise Malformed(f"it has schema {schema!r}, this version reads {', '.join(map(str, _READ))}")
     try:
-        return msgspec.convert(_upgraded(record), Report)
+        return msgspec.convert(_upgraded(decode(dict[str, Any], text)), Report)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise Malformed(f"{type(error).__name__}: {error}") from error
 

@@ -34,7 +34,6 @@ def curve(report: Report, *, log: bool = True) -> Figure:
     """Returns the similarity over k: a line without the culprits, diamonds for culprits, bands for failed layers.
 
     Args:
-        report: the report of a run.
         log: for cosine and top-1, draws 1 - similarity on a logarithmic axis, reversed.
 
     Raises:
@@ -134,7 +133,6 @@ def front(report: Report, *, log: bool = True) -> Figure:
     """Returns the figure over the cost in per cent: a diamond is a plan with a name, the dashed line the target.
 
     Args:
-        report: a report with a front.
         log: for cosine and top-1, draws 1 - similarity on a logarithmic axis, reversed.
 
     Raises:

@@ -99,9 +99,6 @@ def float_kernel_notes(network: Network, full: Trial, restored: Trial, latencies
     TensorRT fuses their Q/DQ pairs into a float kernel: the accuracy is that of the low precision, the speed is not.
 
     Args:
-        network: the network.
-        full: the trial of all low.
-        restored: the trial of the recipe.
         latencies: of these plans, with what each layer computed in; None without a GPU.
     """
     low, trials = str(network.low.precision), {"recipe": restored, "int8": full}
@@ -131,8 +128,6 @@ def obedience_notes(network: Network, trials: Iterable[Trial], deciding: Mapping
     """Returns the notes on trials whose precisions were not obeyed, or may not have been; empty if there are none.
 
     Args:
-        network: the network.
-        trials: all trials of the run.
         deciding: for each culprit, the trial that shows it to be one.
     """
     tried = [trial for trial in trials if trial.ran and TrialKey.from_text(trial.plan).has_plan]

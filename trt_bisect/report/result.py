@@ -1,5 +1,7 @@
-"""Results: in short, as text and in a notebook, and those that are tables.
+"""Results: in short, as text and in a notebook, and those that are tables, with their page.
 
+A section of a page has a table, its plots, and the pictures of its rows; the page's script reads these dataclasses as
+JSON.
 The results of ``compare``, ``profile``, ``sensitivity``, ``worst``, ``check`` and ``migrate`` are one tree of
 dataclasses each, the content of the JSON file. CSV files, the page and the tables on the screen follow from the
 descriptions on the fields of its rows.
@@ -8,10 +10,11 @@ descriptions on the fields of its rows.
 from __future__ import annotations
 
 import io
+import math
 import textwrap
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -21,17 +24,15 @@ from rich.text import Text
 
 from trt_bisect.analyzer.metrics import metric_texts
 from trt_bisect.errors import BadInput
-from trt_bisect.report.page.tables import Section, section_of
 from trt_bisect.support import codec
 from trt_bisect.support.files import make_folder, write_whole
-from trt_bisect.support.table import cell_text, csv_of, table_of
+from trt_bisect.support.table import INDEX, PAPER, TableColumn, cell_text, columns_of, csv_of, table_of
 
 if TYPE_CHECKING:
     import pandas as pd
     from typing_extensions import Self
 
     from trt_bisect.report.model import Report
-    from trt_bisect.report.page.tables import PageColumn, TablePage
 
 LINES, _WIDTH = 20, 100
 _ROWS = 20
@@ -82,7 +83,7 @@ class Shown:
 
     def _repr_html_(self) -> str:
         """Returns the HTML that a notebook shows; names are escaped."""
-        from trt_bisect.report.page.render import environment
+        from trt_bisect.report.page import environment
 
         shown = self.overview
         more = max(0, len(shown.rows) - _ROWS)
@@ -121,12 +122,155 @@ def _rows(shown: Overview, room: int) -> Iterator[str]:
         yield f"... and {len(shown.rows) - most} more"
 
 
-SCHEMA = 2
+PANELS, RANGES, DISTRIBUTION = "panels", "ranges", "distribution"
 
 
 @dataclass(frozen=True)
-class _ResultHead:
-    schema: int
+class Plot:
+    """A plot below a table.
+
+    Attributes:
+        kind: ``panels``: one for each column, the rows' positions on the shared x axis. ``ranges``: each row's range in
+            both runs, and below it the difference of their widths. ``distribution``: a histogram of one column over
+            the rows shown; the reader can choose another column.
+        columns: the keys of panels; one without any number is left out.
+        log: those of them that have a logarithmic axis.
+        split: the key whose values panels tell apart by colour; empty for none.
+        column: the key of a distribution.
+    """
+
+    kind: str
+    title: str
+    columns: tuple[str, ...] = ()
+    log: tuple[str, ...] = ()
+    split: str = ""
+    column: str = ""
+
+
+@dataclass(frozen=True)
+class PageColumn:
+    """A column of a table on a page; see ``support.table.Column``."""
+
+    key: str
+    title: str
+    help: str
+    kind: str
+    phone: bool
+    paper: bool
+
+    @classmethod
+    def of(cls, column: TableColumn) -> PageColumn:
+        """Returns a column as a page has it."""
+        rank = math.inf if column.rank is None else column.rank
+        return cls(column.key, column.title, column.help, column.kind, rank == 0, rank <= PAPER)
+
+
+@dataclass(frozen=True)
+class Section:
+    """A table, its plots, and the pictures of its rows.
+
+    Attributes:
+        id: the element's ``id`` in HTML.
+        file: the CSV file with all rows.
+        columns: the columns that have a value. Exactly one is of the kind ``name``.
+        rows: the cells of each row, in the order of the columns.
+        pictures: the pictures of each row, its ``histogram`` and ``map``; empty where no row can have any.
+        plots: the plots below the table.
+        filters: keys of the columns by whose values rows can be selected.
+        sort: the key of the column that rows are sorted by at first; empty for their own order.
+        descending: the largest first.
+        red: rows are red where they have this value in this column: ``(key, value)``.
+        words: a sentence above the table.
+    """
+
+    id: str
+    title: str
+    file: str
+    columns: tuple[PageColumn, ...]
+    rows: Sequence[Sequence[Any]]
+    pictures: Sequence[Mapping[str, Any]]
+    plots: tuple[Plot, ...] = ()
+    filters: tuple[str, ...] = ()
+    sort: str = ""
+    descending: bool = False
+    red: tuple[str, Any] = ("", None)
+    words: str = ""
+
+
+@dataclass(frozen=True)
+class TablePage:
+    """A page of tables.
+
+    Attributes:
+        command: the command that made the result.
+        model: the network's file.
+        headline: the result in one sentence.
+        sections: the tables that have rows.
+        facts: by title, facts of the whole.
+        notes: further remarks, a sentence each.
+        low: the low precision.
+        metric: the metric of the columns of figures and losses.
+    """
+
+    command: str
+    model: str
+    headline: str
+    sections: Sequence[Section]
+    facts: Mapping[str, str] = field(default_factory=dict)
+    notes: Sequence[str] = ()
+    low: str = "int8"
+    metric: str = ""
+
+
+def columns_by_rank(kind: type, names: Mapping[str, str]) -> tuple[PageColumn, ...]:
+    """Returns the described columns of a dataclass: the index, then those of the least rank, texts before numbers."""
+    columns = [each for each in columns_of(kind, **names) if each.title]
+    columns.sort(key=lambda each: (each.kind != INDEX, math.inf if each.rank is None else each.rank, each.is_number))
+    return tuple(map(PageColumn.of, columns))
+
+
+def section_of(
+    id: str,
+    title: str,
+    file: str,
+    kind: type,
+    rows: Sequence[Any],
+    names: Mapping[str, str] | None = None,
+    *,
+    filters: tuple[str, ...] = (),
+    raised: Collection[str] = (),
+    sort: str = "",
+    **more: Any,
+) -> list[Section]:
+    """Returns a section of a page; none for a table without rows.
+
+    Args:
+        filters: see ``Section``; a key without a column is left out.
+        raised: columns that are printed although their description says not.
+        sort: see ``Section``; a key without a column keeps the order of the rows.
+        more: the other attributes of the section.
+    """
+    columns = [each for each in columns_of(kind, rows, raised, **(names or {})) if each.title]
+    columns = [
+        each for each in columns if any(cell not in (None, "") and cell == cell for cell in map(each.cell, rows))
+    ]
+    own = {each.name for each in fields(kind)}
+    drawn = [name for name in ("histogram", "map") if name in own]
+    section = Section(
+        id,
+        title,
+        file,
+        tuple(map(PageColumn.of, columns)),
+        [[each.cell(row) for each in columns] for row in rows],
+        [{name: getattr(row, name) for name in drawn} for row in rows] if drawn else (),
+        filters=tuple(key for key in filters if any(each.key == key for each in columns)),
+        sort=sort if any(each.key == sort for each in columns) else "",
+        **more,
+    )
+    return [section] if rows else []
+
+
+SCHEMA = 2
 
 
 @dataclass(frozen=True, repr=False)
@@ -200,7 +344,7 @@ class Result(Shown, ABC):
         Raises:
             BadInput: the folder cannot be written.
         """
-        from trt_bisect.report.page.render import render_tables
+        from trt_bisect.report.page import render_tables
 
         path = make_folder(Path(folder))
         for name, (kind, rows) in self.tables().items():
@@ -222,7 +366,7 @@ class Result(Shown, ABC):
         path, again = file_in(folder, f"{cls.COMMAND}.json"), f"Run 'trt-bisect {cls.COMMAND}' again."
         try:
             text = path.read_bytes()
-            schema = codec.decode(_ResultHead, text).schema
+            schema = codec.decode(codec.Head, text).schema
             if schema != SCHEMA:
                 raise BadInput(f"'{path}' is of schema {schema}, and this version reads schema {SCHEMA}.", again)
             return codec.decode(cls, text)

@@ -12,8 +12,7 @@ from trt_bisect.analyzer.structure.graph import DroppedNode
 from trt_bisect.analyzer.structure.kernels import EngineFacts
 from trt_bisect.analyzer.structure.qdq import TensorRounding
 from trt_bisect.calibration.cache import BY_NAME, TensorScale
-from trt_bisect.report.page.tables import BarPlot, TablePage
-from trt_bisect.report.result import Result
+from trt_bisect.report.result import DISTRIBUTION, Plot, Result, TablePage
 from trt_bisect.support.table import INDEX, NAME, Column
 from trt_bisect.support.text import counted
 
@@ -81,8 +80,8 @@ class CheckReport(Result):
     def page(self) -> TablePage:
         """Returns the page."""
         kinds, tensors = (
-            BarPlot("Distribution of the findings", "kind"),
-            BarPlot("Distribution of the tensors", "quantized"),
+            Plot(DISTRIBUTION, "Distribution of the findings", column="kind"),
+            Plot(DISTRIBUTION, "Distribution of the tensors", column="quantized"),
         )
         filters = ("role", "op_type", "quantized", "origin")
         red = ("severity", ERROR)

@@ -100,7 +100,6 @@ def is_running(progress: Mapping[str, Any], silent: float) -> bool:
     """Returns true if the run that wrote a progress file is running.
 
     Args:
-        progress: the file's content.
         silent: seconds since the file was written.
     """
     if progress.get("host") != socket.gethostname():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -28,6 +28,14 @@ def _plain(value: Any) -> Any:
     if hasattr(value, "item"):
         return value.item()
     raise TypeError(f"a {type(value).__name__} cannot be written as JSON")
+
+
+@dataclass(frozen=True)
+class Head:
+    """What tells the form of a file of any version: the version, and its kind where it says one."""
+
+    schema: int
+    kind: str = ""
 
 
 class NanForNull:

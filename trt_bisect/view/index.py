@@ -25,15 +25,13 @@ from trt_bisect.errors import BadInput
 from trt_bisect.history.queries import heights
 from trt_bisect.recipe.files import FOLDER, PLAN
 from trt_bisect.report.comparison import Comparison, Profile
-from trt_bisect.report.explanation import EXPLANATION, Explanation
+from trt_bisect.report.explanation import EXPLANATION, PICTURES, Explanation, Pictures
 from trt_bisect.report.losses import Sensitivity, WorstReport
 from trt_bisect.report.model import REPORT, SO_FAR, TONES, UNMEASURED, Report, spoken
 from trt_bisect.report.network_graph import NETWORK, Graph
 from trt_bisect.report.older import read_report
-from trt_bisect.report.page.render import PageData, asset, icon, page_data, recipe_texts, render_page
-from trt_bisect.report.page.tables import TablePage
-from trt_bisect.report.pictures import PICTURES, Pictures
-from trt_bisect.report.result import Result
+from trt_bisect.report.page import PageData, asset, icon, page_data, recipe_texts, render_page
+from trt_bisect.report.result import Result, TablePage
 from trt_bisect.report.structure import CheckReport
 from trt_bisect.report.summary import means
 from trt_bisect.runs.progress_file import FINISHED, INTERRUPTED, PROGRESS, RUNNING, is_running
@@ -51,12 +49,7 @@ _SHOWN = ("stage", "done", "total", "seconds", "what")
 
 
 class Throttled(Generic[Value]):
-    """A value shared by all callers, computed again after 1 s or 100 times its own CPU time, whichever is longer.
-
-    Args:
-        find: computes the value.
-        clock: returns the time in seconds.
-    """
+    """A value shared by all callers, computed again after 1 s or 100 times its own CPU time, whichever is longer."""
 
     def __init__(self, find: Callable[[], Value], clock: Callable[[], float] = time.monotonic) -> None:
         self._find, self._clock = find, clock
@@ -131,8 +124,6 @@ class State:
     """The data of a page between two changes.
 
     Attributes:
-        data: the value of ``page_data``.
-        body: ``data`` as JSON.
         zipped: ``body``, compressed by gzip.
         etag: a digest of ``body``.
     """
@@ -246,9 +237,6 @@ class Row:
         command: the command that made it; empty if not known yet.
         model_path: the network's file as it was given.
         when: the start of the run, or the time of the result's file, in seconds since the epoch; 0 if not known.
-        verdict: the verdict as a phrase; the stage of a run that goes on.
-        status: ``finished``, ``running`` or ``interrupted``.
-        tone: the CSS class of the verdict: good, doubted, bad, or empty without a verdict.
         seconds: the time that a finished run took; None if not known.
         values: by plan, ``int8`` or ``recipe``, its figure.
         culprits: the names of the culprits; None for a command that names none.

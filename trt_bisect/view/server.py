@@ -34,7 +34,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from trt_bisect.errors import BadInput, first_line, install, own_fault
-from trt_bisect.report.page.render import render_tables
+from trt_bisect.report.page import render_tables
 from trt_bisect.view.index import (
     LIVE,
     Gone,
@@ -207,8 +207,6 @@ class TokenAuth:
         """Makes the secret and the name of the cookie.
 
         Args:
-            app: the application to protect.
-            token: the right one.
             names: the allowed host names of requests, without ports; any if empty. With a server bound to loopback,
                 this blocks pages of other sites whose names resolve to this machine (DNS rebinding).
             secure: the cookie is sent over TLS only.

@@ -19,6 +19,7 @@ from trt_bisect.commands.regress.suite import NetworkTask, Suite, read_suite, st
 from trt_bisect.commands.run.run import run
 from trt_bisect.errors import BadInput, NothingMeasured, TrtBisectError, first_line, own_fault
 from trt_bisect.history.store import HISTORY, NONE, recorded
+from trt_bisect.report import nightly
 from trt_bisect.report.changes import (
     BETTER,
     FAILING,
@@ -32,17 +33,6 @@ from trt_bisect.report.changes import (
     missed_thresholds,
 )
 from trt_bisect.report.model import REPORT, Report
-from trt_bisect.report.nightly import (
-    ERROR,
-    FAILED,
-    FILES,
-    PASSED,
-    Baseline,
-    NetworkResult,
-    Regression,
-    read_baselines,
-    write_baselines,
-)
 from trt_bisect.report.older import read_report, report_of
 from trt_bisect.runs.progress_file import FINISHED, PROGRESS
 from trt_bisect.support.codec import Malformed, encode_lines, read
@@ -193,7 +183,7 @@ class NightlyReference:
     """
 
     description: str
-    networks: Mapping[str, Baseline]
+    networks: Mapping[str, nightly.Baseline]
     folder: Path | None = None
     is_latest: bool = False
 
@@ -203,8 +193,6 @@ def find_reference(baseline: str | Path, nights: NightlyRuns, suite: Suite, *, u
 
     Args:
         baseline: ``latest``, a baseline folder, the folder of a nightly run or a run, or a ``report.json``.
-        nights: the nightly runs of the suite.
-        suite: the suite.
         update: the baseline is going to be replaced, so it need not exist, and must not be a run or a nightly run.
 
     Raises:
@@ -214,10 +202,12 @@ def find_reference(baseline: str | Path, nights: NightlyRuns, suite: Suite, *, u
         night = nights.latest_baseline()
         if night is None:
             return NightlyReference("", {}, is_latest=True)
-        later = [each for each in nights.all() if each.number > night.number and each.status not in (RUNNING, PASSED)]
+        later = [
+            each for each in nights.all() if each.number > night.number and each.status not in (RUNNING, nightly.PASSED)
+        ]
         failed = ", ".join(f"{each.number} ({each.status})" for each in later[-_NAMED:])
         why = "the newest that passed or was accepted" + (f"; not nightly run {failed}" if failed else "")
-        networks = read_baselines(night.baseline, replacing=update)
+        networks = nightly.read_baselines(night.baseline, replacing=update)
         return NightlyReference(f"{night.title}, {why}" if networks else "", networks, is_latest=True)
     path = Path(baseline)
     report, is_night = path / REPORT if path.is_dir() else path, (path / NIGHTLY_RUN).is_file()
@@ -228,7 +218,7 @@ def find_reference(baseline: str | Path, nights: NightlyRuns, suite: Suite, *, u
         )
     if report.is_file():
         return NightlyReference(str(path), _of_run(report, suite))
-    networks = read_baselines(path / BASELINE if is_night else path, replacing=update)
+    networks = nightly.read_baselines(path / BASELINE if is_night else path, replacing=update)
     if not networks and not update:
         raise BadInput(
             f"There is no baseline in '{path}'.",
@@ -237,13 +227,13 @@ def find_reference(baseline: str | Path, nights: NightlyRuns, suite: Suite, *, u
     return NightlyReference(str(path) if networks else "", networks, None if is_night else path)
 
 
-def _of_run(path: Path, suite: Suite) -> dict[str, Baseline]:
+def _of_run(path: Path, suite: Suite) -> dict[str, nightly.Baseline]:
     """Returns the baseline of one run, for the network of the suite that it is of."""
     try:
         report = report_of(path.read_bytes())
         task = _task_of(report, path, suite)
         metric_of(report, task.direction)
-        return {task.name: Baseline(task.name, 1, "", (compared_part(report),))}
+        return {task.name: nightly.Baseline(task.name, 1, "", (compared_part(report),))}
     except (OSError, Malformed, RecursionError) as error:
         raise BadInput(
             f"'{path}' is not a report: {first_line(error)}",
@@ -280,12 +270,6 @@ Runner = Callable[[NetworkTask, Path, Progress], Report]
 def run_network(task: NetworkTask, folder: Path, progress: Progress, cluster: str = "") -> Report:
     """Measures one network. The folder gets all files that ``trt-bisect run`` writes.
 
-    Args:
-        task: the network.
-        folder: the run folder.
-        progress: shows the progress.
-        cluster: as for ``run``.
-
     Raises:
         TrtBisectError: the network, its data or its engine cannot be used, or nothing could be measured.
     """
@@ -300,7 +284,7 @@ def regress(
     progress: Progress | None = None,
     cluster: str | None = None,
     runner: Runner | None = None,
-) -> Regression:
+) -> nightly.Regression:
     """Measures a suite of networks and reports the changes from a baseline.
 
     If a figure lies outside the baseline's range, the network is measured again in a new folder, and only the changes
@@ -334,7 +318,7 @@ def regress(
         reference = find_reference(baseline, nightly_runs, suite, update=update_baseline)
         if update_baseline and reference.folder is not None:
             make_folder(reference.folder, "--baseline")
-        for name in FILES:
+        for name in nightly.FILES:
             (suite.output / name).unlink(missing_ok=True)
         nightly_run, is_resumed = nightly_runs.begin(suite.digest())
         if is_resumed:
@@ -353,12 +337,7 @@ class _Night:
     """Measures a night's networks and compares them with the reference.
 
     Attributes:
-        suite: the networks.
-        nightly_run: the nightly run.
-        reference: the reports to compare with.
         accepts: the figures of this nightly run become the baseline in any case: the user says so.
-        runner: measures one network.
-        progress: shows the progress.
     """
 
     suite: Suite
@@ -377,7 +356,7 @@ class _Night:
                 if _finished(folder) is None:
                     yield task, folder
 
-    def measure(self) -> Regression:
+    def measure(self) -> nightly.Regression:
         """Measures and compares all networks, writes the results and the baseline, and finishes the nightly run.
 
         Networks that are no longer in the suite stay in the baseline until a baseline is accepted.
@@ -387,22 +366,22 @@ class _Night:
         regression.save(self.nightly_run.folder)
         regression.save(self.suite.output)
         baselines = [baseline for _, baseline in measured if baseline is not None]
-        becomes_reference = self.reference.is_latest and (regression.status == PASSED or regression.accepted)
+        becomes_reference = self.reference.is_latest and (regression.status == nightly.PASSED or regression.accepted)
         is_baseline = bool(baselines) and (self.accepts or becomes_reference)
         if is_baseline:
             kept = [] if self.accepts else [self.reference.networks[name] for name in regression.gone]
             files = {stem_of(baseline.name): baseline for baseline in (*baselines, *kept)}
-            write_baselines(self.nightly_run.baseline, files)
+            nightly.write_baselines(self.nightly_run.baseline, files)
             if self.accepts and self.reference.folder is not None:
-                write_baselines(self.reference.folder, files)
+                nightly.write_baselines(self.reference.folder, files)
         self.nightly_run.finish(regression.status, is_baseline)
         return regression
 
-    def _network(self, task: NetworkTask) -> tuple[NetworkResult, Baseline | None]:
+    def _network(self, task: NetworkTask) -> tuple[nightly.NetworkResult, nightly.Baseline | None]:
         """Returns the result of one network, and its baseline for the next nightly runs."""
         known = self.reference.networks.get(task.name)
         began = perf_counter()
-        blank = NetworkResult(task.name, f"{RUNS}/{task.stem}", accepted=self.accepts, targets=task.targets)
+        blank = nightly.NetworkResult(task.name, f"{RUNS}/{task.stem}", accepted=self.accepts, targets=task.targets)
         if known is not None:
             outlines = tuple(replace(report, layers=()) for report in known.runs)
             blank = replace(blank, baseline=replace(known, runs=outlines))
@@ -415,7 +394,9 @@ class _Night:
             result, baseline = replace(blank, message=message.replace("\n", " ")), known
         return replace(result, seconds=max(perf_counter() - began, runs.seconds)), baseline
 
-    def _compared(self, blank: NetworkResult, known: Baseline | None, runs: _NetworkRuns) -> NetworkResult:
+    def _compared(
+        self, blank: nightly.NetworkResult, known: nightly.Baseline | None, runs: _NetworkRuns
+    ) -> nightly.NetworkResult:
         """Returns the result of a network: its first run against the targets and the baseline."""
         now, task = runs.report(1), runs.task
         noise: list[Change] = []
@@ -435,7 +416,7 @@ class _Night:
         failures = tuple(change for change in found if change.fails(self.accepts))
         return replace(
             blank,
-            status=FAILED if failures else PASSED,
+            status=nightly.FAILED if failures else nightly.PASSED,
             tonight=replace(now, layers=()),
             failures=failures,
             changes=tuple(change for change in found if not change.fails(self.accepts)),
@@ -443,7 +424,7 @@ class _Night:
             differs=differs,
         )
 
-    def _confirmed(self, known: Baseline, runs: _NetworkRuns) -> tuple[tuple[Change, ...], list[Change]]:
+    def _confirmed(self, known: nightly.Baseline, runs: _NetworkRuns) -> tuple[tuple[Change, ...], list[Change]]:
         """Returns the changes that a run in a fresh folder shows again, and the others, which are noise."""
         seen = runs.changes(1, known)
         if not seen:
@@ -452,13 +433,15 @@ class _Night:
         again = {change.key for change in runs.changes(2, known)}
         return tuple(change for change in seen if change.key in again), [c for c in seen if c.key not in again]
 
-    def _next_baseline(self, result: NetworkResult, known: Baseline | None, runs: _NetworkRuns) -> Baseline | None:
+    def _next_baseline(
+        self, result: nightly.NetworkResult, known: nightly.Baseline | None, runs: _NetworkRuns
+    ) -> nightly.Baseline | None:
         """Returns the baseline of a network for the next nightly runs.
 
         A network that is not better and has the same layers keeps its old figures. So a slow decline in small steps is
         seen as soon as its sum is larger than the noise.
         """
-        if not self.accepts and not (self.reference.is_latest and result.status == PASSED):
+        if not self.accepts and not (self.reference.is_latest and result.status == nightly.PASSED):
             return known
         is_renewed = any(
             (change.effect == BETTER and change.kind in FAILING) or change.kind == LAYER for change in result.changes
@@ -469,18 +452,18 @@ class _Night:
             for number in range(1, repeats + 1):
                 if (report := runs.report(number)) not in reports:
                     reports.append(report)
-            return Baseline(result.name, repeats, self.nightly_run.title, tuple(reports))
+            return nightly.Baseline(result.name, repeats, self.nightly_run.title, tuple(reports))
         parts = ("made_of", "threshold", "budget", "share", "strategy")
         tonight = {name: getattr(runs.report(1), name) for name in parts}
         return replace(known, runs=tuple(replace(report, **tonight) for report in known.runs))
 
-    def _regression(self, results: tuple[NetworkResult, ...]) -> Regression:
+    def _regression(self, results: tuple[nightly.NetworkResult, ...]) -> nightly.Regression:
         """Returns the result of the whole nightly run."""
         named = {task.name for task in self.suite.networks}
         statuses = {result.status for result in results}
-        status = next((status for status in (FAILED, ERROR) if status in statuses), PASSED)
-        is_first = not self.reference.networks and PASSED in statuses and FAILED not in statuses
-        return Regression(
+        status = next((status for status in (nightly.FAILED, nightly.ERROR) if status in statuses), nightly.PASSED)
+        is_first = not self.reference.networks and nightly.PASSED in statuses and nightly.FAILED not in statuses
+        return nightly.Regression(
             suite=str(self.suite.path),
             folder=self.nightly_run.folder,
             number=self.nightly_run.number,
@@ -488,7 +471,7 @@ class _Night:
             baseline=self.reference.description,
             accepted=self.accepts or is_first,
             status=status,
-            exit_code={PASSED: 0, FAILED: 1, ERROR: NothingMeasured.exit_code}[status],
+            exit_code={nightly.PASSED: 0, nightly.FAILED: 1, nightly.ERROR: NothingMeasured.exit_code}[status],
             networks=results,
             gone=tuple(name for name in self.reference.networks if name not in named),
             baseline_folder=self.reference.folder,
@@ -499,12 +482,6 @@ class _NetworkRuns:
     """The runs of one network in a nightly run. Each is measured when it is first needed; the first one is judged.
 
     A run that was finished before the nightly run was interrupted is read from its folder.
-
-    Args:
-        task: the network.
-        folder: the folder of the nightly run.
-        runner: measures one network.
-        progress: shows the progress.
     """
 
     def __init__(self, task: NetworkTask, folder: Path, runner: Runner, progress: Progress) -> None:
@@ -533,7 +510,7 @@ class _NetworkRuns:
             self._reports[number] = compared_part(report)
         return self._reports[number]
 
-    def changes(self, number: int, known: Baseline) -> tuple[Change, ...]:
+    def changes(self, number: int, known: nightly.Baseline) -> tuple[Change, ...]:
         """Returns the changes of run ``number`` from the baseline."""
         return changes(self.report(number), known.runs, self.task.tolerances, self.task.direction)
 

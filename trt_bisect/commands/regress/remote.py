@@ -31,8 +31,7 @@ from trt_bisect.errors import BadInput, TrtBisectError, first_line
 from trt_bisect.evaluator.accuracy import read_labels
 from trt_bisect.history.store import BESIDE, NONE, recorded
 from trt_bisect.model.network import Network
-from trt_bisect.options.commands import RunOptions
-from trt_bisect.options.concerns import FIXING, PICTURE_OPTIONS
+from trt_bisect.options.concerns import FIXING, PICTURE_OPTIONS, RunOptions
 from trt_bisect.preparation.asked_network import asked_network
 from trt_bisect.preparation.workspace import refuse_another_network
 from trt_bisect.report.model import SO_FAR, Report
@@ -48,7 +47,7 @@ _NOT_ELSEWHERE = (
     *("tensorboard", "tensorboard_detail"),
     *("progress", "output", "cluster", "plugins", "reference"),
 )
-_OF_NETWORK = ("low", "activations", "base", "precision")
+_OF_NETWORK = ("low", "base", "precision")
 """The options, besides those that fix layers, that change the network; it is read here."""
 
 
@@ -65,10 +64,7 @@ class RunElsewhere:
     """A run that was sent to another machine; called there.
 
     Attributes:
-        network: the network.
         asked: the other arguments of ``trt_bisect.run``; files are ``StagedFile``.
-        engine: the one that runs there.
-        folder: the name of the run folder.
         facts: the versions on the machine that asks for it; a node with others is not used.
         fixing: the precisions of layers that the user fixed, for suggested commands; the network has them already.
     """
@@ -97,7 +93,6 @@ def run_elsewhere(
     Args:
         address: the address of a Ray cluster. Each run has a GPU, or, where its engine is ONNX Runtime, a processor; a
             run whose node dies goes on elsewhere, from where its journal is.
-        jobs: the runs to start.
         say: is called with a line for each node that is lost or not used.
 
     Yields:

@@ -16,18 +16,8 @@ from trt_bisect.analyzer.judge import make_rule
 from trt_bisect.analyzer.metrics import find_metric
 from trt_bisect.cluster.address import check_address
 from trt_bisect.errors import BadInput, TrtBisectError
-from trt_bisect.options.commands import RunOptions
-from trt_bisect.options.concerns import EXPLAIN_NOTHING, ClusterOptions, OutputOptions
-from trt_bisect.options.declare import (
-    Declared,
-    Option,
-    by_key,
-    declared,
-    read_table,
-    read_toml,
-    read_value,
-    refuse_unknown,
-)
+from trt_bisect.options import declare
+from trt_bisect.options.concerns import EXPLAIN_NOTHING, OutputOptions, RunOptions
 from trt_bisect.options.kinds import FILE, TEXT, Kind, number, shown, whole
 from trt_bisect.report.changes import INT8, RECIPE, Tolerances
 from trt_bisect.runs.cached_inputs import fingerprint
@@ -51,14 +41,12 @@ NIGHT_KINDS = {
     "repeats": whole(least=1, most=100),
 }
 """Keys of a network that are not ``trt_bisect.run``'s, the name aside."""
-_SET_ELSEWHERE = {
-    "save_tensors",
-    *(option.name for concern in (ClusterOptions, OutputOptions) for option in declared(concern)),
-}
+_SET_ELSEWHERE = {"save_tensors", "cluster", "history", *(option.name for option in declare.declared(OutputOptions))}
 """Options of a run that the suite or the command sets itself."""
 NETWORK_KEYS = {
-    key: Declared(key, None, Option(kind), "") for key, kind in {"name": _NAME, "model": FILE, **NIGHT_KINDS}.items()
-} | by_key(option for option in declared(RunOptions) if option.name not in _SET_ELSEWHERE)
+    key: declare.Declared(key, None, declare.Option(kind), "")
+    for key, kind in {"name": _NAME, "model": FILE, **NIGHT_KINDS}.items()
+} | declare.by_key(option for option in declare.declared(RunOptions) if option.name not in _SET_ELSEWHERE)
 _TOP_KEYS = ("output", "cluster", "defaults", "network")
 _LONGEST = 80
 """Characters of a folder's name."""
@@ -75,10 +63,7 @@ class NetworkTask:
     Attributes:
         name: as the suite has it.
         stem: the name of its folder and its baseline file; two networks never share one.
-        keywords: the keywords of ``trt_bisect.run``.
         targets: by ``int8`` and ``recipe`` the worst value of the metric that must hold, whatever the baseline says.
-        tolerances: the least changes that count.
-        repeats: the number of runs that make a baseline.
     """
 
     name: str
@@ -99,8 +84,6 @@ class Suite:
     """The networks that a night measures.
 
     Attributes:
-        path: the path of the file.
-        output: the folder of the nights.
         networks: the networks in the file's order.
         cluster: the address of the machines that measure them, see ``check_address``.
     """
@@ -126,14 +109,14 @@ def read_suite(path: str | Path) -> Suite:
         BadInput: the file cannot be read, or names the table and key that cannot be used, and why.
     """
     file = Path(path)
-    table = read_toml(file, "suite", _NO_SUITE)
-    refuse_unknown(file, "", table, _TOP_KEYS)
+    table = declare.read_toml(file, "suite", _NO_SUITE)
+    declare.refuse_unknown(file, "", table, _TOP_KEYS)
     defaults, networks = table.get("defaults", {}), table.get("network", [])
     if not isinstance(defaults, dict):
         raise BadInput(f"{file}: 'defaults' is not a table.", "Write [defaults].")
     if not isinstance(networks, list) or not networks or not all(isinstance(entry, dict) for entry in networks):
         raise BadInput(f"{file}: it has no network.", "Write a table [[network]] for each, with its model.")
-    read_table(
+    declare.read_table(
         file,
         "[defaults]",
         defaults,
@@ -146,14 +129,14 @@ def read_suite(path: str | Path) -> Suite:
         raise BadInput(
             f"{file}: two networks are called {twice!r}, case aside.", "Give each [[network]] a 'name' of its own."
         )
-    output = read_value(file, "", "output", table.get("output", "nightly"), TEXT)
+    output = declare.read_value(file, "", "output", table.get("output", "nightly"), TEXT)
     return Suite(file, file.parent / output, tuple(tasks), _cluster(file, table))
 
 
 def _cluster(file: Path, table: Mapping[str, Any]) -> str:
     if "cluster" not in table:
         return ""
-    address: str = read_value(file, "", "cluster", table["cluster"], TEXT)
+    address: str = declare.read_value(file, "", "cluster", table["cluster"], TEXT)
     try:
         check_address(address)
     except BadInput as error:
@@ -174,15 +157,15 @@ def _states(keywords: Mapping[str, Any]) -> list[tuple[str, int, int]]:
 
 def _task(file: Path, place: int, entry: Mapping[str, Any], defaults: Mapping[str, Any]) -> NetworkTask:
     unnamed = f"[[network]] number {place}"
-    refuse_unknown(file, unnamed, entry, NETWORK_KEYS)
+    declare.refuse_unknown(file, unnamed, entry, NETWORK_KEYS)
     if "model" not in entry:
         raise BadInput(f"{file}: {unnamed} has no 'model'.", "Give 'model' the path of an ONNX network.")
-    model = read_value(file, unnamed, "model", entry["model"], TEXT)
-    name = read_value(file, unnamed, "name", entry.get("name", Path(model).stem or model), TEXT)
+    model = declare.read_value(file, unnamed, "model", entry["model"], TEXT)
+    name = declare.read_value(file, unnamed, "name", entry.get("name", Path(model).stem or model), TEXT)
     where = f"[[network]] {name!r}"
     own = {NETWORK_KEYS[key].name for key in entry}
     usual = {key: value for key, value in defaults.items() if NETWORK_KEYS[key].name not in own}
-    values = read_table(file, where, {**usual, **entry, "name": name}, NETWORK_KEYS)
+    values = declare.read_table(file, where, {**usual, **entry, "name": name}, NETWORK_KEYS)
     keywords = {key: value for key, value in values.items() if key not in (*NIGHT_KINDS, "name")}
     keywords.setdefault("explain", EXPLAIN_NOTHING)
     try:

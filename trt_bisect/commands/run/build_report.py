@@ -23,8 +23,7 @@ from trt_bisect.evaluator.trial import MEASURED, PASSING, Trial, TrialKey, of_a_
 from trt_bisect.model.layers import Layer, Rounding
 from trt_bisect.model.network import Network
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
-from trt_bisect.options.commands import RunOptions
-from trt_bisect.options.concerns import MIXED
+from trt_bisect.options.concerns import MIXED, RunOptions
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.preparation.experiment import Experiment, Setup, all_trials
 from trt_bisect.recipe.files import RecipeFiles
@@ -57,19 +56,13 @@ class Searched:
 
     Attributes:
         of_curve: the experiment that the curve is measured on.
-        curve: the curve; an empty one if it was not measured.
-        has_curve: it was measured.
         answer: the answer; None if full INT8 was not measured.
         gains: by layer index, the loss that full INT8 sheds when the layer alone stays high.
         stopped: see ``Report``; ``answer.not_done`` then says what is missing.
         changes: a network that loses less is being searched.
         measures: more may be measured for the report; after Ctrl-C, and on a full disk, it may not.
         latency: of full INT8, the recipe and others; None without a GPU.
-        overflows: see ``Report``.
-        predicted: see ``Report``.
-        accuracy: the accuracies; None without labels or an accuracy function.
         front: the front; empty if it was not asked for, or not measured yet.
-        notes: on what was measured beside the plans.
     """
 
     of_curve: Experiment
@@ -124,37 +117,23 @@ class RunTrials:
         )
 
 
-def asked_report(setup: Setup, experiment: Experiment, command: str, goal: Goal) -> Report:
+def asked_report(setup: Setup, experiment: Experiment, options: RunOptions, command: str) -> Report:
     """Returns the report of a run that has measured nothing yet: its question."""
-    network, builder, rule = experiment.network, experiment.builder, experiment.rule
-    high = setup.options.high_precision
-    base = network.base or high
-    return Report(
-        model=network.source,
+    network, builder = experiment.network, experiment.builder
+    blank = unmeasured_report(options, experiment.rule, network.source, network, command, setup.started)
+    return replace(
+        blank,
         engine=builder.engine,
         typing=builder.typing,
         strategy=experiment.strategy,
         arithmetic=builder.arithmetic,
-        metric=rule.metric.name,
-        threshold=rule.threshold,
-        share=rule.share,
-        precision=str(high),
         versions={**versions(), **builder.versions},
         fingerprint=experiment.key,
         state=RUNNING,
-        low=str(network.low.precision),
-        budget=rule.budget,
-        layers=tuple(
-            blank_row(layer, str(layer.fixed or (high if layer.quantizable else base))) for layer in network.layers
-        ),
         ranges=_ranges_facts(experiment),
         inputs=experiment.about,
         notes=tuple(dict.fromkeys(setup.notes)),
-        command=command,
-        started=setup.started,
         network=setup.digest,
-        accept=setup.options.accept,
-        goal=goal,
         made_of=msgspec.convert(experiment.parts, dict[str, Part]),
     )
 
@@ -165,18 +144,13 @@ def unmeasured_report(
     """Returns the report of a run that was stopped before its experiment was ready.
 
     Args:
-        options: the options of the run.
-        rule: the rule that would have judged the plans.
-        model: the network's file.
         network: the network; None if it was not read yet.
-        command: the command line.
         started: the start of the run, in seconds since the epoch.
     """
-    high = options.high_precision
-    layers = () if network is None else network.layers
-    base = high if network is None else network.base or high
+    high, low = options.high_precision, options.low_precision if network is None else network.low
+    layers, base = ((), None) if network is None else (network.layers, network.base)
     return Report(
-        model=model if network is None else network.source,
+        model=model,
         engine=options.engine,
         typing=options.typing,
         strategy=options.strategy,
@@ -187,19 +161,21 @@ def unmeasured_report(
         precision=str(high),
         versions=versions(),
         fingerprint="",
-        low=str(options.low_precision.precision),
+        low=str(low.precision),
         budget=rule.budget,
-        layers=tuple(blank_row(layer, str(layer.fixed or (high if layer.quantizable else base))) for layer in layers),
+        layers=tuple(
+            blank_row(layer, str(layer.fixed or (high if layer.quantizable else base or high))) for layer in layers
+        ),
         notes=tuple(noted(NETWORK, network.notes)) if network is not None else (),
         command=command,
         started=started,
         network="" if network is None else network.digest(),
         accept=options.accept,
-        goal=goal_of(options),
+        goal=_goal(options),
     )
 
 
-def goal_of(options: RunOptions) -> Goal:
+def _goal(options: RunOptions) -> Goal:
     """Returns what a run searches for, beside the threshold."""
     gpu = options.priced_gpu
     costs = f"{options.priced_by} on {gpu.name}" if options.by_time and gpu is not None else options.priced_by
@@ -258,20 +234,17 @@ def build_report(
 
     Args:
         asked: the report with nothing measured, and the notes that are known.
-        found: the results, with an answer.
         first: the experiment with the first ranges.
-        seconds: the times.
-        files: the files of the recipe, which have notes of their own.
     """
     answer, curve = found.answer, found.curve
     assert answer is not None
-    experiment, rule, network = answer.experiment, answer.experiment.rule, answer.experiment.network
-    stores = {**first.store.trials, **found.of_curve.store.trials}
-    trials = RunTrials(stores, curve.measured_in, experiment.whole.canonical)
     own = answer.of_user
+    rule, network = own.experiment.rule, own.experiment.network
+    stores = {**first.store.trials, **found.of_curve.store.trials}
+    trials = RunTrials(stores, curve.measured_in, own.experiment.whole.canonical)
     reasons = {k: reason_for(own, k, found.gains.get(k)) for k in curve.findings.suspects if k not in own.members}
     rows = layer_rows(asked.layers, trials, curve, rule, reasons)
-    plans, builds, inferences = counts(all_trials(first, found.of_curve, own.experiment, experiment))
+    plans, builds, inferences = counts(all_trials(first, found.of_curve, own.experiment, answer.experiment))
     notes = [*asked.notes, *_notes(answer, curve, trials)]
     notes += float_kernel_notes(network, own.full, answer.restored, found.latency)
     facts = answer_facts(answer)
@@ -348,44 +321,16 @@ def counts(trials: Iterable[Trial]) -> tuple[int, int, int]:
     return len(known), sum(trial.builds for trial in known), sum(trial.inferences for trial in known)
 
 
-def _engine_seconds(trials: Iterable[Trial]) -> tuple[float, float]:
-    known = list(trials)
-    return sum(trial.build_seconds for trial in known), sum(trial.infer_seconds for trial in known)
-
-
 def seconds_of(trials: Iterable[Trial], calibrate: float, total: float) -> Seconds:
     """Returns the times of a run, in seconds."""
-    build, infer = _engine_seconds(trials)
+    known = list(trials)
+    build, infer = (sum(getattr(trial, f"{stage}_seconds") for trial in known) for stage in ("build", "infer"))
     return Seconds(calibrate, build, infer, total)
 
 
 def figures_of(trial: Trial | None) -> dict[str, Mapping[str, float | None]]:
     """Returns by output every metric; empty without a trial."""
     return {name: dict(figures.values) for name, figures in trial.outputs.items()} if trial is not None else {}
-
-
-@dataclass(frozen=True)
-class _Judged:
-    """The search's result at one boundary.
-
-    Attributes:
-        trial: with the layer and all before it in INT8, but for earlier culprits; None where none was measured.
-        outcome: as ``LayerRow`` has it.
-        drop: the loss that the layer added; None where it is not known.
-        step: the step of the search that ends at the layer; None where the search asked for none, or has no trial of
-            it.
-    """
-
-    trial: Trial | None
-    outcome: str
-    drop: float | None
-    step: Step | None = None
-
-    def trial_after(self, before: Trial | None) -> Trial | None:
-        """Returns the trial that holds for a layer that follows: ``before`` if this layer stays high or failed."""
-        if self.step is not None and self.trial is not None and (self.step.suspect or self.trial.failed):
-            return before
-        return self.trial
 
 
 def layer_rows(
@@ -396,17 +341,17 @@ def layer_rows(
     before = None if curve.nothing.failed else curve.nothing
     rows = []
     for row in blank:
-        judged = _judged(found, curve, row, steps.get(row.index), before)
-        trial, step = judged.trial, judged.step
+        step = steps.get(row.index)
+        trial, outcome, drop = _judged(found, curve, row, step, before)
         asked = str(step.plan.low) if step is not None and row.index in step.plan.lowered else row.asked
         ran = trial.ran.get(row.index, "") if trial else ""
         rows.append(
             replace(
                 row,
                 similarity=rule.similarity(trial),
-                drop=judged.drop,
+                drop=drop,
                 suspect=reasons.get(row.index, ""),
-                outcome=judged.outcome,
+                outcome=outcome,
                 asked=asked,
                 ran=ran,
                 obeyed=ran == asked if row.quantizable and ran and ran not in UNPROVEN else None,
@@ -416,27 +361,28 @@ def layer_rows(
                 whole=_on_whole_engines(found, curve, row.index, rule),
             )
         )
-        before = judged.trial_after(before)
+        if step is None or trial is None or not (step.suspect or trial.failed):
+            before = trial
     return tuple(rows)
 
 
-def _judged(found: RunTrials, curve: Curve, row: LayerRow, step: Step | None, before: Trial | None) -> _Judged:
-    """Returns the search's result at a layer.
+def _judged(
+    found: RunTrials, curve: Curve, row: LayerRow, step: Step | None, before: Trial | None
+) -> tuple[Trial | None, str, float | None]:
+    """Returns the trial at a layer, the outcome as ``LayerRow`` has it, and the loss that the layer added.
+
+    The trial has the layer and all before it in INT8, but for earlier culprits; None where none was measured.
 
     Args:
-        found: the trials.
-        curve: the findings.
-        row: the layer's.
         step: the step of the search that ends at the layer.
         before: the trial that holds for the layer before; None where that was not measured.
     """
     trial = found.of_step(step) if step is not None else None
     if step is not None and trial is not None:
-        is_alone = len(step.layers) == 1 and step.loss is not None
-        return _Judged(trial, trial.outcome, step.drop if is_alone else None, step)
+        return trial, trial.outcome, step.drop if len(step.layers) == 1 and step.loss is not None else None
     if step is None and (row.fixed or not row.quantizable):
-        return _Judged(before, FOLLOWS, None if before is None else 0.0)
-    return _Judged(None, NOT_JUDGED if row.index in curve.findings.set_aside else NOT_TRIED, None)
+        return before, FOLLOWS, None if before is None else 0.0
+    return None, NOT_JUDGED if row.index in curve.findings.set_aside else NOT_TRIED, None
 
 
 def _answered_rows(rows: Sequence[LayerRow], answer: Answer, gains: Mapping[int, float]) -> tuple[LayerRow, ...]:
@@ -444,6 +390,7 @@ def _answered_rows(rows: Sequence[LayerRow], answer: Answer, gains: Mapping[int,
     own = answer.of_user
     experiment = own.experiment
     network, back = experiment.network, {**taken_back(answer), **taken_back(own)}
+    kept = {answer.experiment.network.layers[k].name: str(answer.plan.precisions[k]) for k in answer.high}
     writer = PlanWriter(network, experiment.ranges.scales, GraphTarget.TENSORRT)
     shapes: dict[str, Shape] = {spec.name: spec.shape for spec in network.outputs}
     shapes |= {name: layer.shape for layer in network.layers for name in layer.outputs[:1] if layer.shape}
@@ -453,10 +400,8 @@ def _answered_rows(rows: Sequence[LayerRow], answer: Answer, gains: Mapping[int,
             row,
             culprit=row.index in culprits,
             gain=gains.get(row.index),
-            taken_back=back.get(row.index),
-            recipe=str(answer.plan.precisions[row.index])
-            if row.index in answer.high
-            else (row.recipe if row.fixed or not row.quantizable else str(answer.plan.low)),
+            taken_back=back.get(row.name),
+            recipe=kept.get(row.name, row.recipe if row.fixed or not row.quantizable else str(answer.plan.low)),
             rounds=_rounds(network.layers[row.index], writer) if row.index in culprits else (),
             output_shape=shapes.get(row.output),
         )
@@ -485,7 +430,8 @@ def _deciding_output(rule: Rule, trial: Trial | None) -> str:
 
 def _notes(answer: Answer, curve: Curve, found: RunTrials) -> list[Note]:
     """Returns the notes on the trials: memory, pieces, and precisions that were not obeyed."""
-    own, network, rule = answer.of_user, answer.experiment.network, answer.experiment.rule
+    own = answer.of_user
+    network, rule = own.experiment.network, own.experiment.rule
     low = network.low
     outputs = [
         Note(OUTPUTS, f"output '{name}' in {what}: {figures.note}")

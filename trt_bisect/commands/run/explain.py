@@ -25,7 +25,7 @@ from trt_bisect.answer.facts import similarity_of
 from trt_bisect.answer.in_fp16 import with_units_in
 from trt_bisect.answer.plans import AnswerPlans
 from trt_bisect.answer.result import Answer, setting_of, target_version
-from trt_bisect.answer.search import make_space
+from trt_bisect.answer.search import answer_plans, make_space
 from trt_bisect.builder.base import EMULATED
 from trt_bisect.calibration.bias_correction import correct_biases
 from trt_bisect.calibration.cache import format_cache
@@ -52,8 +52,7 @@ from trt_bisect.model.reading import FLOAT_NOISE, relative_difference
 from trt_bisect.model.session import give_back_arena
 from trt_bisect.model.shapes import facts_for, groups_within
 from trt_bisect.model.smooth import smooth
-from trt_bisect.options.commands import RunOptions
-from trt_bisect.options.concerns import EXPLAIN_FULL, EXPLAIN_NOTHING
+from trt_bisect.options.concerns import EXPLAIN_FULL, EXPLAIN_NOTHING, RunOptions
 from trt_bisect.precision import Precision
 from trt_bisect.preparation.experiment import Experiment, all_trials
 from trt_bisect.report.advice import (
@@ -95,7 +94,6 @@ class Move:
     Attributes:
         name: of its files.
         remedy: the name of the remedy.
-        words: its name in sentences.
         network: the network in FP32 equal to the user's; with corrected biases near to it.
         ranges: calibrated on this network, with the run's calibrator.
     """
@@ -113,7 +111,6 @@ class Remedies:
 
     Attributes:
         plans: measures on all inputs.
-        answer: the recipe that remedies are compared with.
         header: the first line of the calibration caches.
         files: those of the remedies tried so far.
         notes: on remedies that could not be tried.
@@ -300,7 +297,8 @@ class Remedies:
         plans, experiment = self.plans, self.answer.experiment
         plans.setup.progress.step(move.words)
         moved = plans.setup.with_network(experiment, move.network, move.ranges)
-        own = AnswerPlans(plans.setup, moved, plans.inputs, plans.costs, list(plans.judged), plans.price_of)
+        own = answer_plans(plans.setup, plans.options, moved, plans.inputs, plans)
+        own.judged += plans.judged
         loss = max(own.on_all(own.full, move.ranges).values(), default=math.inf)
         before = experiment.rule.loss(self.answer.full)
         tried = self._result(Tried((), move.remedy, move.words, None, None, False), loss)
@@ -373,9 +371,6 @@ def explained(plans: AnswerPlans, answer: Answer, report: Report, options: RunOp
     """Returns ``report`` with its explanation, as far as the options ask for one; an error there becomes a note in it.
 
     Args:
-        plans: measures remedies on the inputs of the answer.
-        answer: the answer of the run.
-        report: the report with the verdict.
         options: the options of the run, as the user gave them.
     """
     if options.explain == EXPLAIN_NOTHING or report.exit_code not in (0, 1):

@@ -25,20 +25,11 @@ from trt_bisect.evaluator.evaluators import BranchEvaluator
 from trt_bisect.evaluator.trial import UNTRIED, WHOLE, Trial
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.preparation.experiment import Experiment, Setup
-from trt_bisect.report.explanation import EXPLANATION
+from trt_bisect.report import summary
+from trt_bisect.report.explanation import EXPLANATION, PICTURES
 from trt_bisect.report.model import LAYERS, REPORT, SO_FAR, UNMEASURED, ByPlan, Report
 from trt_bisect.report.network_graph import NETWORK
 from trt_bisect.report.older import read_report
-from trt_bisect.report.pictures import PICTURES
-from trt_bisect.report.summary import (
-    INTERRUPTED,
-    NO_ROOM,
-    STOPPED,
-    TIME_LIMIT,
-    UNEXPLAINED,
-    above_verdict,
-    stopped_line,
-)
 from trt_bisect.runs.journal import Journal, MemoryStore
 from trt_bisect.runs.progress_file import FINISHED, RUNNING
 from trt_bisect.support.codec import encode, write
@@ -59,12 +50,8 @@ class SoFar:
     """A search under way.
 
     Attributes:
-        setup: the stages before plans are measured.
         known: the report without the curve: the question, and the answer so far if there is one.
-        first: the experiment with the first ranges.
         experiment: the experiment that measures the curve.
-        curve: the boundaries that the driver measures; see ``search_for``.
-        question: the question that the driver answers.
         answer: the answer so far; None before full INT8 is known.
     """
 
@@ -126,9 +113,6 @@ def curve_so_far(curve: str, question: Question, found: RunTrials, rule: Rule) -
 
     Args:
         curve: the boundaries that the driver measures; see ``search_for``.
-        question: the question that the driver answers.
-        found: the trials so far.
-        rule: judges them.
     """
     full, steps = found.in_a_pass(question.all_but(())), list[Step]()
     is_late = full is None and curve != CULPRITS
@@ -294,43 +278,44 @@ class StoppedRun(KeyboardInterrupt):
 def stopped_by(error: BaseException) -> str:
     """Returns the way in which an error stops a run, as ``Report.stopped`` has it; empty for another error."""
     if isinstance(error, KeyboardInterrupt):
-        return INTERRUPTED
+        return summary.INTERRUPTED
     if isinstance(error, TimeUp):
-        return TIME_LIMIT
-    return NO_ROOM if lacks_room(error) else ""
+        return summary.TIME_LIMIT
+    return summary.NO_ROOM if lacks_room(error) else ""
 
 
 def stopped_report(report: Report, stopped: str, not_done: Sequence[str]) -> Report:
     """Returns the report of a run that was stopped after its verdict."""
     answer = report.answer
     known = answer.not_done if answer is not None else ()
-    lines = [line for line in report.lines if line.kind != STOPPED]
-    state = FINISHED if stopped == TIME_LIMIT else INTERRUPTED
+    lines = [line for line in report.lines if line.kind != summary.STOPPED]
+    state = FINISHED if stopped == summary.TIME_LIMIT else summary.INTERRUPTED
     missing = tuple(dict.fromkeys([*known, *not_done]))
     answer = None if answer is None else replace(answer, not_done=missing)
-    return report.changed(stopped=stopped, state=state, answer=answer, lines=(*lines, stopped_line(stopped, missing)))
+    return report.changed(
+        stopped=stopped, state=state, answer=answer, lines=(*lines, summary.stopped_line(stopped, missing))
+    )
 
 
 def without_verdict(report: Report, stopped: str) -> Report:
     """Returns the report of a run that was stopped before full INT8 was measured on all inputs."""
-    line = stopped_line(stopped, [missing_in(report)])
-    return report.changed(state=INTERRUPTED, stopped=stopped, lines=(*above_verdict(report.inputs), line))
+    line = summary.stopped_line(stopped, [missing_in(report)])
+    return report.changed(
+        state=summary.INTERRUPTED, stopped=stopped, lines=(*summary.above_verdict(report.inputs), line)
+    )
 
 
 def missing_in(report: Report) -> str:
     """Returns what the report of a stopped run lacks first."""
     full = f"full {report.low.upper()} was not measured on all inputs"
-    return full if report.verdict == UNMEASURED else UNEXPLAINED
+    return full if report.verdict == UNMEASURED else summary.UNEXPLAINED
 
 
 def save_report(report: Report, folder: Path | None, live: Live, shown: Progress, *, recipe: bool = True) -> Report:
     """Saves a report, and returns it. A report in the folder that knows more than one of a stopped run stays.
 
     Args:
-        report: the report.
         folder: the run folder; None to save nothing.
-        live: wrote the report so far.
-        shown: says what stays.
         recipe: see ``Report.save``.
 
     Raises:
@@ -338,7 +323,7 @@ def save_report(report: Report, folder: Path | None, live: Live, shown: Progress
     """
     if folder is None:
         return report
-    earlier = [read_report(folder / name) for name in (REPORT, SO_FAR)] if report.state == INTERRUPTED else []
+    earlier = [read_report(folder / name) for name in (REPORT, SO_FAR)] if report.state == summary.INTERRUPTED else []
     others = [one for one in earlier if one is not None and one.started != report.started]
     before = next((one for one in others if _knows_more(one, report)), None)
     if before is not None:
@@ -349,7 +334,7 @@ def save_report(report: Report, folder: Path | None, live: Live, shown: Progress
             report.save(folder, recipe=recipe)
         except (NoRoom, OSError) as error:
             if lacks_room(error):
-                _save_alone(stopped_report(report, NO_ROOM, ["not all of its files are there"]), folder, live)
+                _save_alone(stopped_report(report, summary.NO_ROOM, ["not all of its files are there"]), folder, live)
             raise
     live.end()
     return report

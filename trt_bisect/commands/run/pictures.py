@@ -30,8 +30,8 @@ from trt_bisect.errors import first_line, lacks_room
 from trt_bisect.evaluator.trial import Trial
 from trt_bisect.precision import PrecisionPlan
 from trt_bisect.preparation.workspace import SAMPLE, TENSORS
+from trt_bisect.report.explanation import FP32, INVENTED, KEPT, LOST, Drawing, Mark, Picture, Pictures
 from trt_bisect.report.model import Report
-from trt_bisect.report.pictures import FP32, INVENTED, KEPT, LOST, Drawing, Mark, Picture, Pictures
 from trt_bisect.support.progress import Progress
 from trt_bisect.support.text import EXPLANATION, Note
 
@@ -63,9 +63,7 @@ def worst_pictures(answer: Answer, folder: Path | None, progress: Progress) -> P
     """Returns the pictures of the inputs on which full INT8 loses most, then the recipe; at most ``MOST``.
 
     Args:
-        answer: the answer.
         folder: the run folder with the tensors of ``--save-tensors``; None without one.
-        progress: tells the stage.
 
     Returns:
         None without a task that can be shown, without image inputs, or if nothing was lost.
@@ -182,10 +180,7 @@ def pictures_of(
     """Returns a picture for each image of an input; none if it has none, or the outputs are not of its images.
 
     Args:
-        name: the name of the input.
-        feeds: the input.
         plans: by plan its outputs, FP32's first.
-        task: the task, which can be shown.
         scaling: see ``Looks``; None for a task without boxes.
         letters: the characters of a text's classes; empty if they are not known.
     """

@@ -32,7 +32,6 @@ from trt_bisect.commands.run.build_report import (
     Searched,
     asked_report,
     build_report,
-    goal_of,
     question_of,
     seconds_of,
     unmeasured_report,
@@ -52,15 +51,14 @@ from trt_bisect.commands.run.live import (
     without_verdict,
 )
 from trt_bisect.commands.run.save_tensors import refuse_tensors, save_boundaries, save_tensors
-from trt_bisect.commands.run.search import search
+from trt_bisect.commands.run.search import CurveSearch
 from trt_bisect.data.named import content_of
 from trt_bisect.driver.suspects.curves import ADAPTIVE
 from trt_bisect.errors import NothingMeasured, lacks_room
 from trt_bisect.evaluator.evaluators import BranchEvaluator
 from trt_bisect.evaluator.speed import measure_latencies
 from trt_bisect.model.network import GivenModel, Network
-from trt_bisect.options.commands import RunOptions
-from trt_bisect.options.concerns import EXPLAIN_NOTHING
+from trt_bisect.options.concerns import EXPLAIN_NOTHING, RunOptions
 from trt_bisect.options.declare import takes
 from trt_bisect.precision import Precision
 from trt_bisect.preparation.asked_network import asked_network
@@ -68,23 +66,12 @@ from trt_bisect.preparation.experiment import Experiment, Setup, all_trials
 from trt_bisect.preparation.preparation import prepared
 from trt_bisect.preparation.workspace import working_in
 from trt_bisect.recipe.files import FOLDER, PLAN
+from trt_bisect.report import summary
 from trt_bisect.report.answer import Accuracies
-from trt_bisect.report.headline import BUILD, RECIPE, headline, next_step
 from trt_bisect.report.model import NOT_TRIED, REPORT, SO_FAR, UNMEASURED, Report
 from trt_bisect.report.network_graph import NETWORK, graph_of
 from trt_bisect.report.older import read_report
-from trt_bisect.report.summary import (
-    CURVE_IN_PART,
-    CURVE_MISSING,
-    EXPERIMENT,
-    FRONT_MISSING,
-    INTERRUPTED,
-    NO_ROOM,
-    TIME_LIMIT,
-    UNCHANGED,
-    UNEXPLAINED,
-    base_misses,
-)
+from trt_bisect.report.summary import BUILD, RECIPE, headline, next_step
 from trt_bisect.report.tensorboard.board import Board, open_board
 from trt_bisect.support.codec import write
 from trt_bisect.support.machine import peak_bytes
@@ -93,8 +80,7 @@ from trt_bisect.support.progress import EXPLANATION as EXPLAINING
 from trt_bisect.support.text import ADAPTIVE_CURVE, PASSES_BROKE, TENSORS, Note, noted
 
 
-@takes(RunOptions)
-def run(model: GivenModel, options: RunOptions) -> Report:
+def run_with(model: GivenModel, options: RunOptions, command: str = "", asked: RunOptions | None = None) -> Report:
     """Finds the layers that lose the network's accuracy in INT8, and a plan that restores it.
 
     Args:
@@ -105,23 +91,9 @@ def run(model: GivenModel, options: RunOptions) -> Report:
         BadInput: something given cannot be used.
         EngineUnavailable: the engine cannot be used here.
         NothingMeasured: the FP32 network itself could not be run.
-    """
-    return run_with(model, options)
-
-
-def run_with(model: GivenModel, options: RunOptions, command: str = "", asked: RunOptions | None = None) -> Report:
-    """Does what ``run`` does.
-
-    Args:
-        model: as for ``run``.
-        options: the options of the run.
-        command: the command line that asks for the run, for the report.
-        asked: the options that suggested commands repeat, if a run on a cluster has other ones.
-
-    Raises:
-        TrtBisectError: as for ``run``.
         StoppedRun: the user interrupted it, and a report says what is known.
     """
+    # ``command`` is for the report; suggested commands repeat ``asked``, where a run on a cluster has other options
     metric, low = find_metric(options.metric), options.low_precision.precision
     threshold = None if options.threshold is None else float(options.threshold)
     rule = make_rule(metric, threshold, low=low)
@@ -139,7 +111,7 @@ def run_with(model: GivenModel, options: RunOptions, command: str = "", asked: R
             setup = Setup.of(options, network, folder, shown)
         except KeyboardInterrupt as stop:
             source = model.source if isinstance(model, Network) else str(model)
-            report = without_verdict(blank(model=source, network=None, started=started), INTERRUPTED)
+            report = without_verdict(blank(model=source, network=None, started=started), summary.INTERRUPTED)
             raise StoppedRun(save_report(report, folder, live, shown)) from stop
         try:
             blank = partial(blank, model=network.source, network=network, started=setup.started)
@@ -151,18 +123,16 @@ def run_with(model: GivenModel, options: RunOptions, command: str = "", asked: R
             ) from end
 
 
+run = takes(RunOptions, run_with)
+
+
 @dataclass
 class _Run:
     """A run: its question, and where its results go.
 
     Attributes:
         setup: the stages before plans are measured.
-        options: the options of the run.
         repeated: those that suggested commands repeat.
-        command: the command line.
-        folder: the run folder; None without one.
-        live: writes the report so far.
-        board: TensorBoard's folder; None without one.
         blank: returns the report with nothing measured, before the experiment is ready.
         written: the texts of the recipe whose files this run has written; None without them.
         kept_until: a cheaper recipe is not written before then, as that would take too large a share of the time.
@@ -171,7 +141,6 @@ class _Run:
         answering: the search of the answer; None until all inputs are ready.
         accuracies: returns the accuracies of an answer; None without labels or an accuracy function.
         accuracy: returns the accuracy of a plan with the ranges of an answer; None likewise.
-        found: the results of the search so far.
         verdict: the report with its verdict; None until it is known.
         is_explained: nothing is missing in ``verdict``.
     """
@@ -212,11 +181,7 @@ class _Run:
                 return self._end(stop)
 
     def _measured(self, stack: ExitStack) -> Report:
-        """Returns the report of a run that nobody stops: all of it, from start to end.
-
-        Args:
-            stack: closes what is opened.
-        """
+        """Returns the report of a run that nobody stops: all of it, from start to end."""
         first = self._opened(stack)
         answering = self._asked_search(stack, first)
         found = self.found = Searched(answering.experiment)
@@ -273,7 +238,6 @@ class _Run:
         """Saves what is known when a run is stopped, and ends it: a report after a time limit, else an error.
 
         Args:
-            stop: the error that stopped the run.
             again: what stops this too is treated in the same way, once.
         """
         kind = stopped_by(stop)
@@ -281,16 +245,16 @@ class _Run:
             raise stop
         try:
             with lifted(self.setup.progress):
-                report = self._left(kind, measures=again and kind == TIME_LIMIT)
+                report = self._left(kind, measures=again and kind == summary.TIME_LIMIT)
         except STOPS as stopped_again:
-            if kind == NO_ROOM:
+            if kind == summary.NO_ROOM:
                 raise stop from stopped_again
             if not again:
                 raise
             return self._end(stopped_again, again=False)
-        if kind == TIME_LIMIT and report.verdict != UNMEASURED:
+        if kind == summary.TIME_LIMIT and report.verdict != UNMEASURED:
             return report
-        if kind == INTERRUPTED:
+        if kind == summary.INTERRUPTED:
             raise StoppedRun(report) from stop
         raise stop
 
@@ -347,14 +311,10 @@ class _Run:
 
     def _asked(self, experiment: Experiment) -> Report:
         """Returns the report with nothing measured: the question."""
-        return asked_report(self.setup, experiment, self.command, goal_of(self.options))
+        return asked_report(self.setup, experiment, self.options, self.command)
 
     def _announce(self, experiment: Experiment) -> None:
-        """Writes the graph and begins to write the report so far.
-
-        Args:
-            experiment: the experiment that the curve is measured on.
-        """
+        """Writes the graph and begins to write the report so far, with the curve of an experiment."""
         if self.folder is not None:
             write(self.folder / NETWORK, graph_of(experiment.network, experiment.ranges.scales))
         self._watch(experiment)
@@ -429,25 +389,22 @@ class _Run:
         """Returns what was not done after the answer, a clause each.
 
         Args:
-            found: the results so far.
             report: the report so far, which may have a part of the curve.
         """
         rows = () if report is None else report.layers
-        part = CURVE_IN_PART if any(row.quantizable and row.outcome != NOT_TRIED for row in rows) else CURVE_MISSING
-        front = [FRONT_MISSING] if self.options.front and not found.front else []
+        part = (
+            summary.CURVE_IN_PART
+            if any(row.quantizable and row.outcome != NOT_TRIED for row in rows)
+            else summary.CURVE_MISSING
+        )
+        front = [summary.FRONT_MISSING] if self.options.front and not found.front else []
         curve = [] if found.curve.findings.steps else [part]
-        explanation = [UNEXPLAINED] if self._explains else []
-        changes = [UNCHANGED] if found.changes else []
+        explanation = [summary.UNEXPLAINED] if self._explains else []
+        changes = [summary.UNCHANGED] if found.changes else []
         return [*changes, *front, *curve, *explanation]
 
     def _with_curve(self, answering: AnswerSearch, found: Searched, report: Report) -> Report:
-        """Measures the curve, unless it came first, with the ranges of the recipe; returns the report with it.
-
-        Args:
-            answering: the search of the answer.
-            found: its results; the curve is added.
-            report: the report with the verdict.
-        """
+        """Measures the curve, unless it came first, with the ranges of the recipe; returns the report with it."""
         answer = found.answer
         assert answer is not None
         if found.has_curve:
@@ -484,14 +441,10 @@ class _Run:
         """Measures the curve on the experiment that ``found`` has for it."""
         experiment = found.of_curve
         answering.plans.give_back()
-        found.curve = search(
-            self.options.curve_of(experiment.strategy, len(experiment.network.movable)),
-            question_of(self.setup, experiment),
-            experiment.evaluator,
-            experiment.rule,
-            [layer.name for layer in experiment.network.layers],
-            self.setup.progress,
-        )
+        names = [layer.name for layer in experiment.network.layers]
+        searching = CurveSearch(question_of(self.setup, experiment), experiment.rule, names, self.setup.progress)
+        curve = self.options.curve_of(experiment.strategy, len(experiment.network.movable))
+        found.curve = searching.curve(curve, experiment.evaluator)
         found.has_curve = True
         self.setup.forecast.ends(CURVE)
 
@@ -537,7 +490,7 @@ class _Run:
         emulated = experiment.builder.arithmetic == EMULATED
         if around is not None and (around.similarity is None or rule.metric.loss(around.similarity) > rule.budget):
             network = replace(network, base=Precision.FP16)
-        if network is not experiment.network or base_misses(network, rule, found.curve.nothing):
+        if network is not experiment.network or summary.base_misses(network, rule, found.curve.nothing):
             notes = base_overflow_notes(network, experiment.feeds, self.options.memory_bytes, emulated=emulated)
             found.notes = (*found.notes, *notes)
 
@@ -545,7 +498,6 @@ class _Run:
         """Returns the report on an answer; nothing is measured.
 
         Args:
-            found: the results.
             files: the files of the recipe and the graph are attached.
         """
         answer, options, setup, first = found.answer, self.options, self.setup, self.first
@@ -592,7 +544,6 @@ class _Run:
         """Writes a report so far and the files of its recipe: a run that is killed later has both.
 
         Args:
-            report: the report.
             tell: writes it.
         """
         made = report.attached.files
@@ -625,25 +576,26 @@ class _Run:
 
     def _write_logs(self, found: Searched, report: Report) -> None:
         """Writes TensorBoard's logs of the user's network, if they are asked for."""
-        from trt_bisect.report.tensorboard.run_logs import plans_to_show, spread_over_front, steps_of, write_run
+        from trt_bisect.report.tensorboard.run_logs import RunLogs, steps_of
 
         first, answering = self.first, self.answering
         if self.board is None or found.answer is None or first is None or answering is None:
             return
         answer = found.answer.of_user
-        experiment = answer.experiment
-        ranges, rule, network = experiment.ranges, experiment.rule, experiment.network
-        measured = partial(steps_of, experiment.store.trials, first.store.trials, rule, ranges.digest())
-        trials = {**first.store.trials, **found.of_curve.store.trials}
-        reported = {network.full(experiment.whole.high): answer.full, answer.plan: answer.restored}
-        accuracy = None if self.accuracy is None else partial(self.accuracy, answer)
-        given = (found.curve.findings, answer.plan, network, experiment.whole, rule, trials, reported, report)
-        always = {shown.plan.key() for shown in plans_to_show(*given)}
-        others = [step for step in measured() if experiment.whole.canonical(step.plan).key() not in always]
-        others = spread_over_front(others, answering.plans.price, max(0, self.board.plans - len(always)))
-        plans = plans_to_show(*given, others, accuracy)
-        memory, shown = self.options.memory_bytes, self.setup.progress
-        write_run(self.board, network, ranges.scales, experiment.feeds, rule, plans, measured(), report, shown, memory)
+        own = answer.experiment
+        RunLogs(
+            self.board,
+            report,
+            own,
+            found.curve.findings,
+            answer.plan,
+            trials={**first.store.trials, **found.of_curve.store.trials},
+            reported={own.network.full(own.whole.high): answer.full, answer.plan: answer.restored},
+            measured=partial(steps_of, own.store.trials, first.store.trials, own.rule, own.ranges.digest()),
+            price=answering.plans.price,
+            accuracy=None if self.accuracy is None else partial(self.accuracy, answer),
+            memory=self.options.memory_bytes,
+        ).write(self.setup.progress)
 
     def _saved(self, report: Report, experiment: Experiment | None) -> Report:
         """Returns the report with the step to go on with, and saves it if there is a folder; see ``_kept``."""
@@ -658,7 +610,7 @@ class _Run:
         Without a folder it has no command.
         """
         options, files = self.options, report.attached.files
-        is_experiment = any(line.kind == EXPERIMENT for line in report.lines)
+        is_experiment = any(line.kind == summary.EXPERIMENT for line in report.lines)
         if options.low_precision.wide or is_experiment or experiment is None:
             return report
         step = next_step(report, setting_of(experiment, self.repeated, report), accept=options.accept)

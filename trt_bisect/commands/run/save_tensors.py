@@ -21,7 +21,7 @@ from trt_bisect.data.feeds import Feeds
 from trt_bisect.driver.suspects.search import Findings
 from trt_bisect.errors import BadInput, TrialFailed
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
-from trt_bisect.options.concerns import ALL_LAYERS, BOUNDARIES, NO_TENSORS, TensorFileOptions
+from trt_bisect.options.concerns import ALL_LAYERS, BOUNDARIES, NO_TENSORS, RunOptions
 from trt_bisect.options.concerns import POLYGRAPHY as AS_JSON
 from trt_bisect.precision import PrecisionPlan, int8_set
 from trt_bisect.preparation.experiment import Experiment
@@ -42,7 +42,7 @@ _BASE64 = 4 / 3
 """The bytes of text for a byte of an array in Polygraphy's JSON."""
 
 
-def refuse_tensors(options: TensorFileOptions, folder: Path | None, engine: str) -> None:
+def refuse_tensors(options: RunOptions, folder: Path | None, engine: str) -> None:
     """Checks ``--save-tensors``: raises BadInput without a folder, or for tensors that the engine does not give."""
     if options.save_tensors == NO_TENSORS:
         return
@@ -55,7 +55,7 @@ def refuse_tensors(options: TensorFileOptions, folder: Path | None, engine: str)
         )
 
 
-def save_tensors(options: TensorFileOptions, answer: Answer, folder: Path, progress: Progress) -> list[str]:
+def save_tensors(options: RunOptions, answer: Answer, folder: Path, progress: Progress) -> list[str]:
     """Saves the tensors of ``--save-tensors``, of as many inputs as fit into ``MOST`` bytes: first those given, then
     those held out.
 
@@ -79,7 +79,7 @@ def save_tensors(options: TensorFileOptions, answer: Answer, folder: Path, progr
 
 
 def save_boundaries(
-    options: TensorFileOptions, answer: Answer, findings: Findings, folder: Path, progress: Progress
+    options: RunOptions, answer: Answer, findings: Findings, folder: Path, progress: Progress
 ) -> list[str]:
     """Saves the final outputs on the inputs that the curve is judged on: FP32's, and those of each boundary.
 
@@ -109,7 +109,6 @@ class _Writing:
     """The plans whose tensors are saved, and the way to run them.
 
     Args:
-        experiment: the network and its ranges.
         plans: the plans by name; that of FP32 is among them.
         layers: every layer's tensors, not only the outputs.
         recipe: the network and ranges of the recipe, where they are others.
@@ -128,10 +127,6 @@ class _Writing:
         """Saves as many samples as fit into ``MOST`` bytes, in a folder for each plan.
 
         Args:
-            folder: made if it is missing.
-            feeds: the samples.
-            labels: their names.
-            progress: shows each one.
             as_json: the same is to be written as Polygraphy's JSON too, which needs room.
 
         Returns:
@@ -221,8 +216,6 @@ def write_polygraphy(folder: Path, plans: Iterable[str], feeds: Sequence[Feeds])
 
     Args:
         folder: the folder of the tensors; it has an ``.npz`` for each plan and sample.
-        plans: their names.
-        feeds: the samples, in order.
     """
     from polygraphy.comparator import IterationResult, RunResults
     from polygraphy.json import to_json

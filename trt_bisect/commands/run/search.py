@@ -44,42 +44,6 @@ class Curve:
     sides: Mapping[int, tuple[PrecisionPlan, PrecisionPlan]] = field(default_factory=dict)
 
 
-def search(
-    curve: str,
-    question: Question,
-    evaluator: RebuildEvaluator | BranchEvaluator,
-    rule: Rule,
-    names: Sequence[str],
-    progress: Progress,
-) -> Curve:
-    """Returns the curve, and the suspects that it shows.
-
-    Args:
-        curve: the boundaries that are measured; see ``search_for``. Whole engines have no adaptive one.
-        question: the question that the search answers.
-        evaluator: measures plans.
-        rule: judges them.
-        names: the names of the layers, for the progress bar.
-        progress: shows each plan, or each piece.
-    """
-
-    in_pieces: Findings | None = None
-    if isinstance(evaluator, BranchEvaluator):
-        findings = _search_in_passes(curve, question, evaluator, rule, names, progress)
-        if evaluator.measured_in:
-            in_pieces = findings
-            findings = _on_whole_engines(question, in_pieces, evaluator.whole, rule, names, progress)
-    else:
-        findings = _search_wholes(curve, question, evaluator, rule, names, progress)
-    return Curve(
-        findings,
-        nothing=evaluator.measure(question.prefix(-1)),
-        measured_in=evaluator.measured_in if isinstance(evaluator, BranchEvaluator) else WHOLE,
-        in_pieces=in_pieces,
-        sides=sides_of(question, in_pieces, findings),
-    )
-
-
 def sides_of(
     question: Question, in_pieces: Findings | None, findings: Findings
 ) -> dict[int, tuple[PrecisionPlan, PrecisionPlan]]:
@@ -92,52 +56,98 @@ def sides_of(
     }
 
 
-def _on_whole_engines(
-    question: Question,
-    in_pieces: Findings,
-    whole: RebuildEvaluator,
-    rule: Rule,
-    names: Sequence[str],
-    progress: Progress,
-) -> Findings:
-    """Decides on whole engines: full INT8, both sides of each suspect of the pieces, and other suspects that they show.
+@dataclass(frozen=True)
+class CurveSearch:
+    """Searches the suspects of a network: ``names`` are those of its layers, for the progress bar."""
 
-    A suspect that they do not confirm is withdrawn, and they are bisected where the pieces were wrong.
-    """
-    progress.say(f"Whole engines decide: measuring full {question.low.upper()} and both sides of each suspect")
-    decided = _search_wholes(CULPRITS, question, whole, rule, names, progress, in_pieces.suspects)
-    return in_pieces.decided_by(decided)
+    question: Question
+    rule: Rule
+    names: Sequence[str]
+    progress: Progress
 
+    def curve(self, curve: str, evaluator: RebuildEvaluator | BranchEvaluator) -> Curve:
+        """Returns the curve, and the suspects that it shows.
 
-def _search_in_passes(
-    curve: str, question: Question, evaluator: BranchEvaluator, rule: Rule, names: Sequence[str], progress: Progress
-) -> Findings:
-    watched: list[Step] = []
-    said: set[int] = set()
+        Args:
+            curve: the boundaries that are measured; see ``search_for``. Whole engines have no adaptive one.
+        """
+        in_pieces: Findings | None = None
+        measured_in = WHOLE
+        if isinstance(evaluator, BranchEvaluator):
+            findings, measured_in = self._in_passes(curve, evaluator), evaluator.measured_in
+            if measured_in:
+                in_pieces = findings
+                findings = self._on_whole_engines(in_pieces, evaluator.whole)
+        else:
+            findings = self._wholes(curve, evaluator)
+        nothing = evaluator.measure(self.question.prefix(-1))
+        return Curve(findings, nothing, measured_in, in_pieces, sides_of(self.question, in_pieces, findings))
 
-    def measure_all(plans: Sequence[PrecisionPlan]) -> list[Loss]:
-        for step in watched:
-            if step.suspect and not said.issuperset(step.layers):
-                said.update(step.layers)
-                progress.say(f"Suspect: {names[step.layers[0]]}")
-        progress.stage(f"Measuring {len(plans)} plans", evaluator.work(plans))
-        return [rule.loss(trial) for trial in evaluator.measure_all(plans, progress.step)]
+    def _on_whole_engines(self, in_pieces: Findings, whole: RebuildEvaluator) -> Findings:
+        """Decides on whole engines: full INT8, both sides of each suspect of the pieces, and others that they show.
 
-    if curve == ADAPTIVE:
-        return drive(adaptive(question, watched), measure_all)
-    if curve == FULL:
-        return drive_speculatively(lambda: exhaustive(question), measure_all, LastRises(question))
-    return drive_speculatively(lambda: bisect(question), measure_all, GoodOrBad(question), _BOUNDARIES_AT_ONCE)
+        A suspect that they do not confirm is withdrawn, and they are bisected where the pieces were wrong.
+        """
+        low = self.question.low.upper()
+        self.progress.say(f"Whole engines decide: measuring full {low} and both sides of each suspect")
+        return in_pieces.decided_by(self._wholes(CULPRITS, whole, in_pieces.suspects))
+
+    def _in_passes(self, curve: str, evaluator: BranchEvaluator) -> Findings:
+        question, progress = self.question, self.progress
+        watched: list[Step] = []
+        said: set[int] = set()
+
+        def measure_all(plans: Sequence[PrecisionPlan]) -> list[Loss]:
+            for step in watched:
+                if step.suspect and not said.issuperset(step.layers):
+                    said.update(step.layers)
+                    progress.say(f"Suspect: {self.names[step.layers[0]]}")
+            progress.stage(f"Measuring {len(plans)} plans", evaluator.work(plans))
+            return [self.rule.loss(trial) for trial in evaluator.measure_all(plans, progress.step)]
+
+        if curve == ADAPTIVE:
+            return drive(adaptive(question, watched), measure_all)
+        if curve == FULL:
+            return drive_speculatively(lambda: exhaustive(question), measure_all, LastRises(question))
+        return drive_speculatively(lambda: bisect(question), measure_all, GoodOrBad(question), _BOUNDARIES_AT_ONCE)
+
+    def _wholes(self, curve: str, whole: RebuildEvaluator, blamed: Sequence[int] = ()) -> Findings:
+        """Returns the findings on whole engines, with all workers; ``blamed`` is that of ``bisect``."""
+        question, count, every_boundary = self.question, len(self.question.quantizable), curve == FULL
+        few = math.ceil(math.log2(max(count, 2))) + 4  # of a bisection with one suspect; the bar grows with more
+        self.progress.stage("Measuring plans", count + 2 if every_boundary else few)
+
+        def start() -> Search[Findings]:
+            return exhaustive(question) if every_boundary else bisect(question, blamed=blamed)
+
+        if not whole.has_workers:
+
+            def measure(plan: PrecisionPlan) -> Loss:
+                self.progress.step(self.last_low(plan))
+                return self.rule.loss(whole.measure(plan))
+
+            return drive(start(), measure)
+        measurer = _Measurer(self, whole)
+        if every_boundary:
+            findings, in_vain = drive_concurrently(start, measurer, LastRises(question), _REACH)
+        else:
+            findings, in_vain = drive_concurrently(start, measurer, GoodOrBad(question))
+        if in_vain:
+            self.progress.say(f"{in_vain} plans measured ahead were not needed; the journal keeps them")
+        return findings
+
+    def last_low(self, plan: PrecisionPlan) -> str:
+        """Returns the name of the last low layer."""
+        last = max(plan.lowered, default=-1)
+        return self.names[last] if last >= 0 else "FP32"
 
 
 @dataclass
 class _Measurer:
     """Measures plans with the workers of an evaluator, for a driver; see ``ConcurrentMeasurer``."""
 
+    search: CurveSearch
     evaluator: RebuildEvaluator
-    rule: Rule
-    names: Sequence[str]
-    progress: Progress
 
     @property
     def workers(self) -> int:
@@ -151,53 +161,9 @@ class _Measurer:
     def ended(self) -> tuple[PrecisionPlan, Loss]:
         """Waits for the next plan to be measured; returns it and its loss."""
         plan, trial = self.evaluator.ended()
-        self.progress.step(f"{_last(plan, self.names)} ({self.workers} workers)")
-        return plan, self.rule.loss(trial)
+        self.search.progress.step(f"{self.search.last_low(plan)} ({self.workers} workers)")
+        return plan, self.search.rule.loss(trial)
 
     def abandon(self) -> None:
         """Gives up the plans that have not ended."""
         self.evaluator.abandon()
-
-
-def _search_wholes(
-    curve: str,
-    question: Question,
-    whole: RebuildEvaluator,
-    rule: Rule,
-    names: Sequence[str],
-    progress: Progress,
-    blamed: Sequence[int] = (),
-) -> Findings:
-    """Returns the findings on whole engines, with all workers; ``blamed`` is that of ``bisect``."""
-    count, every_boundary = len(question.quantizable), curve == FULL
-    progress.stage("Measuring plans", count + 2 if every_boundary else _few(count))
-
-    def start() -> Search[Findings]:
-        return exhaustive(question) if every_boundary else bisect(question, blamed=blamed)
-
-    if not whole.has_workers:
-
-        def measure(plan: PrecisionPlan) -> Loss:
-            progress.step(_last(plan, names))
-            return rule.loss(whole.measure(plan))
-
-        return drive(start(), measure)
-    measurer = _Measurer(whole, rule, names, progress)
-    if every_boundary:
-        findings, in_vain = drive_concurrently(start, measurer, LastRises(question), _REACH)
-    else:
-        findings, in_vain = drive_concurrently(start, measurer, GoodOrBad(question))
-    if in_vain:
-        progress.say(f"{in_vain} plans measured ahead were not needed; the journal keeps them")
-    return findings
-
-
-def _last(plan: PrecisionPlan, names: Sequence[str]) -> str:
-    """The name of the last low layer."""
-    last = max(plan.lowered, default=-1)
-    return names[last] if last >= 0 else "FP32"
-
-
-def _few(layers: int) -> int:
-    """Returns about how many plans a bisection with one suspect takes; with more suspects the progress bar grows."""
-    return math.ceil(math.log2(max(layers, 2))) + 4

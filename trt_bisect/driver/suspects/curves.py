@@ -25,7 +25,6 @@ def exhaustive(question: Question, watched: list[Step] | None = None) -> Search[
     that the plans after it can be measured. A loss is compared with the largest one before, see ``LossSoFar``.
 
     Args:
-        question: the network and the losses that are tolerated.
         watched: steps are added to it as soon as they are settled.
     """
     full = yield question.all_but(())
@@ -70,7 +69,6 @@ def bisect(question: Question, watched: list[Step] | None = None, blamed: Sequen
     """Finds the suspects, and the layers that cannot be built, one after another from the left.
 
     Args:
-        question: the network and the losses that are tolerated.
         watched: steps are added to it as soon as they are settled.
         blamed: layers that other measurements blame, ascending. The boundaries on both sides of each are measured
             before anything is halved: two plans for each that is a suspect. They decide nothing.

@@ -81,14 +81,10 @@ def fitted(
     """Returns rows as a table with the columns that have a rank, a value and room. Names are printed as they are.
 
     Args:
-        kind: the dataclass of the rows.
-        rows: the rows.
-        console: the console that limits the width.
         names: the texts that stand in titles.
         only: keys of the columns to show instead, whatever room there is.
         raised: keys of columns that are among the last to be left out.
         without: keys of columns that are not shown.
-        style: the style of a row.
         texts: by kind of column, what writes a value in place of the column, and None is empty; without it figures and
             losses are those of the metric in ``names``.
 
@@ -128,7 +124,6 @@ def with_columns_that_fit(
 
     Args:
         table: with texts in its cells.
-        console: the console that limits the width.
         droppable: headers of the columns that can be left out.
         prose: headers of the columns that hold sentences, which wrap.
     """

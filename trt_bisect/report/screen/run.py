@@ -18,7 +18,16 @@ from trt_bisect.analyzer.blame import BOTH
 from trt_bisect.analyzer.metrics import AGREEMENT, figure_text, loss_text, metric_texts
 from trt_bisect.data.statistics import FedInput
 from trt_bisect.report.advice import SPREAD_OUT
-from trt_bisect.report.answer import AS_CHEAP, FOLLOWERS, RECIPE, AnswerFacts, CalibratorRow, FrontPoint, Held, Move
+from trt_bisect.report.answer import (
+    AS_CHEAP,
+    RECIPE,
+    AnswerFacts,
+    CalibratorRow,
+    FrontPoint,
+    Held,
+    Move,
+    setting_text,
+)
 from trt_bisect.report.explanation import EXPLANATION, Cause, CulpritAdvice, Explanation, Remedy, Tried
 from trt_bisect.report.model import FOLLOWS, NOT_TRIED, STYLES, WITH_DOUBTS, LayerRow, Report
 from trt_bisect.report.screen.layout import ScreenPart, fitted, fitting, height, spaced, titled, with_columns_that_fit
@@ -55,8 +64,6 @@ def print_report(report: Report, console: Console, *, every_layer: bool = False,
     Names are printed as they are, never as markup.
 
     Args:
-        report: the run's.
-        console: to print on.
         every_layer: print all, and the curve with a row for each layer.
         around: lines that the command prints before and after the report.
     """
@@ -310,11 +317,6 @@ def sets_of_inputs(answer: AnswerFacts) -> list[tuple[str, Held]]:
     return [(name, held) for name, held in sets if held is not None]
 
 
-def setting_text(name: str) -> str:
-    """Returns the name of a setting of ``AnswerFacts.settings`` as people read it."""
-    return "unquantized layers in INT8 too" if name == FOLLOWERS else name
-
-
 def held_cells(report: Report, name: str, held: Held) -> tuple[str, ...]:
     """Returns the cells of a set of inputs; of the worst one the file's name without its folder."""
     figures = (figure_text(report.metric, value, report.threshold) for value in (held.mean, held.fifth, held.worst))
@@ -429,11 +431,6 @@ def print_advice(explanation: Explanation, metric: str, console: Console) -> Non
     """Prints the advice in full: the causes, and for each culprit the evidence and the remedies.
 
     Names are printed as they are, never as markup.
-
-    Args:
-        explanation: the run's.
-        metric: its name, for the figures of the remedies that were measured.
-        console: to print on.
     """
     for cause in explanation.causes:
         console.print(Text(_title(cause, explanation), style="bold"))
@@ -463,10 +460,7 @@ def print_advice(explanation: Explanation, metric: str, console: Console) -> Non
 
 
 def causes_in_short(explanation: Explanation, metric: str) -> Group | None:
-    """Returns the causes, a line each, and the cheapest remedy measured to be cheaper than the recipe; or None.
-
-    The arguments are those of ``print_advice``.
-    """
+    """Returns the causes, a line each, and the cheapest remedy measured to be cheaper than the recipe; or None."""
     if not explanation.causes:
         return None
     causes = [Text(_title(cause, explanation)) for cause in explanation.causes[:_CAUSES_UP_TO]]

@@ -134,9 +134,6 @@ def print_comparison(
     """Prints tensors, weights, advice and notes; ``top`` rows of each table, all for 0.
 
     Args:
-        found: the comparison.
-        console: to print on; tables have the columns that fit.
-        top: the number of rows of each table.
         columns: the columns of the CSV files, to show instead of the usual ones.
         weight_scales: prints the scales of the weights alone.
 
@@ -188,14 +185,7 @@ def _print_weight_scales(found: Comparison, console: Console, top: int) -> None:
 
 
 def print_explained_tensors(found: Explanation, low: str, console: Console, *, top: int = 0) -> None:
-    """Prints the activations and the weights in FP32 and in full INT8, by MSE; ``top`` rows of each, all for 0.
-
-    Args:
-        found: the explanation of a run.
-        low: the low precision.
-        console: to print on.
-        top: the number of rows of each table.
-    """
+    """Prints the activations and the weights in FP32 and in full INT8, by MSE; ``top`` rows of each, all for 0."""
     activations = [
         (name if len(layer.outputs) == 1 else each.tensor, each)
         for name, layer in found.layers.items()

@@ -49,7 +49,6 @@ def run_name(number: int, metric: str = "", score: float | None = None, accuracy
 
     Args:
         number: the number of the plan, from 1 on; 0 for the baseline, FP32.
-        metric: the name of the metric.
         score: its value; None where it was not measured, and for the baseline, whose similarity says nothing.
         accuracy: on labelled data, or of the user's function; None where it was not measured.
     """
@@ -101,7 +100,6 @@ def input_tags(origins: Iterable[Origin], layers: Mapping[str, str]) -> dict[str
     """Returns by tensor each layer that reads it, with its tag there: ``<layer>/input``, ``<layer>/input_1``.
 
     Args:
-        origins: the origins of all tensors.
         layers: the beginnings of the layers' tags; other layers are ignored.
     """
     known = {origin.tensor: origin for origin in origins}
@@ -161,7 +159,6 @@ def open_board(folder: str | Path | None, detail: Mapping[str, int] | None = Non
     """Returns the board, None without a folder.
 
     Args:
-        folder: the folder for the logs; it is made if it is missing.
         detail: the numbers of ``Board``.
 
     Raises:
@@ -421,8 +418,6 @@ def weights_of(network: Network, writer: PlanWriter, layers: Mapping[str, str]) 
     """Returns the floating-point constants of each layer that INT8 can round, or with at least two axes, and biases.
 
     Args:
-        network: the network in FP32.
-        writer: the writer of its plans.
         layers: the beginnings of the layers' tags; other layers are ignored.
     """
     types, found = TensorTypes.of(network.skeleton.graph), []

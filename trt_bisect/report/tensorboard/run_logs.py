@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
@@ -29,7 +29,6 @@ from trt_bisect.data.feeds import Feeds, TensorSpec
 from trt_bisect.driver.suspects.search import Findings
 from trt_bisect.evaluator.accuracy import ACCURACY, accuracy_in
 from trt_bisect.evaluator.each_input import INPUTS, OF_METRIC
-from trt_bisect.evaluator.evaluators import RebuildEvaluator
 from trt_bisect.evaluator.trial import WHOLE, Trial, TrialKey
 from trt_bisect.model.layers import Layer, Shape, TensorTypes
 from trt_bisect.model.network import Network
@@ -58,6 +57,9 @@ from trt_bisect.report.tensorboard.board import (
 from trt_bisect.support.progress import Progress
 from trt_bisect.support.text import shape_text
 
+if TYPE_CHECKING:
+    from trt_bisect.preparation.experiment import Experiment
+
 
 @dataclass(frozen=True)
 class MeasuredPlan:
@@ -67,12 +69,14 @@ class MeasuredPlan:
         similarity: by the metric of the run, on the worst input; None where it was not measured or is not finite.
         accuracy: the accuracy on labelled data; None where it was not measured.
         latency: the mean time of an inference, in milliseconds; None where it was not measured.
+        what: a description of one with a run of its own.
     """
 
     plan: PrecisionPlan
     similarity: float | None = None
     accuracy: float | None = None
     latency: float | None = None
+    what: str = ""
 
     def figures(self) -> dict[str, float]:
         """Returns what is known, by name, with the number of layers in the low precision."""
@@ -92,7 +96,6 @@ def steps_of(own: Mapping[str, Trial], shared: Mapping[str, Trial], rule: Rule, 
     Args:
         own: the trials of the ranges' own store.
         shared: the trials of the store that has those on each input, with any ranges.
-        rule: the rule that judged them.
         ranges: the digest of the ranges (``Ranges.digest``).
     """
     on_inputs = {key: trial for key, trial in shared.items() if key.startswith(INPUTS)}
@@ -193,7 +196,6 @@ def graph_of(network: Network, plan: PrecisionPlan | None = None) -> Any:
     ``_output_shapes``. Its device is its precision in ``plan``, so that the page can colour by it.
 
     Args:
-        network: with its layers' shapes.
         plan: the precisions; without it all layers are in FP32.
     """
     from tensorboard.compat.proto.graph_pb2 import GraphDef
@@ -302,94 +304,120 @@ def _attribute_value(attribute: AttributeProto) -> Value:
 
 
 @dataclass(frozen=True)
-class LoggedPlan(MeasuredPlan):
-    """A plan with a run of its own, and its description."""
+class RunLogs:
+    """The logs of a run.
 
-    what: str = ""
-
-
-def plans_to_show(
-    findings: Findings,
-    recipe: PrecisionPlan,
-    network: Network,
-    whole: RebuildEvaluator,
-    rule: Rule,
-    trials: Mapping[str, Trial],
-    reported: Mapping[PrecisionPlan, Trial],
-    report: Report,
-    steps: Sequence[MeasuredPlan] = (),
-    accuracy: Callable[[PrecisionPlan], float | None] | None = None,
-) -> list[LoggedPlan]:
-    """Returns full INT8, the plans with and without each suspect, the recipe, the front, and others, each plan once.
-
-    Args:
+    Attributes:
+        experiment: that of the user's network.
         findings: the suspects.
         recipe: the recipe's plan.
-        network: the network.
-        whole: the evaluator on whole engines.
-        rule: the rule for the losses.
-        trials: by plan key.
+        trials: all of the run, by plan key.
         reported: the trials of full INT8 and of the recipe, on all inputs, as the report has them.
-        report: the report.
-        steps: other plans that were measured.
+        measured: returns the plans that were measured, in their order.
+        price: returns the cost of a plan.
         accuracy: returns the accuracy of a plan; None without labels or an accuracy function.
+        memory: the bytes of tensors that may be held at once.
     """
-    full = network.full(whole.high)
-    plans: dict[str, PrecisionPlan] = {}
-    words: dict[str, list[str]] = {}
-    for named, what in _wanted(findings, recipe, network, whole.high, report, steps):
-        plan = whole.canonical(named)
-        plans[plan.key()] = plan
-        words.setdefault(plan.key(), []).append(what)
-    known = {whole.canonical(plan).key(): trial for plan, trial in reported.items()}
-    keys = {whole.canonical(plan).key(): name for plan, name in ((recipe, "recipe"), (full, "int8"))}
-    accuracies = {key: getattr(report.accuracy, name, None) for key, name in keys.items()}
-    figures = {key: rule.similarity(known.get(key) or trials.get(key)) for key in plans}
-    for point in report.front:
-        key = whole.canonical(_plan_of(point, network, recipe)).key()
-        if report.goal.drop:
-            accuracies.setdefault(key, point.figure)
-        elif figures[key] is None:
-            figures[key] = point.figure
-    similarities = {whole.canonical(step.plan).key(): step.similarity for step in steps}
-    figures = {key: similarities.get(key) if figure is None else figure for key, figure in figures.items()}
-    if accuracy is not None:
-        accuracies |= {key: accuracy(plan) for key, plan in plans.items() if accuracies.get(key) is None}
-    return [
-        LoggedPlan(plan, figures[key], accuracies.get(key), _latency(report, keys.get(key, "")), "; ".join(words[key]))
-        for key, plan in plans.items()
-    ]
 
+    board: Board
+    report: Report
+    experiment: Experiment
+    findings: Findings
+    recipe: PrecisionPlan
+    trials: Mapping[str, Trial]
+    reported: Mapping[PrecisionPlan, Trial]
+    measured: Callable[[], list[MeasuredPlan]]
+    price: Callable[[PrecisionPlan], float]
+    accuracy: Callable[[PrecisionPlan], float | None] | None
+    memory: int
 
-def _wanted(
-    findings: Findings,
-    recipe: PrecisionPlan,
-    network: Network,
-    high: Precision,
-    report: Report,
-    steps: Sequence[MeasuredPlan],
-) -> Iterator[tuple[PrecisionPlan, str]]:
-    """Yields the plans to show, each with what it is."""
-    yield network.full(high), "full INT8"
-    for step in findings.steps:
-        if step.suspect:
-            names = ", ".join(f"'{network.layers[k].name}'" for k in step.layers)
-            yield step.plan.keeping(step.layers, high), f"up to {names}, but without it"
-            yield step.plan, f"up to {names}, with it"
-    yield recipe, "the recipe"
-    for point in report.front:
-        yield _plan_of(point, network, recipe), ": ".join(filter(None, ("of the front", ", ".join(point.names))))
-    for measured in steps:
-        yield measured.plan, "measured in the search"
+    def _shown(self) -> list[MeasuredPlan]:
+        """Returns full INT8, the plans with and without each suspect, the recipe, the front, and others, each once."""
+        report, rule, canonical = self.report, self.experiment.rule, self.experiment.whole.canonical
+        words: dict[PrecisionPlan, list[str]] = {}
+        for plan, what in self._wanted():
+            words.setdefault(canonical(plan), []).append(what)
+        others = [step for step in self.measured() if canonical(step.plan) not in words]
+        others = spread_over_front(others, self.price, max(0, self.board.plans - len(words)))
+        words |= {canonical(step.plan): ["measured in the search"] for step in others}
+        known = {canonical(plan): trial for plan, trial in self.reported.items()}
+        figures = {plan: rule.similarity(known.get(plan) or self.trials.get(plan.key())) for plan in words}
+        full = self.experiment.network.full(self.experiment.whole.high)
+        names = {canonical(self.recipe): "recipe", canonical(full): "int8"}
+        accuracies = {plan: getattr(report.accuracy, name, None) for plan, name in names.items()}
+        for point in report.front:
+            plan = canonical(self._plan_of(point))
+            if report.goal.drop:
+                accuracies.setdefault(plan, point.figure)
+            elif figures[plan] is None:
+                figures[plan] = point.figure
+        for step in others:
+            if figures[plan := canonical(step.plan)] is None:
+                figures[plan] = step.similarity
+        if self.accuracy is not None:
+            accuracies |= {plan: self.accuracy(plan) for plan in words if accuracies.get(plan) is None}
+        return [
+            MeasuredPlan(
+                plan, figures[plan], accuracies.get(plan), _latency(report, names.get(plan, "")), "; ".join(said)
+            )
+            for plan, said in words.items()
+        ]
 
+    def _wanted(self) -> Iterator[tuple[PrecisionPlan, str]]:
+        """Yields the plans that are always shown, each with what it is."""
+        network, high = self.experiment.network, self.experiment.whole.high
+        yield network.full(high), "full INT8"
+        for step in self.findings.steps:
+            if step.suspect:
+                names = ", ".join(f"'{network.layers[k].name}'" for k in step.layers)
+                yield step.plan.keeping(step.layers, high), f"up to {names}, but without it"
+                yield step.plan, f"up to {names}, with it"
+        yield self.recipe, "the recipe"
+        for point in self.report.front:
+            yield self._plan_of(point), ": ".join(filter(None, ("of the front", ", ".join(point.names))))
 
-def _plan_of(point: FrontPoint, network: Network, recipe: PrecisionPlan) -> PrecisionPlan:
-    """Returns the plan of a point of the front; its other layers are as in the recipe."""
-    plan = recipe.keeping(network.movable, recipe.low)
-    for k in network.movable:
-        if (precision := point.high.get(network.layers[k].name)) is not None:
-            plan = plan.keeping([k], Precision(precision))
-    return plan
+    def _plan_of(self, point: FrontPoint) -> PrecisionPlan:
+        """Returns the plan of a point of the front; its other layers are as in the recipe."""
+        network = self.experiment.network
+        plan = self.recipe.keeping(network.movable, self.recipe.low)
+        for k in network.movable:
+            if (precision := point.high.get(network.layers[k].name)) is not None:
+                plan = plan.keeping([k], Precision(precision))
+        return plan
+
+    def write(self, progress: Progress) -> None:
+        """Runs FP32 and the plans to show again in emulation, for their tensors, and writes the logs.
+
+        Raises:
+            BadInput: the logs cannot be written, or ONNX Runtime cannot run the network with its tensors as outputs.
+        """
+        report, network, feeds = self.report, self.experiment.network, self.experiment.feeds
+        fp32 = report.accuracy.fp32 if report.accuracy else None
+        reference = MeasuredPlan(network.free_plan(), None, fp32, _latency(report, "fp32"), "FP32")
+        shown = [reference, *self._shown()]
+        names = [run_name(number, report.metric, each.similarity, each.accuracy) for number, each in enumerate(shown)]
+        progress.stage("Writing TensorBoard's logs", len(shown) * len(feeds))
+        self.board.clear()
+        writer = PlanWriter(network, self.experiment.ranges.scales, GraphTarget.ONNXRUNTIME)
+        plan_logs = PlanLogs(self.board, network, writer, self.memory)
+        for name, each in zip(names, shown, strict=True):
+            plan_logs.write(name, each, feeds, is_fp32=each is reference, on_input=partial(progress.step, name))
+        with LogRun(self.board.folder / PLANS) as run:
+            write_steps(run, self.measured())
+        emulation = (
+            f"the similarities were measured on {report.engine}; the histograms are of the emulation on ONNX Runtime, "
+            "since TensorRT fuses layers and gives final outputs only"
+        )
+        origin = [] if report.arithmetic == EMULATED else [emulation]
+        with LogRun(self.board.folder / CURVE) as run:
+            _write_curve(run, report, self.experiment.rule)
+            rows = [(name, each.what, each.similarity, each.accuracy) for name, each in zip(names, shown, strict=True)]
+            run.texts(
+                summary=bullets([*(line.text for line in report.lines), *next_lines(report)]),
+                culprits=_culprits(report),
+                notes=bullets([*origin, *(note.text for note in report.notes)]),
+                runs=table(["run", "plan", report.metric, ACCURACY], rows),
+            )
 
 
 def _latency(report: Report, plan: str) -> float | None:
@@ -397,73 +425,8 @@ def _latency(report: Report, plan: str) -> float | None:
     return timed.mean_ms if timed else None
 
 
-def write_run(
-    board: Board,
-    network: Network,
-    scales: Mapping[str, np.float32],
-    feeds: Sequence[Feeds],
-    rule: Rule,
-    plans: Sequence[LoggedPlan],
-    steps: Sequence[MeasuredPlan],
-    report: Report,
-    progress: Progress,
-    memory: int,
-) -> None:
-    """Runs FP32 and the plans to show again in emulation, for their tensors, and writes the logs.
-
-    Of one sample's tensors it holds those that fit into ``memory``.
-
-    Args:
-        board: the log folder.
-        network: the measured network.
-        scales: the scales of its activations.
-        feeds: the inputs that were judged.
-        rule: the rule for the losses.
-        plans: the plans to show beside FP32.
-        steps: the plans that were measured, in their order.
-        report: the run's.
-        progress: gets a step for each input of each plan.
-        memory: the bytes of tensors that may be held at once.
-
-    Raises:
-        BadInput: the logs cannot be written, or ONNX Runtime cannot run the network with its tensors as outputs.
-    """
-    fp32 = report.accuracy.fp32 if report.accuracy else None
-    reference = LoggedPlan(network.free_plan(), None, fp32, _latency(report, "fp32"), "FP32")
-    shown = [reference, *plans]
-    names = [run_name(number, report.metric, each.similarity, each.accuracy) for number, each in enumerate(shown)]
-    progress.stage("Writing TensorBoard's logs", len(shown) * len(feeds))
-    board.clear()
-    plan_logs = PlanLogs(board, network, PlanWriter(network, scales, GraphTarget.ONNXRUNTIME), memory)
-    for name, each in zip(names, shown, strict=True):
-        plan_logs.write(name, each, feeds, is_fp32=each is reference, on_input=partial(progress.step, name))
-    with LogRun(board.folder / PLANS) as run:
-        write_steps(run, steps)
-    emulation = (
-        f"the similarities were measured on {report.engine}; the histograms are of the emulation on ONNX Runtime, "
-        "since TensorRT fuses layers and gives final outputs only"
-    )
-    origin = [] if report.arithmetic == EMULATED else [emulation]
-    with LogRun(board.folder / CURVE) as run:
-        _write_curve(run, report, rule)
-        rows = [(name, each.what, each.similarity, each.accuracy) for name, each in zip(names, shown, strict=True)]
-        run.texts(
-            summary=bullets([*(line.text for line in report.lines), *next_lines(report)]),
-            culprits=_culprits(report),
-            notes=bullets([*origin, *(note.text for note in report.notes)]),
-            runs=table(["run", "plan", report.metric, ACCURACY], rows),
-        )
-
-
 class PlanLogs:
-    """Writes a plan's run: its graph, its weights, and the histograms of its tensors.
-
-    Args:
-        board: the log folder.
-        network: the measured network.
-        writer: the writer of its plans.
-        memory: the bytes of tensors that may be held at once.
-    """
+    """Writes a plan's run: its graph, its weights, and the histograms of its tensors."""
 
     def __init__(self, board: Board, network: Network, writer: PlanWriter, memory: int) -> None:
         self._board, self._network, self._writer, self._memory = board, network, writer, memory
@@ -472,16 +435,12 @@ class PlanLogs:
         self._weights = WeightHistograms(network, weights_of(network, writer, self._layers), self._channels)
 
     def write(
-        self, name: str, shown: LoggedPlan, feeds: Sequence[Feeds], *, is_fp32: bool, on_input: Callable[[], None]
+        self, name: str, shown: MeasuredPlan, feeds: Sequence[Feeds], *, is_fp32: bool, on_input: Callable[[], None]
     ) -> None:
         """Runs a plan on each input and writes its run.
 
         Args:
-            name: the name of the run.
-            shown: the plan.
-            feeds: the inputs.
             is_fp32: the plan is FP32 itself, not a plan with INT8 layers.
-            on_input: is called before each input.
 
         Raises:
             BadInput: the run cannot be written, or ONNX Runtime cannot run the plan with its tensors as outputs.
@@ -519,7 +478,7 @@ def _write_curve(run: LogRun, report: Report, rule: Rule) -> None:
             run.scalar("drop", row.drop, row.index)
 
 
-def _plan_text(shown: LoggedPlan, network: Network) -> str:
+def _plan_text(shown: MeasuredPlan, network: Network) -> str:
     in_int8 = shown.plan.lowered
     kept = [layer.name for layer in network.layers if layer.quantizable and layer.index not in in_int8]
     text = f"{shown.what}: {len(in_int8)} layers in INT8."
@@ -563,9 +522,7 @@ class ComparisonLogs:
         """Writes the FP32 run and the INT8 run.
 
         Args:
-            found: the comparison.
             writer: the writer of the network's plans; None where its scales are not known: then there are no weights.
-            plan: the compared plan.
 
         Raises:
             BadInput: the folder cannot be written.

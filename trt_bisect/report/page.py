@@ -19,12 +19,11 @@ from trt_bisect._version import __version__
 from trt_bisect.precision import Precision
 from trt_bisect.recipe.files import BUILD, FOLDER, PLAN, network_file, recipe_commands
 from trt_bisect.recipe.trtexec import Build
-from trt_bisect.report.explanation import EXPLANATION, Explanation
-from trt_bisect.report.headline import fragile, headline
+from trt_bisect.report.explanation import EXPLANATION, PICTURES, Explanation, Pictures
 from trt_bisect.report.model import TONES, LayerRow, Report
 from trt_bisect.report.network_graph import NETWORK, Graph
-from trt_bisect.report.page.tables import PageColumn, TablePage, columns_by_rank
-from trt_bisect.report.pictures import PICTURES, Pictures
+from trt_bisect.report.result import PageColumn, TablePage, columns_by_rank
+from trt_bisect.report.summary import fragile, headline
 from trt_bisect.support.codec import encode, read
 from trt_bisect.support.files import write_whole
 
@@ -150,7 +149,6 @@ def render_page(data: PageData, live: str = "") -> str:
     """Returns the page of a run as HTML.
 
     Args:
-        data: what the page shows.
         live: the relative address of newer data; empty for a page that does not change.
     """
     report = data.report

@@ -1,1 +1,0 @@
-"""The report as one page, ``report.html``: its data, template, scripts and styles."""
