@@ -3,13 +3,13 @@
 import numpy as np
 import onnx
 import onnx.reference
-import onnxruntime as ort
 import pytest
 from onnx import helper
 
 import trt_bisect
 from tests.support import networks
 from tests.support.networks import attached
+from tests.support.quantized import plain_tensors
 from trt_bisect.calibration import bias_correction
 from trt_bisect.calibration.bias_correction import correct_biases
 from trt_bisect.calibration.collect import calibrate
@@ -54,28 +54,16 @@ def corrected(tmp_path_factory):
     return network, samples, ranges, plan, correct_biases(network, ranges.scales, plan, samples)
 
 
-def tensors(model, weights, names, samples):
-    """The tensors of each sample by ONNX Runtime alone, without graph optimisation."""
-    model = attached(model, weights)
-    known = {value.name for value in model.graph.output}
-    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names if name not in known)
-    options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    runs = [session.run(names, sample) for sample in samples]
-    return {name: np.concatenate([run[k] for run in runs]).astype(np.float64) for k, name in enumerate(names)}
-
-
 def in_int8(network, ranges, plan, samples):
     written = PlanWriter(network, ranges.scales, GraphTarget.ONNXRUNTIME).write(plan)
-    return tensors(written.model, written.weights, [name for name, _ in MEASURED.values()], samples)
+    return plain_tensors(attached(written.model, written.weights), [name for name, _ in MEASURED.values()], samples)
 
 
 def test_the_mean_error_of_each_channel_goes(corrected):
     network, samples, ranges, plan, found = corrected
     assert found.samples == COUNT
     assert [each.layer for each in found.layers] == list(MEASURED)
-    fp32 = tensors(network.skeleton, network.weights, [name for name, _ in MEASURED.values()], samples)
+    fp32 = plain_tensors(attached(network.skeleton, network.weights), [name for name, _ in MEASURED.values()], samples)
     before, after = (in_int8(each, ranges, plan, samples) for each in (network, found.network))
     for layer, (name, axis) in MEASURED.items():
         others = tuple(k for k in range(fp32[name].ndim) if k != axis)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 import pytest
-from onnx import helper, numpy_helper
+from onnx import numpy_helper
 
 from tests.support.networks import Sketch
+from tests.support.quantized import plain_tensors
 from trt_bisect.calibration.cache import CalibrationCache, format_cache, parse_cache, ranges_of_cache, scales_for
 from trt_bisect.errors import BadInput
 from trt_bisect.model.network import Network, load_network
@@ -76,16 +76,9 @@ def with_names(model: onnx.ModelProto, name) -> onnx.ModelProto:
 
 def maxima(model: onnx.ModelProto, seed: int) -> dict[str, np.float32]:
     """By tensor, in the order of execution, the scale that its largest magnitude gives."""
-    wide = onnx.ModelProto()
-    wide.CopyFrom(model)
-    tensors = [node.output[0] for node in model.graph.node]
-    wide.graph.output.extend(helper.make_tensor_value_info(each, 1, None) for each in tensors if each != "y")
-    options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     x = np.random.default_rng(seed).normal(size=(1, 3, 12, 12)).astype(np.float32)
-    found = ort.InferenceSession(wide.SerializeToString(), options).run(tensors, {"x": x})
-    every = zip(["x", *tensors], [x, *found], strict=True)
-    return {name: np.float32(np.abs(values).max()) / np.float32(127) for name, values in every}
+    every = {"x": x, **plain_tensors(model, [node.output[0] for node in model.graph.node], [{"x": x}])}
+    return {name: np.float32(np.abs(values).max()) / np.float32(127) for name, values in every.items()}
 
 
 def loaded(model: onnx.ModelProto, tmp_path) -> Network:

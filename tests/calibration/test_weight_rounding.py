@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-import onnxruntime as ort
 import pytest
 from onnx import numpy_helper
 
 import trt_bisect
 from tests.support import networks
 from tests.support.networks import attached
+from tests.support.quantized import plain_session
 from trt_bisect.calibration.collect import calibrate
 from trt_bisect.calibration.weight_rounding import round_weights
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
@@ -50,9 +50,7 @@ def plan_of_weights(network):
 def outputs(network, samples, plan, target=GraphTarget.ONNXRUNTIME):
     scales = calibrate(network, samples, "minmax").scales
     written = PlanWriter(network, scales, target).write(plan)
-    options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = ort.InferenceSession(attached(written.model, written.weights).SerializeToString(), options)
+    session = plain_session(attached(written.model, written.weights), optimised=False)
     return np.stack([session.run(None, feeds)[0] for feeds in samples])
 
 

@@ -4,18 +4,17 @@ import json
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 import pytest
 
 import trt_bisect
 from tests.support import networks
+from tests.support.quantized import plain_session
 from tests.support.records import kinds, texts
 from trt_bisect import similarity
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.calibration.collect import calibrate
 from trt_bisect.model.network import load_network
-from trt_bisect.model.session import NO_QDQ_FUSION
 from trt_bisect.precision import Precision
 from trt_bisect.report.summary import BASE
 
@@ -62,11 +61,9 @@ def test_the_culprit_is_raised_and_the_rest_is_in_the_base(raised):
 def test_the_recipes_network_gives_the_similarity_reported(raised, planted):
     """Run by ONNX Runtime alone, beside the emulation of the plan: a rounding may fall the other way on an input."""
     folder, report = raised
-    options = ort.SessionOptions()
-    options.add_session_config_entry(*NO_QDQ_FUSION)
     file = folder / "recipe/network.qdq.onnx"
     onnx.checker.check_model(str(file), full_check=True)
-    ours = ort.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+    ours = plain_session(file)
     network = load_network(planted[0], base=Precision.FP16)
     scales = calibrate(network, [{"x": x[None]} for x in planted[1]["x"]], "minmax").scales
     plan = network.full(Precision.FP32).keeping({network.layer_named(CULPRIT).index}, Precision.FP32)

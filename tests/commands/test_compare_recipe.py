@@ -2,16 +2,14 @@
 
 import json
 
-import numpy as np
 import onnx
-import onnxruntime as ort
 import pytest
 
 import trt_bisect
 from tests.support import networks
 from tests.support.editions import edition
+from tests.support.quantized import plain_tensors
 from trt_bisect.errors import BadInput
-from trt_bisect.model.session import NO_QDQ_FUSION
 from trt_bisect.recipe.files import QDQ_NETWORK
 from trt_bisect.support import codec
 
@@ -41,19 +39,6 @@ def in_full(recipe):
     return trt_bisect.compare(path, {"x": samples}, {"x": samples}).tensors[-1].int8
 
 
-def tensors_of(path, names, samples):
-    """Tensors of a file with Q/DQ pairs by name, all samples together, nothing fused."""
-    model = onnx.load(str(path))
-    known = {each.name for each in model.graph.output}
-    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names if name not in known)
-    options = ort.SessionOptions()
-    options.add_session_config_entry(*NO_QDQ_FUSION)
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    runs = [session.run(names, {"x": sample[None]}) for sample in samples]
-    return {name: np.concatenate([run[k] for run in runs]).astype(np.float64) for k, name in enumerate(names)}
-
-
 @pytest.mark.parametrize(("option", "calibrated"), edition(BESIDE[:2], BESIDE))
 def test_the_low_side_is_the_recipes_network(recipe, in_full, option, calibrated):
     """Layers, scales of activations and scales of weights, whatever data is given beside them."""
@@ -65,7 +50,7 @@ def test_the_low_side_is_the_recipes_network(recipe, in_full, option, calibrated
     }
     assert high == {row.origin.layer for row in found.weights if not row.quantized_dtype}
     rows = {row.origin.tensor: row for row in found.tensors if row.origin.index is not None}
-    theirs = tensors_of(run / "recipe" / QDQ_NETWORK, list(rows), samples)
+    theirs = plain_tensors(run / "recipe" / QDQ_NETWORK, list(rows), [{"x": sample[None]} for sample in samples])
     for name, values in theirs.items():
         seen = rows[name].int8
         expected = (values.min(), values.max(), values.mean(), values.std())

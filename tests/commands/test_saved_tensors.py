@@ -3,7 +3,6 @@
 import json
 
 import numpy as np
-import onnxruntime
 import pytest
 from polygraphy.backend.onnxrt import OnnxrtRunner, SessionFromOnnx
 from polygraphy.comparator import Comparator, CompareFunc, RunResults
@@ -11,6 +10,7 @@ from polygraphy.json import load_json
 
 import trt_bisect
 from tests.support import networks
+from tests.support.quantized import plain_session
 from trt_bisect.errors import BadInput
 from trt_bisect.support.text import TENSORS
 
@@ -36,9 +36,7 @@ def test_outputs_of_three_plans_beside_onnx_runtime(planted, tmp_path):
     model, samples = planted
     trt_bisect.run(model, samples, **OPTIONS, output=tmp_path, save_tensors="outputs")
     for plan, file in (("fp32", model), ("recipe", tmp_path / "recipe" / "network.qdq.onnx")):
-        options = onnxruntime.SessionOptions()
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-        session = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
+        session = plain_session(file, optimised=False)
         saved = arrays(tmp_path / "tensors" / plan)
         assert list(saved) == [f"{k:06}.npz" for k in range(4)]
         for k, each in enumerate(saved.values()):

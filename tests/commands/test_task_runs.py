@@ -7,6 +7,7 @@ import pytest
 import trt_bisect
 from tests.support import networks
 from tests.support.networks import Sketch, plant_between
+from tests.support.quantized import plain_session
 from tests.support.records import texts
 from trt_bisect.errors import BadInput
 
@@ -169,9 +170,7 @@ def encoder():
 
 
 def outputs_of(path, data):
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = onnxruntime.InferenceSession(path, options)
+    session = plain_session(path, optimised=False)
     rows = np.concatenate([session.run(None, feeds)[0] for feeds in data]).astype(np.float64)
     return rows / np.linalg.norm(rows, axis=-1, keepdims=True)
 

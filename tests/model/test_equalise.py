@@ -2,7 +2,6 @@
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,6 +10,7 @@ from onnx import helper, numpy_helper
 import trt_bisect
 from tests.support import networks
 from tests.support.by_hand import cosine
+from tests.support.quantized import plain_run
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.calibration.collect import calibrate
@@ -33,10 +33,6 @@ def saved(network, folder):
     return path
 
 
-def outputs(path, feeds):
-    return ort.InferenceSession(str(path), providers=["CPUExecutionProvider"]).run(None, feeds)
-
-
 def in_int8(network, feeds):
     """The output in full INT8, with min-max ranges."""
     scales = calibrate(network, [feeds], "minmax").scales
@@ -46,7 +42,7 @@ def in_int8(network, feeds):
 
 
 def assert_same_in_fp32(folder, network, feeds, within=1e-5):
-    before, after = outputs(folder / "network.onnx", feeds), outputs(saved(network, folder), feeds)
+    before, after = plain_run(folder / "network.onnx", feeds), plain_run(saved(network, folder), feeds)
     for one, two in zip(before, after, strict=True):
         assert np.linalg.norm(one - two) <= within * np.linalg.norm(one)
 
@@ -113,7 +109,7 @@ def test_uneven_channels_lose_int8_and_equalised_ones_do_not(tmp_path):
     model, feeds = networks.chain(), networks.samples(networks.chain())
     networks.plant_between(model, "conv2", "conv3")
     found = equalise(loaded(model, tmp_path))
-    (fp32,) = outputs(tmp_path / "network.onnx", feeds)
+    (fp32,) = plain_run(tmp_path / "network.onnx", feeds)
     before, after = (cosine(fp32, in_int8(each, feeds)) for each in (loaded(model, tmp_path), found.network))
     assert before < 0.95
     assert after > 0.999

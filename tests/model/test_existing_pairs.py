@@ -2,7 +2,6 @@
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import QuantType
@@ -11,7 +10,7 @@ import trt_bisect
 from tests.support import networks
 from tests.support.by_hand import cosine
 from tests.support.networks import Sketch
-from tests.support.quantized import quantized_by_onnxruntime
+from tests.support.quantized import plain_run, quantized_by_onnxruntime
 from tests.support.records import texts
 from trt_bisect import BadInput, load_network
 from trt_bisect.builder.base import BuildOptions
@@ -19,15 +18,12 @@ from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.model.file import save_model
 from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.quantizer import Quantizer
-from trt_bisect.model.session import NO_QDQ_FUSION
 from trt_bisect.precision import int8_set
 
 
 def by_onnxruntime(path, feeds):
     """The first output of a file, its pairs in float as they are."""
-    options = ort.SessionOptions()
-    options.add_session_config_entry(*NO_QDQ_FUSION)
-    return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"]).run(None, feeds)[0]
+    return plain_run(path, feeds)[0]
 
 
 def int8_and_float(network, feeds):

@@ -6,10 +6,10 @@ import ml_dtypes
 import numpy as np
 import onnx
 import onnx.compose
-import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from tests.support.quantized import plain_run
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.calibration.ranges import refuse_without_low
@@ -94,11 +94,9 @@ def alone(node, known, opsets, kind=FLOAT):
     infos = [helper.make_tensor_value_info(name, kind, known[name].shape) for name in node.input]
     graph = helper.make_graph([node], "one", infos, [onnx.ValueInfoProto(name=node.output[0])])
     model = helper.make_model(graph, opset_imports=opsets, ir_version=9)
-    options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     dtype = np.float16 if kind == TensorProto.FLOAT16 else np.float32
-    return session.run(None, {name: known[name].astype(dtype) for name in node.input})[0].astype(np.float32)
+    feeds = {name: known[name].astype(dtype) for name in node.input}
+    return plain_run(model, feeds, optimised=False)[0].astype(np.float32)
 
 
 FEEDS = np.random.default_rng(1).normal(size=(4, 8)).astype(np.float32)
@@ -261,9 +259,7 @@ def fp8_network(folder, high=np.float32):
 
 
 def by_onnx_runtime(path, x):
-    options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"]).run(None, {"x": x})[0]
+    return plain_run(path, {"x": x}, optimised=False)[0]
 
 
 IMAGE = np.random.default_rng(0).normal(0, 2, (1, 4, 4, 4)).astype(np.float32)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.support import networks
+from tests.support.quantized import plain_session
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.builder.tensorrt_walk import weak_plan
@@ -109,9 +109,7 @@ def test_the_graph_is_that_with_pairs_put_in_by_hand(tmp_path):
     network, feeds, scales, _builder = prepared(swish, tmp_path)
     names = ["x", "a_out", "swish_out", "relu_out", "turn_out"]
     by_hand = with_pairs(swish(), {name: scales[name] for name in names}, ["a.weight", "b.weight", "c.weight"])
-    options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    theirs = ort.InferenceSession(by_hand.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    theirs = plain_session(by_hand, optimised=False)
     plan = int8_set(len(network.layers), network.quantizable)
     written = PlanWriter(network, scales, GraphTarget.ONNXRUNTIME, followers_round=True).write(plan)
     ours = make_session(written, level=UNOPTIMISED)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import onnx
-import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.support.networks import Sketch, save
+from tests.support.quantized import plain_run
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.errors import BadInput
@@ -54,12 +54,6 @@ def single(op: str) -> onnx.ModelProto:
     return sketch.model({"x": list(shape)}, {out: [None] * len(shape)})
 
 
-def float_session(model: onnx.ModelProto) -> ort.InferenceSession:
-    options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    return ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-
-
 def rounded_by(dtype, values):
     with np.errstate(over="ignore"):
         return np.asarray(values, np.float32).astype(dtype).astype(np.float32)
@@ -72,7 +66,7 @@ def test_a_layer_rounds_what_it_reads_and_what_it_makes(op, low, tmp_path):
     values = np.abs(np.random.default_rng(1).normal(0, 1, OPERATORS[op][0])).astype(np.float32)
     for tensor in model.graph.initializer:
         tensor.CopyFrom(numpy_helper.from_array(rounded_by(dtype, numpy_helper.to_array(tensor)), tensor.name))
-    (inside,) = float_session(model).run(None, {"x": rounded_by(dtype, values)})
+    (inside,) = plain_run(model, {"x": rounded_by(dtype, values)}, optimised=False)
     network = load_network(save(single(op), tmp_path), low=find_low(low))
     builder, plan = OnnxRuntimeBuilder(network, {}, BuildOptions()), network.free_plan(network.quantizable)
     assert network.quantizable == (0,)
@@ -114,7 +108,7 @@ def test_fp8_rounds_activations_by_tensor_and_weights_by_channel(op, axes, tmp_p
             own = np.abs(weight).max(axis=axes, keepdims=True) / np.float32(448)
             tensor.CopyFrom(numpy_helper.from_array(fp8_pair(weight, own), "w"))
     act = np.float32(np.float32(scale * 127) / np.float32(448))
-    (expected,) = float_session(model).run(None, {"x": fp8_pair(values, act)})
+    (expected,) = plain_run(model, {"x": fp8_pair(values, act)}, optimised=False)
     network = load_network(save(single(op), tmp_path), low=FP8)
     builder, plan = OnnxRuntimeBuilder(network, {"x": scale}, BuildOptions()), network.free_plan(network.quantizable)
     (found,) = builder.build(plan).infer({"x": values}).values()
@@ -137,7 +131,7 @@ def test_fp8_round_trips_are_those_of_onnx_runtime_to_the_bit():
     infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [None]) for name in "xy"]
     graph = helper.make_graph(nodes, "g", infos[:1], infos[1:], [zero, numpy_helper.from_array(scale, "s")])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
-    (expected,) = float_session(model).run(None, {"x": values})
+    (expected,) = plain_run(model, {"x": values}, optimised=False)
     quantizer = symmetric(scale, low=FP8)
     np.testing.assert_array_equal(quantizer.round_trip(values), expected)
     np.testing.assert_array_equal(quantizer.round_trip(values), fp8_pair(values, scale))
@@ -169,7 +163,7 @@ def test_the_network_for_tensorrt_computes_what_the_emulation_does(tmp_path):
     for chosen in (network.quantizable, network.quantizable[1:], network.quantizable[::2], ()):
         written = PlanWriter(network, {}, GraphTarget.TENSORRT).write(network.free_plan(chosen))
         onnx.checker.check_model(written.model, full_check=True)
-        (own,) = float_session(written.model).run(None, feeds)
+        (own,) = plain_run(written.model, feeds, optimised=False)
         (emulated,) = builder.build(network.free_plan(chosen)).infer(feeds).values()
         np.testing.assert_allclose(own, emulated, rtol=2e-2, atol=2e-3)
 
@@ -256,6 +250,6 @@ def test_reductions_that_tensorrt_takes_apart_round_in_between(op, opset, low, t
     assert np.isinf(expected[2]).all() or low == "bf16" or op in ("ReduceL1", "ReduceLogSum")
     np.testing.assert_allclose(
         builder.reference().infer({"x": values})[out],
-        float_session(sketch.model({"x": [3, 8]}, {out: [3, 1]}, opset)).run(None, {"x": values})[0],
+        plain_run(sketch.model({"x": [3, 8]}, {out: [3, 1]}, opset), {"x": values}, optimised=False)[0],
         rtol=1e-6,
     )

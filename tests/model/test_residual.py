@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 import pytest
 from onnx import helper
 
 from tests.support import networks
 from tests.support.networks import Sketch
+from tests.support.quantized import plain_run
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.model.layers import Rounding
@@ -234,9 +234,7 @@ def with_pairs(sketch, tensor, name, weight=None):
 def test_full_int8_is_what_onnx_runtime_makes_of_a_file_with_pairs_drawn_by_hand(tmp_path):
     network = load_network(networks.save(residual_block(lambda _sketch, tensor, *_: tensor), tmp_path))
     feeds = {"x": np.random.default_rng(5).normal(0, 1, (1, 3, 8, 8)).astype(np.float32)}
-    options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    theirs = ort.InferenceSession(residual_block(with_pairs).SerializeToString(), options).run(None, feeds)[0]
+    (theirs,) = plain_run(residual_block(with_pairs), feeds, optimised=False)
     builder = OnnxRuntimeBuilder(network, SCALES, BuildOptions())
     with builder.build(prefix(len(network.layers), len(network.layers) - 1)) as engine:
         ours = engine.infer(feeds)["y"]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 import pytest
 from onnx import numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_dynamic, quantize_static
 
 import trt_bisect
 from tests.support import networks
+from tests.support.by_hand import cosine
+from tests.support.quantized import plain_session
 from trt_bisect.errors import BadInput
 
 FAST = {"engine": "onnxruntime", "calibrator": "minmax"}
@@ -24,17 +25,8 @@ def made(tmp_path_factory):
     return networks.save(model, folder), samples, folder
 
 
-def session_of(path):
-    return ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-
-
 def outputs_of(path, samples):
-    return np.concatenate([session_of(path).run(["y"], {"x": x[None]})[0] for x in samples["x"]]).astype(float)
-
-
-def cosine_of(one, other):
-    one, other = np.ravel(one), np.ravel(other)
-    return one @ other / np.sqrt((one @ one) * (other @ other))
+    return np.concatenate([plain_session(path).run(["y"], {"x": x[None]})[0] for x in samples["x"]]).astype(float)
 
 
 class Reader(CalibrationDataReader):
@@ -67,7 +59,7 @@ def test_an_integer_network_is_compared_as_it_runs(made, command):
     path, samples, folder = made
     quantize_static(path, folder / "q.onnx", Reader(samples), quant_format=QuantFormat.QOperator)
     np.savez(folder / "samples.npz", **samples)
-    wanted = cosine_of(outputs_of(path, samples), outputs_of(folder / "q.onnx", samples))
+    wanted = cosine(outputs_of(path, samples), outputs_of(folder / "q.onnx", samples))
     with pytest.raises(BadInput, match="quantized already"):
         trt_bisect.run(folder / "q.onnx", samples, **FAST)
     code, _, _ = command(
@@ -126,14 +118,14 @@ def test_two_integer_networks_are_matched_where_one_kernel_clips(made):
 def test_dynamic_quantization_is_compared_as_it_runs(made):
     path, samples, folder = made
     quantize_dynamic(path, folder / "dynamic.onnx")
-    wanted = cosine_of(outputs_of(path, samples), outputs_of(folder / "dynamic.onnx", samples))
+    wanted = cosine(outputs_of(path, samples), outputs_of(folder / "dynamic.onnx", samples))
     found = trt_bisect.compare(path, inputs=samples, other=onnx.load(folder / "dynamic.onnx"))
     assert found.tensors[-1].figures.cosine == pytest.approx(wanted, abs=1e-4)
 
 
 def test_sessions_and_functions_are_compared_by_their_outputs(made):
     path, samples, _ = made
-    session = session_of(path)
+    session = plain_session(path)
 
     def doubled(feeds):
         return {"y": session.run(["y"], feeds)[0] * 2}
@@ -155,7 +147,7 @@ def test_sessions_and_functions_are_compared_by_their_outputs(made):
 
 def test_a_network_is_judged_by_a_session_and_by_a_function(made):
     path, samples, _ = made
-    session = session_of(path)
+    session = plain_session(path)
     own = trt_bisect.run(path, samples, **FAST, explain="none").similarity
     for reference in (session, lambda feeds: {"y": session.run(["y"], feeds)[0]}):
         report = trt_bisect.run(path, samples, **FAST, explain="none", reference=reference)

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 import pytest
 from onnx import helper, numpy_helper
 
 import trt_bisect
 from tests.support import networks
+from tests.support.quantized import plain_tensors
 from tests.support.records import texts
 from trt_bisect.errors import BadInput
 from trt_bisect.preparation.two_networks import TwoNetworks
@@ -23,15 +23,9 @@ FAST = {"engine": "onnxruntime", "calibrator": "minmax", "explain": "none"}
 
 
 def tensors_of(path, names, samples):
-    """Tensors of a file as ONNX Runtime computes them, nothing fused, sample by sample."""
+    """Tensors of a file as ONNX Runtime computes them."""
     model = onnx.load(path)
-    known = {value.name for value in model.graph.output}
-    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names if name not in known)
-    options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    runs = [session.run(list(names), {session.get_inputs()[0].name: sample[None]}) for sample in samples]
-    return {name: np.stack([run[place] for run in runs]).astype(np.float64) for place, name in enumerate(names)}
+    return plain_tensors(model, names, [{model.graph.input[0].name: sample[None]} for sample in samples])
 
 
 def before_rounding(path, name):

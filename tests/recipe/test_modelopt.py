@@ -12,17 +12,16 @@ import sys
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 import pytest
 
 import trt_bisect
 from tests.support import networks
 from tests.support.fp16_networks import encoder, written
+from tests.support.quantized import plain_session
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.model.low import FP8, FP16
 from trt_bisect.model.network import load_network
-from trt_bisect.model.session import NO_QDQ_FUSION
 
 CULPRIT = "block1.conv2"
 _QUANTIZE = """
@@ -87,9 +86,7 @@ def quantized(modelopt, tmp_path_factory):
 
 
 def outputs(path, samples):
-    options = ort.SessionOptions()
-    options.add_session_config_entry(*NO_QDQ_FUSION)
-    session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    session = plain_session(path)
     return np.concatenate([session.run(None, {"x": x[None]})[0].ravel() for x in samples]).astype(np.float64)
 
 

@@ -6,14 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import onnx
-import onnxruntime as ort
 import pytest
 
 import trt_bisect
 from tests.support import networks
+from tests.support.quantized import plain_session
 from tests.support.records import record_of, report_from
 from trt_bisect import similarity
-from trt_bisect.model.session import NO_QDQ_FUSION
 
 PROPERTIES = {"names": "{0: 'cat', 1: 'dog'}", "stride": "32"}
 """As Ultralytics exports them, and reads them beside an engine."""
@@ -45,12 +44,9 @@ def test_the_qdq_network_gives_the_similarity_reported(recipe):
     """Run by ONNX Runtime alone, beside the network in the user's file."""
     folder, report = recipe
     samples = networks.samples(networks.residual())["x"]
-    options = ort.SessionOptions()
-    options.add_session_config_entry(*NO_QDQ_FUSION)
     path = folder / "recipe/network.qdq.onnx"
     onnx.checker.check_model(str(path), full_check=True)
-    ours = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    original = ort.InferenceSession(report.model, providers=["CPUExecutionProvider"])
+    ours, original = map(plain_session, (path, report.model))
     each = [
         similarity(original.run(None, {"x": x[None]})[0], ours.run(None, {"x": x[None]})[0], "sqnr") for x in samples
     ]

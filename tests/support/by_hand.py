@@ -1,7 +1,8 @@
 """Cosines by NumPy alone, of arrays and of what ONNX Runtime makes of two files."""
 
 import numpy as np
-import onnxruntime as ort
+
+from tests.support.quantized import plain_session
 
 
 def cosine(one, other):
@@ -11,8 +12,6 @@ def cosine(one, other):
 
 def worst_cosine(one, other, feeds):
     """The worst cosine of any output on any input, of two files in ONNX Runtime without optimisations."""
-    options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    sessions = [ort.InferenceSession(each, options) for each in (one, other)]
+    sessions = [plain_session(each, optimised=False) for each in (one, other)]
     outputs = ([session.run(None, sample) for session in sessions] for sample in feeds)
     return min(cosine(a, b) for pair in outputs for a, b in zip(*pair, strict=True))

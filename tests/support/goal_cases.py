@@ -3,14 +3,13 @@
 from functools import partial
 
 import numpy as np
-import onnxruntime as ort
 
 import trt_bisect
 from tests.support import networks
 from tests.support.networks import plant_between
+from tests.support.quantized import plain_session
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.model.cost import shares, times_by_macs
-from trt_bisect.model.session import NO_QDQ_FUSION
 from trt_bisect.model.shapes import facts_for
 from trt_bisect.precision import Precision
 
@@ -78,9 +77,7 @@ def named_points(report):
 
 def figures_on(recipe, path, samples):
     """The SQNR of an exported network on each sample, in ONNX Runtime alone."""
-    options, files = ort.SessionOptions(), (path, recipe / "network.qdq.onnx")
-    options.add_session_config_entry(*NO_QDQ_FUSION)
-    exact, ours = (ort.InferenceSession(str(file), options, providers=["CPUExecutionProvider"]) for file in files)
+    exact, ours = map(plain_session, (path, recipe / "network.qdq.onnx"))
     figures = []
     for sample in samples:
         wanted, found = (session.run(None, {"x": sample[None]})[0] for session in (exact, ours))

@@ -1,6 +1,7 @@
 """Networks that ONNX Runtime quantized, and whole files run as they are."""
 
 import numpy as np
+import onnx
 import onnxruntime as ort
 
 from tests.support.networks import Sketch
@@ -10,16 +11,30 @@ from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.model.session import NO_QDQ_FUSION
 
 
-def plain_session(path):
-    """The file as ONNX Runtime runs it, Q/DQ in float."""
+def plain_session(model, *, optimised=True):
+    """A file, or a model, as ONNX Runtime runs it, Q/DQ in float; node by node where it is not optimised."""
     options = ort.SessionOptions()
     options.add_session_config_entry(*NO_QDQ_FUSION)
-    return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    if not optimised:
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    source = model.SerializeToString() if isinstance(model, onnx.ModelProto) else str(model)
+    return ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
 
 
-def plain_run(path, feeds):
+def plain_run(model, feeds, **how):
     """The outputs of ``plain_session``."""
-    return plain_session(path).run(None, feeds)
+    return plain_session(model, **how).run(None, feeds)
+
+
+def plain_tensors(model, names, samples):
+    """Tensors of a file, or a model, by name, those of all samples joined: ONNX Runtime node by node."""
+    exposed = onnx.ModelProto()
+    exposed.CopyFrom(model if isinstance(model, onnx.ModelProto) else onnx.load(model))
+    known = {value.name for value in exposed.graph.output}
+    exposed.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names if name not in known)
+    session = plain_session(exposed, optimised=False)
+    runs = [session.run(list(names), sample) for sample in samples]
+    return {name: np.concatenate([run[k] for run in runs]).astype(np.float64) for k, name in enumerate(names)}
 
 
 def reference(network, feeds):
@@ -40,7 +55,7 @@ def round_trip(values, scale, zero_point):
     pair = [sketch.constant("s", scale), sketch.constant("z", zero_point, zero_point.dtype)]
     levels = sketch.node("QuantizeLinear", ["x", *pair], "q")
     model = sketch.model({"x": None}, {sketch.node("DequantizeLinear", [levels, *pair], "y"): None})
-    return ort.InferenceSession(model.SerializeToString()).run(None, {"x": values})[0]
+    return plain_run(model, {"x": values}, optimised=False)[0]
 
 
 def quantized_by_onnxruntime(path, out, samples, **options):

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime
 from onnx import numpy_helper
 
+from tests.support.quantized import plain_session
 from trt_bisect import load_network
 from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder, OnnxRuntimeEngine
@@ -89,21 +89,13 @@ def compare(original: Path, quantized: Path, samples: Samples) -> Compared:
 
 
 def _apart(ours: OnnxRuntimeEngine, model: onnx.ModelProto, samples: Samples) -> float:
-    session = plain_session(model)
+    session = plain_session(model, optimised=False)
     names = [output.name for output in session.get_outputs()]
     found = 0.0
     for sample in samples:
         theirs, made = dict(zip(names, session.run(names, sample), strict=True)), ours.infer(sample)
         found = max(found, *(relative_difference(theirs[name], made[name]) for name in names))
     return found
-
-
-def plain_session(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
-    """ONNX Runtime with no optimisation: Q/DQ in float, node by node."""
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 4
-    return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
 
 def with_rounded_weights(original: onnx.ModelProto, network: Network) -> onnx.ModelProto | None:
