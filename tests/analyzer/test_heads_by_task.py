@@ -110,6 +110,8 @@ def angles(random, boxes):
 HEADS = {
     "candidates": (dense, {"detect": READ}),
     "end to end": (ready, {"detect": READ}),
+    "end to end, in sizes": (lambda r: ready(r, turned=True), {"embed": READ}),
+    "end to end, far right": (lambda r: {"y": ready(r)["output0"] + [500, 0, 500, 0, 0, 0]}, {"detect": READ}),
     "poses": (lambda r: dense(r, flat_points), {"pose": READ}),
     "poses, end to end": (lambda r: ready(r, flat_points), {"pose": READ}),
     "oriented": (lambda r: dense(r, angles), {"obb": READ}),

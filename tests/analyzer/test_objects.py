@@ -7,9 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from tests.support.editions import edition
 from trt_bisect.analyzer.tasks.detections import Detections
-from trt_bisect.analyzer.tasks.find import TASKS, blank_of, find_task
+from trt_bisect.analyzer.tasks.find import TASKS, find_task
 from trt_bisect.analyzer.tasks.layouts import parse_layout
 from trt_bisect.analyzer.tasks.objects import (
     key_similarity,
@@ -324,31 +323,6 @@ def test_every_task_is_offered():
     assert set(OFFERED) == set(TASKS)
 
 
-def ready_rows(random, last):
-    """Final detections ``[1, 300, 6]`` of classes 0 to 2, the best first, with ``last`` angles behind."""
-    at, size = random.uniform(20, 400, (300, 2)), random.uniform(8, 200, (300, 2))
-    placed = np.concatenate([at, size], 1) if last else np.concatenate([at, at + size], 1)
-    score, classes = np.sort(random.uniform(0, 1, (300, 1)), 0)[::-1], random.integers(0, 3, (300, 1))
-    return np.concatenate([placed, score, classes, random.normal(0, 0.4, (300, last))], 1)[None].astype(np.float32)
-
-
-def test_the_class_of_final_detections_is_no_angle(random):
-    """Centres and sizes, a score and a class: with one class of candidates the last column would be the angle."""
-    rows = ready_rows(random, 1)[..., :6]
-    with pytest.raises(BadInput, match="cannot read"):
-        find_task(AskedTask("obb"), [{"output0": rows}])
-
-
-def test_detections_are_no_text(random):
-    """The x of most boxes is their largest number, as the score of a blank in the first place is."""
-    rows = ready_rows(random, 1)
-    rows[..., 0] += 500
-    assert np.mean(rows.argmax(-1) == 0) > 0.9
-    assert blank_of("output0", [{"output0": rows}]) == 0
-    with pytest.raises(BadInput, match="cannot read"):
-        find_task(AskedTask("text"), [{"output0": rows}])
-
-
 @pytest.mark.parametrize(
     ("task", "outputs", "words"),
     [
@@ -410,53 +384,3 @@ def test_a_head_that_is_no_whole_row_is_refused(text):
 def test_a_head_that_the_outputs_do_not_have_is_refused(random, text):
     with pytest.raises(BadInput):
         find_task(AskedTask("pose", head=text), [{"y": random.normal(0, 1, (1, 56, 8400))}])
-
-
-ODD = [
-    (), (1,), (4,), (17,), (1000,), (8400,), (1, 1), (1, 4), (1, 6), (1, 7), (1, 51), (1, 56), (1, 57),
-    (1, 85), (1, 1000), (2, 2), (8, 8), (17, 2), (17, 3), (100, 6), (100, 7), (300, 57), (300, 38),
-    (8400, 56), (8400, 20), (8400, 84), (1, 1, 1), (1, 1, 4), (1, 1, 56), (1, 1, 57), (1, 2, 3), (1, 3, 2),
-    (1, 4, 4), (1, 4, 100), (1, 5, 5), (1, 6, 3), (1, 7, 7), (1, 17, 2), (1, 17, 3), (1, 20, 20), (1, 20, 10),
-    (1, 21, 3), (1, 38, 12), (1, 56, 20), (1, 56, 56), (1, 56, 8400), (1, 57, 57), (1, 57, 300), (1, 300, 5),
-    (1, 300, 56), (1, 300, 57), (1, 300, 7), (1, 300, 38), (1, 20, 2100), (1, 84, 2100), (1, 116, 2100),
-    (1, 144, 2100), (1, 2100, 56), (1, 2100, 57), (1, 2100, 20), (1, 2100, 144), (1, 512, 768), (1, 197, 768),
-    (1, 77, 768), (1, 25, 37), (1, 26, 6625), (40, 1, 97), (2, 56, 100), (2, 300, 57), (3, 300, 7),
-    (16, 100, 22), (1, 3, 1, 1), (1, 1, 2, 2), (1, 3, 8, 8), (1, 17, 64, 48), (1, 19, 46, 46),
-    (1, 21, 64, 64), (1, 32, 160, 160), (1, 56, 20, 20), (1, 64, 80, 80), (1, 65, 8, 8), (1, 85, 3, 20),
-    (1, 144, 80, 80), (1, 255, 20, 20), (1, 3, 20, 20), (1, 1, 100, 7), (1, 1, 200, 7), (1, 300, 1, 4),
-    (1, 4, 56, 8), (2, 17, 32, 32), (8, 8, 3, 3), (1, 80, 40, 40), (1, 2, 65, 65), (1, 1, 3, 16, 16),
-    (1, 3, 20, 20, 85), (1, 3, 40, 40, 56), (1, 2, 2, 2, 2, 2), (1, 8, 1, 20, 57), (1, 16, 3, 8, 8),
-    (1, 9, 7), (2, 5, 6),
-]  # fmt: skip
-VALUES = {
-    "normal": lambda random, shape: random.normal(0, 1, shape),
-    "pixels": lambda random, shape: random.uniform(-20, 640, shape),
-    "scores": lambda random, shape: random.uniform(0, 1, shape),
-    "signed scores": lambda random, shape: random.uniform(-1, 1, shape),
-    "zeros": lambda _, shape: np.zeros(shape),
-    "whole": lambda random, shape: random.integers(-3, 9, shape).astype(float),
-    "NaN": lambda _, shape: np.full(shape, np.nan),
-    "integers": lambda random, shape: random.integers(0, 9, shape),
-}
-
-
-def is_map(shape):
-    """A map of depths can have this shape."""
-    is_one = len(shape) == 3 or (len(shape) == 4 and shape[1] == 1)
-    return is_one and min(shape[-2:]) >= 8 and max(shape[-2:]) <= 4 * min(shape[-2:])
-
-
-@pytest.mark.parametrize("task", ["pose", "obb", "instances", "depth"])
-@pytest.mark.parametrize("values", edition(("normal", "signed scores", "NaN"), tuple(VALUES)))
-def test_a_hundred_shapes_that_are_no_head_are_refused(random, task, values):
-    assert len(set(ODD)) == len(ODD) >= 100
-    read = []
-    for shape in (shape for shape in ODD if not (task == "depth" and is_map(shape))):
-        outputs = [{"y": np.asarray(VALUES[values](random, shape))} for _ in range(2)]
-        try:
-            found = find_task(AskedTask(task), outputs)
-            found.check(outputs)
-            read.append((shape, found.note))
-        except BadInput:
-            continue
-    assert not read

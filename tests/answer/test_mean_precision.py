@@ -14,10 +14,16 @@ from tests.commands import test_head_runs as heads
 from tests.commands.test_task_runs import SIZE, STRIDE, detector, images, to_float32
 from tests.support import networks
 from trt_bisect.analyzer.tasks.detections import Detections
+from trt_bisect.analyzer.tasks.task import AskedTask
 from trt_bisect.answer import mean_precision as judged
+from trt_bisect.data.datasets import open_dataset
+from trt_bisect.data.feeds import TensorSpec
 from trt_bisect.errors import BadInput
 from trt_bisect.report.summary import accuracy_line
 
+COCO = pytest.importorskip("pycocotools.coco").COCO
+COCOeval = pytest.importorskip("pycocotools.cocoeval").COCOeval
+encode = pytest.importorskip("pycocotools.mask").encode
 IDS = (3, 7, 44)
 """The ids of the categories; a network numbers them 0, 1, 2."""
 
@@ -38,44 +44,76 @@ def coco(sizes, boxes):
     }  # fmt: skip
 
 
-def test_two_hundred_images_have_the_figures_of_pycocotools(tmp_path, random):
-    pytest.importorskip("pycocotools")
-    from pycocotools.coco import COCO
-    from pycocotools.cocoeval import COCOeval
+WIDER, INPUT = np.array([2, 3]), 160
+"""An image is twice as wide as the network's input, and three times as high."""
+HEADS = {"detect": "", "pose": ",keypoints:5x3", "pose of 17": ",keypoints:17x3", "instances": ",masks:4"}
 
-    boxes, found, rows = [], {}, []
-    for k in range(200):
-        right = np.column_stack(
-            [random.uniform(0, 300, (4, 2)), random.uniform(20, 90, (4, 2)), random.integers(0, 3, 4)]
-        )
-        boxes.append(right.tolist())
-        seen = np.concatenate([right[:3], right[:2]])
-        seen[:, :4] += random.normal(0, 6, (5, 4))
-        seen[-1, 4] = random.integers(0, 3)
-        scores = random.uniform(0.05, 1, 5)
-        corners = np.column_stack([seen[:, :2], seen[:, :2] + seen[:, 2:4]])
-        found[k] = Detections(corners, scores, seen[:, 4].astype(np.int64))
-        rows += [
-            {"image_id": 100 + k, "category_id": IDS[int(row[4])], "bbox": row[:4].tolist(), "score": float(score)}
-            for row, score in zip(seen, scores, strict=True)
-        ]
-    path, results = tmp_path / "right.json", tmp_path / "found.json"
-    path.write_text(json.dumps(coco([(400, 400)] * 200, boxes)), encoding="utf-8")
-    results.write_text(json.dumps(rows), encoding="utf-8")
+
+def made(random, task, number):
+    """An image: the annotations of four objects, what the network gives, and what it finds, in COCO's form."""
+    cells = np.column_stack([random.integers(0, 25, (4, 2)), random.integers(5, 15, (4, 2))])
+    near = np.clip(cells + random.integers(-1, 2, (4, 4)), 0, 39)
+    classes, scores = random.integers(0, 3, 4), random.uniform(0.05, 1, 4)
+    kinds, count = np.where(random.uniform(size=4) < 0.9, classes, (classes + 1) % 3), 17 if "17" in task else 5
+    right, seen = (4 * np.tile(WIDER, 2) * each for each in (cells, near))
+    points = right[:, None, :2] + random.uniform(size=(4, count, 2)) * right[:, None, 2:]
+    shown = np.concatenate([points, random.integers(0, 3, (4, count, 1))], axis=2)
+    shown[:, 0, 2] = 2
+    places = points + random.normal(0, 8, points.shape)
+    drawn = np.zeros((4, 40, 40))
+    for mask, (x, y, w, h) in zip(drawn, near, strict=True):
+        mask[y : y + h, x : x + w] = 1
+    corners = np.column_stack([right[:, :2], right[:, :2] + right[:, 2:]])
+    facts = {"keypoints": shown.reshape(4, -1), "num_keypoints": (shown[..., 2] > 0).sum(1)}
+    facts |= {"area": right[:, 2:].prod(1), "segmentation": corners[:, None, [0, 1, 2, 1, 2, 3, 0, 3]]}
+    labels = [
+        {"bbox": right[k].tolist(), "category_id": IDS[classes[k]], "iscrowd": int(number % 40 == k == 0)}
+        | {name: values[k].tolist() for name, values in facts.items()}
+        for k in range(4)
+    ]
+    masks = np.kron(drawn, np.ones((12, 8))).astype(np.uint8)
+    each = {
+        "detect": lambda k: {"bbox": seen[k].tolist()},
+        "pose": lambda k: {"keypoints": np.concatenate([places[k], shown[k, :, 2:]], axis=1).ravel().tolist()},
+        "instances": lambda k: {"segmentation": encode(np.asfortranarray(masks[k]))},
+    }[task.split()[0]]
+    found = [{"category_id": IDS[kinds[k]], "score": scores[k]} | each(k) for k in range(4)]
+    more = {"pose": np.concatenate([places / WIDER, shown[..., 2:] / 2], axis=2).reshape(4, -1), "instances": np.eye(4)}
+    boxes = 4 * np.column_stack([near[:, :2], near[:, :2] + near[:, 2:], scores / 4, kinds / 4])
+    rows = np.column_stack([boxes, more.get(task.split()[0], np.zeros((4, 0)))])[None]
+    return labels, found, {"y": rows} | ({"prototypes": 2 * drawn[None] - 1} if task == "instances" else {})
+
+
+@pytest.mark.parametrize("task", HEADS)
+def test_two_hundred_images_have_the_figures_of_pycocotools(tmp_path, random, task):
+    """From the outputs of a network on; pycocotools reads files that know nothing of them."""
+    labels, found, outputs = zip(*(made(random, task, k) for k in range(200)), strict=True)
+    right = coco([tuple((WIDER * INPUT).tolist())] * 200, [])
+    flat = [{"image_id": 100 + k} | each for k, image in enumerate(labels) for each in image]
+    right["annotations"] = [{"id": n} | each for n, each in enumerate(flat, 1)]
+    (tmp_path / "right.json").write_text(json.dumps(right), encoding="utf-8")
+    kind = {"detect": "bbox", "instances": "segm"}.get(task, "keypoints")
     with contextlib.redirect_stdout(io.StringIO()):
-        right = COCO(str(path))
-        evaluation = COCOeval(right, right.loadRes(str(results)), "bbox")
+        known = COCO(str(tmp_path / "right.json"))
+        rows = [{"image_id": 100 + k} | each for k, image in enumerate(found) for each in image]
+        evaluation = COCOeval(known, known.loadRes(rows), kind)
+        if task == "pose":
+            evaluation.params.kpt_oks_sigmas = np.full(5, 1 / 5)
         evaluation.evaluate()
         evaluation.accumulate()
         evaluation.summarize()
-    figures = judged.mean_precision(judged.read_truth(path), found)
+    specs = (TensorSpec("x", np.dtype(np.float32), (1, 3, INPUT, INPUT)),)
+    samples = open_dataset([{"x": np.zeros((1, 3, INPUT, INPUT), np.float32)}] * 200, specs)
+    asked = AskedTask(task.split()[0], head=f"xyxy,score,class{HEADS[task]}")
+    truth, each = judged.read_truth(tmp_path / "right.json"), iter(outputs)
+    accuracy = judged.accuracy_by_boxes(samples, truth, asked, outputs[:9], letterbox=False)
+    figures = accuracy.of(lambda _: next(each))
     assert (figures["accuracy"], figures["map50"]) == pytest.approx(tuple(evaluation.stats[:2]), abs=1e-6)
-    assert 0.1 < figures["accuracy"] < figures["map50"] < 0.9
+    assert 0.05 < figures["accuracy"] < figures["map50"] < 0.95
 
 
 def test_one_of_two_boxes_found_is_a_half_of_the_recalls(tmp_path):
     """Precision is 1 at the 51 recalls from 0 to 0.5, and 0 at the other 50."""
-    pytest.importorskip("pycocotools")
     folder = tmp_path / "labels"
     folder.mkdir()
     (folder / "a.txt").write_text("0 0.25 0.25 0.2 0.2\n0 0.75 0.75 0.2 0.2\n", encoding="utf-8")
@@ -134,7 +172,6 @@ def starts(image):
 
 @pytest.mark.parametrize("kind", ["COCO", "YOLO"])
 def test_the_search_for_the_mean_precision_names_the_layer_that_loses_it(squares, kind):
-    pytest.importorskip("pycocotools")
     model, data, path, folder = squares
     labels = path if kind == "COCO" else folder
     wishes = {"engine": "onnxruntime", "calibrator": "minmax", "explain": "none"}
@@ -169,101 +206,15 @@ def test_without_pycocotools_the_extra_is_named(squares, monkeypatch):
 
 
 def test_a_class_that_the_json_does_not_have_is_refused(squares):
-    pytest.importorskip("pycocotools")
     truth = judged.read_truth(squares[2])
     found = Detections(np.array([[0.0, 0, 9, 9]]), np.ones(1), np.array([3]))
     with pytest.raises(BadInput, match="3 categories"):
         judged.mean_precision(truth, {0: found})
 
 
-# Poses and masks.
-
-
-def figures_of_files(right, results, kind, folder, sigmas=None):
-    """The figures that pycocotools prints for two files."""
-    from pycocotools.coco import COCO
-    from pycocotools.cocoeval import COCOeval
-
-    for name, content in (("right", right), ("found", results)):
-        (folder / f"{name}.json").write_text(json.dumps(content), encoding="utf-8")
-    with contextlib.redirect_stdout(io.StringIO()):
-        known = COCO(str(folder / "right.json"))
-        evaluation = COCOeval(known, known.loadRes(str(folder / "found.json")), kind)
-        if sigmas is not None:
-            evaluation.params.kpt_oks_sigmas = np.full(sigmas, 1 / sigmas)
-        evaluation.evaluate()
-        evaluation.accumulate()
-        evaluation.summarize()
-    return tuple(evaluation.stats[:2])
-
-
-def jittered(random, images=40):
-    """Boxes (x, y, w, h, class) of images, and as many found near them, with scores."""
-    for k in range(images):
-        right = np.column_stack(
-            [random.uniform(0, 300, (4, 2)), random.uniform(20, 90, (4, 2)), random.integers(0, 3, 4)]
-        )
-        found = right.copy()
-        found[:, :4] += random.normal(0, 5, (4, 4))
-        yield k, right, found, random.uniform(0.05, 1, 4)
-
-
-@pytest.mark.parametrize("count", [17, 5])
-def test_poses_have_the_figures_of_pycocotools(tmp_path, random, count):
-    pytest.importorskip("pycocotools")
-    boxes, found, rows, keypoints = [], {}, [], []
-    for k, right, near, scores in jittered(random):
-        boxes.append(right.tolist())
-        points = right[:, None, :2] + random.uniform(0, 1, (4, count, 2)) * right[:, None, 2:4]
-        seen = random.integers(0, 3, (4, count, 1))
-        seen[:, 0] = 2
-        keypoints += np.concatenate([points, seen], axis=-1).reshape(4, -1).tolist()
-        moved = np.concatenate([points + random.normal(0, 3, points.shape), random.uniform(0, 1, seen.shape)], axis=-1)
-        corners = np.column_stack([near[:, :2], near[:, :2] + near[:, 2:4]])
-        found[k] = Detections(corners, scores, near[:, 4].astype(np.int64), moved)
-        rows += [
-            {"image_id": 100 + k, "category_id": IDS[int(row[4])], "keypoints": each.ravel().tolist(), "score": score}
-            for row, each, score in zip(near, moved, scores.tolist(), strict=True)
-        ]
-    right = coco([(400, 400)] * 40, boxes)
-    for box, each in zip(right["annotations"], keypoints, strict=True):
-        visible = int((np.array(each[2::3]) > 0).sum())
-        box |= {"keypoints": each, "num_keypoints": visible, "area": 0.53 * box["area"]}
-    expected = figures_of_files(right, rows, "keypoints", tmp_path, None if count == 17 else count)
-    figures = judged.mean_precision(judged.read_truth(tmp_path / "right.json"), found, "keypoints")
-    assert (figures["accuracy"], figures["map50"]) == pytest.approx(expected, abs=1e-6)
-    assert 0.05 < figures["accuracy"] < figures["map50"]
-
-
-def test_masks_have_the_figures_of_pycocotools(tmp_path, random):
-    pytest.importorskip("pycocotools")
-    boxes, found, rows = [], {}, []
-    for k, right, near, scores in jittered(random):
-        boxes.append(right.tolist())
-        masks = np.zeros((4, 400, 400), bool)
-        for mask, (x, y, w, h, _) in zip(masks, near, strict=True):
-            mask[max(int(y), 0) : int(y + h), max(int(x), 0) : int(x + w)] = True
-        encoded = np.array([judged._encoded(mask) for mask in masks], object)
-        found[k] = Detections(np.zeros((4, 4)), scores, near[:, 4].astype(np.int64), encoded)
-        rows += [
-            {"image_id": 100 + k, "category_id": IDS[int(row[4])], "score": score,
-             "segmentation": {"size": [400, 400], "counts": each["counts"].decode()}}
-            for row, each, score in zip(near, encoded, scores.tolist(), strict=True)
-        ]  # fmt: skip
-    right = coco([(400, 400)] * 40, boxes)
-    for box in right["annotations"]:
-        x, y, w, h = box["bbox"]
-        box |= {"segmentation": [[x, y, x + w, y, x + w, y + h, x, y + h]], "iscrowd": 0}
-    expected = figures_of_files(right, rows, "segm", tmp_path)
-    figures = judged.mean_precision(judged.read_truth(tmp_path / "right.json"), found, "segm")
-    assert (figures["accuracy"], figures["map50"]) == pytest.approx(expected, abs=1e-6)
-    assert 0.1 < figures["accuracy"] < figures["map50"]
-
-
 @pytest.mark.parametrize("task", ["pose", "instances"])
 def test_the_layer_that_loses_the_precision_of_poses_and_masks_is_named(tmp_path, random, task):
     """The labels are what ONNX Runtime finds: of an image of 64 x 96 pixels, twice and three times the input's."""
-    pytest.importorskip("pycocotools")
     model = networks.save(heads.network(task), tmp_path)
     data = []
     for count in (2, 1, 3, 2):

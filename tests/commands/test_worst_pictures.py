@@ -192,7 +192,7 @@ def test_texts_are_spelled_by_the_characters_of_the_file():
     assert letters_of("a\nb\nc\nd\n", 5, 4) == ("a", "b", "c", "d", "")
     assert letters_of("", 5, 0) == letters_of("a\nb", 5, 0) == ()
     assert (spelled((1, 4, 3), letters), spelled((1, 4, 3), ())) == ("a c", "1 4 3")
-    before, after = ({"y": scores(*classes)} for classes in ((0, 1, 0, 2, 0, 0), (0, 1, 0, 3, 0, 0)))
+    before, after = ({"y": scores(*classes)} for classes in ((0, 1, 0, 2, 0, 0, 0, 0, 0), (0, 1, 0, 3, 0, 0, 0, 0, 0)))
     (picture,) = drawn("text", before, after, letters=letters)
     assert [drawing.text for drawing in picture.drawings] == ["ab", "ac"]
     assert picture.drawings[1].agreement == 0.5

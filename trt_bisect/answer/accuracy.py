@@ -371,7 +371,7 @@ def _by_task(kind: str, path: Path, samples: Dataset, experiment: Experiment, op
     if kind == MASKS:
         task = find_task(AskedTask("segment", class_axis=options.class_axis), reference)
         return accuracy_by_masks(samples, path, task, letterbox=options.letterbox)
-    task = find_task(AskedTask("text"), reference)
+    task = find_task(AskedTask("text", head=options.head), reference)
     letters = letters_in(task, experiment.network)
     if not letters:
         raise BadInput(

@@ -33,8 +33,8 @@ WEAK_INT8 = "weak-int8"
 TYPING_CHOICES = (AUTO, "weak", WEAK_INT8, "strong")
 CALIBRATORS = (AUTO, "entropy", "minmax", "percentile", "mse")
 TASKS = ("classify", "detect", "segment", "embed", "text", "pose", "obb", "instances", "depth")
-HEADS = ("detect", "pose", "obb", "instances")
-"""The tasks of detections."""
+HEADS = ("detect", "pose", "obb", "instances", "text")
+"""The tasks that ``--head`` helps to read."""
 INT8, INT16 = str(Precision.INT8), str(Precision.INT16)
 LOWS = (INT8, str(Precision.FP16), str(Precision.BF16), str(Precision.FP8), INT16)
 FLOAT_LOWS = LOWS[1:3]
@@ -137,8 +137,8 @@ class JudgeOptions(Options):
         samples: Judge this many of the worst inputs; the worst decides.
         reference: Compare with this network, such as the float network that a QAT network was trained from, or with
             saved outputs for the samples of --input: Polygraphy's --save-outputs JSON, .npz, or a folder of such files.
-        head: Name what values do not tell: columns of detections (xywh,classes:1,keypoints:17x3), raw maps
-            (dfl:16,classes:80; yolov5, yolov7), or scores (sigmoid, background-first, background-last).
+        head: Name what values do not say: columns (xywh,classes:1,keypoints:17x3), raw maps (dfl:16,classes:80; yolov5,
+            yolov7), scores (sigmoid, background-first, background-last), or text's blank (blank-first, blank-last).
         score_threshold: Ignore detections below this score (tasks of detections).
         class_axis: Take the classes from this axis of the outputs (kl, top1 and tasks); negative counts from the end.
         accept: Exit with 0 if full INT8 passes with doubts.
@@ -167,7 +167,7 @@ class JudgeOptions(Options):
         if self.task is not None and self.metric != COSINE:
             raise BadInput(f"--task {self.task} and --metric {self.metric} contradict each other.", "Leave out one.")
         if self.head is not None and self.task not in HEADS and getattr(self, "labels", None) is None:
-            raise BadInput("--head needs a task of detections.", f"Give --task {'|'.join(HEADS)}.")
+            raise BadInput("--head needs a task of detections or text.", f"Give --task {'|'.join(HEADS)}.")
 
     @property
     def saved_outputs(self) -> Path | None:

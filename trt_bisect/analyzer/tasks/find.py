@@ -253,12 +253,8 @@ def _is_depth(arrays: Sequence[np.ndarray]) -> bool:
     is_map = sides[0] >= _LEAST_SIDE and sides[1] <= _LONGEST * sides[0]
     values = [array for array in arrays if array.shape[-2:] == first.shape[-2:]]
     is_sane = len(values) == len(arrays) and all(np.isfinite(array).all() and (array >= 0).all() for array in arrays)
-    return (
-        is_map
-        and is_sane
-        and all(array.max() > array.min() for array in arrays)
-        and find_classes(arrays).kind != SHARES
-    )
+    is_varied = is_sane and all(array.max() > array.min() for array in arrays)
+    return is_map and is_varied and find_classes(arrays).kind != SHARES
 
 
 def _counted_depth(before: np.ndarray, after: np.ndarray) -> Counts:
@@ -387,21 +383,26 @@ def _are_detections(reference: Sequence[Outputs]) -> bool:
 
 
 TEXT_OUTPUTS = "one output of CTC scores, [N, T, C] or [T, 1, C], whose blank is the first or the last class"
+_BLANKS = {"blank-first": 0, "blank-last": -1}
+"""The values of ``--head`` for text."""
 Line = tuple[int, ...]
 
 
 def text(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
     """Returns the task for an output of CTC scores.
 
-    The blank is the class of FP32 that is the largest most often; it must be the first or the last one.
-
     Raises:
-        BadInput: there is no such output.
+        BadInput: there is no such output, or its blank is not told and not named.
     """
-    found = next(((name, blank) for name in reference[0] if (blank := blank_of(name, reference)) is not None), None)
-    if found is None or _are_detections(reference):
-        raise not_told(asked.name, reference[0], TEXT_OUTPUTS)
-    name, blank = found
+    if asked.head not in (None, *_BLANKS):
+        raise BadInput(f"--head '{asked.head}' names no blank.", f"Give --head {' or '.join(_BLANKS)}.")
+    told, other = (
+        next(((n, blank) for n in reference[0] if (blank := blank_of(n, reference, head)) is not None), None)
+        for head in (asked.head, "blank-first")
+    )
+    if told is None or _are_detections(reference):
+        raise not_told(asked.name, reference[0], TEXT_OUTPUTS, list(_BLANKS) if other and not told else ())
+    name, blank = told
 
     def further(total: Counts) -> dict[str, float]:
         return {"lines": total["lines"], "exact": total["exact"], "edits": total[ITEMS] - total[AGREED]}
@@ -415,17 +416,20 @@ def text(asked: AskedTask, reference: Sequence[Outputs]) -> Task:
     return Task(asked.entry, note, (name,), each_input([name], lines, _counted_text, further), looks=looks)
 
 
-def blank_of(name: str, reference: Sequence[Outputs]) -> int | None:
-    """Returns the blank of an output of CTC scores; None if it is none, or its most frequent class is neither end."""
+def blank_of(name: str, reference: Sequence[Outputs], head: str | None = None) -> int | None:
+    """Returns the blank of an output of CTC scores; None if it is none, or its blank is not told.
+
+    The blank is the first or the last class, and FP32's best one of twice as many steps as any other, and five more.
+    """
     arrays = [each[name] for each in reference]
-    if arrays[0].dtype.kind != "f" or arrays[0].ndim != 3 or arrays[0].shape[-1] < 2:
+    classes = arrays[0].shape[-1] if arrays[0].ndim == 3 and arrays[0].dtype.kind == "f" else 0
+    if classes < 2 or any(array.shape[-1] != classes for array in arrays):
         return None
-    classes = arrays[0].shape[-1]
-    if any(array.shape[-1] != classes for array in arrays):
-        return None
-    counts = sum(np.bincount(array.argmax(axis=-1).ravel(), minlength=classes) for array in arrays)
-    most = int(np.argmax(counts))
-    return most if most in (0, classes - 1) else None
+    if head is not None:
+        return int(_BLANKS[head] % classes)
+    counts = np.bincount(np.concatenate([array.argmax(axis=-1).ravel() for array in arrays]), minlength=classes)
+    *_, second, most = np.argsort(counts, kind="stable").tolist()
+    return int(most) if counts[most] >= 2 * counts[second] + 5 and most in (0, classes - 1) else None
 
 
 def lines_of(scores: np.ndarray, blank: int) -> list[Line]:
