@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-from trt_bisect.cli.display import DISPLAY, WIDE, Columns, Configured, Display, Model, Top, console, listed, run_folder
+from trt_bisect.cli.app import DISPLAY, WIDE, Columns, Configured, Display, Model, Top, console, listed, run_folder
 from trt_bisect.errors import BadInput, Interrupted
 from trt_bisect.options.commands import (
     CalibrateOptions,

@@ -1,6 +1,5 @@
 """The report of a run: one tree of frozen dataclasses, which ``report.json`` holds as it is; its verdict; older forms.
 
-
 A field is described here and nowhere else: msgspec writes, reads and checks it by its type (``support.codec``), and the
 documentation of the file is made of the docstrings. A float that is not finite or not known is None.
 """
