@@ -184,7 +184,9 @@ class _Run:
         found = self.found = Searched(answering.experiment)
         deploying, answer = self._search(answering, found)
         with lifted(self.setup.progress):
-            self._measure_accuracy(found, answer)
+            if self.accuracies is not None:
+                self.setup.progress.stage("Measuring the accuracy", None)
+                found.accuracy = self.accuracies(answer)
             report = self._answered(found)
         report = self._told(report, found)
         try:
@@ -351,12 +353,6 @@ class _Run:
         deploying, found.answer = with_changes(answering, answer) or (answering, answer)
         found.changes = False
         return deploying, found.answer
-
-    def _measure_accuracy(self, found: Searched, answer: Answer) -> None:
-        """Measures the accuracy of full INT8 and of the recipe, if the user asks for accuracies."""
-        if self.accuracies is not None:
-            self.setup.progress.stage("Measuring the accuracy", None)
-            found.accuracy = self.accuracies(answer)
 
     def _with_front(self, answering: AnswerSearch, found: Searched, report: Report) -> Report:
         """Returns the report with the front, if the user asks for it."""
