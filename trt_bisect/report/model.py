@@ -539,6 +539,11 @@ class Report(Shown):
             return ByPlan(self.verdict, self.verdict)
         return ByPlan(self.verdict, verdict_of(meets=self.recipe.meets, doubted=bool(self.doubts)))
 
+    def milliseconds(self, plan: str) -> float | None:
+        """Returns the mean time of an inference of a plan, ``fp32`` and so on; None if it was not timed."""
+        timed = (self.latency or {}).get(plan)
+        return timed.mean_ms if timed else None
+
     def layer_milliseconds(self, plan: str, layer: str) -> float | None:
         """Returns the time of the engine layers that contain a layer, in milliseconds; None if not known.
 

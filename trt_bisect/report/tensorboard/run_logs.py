@@ -358,7 +358,7 @@ class RunLogs:
             accuracies |= {plan: self.accuracy(plan) for plan in words if accuracies.get(plan) is None}
         return [
             MeasuredPlan(
-                plan, figures[plan], accuracies.get(plan), _latency(report, names.get(plan, "")), "; ".join(said)
+                plan, figures[plan], accuracies.get(plan), report.milliseconds(names.get(plan, "")), "; ".join(said)
             )
             for plan, said in words.items()
         ]
@@ -393,7 +393,7 @@ class RunLogs:
         """
         report, network, feeds = self.report, self.experiment.network, self.experiment.feeds
         fp32 = report.accuracy.fp32 if report.accuracy else None
-        reference = MeasuredPlan(network.free_plan(), None, fp32, _latency(report, "fp32"), "FP32")
+        reference = MeasuredPlan(network.free_plan(), None, fp32, report.milliseconds("fp32"), "FP32")
         shown = [reference, *self._shown()]
         names = [run_name(number, report.metric, each.similarity, each.accuracy) for number, each in enumerate(shown)]
         progress.stage("Writing TensorBoard's logs", len(shown) * len(feeds))
@@ -418,11 +418,6 @@ class RunLogs:
                 notes=bullets([*origin, *(note.text for note in report.notes)]),
                 runs=table(["run", "plan", report.metric, ACCURACY], rows),
             )
-
-
-def _latency(report: Report, plan: str) -> float | None:
-    timed = (report.latency or {}).get(plan)
-    return timed.mean_ms if timed else None
 
 
 class PlanLogs:
