@@ -202,8 +202,7 @@ class LayerRow:
     rounds: Annotated[tuple[RoundedTensor, ...], Column("")] = ()
     whole: Annotated[Mapping[str, float | None] | None, Column("")] = None
     gain: Annotated[
-        float | None,
-        Column("Fixed alone", "Loss that full {low} wins back if only this layer is high", LOSS, rank=4),
+        float | None, Column("Fixed alone", "Loss that full {low} wins back if only this layer is high", LOSS, rank=4)
     ] = None
     taken_back: Annotated[
         float | None,
@@ -511,10 +510,7 @@ class Report(Shown):
         ranked, weak = (self.answer.ranked, set(self.answer.weak)) if self.answer is not None else ((), set())
         places = {name: place for place, name in enumerate(ranked)}
         rows = sorted((row for row in self.layers if row.culprit), key=lambda row: places.get(row.name, 0))
-        return (
-            tuple(row for row in rows if row.name not in weak),
-            tuple(row for row in rows if row.name in weak),
-        )
+        return (tuple(row for row in rows if row.name not in weak), tuple(row for row in rows if row.name in weak))
 
     @property
     def advice(self) -> tuple[CulpritAdvice, ...]:
