@@ -148,7 +148,7 @@ def rows() -> Iterator[Row]:
     yield Row(
         "lines of options and command line",
         lines_in("trt_bisect/options", ".py") + lines_in("trt_bisect/cli", ".py"),
-        2_795,
+        2_791,
         1_900,
     )
     yield Row("lines of tests", lines_in("tests", ".py"), 46_640, 30_000)

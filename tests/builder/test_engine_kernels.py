@@ -10,7 +10,6 @@ from benchmarks.networks import resnet50
 from tests.support import networks
 from trt_bisect.builder.inspector import (
     Tensor,
-    engine_kernels,
     graph_beside,
     kernel_of,
     kernels_of,
@@ -69,7 +68,8 @@ def test_the_times_of_a_real_engine_are_those_of_its_profile():
 
 
 def test_depthwise_convolutions_and_regions_of_a_real_engine():
-    kernels = engine_kernels(ENGINES / "h200-convnext_tiny-b8.int8.graph.json")
+    described = json.loads((ENGINES / "h200-convnext_tiny-b8.int8.graph.json").read_text())
+    kernels = [kernel_of(layer) for layer in described["Layers"]]
     depthwise = [one.product for one in kernels if one.product is not None and one.product.is_depthwise]
     assert {product.groups for product in depthwise} == {96, 192, 384, 768}
     assert len(depthwise) == 3 + 3 + 9 + 3

@@ -18,7 +18,6 @@ from tests.support.records import record_of
 from tests.support.waiting import LIMIT
 from trt_bisect import BadInput, History
 from trt_bisect.history import store
-from trt_bisect.history.queries import milliseconds
 from trt_bisect.history.store import HISTORY
 
 VERSION_1 = Path(__file__).parents[1] / "files" / "history-1.sql"
@@ -100,8 +99,8 @@ def test_the_layers_of_an_old_file_and_its_latencies_are_kept(old):
         (6, "ip2", "measured", 0.25, 0.5, True),
     ]
     assert (first.report.schema, second.report.schema) == (1, 2)
-    assert (milliseconds(first.report, "int8"), milliseconds(second.report, "int8")) == (None, 1.5)
-    assert milliseconds(second.report, "recipe") is None
+    assert (first.report.milliseconds("int8"), second.report.milliseconds("int8")) == (None, 1.5)
+    assert second.report.milliseconds("recipe") is None
     assert (second.report.state, second.report.verdict) == ("interrupted", "not measured")
 
 

@@ -151,7 +151,7 @@ def test_a_layer_with_activations_in_16_bits(planted, tmp_path):
     model, samples, _ = planted
     one, whole = (
         trt_bisect.compare(model, samples, calibrator="minmax", only=[FIRST], **given)
-        for given in ({"plan": {"layers": {FIRST: "int16"}}}, {"activations": "int16"})
+        for given in ({"plan": {"layers": {FIRST: "int16"}}}, {"low": "int16"})
     )
     assert [row.figures for row in one.tensors] == [row.figures for row in whole.tensors]
     tables = [[(row.quantized_dtype, row.scale) for row in (*each.tensors, *each.weights)] for each in (one, whole)]

@@ -162,7 +162,7 @@ def test_a_failed_layer_leaves_a_gap_and_an_engine_is_told_of(lenet, tmp_path, m
         rows = (replace(row, similarity=None, drop=np.inf) if row.index == 3 else row for row in report.layers)
         return replace(report, layers=tuple(rows), arithmetic="measured", engine="tensorrt")
 
-    monkeypatch.setattr(api, "build_report", on_an_engine)
+    monkeypatch.setattr(api.reporting, "build_report", on_an_engine)
     trt_bisect.run(
         lenet / "lenet.onnx", lenet / "calibration.npz", engine="onnxruntime", metric="sqnr", tensorboard=tmp_path
     )
@@ -244,7 +244,7 @@ def with_a_front(request, lenet, tmp_path_factory):
 
     logs = tmp_path_factory.mktemp("front") / "logs"
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(api, "build_report", timed)
+        patched.setattr(api.reporting, "build_report", timed)
         report = trt_bisect.run(
             lenet / "lenet_planted.onnx", lenet / "calibration.npz", engine="onnxruntime", samples=1, validation=0,
             front=True, explain="none", tensorboard=logs, **(labelled if request.param == "accuracy" else {}),

@@ -418,15 +418,6 @@ def kernels_of(network: Network, profile: Path) -> tuple[tuple[Kernel, float], .
     return tuple(found)
 
 
-def engine_kernels(graph: Path) -> tuple[Kernel, ...]:
-    """Reads the layers of an engine.
-
-    Raises:
-        BadInput: see ``profiled_kernels``.
-    """
-    return tuple(kernel_of(layer) for layer in _layers(graph))
-
-
 def _layers(graph: Path) -> Sequence[Mapping[str, Any]]:
     described = _json(graph)
     layers = described.get("Layers") if isinstance(described, dict) else None

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-from trt_bisect.cli.display import DISPLAY, WIDE, Columns, Configured, Display, Model, Top, console, listed, run_folder
+from trt_bisect.cli.app import DISPLAY, WIDE, Columns, Configured, Display, Model, Top, console, listed, run_folder
 from trt_bisect.errors import BadInput, Interrupted
 from trt_bisect.options.commands import (
     CalibrateOptions,
@@ -93,11 +93,7 @@ def check_command(
 
 
 def migrate_command(
-    model: Model,
-    /,
-    *,
-    options: Annotated[MigrateOptions, FLAT] = MigrateOptions(),
-    display: Display = Configured(),
+    model: Model, /, *, options: Annotated[MigrateOptions, FLAT] = MigrateOptions(), display: Display = Configured()
 ) -> int:
     """Take an INT8 engine of TensorRT 7 to 10 along to TensorRT 11, which has no calibration caches and no INT8 flag.
 
@@ -115,11 +111,7 @@ def migrate_command(
 
 
 def calibrate_command(
-    model: Model,
-    /,
-    *,
-    options: Annotated[CalibrateOptions, FLAT] = CalibrateOptions(),
-    display: Display = Configured(),
+    model: Model, /, *, options: Annotated[CalibrateOptions, FLAT] = CalibrateOptions(), display: Display = Configured()
 ) -> None:
     """Calibrate, and write a TensorRT calibration cache with the scale of every activation."""
     from trt_bisect.calibration.cache import DEFAULT_VERSION, format_cache, parse_version
@@ -249,11 +241,7 @@ def profile_command(
 
 
 def worst_command(
-    model: Model,
-    /,
-    *,
-    options: Annotated[WorstOptions, FLAT] = WorstOptions(),
-    display: Display = Configured(),
+    model: Model, /, *, options: Annotated[WorstOptions, FLAT] = WorstOptions(), display: Display = Configured()
 ) -> None:
     """Find the inputs that lose most in low precision, and say whether a few inputs or the network is bad.
 

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from trt_bisect.cli.display import DISPLAY, WIDE, Configured, Display, Model, Output, Top, console, run_folder
+from trt_bisect.cli.app import DISPLAY, WIDE, Configured, Display, Model, Output, Top, console, run_folder
 from trt_bisect.errors import BadInput, install
 from trt_bisect.options.concerns import EXPLAIN_FULL, RESOURCES, RESULTS, RunOptions
 from trt_bisect.options.declare import FLAT, panel

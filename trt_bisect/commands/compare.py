@@ -10,12 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from trt_bisect.analyzer.blame import advise
-from trt_bisect.analyzer.compared import (
-    Compared,
-    compare_tensors,
-    compare_weight_pairs,
-    compare_weights,
-)
+from trt_bisect.analyzer.compared import Compared, compare_tensors, compare_weight_pairs, compare_weights
 from trt_bisect.analyzer.metrics import default_threshold
 from trt_bisect.analyzer.origins import (
     BothRuns,

@@ -29,21 +29,7 @@ from trt_bisect.builder.base import BuildOptions
 from trt_bisect.builder.engines import ONNXRUNTIME
 from trt_bisect.builder.onnxruntime import OnnxRuntimeBuilder
 from trt_bisect.builder.tensorrt_walk import WeakPlan
-from trt_bisect.calibration.cache import (
-    BY_NAME,
-    BY_ORDER,
-    FOLDED,
-    MOVED,
-    NEWEST_VERSION,
-    OF_THE_PARSER,
-    CacheScales,
-    CalibrationCache,
-    TensorRTVersion,
-    as_scales,
-    open_cache,
-    refuse_of_another_network,
-    scales_for,
-)
+from trt_bisect.calibration import cache as caches
 from trt_bisect.calibration.collect import magnitudes
 from trt_bisect.calibration.histogram import Calibrator
 from trt_bisect.calibration.ranges import Ranges, keeping_unusable_high, ranges_from_scales
@@ -265,7 +251,7 @@ def migrate(model: GivenModel, options: MigrateOptions) -> Migration:
 def _migrated(model: GivenModel, options: MigrateOptions, folder: Path, progress: Progress) -> Migration:
     deployment, cache = (
         read_deployment(content_of(options.layer_precisions) or ""),
-        open_cache(Path(options.cache or "")),
+        caches.open_cache(Path(options.cache or "")),
     )
     base = Precision(options.base or deployment.base)
     # without a base, layers in INT8 read and make float32 tensors, and the scales are float32 too, bit for bit
@@ -279,7 +265,7 @@ def _migrated(model: GivenModel, options: MigrateOptions, folder: Path, progress
     feeds = [] if given is None else list(open_dataset(given, network.inputs, pictures=options.preprocessing()))
     known = _scales(network, cache, feeds, notes)
     found = known.found
-    ranges = _ranges(network, cache, as_scales(found), name_of(options.cache), notes)
+    ranges = _ranges(network, cache, caches.as_scales(found), name_of(options.cache), notes)
     asked = _precisions(network, deployment, notes)
     network, without = _with_scales(network.fixing(asked), ranges, notes)
     plan = network.full(base)
@@ -289,7 +275,7 @@ def _migrated(model: GivenModel, options: MigrateOptions, folder: Path, progress
     )
     used = {tensor for tensors in files.network.pairs.values() for tensor in tensors}
     scales = tuple(each for each in found if each.tensor in used)
-    by_other = [each.tensor for each in scales if each.way not in (BY_NAME, MOVED)]
+    by_other = [each.tensor for each in scales if each.way not in (caches.BY_NAME, caches.MOVED)]
     if by_other:
         notes.add(
             "found otherwise", "tensors that the cache does not name", "the scale of the entry in scales.csv", by_other
@@ -317,14 +303,16 @@ def _migrated(model: GivenModel, options: MigrateOptions, folder: Path, progress
     return report
 
 
-def _scales(network: Network, cache: CalibrationCache, feeds: Sequence[Feeds], notes: _Choices) -> CacheScales:
+def _scales(
+    network: Network, cache: caches.CalibrationCache, feeds: Sequence[Feeds], notes: _Choices
+) -> caches.CacheScales:
     """Returns the scales of the cache. Where names leave doubts, values on the inputs decide."""
-    found = scales_for(network, cache)
-    doubts = bool(found.unsure) or any(each.way in (FOLDED, BY_ORDER) for each in found.found)
+    found = caches.scales_for(network, cache)
+    doubts = bool(found.unsure) or any(each.way in (caches.FOLDED, caches.BY_ORDER) for each in found.found)
     if feeds:
         seen = magnitudes(network, feeds[:_MEASURED], counted=None if doubts else ())
         methods = ("entropy", "minmax") if doubts else ("minmax",)
-        found = scales_for(network, cache, [seen.ranges(Calibrator(method)).scales for method in methods])
+        found = caches.scales_for(network, cache, [seen.ranges(Calibrator(method)).scales for method in methods])
     unsure = [tensor for tensor in network.rounded_activations if tensor in found.unsure]
     if unsure:
         about = "tensors that several entries may be of: the cache is of this network before a change, or of another"
@@ -337,13 +325,13 @@ def _scales(network: Network, cache: CalibrationCache, feeds: Sequence[Feeds], n
 
 
 def _ranges(
-    network: Network, cache: CalibrationCache, scales: Mapping[str, np.float32], source: str, notes: _Choices
+    network: Network, cache: caches.CalibrationCache, scales: Mapping[str, np.float32], source: str, notes: _Choices
 ) -> Ranges:
     """Returns the ranges of the cache; raises BadInput if it has those of less than half of the tensors."""
-    refuse_of_another_network(Path(source), cache.scales, scales, network.rounded_activations)
+    caches.refuse_of_another_network(Path(source), cache.scales, scales, network.rounded_activations)
     if cache.little_endian:
         notes.add("byte order", "the cache has little-endian bits, which TensorRT does not write", "read as such")
-    unused = [name for name in cache.scales if name not in scales and not OF_THE_PARSER.match(name)]
+    unused = [name for name in cache.scales if name not in scales and not caches.OF_THE_PARSER.match(name)]
     if unused:
         notes.add(
             "unused entries", "entries of the cache for tensors that the network does not have", "left out", unused
@@ -423,18 +411,18 @@ def _build(network: Network, deployment: Deployment, feeds: list[Feeds], notes: 
     """Returns the facts that the commands repeat; dynamic inputs have the shapes of the data, else the old ones."""
     dynamic = tuple(spec.name for spec in network.inputs if None in spec.shape)
     if feeds:
-        return Build(NEWEST_VERSION, shapes=profile_shapes(feeds), dynamic=dynamic)
+        return Build(caches.NEWEST_VERSION, shapes=profile_shapes(feeds), dynamic=dynamic)
     known = {name: (deployment.shapes[name],) * 3 for name in dynamic if name in deployment.shapes}
     if len(known) < len(dynamic):
         lacking = [name for name in dynamic if name not in known]
         notes.add(
             "shapes", "dynamic inputs of which no shape was given", "the commands have none: add --optShapes", lacking
         )
-    return Build(NEWEST_VERSION, shapes=known, dynamic=tuple(known))
+    return Build(caches.NEWEST_VERSION, shapes=known, dynamic=tuple(known))
 
 
 def _commands(build: Build, network: str) -> dict[str, str]:
-    rtx = replace(build, target=TensorRTVersion((0, 0, 0), "", rtx=True))
+    rtx = replace(build, target=caches.TensorRTVersion((0, 0, 0), "", rtx=True))
     kinds = {"TensorRT 11": build, "TensorRT-RTX": rtx}
     return {engine: shlex.join(strong_command(kind, network)) for engine, kind in kinds.items()}
 

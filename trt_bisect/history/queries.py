@@ -241,12 +241,6 @@ def engine_text(report: Report) -> str:
     return f"{report.engine}{typing}{', recover' if report.strategy == 'recover' else ''}"
 
 
-def milliseconds(report: Report, plan: str) -> float | None:
-    """Returns the mean time of an inference of a plan; None if it was not timed."""
-    timed = (report.latency or {}).get(plan)
-    return timed.mean_ms if timed else None
-
-
 def changes(before: Report, after: Report) -> list[str]:
     """Returns the differences between two finished reports, a few words each: first the results, then the inputs."""
     found = []
@@ -256,7 +250,7 @@ def changes(before: Report, after: Report) -> list[str]:
     found += _names("new culprit", [name for name in after.culprits if name not in before.culprits])
     found += _names("former culprit", [name for name in before.culprits if name not in after.culprits])
     for plan, title in _TITLES.items():
-        was, now = milliseconds(before, plan), milliseconds(after, plan)
+        was, now = before.milliseconds(plan), after.milliseconds(plan)
         found += [f"{title} {was:.3f} → {now:.3f} ms"] if was and now and abs(now - was) > LATENCY_MOVED * was else []
     parts = differences(before, after) or ()
     return found + [_PARTS.get(part.what) or f"{part.what} {part.before} → {part.now}" for part in parts]
@@ -304,7 +298,7 @@ def trend_table(groups: Sequence[Trend], console: Console) -> Table:
 
     Columns that do not fit on the console are left out, here and in ``run_table``.
     """
-    timed = any(milliseconds(entry.report, "int8") is not None for trend in groups for entry in trend.entries)
+    timed = any(entry.report.milliseconds("int8") is not None for trend in groups for entry in trend.entries)
     figures = ("INT8>", "over runs", "Recipe>", "Culprits>", *(("INT8 ms>", "over runs") if timed else ()))
     table = titled("Label", "Engine", "Metric", "Runs>", "Last, UTC", "Verdict", *figures, "Changed last")
     for trend in groups:
@@ -313,7 +307,7 @@ def trend_table(groups: Sequence[Trend], console: Console) -> Table:
         int8, recipe = (
             figure_text(trend.metric, getattr(last.similarity, plan)) if last else "-" for plan in ("int8", "recipe")
         )
-        times = [_milliseconds(last), spark_text([milliseconds(report, "int8") for report in drawn])] if timed else []
+        times = [_milliseconds(last), spark_text([report.milliseconds("int8") for report in drawn])] if timed else []
         table.add_row(
             *map(Text, (trend.label, trend.engine, trend.metric, str(len(trend.entries)), _when(trend.entries[-1]))),
             _verdict(last.verdict if last else "-"),
@@ -328,7 +322,7 @@ def trend_table(groups: Sequence[Trend], console: Console) -> Table:
 def run_table(groups: Sequence[Trend], top: int, console: Console) -> Table:
     """Returns one row for each of the last ``top`` runs, all for 0, in the order of recording."""
     rows = sorted((row for trend in groups for row in trend.compared()), key=lambda row: row[0].id)
-    timed = any(milliseconds(entry.report, "int8") is not None for entry, _ in rows)
+    timed = any(entry.report.milliseconds("int8") is not None for entry, _ in rows)
     figures = ("INT8>", "Recipe>", "Culprits", *(("INT8 ms>",) if timed else ()), "s>")
     table = titled("Began, UTC", "Engine", "Metric", "Verdict", *figures, "Differs from the run before", "Folder")
     for entry, changed in rows[-top:]:
@@ -357,5 +351,5 @@ def _when(entry: HistoryEntry) -> str:
 
 
 def _milliseconds(report: Report | None) -> str:
-    mean = None if report is None else milliseconds(report, "int8")
+    mean = None if report is None else report.milliseconds("int8")
     return "" if mean is None else f"{mean:.3f}"

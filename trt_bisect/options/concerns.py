@@ -362,8 +362,7 @@ class OutputOptions(Options):
     """
 
     output: Annotated[
-        kinds.Place | None,
-        RESULTS(kinds.PLACE, *("--output", "-o"), without="trt-bisect-<model>", repeated=False),
+        kinds.Place | None, RESULTS(kinds.PLACE, *("--output", "-o"), without="trt-bisect-<model>", repeated=False)
     ] = None
     tensorboard: Annotated[kinds.File | None, RESULTS(kinds.PLACE, expert=True, repeated=False)] = None
     tensorboard_detail: Annotated[

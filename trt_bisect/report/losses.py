@@ -123,11 +123,7 @@ class Sensitivity(Result):
             headline=self._headline(),
             low=self.low,
             metric=self.metric,
-            facts={
-                "Metric": self.metric,
-                "Arithmetic": self.arithmetic,
-                f"Loss of full {self.low.upper()}": full,
-            },
+            facts={"Metric": self.metric, "Arithmetic": self.arithmetic, f"Loss of full {self.low.upper()}": full},
             sections=self.section(
                 "layers",
                 "Layers",

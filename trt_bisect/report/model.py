@@ -1,6 +1,5 @@
 """The report of a run: one tree of frozen dataclasses, which ``report.json`` holds as it is; its verdict; older forms.
 
-
 A field is described here and nowhere else: msgspec writes, reads and checks it by its type (``support.codec``), and the
 documentation of the file is made of the docstrings. A float that is not finite or not known is None.
 """
@@ -203,8 +202,7 @@ class LayerRow:
     rounds: Annotated[tuple[RoundedTensor, ...], Column("")] = ()
     whole: Annotated[Mapping[str, float | None] | None, Column("")] = None
     gain: Annotated[
-        float | None,
-        Column("Fixed alone", "Loss that full {low} wins back if only this layer is high", LOSS, rank=4),
+        float | None, Column("Fixed alone", "Loss that full {low} wins back if only this layer is high", LOSS, rank=4)
     ] = None
     taken_back: Annotated[
         float | None,
@@ -512,10 +510,7 @@ class Report(Shown):
         ranked, weak = (self.answer.ranked, set(self.answer.weak)) if self.answer is not None else ((), set())
         places = {name: place for place, name in enumerate(ranked)}
         rows = sorted((row for row in self.layers if row.culprit), key=lambda row: places.get(row.name, 0))
-        return (
-            tuple(row for row in rows if row.name not in weak),
-            tuple(row for row in rows if row.name in weak),
-        )
+        return (tuple(row for row in rows if row.name not in weak), tuple(row for row in rows if row.name in weak))
 
     @property
     def advice(self) -> tuple[CulpritAdvice, ...]:
@@ -539,6 +534,11 @@ class Report(Shown):
         if self.verdict == UNMEASURED or not self.has_recipe:
             return ByPlan(self.verdict, self.verdict)
         return ByPlan(self.verdict, verdict_of(meets=self.recipe.meets, doubted=bool(self.doubts)))
+
+    def milliseconds(self, plan: str) -> float | None:
+        """Returns the mean time of an inference of a plan, ``fp32`` and so on; None if it was not timed."""
+        timed = (self.latency or {}).get(plan)
+        return timed.mean_ms if timed else None
 
     def layer_milliseconds(self, plan: str, layer: str) -> float | None:
         """Returns the time of the engine layers that contain a layer, in milliseconds; None if not known.

@@ -102,14 +102,7 @@ def _layer(layer: Layer, node: onnx.NodeProto) -> GraphLayer:
     read = dict.fromkeys((*(name for name in node.input if name), *layer.inputs))
     attributes = {attribute.name: _text(attribute) for attribute in node.attribute}
     return GraphLayer(
-        layer.index,
-        layer.name,
-        layer.op_type,
-        tuple(read),
-        tuple(layer.outputs),
-        attributes,
-        layer.module,
-        layer.code,
+        layer.index, layer.name, layer.op_type, tuple(read), tuple(layer.outputs), attributes, layer.module, layer.code
     )
 
 

@@ -235,8 +235,7 @@ def _of_run(path: Path, suite: Suite) -> dict[str, nightly.Baseline]:
         return {task.name: nightly.Baseline(task.name, 1, "", (compared_part(report),))}
     except (OSError, Malformed, RecursionError) as error:
         raise BadInput(
-            f"'{path}' is not a report: {first_line(error)}",
-            "Give a report.json that 'run' wrote.",
+            f"'{path}' is not a report: {first_line(error)}", "Give a report.json that 'run' wrote."
         ) from error
 
 

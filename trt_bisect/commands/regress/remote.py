@@ -43,10 +43,7 @@ from trt_bisect.support.machine import use_at_most
 from trt_bisect.support.progress import Progress, Silent
 
 _FOUND_BEFORE = (MAGNITUDES.file, RANGES.file, CANDIDATES.file, INPUTS, INPUTS_ABOUT)
-_NOT_ELSEWHERE = (
-    *("tensorboard", "tensorboard_detail"),
-    *("progress", "output", "cluster", "plugins", "reference"),
-)
+_NOT_ELSEWHERE = (*("tensorboard", "tensorboard_detail"), *("progress", "output", "cluster", "plugins", "reference"))
 _OF_NETWORK = ("low", "base", "precision")
 """The options, besides those that fix layers, that change the network; it is read here."""
 

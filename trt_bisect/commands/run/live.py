@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import inf, nan
@@ -115,51 +115,46 @@ def curve_so_far(curve: str, question: Question, found: RunTrials, rule: Rule) -
     """
     full, steps = found.in_a_pass(question.all_but(())), list[Step]()
     is_late = full is None and curve != CULPRITS
-    search = _Search(search_for(curve, question, steps), found.in_a_pass, rule.loss, is_late=is_late)
-    findings = search.findings or Findings.so_far(rule.loss(full or UNTRIED), steps)
-    if search.findings is None and curve == CULPRITS:
-        findings = replace(findings, steps=(*_unsettled(search, findings), *findings.steps))
+    losses, ended = _driven(search_for(curve, question, steps), found.in_a_pass, rule.loss, is_late=is_late)
+    findings = ended or Findings.so_far(rule.loss(full or UNTRIED), steps)
+    if ended is None and curve == CULPRITS:
+        findings = replace(findings, steps=(*_unsettled(losses, findings), *findings.steps))
     in_pieces = None
-    if found.measured_in and search.findings is not None:
+    if found.measured_in and ended is not None:
         decided = list[Step]()
-        wholes = _Search(bisect(question, decided, blamed=findings.suspects), found.whole, rule.loss)
-        if wholes.losses:
+        of_wholes, at_end = _driven(bisect(question, decided, blamed=findings.suspects), found.whole, rule.loss)
+        if of_wholes:
             full, in_pieces = found.whole(question.all_but(())), findings
-            findings = in_pieces.decided_by(wholes.findings or Findings.so_far(rule.loss(full or UNTRIED), decided))
+            findings = in_pieces.decided_by(at_end or Findings.so_far(rule.loss(full or UNTRIED), decided))
     nothing = (found.in_a_pass if in_pieces is None else found.whole)(question.prefix(-1)) or UNTRIED
     return Curve(findings, nothing, found.measured_in, in_pieces, sides_of(question, in_pieces, findings)), full
 
 
-class _Search:
-    """A driver that was run on the trials so far.
+def _driven(
+    search: Search[Findings],
+    measured: Callable[[PrecisionPlan], Trial | None],
+    loss: Callable[[Trial], Loss],
+    *,
+    is_late: bool = False,
+) -> tuple[dict[PrecisionPlan, Loss], Findings | None]:
+    """Runs a driver on the trials so far: returns what it was told, by plan, without the first one if that is late.
 
-    Attributes:
-        losses: what the driver was told, by plan; without the first plan if that is late.
-        findings: None if it waits for a plan that is not measured yet.
+    The findings are None if it waits for a plan that is not measured yet.
     """
-
-    def __init__(
-        self,
-        search: Search[Findings],
-        measured: Callable[[PrecisionPlan], Trial | None],
-        loss: Callable[[Trial], Loss],
-        *,
-        is_late: bool = False,
-    ) -> None:
-        self.losses: dict[PrecisionPlan, Loss] = {}
-        self.findings: Findings | None = None
-        plan = next(search)
-        try:
-            if is_late:
-                plan = search.send(None)
-            while (trial := measured(plan)) is not None:
-                self.losses[plan] = loss(trial)
-                plan = search.send(self.losses[plan])
-        except StopIteration as end:
-            self.findings = end.value
+    losses: dict[PrecisionPlan, Loss] = {}
+    plan = next(search)
+    try:
+        if is_late:
+            plan = search.send(None)
+        while (trial := measured(plan)) is not None:
+            losses[plan] = loss(trial)
+            plan = search.send(losses[plan])
+    except StopIteration as end:
+        return losses, end.value
+    return losses, None
 
 
-def _unsettled(search: _Search, known: Findings) -> list[Step]:
+def _unsettled(losses: Mapping[PrecisionPlan, Loss], known: Findings) -> list[Step]:
     """Returns a step for each plan of a bisection that is measured but not yet part of a settled step.
 
     Only plans that leave the suspects and the set-aside layers high count.
@@ -167,7 +162,7 @@ def _unsettled(search: _Search, known: Findings) -> list[Step]:
     out = {*known.suspects, *known.set_aside}
     return [
         Step((max(plan.lowered),), nan, loss, plan)
-        for plan, loss in search.losses.items()
+        for plan, loss in losses.items()
         if plan.lowered and not plan.lowered & out
     ]
 

@@ -28,28 +28,9 @@ from trt_bisect.answer.front import measure_front
 from trt_bisect.answer.result import Answer, recipe_of, setting_of
 from trt_bisect.answer.search import predicted_times
 from trt_bisect.builder.base import EMULATED
-from trt_bisect.commands.run.build_report import (
-    Searched,
-    asked_report,
-    build_report,
-    question_of,
-    seconds_of,
-    unmeasured_report,
-    without_recipe,
-)
-from trt_bisect.commands.run.live import (
-    SHARE,
-    STOPS,
-    Live,
-    SoFar,
-    StoppedRun,
-    question_in,
-    save_report,
-    stopped_by,
-    stopped_report,
-    without_ranges,
-    without_verdict,
-)
+from trt_bisect.commands.run import build_report as reporting
+from trt_bisect.commands.run import live as under_way
+from trt_bisect.commands.run.build_report import Searched
 from trt_bisect.commands.run.save_tensors import refuse_tensors, save_boundaries, save_tensors
 from trt_bisect.commands.run.search import CurveSearch
 from trt_bisect.data.named import content_of
@@ -102,17 +83,17 @@ def run(model: GivenModel, options: RunOptions, command: str = "", asked: RunOpt
     folder = None if output is None else Path(output)
     board = open_board(options.tensorboard, options.tensorboard_detail)
     progress = options.progress or default_progress()
-    with working_in(folder, progress, options.history) as display, Live(folder) as live:
+    with working_in(folder, progress, options.history) as display, under_way.Live(folder) as live:
         limit = options.time_limit_seconds
         shown = display if limit is None else TimeLimited(display, limit)
-        blank, started = partial(unmeasured_report, options, rule, command=command), time()
+        blank, started = partial(reporting.unmeasured_report, options, rule, command=command), time()
         try:
             network = asked_network(options, model, options.shapes)
             setup = Setup.of(options, network, folder, shown)
         except KeyboardInterrupt as stop:
             source = model.source if isinstance(model, Network) else str(model)
-            report = without_verdict(blank(model=source, network=None, started=started), summary.INTERRUPTED)
-            raise StoppedRun(save_report(report, folder, live, shown)) from stop
+            report = under_way.without_verdict(blank(model=source, network=None, started=started), summary.INTERRUPTED)
+            raise under_way.StoppedRun(under_way.save_report(report, folder, live, shown)) from stop
         try:
             blank = partial(blank, model=network.source, network=network, started=setup.started)
             return _Run(setup, options, asked or options, command, folder, live, board, blank).report()
@@ -147,7 +128,7 @@ class _Run:
     repeated: RunOptions
     command: str
     folder: Path | None
-    live: Live
+    live: under_way.Live
     board: Board | None
     blank: Callable[[], Report]
     written: Mapping[str, str] | None = None
@@ -174,7 +155,7 @@ class _Run:
         with ExitStack() as stack:
             try:
                 return self._measured(stack)
-            except STOPS as stop:
+            except under_way.STOPS as stop:
                 return self._end(stop)
 
     def _measured(self, stack: ExitStack) -> Report:
@@ -184,7 +165,9 @@ class _Run:
         found = self.found = Searched(answering.experiment)
         deploying, answer = self._search(answering, found)
         with lifted(self.setup.progress):
-            self._measure_accuracy(found, answer)
+            if self.accuracies is not None:
+                self.setup.progress.stage("Measuring the accuracy", None)
+                found.accuracy = self.accuracies(answer)
             report = self._answered(found)
         report = self._told(report, found)
         try:
@@ -237,13 +220,13 @@ class _Run:
         Args:
             again: what stops this too is treated in the same way, once.
         """
-        kind = stopped_by(stop)
+        kind = under_way.stopped_by(stop)
         if not kind:
             raise stop
         try:
             with lifted(self.setup.progress):
                 report = self._left(kind, measures=again and kind == summary.TIME_LIMIT)
-        except STOPS as stopped_again:
+        except under_way.STOPS as stopped_again:
             if kind == summary.NO_ROOM:
                 raise stop from stopped_again
             if not again:
@@ -252,7 +235,7 @@ class _Run:
         if kind == summary.TIME_LIMIT and report.verdict != UNMEASURED:
             return report
         if kind == summary.INTERRUPTED:
-            raise StoppedRun(report) from stop
+            raise under_way.StoppedRun(report) from stop
         raise stop
 
     def _left(self, kind: str, *, measures: bool) -> Report:
@@ -267,14 +250,14 @@ class _Run:
             if found is not None and not self.is_explained:
                 with suppress(Exception):
                     report = self.live.known() or report
-                report = stopped_report(report, kind, self._rest(found, report))
+                report = under_way.stopped_report(report, kind, self._rest(found, report))
         else:
             found = self._stopped_search(kind, measures=measures)
             if found is None:
                 known: Report | None = None
                 with suppress(Exception):
                     known = self.live.known()
-                return self._saved(without_verdict(known or self.blank(), kind), None)
+                return self._saved(under_way.without_verdict(known or self.blank(), kind), None)
             report = self._answered(found)
             if measures:
                 report = self._told(report, found)
@@ -289,9 +272,9 @@ class _Run:
         """Returns the seconds of earlier sittings of this run, as the reports in its folder have them."""
         if self.folder is None or not first.store.resumed:
             return 0.0
-        made_of = without_ranges(self._asked(first))
+        made_of = under_way.without_ranges(self._asked(first))
         reports = (read_report(self.folder / name) for name in (REPORT, SO_FAR))
-        known = [report.seconds.total for report in reports if report and without_ranges(report) == made_of]
+        known = [report.seconds.total for report in reports if report and under_way.without_ranges(report) == made_of]
         return max(known, default=0.0)
 
     def _keep_earlier(self, first: Experiment) -> None:
@@ -301,14 +284,14 @@ class _Run:
         """
         if self.folder is None or (before := read_report(self.folder / SO_FAR)) is None:
             return
-        same = question_in(before) == question_in(self._asked(first))
+        same = under_way.question_in(before) == under_way.question_in(self._asked(first))
         self.live.earlier = same and before.recipe.meets
         if not self.live.earlier:
             (self.folder / FOLDER / PLAN).unlink(missing_ok=True)
 
     def _asked(self, experiment: Experiment) -> Report:
         """Returns the report with nothing measured: the question."""
-        return asked_report(self.setup, experiment, self.options, self.command)
+        return reporting.asked_report(self.setup, experiment, self.options, self.command)
 
     def _announce(self, experiment: Experiment) -> None:
         """Writes the graph and begins to write the report so far, with the curve of an experiment."""
@@ -321,8 +304,8 @@ class _Run:
         assert self.first is not None
         report, answer = self.known or (self._asked(experiment), None)
         curve = self.options.curve_of(experiment.strategy, len(experiment.network.movable))
-        question = question_of(self.setup, experiment)
-        self.live.watch(SoFar(self.setup, report, self.first, experiment, curve, question, answer))
+        question = reporting.question_of(self.setup, experiment)
+        self.live.watch(under_way.SoFar(self.setup, report, self.first, experiment, curve, question, answer))
 
     def _search(self, answering: AnswerSearch, found: Searched) -> tuple[AnswerSearch, Answer]:
         """Searches the answer: the ranges, the set of layers that stay high, its check, each layer put back.
@@ -352,12 +335,6 @@ class _Run:
         found.changes = False
         return deploying, found.answer
 
-    def _measure_accuracy(self, found: Searched, answer: Answer) -> None:
-        """Measures the accuracy of full INT8 and of the recipe, if the user asks for accuracies."""
-        if self.accuracies is not None:
-            self.setup.progress.stage("Measuring the accuracy", None)
-            found.accuracy = self.accuracies(answer)
-
     def _with_front(self, answering: AnswerSearch, found: Searched, report: Report) -> Report:
         """Returns the report with the front, if the user asks for it."""
         if not self.options.front:
@@ -376,11 +353,11 @@ class _Run:
         accuracy = self.accuracies(answer, measures=False) if self.accuracies and answer.by_accuracy else None
         report = self._report(replace(found, answer=so_far, accuracy=accuracy), files=answer.meets)
         if not answer.meets:
-            report = without_recipe(report)
+            report = reporting.without_recipe(report)
         self.known = report, so_far
         self._keep(report, partial(self._watch, found.of_curve))
         if answer.meets:
-            self.kept_until = perf_counter() + (perf_counter() - began) / SHARE
+            self.kept_until = perf_counter() + (perf_counter() - began) / under_way.SHARE
 
     def _rest(self, found: Searched, report: Report | None = None) -> list[str]:
         """Returns what was not done after the answer, a clause each.
@@ -439,7 +416,9 @@ class _Run:
         experiment = found.of_curve
         answering.plans.give_back()
         names = [layer.name for layer in experiment.network.layers]
-        searching = CurveSearch(question_of(self.setup, experiment), experiment.rule, names, self.setup.progress)
+        searching = CurveSearch(
+            reporting.question_of(self.setup, experiment), experiment.rule, names, self.setup.progress
+        )
         curve = self.options.curve_of(experiment.strategy, len(experiment.network.movable))
         found.curve = searching.curve(curve, experiment.evaluator)
         found.has_curve = True
@@ -505,9 +484,9 @@ class _Run:
         notes = [*setup.notes, *found.notes, *_broken_off(found.of_curve)]
         notes += [*self._not_measured(found), *refused_by_default(answer)]
         made = recipe_of(options, answer, answer.plan) if files else None
-        seconds = seconds_of(trials, setup.data.calibrated, perf_counter() - setup.began)
+        seconds = reporting.seconds_of(trials, setup.data.calibrated, perf_counter() - setup.began)
         asked = replace(self._asked(found.of_curve), notes=tuple(dict.fromkeys(notes)))
-        report = build_report(asked, found, first, seconds, made)
+        report = reporting.build_report(asked, found, first, seconds, made)
         if not files:
             return report
         own = answer.of_user.experiment
@@ -599,7 +578,7 @@ class _Run:
         report = self._with_next(report, experiment).changed(peak_bytes=peak_bytes())
         files = report.attached.files
         is_new = files is None or files.texts != self.written
-        return save_report(report, self.folder, self.live, self.setup.progress, recipe=is_new)
+        return under_way.save_report(report, self.folder, self.live, self.setup.progress, recipe=is_new)
 
     def _with_next(self, report: Report, experiment: Experiment | None) -> Report:
         """Returns ``report`` with the step to go on with; there is none for an experiment that no engine runs.

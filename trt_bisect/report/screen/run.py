@@ -18,16 +18,7 @@ from trt_bisect.analyzer.blame import BOTH
 from trt_bisect.analyzer.metrics import AGREEMENT, figure_text, loss_text, metric_texts
 from trt_bisect.data.statistics import FedInput
 from trt_bisect.report.advice import SPREAD_OUT
-from trt_bisect.report.answer import (
-    AS_CHEAP,
-    RECIPE,
-    AnswerFacts,
-    CalibratorRow,
-    FrontPoint,
-    Held,
-    Move,
-    setting_text,
-)
+from trt_bisect.report.answer import AS_CHEAP, RECIPE, AnswerFacts, CalibratorRow, FrontPoint, Held, Move, setting_text
 from trt_bisect.report.explanation import EXPLANATION, Cause, CulpritAdvice, Explanation, Remedy, Tried
 from trt_bisect.report.model import FOLLOWS, NOT_TRIED, STYLES, WITH_DOUBTS, LayerRow, Report
 from trt_bisect.report.screen.layout import ScreenPart, fitted, fitting, height, spaced, titled, with_columns_that_fit

@@ -39,21 +39,7 @@ from trt_bisect.report.answer import FrontPoint
 from trt_bisect.report.comparison import Comparison
 from trt_bisect.report.model import Report
 from trt_bisect.report.screen.run import bullets, literal, next_lines, table
-from trt_bisect.report.tensorboard.board import (
-    CURVE,
-    FP32,
-    INT8,
-    PLANS,
-    ROUNDED,
-    Board,
-    LogRun,
-    LoudChannels,
-    TensorHistograms,
-    WeightHistograms,
-    layer_tags,
-    run_name,
-    weights_of,
-)
+from trt_bisect.report.tensorboard import board as logs
 from trt_bisect.support.progress import Progress
 from trt_bisect.support.text import shape_text
 
@@ -164,7 +150,7 @@ def _evenly(steps: Sequence[MeasuredPlan], most: int) -> list[MeasuredPlan]:
     return [steps[place] for place in places]
 
 
-def write_steps(run: LogRun, steps: Iterable[MeasuredPlan]) -> None:
+def write_steps(run: logs.LogRun, steps: Iterable[MeasuredPlan]) -> None:
     """Writes the figures of all plans as scalars; the step is the plan's number, from 1 on."""
     for number, step in enumerate(steps, 1):
         for name, value in step.figures().items():
@@ -319,7 +305,7 @@ class RunLogs:
         memory: the bytes of tensors that may be held at once.
     """
 
-    board: Board
+    board: logs.Board
     report: Report
     experiment: Experiment
     findings: Findings
@@ -358,7 +344,7 @@ class RunLogs:
             accuracies |= {plan: self.accuracy(plan) for plan in words if accuracies.get(plan) is None}
         return [
             MeasuredPlan(
-                plan, figures[plan], accuracies.get(plan), _latency(report, names.get(plan, "")), "; ".join(said)
+                plan, figures[plan], accuracies.get(plan), report.milliseconds(names.get(plan, "")), "; ".join(said)
             )
             for plan, said in words.items()
         ]
@@ -393,23 +379,25 @@ class RunLogs:
         """
         report, network, feeds = self.report, self.experiment.network, self.experiment.feeds
         fp32 = report.accuracy.fp32 if report.accuracy else None
-        reference = MeasuredPlan(network.free_plan(), None, fp32, _latency(report, "fp32"), "FP32")
+        reference = MeasuredPlan(network.free_plan(), None, fp32, report.milliseconds("fp32"), "FP32")
         shown = [reference, *self._shown()]
-        names = [run_name(number, report.metric, each.similarity, each.accuracy) for number, each in enumerate(shown)]
+        names = [
+            logs.run_name(number, report.metric, each.similarity, each.accuracy) for number, each in enumerate(shown)
+        ]
         progress.stage("Writing TensorBoard's logs", len(shown) * len(feeds))
         self.board.clear()
         writer = PlanWriter(network, self.experiment.ranges.scales, GraphTarget.ONNXRUNTIME)
         plan_logs = PlanLogs(self.board, network, writer, self.memory)
         for name, each in zip(names, shown, strict=True):
             plan_logs.write(name, each, feeds, is_fp32=each is reference, on_input=partial(progress.step, name))
-        with LogRun(self.board.folder / PLANS) as run:
+        with logs.LogRun(self.board.folder / logs.PLANS) as run:
             write_steps(run, self.measured())
         emulation = (
             f"the similarities were measured on {report.engine}; the histograms are of the emulation on ONNX Runtime, "
             "since TensorRT fuses layers and gives final outputs only"
         )
         origin = [] if report.arithmetic == EMULATED else [emulation]
-        with LogRun(self.board.folder / CURVE) as run:
+        with logs.LogRun(self.board.folder / logs.CURVE) as run:
             _write_curve(run, report, self.experiment.rule)
             rows = [(name, each.what, each.similarity, each.accuracy) for name, each in zip(names, shown, strict=True)]
             run.texts(
@@ -420,19 +408,14 @@ class RunLogs:
             )
 
 
-def _latency(report: Report, plan: str) -> float | None:
-    timed = (report.latency or {}).get(plan)
-    return timed.mean_ms if timed else None
-
-
 class PlanLogs:
     """Writes a plan's run: its graph, its weights, and the histograms of its tensors."""
 
-    def __init__(self, board: Board, network: Network, writer: PlanWriter, memory: int) -> None:
+    def __init__(self, board: logs.Board, network: Network, writer: PlanWriter, memory: int) -> None:
         self._board, self._network, self._writer, self._memory = board, network, writer, memory
-        self._layers = layer_tags(layer.name for layer in network.layers)
-        self._channels = LoudChannels(board.channels)
-        self._weights = WeightHistograms(network, weights_of(network, writer, self._layers), self._channels)
+        self._layers = logs.layer_tags(layer.name for layer in network.layers)
+        self._channels = logs.LoudChannels(board.channels)
+        self._weights = logs.WeightHistograms(network, logs.weights_of(network, writer, self._layers), self._channels)
 
     def write(
         self, name: str, shown: MeasuredPlan, feeds: Sequence[Feeds], *, is_fp32: bool, on_input: Callable[[], None]
@@ -447,8 +430,8 @@ class PlanLogs:
         """
         network, plan = self._network, shown.plan
         origins = activation_origins(network, self._writer, plan.lowered)
-        kind = FP32 if is_fp32 else INT8
-        histograms = TensorHistograms(kind, origins, self._layers, self._channels, self._board.samples)
+        kind = logs.FP32 if is_fp32 else logs.INT8
+        histograms = logs.TensorHistograms(kind, origins, self._layers, self._channels, self._board.samples)
         if origins:
             groups = groups_within(network, origins, feeds[0], self._memory)
             observe = plan_observer(self._writer, plan, origins, groups)
@@ -457,7 +440,7 @@ class PlanLogs:
                 for tensors in observe(sample, place):
                     histograms.add(tensors)
                     del tensors
-        with LogRun(self._board.folder / name) as run:
+        with logs.LogRun(self._board.folder / name) as run:
             run.graph(graph_of(network, plan))
             histograms.write(run)
             self._weights.write(run, None if is_fp32 else plan.lowered)
@@ -467,7 +450,7 @@ class PlanLogs:
             run.texts(plan=text, not_finite=bullets(histograms.not_finite()))
 
 
-def _write_curve(run: LogRun, report: Report, rule: Rule) -> None:
+def _write_curve(run: logs.LogRun, report: Report, rule: Rule) -> None:
     """Writes similarity, loss and drop with k as step; layers that were not measured have no point."""
     loss = "1 - similarity" if rule.metric.perfect == 1.0 else "loss"
     for row in report.layers:
@@ -501,13 +484,14 @@ def _culprits(report: Report) -> str:
 class ComparisonLogs:
     """Collects histograms of the compared tensors, and writes the logs at the end."""
 
-    def __init__(self, board: Board, origins: Mapping[str, Origin], network: Network | None) -> None:
+    def __init__(self, board: logs.Board, origins: Mapping[str, Origin], network: Network | None) -> None:
         self._board, self._network = board, network
         names = [layer.name for layer in network.layers] if network else []
-        self._layers = layer_tags([*names, *(name for name, origin in origins.items() if not origin.layer)])
-        self._channels = LoudChannels(board.channels)
+        self._layers = logs.layer_tags([*names, *(name for name, origin in origins.items() if not origin.layer)])
+        self._channels = logs.LoudChannels(board.channels)
         self._fp32, self._int8 = (
-            TensorHistograms(kind, origins, self._layers, self._channels, board.samples) for kind in (FP32, INT8)
+            logs.TensorHistograms(kind, origins, self._layers, self._channels, board.samples)
+            for kind in (logs.FP32, logs.INT8)
         )
 
     def watched(self, samples: Iterable[tuple[Tensors, Tensors]]) -> Iterator[tuple[Tensors, Tensors]]:
@@ -529,9 +513,9 @@ class ComparisonLogs:
         """
         network, weights = self._network, None
         if network is not None and writer is not None:
-            weights = WeightHistograms(network, weights_of(network, writer, self._layers), self._channels)
+            weights = logs.WeightHistograms(network, logs.weights_of(network, writer, self._layers), self._channels)
         self._board.clear()
-        with LogRun(self._board.folder / run_name(0)) as run:
+        with logs.LogRun(self._board.folder / logs.run_name(0)) as run:
             self._fp32.write(run)
             if network is not None:
                 run.graph(graph_of(network))
@@ -540,7 +524,7 @@ class ComparisonLogs:
             run.texts(not_finite=bullets(self._fp32.not_finite()))
         cosines = [row.figures.cosine for row in found.tensors if row.origin.kind == RESULT]
         least = min((value for value in cosines if not math.isnan(value)), default=None)
-        with LogRun(self._board.folder / run_name(1, "cosine", least)) as run:
+        with logs.LogRun(self._board.folder / logs.run_name(1, "cosine", least)) as run:
             self._int8.write(run)
             if network is not None:
                 run.graph(graph_of(network, plan))
@@ -552,7 +536,7 @@ class ComparisonLogs:
             run.texts(advice=advice, notes=bullets(found.notes), not_finite=bullets(self._int8.not_finite()))
 
 
-def _write_figures(run: LogRun, found: Comparison) -> None:
+def _write_figures(run: logs.LogRun, found: Comparison) -> None:
     """Writes cosine and SQNR of each tensor; the step is the index of its layer."""
     for row in found.tensors:
         if row.origin.index is not None and row.origin.tensor:
@@ -565,9 +549,9 @@ def _write_figures(run: LogRun, found: Comparison) -> None:
 class ProfileLogs:
     """Collects histograms of the profiled layers' outputs, and writes them with those of the weights."""
 
-    def __init__(self, board: Board, network: Network, writer: PlanWriter, layers: Sequence[Layer]) -> None:
-        self._board, self._network, self._channels = board, network, LoudChannels(board.channels)
-        tags = layer_tags(layer.name for layer in network.layers)
+    def __init__(self, board: logs.Board, network: Network, writer: PlanWriter, layers: Sequence[Layer]) -> None:
+        self._board, self._network, self._channels = board, network, logs.LoudChannels(board.channels)
+        tags = logs.layer_tags(layer.name for layer in network.layers)
         chosen = {layer.name: tags[layer.name] for layer in layers}
         read = {name for layer in layers for name in (*layer.inputs, *layer.outputs)}
         self._low = {layer.index for layer in layers if layer.quantizable and layer.fixed is None}
@@ -576,9 +560,10 @@ class ProfileLogs:
             for name, origin in activation_origins(network, writer, self._low if network.has_pairs else ()).items()
             if name in read
         }
-        self._weights = WeightHistograms(network, weights_of(network, writer, chosen), self._channels)
+        self._weights = logs.WeightHistograms(network, logs.weights_of(network, writer, chosen), self._channels)
         self._outputs, self._rounded = (
-            TensorHistograms(kind, origins, chosen, self._channels, board.samples) for kind in (FP32, ROUNDED)
+            logs.TensorHistograms(kind, origins, chosen, self._channels, board.samples)
+            for kind in (logs.FP32, logs.ROUNDED)
         )
 
     def add(self, tensors: Mapping[str, np.ndarray]) -> None:
@@ -589,13 +574,13 @@ class ProfileLogs:
     def write(self, notes: Sequence[str]) -> None:
         """Writes the run, and of a file with Q/DQ pairs the rounded side of each; raises BadInput if it cannot."""
         self._board.clear()
-        with LogRun(self._board.folder / run_name(0)) as run:
+        with logs.LogRun(self._board.folder / logs.run_name(0)) as run:
             run.graph(graph_of(self._network))
             self._outputs.write(run)
             self._weights.write(run)
             run.texts(notes=bullets(notes), not_finite=bullets(self._outputs.not_finite()))
         if self._network.has_pairs:
-            with LogRun(self._board.folder / run_name(1)) as run:
+            with logs.LogRun(self._board.folder / logs.run_name(1)) as run:
                 run.graph(graph_of(self._network, self._network.free_plan(self._low)))
                 self._rounded.write(run)
                 self._weights.write(run, self._low)
