@@ -32,6 +32,7 @@ os.environ.update({"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"})  # befo
 
 import numpy as np
 
+from tests.support.editions import edition
 from trt_bisect.model import session
 from trt_bisect.support import machine, memory
 
@@ -44,7 +45,7 @@ if hasattr(ctypes.CDLL(None), "mallopt"):  # to give memory back and take it ane
         ctypes.CDLL(None).mallopt(option, value)
     memory.ctypes = SimpleNamespace(CDLL=lambda _: None)  # processes of their own, whose peaks are measured, do trim
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background starts with Ctrl-C ignored
-settings.register_profile("untimed", deadline=None)
+settings.register_profile("untimed", deadline=None, max_examples=edition(25, 100))
 settings.load_profile("untimed")
 
 _MARKED_BY = {"ray_nodes": "ray", "browser": "browser"}

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -46,7 +46,6 @@ def test_values_that_are_not_finite_are_counted_and_left_out():
     assert np.isnan(Moments().spread().mean)
 
 
-@settings(deadline=None)
 @given(
     hnp.arrays(np.float64, (4, 3, 6), elements=st.floats(-100, 100, width=32)),
     hnp.arrays(np.float64, (4, 3, 6), elements=st.floats(-10, 10, width=32)),

@@ -12,6 +12,8 @@ from trt_bisect.model.qdq import GraphTarget, PlanWriter
 from trt_bisect.model.session import make_session
 from trt_bisect.precision import int8_set
 
+pytestmark = pytest.mark.slow
+
 
 def read(folder):
     """The runs of a log folder by name, with all their scalars."""

@@ -4,7 +4,7 @@ import html
 import re
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from onnx import TensorProto, helper, numpy_helper
@@ -61,7 +61,6 @@ def test_odd_names(tmp_path):
     assert len(split.attr["_output_shapes"].list.shape) == 2
 
 
-@settings(deadline=None)
 @given(st.lists(st.text("ab/_ é:^", max_size=6), max_size=12))
 def test_names_of_nodes(names):
     legal = legal_names(names)
@@ -70,7 +69,6 @@ def test_names_of_nodes(names):
     assert not any(other.startswith(f"{name}/") for name in legal for other in legal)
 
 
-@settings(deadline=None)
 @given(st.lists(st.text("ab/_1", max_size=5), max_size=12, unique=True))
 def test_tags_of_layers(names):
     tags = layer_tags(names)
@@ -109,7 +107,6 @@ def blocks():
     return st.lists(block, min_size=1, max_size=4)
 
 
-@settings(deadline=None)
 @given(blocks(), st.integers(2, 64))
 def test_a_growing_histogram_counts_as_numpy_does(found, most):
     groups = len(found[0])
@@ -128,7 +125,6 @@ def test_a_growing_histogram_counts_as_numpy_does(found, most):
             assert list(seen.counts) == list(np.histogram(values, seen.edges)[0])
 
 
-@settings(deadline=None)
 @given(st.text(st.characters(exclude_categories=["C"]), max_size=30))
 def test_strange_texts_stay_texts(name):
     shown = markdown_to_safe_html(table(["name"], [[f"x{name}x"]]))

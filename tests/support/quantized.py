@@ -17,7 +17,7 @@ def plain_session(model, *, optimised=True):
     options.add_session_config_entry(*NO_QDQ_FUSION)
     if not optimised:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    source = model.SerializeToString() if isinstance(model, onnx.ModelProto) else str(model)
+    source = model.SerializeToString() if isinstance(model, onnx.ModelProto) else model
     return ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
 
 
