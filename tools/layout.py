@@ -151,7 +151,7 @@ def rows() -> Iterator[Row]:
         2_791,
         1_900,
     )
-    yield Row("lines of tests", lines_in("tests", ".py"), 46_640, 30_000)
+    yield Row("lines of tests", lines_in("tests", ".py"), 46_627, 30_000)
     yield Row("lines of benchmarks", lines_in("benchmarks", ".py"), 5_825, 4_500)
     yield Row("lines of tools in Python", lines_in("tools", ".py"), 3_515, 2_500)
     yield Row("lines of the page's scripts", lines_in("tools/web/page", ".js"), 4_701, 4_000)
