@@ -6,12 +6,14 @@ A recipe raises precision, which costs speed. Changes of the network raise accur
 
 Each change is made from every other sample of the calibration data, so that the inputs between tell if it helps others
 too: made from all 20, the changes of a voice detector held on the 20 given inputs and missed on 4 of 20 unseen ones.
-Then it is measured: INT8 with each promising calibrator, its mean loss on all inputs given. The cheapest layers of the
-recipe for the user's network stay high there, which together make a tenth of its price: the sums of a transformer cost
-next to nothing, and their loss hides what smoothing saves the dear MatMuls. A change that lowers the loss enough is
-kept, and the next is made on top of it. If all that are kept lower it enough together, the set of layers is searched on
-that network as on the user's: same search, inputs and bounds, judged by FP32 of the user's network. The cheaper of both
-recipes is the answer's. Full INT8 of the changed network is a recipe like any other: it has to leave the margin.
+Then it is measured in two plans, each with its best promising calibrator on all inputs given: full INT8, and INT8 with
+the cheapest layers of the user's recipe high, which together make a tenth of its price. The sums of a transformer cost
+next to nothing, and their loss in full INT8 hides what smoothing saves the dear MatMuls; but the cheapest layers of one
+network may be the wrong ones of the other. So the loss of a network is the geometric mean of both mean losses. A change
+that lowers it enough is kept, and the next is made on top of it. If all that are kept lower it enough together, the set
+of layers is searched on that network as on the user's: same search, inputs and bounds, judged by FP32 of the user's
+network. The cheaper of both recipes is the answer's. Full INT8 of the changed network is a recipe like any other: it
+has to leave the margin.
 
 Full INT8, the verdict and the culprits are those of the user's network: a change is part of the recipe, as the layers
 that stay high are. The inputs held out play no part in any choice.
@@ -190,15 +192,21 @@ def _of_network(plans: AnswerPlans, network: Network) -> AnswerPlans:
 
 
 def _mean_loss(plans: AnswerPlans, high: Sequence[str]) -> float:
-    """The mean loss of INT8 on all inputs given, with the promising calibrator that makes it smallest.
+    """The geometric mean of the mean losses of full INT8 and of INT8 with some layers high, on all inputs given.
 
     Args:
         plans: measures plans.
-        high: the layers that stay high.
+        high: the layers that stay high in the second plan.
     """
     data, options, network = plans.setup.data, plans.setup.options, plans.experiment.network
     others = [one for one in data.candidates if one.calibrator in PROMISING and options.calibrator == AUTO]
     kept = [network.layer_named(name).index for name in high]
-    plan = plans.full.keeping(kept, plans.experiment.whole.high)
-    losses = [plans.on_all(plan, ranges).values() for ranges in (plans.experiment.ranges, *others)]
-    return min(fmean(each) if each else inf for each in losses)
+    both = dict.fromkeys([plans.full, plans.full.keeping(kept, plans.experiment.whole.high)])
+    means = [
+        min(
+            fmean(each) if (each := plans.on_all(plan, ranges).values()) else inf
+            for ranges in (plans.experiment.ranges, *others)
+        )
+        for plan in both
+    ]
+    return math.prod(means) ** (1 / len(means))

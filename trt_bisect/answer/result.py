@@ -67,8 +67,8 @@ class Answer:
         by_accuracy: an accuracy decides: losses are parts of FP32's accuracy, and no input is judged by itself.
         followers: the recipe on all inputs with the layers that only follow rounding too; None if that changes nothing.
         own: the answer on the user's network, where this is that on a changed one, which is cheaper; else None.
-        changes: by change of the network that was tried, the mean loss of the low precision with that change and those
-            kept before it; the first one, without a name, is the user's network.
+        changes: by change of the network that was tried, the mean loss with that change and those kept before it, see
+            ``answer.candidates``; the first one, without a name, is the user's network.
     """
 
     experiment: Experiment
