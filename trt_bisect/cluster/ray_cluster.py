@@ -286,13 +286,13 @@ class RayProcess:
 
     def _places(self) -> int:
         """Returns the number of tasks that the living nodes can run at the same time, without refused nodes."""
-        found, resource = {}, "GPU" if "num_gpus" in self._needs else "CPU"
+        nodes, resource = {}, "GPU" if "num_gpus" in self._needs else "CPU"
         for node in self._ray.nodes():
             room = int(node["Resources"].get(resource, 0.0)) if node["Alive"] else 0
             if room:
-                found[node["NodeID"]] = f"{node['NodeManagerHostname']} ({node['NodeID'][:8]})", room
-        gone = [name for key, (name, _) in self._nodes.items() if key not in found]
-        self._nodes = found
+                nodes[node["NodeID"]] = f"{node['NodeManagerHostname']} ({node['NodeID'][:8]})", room
+        gone = [name for key, (name, _) in self._nodes.items() if key not in nodes]
+        self._nodes = nodes
         self._said += [f"Node {name} is gone: {self._capacity()} left" for name in gone]
         return sum(room for key, (_, room) in self._nodes.items() if key not in self._refused)
 
@@ -320,11 +320,11 @@ class RayProcess:
             where = NodeLabelSchedulingStrategy(hard={"ray.io/node-id": NotIn(*self._refused)})
         task.tries += 1
         is_plan = task.files is None
-        asked = ("try_plan", task.name) if is_plan else ("do_run", task.files, self._queue, (task.name, task.tries))
+        arguments = ("try_plan", task.name) if is_plan else ("do_run", task.files, self._queue, (task.name, task.tries))
         retries = TRIES - 1 if is_plan else 0
         call = self._call.options(max_retries=retries, scheduling_strategy=where, **task.needs)
         # In a list, since Ray fetches an argument that is a reference.
-        self._under_way[call.remote(__version__, [task.content], *asked)] = task
+        self._under_way[call.remote(__version__, [task.content], *arguments)] = task
 
     def wait(self, seconds: float) -> _Event:
         """Returns what happens next, or after so many seconds that nothing has."""
@@ -343,8 +343,8 @@ class RayProcess:
         result = None if task is None else self._result(done[0], task)
         name = "" if task is None or result is None else task.name
         places, refused = self._places(), next(iter(self._refused.values()), "")
-        said, self._said = self._said, []
-        return _Event(name, result, written, said, places, refused)
+        notes, self._said = self._said, []
+        return _Event(name, result, written, notes, places, refused)
 
     def _result(self, reference: Any, task: _Task) -> Any:
         """Returns what a task returned or raised; None if it is begun again.

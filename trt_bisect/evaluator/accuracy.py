@@ -82,18 +82,18 @@ def accuracy_by_labels(
     """
 
     def counted(infer: RunNetwork) -> float:
-        right = place = 0
+        right = start = 0
         for feeds in samples:
             classes = predicted(np.asarray(infer(feeds)[output]))
-            wanted = labels[place : place + len(classes)]
-            if len(wanted) != len(classes):
+            expected = labels[start : start + len(classes)]
+            if len(expected) != len(classes):
                 raise BadInput(
                     f"There are {len(labels)} labels, and the data set has more samples.", "Give one label per sample."
                 )
-            right += int((classes == wanted).sum())
-            place += len(classes)
-        if place != len(labels):
-            raise BadInput(f"There are {len(labels)} labels for {place} samples.", "Give one label per sample.")
+            right += int((classes == expected).sum())
+            start += len(classes)
+        if start != len(labels):
+            raise BadInput(f"There are {len(labels)} labels for {start} samples.", "Give one label per sample.")
         return right / len(labels)
 
     sha = hashlib.sha256(f"{output} {how} {samples.digest()} ".encode() + labels.astype(np.int64).tobytes())
@@ -111,11 +111,11 @@ def place_finder(samples: Dataset, names: Sequence[str], what: str) -> Callable[
     places = places_of(samples.names, names, what)
 
     def place_of(position: int) -> int:
-        place = samples.place(position)
-        found = places.get(place) if samples.names else place
-        if found is None or found >= len(names):
-            raise BadInput(f"There is no {what} for {samples.label(place)}.", "Give --labels of the whole data set.")
-        return found
+        sample = samples.place(position)
+        label_index = places.get(sample) if samples.names else sample
+        if label_index is None or label_index >= len(names):
+            raise BadInput(f"There is no {what} for {samples.label(sample)}.", "Give --labels of the whole data set.")
+        return label_index
 
     return place_of
 
@@ -129,30 +129,30 @@ def places_of(files: Sequence[str], names: Sequence[str], what: str) -> dict[int
         BadInput: it is not clear which name is a file's.
     """
     stems = [Path(name).stem for name in names]
-    own = [Path(file).stem for file in files]
+    file_stems = [Path(file).stem for file in files]
     by_stem: dict[str, list[int]] = {}
     for k, stem in enumerate(stems):
         by_stem.setdefault(stem, []).append(k)
-    counts, found = Counter(own), dict[int, int]()
-    for place, stem in enumerate(own):
+    counts, label_of_file = Counter(file_stems), dict[int, int]()
+    for file_index, stem in enumerate(file_stems):
         alike = by_stem.get(stem, [])
         if len(alike) > 1 or (alike and counts[stem] > 1):
-            shared = {k: _shared_end(Path(files[place]), Path(names[k])) for k in alike}
+            shared = {k: _shared_end(Path(files[file_index]), Path(names[k])) for k in alike}
             alike = [k for k in alike if shared[k] == max(shared.values()) > 1]
             if len(alike) != 1:
                 raise BadInput(
-                    f"It is not clear which {what} is that of '{files[place]}': {counts[stem]} pictures and "
+                    f"It is not clear which {what} is that of '{files[file_index]}': {counts[stem]} pictures and "
                     f"{len(by_stem[stem])} labels are named '{stem}'.",
                     "Name the folder of each picture in the labels, as in 'cats/1.png'.",
                 )
         if alike:
-            found[place] = alike[0]
-    return found
+            label_of_file[file_index] = alike[0]
+    return label_of_file
 
 
-def _shared_end(one: Path, other: Path) -> int:
+def _shared_end(path: Path, other: Path) -> int:
     """The number of parts, from the last on, that two paths share; their endings do not count."""
-    pairs = zip(reversed(one.with_suffix("").parts), reversed(other.with_suffix("").parts), strict=False)
+    pairs = zip(reversed(path.with_suffix("").parts), reversed(other.with_suffix("").parts), strict=False)
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
@@ -175,14 +175,14 @@ class Labels:
             BadInput: a file has no label, or it is not clear which.
         """
         places = places_of(files, self.names, "label")
-        missing = [file for place, file in enumerate(files) if place not in places]
+        missing = [file for k, file in enumerate(files) if k not in places]
         if missing:
             raise BadInput(
                 f"{len(missing)} of {len(files)} pictures have no label, such as '{missing[0]}'; the labels name "
                 f"{len(self.names)} files, such as '{self.names[0]}'.",
                 "Give a label for each picture by its file name.",
             )
-        return self.classes[[places[place] for place in range(len(files))]]
+        return self.classes[[places[k] for k in range(len(files))]]
 
 
 def read_labels(path: Path) -> Labels:
@@ -214,10 +214,10 @@ def _named_labels(path: Path) -> Labels | None:
     lines = [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()]
     rows = [_NAME_AND_CLASS.fullmatch(line) for line in lines if line]
     rows = rows[1:] if rows and rows[0] is None else rows
-    found = [(row["name"].strip("\"'"), int(row["label"])) for row in rows if row is not None]
-    if not found or len(found) < len(rows) or (len(found) == 1 and found[0][0].isdecimal()):
+    named = [(row["name"].strip("\"'"), int(row["label"])) for row in rows if row is not None]
+    if not named or len(named) < len(rows) or (len(named) == 1 and named[0][0].isdecimal()):
         return None
-    return Labels(np.array([label for _, label in found], np.int64), tuple(name for name, _ in found))
+    return Labels(np.array([label for _, label in named], np.int64), tuple(name for name, _ in named))
 
 
 class AccuracyEvaluator:

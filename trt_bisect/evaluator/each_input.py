@@ -73,8 +73,8 @@ class Margin:
             losses: the losses by input; infinite without any.
         """
         ranked = sorted(losses, reverse=True)
-        left = ranked[self.spared :]
-        return max([*ranked[:1], *(loss / (1.0 - self.share) for loss in left[:1])], default=math.inf)
+        counting = ranked[self.spared :]
+        return max([*ranked[:1], *(loss / (1.0 - self.share) for loss in counting[:1])], default=math.inf)
 
 
 NO_MARGIN = Margin()
@@ -144,16 +144,16 @@ class EachInput:
             to_the_end: every plan is run on all these inputs, even after it missed the budget on one.
         """
         plans = [self._canonical(plan) for plan in plans]
-        order = sorted(among, key=lambda place: (-self._missed[place], place))
+        order = sorted(among, key=lambda index: (-self._missed[index], index))
         unknown = [plan for plan in dict.fromkeys(plans) if self._left(plan, order, to_the_end)]
         self._measure(unknown, order, on_plan, to_the_end=to_the_end)
         for plan in dict.fromkeys(plans):
-            self._missed.update(place for place, loss in self._known(plan).items() if loss.share > self._budget)
+            self._missed.update(index for index, loss in self._known(plan).items() if loss.share > self._budget)
         return [self._largest(plan, among) for plan in plans]
 
     def by_place(self, plan: PrecisionPlan) -> dict[int, float]:
         """Returns the losses of a plan on the inputs that it was run on, by their places."""
-        return {place: loss.share for place, loss in self._known(self._canonical(plan)).items()}
+        return {index: loss.share for index, loss in self._known(self._canonical(plan)).items()}
 
     def meeting(self, among: Collection[int]) -> list[PrecisionPlan]:
         """Returns the plans that were run on some inputs, all of them, and meet the budget there."""
@@ -161,7 +161,7 @@ class EachInput:
             plan
             for plan, losses in self._found.items()
             if losses.keys() >= set(among)
-            and self._loss({place: losses[place] for place in among}, among) <= self._budget
+            and self._loss({index: losses[index] for index in among}, among) <= self._budget
         ]
 
     def least_loss(self, plan: PrecisionPlan, among: Sequence[int]) -> float | None:
@@ -185,7 +185,7 @@ class EachInput:
     def _largest(self, plan: PrecisionPlan, among: Sequence[int]) -> float | None:
         if plan in self._failed:
             return None
-        return self._loss({place: loss for place, loss in self._known(plan).items() if place in among}, among)
+        return self._loss({index: loss for index, loss in self._known(plan).items() if index in among}, among)
 
     def _loss(self, losses: Mapping[int, InputLoss], among: Collection[int]) -> float:
         """Returns the loss of a plan from those on the inputs that it was run on so far, among all that count.
@@ -197,7 +197,7 @@ class EachInput:
         if any(math.isinf(loss.share) for loss in losses.values()):
             return math.inf
         different = sum(loss.share * loss.items for loss in losses.values())
-        items = sum(losses[place].items if place in losses else self._together[place] for place in among)
+        items = sum(losses[index].items if index in losses else self._together[index] for index in among)
         return different / items if items else 0.0
 
     def _left(self, plan: PrecisionPlan, order: Sequence[int], to_the_end: bool) -> list[int]:
@@ -205,9 +205,9 @@ class EachInput:
         if plan in self._failed:
             return []
         known = self._known(plan)
-        if not to_the_end and self._misses({place: known[place] for place in order if place in known}, order):
+        if not to_the_end and self._misses({index: known[index] for index in order if index in known}, order):
             return []
-        return [place for place in order if place not in known]
+        return [index for index in order if index not in known]
 
     def _misses(self, losses: Mapping[int, InputLoss], among: Collection[int]) -> bool:
         return bool(losses) and self._loss(losses, among) > self._budget
@@ -226,46 +226,46 @@ class EachInput:
                 on_plan(plan)
                 yield self._begun(plan, self._left(plan, order, to_the_end))
 
-        def ends(one: Measuring) -> bool:
-            return not to_the_end and self._misses(one.losses, order)
+        def ends(measuring: Measuring) -> bool:
+            return not to_the_end and self._misses(measuring.losses, order)
 
         since = perf_counter()
         with closing(self._inferences.run(begun(), ends)) as measured:
-            for one in measured:
+            for measuring in measured:
                 now = perf_counter()
-                self._keep(one, now - since)
+                self._keep(measuring, now - since)
                 since = now
 
-    def _begun(self, plan: PrecisionPlan, left: list[int]) -> Measuring:
+    def _begun(self, plan: PrecisionPlan, remaining: list[int]) -> Measuring:
         trial = self._store.find(self._key(plan))
         stored = {} if trial is None else self._stored(trial)
-        one = Measuring(plan, left, dict(self._known(plan)), stored)
+        measuring = Measuring(plan, remaining, dict(self._known(plan)), stored)
         if trial is not None and trial.failed:
-            one.failure, one.left = TrialFailed(trial.outcome, trial.message), []
-        return one
+            measuring.failure, measuring.left = TrialFailed(trial.outcome, trial.message), []
+        return measuring
 
     def _stored(self, trial: Trial) -> dict[int, InputLoss]:
         """Returns the losses that a trial of the journal has; with ``together`` those whose items it has too."""
         counted = trial.losses.keys() if self._together is None else trial.items.keys()
         return {int(k): InputLoss(loss, trial.items.get(k, 1.0)) for k, loss in trial.losses.items() if k in counted}
 
-    def _keep(self, one: Measuring, seconds: float) -> None:
+    def _keep(self, measuring: Measuring, seconds: float) -> None:
         """Keeps a trial if anything new was measured for it."""
-        key = self._key(one.plan)
-        if one.failure is not None:
-            self._failed.add(one.plan)
+        key = self._key(measuring.plan)
+        if measuring.failure is not None:
+            self._failed.add(measuring.plan)
             if self._store.find(key) is None:
-                self._store.keep(Trial(key, one.failure.outcome, message=one.failure.message))
+                self._store.keep(Trial(key, measuring.failure.outcome, message=measuring.failure.message))
             return
-        self.taken += len(one.losses) - len(self._known(one.plan))
-        self._found[one.plan] = one.losses
-        if one.inferences:
-            self._ran(one.inferences, seconds)
+        self.taken += len(measuring.losses) - len(self._known(measuring.plan))
+        self._found[measuring.plan] = measuring.losses
+        if measuring.inferences:
+            self._ran(measuring.inferences, seconds)
             before = self._store.find(key) or Trial(key, MEASURED)
-            cost = Cost(0.0, before.infer_seconds + seconds, before.inferences + one.inferences, 0)
-            ran = self._runner.ran(one.plan) or before.ran
-            trial = Trial.judged(key, one.outputs or before.outputs, ran, cost)
-            found = {str(place): loss for place, loss in {**one.stored, **one.losses}.items()}
-            items = {} if self._together is None else {place: loss.items for place, loss in found.items()}
-            losses = {place: loss.share for place, loss in found.items()}
+            cost = Cost(0.0, before.infer_seconds + seconds, before.inferences + measuring.inferences, 0)
+            ran = self._runner.ran(measuring.plan) or before.ran
+            trial = Trial.judged(key, measuring.outputs or before.outputs, ran, cost)
+            all_losses = {str(index): loss for index, loss in {**measuring.stored, **measuring.losses}.items()}
+            items = {} if self._together is None else {index: loss.items for index, loss in all_losses.items()}
+            losses = {index: loss.share for index, loss in all_losses.items()}
             self._store.keep(replace(trial, losses=losses, items=items))

@@ -208,7 +208,7 @@ class BranchEvaluator:
     def work(self, plans: Sequence[PrecisionPlan]) -> int:
         """Returns the number of rows that will run through pieces to measure ``plans``, for a progress bar."""
         count = len(self._pieces)
-        return sum(count - place for one_pass in self._passes(plans) for place, _ in one_pass.branches)
+        return sum(count - piece_number for one_pass in self._passes(plans) for piece_number, _ in one_pass.branches)
 
     def measure_all(self, plans: Sequence[PrecisionPlan], on_piece: OnPiece) -> list[Trial]:
         """Returns the trial of each plan, from the store if it is there."""

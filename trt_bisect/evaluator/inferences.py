@@ -186,7 +186,7 @@ class Inferences:
                 for run in begun:
                     self._take(run, ends)
                 while begun and begun[0].done:
-                    yield begun.popleft().one
+                    yield begun.popleft().measuring
         finally:
             for run in begun:
                 run.close()
@@ -200,42 +200,42 @@ class Inferences:
         while True:
             if sum(len(run.waiting) for run in begun) >= at_once:
                 return True
-            if sum(not run.done for run in begun) < at_once and (one := next(coming, None)) is not None:
-                begun.append(_OpenPlan(one, self._runner))
+            if sum(not run.done for run in begun) < at_once and (measuring := next(coming, None)) is not None:
+                begun.append(_OpenPlan(measuring, self._runner))
                 continue
             ready = [run for run in begun if run.following]
             if not ready:
                 return bool(begun)
             run = min(ready, key=lambda run: len(run.results))
-            place = run.following[0]
-            run.results[place] = self._executor.submit(run.result, place, self._feeds)
-            if run.results[place].done():
+            index = run.following[0]
+            run.results[index] = self._executor.submit(run.result, index, self._feeds)
+            if run.results[index].done():
                 return True
 
     def _take(self, run: _OpenPlan, ends: Callable[[Measuring], bool]) -> None:
         """Takes the results that are there, up to a miss; the engine of a plan that is done is closed."""
-        one = run.one
+        measuring = run.measuring
         while (result := run.first) is not None:
-            place = one.left.pop(0)
-            del run.results[place]
-            self._add(one, place, result)
-            if one.failure is not None or ends(one):
-                one.left.clear()
+            index = measuring.left.pop(0)
+            del run.results[index]
+            self._add(measuring, index, result)
+            if measuring.failure is not None or ends(measuring):
+                measuring.left.clear()
         run.let_go()
 
-    def _add(self, one: Measuring, place: int, result: Outputs | TrialFailed) -> None:
+    def _add(self, measuring: Measuring, index: int, result: Outputs | TrialFailed) -> None:
         """Adds the result of one inference to the figures of a plan."""
-        known = place in one.stored
-        one.inferences += not known
+        known = index in measuring.stored
+        measuring.inferences += not known
         try:
             if isinstance(result, TrialFailed):
                 raise result
-            figures, one.losses[place] = ({}, one.stored[place]) if known else self._judge(place, result)
+            figures, measuring.losses[index] = ({}, measuring.stored[index]) if known else self._judge(index, result)
         except TrialFailed as failure:
-            one.failure = failure
+            measuring.failure = failure
             return
-        if one.losses[place] >= max(one.losses.values()):
-            one.outputs = figures
+        if measuring.losses[index] >= max(measuring.losses.values()):
+            measuring.outputs = figures
 
 
 class _OpenPlan:
@@ -246,8 +246,8 @@ class _OpenPlan:
         results: by place the results of inferences that were begun, for the first inputs that are left.
     """
 
-    def __init__(self, one: Measuring, runner: Runner) -> None:
-        self.one = one
+    def __init__(self, measuring: Measuring, runner: Runner) -> None:
+        self.measuring = measuring
         self.results: dict[int, Future[Outputs | TrialFailed]] = {}
         self._runner = runner
         self._infer: Infer | None = None
@@ -257,7 +257,7 @@ class _OpenPlan:
     @property
     def done(self) -> bool:
         """True if there is nothing more to run, and nothing is running."""
-        return not self.one.left and not self.results
+        return not self.measuring.left and not self.results
 
     @property
     def waiting(self) -> list[Future[Outputs | TrialFailed]]:
@@ -267,30 +267,30 @@ class _OpenPlan:
     @property
     def following(self) -> list[int]:
         """The places of the inputs that are left and were not begun."""
-        return self.one.left[len(self.results) :]
+        return self.measuring.left[len(self.results) :]
 
     @property
     def first(self) -> Outputs | TrialFailed | None:
         """The result for the first input that is left; None if it is not there yet."""
-        result = self.results.get(self.one.left[0]) if self.one.left else None
+        result = self.results.get(self.measuring.left[0]) if self.measuring.left else None
         return result.result() if result is not None and result.done() else None
 
-    def result(self, place: int, feeds: Sequence[Feeds]) -> Outputs | TrialFailed:
+    def result(self, index: int, feeds: Sequence[Feeds]) -> Outputs | TrialFailed:
         """Returns the outputs for an input, none if its loss is stored; or the failure."""
-        if place in self.one.stored:
+        if index in self.measuring.stored:
             return {}
         try:
             with self._lock:
                 if self._infer is None:
-                    self._infer = self._stack.enter_context(self._runner.opened(self.one.plan))
-            return self._infer(feeds[place])
+                    self._infer = self._stack.enter_context(self._runner.opened(self.measuring.plan))
+            return self._infer(feeds[index])
         except TrialFailed as failure:
             return failure
 
     def let_go(self) -> None:
         """Forgets results that nobody needs, and closes the engine if nothing is running or left."""
-        if not self.one.left:
-            self.results = {place: result for place, result in self.results.items() if not result.done()}
+        if not self.measuring.left:
+            self.results = {index: result for index, result in self.results.items() if not result.done()}
         if self.done:
             self._stack.close()
 

@@ -97,15 +97,15 @@ def arrange(plans: Sequence[PrecisionPlan], pieces: Sequence[Piece], nothing: Pr
     Args:
         nothing: the plan with no layer in INT8.
     """
-    left = list(dict.fromkeys(plans))
+    rest = list(dict.fromkeys(plans))
     passes: list[Pass] = []
-    while left:
-        fullest = max(left, key=lambda plan: len(plan.lowered))
-        tried = [_pass(left, pieces, *pair) for pair in ((fullest, nothing), (fullest, fullest), (nothing, nothing))]
+    while rest:
+        fullest = max(rest, key=lambda plan: len(plan.lowered))
+        tried = [_pass(rest, pieces, *pair) for pair in ((fullest, nothing), (fullest, fullest), (nothing, nothing))]
         best = max(tried, key=lambda one_pass: len(one_pass.branches) + one_pass.trunk_wanted)
         passes.append(best)
         done = {plan for _, plan in best.branches} | ({best.trunk} if best.trunk_wanted else set())
-        left = [plan for plan in left if plan not in done]
+        rest = [plan for plan in rest if plan not in done]
     return passes
 
 
@@ -118,8 +118,8 @@ def _pass(plans: Sequence[PrecisionPlan], pieces: Sequence[Piece], trunk: Precis
     return Pass(trunk, after, tuple(sorted(branches, key=lambda branch: branch[0])), trunk in plans)
 
 
-def _alike(one: PrecisionPlan, other: PrecisionPlan, piece: Piece) -> bool:
-    return one.precisions[piece.start : piece.stop] == other.precisions[piece.start : piece.stop]
+def _alike(plan: PrecisionPlan, other: PrecisionPlan, piece: Piece) -> bool:
+    return plan.precisions[piece.start : piece.stop] == other.precisions[piece.start : piece.stop]
 
 
 @dataclass
@@ -154,20 +154,20 @@ class Leaf:
     def append(self, values: Sequence[Any]) -> None:
         """Adds rows, in the buffer if it has room for them."""
         for value in values:
-            place = None if self.buffer is None else _place_for(self.buffer, len(self.rows), value)
-            if place is None:
+            slot = None if self.buffer is None else _place_for(self.buffer, len(self.rows), value)
+            if slot is None:
                 self.buffer = None
                 self.rows.append(value)
             else:
-                place[...] = value
-                self.rows.append(place)
+                slot[...] = value
+                self.rows.append(slot)
 
 
 def _place_for(buffer: np.ndarray, row: int, value: Any) -> np.ndarray | None:
     if not isinstance(value, np.ndarray) or value.ndim != buffer.ndim:
         return None
-    place = buffer[row * value.shape[0] : (row + 1) * value.shape[0]]
-    return place if place.shape == value.shape and place.dtype == value.dtype else None
+    slot = buffer[row * value.shape[0] : (row + 1) * value.shape[0]]
+    return slot if slot.shape == value.shape and slot.dtype == value.dtype else None
 
 
 def buffer_rows(buffer: np.ndarray, room: int, first: int, stop: int) -> np.ndarray:
@@ -223,14 +223,14 @@ def stacked_axis(stacked: Any, single: Any, rows: int) -> tuple[int | None] | No
     return (axis,) if _close(last, single) else None
 
 
-def _close(one: np.ndarray, other: np.ndarray) -> bool:
-    if one.dtype.kind != "f":
-        return np.array_equal(one, other)
+def _close(array: np.ndarray, other: np.ndarray) -> bool:
+    if array.dtype.kind != "f":
+        return np.array_equal(array, other)
     finite = np.isfinite(other)
-    if not np.array_equal(one[~finite], other[~finite], equal_nan=True):
+    if not np.array_equal(array[~finite], other[~finite], equal_nan=True):
         return False
     largest = float(np.abs(other[finite]).max(initial=0.0))
-    return bool(np.all(np.abs(one[finite] - other[finite]) <= _FLOAT_NOISE * largest))
+    return bool(np.all(np.abs(array[finite] - other[finite]) <= _FLOAT_NOISE * largest))
 
 
 def split_rows(stacked: Any, axis: int | None, rows: int) -> list[Any]:
@@ -351,9 +351,9 @@ class PieceRows:
 
     def _axes(self, stacked: Mapping[str, Any], alone: Mapping[str, Any], rows: int) -> dict[str, int | None] | None:
         """Returns the axis along which each leaf grows; None if a leaf is no stack whose last row is that run alone."""
-        found = {name: stacked_axis(stacked[name], alone[name], rows) for name in self._piece.leaves}
-        known = {name: axis for name, boxed in found.items() if boxed is not None for axis in boxed}
-        return known if len(known) == len(found) else None
+        axes = {name: stacked_axis(stacked[name], alone[name], rows) for name in self._piece.leaves}
+        known = {name: axis for name, boxed in axes.items() if boxed is not None for axis in boxed}
+        return known if len(known) == len(axes) else None
 
     def _run_tiles(
         self, engine: PieceEngine, height: int, rows: Rows, pool: Executor, *, buffered: bool = True
@@ -455,11 +455,11 @@ class _Group:
 
     def own(self, number: int) -> list[PrecisionPlan]:
         """The branches that leave the trunk in a piece."""
-        return [plan for place, plan in self.branches if place == number]
+        return [plan for piece_number, plan in self.branches if piece_number == number]
 
     def before(self, number: int) -> int:
         """The number of branches that leave the trunk in earlier pieces."""
-        return sum(place < number for place, _ in self.branches)
+        return sum(piece_number < number for piece_number, _ in self.branches)
 
 
 @dataclass(frozen=True)
@@ -542,29 +542,29 @@ class Stream:
         live, inside = np.array(self._bytes_live()), np.array(self._bytes_inside())
         room = self._memory // _SHARE_OF_ROWS
         parts: list[list[Branch]] = []
-        own = np.zeros(len(self._pieces), np.int64)
+        leaving = np.zeros(len(self._pieces), np.int64)
         for branch in branches:
-            own[branch[0]] += 1
-            if parts and self._most_bytes(own, live, inside) <= room:
+            leaving[branch[0]] += 1
+            if parts and self._most_bytes(leaving, live, inside) <= room:
                 parts[-1].append(branch)
             else:
                 parts.append([branch])
-                own[:] = 0
-                own[branch[0]] = 1
+                leaving[:] = 0
+                leaving[branch[0]] = 1
         return [tuple(part) for part in parts]
 
-    def _most_bytes(self, own: np.ndarray, live: np.ndarray, inside: np.ndarray) -> int:
+    def _most_bytes(self, leaving: np.ndarray, live: np.ndarray, inside: np.ndarray) -> int:
         """Returns the most bytes that the rows of a group hold while one of the pieces runs.
 
         A branch runs its own piece beside the trunk. Of the rows that left the trunk before, as many run at the same
         time as there are threads.
 
         Args:
-            own: by piece, the number of branches that leave the trunk there.
+            leaving: by piece, the number of branches that leave the trunk there.
         """
-        left = np.cumsum(own)
-        running = own + np.minimum(left - own, self._builder.workers)
-        return int((left * live + running * inside).max())
+        rows = np.cumsum(leaving)
+        running = leaving + np.minimum(rows - leaving, self._builder.workers)
+        return int((rows * live + running * inside).max())
 
     def _bytes_live(self) -> list[int]:
         """The bytes that one row holds while each piece runs: the live tensors before and behind it, on all samples."""
@@ -635,14 +635,14 @@ class Stream:
 
     def _build(self, group: _Group, number: int) -> _Engines:
         """Builds the engines that a piece needs for a group."""
-        piece, earlier, own = self._pieces[number], group.before(number), group.own(number)
+        piece, earlier, branches = self._pieces[number], group.before(number), group.own(number)
         trunk = rows = None
         if number <= group.last_trunk:
-            trunk = self._builder.trunk(piece, group.one_pass.trunk, own)
+            trunk = self._builder.trunk(piece, group.one_pass.trunk, branches)
         if earlier:
             rows = self._rows(piece, group.one_pass.after)
             rows.prepare(self._height(piece, earlier))
-        return _Engines(number, trunk, rows, earlier, len(own))
+        return _Engines(number, trunk, rows, earlier, len(branches))
 
     def _rows(self, piece: Piece, plan: PrecisionPlan) -> PieceRows:
         """Returns the piece for rows, that of an earlier pass if it was kept."""
@@ -656,12 +656,12 @@ class Stream:
         return tile_rows(piece, rows, self._builder.workers, self._facts[0])
 
     def _add_trunk(
-        self, engine: PieceEngine, outputs: Mapping[str, Any], piece: Piece, made: dict[str, Leaf], own: int
+        self, engine: PieceEngine, outputs: Mapping[str, Any], piece: Piece, made: dict[str, Leaf], count: int
     ) -> None:
-        """Adds the trunk's leaves to ``made``, and as new rows the leaves of the ``own`` branches of this piece."""
+        """Adds the trunk's leaves to ``made``, and as new rows the leaves of the ``count`` branches of this piece."""
         for name in piece.leaves:
             leaf = made.setdefault(name, Leaf(self._learned.axes.get(name), []))
-            leaf.append([outputs[engine.branch_leaves[place][name]] for place in range(own)])
+            leaf.append([outputs[engine.branch_leaves[k][name]] for k in range(count)])
             leaf.trunk = outputs[engine.leaves[name]]
 
     def _cross_boundary(self, sample: _Sample, piece: Piece, made: dict[str, Leaf]) -> None:
@@ -676,8 +676,8 @@ class Stream:
 
         It is the latest piece, up to that of the first branch, for which the trunk's tensors are kept; else the first.
         """
-        wanted = group.branches[0][0] if group.branches else group.last_trunk
-        for number in range(wanted, 0, -1):
+        latest = group.branches[0][0] if group.branches else group.last_trunk
+        for number in range(latest, 0, -1):
             if number in self._trunks and self._is_kept(number, group.one_pass.trunk):
                 return number, [self._sample(tensors) for tensors in self._trunks[number][1]]
         return 0, [self._sample(feeds) for feeds in self._samples]

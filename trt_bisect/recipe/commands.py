@@ -101,11 +101,11 @@ def calibrating(setting: Setting, calibrator: Calibrator) -> tuple[Command, ...]
     cache = f"{folder}/recipe/{CACHE}"
     by_percentile = f"percentile={calibrator.percentile:g}" if calibrator.method == "percentile" else ""
     changed = {"--calibration": (setting.data,), "--calibrator": (by_percentile or calibrator.method,)}
-    own = {"entropy": "entropy", "minmax": "max"}.get(calibrator.method)
-    by_data = ["--calibration_data_path", setting.data, "--calibration_method", own or ""]
+    method = {"entropy": "entropy", "minmax": "max"}.get(calibrator.method)
+    by_data = ["--calibration_data_path", setting.data, "--calibration_method", method or ""]
     weak = _with_cache(setting, cache)
     by_cache = [_modelopt(setting, "--calibration_cache_path", cache)] if weak else []
-    modelopt = [_modelopt(setting, *by_data)] if own else by_cache
+    modelopt = [_modelopt(setting, *by_data)] if method else by_cache
     return (_run(setting, {**changed, "--output": (folder,)}), *modelopt, *weak)
 
 

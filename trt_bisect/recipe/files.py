@@ -309,9 +309,9 @@ def polygraphy_script(weak: WeakPlan, named: list[str]) -> str:
             constrained layer if the constraints name TensorRT's own layers.
     """
     constraints = [
-        (each.layer, _trt_type(each.precision), [_trt_type(kind) for kind in each.outputs]) for each in weak.constraints
+        (rule.layer, _trt_type(rule.precision), [_trt_type(kind) for kind in rule.outputs]) for rule in weak.constraints
     ]
-    required = [each.layer for each in weak.constraints if weak.parser or each.layer in named]
+    required = [rule.layer for rule in weak.constraints if weak.parser or rule.layer in named]
     return _POSTPROCESS.substitute(constraints=_python_list(constraints), required=_python_list(required))
 
 

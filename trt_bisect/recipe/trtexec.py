@@ -129,18 +129,18 @@ def options_in(flags: str) -> dict[str, Any]:
     Raises:
         BadInput: a flag is none of those that ``engine_flags`` writes for them.
     """
-    found: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     for flag in flags.split():
         name, _, value = flag.partition("=")
         if match := re.fullmatch(r"--builderOptimizationLevel=([0-5])", flag):
-            found["optimization_level"] = int(match[1])
+            options["optimization_level"] = int(match[1])
         elif match := re.fullmatch(r"--memPoolSize=workspace:([1-9]\d*)([MG]?)", flag):
-            found["workspace_bytes"] = int(match[1]) * (_MIB << 10 if match[2] == "G" else _MIB)
+            options["workspace_bytes"] = int(match[1]) * (_MIB << 10 if match[2] == "G" else _MIB)
         elif name == "--tacticSources" and (used := re.findall(r"(?<![-\w])\w+", value)):
-            found["tactic_sources"] = tuple(used)
+            options["tactic_sources"] = tuple(used)
         else:
             raise BadInput(f"'{flag}' is no flag that is taken over from trtexec.", f"Give one or more of {_TAKEN}.")
-    return found
+    return options
 
 
 def strong_command(build: Build, network: str) -> list[str]:
@@ -168,8 +168,8 @@ def engine_flags(build: Build, *, weak: bool = False) -> list[str]:
     """Returns trtexec's flags of an engine with Q/DQ pairs, or with weak typing; see ``missing`` for what they lack."""
     flags, options = ["--noTF32"], build.options
     named = [name for name in build.dynamic if not _unsayable(name)]
-    for place, option in enumerate(("--minShapes", "--optShapes", "--maxShapes") if named else ()):
-        flags.append(f"{option}={_shapes(build, named, place)}")
+    for shape_index, option in enumerate(("--minShapes", "--optShapes", "--maxShapes") if named else ()):
+        flags.append(f"{option}={_shapes(build, named, shape_index)}")
     if options.workspace_bytes is not None:
         flags.append(f"--memPoolSize=workspace:{options.workspace_bytes / _MIB:.0f}")
     if options.optimization_level is not None and _has_level(build.target):
@@ -187,28 +187,28 @@ def engine_flags(build: Build, *, weak: bool = False) -> list[str]:
 
 def missing(build: Build) -> list[str]:
     """Returns the clauses on what the engine was measured with and ``strong_command`` cannot say."""
-    options, target, found = build.options, build.target, []
-    found += [
+    options, target, clauses = build.options, build.target, []
+    clauses += [
         f"the shapes of the input '{name}', whose name trtexec splits" for name in filter(_unsayable, build.dynamic)
     ]
-    found += [
+    clauses += [
         f"the values of the input '{name}', if {target.title} takes it for sizes: give them in place of its shape, "
         f"{_joined(values[0])} to {_joined(values[2])}"
         for name, values in options.sizes.items()
     ]
     if options.optimization_level is not None and not _has_level(target):
-        found.append(f"the optimisation level {options.optimization_level}, which came with TensorRT 8.6")
+        clauses.append(f"the optimisation level {options.optimization_level}, which came with TensorRT 8.6")
     known = _sources(target)
-    found += [f"the tactic source {name}" for name in options.tactic_sources or () if name not in known]
+    clauses += [f"the tactic source {name}" for name in options.tactic_sources or () if name not in known]
     if target.rtx and options.plugins:
-        found.append(f"the plugins {', '.join(options.plugins)}")
+        clauses.append(f"the plugins {', '.join(options.plugins)}")
     if options.operators and not options.plugins:
-        found.append(f"plugins for the operators in {', '.join(options.operators)}, which are ONNX Runtime's")
+        clauses.append(f"plugins for the operators in {', '.join(options.operators)}, which are ONNX Runtime's")
     if options.dla is not None and not _has_dla(target, weak=False):
-        found.append(f"the DLA core {options.dla}, which takes Q/DQ pairs from TensorRT 11.4.1 on")
+        clauses.append(f"the DLA core {options.dla}, which takes Q/DQ pairs from TensorRT 11.4.1 on")
     kinds = (Precision.BF16, Precision.FP8) if not target.strong else ()
-    found += [f"{str(kind).upper()}, which came with TensorRT 10" for kind in kinds if kind in build.precisions]
-    return found
+    clauses += [f"{str(kind).upper()}, which came with TensorRT 10" for kind in kinds if kind in build.precisions]
+    return clauses
 
 
 def _has_level(target: TensorRTVersion) -> bool:
@@ -228,9 +228,9 @@ def _unsayable(name: str) -> bool:
     return any(letter in name for letter in _SPLITS)
 
 
-def _shapes(build: Build, names: list[str], place: int) -> str:
-    """Returns shapes in trtexec's form: the smallest, the first or the largest of each input, by ``place``."""
-    return ",".join(f"{name}:{_joined(build.shapes[name][place])}" for name in names)
+def _shapes(build: Build, names: list[str], shape_index: int) -> str:
+    """Returns shapes in trtexec's form: the smallest, the first or the largest of each input, by ``shape_index``."""
+    return ",".join(f"{name}:{_joined(build.shapes[name][shape_index])}" for name in names)
 
 
 def polygraphy_command(build: Build, network: str, *more: str) -> list[str]:
@@ -239,8 +239,8 @@ def polygraphy_command(build: Build, network: str, *more: str) -> list[str]:
     Polygraphy leaves TF32 off by itself, and takes the calibration profile from the shapes. It names no DLA core.
     """
     options, words = build.options, ["polygraphy", "convert", network, "-o", "model.engine", *more]
-    for place, option in enumerate(("--trt-min-shapes", "--trt-opt-shapes", "--trt-max-shapes")):
-        entries = [f"{name}:[{','.join(map(str, build.shapes[name][place]))}]" for name in build.dynamic]
+    for shape_index, option in enumerate(("--trt-min-shapes", "--trt-opt-shapes", "--trt-max-shapes")):
+        entries = [f"{name}:[{','.join(map(str, build.shapes[name][shape_index]))}]" for name in build.dynamic]
         words += [option, *entries] if entries else []
     if options.workspace_bytes is not None:
         words += ["--pool-limit", f"workspace:{options.workspace_bytes}"]
@@ -258,8 +258,8 @@ def flags_of(weak: WeakPlan, build: Build, cache: str) -> list[str]:
     if Precision.INT8 in build.precisions:
         flags += calibrated(build, cache)
     known = _types_of(build)
-    layers = [f"{each.layer}:{each.precision}" for each in weak.constraints if each.precision is not None]
-    types = [f"{each.layer}:{_types(each, known)}" for each in weak.constraints if _types_outputs(each)]
+    layers = [f"{rule.layer}:{rule.precision}" for rule in weak.constraints if rule.precision is not None]
+    types = [f"{rule.layer}:{_types(rule, known)}" for rule in weak.constraints if _types_outputs(rule)]
     if layers or types:
         flags.append("--precisionConstraints=obey")
     if layers:
@@ -313,13 +313,13 @@ def _plain(text: str) -> str:
 def refusals(weak: WeakPlan, build: Build, flags: list[str]) -> list[str]:
     """Returns the reasons why trtexec cannot express a plan, a clause for each layer; empty if it can."""
     known = _types_of(build)
-    found = [f"layer '{each.layer}': {why}" for each in weak.constraints for why in _why_not(each, weak, known)]
+    reasons = [f"layer '{rule.layer}': {why}" for rule in weak.constraints for why in _why_not(rule, weak, known)]
     length = sum(len(flag.encode()) for flag in flags)
-    if not found and length > _MOST_BYTES:
-        found.append(
+    if not reasons and length > _MOST_BYTES:
+        reasons.append(
             f"{len(weak.constraints)} layers: their names take {length >> 10} KiB, too much for a command line"
         )
-    return found
+    return reasons
 
 
 def _why_not(constraint: Constraint, weak: WeakPlan, known: Mapping[str, str]) -> Iterator[str]:

@@ -49,11 +49,11 @@ def kept(folder: Path | None, form: Form[Value], key: str, compute: Callable[[],
     """
     if folder is None:
         return compute()
-    found = form.load(folder, key)
-    if found is None:
-        found = compute()
-        form.save(folder, key, found)
-    return found
+    stored = form.load(folder, key)
+    if stored is None:
+        stored = compute()
+        form.save(folder, key, stored)
+    return stored
 
 
 def fingerprint(parts: Any) -> str:
@@ -88,15 +88,15 @@ def _save_magnitudes(folder: Path, key: str, seen: Magnitudes) -> None:
     """Writes 2048 counts for each tensor, compressed."""
     histograms = seen.histograms.values()
     empty = np.zeros(BINS, np.int64)
-    counts = [empty if each.counts is None else each.counts for each in histograms]
+    counts = [empty if histogram.counts is None else histogram.counts for histogram in histograms]
     with whole_file(folder / _MAGNITUDES) as file:
         np.savez_compressed(
             file,
             key=np.array(key),
             names=np.array(list(seen.histograms), np.str_),
             counts=np.array(counts, np.int64),
-            floats=np.array([(each.absmax, each.width) for each in histograms], np.float64),
-            numbers=np.array([(each.nonfinite, each.values) for each in histograms], np.int64),
+            floats=np.array([(histogram.absmax, histogram.width) for histogram in histograms], np.float64),
+            numbers=np.array([(histogram.nonfinite, histogram.values) for histogram in histograms], np.int64),
             earlier_names=np.array(list(seen.earlier), np.str_),
             earlier=np.array(list(seen.earlier.values()), np.float64),
         )
@@ -147,7 +147,7 @@ def save_inputs(folder: Path, key: str, inputs: Sequence[Feeds], about: Mapping[
     if alike:
         arrays = {name: np.stack([feeds[name] for feeds in inputs]) for name in names}
     else:
-        arrays = {f"{name}.{place}": feeds[name] for place, feeds in enumerate(inputs) for name in names}
+        arrays = {f"{name}.{index}": feeds[name] for index, feeds in enumerate(inputs) for name in names}
     with whole_file(folder / INPUTS) as file:
         write_archive(file, arrays)
     samples = [digest_of_feeds(feeds) for feeds in inputs]
@@ -164,16 +164,16 @@ def load_inputs(folder: Path, key: str) -> tuple[list[Feeds], dict[str, Any]] | 
         feeds = _feeds(read_archive(folder / INPUTS), len(samples), record["stacked"])
     except (*DAMAGED, IndexError):
         return None
-    return (feeds, record["about"]) if [digest_of_feeds(each) for each in feeds] == samples else None
+    return (feeds, record["about"]) if [digest_of_feeds(sample) for sample in feeds] == samples else None
 
 
 def _feeds(arrays: Feeds, count: int, stacked: bool) -> list[Feeds]:
     if stacked:
-        return [{name: array[place] for name, array in arrays.items()} for place in range(count)]
+        return [{name: array[index] for name, array in arrays.items()} for index in range(count)]
     feeds: list[Feeds] = [{} for _ in range(count)]
     for label, array in arrays.items():
-        name, _, place = label.rpartition(".")
-        feeds[int(place)][name] = array
+        name, _, index = label.rpartition(".")
+        feeds[int(index)][name] = array
     return feeds
 
 

@@ -147,10 +147,10 @@ def append(file: FileIO, path: Path, lines: bytes) -> None:
         NoRoom: the file cannot be written; it is left as it was.
     """
     end = file.seek(0, os.SEEK_END)
-    left = memoryview(lines)
+    unwritten = memoryview(lines)
     try:
-        while left:
-            left = left[file.write(left) :]
+        while unwritten:
+            unwritten = unwritten[file.write(unwritten) :]
         os.fsync(file.fileno())
     except OSError as error:
         with suppress(OSError):

@@ -192,7 +192,7 @@ def _file_system(folder: Path) -> str:
         return ""
     mounts = [line.split()[1:3] for line in _MOUNTS.read_text().splitlines()]
     types = {where.replace(r"\040", " "): kind for where, kind in mounts}
-    return next((types[str(place)] for place in (folder, *folder.parents) if str(place) in types), "")
+    return next((types[str(parent)] for parent in (folder, *folder.parents) if str(parent) in types), "")
 
 
 def _remove(folder: Path, lock: int, maker: int) -> None:

@@ -52,13 +52,13 @@ def mapped(array: np.ndarray) -> np.ndarray:
     try:
         with os.fdopen(number, "wb") as file:
             np.ascontiguousarray(array).tofile(file)
-        found = np.memmap(path, array.dtype, "r", shape=array.shape)
+        memmap = np.memmap(path, array.dtype, "r", shape=array.shape)
     except OSError:
         path.unlink(missing_ok=True)
         return array
-    finalize(found, _remove, path, os.getpid())
-    _mapped[path] = found
-    return found
+    finalize(memmap, _remove, path, os.getpid())
+    _mapped[path] = memmap
+    return memmap
 
 
 def are_large(arrays: Mapping[str, np.ndarray]) -> bool:

@@ -323,8 +323,8 @@ def other_stages(layers: int, given: int, judged: int, *, explains: bool) -> dic
         judged: inputs that the curve is measured on.
         explains: the run looks for causes.
     """
-    each = float(layers * judged)
-    return {CURVE: _CURVE * each, CHECKS: _CHECKS * given, EXPLANATION: _EXPLANATION * each if explains else 0.0}
+    runs = float(layers * judged)
+    return {CURVE: _CURVE * runs, CHECKS: _CHECKS * given, EXPLANATION: _EXPLANATION * runs if explains else 0.0}
 
 
 def usual_search(sweep: float, *, is_cheap: bool | None = None) -> float:

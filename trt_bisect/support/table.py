@@ -128,12 +128,12 @@ def worst_first(
     """Returns rows sorted by a figure, the worst first; rows without the figure stand last, in their order."""
     sign = 1.0 if higher_is_better else -1.0
 
-    def place(row: Row) -> tuple[bool, float]:
+    def sort_key(row: Row) -> tuple[bool, float]:
         value = figure(row)
         is_missing = value is None or math.isnan(value)
         return is_missing, 0.0 if value is None or is_missing else sign * value
 
-    return tuple(sorted(rows, key=place))
+    return tuple(sorted(rows, key=sort_key))
 
 
 def cell_text(kind: str, value: Any) -> str:
@@ -162,13 +162,13 @@ def columns_of(
     known = _Names(names)
     return tuple(
         replace(
-            each,
-            title=each.title.format_map(known),
-            help=each.help.format_map(known),
-            key=each.key.format_map(known),
-            rank=1 if each.key in raised and each.rank != 0 else each.rank,
+            column,
+            title=column.title.format_map(known),
+            help=column.help.format_map(known),
+            key=column.key.format_map(known),
+            rank=1 if column.key in raised and column.rank != 0 else column.rank,
         )
-        for each in _columns(kind, rows, NestedColumns(), ())
+        for column in _columns(kind, rows, NestedColumns(), ())
     )
 
 
@@ -213,8 +213,8 @@ def _described(kind: type) -> tuple[tuple[str, Any, Column | NestedColumns | Non
     """The fields of a dataclass, then its properties with a description: name, type, description."""
     hints = get_type_hints(kind, include_extras=True)
     described = [(field.name, *_parted(hints[field.name])) for field in fields(kind)]
-    own = [each for base in reversed(kind.__mro__) for each in vars(base).items() if isinstance(each[1], property)]
-    for name, made in own:
+    getters = [item for base in reversed(kind.__mro__) for item in vars(base).items() if isinstance(item[1], property)]
+    for name, made in getters:
         hint, about = _parted(get_type_hints(made.fget, include_extras=True).get("return"))
         if about is not None:
             described.append((name, hint, about))
@@ -225,10 +225,10 @@ def _parted(hint: Any) -> tuple[Any, Column | NestedColumns | None]:
     """A type without its annotation and without None, and the annotation."""
     about = None
     if get_origin(hint) is Annotated:
-        hint, *said = get_args(hint)
-        about = next((each for each in said if isinstance(each, (Column, NestedColumns))), None)
+        hint, *attached = get_args(hint)
+        about = next((part for part in attached if isinstance(part, (Column, NestedColumns))), None)
     if get_origin(hint) in (Union, UnionType):
-        hint = next(each for each in get_args(hint) if each is not NoneType)
+        hint = next(member for member in get_args(hint) if member is not NoneType)
     return hint, about
 
 
@@ -237,7 +237,7 @@ def table_of(kind: type, rows: Sequence[Any], **names: str) -> pd.DataFrame:
     import pandas as pd
 
     columns = columns_of(kind, rows, **names)
-    table: pd.DataFrame = pd.DataFrame({each.key: [each.value(row) for row in rows] for each in columns})
+    table: pd.DataFrame = pd.DataFrame({column.key: [column.value(row) for row in rows] for column in columns})
     return table
 
 
@@ -249,8 +249,8 @@ def csv_of(kind: type, rows: Sequence[Any], **names: str) -> str:
     """
     columns, text = columns_of(kind, rows, **names), io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(each.key for each in columns)
-    writer.writerows([_csv_cell(each, each.value(row)) for each in columns] for row in rows)
+    writer.writerow(column.key for column in columns)
+    writer.writerows([_csv_cell(column, column.value(row)) for column in columns] for row in rows)
     return text.getvalue()
 
 
@@ -260,5 +260,5 @@ def _csv_cell(column: TableColumn, value: Any) -> Any:
     if isinstance(value, tuple):
         value = shape_text(value) if column.kind == SHAPE else ", ".join(map(str, value))
     if isinstance(value, dict):
-        value = " ".join(f"{key}:{each}" for key, each in value.items())
+        value = " ".join(f"{key}:{item}" for key, item in value.items())
     return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value

@@ -53,7 +53,7 @@ def percent(share: float, threshold: float | None = None) -> str:
 
 def duration(seconds: float) -> str:
     """Returns a time with two digits at most, such as ``40 s``, ``3 min`` or ``1.5 h``."""
-    size, unit = next((one for one in ((3600.0, "h"), (60.0, "min")) if seconds >= 1.5 * one[0]), (1.0, "s"))
+    size, unit = next((larger for larger in ((3600.0, "h"), (60.0, "min")) if seconds >= 1.5 * larger[0]), (1.0, "s"))
     value = seconds / size
     return f"{_positional(value, 2 if value >= 10 or unit == 'h' else 1)} {unit}"
 
