@@ -108,15 +108,15 @@ def labels_of_folders(folder: Path, samples: Dataset, pictures: object, classes:
             f"'{folder}' has {len(names)} class folders, up to '{names[-1]}', and the network {classes} classes.",
             "Give a folder for each class, empty ones too, named in the order of the classes or by their numbers.",
         )
-    place = Path(pictures) if isinstance(pictures, (str, Path)) else folder / "?"
-    files = image_files(place) if place.is_dir() else [place]
-    found = []
+    source = Path(pictures) if isinstance(pictures, (str, Path)) else folder / "?"
+    files = image_files(source) if source.is_dir() else [source]
+    labels = []
     for file in files:
         parts = file.resolve().relative_to(folder.resolve()).parts if folder.resolve() in file.resolve().parents else ()
         if len(parts) < 2:
             raise BadInput(f"'{file}' is in no class folder of '{folder}'.", "Give --dataset with pictures in these.")
-        found.append(numbers[parts[0]])
-    return _of_whole_samples(np.array(found, np.int64), samples)
+        labels.append(numbers[parts[0]])
+    return _of_whole_samples(np.array(labels, np.int64), samples)
 
 
 def labels_in_order(given: object, samples: Dataset, dataset: object) -> tuple[np.ndarray, list[str]]:
@@ -141,7 +141,7 @@ def labels_in_order(given: object, samples: Dataset, dataset: object) -> tuple[n
         classes = np.asarray(labels.classes if isinstance(labels, Labels) else labels)
         apart = [pair for pair in zip(files, sorted(files, key=_by_numbers), strict=True) if pair[0] != pair[1]]
         if apart:
-            read, counted_on = (Path(each).name for each in apart[0])
+            read, counted_on = (Path(file).name for file in apart[0])
             raise BadInput(
                 f"The labels have no names, and the order of the pictures is not clear: by name '{read}' comes before "
                 f"'{counted_on}', by number after it.",
@@ -199,14 +199,14 @@ def accuracy_by_masks(samples: Dataset, folder: Path, task: Task, *, letterbox: 
     def counted(infer: RunNetwork) -> dict[str, float]:
         areas = np.zeros((3, _BYTES))
         for position, feeds in enumerate(samples):
-            found = _read(task, infer, feeds)
-            if len(found) != 1:
-                raise BadInput(f"A sample holds {len(found)} images.", "Give --dataset with one image a sample.")
+            class_maps = _read(task, infer, feeds)
+            if len(class_maps) != 1:
+                raise BadInput(f"A sample holds {len(class_maps)} images.", "Give --dataset with one image a sample.")
             mask = _mask(files[place_of(position)])
-            seen = at_pixels(np.clip(found[0], 0, _BYTES - 1), mask.shape, input_size(feeds), letterbox=letterbox)
+            seen = at_pixels(np.clip(class_maps[0], 0, _BYTES - 1), mask.shape, input_size(feeds), letterbox=letterbox)
             mask, counts = (mask // _VOID, np.ones(mask.shape, bool)) if is_object else (mask, mask != _VOID)
             pairs = (mask[counts & (mask == seen)], mask[counts], seen[counts])
-            areas += [np.bincount(each.ravel(), minlength=_BYTES) for each in pairs]
+            areas += [np.bincount(pixels.ravel(), minlength=_BYTES) for pixels in pairs]
         same, right, seen = areas
         unions = right + seen - same
         return {
@@ -283,25 +283,24 @@ def accuracy_by_texts(samples: Dataset, texts: Texts, task: Task, letters: Seque
     place_of = place_finder(samples, texts.names, "text")
 
     def counted(infer: RunNetwork) -> dict[str, float]:
-        edits = characters = lines = exact = place = 0
+        edits = characters = lines = exact = 0
         for position, feeds in enumerate(samples):
-            found = [spelled(tuple(line), letters) for line in _read(task, infer, feeds)]
-            first = place_of(position) if texts.names else place
-            right = texts.lines[first : first + len(found)]
-            if len(right) != len(found) or (texts.names and len(found) != 1):
+            read_lines = [spelled(tuple(line), letters) for line in _read(task, infer, feeds)]
+            first = place_of(position) if texts.names else lines
+            right = texts.lines[first : first + len(read_lines)]
+            if len(right) != len(read_lines) or (texts.names and len(read_lines) != 1):
                 raise BadInput(
                     f"There are {len(texts.lines)} texts, and the data set has more lines.",
                     "Give a text for each line.",
                 )
             apart = [
-                edit_distance(tuple(map(ord, wanted)), tuple(map(ord, read)))
-                for wanted, read in zip(right, found, strict=True)
+                edit_distance(tuple(map(ord, expected)), tuple(map(ord, read)))
+                for expected, read in zip(right, read_lines, strict=True)
             ]
-            place, lines = place + len(found), lines + len(found)
             edits, characters = edits + sum(apart), characters + sum(map(len, right))
-            exact += apart.count(0)
-        if not texts.names and place != len(texts.lines):
-            raise BadInput(f"There are {len(texts.lines)} texts for {place} lines.", "Give a text for each line.")
+            exact, lines = exact + apart.count(0), lines + len(read_lines)
+        if not texts.names and lines != len(texts.lines):
+            raise BadInput(f"There are {len(texts.lines)} texts for {lines} lines.", "Give a text for each line.")
         return {ACCURACY: 1.0 - edits / max(characters, 1), "exact": exact / lines}
 
     sha = hashlib.sha256(f"{task.note} {samples.digest()} {texts} {letters}".encode())
@@ -331,8 +330,8 @@ def asked_accuracy(setup: Setup, experiment: Experiment, options: RunOptions) ->
         BadInput: the function or the labels cannot be used.
     """
     if options.accuracy is not None:
-        own = options.accuracy
-        function = load_function(own, "accuracy function") if isinstance(own, str) else own
+        accuracy = options.accuracy
+        function = load_function(accuracy, "accuracy function") if isinstance(accuracy, str) else accuracy
         code = code_digest(function)
         if not is_reusable(code):
             closure = "the accuracy function is a closure, or not from a source file: another run measures it again"
@@ -459,11 +458,11 @@ class AccuracyTarget:
         self._by_ranges: dict[str, AccuracyEvaluator] = {}
         self.budget = reference - least + TIE
 
-    def losses(self, asked: Sequence[PrecisionPlan], ranges: Ranges, *, to_the_end: bool = False) -> list[Loss]:
+    def losses(self, plans: Sequence[PrecisionPlan], ranges: Ranges, *, to_the_end: bool = False) -> list[Loss]:
         """Returns the losses of plans: the part of FP32's accuracy that is lost."""
-        similar = self._plans.losses(asked, ranges, self._plans.inputs.first, to_the_end=to_the_end)
+        similar = self._plans.losses(plans, ranges, self._plans.inputs.first, to_the_end=to_the_end)
         losses: list[Loss] = []
-        for plan, tie in zip(asked, similar, strict=True):
+        for plan, tie in zip(plans, similar, strict=True):
             figure = self._measured(plan, ranges)
             losses.append(None if figure is None or tie is None else self._reference - figure + TIE * min(tie, 1.0))
         return losses

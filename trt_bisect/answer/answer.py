@@ -129,14 +129,14 @@ class AnswerSearch:
         Raises:
             BadInput: the layers that the user fixed in high precision cost more than the budget.
         """
-        plans, own = self.plans, self.experiment.ranges
+        plans, current = self.plans, self.experiment.ranges
         self.space = make_space(plans)
         self._refuse_spent()
         if plans.switches:
             self._say_full()
         plans.judged = self._worst_inputs(_JUDGED_FOR_RANGES)
         candidates = plans.setup.data.candidates if self.space.units else ()
-        others = [ranges for ranges in candidates if ranges.calibrator != own.calibrator]
+        others = [ranges for ranges in candidates if ranges.calibrator != current.calibrator]
         aimed = replace(self.space, budget=self.space.budget * SAFETY)
         estimates = plans.switches and not self.space.has_many
         is_usual = self._by_similarity and self.most is None
@@ -148,12 +148,12 @@ class AnswerSearch:
             plans,
             SimilarityTarget(plans),
             aimed,
-            [own, *others],
+            [current, *others],
             self.named,
             dearest=CHEAP_RECIPE if estimates and self.effort != THOROUGH else math.inf,
         )
         self.take_ranges(ranges)
-        first = next((one.kept for one in self.tried if one.ranges.digest() == ranges.digest()), None)
+        first = next((row.kept for row in self.tried if row.ranges.digest() == ranges.digest()), None)
         if first is not None and is_usual:
             self._hold_first(first)
         if not self._by_similarity:
@@ -171,7 +171,7 @@ class AnswerSearch:
 
     def _take_accurate_ranges(self) -> None:
         """Goes on with ranges with which full INT8 reaches the accuracy, if there are such."""
-        candidates = [] if self.named else [one.ranges for one in self.tried]
+        candidates = [] if self.named else [row.ranges for row in self.tried]
         for ranges in (self.experiment.ranges, *candidates):
             if self.target.check(self.plans.with_ranges(ranges), self.plans.full).meets(self.target.budget):
                 self.take_ranges(ranges)
@@ -184,12 +184,12 @@ class AnswerSearch:
             return None
         plans.judged = self._worst_inputs(JUDGED)
         in_use = self.experiment.ranges.digest()
-        tried = sorted(self.tried, key=lambda one: one.ranges.digest() != in_use)
+        tried = sorted(self.tried, key=lambda row: row.ranges.digest() != in_use)
         recipes = EstimatedRecipes(plans, self.target, space, self._found_recipe)
         rows = recipes.search(tried, named=self.named, first_only=self.effort != DEFAULT)
-        by_ranges = {id(one.ranges): one for one in rows}
+        by_ranges = {id(row.ranges): row for row in rows}
         if self.effort != THOROUGH:
-            self.tried = tuple(by_ranges[id(one.ranges)] for one in self.tried)
+            self.tried = tuple(by_ranges[id(row.ranges)] for row in self.tried)
         self.recipe = recipes.best or self.recipe
         self._estimated_alone = recipes.sensitivities()
         return recipes.best
@@ -294,42 +294,42 @@ class AnswerSearch:
         """
         if self.most is not None:
             return self._within(self.most)
-        budget = self.target.budget
+        target, budget = self.target, self.target.budget
         self.space = replace(self.space, budget=budget)
         if self.strict:
             self.plans.leave(self._margin)
-        checked = self.target.check(self.experiment, self.plans.full)
+        checked = target.check(self.experiment, self.plans.full)
         if checked.meets(budget) or not self.space.units:
             meets = checked.meets(budget)
             return self._answer(Cheapest(frozenset(), meets, {}), self.experiment, checked, budget, {})
         self.plans.leave(self._margin)
         self.plans.judged = sorted({*self.plans.judged, *self._worst_inputs(_JUDGED_AT_FIRST)})
         self.plans.join(checked.missed)
-        found, experiment, checked, aim = self._recipe(suspects)
+        high_set, experiment, checked, aim = self._recipe(suspects)
         if experiment is not self.experiment:
             self._go_on_with(experiment)
-        recipe = Recipe(found.kept, experiment, checked, aim, self.plans.margin, self.refused)
+        recipe = Recipe(high_set.kept, experiment, checked, aim, self.plans.margin, self.refused)
         is_new = self.on_answer is not None and (self.recipe is None or recipe.is_other(self.recipe))
-        if is_new and found.meets and found.kept and checked.meets(budget):
+        if is_new and high_set.meets and high_set.kept and checked.meets(budget):
             self._found_recipe(recipe)
-        if not found.meets or (self.space.has_many and not checked.meets(budget)):
-            return self._answer(found, experiment, checked, aim, {})
-        if found.kept and self._by_similarity and self.alone.can_measure(self.space) and self.effort != QUICK:
+        if not high_set.meets or (self.space.has_many and not checked.meets(budget)):
+            return self._answer(high_set, experiment, checked, aim, {})
+        if high_set.kept and self._by_similarity and self.alone.can_measure(self.space) and self.effort != QUICK:
             self.plans.setup.progress.stage(_SEARCHING, None)
             alone = self.alone.known or self._estimated_alone
-            few = one_or_two(self.target, self.space, found, experiment, alone)
-            found, checked = few or (found, checked)
+            few = one_or_two(target, self.space, high_set, experiment, alone)
+            high_set, checked = few or (high_set, checked)
 
         def cheaper(kept: Kept, checked: Checked) -> None:
             self._go_on_from(replace(recipe, kept=kept, checked=checked))
 
-        if found.kept:
-            found, checked = with_faster(self.target, self.space, found, experiment, checked)
+        if high_set.kept:
+            high_set, checked = with_faster(target, self.space, high_set, experiment, checked)
         low = experiment.network.low.title
-        self.plans.setup.progress.stage(f"Each layer of the recipe put back in {low}", len(found.kept))
-        found, checked, taken_back = minimal(self.plans, self.target, self.space, found, experiment, checked, cheaper)
-        found, checked = self._in_fp16(found, experiment, checked)
-        return self._answer(found, experiment, checked, aim, taken_back)
+        self.plans.setup.progress.stage(f"Each layer of the recipe put back in {low}", len(high_set.kept))
+        high_set, checked, taken_back = minimal(self.plans, target, self.space, high_set, experiment, checked, cheaper)
+        high_set, checked = self._in_fp16(high_set, experiment, checked)
+        return self._answer(high_set, experiment, checked, aim, taken_back)
 
     def _recipe(self, suspects: Collection[int]) -> Searched:
         """Returns the recipe: by estimated losses, and with all effort, or where there is none, of the whole search.
@@ -342,7 +342,7 @@ class AnswerSearch:
         free = self._free()
         if free is not None:
             return free
-        may_be_cheap = any(one.cost is not None and one.cost <= CHEAP_RECIPE for one in self.tried)
+        may_be_cheap = any(row.cost is not None and row.cost <= CHEAP_RECIPE for row in self.tried)
         if may_be_cheap and bounded and self._by_similarity:
             try:
                 with plans.ending(_LOWERING * plans.allowed):
@@ -367,11 +367,11 @@ class AnswerSearch:
         """Returns a recipe that costs nothing; None where the units that are free do not suffice with any ranges."""
         kept, budget = free_units(self.space) if self._by_similarity else frozenset[int](), self.space.budget
         plan = self.space.plan(kept)
-        for one in (self.tried[:1] if self.named else self.tried) if kept else ():
-            (loss,) = self.target.losses([plan], one.ranges)
+        for row in (self.tried[:1] if self.named else self.tried) if kept else ():
+            (loss,) = self.target.losses([plan], row.ranges)
             if loss is None or loss > budget:
                 continue
-            experiment = self.plans.with_ranges(one.ranges)
+            experiment = self.plans.with_ranges(row.ranges)
             checked = self.target.check(experiment, plan)
             if checked.meets(budget):
                 return Cheapest(kept, True, {}), experiment, checked, budget
@@ -394,12 +394,12 @@ class AnswerSearch:
                 break
             plans.join(new)
         checked = target.check(experiment, space.plan(kept))
-        found = Cheapest(kept, checked.meets(target.budget), {})
+        high_set = Cheapest(kept, checked.meets(target.budget), {})
         units = sorted(kept)
         back = measure([self.space.plan(kept - {unit}) for unit in units])
         taken_back = dict(zip(units, back, strict=True))
-        found, checked = self._in_fp16(found, experiment, checked)
-        return self._answer(found, experiment, checked, target.budget, taken_back)
+        high_set, checked = self._in_fp16(high_set, experiment, checked)
+        return self._answer(high_set, experiment, checked, target.budget, taken_back)
 
     def so_far(self, *, measures: bool) -> Answer | None:
         """Returns the answer of a search that was stopped; None if full INT8 or its recipe is not known on all inputs.
@@ -421,23 +421,23 @@ class AnswerSearch:
             return None
         plans.leave(NO_MARGIN)
         self.space = replace(self.space, budget=self.target.budget)
-        found, experiment, checked = self._holding(measures=measures)
+        high_set, experiment, checked = self._holding(measures=measures)
 
         def trial(plan: PrecisionPlan) -> Trial | None:
             known = plans.known(plan, experiment)
             return plans.whole(plan, experiment, given, "all inputs") if measures else known
 
-        full, restored = trial(plans.full) or plans.known(plans.full, self.experiment), trial(self._plan(found))
+        full, restored = trial(plans.full) or plans.known(plans.full, self.experiment), trial(self._plan(high_set))
         assert full is not None
         if restored is None:
             return None
-        taken_back = self._taken_back(found.kept, experiment) if found.meets else {}
+        taken_back = self._taken_back(high_set.kept, experiment) if high_set.meets else {}
         aim = self.space.budget
-        answer = self._made(found, experiment, checked, aim, taken_back, full, restored)
+        answer = self._made(high_set, experiment, checked, aim, taken_back, full, restored)
         return replace(answer, not_done=tuple(self._not_done(answer)))
 
-    def _plan(self, found: Cheapest) -> PrecisionPlan:
-        return self.space.plan(found.kept)
+    def _plan(self, high_set: Cheapest) -> PrecisionPlan:
+        return self.space.plan(high_set.kept)
 
     def _holding(self, *, measures: bool) -> tuple[Cheapest, Experiment, Checked]:
         """Returns the cheapest set that holds on all inputs given, as far as it is known; see ``so_far``.
@@ -445,7 +445,7 @@ class AnswerSearch:
         Without one it is the empty set, which does not hold.
         """
         plans, counting, recipe = self.plans, self.plans.inputs.counting, self.recipe
-        tried = (self.experiment.ranges, *(one.ranges for one in self.tried), *plans.setup.data.candidates)
+        tried = (self.experiment.ranges, *(row.ranges for row in self.tried), *plans.setup.data.candidates)
         by_digest = {ranges.digest(): ranges for ranges in tried if self._by_similarity}
         sets = [
             (self._kept_high(plan), ranges)
@@ -455,10 +455,10 @@ class AnswerSearch:
         if not self._by_similarity:
             sets.append((frozenset[int](), self.experiment.ranges))
         if self.most is not None:
-            sets = [one for one in sets if self.space.cost(one[0]) <= self.most]
+            sets = [pair for pair in sets if self.space.cost(pair[0]) <= self.most]
         if recipe is not None:
-            sets = [one for one in sets if self.space.price(one[0]) < self.space.price(recipe.kept)]
-        sets.sort(key=lambda one: self.space.price(one[0]))
+            sets = [pair for pair in sets if self.space.price(pair[0]) < self.space.price(recipe.kept)]
+        sets.sort(key=lambda pair: self.space.price(pair[0]))
         for kept, ranges in sets[:_CHECKED_AT_END] if measures else sets:
             experiment, plan = plans.with_ranges(ranges), self.space.plan(kept)
             checked = self.target.check(experiment, plan) if measures else self.target.known(experiment, plan)
@@ -474,8 +474,8 @@ class AnswerSearch:
             meets = checked.meets(self.space.budget) and (least is None or least <= self.space.budget)
             return Cheapest(frozenset(), meets, {}), self.experiment, checked
         dearest = math.inf if self.most is None else self.most
-        found, checked = with_more_high(self.target, self.space, Cheapest(kept, True, {}), experiment, dearest)
-        return replace(found, meets=checked.meets(self.space.budget)), experiment, checked
+        high_set, checked = with_more_high(self.target, self.space, Cheapest(kept, True, {}), experiment, dearest)
+        return replace(high_set, meets=checked.meets(self.space.budget)), experiment, checked
 
     def _kept_high(self, plan: PrecisionPlan) -> Kept:
         return frozenset(unit for unit, layers in enumerate(self.space.units) if plan.lowered.isdisjoint(layers))
@@ -507,21 +507,21 @@ class AnswerSearch:
         is_bounded = self.plans.allowed < math.inf and not self.plans.ends
         return None if is_bounded else self.alone.sensitivities(self.space, self.experiment.ranges)
 
-    def _in_fp16(self, found: Cheapest, experiment: Experiment, checked: Checked) -> tuple[Cheapest, Checked]:
+    def _in_fp16(self, high_set: Cheapest, experiment: Experiment, checked: Checked) -> tuple[Cheapest, Checked]:
         """Puts units of the recipe into FP16 if that is allowed and good enough; returns the recipe and its check.
 
         It is the last step: each unit is needed, and the recipe holds, in FP32 too, whatever FP16 rounds by chance.
         """
-        most = self.space.cost(found.kept) - self.fp16_saves
-        may_be = not self.fp16_saves or may_be_in_fp16(self.plans, self.space, found.kept)
-        if found.kept and found.meets and most > 0.0 and may_be:
+        most = self.space.cost(high_set.kept) - self.fp16_saves
+        may_be = not self.fp16_saves or may_be_in_fp16(self.plans, self.space, high_set.kept)
+        if high_set.kept and high_set.meets and most > 0.0 and may_be:
             self.plans.setup.progress.stage("The recipe in FP16", None)
             alone = self.alone.known or self._estimated_alone
-            cheaper = in_fp16(self.plans, self.target, self.space, found, experiment, alone, most)
+            cheaper = in_fp16(self.plans, self.target, self.space, high_set, experiment, alone, most)
             if cheaper is not None:
-                self.space, found, checked = cheaper
-                self._know(self.space.plan(found.kept), experiment)
-        return found, checked
+                self.space, high_set, checked = cheaper
+                self._know(self.space.plan(high_set.kept), experiment)
+        return high_set, checked
 
     def _with_margin(self, suspects: Collection[int]) -> Searched:
         """Searches a recipe with the margin; returns one without it if the margin costs too much.
@@ -532,7 +532,7 @@ class AnswerSearch:
         Args:
             suspects: the suspects of the curve, as layer indices.
         """
-        margin, first = self.plans.margin, [one.cost for one in self.tried if one.cost is not None]
+        margin, first = self.plans.margin, [row.cost for row in self.tried if row.cost is not None]
         may_be_cheap = min(first, default=0.0) <= DEAR_RECIPE
         if may_be_cheap:
             held = self._held(suspects, DEAR_RECIPE)
@@ -554,8 +554,8 @@ class AnswerSearch:
 
     def _costs(self, held: Searched) -> float:
         """The cost of a recipe; infinite if it does not hold."""
-        found, _, checked, _ = held
-        return self.space.cost(found.kept) if checked.meets(self.target.budget) else math.inf
+        high_set, _, checked, _ = held
+        return self.space.cost(high_set.kept) if checked.meets(self.target.budget) else math.inf
 
     def _held(self, suspects: Collection[int], dearest: float = math.inf) -> Searched:
         """Searches until a recipe holds on all inputs in all settings.
@@ -575,30 +575,30 @@ class AnswerSearch:
             space = replace(self.space, budget=aim)
             mended = before if number >= _ROUNDS else frozenset()
             search = partial(self._found, space, suspects=suspects, mended=mended)
-            found = search(partial(target.losses, ranges=self.experiment.ranges), dearest=dearest)
-            if new and found.meets and space.cost(found.kept) > DEAR_RECIPE and self._retunes:
-                found = self._by_other_ranges(search, space, found, dearest)
-            before |= found.kept
-            if space.cost(found.kept) > dearest:
-                return found, self.experiment, _NOT_CHECKED, aim
-            checked = target.check(self.experiment, space.plan(found.kept))
-            if checked.meets(budget) or not found.meets:
+            high_set = search(partial(target.losses, ranges=self.experiment.ranges), dearest=dearest)
+            if new and high_set.meets and space.cost(high_set.kept) > DEAR_RECIPE and self._retunes:
+                high_set = self._by_other_ranges(search, space, high_set, dearest)
+            before |= high_set.kept
+            if space.cost(high_set.kept) > dearest:
+                return high_set, self.experiment, _NOT_CHECKED, aim
+            checked = target.check(self.experiment, space.plan(high_set.kept))
+            if checked.meets(budget) or not high_set.meets:
                 break
             new = plans.join(checked.missed)
             if self.space.has_many:
                 break
             if not new:
                 closer = aim * max(min(budget / checked.worst, 1.0) * CLOSER, CLOSEST)
-                other = another_that_holds(target, self.space, found, self.experiment, closer, dearest)
-                if other is not None:
-                    found, checked = other
+                substitute = another_that_holds(target, self.space, high_set, self.experiment, closer, dearest)
+                if substitute is not None:
+                    high_set, checked = substitute
                     break
                 aim = closer
                 if plans.switches and self._by_similarity:
-                    plans.join(plans.missed(space.plan(found.kept), self.experiment.ranges, aim))
-        if found.meets and not checked.meets(budget):
-            found, checked = with_more_high(target, self.space, found, self.experiment, dearest)
-        return self._with_single_scales(found, checked, aim)
+                    plans.join(plans.missed(space.plan(high_set.kept), self.experiment.ranges, aim))
+        if high_set.meets and not checked.meets(budget):
+            high_set, checked = with_more_high(target, self.space, high_set, self.experiment, dearest)
+        return self._with_single_scales(high_set, checked, aim)
 
     def _found(
         self, space: Space, measure: Measure, suspects: Collection[int], mended: Kept, dearest: float
@@ -625,11 +625,11 @@ class AnswerSearch:
         if len(self.space.units) <= FEW_UNITS or self.alone.known is not None:
             return False
         in_use = self.experiment.ranges.digest()
-        first = next((one.kept for one in self.tried if one.ranges.digest() == in_use), None) or ()
+        first = next((row.kept for row in self.tried if row.ranges.digest() == in_use), None) or ()
         return self.alone.can_measure(self.space) and len(first) <= FEW_NEEDED
 
     def _by_other_ranges(
-        self, search: Callable[..., Cheapest], space: Space, found: Cheapest, dearest: float
+        self, search: Callable[..., Cheapest], space: Space, high_set: Cheapest, dearest: float
     ) -> Cheapest:
         """Searches with each other promising calibrator too, and goes on with that of the cheapest recipe.
 
@@ -638,31 +638,31 @@ class AnswerSearch:
         Args:
             search: takes the function that measures plans, and ``dearest``.
             space: the plans.
-            found: the set found with the ranges in use.
-            dearest: recipes that cost more are given up, and so are those that cost more than ``found``.
+            high_set: the set found with the ranges in use.
+            dearest: recipes that cost more are given up, and so are those that cost more than ``high_set``.
         """
         in_use = self.experiment.ranges.digest()
-        for one in self.tried:
-            if one.ranges.calibrator in PROMISING and one.ranges.digest() != in_use:
-                bound = min(dearest, space.cost(found.kept))
-                other = search(partial(self.target.losses, ranges=one.ranges), dearest=bound)
-                if other.meets and space.price(other.kept) < space.price(found.kept):
-                    found = other
-                    self._go_on_with(self.plans.with_ranges(one.ranges))
-        return found
+        for row in self.tried:
+            if row.ranges.calibrator in PROMISING and row.ranges.digest() != in_use:
+                bound = min(dearest, space.cost(high_set.kept))
+                candidate = search(partial(self.target.losses, ranges=row.ranges), dearest=bound)
+                if candidate.meets and space.price(candidate.kept) < space.price(high_set.kept):
+                    high_set = candidate
+                    self._go_on_with(self.plans.with_ranges(row.ranges))
+        return high_set
 
-    def _with_single_scales(self, found: Cheapest, checked: Checked, aim: float) -> Searched:
+    def _with_single_scales(self, high_set: Cheapest, checked: Checked, aim: float) -> Searched:
         """Gives single tensors the scales of other calibrators where units of a recipe can then go to INT8."""
         plans, experiment, space = self.plans, self.experiment, replace(self.space, budget=aim)
-        if not (found.meets and found.kept and checked.meets(self.target.budget) and self._retunes):
-            return found, experiment, checked, aim
-        kept, ranges = retuned(plans, space, found, experiment.ranges, [one.ranges for one in self.tried])
-        if kept != found.kept:
+        if not (high_set.meets and high_set.kept and checked.meets(self.target.budget) and self._retunes):
+            return high_set, experiment, checked, aim
+        kept, ranges = retuned(plans, space, high_set, experiment.ranges, [row.ranges for row in self.tried])
+        if kept != high_set.kept:
             changed = plans.setup.with_ranges(experiment, ranges)
             again = self.target.check(changed, space.plan(kept))
             if again.meets(self.target.budget):
-                return replace(found, kept=kept, equals=()), changed, again, aim
-        return found, experiment, checked, aim
+                return replace(high_set, kept=kept, equals=()), changed, again, aim
+        return high_set, experiment, checked, aim
 
     @property
     def _retunes(self) -> bool:
@@ -696,7 +696,7 @@ class AnswerSearch:
 
     def _answer(
         self,
-        found: Cheapest,
+        high_set: Cheapest,
         experiment: Experiment,
         checked: Checked,
         aim: float,
@@ -704,7 +704,7 @@ class AnswerSearch:
     ) -> Answer:
         plans = self.plans
         plans.setup.forecast.begins(CHECKS)
-        given, plan = plans.inputs.given, self.space.plan(found.kept)
+        given, plan = plans.inputs.given, self.space.plan(high_set.kept)
         full = plans.whole(plans.full, experiment, given, "all inputs")
         restored = plans.whole(plan, experiment, given, "all inputs")
         half, rounding = None, None
@@ -714,13 +714,13 @@ class AnswerSearch:
             rounding = with_rounded_followers(plans.setup.options, experiment, plan)
         if self._by_similarity and self.most is None:
             half = half_gain(plans, self.space, taken_back, self.sensitivities, experiment)
-        found = replace(found, meets=found.meets and checked.meets(self.space.budget))
+        high_set = replace(high_set, meets=high_set.meets and checked.meets(self.space.budget))
         return replace(
-            self._made(found, experiment, checked, aim, taken_back, full, restored),
-            equals=found.equals,
-            unmoved=found.unmoved,
-            faster=found.faster,
-            for_fp16=found.for_fp16,
+            self._made(high_set, experiment, checked, aim, taken_back, full, restored),
+            equals=high_set.equals,
+            unmoved=high_set.unmoved,
+            faster=high_set.faster,
+            for_fp16=high_set.for_fp16,
             unseen=unseen,
             unseen_inputs=unseen_given,
             plain=plans.plain(plan, experiment) if plans.switches else None,
@@ -734,7 +734,7 @@ class AnswerSearch:
 
     def _made(
         self,
-        found: Cheapest,
+        high_set: Cheapest,
         experiment: Experiment,
         checked: Checked,
         aim: float,
@@ -746,12 +746,12 @@ class AnswerSearch:
         return Answer(
             experiment=experiment,
             space=self.space,
-            kept=found.kept,
-            meets=found.meets,
+            kept=high_set.kept,
+            meets=high_set.meets,
             full=full,
             restored=restored,
             taken_back=taken_back,
-            put_back=self._put_back(found.kept, taken_back, experiment.ranges),
+            put_back=self._put_back(high_set.kept, taken_back, experiment.ranges),
             tried=self.tried,
             given=plans.inputs.given,
             counting=plans.inputs.counting,

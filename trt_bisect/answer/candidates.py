@@ -73,19 +73,19 @@ def with_changes(search: AnswerSearch, answer: Answer) -> tuple[AnswerSearch, An
         best, losses = _best(search, _cheapest(answer))
         if best is None:
             return None
-        other = AnswerSearch(best, best.experiment, search.effort, None, search.fp16_saves)
-        other.strict = True
-        other.choose_ranges()
-        found = other.finish()
+        changed = AnswerSearch(best, best.experiment, search.effort, None, search.fp16_saves)
+        changed.strict = True
+        changed.choose_ranges()
+        changed_answer = changed.finish()
         best.give_back()
     except (BadInput, TrialFailed) as error:
         progress.say(f"The network stays as it is: {first_line(error)}")
         return None
-    cost, least = other.space.cost(found.kept), search.space.cost(answer.kept) if answer.meets else inf
-    if not found.meets or cost > least - AS_CHEAP:
+    cost, least = changed.space.cost(changed_answer.kept), search.space.cost(answer.kept) if answer.meets else inf
+    if not changed_answer.meets or cost > least - AS_CHEAP:
         progress.say(f"No cheaper recipe with {best.experiment.network.changes}")
         return None
-    return other, replace(priced(best, found), own=answer, changes=losses)
+    return changed, replace(priced(best, changed_answer), own=answer, changes=losses)
 
 
 def _is_left(search: AnswerSearch, answer: Answer) -> bool:
@@ -95,18 +95,18 @@ def _is_left(search: AnswerSearch, answer: Answer) -> bool:
     is_usual = network.low is INT8 and not network.has_pairs and not network.scales and experiment.data is not None
     is_free = network.movable == network.quantizable and not options.one_scale and options.typing != "weak"
     measures = plans.switches and experiment.builder.arithmetic == EMULATED and not space.has_many
-    asked = search.most is not None or not isinstance(search.target, SimilarityTarget) or search.effort == QUICK
+    other_goal = search.most is not None or not isinstance(search.target, SimilarityTarget) or search.effort == QUICK
     is_cheap = answer.meets and (space.cost(answer.kept) <= CHEAP_RECIPE or len(answer.high) <= FEW_LAYERS)
-    return is_cheap or asked or not (is_usual and is_free and measures)
+    return is_cheap or other_goal or not (is_usual and is_free and measures)
 
 
 def _cheapest(answer: Answer) -> list[str]:
     """Returns the names of the recipe's cheapest layers."""
     space, names = answer.space, list[str]()
-    left = _CHEAPEST * math.fsum(space.costs[unit] for unit in answer.kept) if answer.meets else 0.0
+    budget = _CHEAPEST * math.fsum(space.costs[unit] for unit in answer.kept) if answer.meets else 0.0
     for unit in sorted(answer.kept, key=lambda unit: (space.costs[unit], unit)):
-        left -= space.costs[unit]
-        if left < 0:
+        budget -= space.costs[unit]
+        if budget < 0:
             break
         names += [answer.experiment.network.layers[k].name for k in space.units[unit]]
     return names
@@ -137,10 +137,10 @@ def _best(search: AnswerSearch, high: Sequence[str]) -> tuple[AnswerPlans | None
         if changed is None or _apart(plans, changed[0]) > FLOAT_NOISE:
             continue
         candidate = _of_network(plans, replace(changed[0], changes=together([*words, changed[1]])))
-        found = _mean_loss(candidate, high)
-        losses[changed[1]] = found
-        if found <= _KEPT * loss:
-            network, best, loss = candidate.experiment.network, candidate, found
+        mean_loss = _mean_loss(candidate, high)
+        losses[changed[1]] = mean_loss
+        if mean_loss <= _KEPT * loss:
+            network, best, loss = candidate.experiment.network, candidate, mean_loss
             words.append(changed[1])
         candidate.give_back()
     progress.say(f"Mean loss of {network.low.title}: {losses_in_words(losses)}")
@@ -153,33 +153,32 @@ def losses_in_words(losses: Mapping[str, float]) -> str:
 
 
 def _equalised(network: Network, _: Dataset) -> tuple[Network, str] | None:
-    found = equalise(network)
-    return (
-        (found.network, f"channels of {counted(len(found.pairs), 'pair')} of layers equalised") if found.pairs else None
-    )
+    changed = equalise(network)
+    words = f"channels of {counted(len(changed.pairs), 'pair')} of layers equalised"
+    return (changed.network, words) if changed.pairs else None
 
 
 def _smoothed(network: Network, data: Dataset) -> tuple[Network, str] | None:
-    found = smooth(network, islice(data, 0, None, _EVERY))
-    words = f"channels of {counted(len(found.tensors), 'tensor')} smoothed"
-    return (found.network, words) if found.tensors else None
+    changed = smooth(network, islice(data, 0, None, _EVERY))
+    words = f"channels of {counted(len(changed.tensors), 'tensor')} smoothed"
+    return (changed.network, words) if changed.tensors else None
 
 
 def _rounded(network: Network, data: Dataset) -> tuple[Network, str] | None:
-    found = round_weights(network, islice(data, 0, None, _EVERY))
-    words = f"{counted(len(found.left), 'weight')} rounded for the outputs"
-    return (found.network, words) if found.left else None
+    changed = round_weights(network, islice(data, 0, None, _EVERY))
+    words = f"{counted(len(changed.left), 'weight')} rounded for the outputs"
+    return (changed.network, words) if changed.left else None
 
 
 _CHANGES: tuple[Callable[[Network, Dataset], tuple[Network, str] | None], ...] = (_equalised, _smoothed, _rounded)
 """Return a network that computes the same in FP32, and the change in words; None if nothing can be changed."""
 
 
-def _apart(plans: AnswerPlans, other: Network) -> float:
+def _apart(plans: AnswerPlans, changed: Network) -> float:
     """The largest relative difference of a judged output in FP32 between a network and the user's, on one input."""
     experiment = plans.experiment
     names, feeds = list(experiment.rule.outputs), experiment.feeds[:1]
-    (ours,), (theirs,) = (list(observe(each, names, feeds)) for each in (other, experiment.network))
+    (ours,), (theirs,) = (list(observe(network, names, feeds)) for network in (changed, experiment.network))
     return max((relative_difference(theirs[name], ours[name]) for name in theirs), default=0.0)
 
 
@@ -199,14 +198,14 @@ def _mean_loss(plans: AnswerPlans, high: Sequence[str]) -> float:
         high: the layers that stay high in the second plan.
     """
     data, options, network = plans.setup.data, plans.setup.options, plans.experiment.network
-    others = [one for one in data.candidates if one.calibrator in PROMISING and options.calibrator == AUTO]
+    others = [ranges for ranges in data.candidates if ranges.calibrator in PROMISING and options.calibrator == AUTO]
     kept = [network.layer_named(name).index for name in high]
-    both = dict.fromkeys([plans.full, plans.full.keeping(kept, plans.experiment.whole.high)])
+    measured = dict.fromkeys([plans.full, plans.full.keeping(kept, plans.experiment.whole.high)])
     means = [
         min(
-            fmean(each) if (each := plans.on_all(plan, ranges).values()) else inf
+            fmean(losses) if (losses := plans.on_all(plan, ranges).values()) else inf
             for ranges in (plans.experiment.ranges, *others)
         )
-        for plan in both
+        for plan in measured
     ]
     return math.prod(means) ** (1 / len(means))

@@ -71,12 +71,12 @@ class EachAlone:
         units = [unit for unit, layer in enumerate(layers) if unit in answer.kept or layer in suspects]
         if not units or not self.can_measure(space):
             return {}
-        found = self._measured(_gains(MeasuredSets(space), units), answer.experiment.ranges)
-        return {layers[unit]: gain for unit, gain in zip(units, found, strict=True)}
+        gains = self._measured(_gains(MeasuredSets(space), units), answer.experiment.ranges)
+        return {layers[unit]: gain for unit, gain in zip(units, gains, strict=True)}
 
     def _measured(self, search: Batches[Result], ranges: Ranges) -> Result:
         worst = self.plans.worst(self.plans.full, ranges)[:_ALONE_ON]
-        return drive(search, lambda asked: self.plans.to_the_end(asked, ranges, worst))
+        return drive(search, lambda batch: self.plans.to_the_end(batch, ranges, worst))
 
 
 def _gains(known: MeasuredSets, units: Sequence[int]) -> Batches[list[float]]:
@@ -115,7 +115,7 @@ def half_gain(
     measured = [(loss, kept) for loss, kept in zip(losses, sets, strict=True) if loss is not None]
     if not measured:
         return None
-    _, best = min(measured, key=lambda one: one[0])
+    _, best = min(measured, key=lambda pair: pair[0])
     trial = plans.whole(space.plan(best), experiment, plans.inputs.given, "all inputs")
     high = tuple(experiment.network.layers[k].name for k in sorted(space.layers(best)))
     return PlanFigures(space.cost(best), high, experiment.rule.similarity(trial))

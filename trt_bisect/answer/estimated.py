@@ -86,7 +86,7 @@ class Recipe:
 
     def is_other(self, recipe: Recipe) -> bool:
         """Returns true unless a recipe has the same units high, and the same ranges."""
-        ranges = [one.experiment.ranges.digest() for one in (self, recipe)]
+        ranges = [candidate.experiment.ranges.digest() for candidate in (self, recipe)]
         return self.kept != recipe.kept or ranges[0] != ranges[1]
 
 
@@ -138,16 +138,16 @@ class EstimatedRecipes:
         forecast = plans.setup.forecast
         usual = allowed(DEFAULT, len(self._space.units), len(plans.inputs.counting))
         forecast.search(_USUAL * min(plans.left(), usual))
-        promising = [k for k, one in enumerate(rows) if k == 0 or one.ranges.calibrator in PROMISING]
-        losses = [math.inf if one.loss is None else one.loss for one in rows]
+        promising = [k for k, row in enumerate(rows) if k == 0 or row.ranges.calibrator in PROMISING]
+        losses = [math.inf if row.loss is None else row.loss for row in rows]
         order = [0] if named else sorted(promising, key=losses.__getitem__)
-        candidates = [*{(ranges := rows[place].ranges).digest(): ranges for place in order}.values()]
+        candidates = [*{(ranges := rows[k].ranges).digest(): ranges for k in order}.values()]
         plans.leave(plans.usual_margin)
-        for one in self._by_expected_cost(candidates):
-            plans.setup.progress.stage(self._sought(one.ranges), None)
-            self._improve(one)
-            if one.search.best is not None:
-                self._sets.setdefault(one.ranges.digest(), one.search.best)
+        for calibrated in self._by_expected_cost(candidates):
+            plans.setup.progress.stage(self._sought(calibrated.ranges), None)
+            self._improve(calibrated)
+            if calibrated.search.best is not None:
+                self._sets.setdefault(calibrated.ranges.digest(), calibrated.search.best)
             if first_only and self.best is not None:
                 break
         if self.best is not None and not first_only:
@@ -155,7 +155,7 @@ class EstimatedRecipes:
             self._decide_margin()
             self._take_likeliest(candidates)
         forecast.search(min(plans.left(), _RESERVED * plans.allowed) if plans.allowed < math.inf else _LONG * usual)
-        return [self._with_cost(one) for one in rows]
+        return [self._with_cost(row) for row in rows]
 
     def _sought(self, ranges: Ranges) -> str:
         """The name of a stage."""
@@ -179,7 +179,7 @@ class EstimatedRecipes:
             (loss,) = self._target.losses([plan], ranges)
             if ranges.digest() == used or (loss is not None and loss <= self._space.budget * SAFETY):
                 means.append((fmean(self._plans.on_judged(plan, ranges)), ranges))
-        for _, ranges in sorted(means, key=lambda one: one[0]):
+        for _, ranges in sorted(means, key=lambda pair: pair[0]):
             if ranges.digest() == used or self._take_if_it_holds(self.best.kept, ranges):
                 break
 
@@ -201,14 +201,14 @@ class EstimatedRecipes:
         for ranges in candidates:
             if not self._searches or plans.left(_RESERVED) > 2.0 * alone_on * units:
                 self._searches.append(self._begun(ranges, alone_on))
-        return sorted(self._searches, key=lambda one: one.search.expected())
+        return sorted(self._searches, key=lambda calibrated: calibrated.search.expected())
 
     def sensitivities(self) -> Sensitivities | None:
         """Returns the losses of units alone as they were measured, for their gains too, with the best ranges."""
         best = None if self.best is None else self.best.experiment.ranges.digest()
-        for one in self._searches:
-            if one.ranges.digest() == best:
-                return one.search.sensitivities()
+        for calibrated in self._searches:
+            if calibrated.ranges.digest() == best:
+                return calibrated.search.sensitivities()
         return None
 
     @property
@@ -225,7 +225,7 @@ class EstimatedRecipes:
         evaluator.losses(
             [plans.full, *alone], places, lambda _: plans.setup.progress.step("", alone_on), to_the_end=True
         )
-        figures = np.array([[_loss(evaluator, plan, place) for place in places] for plan in alone])
+        figures = np.array([[_loss(evaluator, plan, input_index) for input_index in places] for plan in alone])
         full = evaluator.by_place(plans.full)
         aim = space.budget * SAFETY
         limit = max(full.values(), default=1.0) / _JUMPS if self._jumps else space.budget
@@ -244,30 +244,30 @@ class EstimatedRecipes:
         return aim * (1.0 - self._plans.margin.share)
 
     def _measured(self, ranges: Ranges, kept: Kept) -> Measured:
-        one = next(one for one in self._searches if one.ranges is ranges)
+        calibrated = next(calibrated for calibrated in self._searches if calibrated.ranges is ranges)
         plan, plans = self._space.plan(kept), self._plans
-        (loss,) = self._target.losses([plan], one.ranges)
-        return Measured(loss is not None and loss <= one.aim, plans.each(one.ranges).by_place(plan))
+        (loss,) = self._target.losses([plan], calibrated.ranges)
+        return Measured(loss is not None and loss <= calibrated.aim, plans.each(calibrated.ranges).by_place(plan))
 
-    def _improve(self, one: _Calibrated) -> bool:
+    def _improve(self, calibrated: _Calibrated) -> bool:
         """Searches cheaper sets with a calibrator and checks the cheapest; returns true if it is a better recipe."""
         if self.best is None:
-            one.search.improved(self._bound, _PATIENCE, once=True)
-            self._check(one)
+            calibrated.search.improved(self._bound, _PATIENCE, once=True)
+            self._check(calibrated)
         better = False
-        while one.search.improved(self._bound, _PATIENCE):
-            better = self._check(one)
+        while calibrated.search.improved(self._bound, _PATIENCE):
+            better = self._check(calibrated)
             if not better:
                 break
         return better
 
-    def _check(self, one: _Calibrated) -> bool:
+    def _check(self, calibrated: _Calibrated) -> bool:
         """Checks the best set of a search; after a miss the search goes on with what that tells."""
         plans, space, bound = self._plans, self._space, self._bound
-        experiment = plans.with_ranges(one.ranges)
+        experiment = plans.with_ranges(calibrated.ranges)
         last: Kept | None = None
         for _ in range(_CHECKS):
-            kept = one.search.best
+            kept = calibrated.search.best
             if kept is None:
                 break
             last = kept
@@ -275,21 +275,21 @@ class EstimatedRecipes:
                 return False
             checked = self._target.check(experiment, space.plan(kept))
             if checked.meets(space.budget):
-                return self._take(Recipe(kept, experiment, checked, one.aim, plans.margin))
+                return self._take(Recipe(kept, experiment, checked, calibrated.aim, plans.margin))
             judged = frozenset(plans.judged)
             if not plans.join(checked.missed):
-                one.aim *= max(min(space.budget / checked.worst, 1.0) * CLOSER, CLOSEST)
+                calibrated.aim *= max(min(space.budget / checked.worst, 1.0) * CLOSER, CLOSEST)
                 if not self._jumps:
-                    one.search.limit = self._limit(one.aim)
-            losses = plans.each(one.ranges).by_place(space.plan(kept))
-            one.search.corrected({place: loss for place, loss in losses.items() if place not in judged})
-            one.search.improved(bound, _PATIENCE, once=True)
+                    calibrated.search.limit = self._limit(calibrated.aim)
+            losses = plans.each(calibrated.ranges).by_place(space.plan(kept))
+            calibrated.search.corrected({index: loss for index, loss in losses.items() if index not in judged})
+            calibrated.search.improved(bound, _PATIENCE, once=True)
         start = Cheapest(last or frozenset(), True, {})
-        found, checked = with_more_high(self._target, space, start, experiment, bound)
-        if not checked.meets(space.budget) or space.cost(found.kept) >= bound:
+        high_set, checked = with_more_high(self._target, space, start, experiment, bound)
+        if not checked.meets(space.budget) or space.cost(high_set.kept) >= bound:
             return False
-        one.search.best = found.kept
-        return self._take(Recipe(found.kept, experiment, checked, one.aim, plans.margin))
+        calibrated.search.best = high_set.kept
+        return self._take(Recipe(high_set.kept, experiment, checked, calibrated.aim, plans.margin))
 
     def _take(self, recipe: Recipe) -> bool:
         self.best = recipe
@@ -300,12 +300,12 @@ class EstimatedRecipes:
     def _refine(self) -> None:
         """Makes the sets of the calibrators with the cheapest ones cheaper."""
         plans, space = self._plans, self._space
-        known = [one for one in self._searches if one.search.best is not None]
-        known.sort(key=lambda one: space.price(one.search.best or frozenset()))
-        for one in known[:_REFINED]:
-            plans.setup.progress.stage(f"A cheaper recipe with ranges of {one.ranges.origin}", None)
-            if one.search.refined(_MORE_PATIENCE):
-                self._check(one)
+        known = [calibrated for calibrated in self._searches if calibrated.search.best is not None]
+        known.sort(key=lambda calibrated: space.price(calibrated.search.best or frozenset()))
+        for calibrated in known[:_REFINED]:
+            plans.setup.progress.stage(f"A cheaper recipe with ranges of {calibrated.ranges.origin}", None)
+            if calibrated.search.refined(_MORE_PATIENCE):
+                self._check(calibrated)
 
     def _decide_margin(self) -> None:
         """Takes a recipe without the margin where one with it costs too much; with few inputs, one with it where it
@@ -313,15 +313,15 @@ class EstimatedRecipes:
         plans, space, best = self._plans, self._space, self.best
         assert best is not None
         digest = best.experiment.ranges.digest()
-        one = next((one for one in self._searches if one.ranges.digest() == digest), None)
-        if one is None:
+        calibrated = next((calibrated for calibrated in self._searches if calibrated.ranges.digest() == digest), None)
+        if calibrated is None:
             return
         with_margin, small = plans.margin.share > 0.0, plans.small_margin
         if with_margin and space.cost(best.kept) > DEAR_RECIPE:
             plans.leave(NO_MARGIN)
             plans.setup.progress.stage("A recipe without a margin", None)
-            one.search.limit = self._limit(one.aim)
-            self._improve(one)
+            calibrated.search.limit = self._limit(calibrated.aim)
+            self._improve(calibrated)
             without = self.best
             assert without is not None
             most = max(min(FOR_MARGIN * space.cost(without.kept), TOO_DEAR), DEAR_RECIPE)
@@ -334,9 +334,9 @@ class EstimatedRecipes:
             bound = _LITTLE_MORE * space.cost(best.kept) + _LITTLE
             plans.leave(small)
             plans.setup.progress.stage("A recipe with a margin", None)
-            one.search.limit, one.search.best, self.best = self._limit(one.aim), None, None
-            kept = one.search.best if one.search.improved(bound, _PATIENCE) else None
-            if kept is None or space.cost(kept) > bound or not self._take_if_it_holds(kept, one.ranges):
+            calibrated.search.limit, calibrated.search.best, self.best = self._limit(calibrated.aim), None, None
+            kept = calibrated.search.best if calibrated.search.improved(bound, _PATIENCE) else None
+            if kept is None or space.cost(kept) > bound or not self._take_if_it_holds(kept, calibrated.ranges):
                 plans.leave(NO_MARGIN)
                 self.best = best
                 self._sets[digest] = best.kept
@@ -347,5 +347,5 @@ def allowed(effort: str, units: int, inputs: int) -> float:
     return max((SWEEPS[effort] * inputs - 1.0) * units, _LEAST_ALLOWED)
 
 
-def _loss(evaluator: EachInput, plan: PrecisionPlan, place: int) -> float:
-    return evaluator.by_place(plan).get(place, math.inf)
+def _loss(evaluator: EachInput, plan: PrecisionPlan, input_index: int) -> float:
+    return evaluator.by_place(plan).get(input_index, math.inf)

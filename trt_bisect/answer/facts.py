@@ -76,8 +76,8 @@ def confidence(answer: Answer, followers: float | None) -> tuple[Line, ...]:
     rule = answer.experiment.rule
     if answer.by_accuracy:
         return (_arithmetic(answer),)
-    said = [*_inputs(answer), _arithmetic(answer), *_noise(answer), *_culprits(answer)]
-    return (*said, *_followers(answer, rule, followers))
+    lines = [*_inputs(answer), _arithmetic(answer), *_noise(answer), *_culprits(answer)]
+    return (*lines, *_followers(answer, rule, followers))
 
 
 def low_layers(answer: Answer) -> dict[int, Layer]:
@@ -198,8 +198,8 @@ def _culprits(answer: Answer) -> Iterator[Line]:
         if unit in answer.unmoved:
             figure = f"{rule.loss_text(answer.unmoved[unit])} ({figure} with {NUDGED})"
         figures.append(f"{figure} with '{layers[space.units[unit][0]].name}' put back")
-    left = len(weak) - _MOST_NAMED
-    more = f", and {left} more" if left > 0 else ""
+    unnamed = len(weak) - _MOST_NAMED
+    more = f", and {unnamed} more" if unnamed > 0 else ""
     why = "for the margin or within the noise" if answer.margin.share else "within the noise"
     count = len(main) + len(weak)
     are = "is" if len(weak) == 1 else "are"
@@ -258,9 +258,9 @@ def reason_for(answer: Answer, layer: int, gain: float | None) -> str:
     network, plan = answer.experiment.network, answer.plan
     if layer in answer.untested:
         return UNTESTED
-    own = {rounding.tensor for rounding in network.layers[layer].roundings if not rounding.is_weight}
+    tensors = {rounding.tensor for rounding in network.layers[layer].roundings if not rounding.is_weight}
     shared = any(
-        rounding.tensor in own
+        rounding.tensor in tensors
         for other in network.layers
         if other.index in plan.lowered and other.index != layer
         for rounding in other.roundings
@@ -306,9 +306,9 @@ def _facts(answer: Answer) -> AnswerFacts:
         places = tuple(range(len(answer.unseen_inputs)))
         unseen = _held(rule, answer.unseen, answer.unseen_inputs, places)
     names = [layer.name for layer in answer.experiment.network.layers]
-    own, changes = answer.of_user, answer.experiment.network.changes
-    layers = own.experiment.network.layers
-    main, weak = ([layers[own.space.units[unit][0]].name for unit in units] for units in ranked(own))
+    of_user, changes = answer.of_user, answer.experiment.network.changes
+    layers = of_user.experiment.network.layers
+    main, weak = ([layers[of_user.space.units[unit][0]].name for unit in units] for units in ranked(of_user))
     settings = {**answer.checked.losses}
     if answer.plain is not None and (loss := rule.loss(answer.plain)) is not None:
         settings[PLAIN] = loss
@@ -321,7 +321,7 @@ def _facts(answer: Answer) -> AnswerFacts:
         given=_held(rule, answer.restored, answer.given, answer.counting),
         unseen=unseen,
         cost=space.cost(answer.kept),
-        calibrators=tuple(_row(rule, own, one) for one in own.tried),
+        calibrators=tuple(_row(rule, of_user, row) for row in of_user.tried),
         equals=tuple(tuple(names[k] for k in sorted(space.layers(kept))) for kept in answer.equals),
         settings={setting: similarity_of(rule, loss) for setting, loss in settings.items()},
         aim=answer.aim,
@@ -333,7 +333,7 @@ def _facts(answer: Answer) -> AnswerFacts:
         around_fp16=answer.around_fp16,
         changes=changes,
         changes_tried=answer.changes,
-        unchanged=_figures(own) if changes and own.meets else None,
+        unchanged=_figures(of_user) if changes and of_user.meets else None,
         dear=answer.dear,
         ranked=(*main, *weak),
         weak=tuple(weak),
@@ -417,8 +417,8 @@ def _held(rule: Rule, trial: Trial, given: GivenInputs, counting: tuple[int, ...
     losses = losses_by_place(rule, trial, counting)
     if not losses:
         return None
-    worst = max(losses, key=lambda place: losses[place])
-    figures = {given.labels[place]: similarity_of(rule, loss) for place, loss in losses.items()}
+    worst = max(losses, key=lambda input_index: losses[input_index])
+    figures = {given.labels[input_index]: similarity_of(rule, loss) for input_index, loss in losses.items()}
     known = [value for value in figures.values() if value is not None]
     towards_worse = 5 if rule.metric.loss(1.0) < rule.metric.loss(0.0) else 95
     return Held(

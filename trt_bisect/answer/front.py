@@ -42,10 +42,10 @@ def measure_front(answering: AnswerSearch, answer: Answer) -> tuple[FrontPoint, 
         RECIPE: (answer.plan, answer.restored),
     }
 
-    def losses(asked: Sequence[PrecisionPlan]) -> list[Loss]:
+    def losses(batch: Sequence[PrecisionPlan]) -> list[Loss]:
         if answer.by_accuracy:
-            return target.losses(asked, ranges)
-        return plans.losses(asked, ranges, plans.inputs.counting, to_the_end=True)
+            return target.losses(batch, ranges)
+        return plans.losses(batch, ranges, plans.inputs.counting, to_the_end=True)
 
     def on_own_engine(plan: PrecisionPlan, trial: Trial) -> Loss:
         return losses([plan])[0] if answer.by_accuracy else answer.experiment.rule.loss(trial)
@@ -82,12 +82,12 @@ def _high(experiment: Experiment, plan: PrecisionPlan) -> Mapping[str, str]:
 
 def moves_of(answer: Answer) -> tuple[Move, ...]:
     """Returns the tensors that a recipe gives the scale of another calibrator than that of its ranges."""
-    ranges, tried = answer.experiment.ranges, [one.ranges for one in answer.tried]
-    before = next((one.scales for one in tried if one.calibrator == ranges.calibrator), ranges.scales)
+    ranges, tried = answer.experiment.ranges, [row.ranges for row in answer.tried]
+    before = next((candidate.scales for candidate in tried if candidate.calibrator == ranges.calibrator), ranges.scales)
     return tuple(
         Move(
             tensor,
-            next(one.origin for one in tried if one.scales.get(tensor) == scale),
+            next(candidate.origin for candidate in tried if candidate.scales.get(tensor) == scale),
             float(before[tensor]),
             float(scale),
         )

@@ -55,7 +55,7 @@ def in_fp16(
     plans: AnswerPlans,
     target: Target,
     space: Space,
-    found: Cheapest,
+    high_set: Cheapest,
     experiment: Experiment,
     alone: Sensitivities | None,
     most: float,
@@ -66,7 +66,7 @@ def in_fp16(
         plans: measures plans on the inputs given.
         target: judges plans.
         space: the units to choose from, with FP32 as the high precision.
-        found: the recipe, which meets the budget with all units in FP32.
+        high_set: the recipe, which meets the budget with all units in FP32.
         experiment: the experiment with the ranges.
         alone: the sensitivity of each unit; None where it was not measured.
         most: the largest cost.
@@ -75,18 +75,18 @@ def in_fp16(
         None if no recipe within that cost has units in FP16.
     """
     best: InFp16 | None = None
-    kept, all_in = found.kept, with_units_in(space, space.all, Precision.FP16, plans.costs)
+    kept, all_in = high_set.kept, with_units_in(space, space.all, Precision.FP16, plans.costs)
     with suppress(Spent), _bounded(plans, space):
         for larger in _sets(plans, all_in, kept, alone, most):
             checked = target.check(experiment, all_in.plan(larger))
             holds = checked.meets(space.budget)
             if holds and (larger == kept or target.check(experiment, space.plan(larger)).meets(space.budget)):
                 changed = with_units_in(space, larger, Precision.FP16, plans.costs)
-                best = changed, replace(found, kept=larger, for_fp16=larger - kept), checked
+                best = changed, replace(high_set, kept=larger, for_fp16=larger - kept), checked
                 most = changed.cost(larger)
                 break
         if best is None or best[1].for_fp16:
-            best = _lowered(plans, target, space, found, experiment, most) or best
+            best = _lowered(plans, target, space, high_set, experiment, most) or best
     return best
 
 
@@ -110,24 +110,24 @@ def _sets(plans: AnswerPlans, all_in: Space, kept: Kept, alone: Sensitivities | 
 
 
 def _lowered(
-    plans: AnswerPlans, target: Target, space: Space, found: Cheapest, experiment: Experiment, most: float
+    plans: AnswerPlans, target: Target, space: Space, high_set: Cheapest, experiment: Experiment, most: float
 ) -> InFp16 | None:
     """The recipe with as many of its units in FP16 as are good enough there; None if that costs more than ``most``."""
-    kept = found.kept
+    kept = high_set.kept
     units, chosen = tuple(sorted(kept)), tuple(space.units[unit] for unit in sorted(kept))
     highest, lower = (costs_of(chosen, plans.costs, precision) for precision in (Precision.FP32, Precision.FP16))
     saved = tuple(max(in_fp32 - less, _LEAST) for in_fp32, less in zip(highest, lower, strict=True))
     middle = Space(space.plan(kept), chosen, saved, space.budget, Precision.FP16, Precision.FP32)
     for _ in range(_ROUNDS):
         high = drive(cheapest(middle, orders(middle), 0), partial(target.losses, ranges=experiment.ranges))
-        lowered = {units[place] for place in range(len(units)) if place not in high.kept} if high.meets else set()
+        lowered = {units[k] for k in range(len(units)) if k not in high.kept} if high.meets else set()
         changed = with_units_in(space, lowered, Precision.FP16, plans.costs)
         if not lowered or changed.cost(kept) > most:
             break
         checked = target.check(experiment, changed.plan(kept))
         if checked.meets(space.budget):
-            return changed, found, checked
-        new = [place for place in checked.missed if place not in plans.judged]
+            return changed, high_set, checked
+        new = [input_index for input_index in checked.missed if input_index not in plans.judged]
         plans.judged += new
         if not new:
             closer = max(min(space.budget / checked.worst, 1.0) * CLOSER, CLOSEST)

@@ -65,15 +65,15 @@ def _distinct(experiment: Experiment, spill: Spill) -> tuple[list[Feeds], list[t
     places = experiment.about.places or range(len(experiment.feeds))
     feeds = list(experiment.feeds)
     label = {data.source: data.label for data in experiment.more}.get(source, f"{source} {{}}".format)
-    names = [(source, label(place)) for place in places]
-    known = {digest_of_feeds(one) for one in feeds}
+    names = [(source, label(index)) for index in places]
+    known = {digest_of_feeds(sample) for sample in feeds}
     for data in experiment.more:
-        for place, sample in enumerate(data):
+        for position, sample in enumerate(data):
             digest = digest_of_feeds(sample)
             if digest not in known:
                 known.add(digest)
                 feeds.append(spill.kept(sample))
-                names.append((data.source, data.label(data.place(place))))
+                names.append((data.source, data.label(data.place(position))))
     return feeds, names
 
 
@@ -82,8 +82,8 @@ def _references(setup: Setup, experiment: Experiment, feeds: Sequence[Feeds], sp
     if not feeds:
         return references
     with setup.reference_engine(experiment.builder) as engine:
-        for place, sample in enumerate(feeds):
-            setup.progress.step(f"input {place}")
+        for input_index, sample in enumerate(feeds):
+            setup.progress.step(f"input {input_index}")
             references.append(spill.kept(engine.infer(sample)))
     return references
 
@@ -110,11 +110,11 @@ def unseen_inputs(setup: Setup, experiment: Experiment, inputs: AnswerInputs) ->
     given = set(map(digest_of_feeds, inputs.given.feeds)).union(holdout.kept.digests if holdout.named else ())
     new: dict[str, tuple[int, Feeds]] = {}
     copies = 0
-    for place, sample in enumerate(unseen):
+    for position, sample in enumerate(unseen):
         digest = digest_of_feeds(sample)
         copies += digest in given
         if digest not in given and digest not in new:
-            new[digest] = place, inputs.spill.kept(sample)
+            new[digest] = position, inputs.spill.kept(sample)
     if copies:
         text = f"{copies} held-out samples of {unseen.source} equal other samples, and do not count"
         setup.notes.append(Note(DATA, text))
@@ -122,6 +122,6 @@ def unseen_inputs(setup: Setup, experiment: Experiment, inputs: AnswerInputs) ->
         return None
     setup.progress.stage("FP32 on held-out inputs", len(new))
     feeds = [sample for _, sample in new.values()]
-    labels = [unseen.label(unseen.place(place)) for place, _ in new.values()]
+    labels = [unseen.label(unseen.place(position)) for position, _ in new.values()]
     references = _references(setup, experiment, feeds, inputs.spill)
     return GivenInputs(feeds, references, labels, [unseen.source] * len(labels))

@@ -96,13 +96,13 @@ _FURTHER = ("area", "keypoints", "num_keypoints", "segmentation")
 
 def _coco(path: Path) -> Truth:
     content = path.read_bytes()
-    found = json.loads(content)
-    if not isinstance(found, dict):
+    labels = json.loads(content)
+    if not isinstance(labels, dict):
         raise ValueError("it is a list, not an object with images, annotations and categories")
-    numbers = {one: k for k, one in enumerate(sorted(category["id"] for category in found["categories"]))}
-    rows: dict[object, list[tuple[float, ...]]] = {image["id"]: [] for image in found["images"]}
-    more: dict[object, list[Mapping[str, Any]]] = {image["id"]: [] for image in found["images"]}
-    for box in found["annotations"]:
+    numbers = {key: k for k, key in enumerate(sorted(category["id"] for category in labels["categories"]))}
+    rows: dict[object, list[tuple[float, ...]]] = {image["id"]: [] for image in labels["images"]}
+    more: dict[object, list[Mapping[str, Any]]] = {image["id"]: [] for image in labels["images"]}
+    for box in labels["annotations"]:
         rows[box["image_id"]].append((*box["bbox"], numbers[box["category_id"]], box.get("iscrowd", 0)))
         more[box["image_id"]].append({name: box[name] for name in _FURTHER if name in box})
     images = tuple(
@@ -110,7 +110,7 @@ def _coco(path: Path) -> Truth:
             _image(str(image["file_name"]), (float(image["width"]), float(image["height"])), rows[image["id"]]),
             more=tuple(more[image["id"]]),
         )
-        for image in found["images"]
+        for image in labels["images"]
     )
     return Truth(images, len(numbers), hashlib.sha256(content).hexdigest())
 
@@ -121,7 +121,7 @@ def _yolo(folder: Path) -> Truth:
     for file in files:
         content = file.read_text(encoding="utf-8")
         sha.update(f"{file.name}\n{content}\n".encode())
-        rows = [[float(one) for one in line.split()] for line in content.splitlines() if line.strip()]
+        rows = [[float(number) for number in line.split()] for line in content.splitlines() if line.strip()]
         boxes = [(x - w / 2, y - h / 2, w, h, label, 0) for label, x, y, w, h in rows]
         images.append(_image(file.name, (1.0, 1.0), boxes))
     return Truth(tuple(images), 0, sha.hexdigest())
@@ -153,20 +153,20 @@ def accuracy_by_boxes(
     assert looks.scaling is not None
     scale = looks.scaling(reference)
     needed = {_POSES: "keypoints", _MASKS: "segmentation"}.get(kind, "")
-    if needed and not all(needed in one for image in truth.images for one in image.more or ({},)):
+    if needed and not all(needed in more for image in truth.images for more in image.more or ({},)):
         raise BadInput(f"The labels have no '{needed}', which --task {asked.name} reads.", "Give COCO's JSON with it.")
     place_of = place_finder(samples, [image.name for image in truth.images], "box")
 
     def counted(infer: RunNetwork) -> dict[str, float]:
-        found: dict[int, Detections] = {}
+        detections: dict[int, Detections] = {}
         for position, feeds in enumerate(samples):
             outputs = {name: np.asarray(value) for name, value in infer(feeds).items()}
             images = looks.read(outputs) or [NO_DETECTIONS]
             if len(images) != 1:
                 raise BadInput(f"A sample holds {len(images)} images.", "Give --dataset with one image a sample.")
-            size, place = input_size(feeds), place_of(position)
-            found[place] = _in_image(images[0], scale(outputs, size), size, truth.images[place].size, letterbox)
-        return mean_precision(truth, found, kind)
+            size, k = input_size(feeds), place_of(position)
+            detections[k] = _in_image(images[0], scale(outputs, size), size, truth.images[k].size, letterbox)
+        return mean_precision(truth, detections, kind)
 
     sha = hashlib.sha256(f"{truth.digest} {task.note} {letterbox} {samples.digest()}".encode())
     return Accuracy(counted, sha.hexdigest())
@@ -184,12 +184,12 @@ def input_size(feeds: Feeds) -> tuple[int, int]:
 
 
 def _in_image(
-    found: Detections, scale: np.ndarray, size: tuple[int, int], image: tuple[float, float], letterbox: bool
+    detected: Detections, scale: np.ndarray, size: tuple[int, int], image: tuple[float, float], letterbox: bool
 ) -> Detections:
     """Returns detections with their boxes in the pixels of the image.
 
     Args:
-        found: in the input.
+        detected: in the input.
         scale: the pixels of the input along a unit of the boxes, in x and y.
         size: the width and the height of the input.
         image: those of the image.
@@ -200,14 +200,14 @@ def _in_image(
     def placed(points: np.ndarray) -> np.ndarray:
         return np.asarray((points * scale - border) / inside * np.array(image))
 
-    more = found.more
+    more = detected.more
     if more.dtype != bool and more.ndim == 3:
         seen = more[..., 2:] if more.shape[-1] == 3 else np.ones((*more.shape[:2], 1))
         more = np.concatenate([placed(more[..., :2]), seen], axis=-1)
     elif more.dtype == bool and more.ndim == 3:
         whole = int(image[1]), int(image[0])
         more = np.array([_encoded(at_pixels(mask, whole, size, letterbox=letterbox)) for mask in more], object)
-    return Detections(placed(found.boxes.reshape(-1, 2, 2)).reshape(-1, 4), found.scores, found.classes, more)
+    return Detections(placed(detected.boxes.reshape(-1, 2, 2)).reshape(-1, 4), detected.scores, detected.classes, more)
 
 
 def _encoded(mask: np.ndarray) -> dict[str, Any]:
@@ -217,11 +217,11 @@ def _encoded(mask: np.ndarray) -> dict[str, Any]:
     return dict(encode(np.asfortranarray(mask.astype(np.uint8))))
 
 
-def at_pixels(found: np.ndarray, shape: tuple[int, ...], size: tuple[int, int], *, letterbox: bool) -> np.ndarray:
+def at_pixels(values: np.ndarray, shape: tuple[int, ...], size: tuple[int, int], *, letterbox: bool) -> np.ndarray:
     """Returns the value that a map of the input has at each pixel of an image.
 
     Args:
-        found: the map, ``[H, W]``, of any size.
+        values: the map, ``[H, W]``, of any size.
         shape: the height and the width of the image.
         size: the width and the height of the input.
         letterbox: see ``inside_of``.
@@ -229,10 +229,10 @@ def at_pixels(found: np.ndarray, shape: tuple[int, ...], size: tuple[int, int], 
     inside, border = inside_of(size, (float(shape[1]), float(shape[0])), letterbox=letterbox)
     places = []
     for axis, length in ((1, shape[0]), (0, shape[1])):
-        cells = found.shape[1 - axis]
+        cells = values.shape[1 - axis]
         share = (border[axis] + (np.arange(length) + 0.5) / length * inside[axis]) / size[axis]
         places.append(np.clip((share * cells).astype(np.int64), 0, cells - 1))
-    return np.asarray(found[np.ix_(*places)])
+    return np.asarray(values[np.ix_(*places)])
 
 
 def inside_of(size: tuple[int, int], image: tuple[float, float], *, letterbox: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -250,13 +250,13 @@ def inside_of(size: tuple[int, int], image: tuple[float, float], *, letterbox: b
     return inside, np.round((np.array(size) - inside) / 2)
 
 
-def mean_precision(truth: Truth, found: Mapping[int, Detections], kind: str = _BOXES) -> dict[str, float]:
+def mean_precision(truth: Truth, detections: Mapping[int, Detections], kind: str = _BOXES) -> dict[str, float]:
     """Returns ``accuracy`` (mAP50-95) and ``map50`` by pycocotools.
 
     Args:
         truth: the right boxes.
-        found: the detections by the number of their image, boxes as corners; only these images count. Beside its box
-            each has its keypoints, ``[K, 3]``, or its mask in pycocotools' form, as ``kind`` says.
+        detections: by the number of their image, boxes as corners; only these images count. Beside its box each has
+            its keypoints, ``[K, 3]``, or its mask in pycocotools' form, as ``kind`` says.
         kind: a value of ``KINDS``.
 
     Raises:
@@ -265,8 +265,8 @@ def mean_precision(truth: Truth, found: Mapping[int, Detections], kind: str = _B
     from pycocotools.coco import COCO
     from pycocotools.cocoeval import COCOeval
 
-    rows = [row for place, one in found.items() for row in _results(place, one, kind)]
-    classes = np.concatenate([one.classes for one in found.values()])
+    rows = [row for k, in_image in detections.items() for row in _results(k, in_image, kind)]
+    classes = np.concatenate([in_image.classes for in_image in detections.values()])
     if truth.categories and classes.max(initial=0) >= truth.categories:
         raise BadInput(
             f"The network finds class {classes.max()}, and the boxes have {truth.categories} categories.",
@@ -274,18 +274,18 @@ def mean_precision(truth: Truth, found: Mapping[int, Detections], kind: str = _B
         )
     if not len(classes):
         return {ACCURACY: 0.0, "map50": 0.0}
-    count = next((one.more.shape[1] for one in found.values() if len(one) and kind == _POSES), 0)
-    if count and any(len(each["keypoints"]) != 3 * count for image in truth.images for each in image.more):
+    count = next((in_image.more.shape[1] for in_image in detections.values() if len(in_image) and kind == _POSES), 0)
+    if count and any(len(more["keypoints"]) != 3 * count for image in truth.images for more in image.more):
         raise BadInput(f"The network finds {count} keypoints, and the labels have others.", "Give labels of these.")
     known = range(max(truth.categories, 1 + max(image.classes.max(initial=0) for image in truth.images)))
     with contextlib.redirect_stdout(io.StringIO()):
         right = COCO()
         right.dataset = {
             "images": [
-                {"id": place, "width": int(truth.images[place].size[0]), "height": int(truth.images[place].size[1])}
-                for place in found
+                {"id": k, "width": int(truth.images[k].size[0]), "height": int(truth.images[k].size[1])}
+                for k in detections
             ],
-            "annotations": _annotations(truth, found),
+            "annotations": _annotations(truth, detections),
             "categories": [{"id": k} for k in known],
         }
         right.createIndex()
@@ -298,26 +298,26 @@ def mean_precision(truth: Truth, found: Mapping[int, Detections], kind: str = _B
     return {ACCURACY: float(evaluation.stats[0]), "map50": float(evaluation.stats[1])}
 
 
-def _results(place: int, one: Detections, kind: str) -> Iterator[dict[str, Any]]:
+def _results(image_index: int, detections: Detections, kind: str) -> Iterator[dict[str, Any]]:
     """Yields the detections of an image in the form of pycocotools."""
-    boxes = np.concatenate([one.boxes[:, :2], one.boxes[:, 2:] - one.boxes[:, :2]], axis=-1)
-    for k in range(len(one)):
-        row = {"image_id": place, "category_id": int(one.classes[k]), "score": float(one.scores[k])}
+    boxes = np.concatenate([detections.boxes[:, :2], detections.boxes[:, 2:] - detections.boxes[:, :2]], axis=-1)
+    for k in range(len(detections)):
+        row = {"image_id": image_index, "category_id": int(detections.classes[k]), "score": float(detections.scores[k])}
         if kind == _BOXES:
             yield row | {"bbox": boxes[k].tolist()}
         elif kind == _POSES:
-            yield row | {"keypoints": one.more[k].ravel().tolist()}
+            yield row | {"keypoints": detections.more[k].ravel().tolist()}
         else:
-            yield row | {"segmentation": one.more[k]}
+            yield row | {"segmentation": detections.more[k]}
 
 
-def _annotations(truth: Truth, found: Mapping[int, Detections]) -> list[dict[str, Any]]:
+def _annotations(truth: Truth, detections: Mapping[int, Detections]) -> list[dict[str, Any]]:
     every = [
-        {"image_id": place, "category_id": int(label), "bbox": box.tolist(), "iscrowd": int(crowd), **more}
-        for place in found
-        for image in (truth.images[place],)
+        {"image_id": image_index, "category_id": int(label), "bbox": box.tolist(), "iscrowd": int(crowd), **more}
+        for image_index in detections
+        for image in (truth.images[image_index],)
         for box, label, crowd, more in zip(
             image.boxes, image.classes, image.crowds, image.more or ({},) * len(image.classes), strict=True
         )
     ]
-    return [{"area": float(np.prod(one["bbox"][2:])), **one, "id": k} for k, one in enumerate(every, 1)]
+    return [{"area": float(np.prod(entry["bbox"][2:])), **entry, "id": k} for k, entry in enumerate(every, 1)]

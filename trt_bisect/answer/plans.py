@@ -177,16 +177,16 @@ class AnswerPlans:
             )
         return self._by_ranges[key]
 
-    def _noise_at(self, place: int, outputs: Outputs) -> Judged:
+    def _noise_at(self, input_index: int, outputs: Outputs) -> Judged:
         """The figures of outputs for one input, and the ratio of the worst output that is judged, or the task reads."""
         experiment = self.experiment
-        figures = self._compare_noise.at(place, outputs)
+        figures = self._compare_noise.at(input_index, outputs)
         task = experiment.task
         if task is not None:
-            judged = [one for name, one in figures.items() if output_of(name) in task.reads]
+            judged = [figure for name, figure in figures.items() if output_of(name) in task.reads]
         else:
             judged = [*experiment.rule.judged_of(figures).values()]
-        losses = [SQNR.loss(one.values.get(SQNR.name, nan)) for one in judged]
+        losses = [SQNR.loss(figure.values.get(SQNR.name, nan)) for figure in judged]
         return figures, InputLoss(max(losses, default=0.0))
 
     @cached_property
@@ -263,7 +263,7 @@ class AnswerPlans:
         Returns:
             True if there was one that was not judged yet.
         """
-        new = [place for place in missed if place not in self.judged][:_JOIN]
+        new = [input_index for input_index in missed if input_index not in self.judged][:_JOIN]
         self.judged += new
         return bool(new)
 
@@ -271,8 +271,8 @@ class AnswerPlans:
         """Returns the losses of a plan on the judged inputs that it was run on; infinite if it cannot be run."""
         (loss,) = self.losses([plan], ranges)
         known = self.each(ranges).by_place(plan)
-        found = [known[place] for place in self.judged if place in known]
-        return [inf] if loss is None or not found else found
+        losses = [known[input_index] for input_index in self.judged if input_index in known]
+        return [inf] if loss is None or not losses else losses
 
     def to_the_end(self, plans: Sequence[PrecisionPlan], ranges: Ranges, among: Sequence[int]) -> list[Loss]:
         """Returns the largest loss of each plan on some inputs; each is run on all of them."""
@@ -282,18 +282,18 @@ class AnswerPlans:
         """Returns the loss of a plan on every input that counts, by its place; empty if the plan cannot be run."""
         counting = self.inputs.counting
         (loss,) = self.to_the_end([plan], ranges, counting)
-        found = self.each(ranges).by_place(plan)
-        return {} if loss is None else {place: found[place] for place in counting}
+        losses = self.each(ranges).by_place(plan)
+        return {} if loss is None else {input_index: losses[input_index] for input_index in counting}
 
     def worst(self, plan: PrecisionPlan, ranges: Ranges) -> list[int]:
         """Returns the places of the inputs that count, those on which a plan loses most first."""
         losses = self.on_all(plan, ranges)
-        return sorted(self.inputs.counting, key=lambda place: -losses.get(place, 0.0))
+        return sorted(self.inputs.counting, key=lambda input_index: -losses.get(input_index, 0.0))
 
     def worst_known(self, plan: PrecisionPlan, ranges: Ranges) -> list[int]:
         """Returns the places of the inputs that a plan was run on so far, those on which it loses most first."""
         losses = self.each(ranges).by_place(plan)
-        return sorted(losses, key=lambda place: -losses[place])
+        return sorted(losses, key=lambda input_index: -losses[input_index])
 
     def missed(self, plan: PrecisionPlan, ranges: Ranges, budget: float | None = None) -> list[int]:
         """Returns the places of the inputs on which a plan exceeds a budget or uses its margin, the worst first.
@@ -308,7 +308,7 @@ class AnswerPlans:
     def exceeding(self, losses: Mapping[int, float], budget: float | None = None) -> list[int]:
         """Returns the places of the losses that exceed a budget or use its margin, the largest first."""
         most = (self.experiment.rule.budget if budget is None else budget) * (1.0 - self.margin.share)
-        return sorted((place for place in losses if losses[place] > most), key=lambda place: -losses[place])
+        return sorted((index for index in losses if losses[index] > most), key=lambda index: -losses[index])
 
     def nudged(self, plan: PrecisionPlan, ranges: Ranges) -> tuple[float, dict[int, float]]:
         """Measures a plan with all scales multiplied by factors close to 1.
@@ -318,8 +318,8 @@ class AnswerPlans:
         Returns:
             The loss without a margin, and by input the largest loss.
         """
-        found = self.on_all(plan, ranges)
-        places, together = self._near(found), 0.0
+        losses = self.on_all(plan, ranges)
+        places, together = self._near(losses), 0.0
         for factor in _NUDGES:
             scales = {tensor: np.float32(scale * factor) for tensor, scale in ranges.scales.items()}
             moved = replace(ranges, scales=scales)
@@ -327,9 +327,9 @@ class AnswerPlans:
             if loss is None:
                 return inf, dict.fromkeys(self.inputs.counting, inf)
             together = max(together, self.each(moved).without_margin(plan))
-            for place, one in self.each(moved).by_place(plan).items():
-                found[place] = max(one, found[place])
-        return max(found.values()) if self._compared_by_fp32 is None else together, found
+            for input_index, nudged_loss in self.each(moved).by_place(plan).items():
+                losses[input_index] = max(nudged_loss, losses[input_index])
+        return max(losses.values()) if self._compared_by_fp32 is None else together, losses
 
     def _near(self, losses: Mapping[int, float]) -> list[int]:
         """The places of the inputs that noise could make miss.
@@ -338,7 +338,7 @@ class AnswerPlans:
         """
         rule = self.experiment.rule
         jumps = rule.metric.of_sums is None or are_many(len(self.experiment.network.movable))
-        return [place for place in self.inputs.counting if jumps or losses[place] > _NEAR * rule.budget]
+        return [index for index in self.inputs.counting if jumps or losses[index] > _NEAR * rule.budget]
 
     def whole(
         self,
@@ -379,7 +379,7 @@ class AnswerPlans:
         if not losses.keys() >= set(self.inputs.counting):
             return None
         value, metric = rule.metric.value, rule.metric.name
-        by_input = tuple(value(losses[place]) if place in losses else None for place in places)
+        by_input = tuple(value(losses[input_index]) if input_index in losses else None for input_index in places)
         worst = {metric: value(evaluator.without_margin(plan))}
         name = (*rule.outputs, *(spec.name for spec in experiment.network.outputs))[0]
         figures = OutputFigures(worst, inputs={metric: by_input} if len(by_input) > 1 else {})
@@ -429,7 +429,7 @@ class AnswerPlans:
     def _measured(self, key: str, build: Callable[[], Engine], given: GivenInputs) -> Trial:
         try:
             with build() as engine:
-                outputs = [self._infer(engine, place, feeds) for place, feeds in enumerate(given.feeds)]
+                outputs = [self._infer(engine, input_index, feeds) for input_index, feeds in enumerate(given.feeds)]
                 ran, messages = dict(engine.ran), "\n".join(engine.messages)
         except TrialFailed as failure:
             return Trial(key, failure.outcome, message=failure.message)
@@ -446,13 +446,13 @@ class AnswerPlans:
         task = self.experiment.task
         return None if task is None or task.nearby is None else task.nearby(self.inputs.given.references)
 
-    def _infer(self, engine: Engine, place: int, feeds: Feeds) -> Feeds:
-        self.setup.progress.step(f"input {place}")
+    def _infer(self, engine: Engine, input_index: int, feeds: Feeds) -> Feeds:
+        self.setup.progress.step(f"input {input_index}")
         return self.inputs.spill.kept(engine.infer(feeds))
 
-    def _judged_at(self, place: int, outputs: Outputs) -> Judged:
+    def _judged_at(self, input_index: int, outputs: Outputs) -> Judged:
         """The figures of outputs for one input, and their loss; 0 if no output counts there."""
-        figures, rule = self._compare.at(place, outputs), self.experiment.rule
+        figures, rule = self._compare.at(input_index, outputs), self.experiment.rule
         judged = rule.judged_of(figures).values()
         items = sum(figure.values.get(ITEMS, 0.0) for figure in judged) if rule.metric is AGREEMENT else 1.0
         return figures, InputLoss(max(map(rule.output_loss, judged), default=0.0), items)
@@ -463,7 +463,7 @@ class AnswerPlans:
         if self.experiment.rule.metric is not AGREEMENT:
             return None
         references = self.inputs.given.references
-        return {place: self._judged_at(place, references[place])[1].items for place in range(len(references))}
+        return {index: self._judged_at(index, references[index])[1].items for index in range(len(references))}
 
     def _runner(self, ranges: Ranges) -> Runner:
         if self._session is not None:
@@ -481,8 +481,8 @@ class AnswerPlans:
     @cached_property
     def _at_once(self) -> int:
         """The inferences that may run at a time: beside the first one, as many as fit in half of the memory allowed."""
-        each = _HELD * Boundaries.of(self.experiment.network).most_bytes(self._facts)
-        return max(1, min(cores(), 1 + self._memory // 2 // max(each, 1)))
+        bytes_each = _HELD * Boundaries.of(self.experiment.network).most_bytes(self._facts)
+        return max(1, min(cores(), 1 + self._memory // 2 // max(bytes_each, 1)))
 
     def tell(self, plan: PrecisionPlan) -> None:
         """Shows that a plan is begun."""

@@ -168,9 +168,9 @@ def target_version(options: RunOptions, builder: Builder) -> TensorRTVersion:
     if options.trt_version:
         return parse_version(options.trt_version)
     for engine in (TENSORRT, RTX):
-        found = version_of_engine(builder.versions.get(engine, ""), rtx=engine == RTX)
-        if builder.engine == engine and found is not None:
-            return found
+        version = version_of_engine(builder.versions.get(engine, ""), rtx=engine == RTX)
+        if builder.engine == engine and version is not None:
+            return version
     return NEWEST_VERSION if getattr(options, "dla", None) is None else DLA_VERSION
 
 

@@ -199,8 +199,8 @@ def make_space(plans: AnswerPlans) -> Space:
     fixed = {k: precision for k in network.quantizable if (precision := network.layers[k].fixed) is not None}
     spent = sum(costs[k].get(precision, 0.0) for k, precision in fixed.items())
     base, low = network.plan((), high), network.low.precision
-    each, budget = costs_of(units, costs, high), experiment.rule.budget
-    return Space(base, units, each, budget, low, high, spent=spent, price_of=plans.price_of)
+    unit_costs, budget = costs_of(units, costs, high), experiment.rule.budget
+    return Space(base, units, unit_costs, budget, low, high, spent=spent, price_of=plans.price_of)
 
 
 def costs_of(units: Units, costs: Costs, high: Precision) -> tuple[float, ...]:
@@ -246,24 +246,22 @@ def choose_ranges(
         return passing.ranges, tuple(tried)
     if not plans.switches:
         return min(tried, key=_loss).ranges, tuple(tried)
-    _say_how_long(plans, space, perf_counter() - began, sum(one.inputs for one in tried))
+    _say_how_long(plans, space, perf_counter() - began, sum(row.inputs for row in tried))
     best, means = dearest, dict[int, float]()
-    promising = [
-        place for place, one in enumerate(tried) if place == 0 or (is_open and one.ranges.calibrator in PROMISING)
-    ]
+    promising = [k for k, row in enumerate(tried) if k == 0 or (is_open and row.ranges.calibrator in PROMISING)]
     progress.stage("The cheapest recipe with each calibrator", len(promising) * len(space.units))
-    for place in promising:
-        plans.join(plans.worst_known(plans.full, tried[place].ranges)[:1])
-    for place in sorted(promising, key=lambda place: _loss(tried[place])):
-        one = tried[place]
-        kept = _first_recipe(plans, space, one.ranges, min(best + AS_CHEAP, dearest))
+    for k in promising:
+        plans.join(plans.worst_known(plans.full, tried[k].ranges)[:1])
+    for k in sorted(promising, key=lambda k: _loss(tried[k])):
+        row = tried[k]
+        kept = _first_recipe(plans, space, row.ranges, min(best + AS_CHEAP, dearest))
         if kept is not None:
-            tried[place] = replace(one, cost=space.cost(kept), high=len(space.layers(kept)), kept=kept)
+            tried[k] = replace(row, cost=space.cost(kept), high=len(space.layers(kept)), kept=kept)
             best = min(best, space.cost(kept))
-            means[place] = fmean(plans.on_judged(space.plan(kept), one.ranges))
-            tried[place] = replace(tried[place], mean=means[place])
+            means[k] = fmean(plans.on_judged(space.plan(kept), row.ranges))
+            tried[k] = replace(tried[k], mean=means[k])
     plans.setup.forecast.search(usual_search(sweep, is_cheap=best <= CHEAP_RECIPE))
-    cheap = [place for place in means if (tried[place].cost or 0.0) <= best + AS_CHEAP]
+    cheap = [k for k in means if (tried[k].cost or 0.0) <= best + AS_CHEAP]
     return tried[min(cheap, key=means.__getitem__, default=0)].ranges, tuple(tried)
 
 
@@ -278,18 +276,18 @@ def _passing(
     """
     rule, given = plans.experiment.rule, plans.inputs.given
     jumps = rule.metric.of_sums is None
-    meeting = sorted((one for one in tried if one.meets), key=_loss)
+    meeting = sorted((row for row in tried if row.meets), key=_loss)
     if tried[0].meets and not jumps and _loss(tried[0]) <= aim * (1.0 - plans.usual_margin.share):
-        meeting.sort(key=lambda one: one is not tried[0])
-    if jumps and sum(_loss(one) == _loss(meeting[0]) for one in meeting) > 1:
-        meeting.sort(key=lambda one: (_loss(one), *_finer(plans, one.ranges)))
+        meeting.sort(key=lambda row: row is not tried[0])
+    if jumps and sum(_loss(row) == _loss(meeting[0]) for row in meeting) > 1:
+        meeting.sort(key=lambda row: (_loss(row), *_finer(plans, row.ranges)))
     doubted = []
-    for one in meeting:
-        experiment = plans.with_ranges(one.ranges)
+    for row in meeting:
+        experiment = plans.with_ranges(row.ranges)
         if target.check(experiment, plans.full).meets(target.budget):
             if not doubts(rule, plans.whole(plans.full, experiment, given, "all inputs")):
-                return one
-            doubted.append(one)
+                return row
+            doubted.append(row)
     return next(iter((*doubted, *meeting)), None)
 
 
@@ -316,15 +314,15 @@ def _say_how_long(plans: AnswerPlans, space: Space, seconds: float, inferences: 
     if space.has_many or plans.experiment.store.resumed:
         return
     counting = len(plans.inputs.counting)
-    each = seconds / max(inferences, 1)
+    pace = seconds / max(inferences, 1)
     least, most = (times * len(space.units) * min(counting, _MOST_JUDGED) for times in _SWEEPS)
     bounded = min(plans.allowed, most)
-    if most * each < _SHORT:
+    if most * pace < _SHORT:
         return
-    range_text = duration(bounded * each) if bounded < most else f"{duration(least * each)} to {duration(most * each)}"
+    range_text = duration(bounded * pace) if bounded < most else f"{duration(least * pace)} to {duration(most * pace)}"
     plans.setup.progress.say(
         f"The search will take {'up to' if bounded < most else 'about'} {range_text}: {len(space.units)} layers, "
-        f"{counting} inputs, {1000 * each:.0f} ms an inference (--effort; --time-limit ends it with the best recipe "
+        f"{counting} inputs, {1000 * pace:.0f} ms an inference (--effort; --time-limit ends it with the best recipe "
         "found)"
     )
 
@@ -380,7 +378,7 @@ def find_set(
 
 
 def retuned(
-    plans: AnswerPlans, space: Space, found: Cheapest, ranges: Ranges, candidates: Sequence[Ranges]
+    plans: AnswerPlans, space: Space, high_set: Cheapest, ranges: Ranges, candidates: Sequence[Ranges]
 ) -> tuple[frozenset[int], Ranges]:
     """Lowers units of a set by giving their tensors the scales of another calibrator, which costs no speed.
 
@@ -390,20 +388,20 @@ def retuned(
     Args:
         plans: measures plans on the inputs given.
         space: the units to choose from.
-        found: the set.
+        high_set: the set.
         ranges: the ranges with which it was found.
         candidates: the ranges whose scales are tried for single tensors.
 
     Returns:
         The members that stay high, and the ranges.
     """
-    kept, moved = found.kept, ranges
+    kept, moved = high_set.kept, ranges
     if space.cost(kept) <= CHEAP_RECIPE:
         return kept, moved
     mean = fmean(plans.on_judged(space.plan(kept), ranges))
     most = _RETUNED if space.has_many else None
     plans.setup.progress.stage("Other scales for single tensors", len(kept) * len(candidates))
-    for unit in sorted(found.kept, key=lambda unit: -space.costs[unit])[:most]:
+    for unit in sorted(high_set.kept, key=lambda unit: -space.costs[unit])[:most]:
         plan = space.plan(kept - {unit})
         for others in _other_scales(plans, space.units[unit], moved, candidates):
             changed = with_scales_of(moved, others)
@@ -428,12 +426,12 @@ def _other_scales(
         for rounding in network.layers[k].roundings
         if not rounding.is_weight and not rounding.fixed and rounding.tensor in ranges.scales
     )
-    for other in candidates:
+    for candidate in candidates:
         changed = {
-            tensor: other
+            tensor: candidate
             for tensor in tensors
-            if tensor in other.scales
-            and abs(float(other.scales[tensor]) / float(ranges.scales[tensor]) - 1.0) > _SAME_SCALE
+            if tensor in candidate.scales
+            and abs(float(candidate.scales[tensor]) / float(ranges.scales[tensor]) - 1.0) > _SAME_SCALE
         }
         if changed:
             yield changed

@@ -33,14 +33,14 @@ _OTHERS = 4
 
 
 def another_that_holds(
-    target: Target, space: Space, found: Cheapest, experiment: Experiment, aim: float, dearest: float = math.inf
+    target: Target, space: Space, high_set: Cheapest, experiment: Experiment, aim: float, dearest: float = math.inf
 ) -> tuple[Cheapest, Checked] | None:
     """Checks a few other sets that the search measured; returns the first one that holds in all settings.
 
     Args:
         target: judges plans.
         space: the units to choose from.
-        found: the set; it misses in some setting. The others cost little more.
+        high_set: the set; it misses in some setting. The others cost little more.
         experiment: the experiment with its ranges.
         aim: the cheapest set that lost no more than this comes first, then the others by their losses.
         dearest: the largest cost.
@@ -48,37 +48,37 @@ def another_that_holds(
     Returns:
         The set and its check; None if none holds.
     """
-    allowed = [kept for kept in found.near if space.cost(kept) <= dearest]
-    for kept in sorted(allowed, key=lambda kept: (max(found.near[kept], aim), space.price(kept)))[:_OTHERS]:
+    allowed = [kept for kept in high_set.near if space.cost(kept) <= dearest]
+    for kept in sorted(allowed, key=lambda kept: (max(high_set.near[kept], aim), space.price(kept)))[:_OTHERS]:
         checked = target.check(experiment, space.plan(kept))
         if checked.meets(target.budget):
-            return replace(found, kept=kept, equals=(), near={}), checked
+            return replace(high_set, kept=kept, equals=(), near={}), checked
     return None
 
 
 def one_or_two(
-    target: Target, space: Space, found: Cheapest, experiment: Experiment, alone: Sensitivities | None
+    target: Target, space: Space, high_set: Cheapest, experiment: Experiment, alone: Sensitivities | None
 ) -> tuple[Cheapest, Checked] | None:
     """Returns the cheapest single unit or pair that holds in all settings and costs less than a set; None without one.
 
     Args:
         target: judges plans.
         space: the units to choose from.
-        found: the set, which holds.
+        high_set: the set, which holds.
         experiment: the experiment with its ranges.
         alone: see ``cheaper_few``.
     """
-    if len(found.kept) < 2 and space.cost(found.kept) <= min(space.costs):
+    if len(high_set.kept) < 2 and space.cost(high_set.kept) <= min(space.costs):
         return None
-    for kept in drive(cheaper_few(space, found.kept, alone), partial(target.losses, ranges=experiment.ranges)):
+    for kept in drive(cheaper_few(space, high_set.kept, alone), partial(target.losses, ranges=experiment.ranges)):
         checked = target.check(experiment, space.plan(kept))
         if checked.meets(target.budget):
-            return replace(found, kept=kept, equals=(), near={}), checked
+            return replace(high_set, kept=kept, equals=(), near={}), checked
     return None
 
 
 def with_more_high(
-    target: Target, space: Space, found: Cheapest, experiment: Experiment, dearest: float = math.inf
+    target: Target, space: Space, high_set: Cheapest, experiment: Experiment, dearest: float = math.inf
 ) -> tuple[Cheapest, Checked]:
     """Keeps more units high until the recipe holds in all settings: the cheapest first, twice as many each time.
 
@@ -88,20 +88,20 @@ def with_more_high(
     Args:
         target: judges plans.
         space: the units to choose from.
-        found: the set; it misses in some setting.
+        high_set: the set; it misses in some setting.
         experiment: the experiment with its ranges.
         dearest: the largest cost.
 
     Returns:
         The larger set and its check; it misses too if a larger one would cost more than ``dearest``.
     """
-    others = sorted(space.all - found.kept, key=lambda unit: (space.costs[unit], unit))
+    others = sorted(space.all - high_set.kept, key=lambda unit: (space.costs[unit], unit))
     count = 1
     while True:
-        kept = found.kept.union(others[:count])
+        kept = high_set.kept.union(others[:count])
         checked = target.check(experiment, space.plan(kept))
         if checked.meets(target.budget) or kept == space.all or space.cost(kept) > dearest:
-            return replace(found, kept=kept, equals=()), checked
+            return replace(high_set, kept=kept, equals=()), checked
         count *= 2
 
 
@@ -109,7 +109,7 @@ def minimal(
     plans: AnswerPlans,
     target: Target,
     space: Space,
-    found: Cheapest,
+    high_set: Cheapest,
     experiment: Experiment,
     checked: Checked,
     cheaper: Callable[[Kept, Checked], None] = lambda *_: None,
@@ -126,48 +126,48 @@ def minimal(
         The set with ``unmoved`` and ``faster``, its check, and by unit the loss without it; None if that plan cannot be
         run. With many units some have none: they stay high, and no step back that was left showed that they must.
     """
-    kept, left = found.kept, float(_STEPS) if space.has_many else math.inf
+    kept, steps = high_set.kept, float(_STEPS) if space.has_many else math.inf
     if space.has_many and len(kept) > _GROUPS:
         kept, checked = _without_groups(target, space, kept, experiment)
     order = sorted(kept, key=lambda unit: -space.costs[unit])
     waiting, taken_back, in_check, unmoved = deque(order), dict[int, Loss](), set[int](), dict[int, float]()
     faster = set[int]()
-    while waiting and left > 0 and (len(kept) == 1 or plans.affords(given=_ALL)):
-        unit, left = waiting.popleft(), left - 1
+    while waiting and steps > 0 and (len(kept) == 1 or plans.affords(given=_ALL)):
+        unit, steps = waiting.popleft(), steps - 1
         plan = space.plan(kept - {unit})
         (loss,) = target.losses([plan], experiment.ranges)
         if loss is None or loss > space.budget:
             taken_back[unit] = loss
             continue
-        may_go = left >= len(kept) + _ENGINE and plans.affords(_EACH * len(kept), given=_CHECK)
-        other = target.check(experiment, plan, own_engine=may_go)
-        if not other.meets(space.budget):
-            taken_back[unit] = max(other.losses.values())
+        may_go = steps >= len(kept) + _ENGINE and plans.affords(_EACH * len(kept), given=_CHECK)
+        again = target.check(experiment, plan, own_engine=may_go)
+        if not again.meets(space.budget):
+            taken_back[unit] = max(again.losses.values())
             in_check.add(unit)
-            if [*other.losses][-1] == NUDGED and len(other.losses) > 1:
-                unmoved[unit] = max(loss for setting, loss in other.losses.items() if setting != NUDGED)
+            if [*again.losses][-1] == NUDGED and len(again.losses) > 1:
+                unmoved[unit] = max(loss for setting, loss in again.losses.items() if setting != NUDGED)
         elif space.cost(kept - {unit}) > space.cost(kept):
-            taken_back[unit] = max(other.losses.values())
+            taken_back[unit] = max(again.losses.values())
             in_check.add(unit)
             faster.add(unit)
         elif may_go:
-            kept, checked = kept - {unit}, other
+            kept, checked = kept - {unit}, again
             cheaper(kept, checked)
             waiting.extend(taken_back)
             taken_back, in_check, unmoved, faster = {}, set(), {}, set()
-        left -= _ENGINE * (OWN in other.losses)
+        steps -= _ENGINE * (OWN in again.losses)
     in_search = [unit for unit in taken_back if unit not in in_check]
-    asked = [space.plan(kept - {unit}) for unit in in_search]
-    losses = target.losses(asked, experiment.ranges, to_the_end=plans.affords(judged=len(asked)))
-    for unit, plan, loss in zip(in_search, asked, losses, strict=True):
+    candidates = [space.plan(kept - {unit}) for unit in in_search]
+    losses = target.losses(candidates, experiment.ranges, to_the_end=plans.affords(judged=len(candidates)))
+    for unit, plan, loss in zip(in_search, candidates, losses, strict=True):
         taken_back[unit] = _shown(plans, plan, experiment, loss)
     measured = {unit: taken_back[unit] for unit in order if unit in taken_back}
     met, few = checked.meets(space.budget), frozenset(faster)
-    return replace(found, kept=kept, meets=met, unmoved=unmoved, faster=few), checked, measured
+    return replace(high_set, kept=kept, meets=met, unmoved=unmoved, faster=few), checked, measured
 
 
 def with_faster(
-    target: Target, space: Space, found: Cheapest, experiment: Experiment, checked: Checked
+    target: Target, space: Space, high_set: Cheapest, experiment: Experiment, checked: Checked
 ) -> tuple[Cheapest, Checked]:
     """Keeps more units high where that makes the plan cheaper: neighbours that share changes of type.
 
@@ -176,23 +176,23 @@ def with_faster(
     Args:
         target: judges plans.
         space: the units to choose from.
-        found: the set, which holds.
+        high_set: the set, which holds.
         experiment: the experiment with its ranges.
         checked: the check of the set.
 
     Returns:
         The larger set and its check; the set itself if the larger one misses in some setting.
     """
-    kept, before = found.kept, None
+    kept, before = high_set.kept, None
     while space.price_of is not None and kept != before:
         before = kept
         for unit in sorted(space.all - kept, key=lambda unit: (space.costs[unit], unit)):
             if space.cost(kept | {unit}) < space.cost(kept):
                 kept |= {unit}
-    if kept == found.kept:
-        return found, checked
-    other = target.check(experiment, space.plan(kept))
-    return (replace(found, kept=kept, equals=()), other) if other.meets(space.budget) else (found, checked)
+    if kept == high_set.kept:
+        return high_set, checked
+    again = target.check(experiment, space.plan(kept))
+    return (replace(high_set, kept=kept, equals=()), again) if again.meets(space.budget) else (high_set, checked)
 
 
 def free_units(space: Space) -> Kept:
@@ -211,8 +211,8 @@ def _without_groups(target: Target, space: Space, kept: Kept, experiment: Experi
     misses, for the one before it, then two before that, and so on.
     """
 
-    def measure(asked: Sequence[PrecisionPlan]) -> list[Loss]:
-        return [target.check(experiment, plan, own_engine=False).worst for plan in asked]
+    def measure(batch: Sequence[PrecisionPlan]) -> list[Loss]:
+        return [target.check(experiment, plan, own_engine=False).worst for plan in batch]
 
     known = MeasuredSets(space)
     order = sorted(kept, key=lambda unit: (space.costs[unit], -unit))

@@ -73,8 +73,8 @@ def check(plans: AnswerPlans, experiment: Experiment, plan: PrecisionPlan, *, ow
 
 def _optimisations_off(plans: AnswerPlans, experiment: Experiment, plan: PrecisionPlan) -> Checked:
     (with_margin,) = map(_or_infinite, plans.losses([plan], experiment.ranges, plans.inputs.counting))
-    each = plans.each(experiment.ranges)
-    return Checked({OFF: each.without_margin(plan)}, tuple(plans.exceeding(each.by_place(plan))), with_margin)
+    evaluator = plans.each(experiment.ranges)
+    return Checked({OFF: evaluator.without_margin(plan)}, tuple(plans.exceeding(evaluator.by_place(plan))), with_margin)
 
 
 def _own_engine(plans: AnswerPlans, experiment: Experiment, plan: PrecisionPlan, before: Checked) -> Checked:
@@ -101,13 +101,13 @@ def losses_by_place(rule: Rule, trial: Trial, counting: tuple[int, ...]) -> dict
     """
     if trial.failed:
         return {}
-    found = rule.by_input(trial)
-    if found is None:
-        return {place: _or_infinite(rule.loss(trial)) for place in counting}
+    by_input = rule.by_input(trial)
+    if by_input is None:
+        return {input_index: _or_infinite(rule.loss(trial)) for input_index in counting}
     return {
-        place: math.inf if math.isnan(value) else rule.metric.loss(value)
-        for place, value in enumerate(found.values)
-        if place in counting and value is not None
+        input_index: math.inf if math.isnan(value) else rule.metric.loss(value)
+        for input_index, value in enumerate(by_input.values)
+        if input_index in counting and value is not None
     }
 
 
@@ -124,7 +124,7 @@ class Target(Protocol):
 
     budget: float
 
-    def losses(self, asked: Sequence[PrecisionPlan], ranges: Ranges, *, to_the_end: bool = False) -> list[Loss]:
+    def losses(self, plans: Sequence[PrecisionPlan], ranges: Ranges, *, to_the_end: bool = False) -> list[Loss]:
         """Returns the losses of plans, to choose among them; unless ``to_the_end``, a miss ends the run of a plan."""
         ...
 
@@ -156,9 +156,9 @@ class SimilarityTarget:
         self.budget = plans.experiment.rule.budget
         self._plans = plans
 
-    def losses(self, asked: Sequence[PrecisionPlan], ranges: Ranges, *, to_the_end: bool = False) -> list[Loss]:
+    def losses(self, plans: Sequence[PrecisionPlan], ranges: Ranges, *, to_the_end: bool = False) -> list[Loss]:
         """Returns the losses of plans on the judged inputs."""
-        return self._plans.losses(asked, ranges, to_the_end=to_the_end)
+        return self._plans.losses(plans, ranges, to_the_end=to_the_end)
 
     def check(self, experiment: Experiment, plan: PrecisionPlan, *, own_engine: bool = True) -> Checked:
         """Measures a plan on all inputs and in all settings."""
@@ -175,9 +175,9 @@ class SimilarityTarget:
     def worse(self, plan: PrecisionPlan, ranges: Ranges) -> tuple[int, ...]:
         """Returns the places of inputs not judged on which a plan is worse than on the judged ones, the worst first."""
         losses, judged = self._plans.on_all(plan, ranges), self._plans.judged
-        most = max((losses[place] for place in judged if place in losses), default=0.0)
-        others = [place for place, loss in losses.items() if place not in judged and loss > most]
-        return tuple(sorted(others, key=lambda place: -losses[place]))
+        most = max((losses[input_index] for input_index in judged if input_index in losses), default=0.0)
+        others = [input_index for input_index, loss in losses.items() if input_index not in judged and loss > most]
+        return tuple(sorted(others, key=lambda input_index: -losses[input_index]))
 
     def figure(self, _plan: PrecisionPlan, loss: Loss, _ranges: Ranges, /) -> float | None:
         """Returns the similarity that has a loss."""
