@@ -68,16 +68,16 @@ def matching(network: Network, pattern: str) -> list[Layer]:
     if pattern.startswith(SENSITIVITY):
         return [layer for name in _most_sensitive(network, pattern) for layer in matching(network, name)]
     if pattern.startswith(OPERATOR):
-        wanted = pattern.removeprefix(OPERATOR).lower()
-        found = [layer for layer in layers if layer.op_type.lower() == wanted]
+        operator = pattern.removeprefix(OPERATOR).lower()
+        matched = [layer for layer in layers if layer.op_type.lower() == operator]
     elif pattern.startswith(REGEX):
         searched = _compiled(pattern)
-        found = [layer for layer in layers if searched.search(layer.name)]
+        matched = [layer for layer in layers if searched.search(layer.name)]
     else:
-        found = [layer for layer in layers if fnmatch.fnmatchcase(layer.name, pattern)]
-    if not found:
+        matched = [layer for layer in layers if fnmatch.fnmatchcase(layer.name, pattern)]
+    if not matched:
         raise _nothing(network, pattern)
-    return found
+    return matched
 
 
 def in_folder(patterns: Sequence[str], output: str | Path | None) -> list[str]:
@@ -86,17 +86,17 @@ def in_folder(patterns: Sequence[str], output: str | Path | None) -> list[str]:
     Raises:
         BadInput: there is no folder, or no sensitivity in it.
     """
-    wanted = [pattern for pattern in patterns if pattern.startswith(TOP)]
-    if wanted and output is None:
-        raise BadInput(f"'{wanted[0]}' reads the sensitivity in --output.", "Give --output, or sensitivity:FOLDER:N.")
-    if wanted and not (file := Path(output or "") / SENSITIVITY_FILE).is_file():
+    tops = [pattern for pattern in patterns if pattern.startswith(TOP)]
+    if tops and output is None:
+        raise BadInput(f"'{tops[0]}' reads the sensitivity in --output.", "Give --output, or sensitivity:FOLDER:N.")
+    if tops and not (file := Path(output or "") / SENSITIVITY_FILE).is_file():
         raise BadInput(
-            f"'{wanted[0]}' reads '{file}', and there is no such file.",
-            f"Give sensitivity:FOLDER:{wanted[0].removeprefix(TOP)} with the --output of 'trt-bisect sensitivity', or "
+            f"'{tops[0]}' reads '{file}', and there is no such file.",
+            f"Give sensitivity:FOLDER:{tops[0].removeprefix(TOP)} with the --output of 'trt-bisect sensitivity', or "
             f"run that command with --output {output} first.",
         )
     return [
-        f"{SENSITIVITY}{output}:{pattern.removeprefix(TOP)}" if pattern in wanted else pattern for pattern in patterns
+        f"{SENSITIVITY}{output}:{pattern.removeprefix(TOP)}" if pattern in tops else pattern for pattern in patterns
     ]
 
 
@@ -107,13 +107,13 @@ def _most_sensitive(network: Network, pattern: str) -> list[str]:
         raise BadInput(
             f"'{pattern}' has no number of layers.", "Give sensitivity:FOLDER:3 for the most sensitive three."
         )
-    found = Sensitivity.load(folder)
-    if found.low != network.low.precision:
+    sensitivity = Sensitivity.load(folder)
+    if sensitivity.low != network.low.precision:
         raise BadInput(
-            f"The sensitivity in '{folder}' is for {found.low.upper()}, not for {network.low.title}.",
-            f"Give --low {found.low}, or run 'trt-bisect sensitivity' again.",
+            f"The sensitivity in '{folder}' is for {sensitivity.low.upper()}, not for {network.low.title}.",
+            f"Give --low {sensitivity.low}, or run 'trt-bisect sensitivity' again.",
         )
-    return [op.op_name for op in found.sorted_by("loss", way="both")[: int(count)]]
+    return [op.op_name for op in sensitivity.sorted_by("loss", way="both")[: int(count)]]
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:
@@ -130,10 +130,10 @@ def _nothing(network: Network, pattern: str) -> BadInput:
     listing = f"'trt-bisect layers {network.source}' lists them."
     if pattern.startswith(OPERATOR):
         known = sorted({layer.op_type for layer in network.layers})
-        wanted = pattern.removeprefix(OPERATOR)
-        near = difflib.get_close_matches(wanted, known, 1, _NEAR)
+        operator = pattern.removeprefix(OPERATOR)
+        near = difflib.get_close_matches(operator, known, 1, _NEAR)
         meant = f"Did you mean '{OPERATOR}{near[0]}'?" if near else f"It has {', '.join(known)}."
-        return BadInput(f"'{network.source}' has no layer of operator '{wanted}'.", meant)
+        return BadInput(f"'{network.source}' has no layer of operator '{operator}'.", meant)
     plain = re.sub(r"[*?\[\]^$\\]|\.\*", "", pattern.removeprefix(REGEX))
     near = difflib.get_close_matches(plain, [layer.name for layer in network.layers], 3, _NEAR)
     hint = "Did you mean " + ", ".join(f"'{name}'" for name in near) + "? " if near else ""
@@ -162,21 +162,21 @@ def fixed_network(
         _refuse_others(plan, network)
         network = with_one_scale(network, plan.one_scale)
         names = {layer.name for layer in network.layers}
-        for pattern, own in sorted(plan.layers.items(), key=lambda entry: entry[0] in names):
-            chosen.update(dict.fromkeys(_layers_for(network, pattern, own), own))
-    raised = {k: own for each in high for k, own in _raised(network, each, precision)}
-    lowered = {k: low for each in keep_low for k in _layers_for(network, each, low)}
+        for pattern, fixed in sorted(plan.layers.items(), key=lambda entry: entry[0] in names):
+            chosen.update(dict.fromkeys(_layers_for(network, pattern, fixed), fixed))
+    raised = {k: fixed for pattern in high for k, fixed in _raised(network, pattern, precision)}
+    lowered = {k: low for pattern in keep_low for k in _layers_for(network, pattern, low)}
     for k in raised.keys() & lowered.keys():
         name = network.layers[k].name
         raise BadInput(f"Layer '{name}' is in both --high and --keep-low.", "Leave out one of the two.")
-    found = _with_scales(network.fixing({**chosen, **raised, **lowered}), plan)
-    full = found.full(precision)
-    if found.quantizable and not any(low_of(full.precisions[k]) is low for k in found.quantizable):
+    network = _with_scales(network.fixing({**chosen, **raised, **lowered}), plan)
+    full = network.full(precision)
+    if network.quantizable and not any(low_of(full.precisions[k]) is low for k in network.quantizable):
         raise BadInput(
             f"With these layers in high precision, no layer is in {network.low.title}.",
             "Give fewer layers with --high.",
         )
-    return found
+    return network
 
 
 def scoped(network: Network, last: str, precision: Precision) -> Network:
@@ -192,14 +192,14 @@ def scoped(network: Network, last: str, precision: Precision) -> Network:
     """
     names = {layer.name for layer in network.layers}
     if last not in names and last.isdecimal():
-        place = int(last)
-        if place >= len(network.layers):
+        last_index = int(last)
+        if last_index >= len(network.layers):
             raise BadInput(
                 f"'{network.source}' has no layer number {last}.", f"Its layers have numbers 0 to {len(names) - 1}."
             )
     else:
-        place = network.layer_named(last).index
-    return network.fixing({k: network.low.precision if k <= place else precision for k in network.quantizable})
+        last_index = network.layer_named(last).index
+    return network.fixing({k: network.low.precision if k <= last_index else precision for k in network.quantizable})
 
 
 def leaving_out(network: Network, only: Sequence[str], precision: Precision) -> Network:
@@ -263,21 +263,21 @@ def _refuse_others(plan: FilePlan, network: Network) -> None:
             f"Give --low {INT16}.",
         )
     higher = {Precision.FP32, Precision.FP16, Precision.BF16} if low.needs_scale else {Precision.FP32}
-    for name, own in plan.layers.items():
-        if low_of(own) is not low and own not in higher:
+    for name, precision in plan.layers.items():
+        if low_of(precision) is not low and precision not in higher:
             raise BadInput(
-                f"'{plan.source}' has '{name}' in {own}, which {network.low.title} does not allow.",
+                f"'{plan.source}' has '{name}' in {precision}, which {network.low.title} does not allow.",
                 f"Its layers can be in {' or '.join(sorted({str(low), *map(str, higher)}))}.",
             )
 
 
 def _refuse_the_original(plan: FilePlan, network: Network) -> None:
     """Raises BadInput unless a network is the one beside the plan, whose channels or weights are not the user's."""
-    own = Path(plan.source).with_name(FLOAT_NETWORK)
-    if Path(network.source).absolute() != own.absolute():
+    changed = Path(plan.source).with_name(FLOAT_NETWORK)
+    if Path(network.source).absolute() != changed.absolute():
         raise BadInput(
-            f"The recipe '{plan.source}' is for '{own}', which has {plan.changes}, and not for '{network.source}'.",
-            f"Give '{own}' as the network.",
+            f"The recipe '{plan.source}' is for '{changed}', which has {plan.changes}, and not for '{network.source}'.",
+            f"Give '{changed}' as the network.",
         )
 
 
@@ -387,7 +387,7 @@ def read_plan(given: Any) -> FilePlan:
         return _plan("the plan", given)
     path = Path(given)
     places = [path, path / PLAN, path / FOLDER / PLAN]
-    file = next((place for place in places if place.is_file()), None)
+    file = next((candidate for candidate in places if candidate.is_file()), None)
     if file is None:
         remedy = f"Give a TOML or JSON file, a run's folder, or the {PLAN} in its recipe folder."
         raise BadInput(f"There is no recipe or plan at '{path}'.", remedy)
@@ -516,12 +516,12 @@ def _with_fixed_layers(
             f"Add --base {plan.high}, or take 'high' out of a copy of the plan.",
         )
     output = getattr(options, "output", None)
-    raised, lowered, only = (in_folder(each, output) for each in (options.high, options.keep_low, options.only))
+    raised, lowered, only = (in_folder(patterns, output) for patterns in (options.high, options.keep_low, options.only))
     network = leaving_out(with_one_scale(network, options.one_scale), only, high)
     if options.scoped:
         network = scoped(network, options.scoped, high)
-    found = fixed_network(network, raised, lowered, plan, high)
-    return replace(found, notes=(*found.notes, *read_notes(network, [*raised, *lowered, *only])))
+    fixed = fixed_network(network, raised, lowered, plan, high)
+    return replace(fixed, notes=(*fixed.notes, *read_notes(network, [*raised, *lowered, *only])))
 
 
 def _file_plan(options: FixedLayerOptions) -> FilePlan | None:

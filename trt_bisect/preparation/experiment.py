@@ -218,20 +218,20 @@ class Setup:
         Args:
             network: another network of the same inputs and outputs, judged by the FP32 outputs of the first one.
         """
-        other = network or experiment.network
-        builder = self.builder_for(other, experiment.builder.engine, ranges, experiment.feeds)
-        parts = self.fingerprint_parts(other, builder, ranges, experiment.feeds)
+        network = network or experiment.network
+        builder = self.builder_for(network, experiment.builder.engine, ranges, experiment.feeds)
+        parts = self.fingerprint_parts(network, builder, ranges, experiment.feeds)
         judged_by = (
-            experiment.network.digest() if other is not experiment.network else experiment.parts.get("reference")
+            experiment.network.digest() if network is not experiment.network else experiment.parts.get("reference")
         )
         if judged_by:
             parts["reference"] = judged_by
         key = fingerprint(parts)
         store = experiment.store.under(key, parts)
-        whole = self.whole(other, builder, ranges, experiment.feeds, experiment.compare, store)
+        whole = self.whole(network, builder, ranges, experiment.feeds, experiment.compare, store)
         return replace(
             experiment,
-            network=other,
+            network=network,
             ranges=ranges,
             builder=builder,
             store=store,
@@ -247,8 +247,8 @@ class Setup:
         Raises:
             BadInput: none of its layers can be in INT8.
         """
-        other, _ = keeping_unusable_high(network, ranges)
-        return self.with_ranges(experiment, ranges, other)
+        network, _ = keeping_unusable_high(network, ranges)
+        return self.with_ranges(experiment, ranges, network)
 
     def in_pieces(self, experiment: Experiment) -> Experiment:
         """Returns an experiment on whole engines with the evaluator that its strategy needs."""

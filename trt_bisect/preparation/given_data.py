@@ -110,16 +110,16 @@ class GivenData:
     @property
     def candidates(self) -> tuple[Ranges, ...]:
         """The ranges of each calibrator; empty if the ranges do not come from data."""
-        found = () if self.calibration is None else self.calibration.candidates
-        return tuple(with_scales_given(ranges, self._network.scales) for ranges in found)
+        all_ranges = () if self.calibration is None else self.calibration.candidates
+        return tuple(with_scales_given(ranges, self._network.scales) for ranges in all_ranges)
 
     def of_network(self, network: Network) -> GivenData:
         """Returns the same data for another network of the same inputs, whose ranges come from the calibration data."""
         assert self.holdout is not None
-        other = copy(self)
-        other._network = network
-        other.calibration = DataCalibration(network, self.holdout.kept, self._options, None, self._progress)
-        return other
+        data = copy(self)
+        data._network = network
+        data.calibration = DataCalibration(network, self.holdout.kept, self._options, None, self._progress)
+        return data
 
     @property
     def first_ranges(self) -> Ranges:
@@ -280,16 +280,16 @@ class FedData:
         """
         first = feeds[:MOST_SAMPLES]
         fed = statistics(first) if of_calibration else self._looked_at(first, about.source)
-        seen = {each.name: each.absmax for each in self._calibration} or data_warnings.reach_of_scales(ranges.scales)
+        seen = {entry.name: entry.absmax for entry in self._calibration} or data_warnings.reach_of_scales(ranges.scales)
         drifts = {} if of_calibration else drift(self._sketch, data)
         if not of_calibration:
             units = [*data_warnings.on_units(seen, fed, self._calibrated_with or ranges.origin, about.source)]
             self._warn(units or data_warnings.on_drift(drifts, self._calibrated_with, about.source))
         of_validation = self._drift_of_validation()
-        by = {name: each for name, each in (("calibration", self._calibration), ("judged", fed)) if each}
+        by = {name: inputs for name, inputs in (("calibration", self._calibration), ("judged", fed)) if inputs}
         return replace(
             about,
-            fed={name: {each.name: each for each in inputs} for name, inputs in by.items()},
+            fed={name: {entry.name: entry for entry in inputs} for name, inputs in by.items()},
             pictures=dict(self._pictures),
             shapes={} if self._network.is_static else _shapes(feeds),
             part=self._network.part,
@@ -353,7 +353,7 @@ def faint_note(about: JudgedInputs) -> list[Note]:
 
 def _shapes(feeds: Sequence[Feeds]) -> dict[str, str]:
     """The shape of each input, or its smallest and its largest one."""
-    found = {}
+    shapes = {}
     for name, (least, _, most) in profile_shapes(feeds).items():
-        found[name] = shape_text(least) if least == most else f"{shape_text(least)} to {shape_text(most)}"
-    return found
+        shapes[name] = shape_text(least) if least == most else f"{shape_text(least)} to {shape_text(most)}"
+    return shapes

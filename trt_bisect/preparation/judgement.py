@@ -82,16 +82,16 @@ class SavedOutputs(Reference):
     def __init__(self, network: Network, samples: Dataset, path: Path) -> None:
         self._path, self._source = path, samples.source
         self._outputs: dict[str, Outputs] = {}
-        sha, wanted = hashlib.sha256(), [spec.name for spec in network.outputs]
+        sha, judged = hashlib.sha256(), [spec.name for spec in network.outputs]
         for feeds, saved in zip_longest(samples, inferences(path)):
             if feeds is None or saved is None:
                 fewer = f"'{path}'" if saved is None else f"'{samples.source}'"
                 raise BadInput(f"{fewer} has too few samples: inputs and saved outputs differ in number.", _BOTH)
-            names = match_names(wanted, saved)
+            names = match_names(judged, saved)
             if not names:
-                found, own = ", ".join(map(repr, saved)), ", ".join(map(repr, wanted))
-                raise BadInput(f"'{path}' has none of the network's outputs ({own}): it has {found}.", _BOTH)
-            outputs, key = {one: saved[other] for one, other in names.items()}, digest_of_feeds(feeds)
+                theirs, ours = ", ".join(map(repr, saved)), ", ".join(map(repr, judged))
+                raise BadInput(f"'{path}' has none of the network's outputs ({ours}): it has {theirs}.", _BOTH)
+            outputs, key = {name: saved[other] for name, other in names.items()}, digest_of_feeds(feeds)
             self._outputs[key] = outputs
             sha.update(f"{key} {digest_of_feeds(outputs)}".encode())
         self.digest = sha.hexdigest()
@@ -102,13 +102,13 @@ class SavedOutputs(Reference):
         Raises:
             BadInput: there are none.
         """
-        found = self._outputs.get(digest_of_feeds(feeds))
-        if found is None:
+        outputs = self._outputs.get(digest_of_feeds(feeds))
+        if outputs is None:
             raise BadInput(
                 f"'{self._path}' has outputs for '{self._source}' only, but other data is judged too.",
                 "Give the calibration data as a cache, which 'trt-bisect calibrate' makes, or --reference.",
             )
-        return dict(found)
+        return dict(outputs)
 
 
 def other_reference(
@@ -156,11 +156,11 @@ class ReferenceAsItRuns(Reference):
         Raises:
             BadInput: the reference cannot be run, or has none of the outputs.
         """
-        found = self._runs.tensors(feeds)
-        outputs = {one: found[other] for one, other in match_names(self._names, found).items()}
+        tensors = self._runs.tensors(feeds)
+        outputs = {name: tensors[other] for name, other in match_names(self._names, tensors).items()}
         if not outputs:
-            own, theirs = (", ".join(map(repr, each)) for each in (self._names, found))
-            raise BadInput(f"'{self._runs.source}' has none of the network's outputs ({own}): it has {theirs}.", _SAME)
+            ours, theirs = (", ".join(map(repr, names)) for names in (self._names, tensors))
+            raise BadInput(f"'{self._runs.source}' has none of the network's outputs ({ours}): it has {theirs}.", _SAME)
         return outputs
 
 
@@ -190,9 +190,9 @@ class ReferenceNetwork(Reference):
         network, reference = self._network, self._reference
         shapes, others = facts_for(network, feeds).shapes, facts_for(reference, theirs).shapes
         matching = match_layers(network.with_shapes(shapes), reference.with_shapes(others))
-        found = {spec.name: matching.tensors.get(spec.name, "") for spec in network.outputs}
-        self._outputs = {one: other for one, other in found.items() if other and shapes.get(one) == others.get(other)}
-        missing = ", ".join(repr(name) for name in found if name not in self._outputs)
+        same = {spec.name: matching.tensors.get(spec.name, "") for spec in network.outputs}
+        self._outputs = {name: other for name, other in same.items() if other and shapes.get(name) == others.get(other)}
+        missing = ", ".join(repr(name) for name in same if name not in self._outputs)
         if not self._outputs:
             raise BadInput(
                 f"No output of '{network.source}' ({missing}) is one of '{reference.source}'.",
@@ -274,7 +274,7 @@ class Judgement:
         judged = [
             name
             for name in self.outputs(reference[0])
-            if any(not found[name].size or np.isfinite(found[name]).any() for found in reference)
+            if any(not sample[name].size or np.isfinite(sample[name]).any() for sample in reference)
         ]
         if not judged:
             raise NothingMeasured(
@@ -304,8 +304,8 @@ class Judgement:
 
     def entries(self, outputs: tuple[str, ...]) -> tuple[str, ...]:
         """The names, among the figures of a trial, of what decides: the judged outputs, or the task alone."""
-        asked = self.options.asked_task()
-        return outputs if asked is None else (asked.entry,)
+        asked_task = self.options.asked_task()
+        return outputs if asked_task is None else (asked_task.entry,)
 
     def task(self, reference: Sequence[Outputs]) -> Task | None:
         """The task that the options name, on these FP32 outputs; None without a task.
@@ -313,8 +313,8 @@ class Judgement:
         Raises:
             BadInput: the outputs are not those of the task.
         """
-        asked = self.options.asked_task()
-        return None if asked is None else find_task(asked, self._numbers([*self.told, *reference]))
+        asked_task = self.options.asked_task()
+        return None if asked_task is None else find_task(asked_task, self._numbers([*self.told, *reference]))
 
     def checked_task(self, reference: Sequence[Outputs]) -> tuple[Task | None, list[str]]:
         """The task, and a note on how it reads the outputs; without one, a note on the task that they look like.
@@ -339,5 +339,5 @@ class Judgement:
         metric = self.asked_metric
         if metric.perfect is not None:
             return metric
-        judged = [found[name] for name in outputs for found in reference]
+        judged = [sample[name] for name in outputs for sample in reference]
         return metric.knowing_perfect(*filter(np.size, map(finite_rows, judged)))

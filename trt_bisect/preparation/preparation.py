@@ -164,7 +164,7 @@ def _judged_inputs(
 def _given(setup: Setup, data: Dataset | None) -> tuple[Dataset, ...]:
     """The data that a recipe has to hold on."""
     inputs, dataset = setup.options.inputs, setup.options.dataset
-    named = [setup.data.without_unseen(setup.data.open(each)) for each in (inputs, dataset) if each is not None]
+    named = [setup.data.without_unseen(setup.data.open(given)) for given in (inputs, dataset) if given is not None]
     return (*named, *([data] if data is not None and dataset is None else []))
 
 
@@ -187,19 +187,19 @@ def _worst_of(
         kept = load_inputs(setup.folder, key)
         if kept is not None:
             return kept[0], msgspec.convert(kept[1], JudgedInputs)
-    found = find_worst(setup, network, builder, source, count)
+    worst = find_worst(setup, network, builder, source, count)
     about = JudgedInputs(
         source=source.source,
-        judged=len(found.inputs),
-        searched=len(found.similarities),
-        places=tuple(source.place(position) for position in found.places),
-        similarities=tuple(None if np.isnan(value) else float(value) for value in found.similarities),
-        median=None if np.isnan(found.median) else float(found.median),
-        faint=tuple(source.place(position) for position in found.faint),
+        judged=len(worst.inputs),
+        searched=len(worst.similarities),
+        places=tuple(source.place(position) for position in worst.places),
+        similarities=tuple(None if np.isnan(value) else float(value) for value in worst.similarities),
+        median=None if np.isnan(worst.median) else float(worst.median),
+        faint=tuple(source.place(position) for position in worst.faint),
     )
     if setup.folder is not None:
-        save_inputs(setup.folder, key, found.inputs, msgspec.to_builtins(about))
-    return list(found.inputs), about
+        save_inputs(setup.folder, key, worst.inputs, msgspec.to_builtins(about))
+    return list(worst.inputs), about
 
 
 def _telling(setup: Setup, builder: Builder, source: Dataset) -> list[Outputs]:
@@ -209,7 +209,7 @@ def _telling(setup: Setup, builder: Builder, source: Dataset) -> list[Outputs]:
     """
     try:
         with setup.reference_engine(builder) as engine:
-            return [{name: copy(value) for name, value in engine.infer(one).items()} for one in source.first(_TELLING)]
+            return [{name: copy(value) for name, value in engine.infer(fed).items()} for fed in source.first(_TELLING)]
     except TrialFailed:
         return []
 
@@ -251,8 +251,8 @@ def _references(setup: Setup, network: Network, builder: Builder, feeds: Sequenc
     give_back_memory()
     try:
         with setup.reference_engine(builder) as engine:
-            for place, sample in enumerate(feeds):
-                setup.progress.step(f"input {place}")
+            for input_index, sample in enumerate(feeds):
+                setup.progress.step(f"input {input_index}")
                 references.append({name: copy(value) for name, value in engine.infer(sample).items()})
     except TrialFailed as failure:
         raise NothingMeasured(
@@ -281,7 +281,7 @@ def _judged(
     prepared_outputs = references[0] if engine == ONNXRUNTIME and setup.judged_by is None else None
     setup.notes += noted(FILE, compare_with_file(network, first, outputs, prepared_outputs))
     slices = judgement.slices(outputs, references)
-    with_groups = [slices.with_groups(found) for found in references]
+    with_groups = [slices.with_groups(reference) for reference in references]
     names = slices.names(outputs)
     rule = judgement.rule(names, with_groups)
     classes, on_classes = classes_of(with_groups, names, rule.metric.name, options.class_axis)

@@ -72,8 +72,8 @@ class AsItRuns:
         names = [spec.name for spec in self.inputs]
         given = dict(feeds) if not names or set(names) == set(feeds) else dict(zip(names, feeds.values(), strict=False))
         try:
-            found = self.run(given)
-            return {str(name): values for name, values in found.items() if np.asarray(values).dtype.kind == "f"}
+            tensors = self.run(given)
+            return {str(name): values for name, values in tensors.items() if np.asarray(values).dtype.kind == "f"}
         except Exception as error:
             problem = f"'{self.source}' cannot be run: {type(error).__name__}: {first_line(error)}"
             raise BadInput(problem, "It takes arrays by input name, and returns arrays by output name.") from error
@@ -92,14 +92,14 @@ def same_tensors(
         own: the tensors of ``first`` on a sample.
         others: those of the other network.
     """
-    found = {name: name for name, values in own.items() if name in others and values.shape == others[name].shape}
+    same = {name: name for name, values in own.items() if name in others and values.shape == others[name].shape}
     for read, made in first.activated.items():
-        if read in found and made in own and made not in others:
-            found[made] = found.pop(read)
+        if read in same and made in own and made not in others:
+            same[made] = same.pop(read)
     for read, made in second.activated.items():
-        if found.get(read) == read and made in others and made not in own:
-            found[read] = made
-    return found
+        if same.get(read) == read and made in others and made not in own:
+            same[read] = made
+    return same
 
 
 def activated_in(graph: onnx.GraphProto) -> dict[str, str]:
@@ -127,15 +127,15 @@ def weights_as_they_are(
     for origin in origins:
         if origin.tensor not in given.weights:
             continue
-        values, (levels, own) = constant(origin.tensor), given.weights[origin.tensor]
-        quantizer = replace(own, axis=origin.channel_axis if own.scale.size > 1 else None)
+        values, (levels, quantizer) = constant(origin.tensor), given.weights[origin.tensor]
+        quantizer = replace(quantizer, axis=origin.channel_axis if quantizer.scale.size > 1 else None)
         ways = [way for way in (levels, levels.T) if way.shape == values.shape]
         rounded = [dequantized(way, quantizer) for way in ways]
         if rounded:
             yield (
                 replace(origin, quantizers=(quantizer,), readers=(origin.layer,)),
                 values,
-                min(rounded, key=lambda each: float(np.abs(each - values).sum())),
+                min(rounded, key=lambda weight: float(np.abs(weight - values).sum())),
             )
 
 
@@ -144,9 +144,9 @@ def dequantized(levels: np.ndarray, quantizer: Quantizer) -> np.ndarray:
     shape = [1] * levels.ndim
     if quantizer.axis is not None:
         shape[quantizer.axis] = -1
-    scale, zero = (each.reshape(shape).astype(np.float32) for each in (quantizer.scale, quantizer.zero_point))
-    found: np.ndarray = (levels.astype(np.float32) - zero) * scale
-    return found
+    scale, zero = (array.reshape(shape).astype(np.float32) for array in (quantizer.scale, quantizer.zero_point))
+    values: np.ndarray = (levels.astype(np.float32) - zero) * scale
+    return values
 
 
 def as_it_runs(given: Any) -> AsItRuns | None:
@@ -164,17 +164,17 @@ def as_it_runs(given: Any) -> AsItRuns | None:
 
 
 def _session(session: Any) -> AsItRuns:
-    outputs = [each.name for each in session.get_outputs()]
+    outputs = [spec.name for spec in session.get_outputs()]
     types = {
         f"tensor({name})": np.dtype(name) for name in ("float16", "double", "int64", "int32", "int8", "uint8", "bool")
     }
     inputs = tuple(
         TensorSpec(
-            each.name,
-            types.get(each.type, np.dtype(np.float32)),
-            tuple(size if isinstance(size, int) else None for size in each.shape),
+            spec.name,
+            types.get(spec.type, np.dtype(np.float32)),
+            tuple(size if isinstance(size, int) else None for size in spec.shape),
         )
-        for each in session.get_inputs()
+        for spec in session.get_inputs()
     )
     return AsItRuns(
         "the session given", inputs, lambda feeds: dict(zip(outputs, session.run(outputs, feeds), strict=True))
@@ -204,44 +204,44 @@ def _integer_network(path: Path) -> AsItRuns:
     inputs = tuple(spec_of(value) for value in graph.input if value.name not in constants)
 
     def run(feeds: Feeds) -> dict[str, np.ndarray]:
-        found: dict[str, np.ndarray] = {}
+        tensors: dict[str, np.ndarray] = {}
         for name, values in zip(names, session.run(names, feeds), strict=True):
             if name in levels:
-                found.setdefault(name.removesuffix(_ENDING), dequantized(values, levels[name]))
+                tensors.setdefault(name.removesuffix(_ENDING), dequantized(values, levels[name]))
             else:
-                found[name] = values
-        return found
+                tensors[name] = values
+        return tensors
 
-    floats = {name.removesuffix(_ENDING): each for name, each in levels.items()}
+    floats = {name.removesuffix(_ENDING): quantizer for name, quantizer in levels.items()}
     return AsItRuns(str(path), inputs, run, activated, floats, dict(_weights(constants)))
 
 
 def _weights(constants: Mapping[str, onnx.TensorProto]) -> Iterator[tuple[str, tuple[np.ndarray, Quantizer]]]:
     """Yields the weights by the names that ONNX Runtime's quantizer gives to levels, scales and zero points."""
     for name, tensor in constants.items():
-        own = name.removesuffix(_ENDING)
-        pair = [constants.get(f"{own}{ending}") for ending in (_SCALE, _ZERO)]
-        if own != name and pair[0] is not None and pair[1] is not None:
+        weight = name.removesuffix(_ENDING)
+        pair = [constants.get(f"{weight}{ending}") for ending in (_SCALE, _ZERO)]
+        if weight != name and pair[0] is not None and pair[1] is not None:
             scale, zero = (numpy_helper.to_array(each) for each in pair if each is not None)
-            yield own, (numpy_helper.to_array(tensor), Quantizer(scale.astype(np.float32), zero))
+            yield weight, (numpy_helper.to_array(tensor), Quantizer(scale.astype(np.float32), zero))
 
 
 def _levels(graph: onnx.GraphProto) -> dict[str, Quantizer]:
     """By tensor of integers its scale and zero point, where both are constants for the whole tensor."""
     constants = {tensor.name: tensor for tensor in graph.initializer}
-    found: dict[str, Quantizer] = {}
+    levels: dict[str, Quantizer] = {}
     for node in graph.node:
         op, read = node.op_type, node.input
-        if op in _KEEPING and read and read[0] in found:
-            found[node.output[0]] = found[read[0]]
+        if op in _KEEPING and read and read[0] in levels:
+            levels[node.output[0]] = levels[read[0]]
         elif op in _SCALE_SLOT or op.startswith("QLinear"):
             slot = 0 if op == _OF_CONCAT else _SCALE_SLOT.get(op, _OTHERS)
             pair = [numpy_helper.to_array(constants[name]) for name in read[slot : slot + 2] if name in constants]
             if len(pair) == 2:
                 scale, zero = pair
                 if scale.size == 1:
-                    found[node.output[0]] = Quantizer(scale.astype(np.float32).reshape(()), zero.reshape(()))
-    return found
+                    levels[node.output[0]] = Quantizer(scale.astype(np.float32).reshape(()), zero.reshape(()))
+    return levels
 
 
 @dataclass(frozen=True)
@@ -259,9 +259,9 @@ class AsInFile:
     @classmethod
     def of(cls, network: Network) -> AsInFile:
         """Returns ``network`` with all pairs of its file, asymmetric ones too."""
-        own = as_in_file(network)
-        plan = own.free_plan(own.quantizable if own.has_pairs else ())
-        return cls(own, PlanWriter(own, {}, GraphTarget.ONNXRUNTIME), plan)
+        in_file = as_in_file(network)
+        plan = in_file.free_plan(in_file.quantizable if in_file.has_pairs else ())
+        return cls(in_file, PlanWriter(in_file, {}, GraphTarget.ONNXRUNTIME), plan)
 
     def origins(self) -> dict[str, Origin]:
         """Returns its floating-point tensors by name, with their roundings."""
@@ -297,14 +297,14 @@ class TwoNetworks:
         self.matching = match_layers(first, second)
         self._first, self._second = AsInFile.of(first), AsInFile.of(second)
         here, there = self._first.origins(), self._second.origins()
-        both = {one: other for one, other in self.matching.tensors.items() if one in here and other in there}
-        self._back = {other: one for one, other in both.items()}
-        self._layers = {each.second.name: each for each in self.matching.pairs.values() if each.second}
-        self.origins = {name: self._origin(here[name], there[both[name]]) for name in here if name in both}
+        shared = {tensor: other for tensor, other in self.matching.tensors.items() if tensor in here and other in there}
+        self._back = {other: tensor for tensor, other in shared.items()}
+        self._layers = {pair.second.name: pair for pair in self.matching.pairs.values() if pair.second}
+        self.origins = {name: self._origin(here[name], there[shared[name]]) for name in here if name in shared}
         groups = groups_within(first, self.origins, feeds, memory, runs=2)
-        theirs = [tuple(both[name] for name in names) for names in groups]
+        theirs = [tuple(shared[name] for name in names) for names in groups]
         self._runs = (
-            plan_observer(self._first.writer, self._first.plan, {name: here[name] for name in both}, groups),
+            plan_observer(self._first.writer, self._first.plan, {name: here[name] for name in shared}, groups),
             plan_observer(self._second.writer, self._second.plan, {n: there[n] for n in self._back}, theirs),
         )
         self.groups = len(groups)
@@ -368,18 +368,18 @@ class TwoNetworks:
 
 def renamed_feeds(feeds: Feeds, names: Mapping[str, str], specs: Mapping[str, TensorSpec]) -> dict[str, np.ndarray]:
     """Returns a sample under other names, with the dtypes of ``specs``."""
-    return {other: feeds[one].astype(specs[other].dtype, copy=False) for one, other in names.items() if one in feeds}
+    return {other: feeds[name].astype(specs[other].dtype, copy=False) for name, other in names.items() if name in feeds}
 
 
 def matched_layers(matching: Matching) -> tuple[MatchedLayer, ...]:
     """Returns the layers of two networks as rows of a table."""
     return tuple(
         MatchedLayer(
-            each.first.name if each.first else "",
-            each.first.op_type if each.first else "",
-            each.second.name if each.second else "",
-            each.second.op_type if each.second else "",
-            each.by,
+            pair.first.name if pair.first else "",
+            pair.first.op_type if pair.first else "",
+            pair.second.name if pair.second else "",
+            pair.second.op_type if pair.second else "",
+            pair.by,
         )
-        for each in matching.matches
+        for pair in matching.matches
     )

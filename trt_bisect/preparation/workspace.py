@@ -57,9 +57,9 @@ def working_in(folder: Path | None, display: Progress, history: str | Path = NON
         open_until_the_end.enter_context(output_folder(folder))
         if folder is not None:
             open_until_the_end.enter_context(locked(folder))
-            for place in (folder, folder / "recipe"):
+            for directory in (folder, folder / "recipe"):
                 with suppress(OSError):
-                    for path in list(place.iterdir()):
+                    for path in list(directory.iterdir()):
                         if _UNFINISHED.fullmatch(path.name):
                             _remove(path)
         open_until_the_end.enter_context(recorded(folder, history, display.say))
@@ -114,12 +114,12 @@ def removable(folder: str | Path) -> tuple[Removable, ...]:
     Raises:
         BadInput: it is no run folder.
     """
-    place = Path(folder)
-    if not any((place / name).is_file() for name in _KEPT):
+    run_folder = Path(folder)
+    if not any((run_folder / name).is_file() for name in _KEPT):
         raise BadInput(
             f"'{folder}' is not a run folder.", "Give the --output folder of a run, which has a journal.jsonl."
         )
-    paths = {place / name: what for name, what in _REMOVED.items() if (place / name).exists()}
+    paths = {run_folder / name: what for name, what in _REMOVED.items() if (run_folder / name).exists()}
     return tuple(Removable(path, what, _size(path)) for path, what in paths.items())
 
 
@@ -129,15 +129,15 @@ def clean(folder: str | Path) -> tuple[Removable, ...]:
     Raises:
         BadInput: it is no run folder, another process uses it, or something cannot be removed.
     """
-    found = removable(folder)
+    leftovers = removable(folder)
     with locked(Path(folder)):
-        for each in found:
+        for leftover in leftovers:
             try:
-                _remove(each.path)
+                _remove(leftover.path)
             except OSError as error:
-                problem = f"'{each.path}' cannot be removed: {first_line(error)}"
+                problem = f"'{leftover.path}' cannot be removed: {first_line(error)}"
                 raise BadInput(problem, "Remove it yourself.") from error
-    return found
+    return leftovers
 
 
 def _size(path: Path) -> int:
