@@ -135,7 +135,7 @@ def rows() -> Iterator[Row]:
     importers = Counter(name for module in modules for name in module.imported)
     single = [module for module in modules if module.path.name != "__init__.py" and importers[module.name] == 1]
     small = sum(module.lines < SMALL for module in single)
-    yield Row("lines of the package", lines, 57_868, 36_000)
+    yield Row("lines of the package", lines, 57_870, 36_000)
     yield Row("lines of its code", sum(module.code_lines for module in modules), 37_080, 22_500)
     yield Row("modules", len(modules), 211, 190)
     yield Row("dataclasses", sum(module.dataclasses for module in modules), 356, 160)
@@ -151,7 +151,7 @@ def rows() -> Iterator[Row]:
         2_951,
         1_900,
     )
-    yield Row("lines of tests", lines_in("tests", ".py"), 46_611, 30_000)
+    yield Row("lines of tests", lines_in("tests", ".py"), 46_615, 30_000)
     yield Row("lines of benchmarks", lines_in("benchmarks", ".py"), 5_825, 4_500)
     yield Row("lines of tools in Python", lines_in("tools", ".py"), 3_515, 2_500)
     yield Row("lines of the page's scripts", lines_in("tools/web/page", ".js"), 4_701, 4_000)

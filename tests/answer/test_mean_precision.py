@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import onnxruntime
@@ -16,9 +17,11 @@ from tests.support import networks
 from trt_bisect.analyzer.tasks.detections import Detections
 from trt_bisect.analyzer.tasks.task import AskedTask
 from trt_bisect.answer import mean_precision as judged
+from trt_bisect.answer.accuracy import accuracies
 from trt_bisect.data.datasets import open_dataset
 from trt_bisect.data.feeds import TensorSpec
 from trt_bisect.errors import BadInput
+from trt_bisect.evaluator.accuracy import Accuracy
 from trt_bisect.report.summary import accuracy_line
 
 COCO = pytest.importorskip("pycocotools.coco").COCO
@@ -249,3 +252,13 @@ def test_the_layer_that_loses_the_precision_of_poses_and_masks_is_named(tmp_path
     path.write_text(json.dumps(right), encoding="utf-8")
     with pytest.raises(BadInput, match="The labels have no"):
         trt_bisect.run(model, data, inputs=data, **wishes)
+
+
+def test_the_figures_of_fp32_do_not_depend_on_the_calibrator_and_a_search_without_a_recipe_has_none():
+    """The store of another calibrator knows no trial of FP32; the plan so far is full INT8, which misses."""
+    whole = SimpleNamespace(high=None, canonical=lambda _: SimpleNamespace(key=str))
+    network = SimpleNamespace(base_type=None, full=lambda _: "all")
+    experiment = SimpleNamespace(network=network, whole=whole, store=SimpleNamespace(find=lambda _: None))
+    answer = SimpleNamespace(experiment=experiment, plan="all", meets=False)
+    found = accuracies(Accuracy(None, "code"), {"accuracy": 0.6, "map50": 0.9}, 0.5, answer, measures=False)
+    assert (found.fp32, found.recipe, found.also) == (0.6, None, {"fp32": {"map50": 0.9}})
