@@ -109,8 +109,7 @@ def test_two_hundred_images_have_the_figures_of_pycocotools(tmp_path, random, ta
     samples = open_dataset([{"x": np.zeros((1, 3, INPUT, INPUT), np.float32)}] * 200, specs)
     asked = AskedTask(task.split()[0], head=f"xyxy,score,class{HEADS[task]}")
     truth, each = judged.read_truth(tmp_path / "right.json"), iter(outputs)
-    accuracy = judged.accuracy_by_boxes(samples, truth, asked, outputs[:9], letterbox=False)
-    figures = accuracy.of(lambda _: next(each))
+    figures = judged.accuracy_by_boxes(samples, truth, asked, outputs[:9], letterbox=False).of(lambda _: next(each))
     assert (figures["accuracy"], figures["map50"]) == pytest.approx(tuple(evaluation.stats[:2]), abs=1e-6)
     assert 0.05 < figures["accuracy"] < figures["map50"] < 0.95
 
@@ -191,13 +190,14 @@ def test_the_search_for_the_mean_precision_names_the_layer_that_loses_it(squares
 @pytest.mark.parametrize(
     "content", ["", "{}", "[1]", '{"images": [], "annotations": [], "categories": []}', '{"images": 3}']
 )
-def test_a_json_without_boxes_is_refused(tmp_path, monkeypatch, content):
-    monkeypatch.setattr(judged.importlib.util, "find_spec", lambda _: True)
+def test_a_file_without_boxes_is_refused(tmp_path, content):
     path = tmp_path / "boxes.json"
     path.write_text(content, encoding="utf-8")
-    with pytest.raises(BadInput) as refused:
-        judged.read_truth(path)
-    assert "Error:" not in refused.value.problem
+    (tmp_path / "a.txt").write_text("0 0.1 0.1 0.4 0.1 0.4 0.4\n", encoding="utf-8")
+    for place, name in ((path, "boxes.json"), (tmp_path, "a.txt")):
+        with pytest.raises(BadInput) as refused:
+            judged.read_truth(place)
+        assert (name in refused.value.problem, "Error:" in refused.value.problem) == (True, False)
 
 
 def test_without_pycocotools_the_extra_is_named(squares, monkeypatch):
