@@ -114,7 +114,8 @@ def place_finder(samples: Dataset, names: Sequence[str], what: str) -> Callable[
         place = samples.place(position)
         found = places.get(place) if samples.names else place
         if found is None or found >= len(names):
-            raise BadInput(f"There is no {what} for {samples.label(place)}.", "Give --labels of the whole data set.")
+            empty = " An image without boxes has an empty text file." if what == "box" else ""
+            raise BadInput(f"There is no {what} for {samples.label(place)}.", f"Give --labels of all samples.{empty}")
         return found
 
     return place_of
