@@ -264,7 +264,7 @@ def transformers(name: str) -> Case:
         (line,) = reader.post_process_text_recognition(shown)
         return {"text": np.array([LETTERS.index(letter) for letter in line["text"]])}
 
-    return Case(task, Picked(network, names).eval(), given, read)
+    return Case(task, Picked(network, names).eval(), given, read, "blank-first" if task == "text" else "")
 
 
 def torchvision(name: str) -> Case:

@@ -128,10 +128,7 @@ HEADS = {
     "queries": (detr, {"detect": READ}),
     "queries and their states": (lambda r: detr(r, hidden=True), {"detect": LEFT_OUT}),
     "text": (recognised, {"text": READ, "classify": READ, "embed": READ}),
-    "depth": (
-        lambda r: {"y": r.uniform(0.5, 80, (1, 1, 40, 40))},
-        {"depth": READ, "classify": READ},
-    ),
+    "depth": (lambda r: {"y": r.uniform(0.5, 80, (1, 1, 40, 40))}, {"depth": READ, "classify": READ}),
     "classes of pixels": (lambda r: {"y": r.normal(0, 1, (1, 5, 40, 40))}, {"segment": READ, "classify": READ}),
     "queries of masks": (
         lambda r: {"classes": r.normal(0, 1, (1, 20, 4)), "masks": r.normal(0, 1, (1, 20, 40, 40))},

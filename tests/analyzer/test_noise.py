@@ -26,7 +26,6 @@ VALUES = {
     "integers": lambda random, shape: random.integers(0, 9, shape),
 }
 CONSTANT = {"zeros": lambda _, shape: np.zeros(shape), "NaN": lambda _, shape: np.full(shape, np.nan)}
-"""Values that tasks refuse which do not read by the shape alone."""
 
 
 def noise(seed, values):

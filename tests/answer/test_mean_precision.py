@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import onnxruntime
@@ -16,9 +17,11 @@ from tests.support import networks
 from trt_bisect.analyzer.tasks.detections import Detections
 from trt_bisect.analyzer.tasks.task import AskedTask
 from trt_bisect.answer import mean_precision as judged
+from trt_bisect.answer.accuracy import accuracies
 from trt_bisect.data.datasets import open_dataset
 from trt_bisect.data.feeds import TensorSpec
 from trt_bisect.errors import BadInput
+from trt_bisect.evaluator.accuracy import Accuracy
 from trt_bisect.report.summary import accuracy_line
 
 COCO = pytest.importorskip("pycocotools.coco").COCO
@@ -106,8 +109,7 @@ def test_two_hundred_images_have_the_figures_of_pycocotools(tmp_path, random, ta
     samples = open_dataset([{"x": np.zeros((1, 3, INPUT, INPUT), np.float32)}] * 200, specs)
     asked = AskedTask(task.split()[0], head=f"xyxy,score,class{HEADS[task]}")
     truth, each = judged.read_truth(tmp_path / "right.json"), iter(outputs)
-    accuracy = judged.accuracy_by_boxes(samples, truth, asked, outputs[:9], letterbox=False)
-    figures = accuracy.of(lambda _: next(each))
+    figures = judged.accuracy_by_boxes(samples, truth, asked, outputs[:9], letterbox=False).of(lambda _: next(each))
     assert (figures["accuracy"], figures["map50"]) == pytest.approx(tuple(evaluation.stats[:2]), abs=1e-6)
     assert 0.05 < figures["accuracy"] < figures["map50"] < 0.95
 
@@ -188,13 +190,14 @@ def test_the_search_for_the_mean_precision_names_the_layer_that_loses_it(squares
 @pytest.mark.parametrize(
     "content", ["", "{}", "[1]", '{"images": [], "annotations": [], "categories": []}', '{"images": 3}']
 )
-def test_a_json_without_boxes_is_refused(tmp_path, monkeypatch, content):
-    monkeypatch.setattr(judged.importlib.util, "find_spec", lambda _: True)
+def test_a_file_without_boxes_is_refused(tmp_path, content):
     path = tmp_path / "boxes.json"
     path.write_text(content, encoding="utf-8")
-    with pytest.raises(BadInput) as refused:
-        judged.read_truth(path)
-    assert "Error:" not in refused.value.problem
+    (tmp_path / "a.txt").write_text("0 0.1 0.1 0.4 0.1 0.4 0.4\n", encoding="utf-8")
+    for place, name in ((path, "boxes.json"), (tmp_path, "a.txt")):
+        with pytest.raises(BadInput) as refused:
+            judged.read_truth(place)
+        assert (name in refused.value.problem, "Error:" in refused.value.problem) == (True, False)
 
 
 def test_without_pycocotools_the_extra_is_named(squares, monkeypatch):
@@ -249,3 +252,13 @@ def test_the_layer_that_loses_the_precision_of_poses_and_masks_is_named(tmp_path
     path.write_text(json.dumps(right), encoding="utf-8")
     with pytest.raises(BadInput, match="The labels have no"):
         trt_bisect.run(model, data, inputs=data, **wishes)
+
+
+def test_the_figures_of_fp32_do_not_depend_on_the_calibrator_and_a_search_without_a_recipe_has_none():
+    """The store of another calibrator knows no trial of FP32; the plan so far is full INT8, which misses."""
+    whole = SimpleNamespace(high=None, canonical=lambda _: SimpleNamespace(key=str))
+    network = SimpleNamespace(base_type=None, full=lambda _: "all")
+    experiment = SimpleNamespace(network=network, whole=whole, store=SimpleNamespace(find=lambda _: None))
+    answer = SimpleNamespace(experiment=experiment, plan="all", meets=False)
+    found = accuracies(Accuracy(None, "code"), {"accuracy": 0.6, "map50": 0.9}, 0.5, answer, measures=False)
+    assert (found.fp32, found.recipe, found.also) == (0.6, None, {"fp32": {"map50": 0.9}})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 
@@ -392,8 +392,8 @@ def _without_unseen(setup: Setup, data: Dataset, labels: np.ndarray) -> tuple[Da
     return samples, labels if len(labels) % total else labels.reshape(total, -1)[places].reshape(-1)
 
 
-def fp32_accuracy(accuracy: Accuracy, experiment: Experiment) -> float:
-    """Returns the accuracy of the FP32 network.
+def fp32_accuracy(accuracy: Accuracy, experiment: Experiment) -> dict[str, float]:
+    """Returns the accuracy of the FP32 network and the figures beside it.
 
     Raises:
         BadInput: the user's function fails.
@@ -408,13 +408,13 @@ def fp32_accuracy(accuracy: Accuracy, experiment: Experiment) -> float:
 
 
 def accuracies(
-    accuracy: Accuracy, fp32: float, least: float | None, answer: Answer, *, measures: bool = True
+    accuracy: Accuracy, fp32: Mapping[str, float], least: float | None, answer: Answer, *, measures: bool = True
 ) -> Accuracies:
     """Returns the accuracy of FP32, full INT8 and the recipe, and of the base where the accuracy decides.
 
     Args:
         accuracy: the user's.
-        fp32: FP32's.
+        fp32: see ``fp32_accuracy``.
         least: the lowest acceptable accuracy; None where the similarity decides.
         answer: the answer.
         measures: false tells only the accuracies that were measured.
@@ -430,9 +430,11 @@ def accuracies(
     has_base = least is not None and network.base_type is not None
     base = measured(network.plan((), network.base or high)) if has_base else None
     full = network.full(high)
-    figures = Accuracies(fp32, measured(full), measured(answer.plan), least, base)
-    also = {"fp32": evaluator.further(None), "int8": evaluator.further(full), "recipe": evaluator.further(answer.plan)}
-    return replace(figures, also={name: values for name, values in also.items() if values})
+    plans = {"int8": full} | ({"recipe": answer.plan} if answer.meets or answer.plan != full else {})
+    found = {name: measured(plan) for name, plan in plans.items()}
+    every = {"fp32": fp32} | {name: evaluator.figures(plan) for name, plan in plans.items()}
+    also = {name: more for name, one in every.items() if (more := {k: v for k, v in one.items() if k != ACCURACY})}
+    return Accuracies(fp32[ACCURACY], found["int8"], found.get("recipe"), least, base, also)
 
 
 def accuracy_of(accuracy: Accuracy, answer: Answer, plan: PrecisionPlan) -> float | None:

@@ -78,17 +78,14 @@ def read_truth(path: Path) -> Truth:
     try:
         truth = _yolo(path) if path.is_dir() else _coco(path)
     except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
+        problem = f"it has no {error}" if isinstance(error, KeyError) else first_line(error)
         raise BadInput(
-            f"The boxes '{path}' cannot be read: {_said(error)}",
+            f"The boxes '{path}' cannot be read: {problem}",
             "Give COCO's JSON with images, annotations and categories, or a folder with a YOLO text file an image.",
         ) from error
     if not any(len(image.classes) for image in truth.images):
         raise BadInput(f"'{path}' holds no boxes.", "Give the boxes of the images of --dataset.")
     return truth
-
-
-def _said(error: Exception) -> str:
-    return f"it has no {error}" if isinstance(error, KeyError) else first_line(error)
 
 
 _FURTHER = ("area", "keypoints", "num_keypoints", "segmentation")
@@ -122,6 +119,8 @@ def _yolo(folder: Path) -> Truth:
         content = file.read_text(encoding="utf-8")
         sha.update(f"{file.name}\n{content}\n".encode())
         rows = [[float(number) for number in line.split()] for line in content.splitlines() if line.strip()]
+        if any(len(row) != 5 for row in rows):
+            raise ValueError(f"a line of '{file.name}' is not the five numbers of a box: class, x, y, w, h")
         boxes = [(x - w / 2, y - h / 2, w, h, label, 0) for label, x, y, w, h in rows]
         images.append(_image(file.name, (1.0, 1.0), boxes))
     return Truth(tuple(images), 0, sha.hexdigest())

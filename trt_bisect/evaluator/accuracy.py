@@ -111,10 +111,13 @@ def place_finder(samples: Dataset, names: Sequence[str], what: str) -> Callable[
     places = places_of(samples.names, names, what)
 
     def place_of(position: int) -> int:
-        sample = samples.place(position)
-        label_index = places.get(sample) if samples.names else sample
+        sample_index = samples.place(position)
+        label_index = places.get(sample_index) if samples.names else sample_index
         if label_index is None or label_index >= len(names):
-            raise BadInput(f"There is no {what} for {samples.label(sample)}.", "Give --labels of the whole data set.")
+            empty = " An image without boxes has an empty text file." if what == "box" else ""
+            raise BadInput(
+                f"There is no {what} for {samples.label(sample_index)}.", f"Give --labels of all samples.{empty}"
+            )
         return label_index
 
     return place_of
@@ -229,8 +232,8 @@ class AccuracyEvaluator:
         self._store = store
         self._measured_in = f"accuracy {accuracy.code[:16]}"
 
-    def reference(self) -> float:
-        """Returns the accuracy of the network in FP32; raises TrialFailed if it does not run."""
+    def reference(self) -> dict[str, float]:
+        """Returns the accuracy of the network in FP32 and the figures beside it; raises TrialFailed if it fails."""
         key = TrialKey(_REFERENCE, self._measured_in).text
         known = self._store.find(key)
         if known is None:
@@ -238,14 +241,12 @@ class AccuracyEvaluator:
             if known.failed:
                 raise TrialFailed(known.outcome, known.message)
             self._store.keep(known)
-        return accuracy_in(known) or 0.0
+        return dict(known.outputs[ACCURACY].values)
 
-    def further(self, plan: PrecisionPlan | None) -> dict[str, float]:
-        """Returns the figures beside the accuracy of a plan, or of FP32 (None); empty if it was not measured."""
-        key = TrialKey(_REFERENCE, self._measured_in).text
-        trial = self._store.find(key) if plan is None else self.known(plan)
-        values = {} if trial is None or trial.failed else trial.outputs[ACCURACY].values
-        return {name: value for name, value in values.items() if name != ACCURACY}
+    def figures(self, plan: PrecisionPlan) -> dict[str, float]:
+        """Returns the accuracy of a plan and the figures beside it; empty if it was not measured."""
+        trial = self.known(plan)
+        return {} if trial is None or trial.failed else dict(trial.outputs[ACCURACY].values)
 
     def known(self, plan: PrecisionPlan) -> Trial | None:
         """Returns the trial of a plan; None if it was not measured yet."""

@@ -36,6 +36,7 @@ from trt_bisect.commands.run.search import CurveSearch
 from trt_bisect.data.named import content_of
 from trt_bisect.driver.suspects.curves import ADAPTIVE
 from trt_bisect.errors import NothingMeasured, lacks_room
+from trt_bisect.evaluator.accuracy import ACCURACY
 from trt_bisect.evaluator.evaluators import BranchEvaluator
 from trt_bisect.evaluator.speed import measure_latencies
 from trt_bisect.model.network import GivenModel, Network
@@ -202,10 +203,10 @@ class _Run:
         fp32 = None if accuracy is None else fp32_accuracy(accuracy, first)
         answering = self.answering = stack.enter_context(answer_search(self.setup, first, options))
         if accuracy is not None and fp32 is not None:
-            least = None if options.drop is None else options.least_accuracy(fp32)
+            least = None if options.drop is None else options.least_accuracy(fp32[ACCURACY])
             self.accuracies, self.accuracy = partial(accuracies, accuracy, fp32, least), partial(accuracy_of, accuracy)
             if least is not None:
-                answering.target = AccuracyTarget(answering.plans, accuracy, fp32, least)
+                answering.target = AccuracyTarget(answering.plans, accuracy, fp32[ACCURACY], least)
         layers, inputs, explains = len(first.network.movable), answering.plans.inputs, self._explains
         self.setup.forecast.left = other_stages(layers, len(inputs.given), len(inputs.first), explains=explains)
         return answering
