@@ -106,8 +106,8 @@ def parsed(words: Sequence[str]) -> Callable[[], int | None]:
     """
     if not words or words[0] in _HELP:
         return lambda: print(overview())
-    if words[0] in COMMANDS and (asked := set(words) & set(_HELP)):
-        return lambda: print(help_of(words[0], _width(), everything="--help-all" in asked))
+    if words[0] in COMMANDS and (help_flags := set(words) & set(_HELP)):
+        return lambda: print(help_of(words[0], _width(), everything="--help-all" in help_flags))
     function, bound = bound_to(words)
     return lambda: function(*bound.args, **bound.kwargs)
 
@@ -128,7 +128,7 @@ def _configured(_app: App, commands: tuple[str, ...], arguments: ArgumentCollect
     if config is None or not config.tokens:
         return
     taken = declared(function_of(commands[0]))
-    options = [each for each in taken if each.name != "config" and each.option.parse is None]
+    options = [option for option in taken if option.name != "config" and option.option.parse is None]
     for name, value in read_config(Path(config.tokens[0].value), commands[0], _TABLES, options).items():
         if not by_name[name].tokens:
             by_name[name].append(Token(implicit_value=value))
@@ -174,7 +174,7 @@ def _unknown(command: str, flag: str, options: Sequence[Declared], words: Sequen
     if flag in ("--model", "--network", "--onnx"):
         rest = [word for word in words[1:] if word != flag]
         return BadInput(problem, f"Write the network without a flag: {shlex.join(['trt-bisect', command, *rest])}")
-    near = difflib.get_close_matches(flag, [each for option in options for each in option.flags], 1)
+    near = difflib.get_close_matches(flag, [name for option in options for name in option.flags], 1)
     if gone := GONE.get(flag.lstrip("-").replace("-", "_")):
         return BadInput(problem, gone)
     return BadInput(problem, f"Did you mean {near[0]}?" if near else f"'trt-bisect {command} -h' lists the options.")
@@ -190,7 +190,7 @@ def _too_many(extra: list[str], options: Sequence[Declared], words: Sequence[str
         if flag.startswith("--") and _NUMBER.fullmatch(value):
             return BadInput(problem, f"Write {flag} {','.join([value, *extra])}.")
     takes_data = any(option.name == "calibration" for option in options)
-    if not all(Path(each).exists() for each in extra) or extra[0].endswith(".onnx"):
+    if not all(Path(path).exists() for path in extra) or extra[0].endswith(".onnx"):
         remedy = "Give one value after an option. Repeat the option for more values, and quote names with * or spaces."
         return BadInput(problem, remedy)
     if len(extra) == 1 and takes_data and "--calibration" not in words:
@@ -314,13 +314,13 @@ class Output(Options):
 
         print(msgspec.json.format(encode(record), indent=1).decode(), flush=True)
 
-    def show(self, found: Any, printed: Callable[[Any, Console], None], piped: int, where: str = "") -> None:
+    def show(self, result: Any, printed: Callable[[Any, Console], None], piped: int, where: str = "") -> None:
         """Prints a result and ``where`` its files are, or with ``--json`` its JSON; ``piped``: see ``console``."""
         if self.json:
-            self.print_json(found)
+            self.print_json(result)
             return
         screen = console(piped)
-        printed(found, screen)
+        printed(result, screen)
         if where:
             screen.print(where, markup=False, soft_wrap=True)
 

@@ -54,9 +54,9 @@ def layers_command(
     if display.json:
         layers = [{name: getattr(layer, name) for name in _IN_JSON} for layer in network.layers]
         others: list[dict[str, Any]] = [
-            {"index": None, "name": each.node, "op_type": each.op_type, "shape": None, "quantizable": False}
-            | {"why_not": each.why, "after": each.after, "calls": each.calls}
-            for each in dropped
+            {"index": None, "name": node.node, "op_type": node.op_type, "shape": None, "quantizable": False}
+            | {"why_not": node.why, "after": node.after, "calls": node.calls}
+            for node in dropped
         ]
         display.print_json([*layers, *others])
     else:
@@ -188,11 +188,11 @@ def sensitivity_command(
         problem = f"Only INT8 has separate rows for weights and activations, {options.low} has none."
         raise BadInput(problem, "Give --way all.")
     options = replace(options, output=run_folder(options.output, model), progress=display.progress())
-    found = sensitivity.job(model, options)
+    result = sensitivity.job(model, options)
     descending = None if order == "worst" else order == "descending"
-    rows = found.sorted_by(sort, descending=descending, way=None if way == "all" else way)
+    rows = result.sorted_by(sort, descending=descending, way=None if way == "all" else way)
     printed = partial(print_sensitivity, rows=rows, sort=sort, top=top)
-    display.show(found, printed, 140, f"All rows: {options.output}")
+    display.show(result, printed, 140, f"All rows: {options.output}")
 
 
 def compare_command(
@@ -218,9 +218,9 @@ def compare_command(
 
     if weight_scales and columns:
         raise BadInput("--weight-scales has columns of its own.", "Leave out --columns, or --weight-scales.")
-    found = compare.job(model, replace(options, other=other, progress=display.progress()))
+    result = compare.job(model, replace(options, other=other, progress=display.progress()))
     printed = partial(print_comparison, top=top, columns=listed(columns), weight_scales=weight_scales)
-    display.show(found, printed, WIDE)
+    display.show(result, printed, WIDE)
 
 
 def profile_command(
@@ -236,8 +236,8 @@ def profile_command(
     from trt_bisect.commands.profile import profile
     from trt_bisect.report.screen.tables import print_profile
 
-    found = profile.job(model, replace(options, progress=display.progress()))
-    display.show(found, partial(print_profile, top=top, columns=listed(columns)), WIDE)
+    result = profile.job(model, replace(options, progress=display.progress()))
+    display.show(result, partial(print_profile, top=top, columns=listed(columns)), WIDE)
 
 
 def worst_command(

@@ -304,16 +304,16 @@ def clean_command(
     """
     from trt_bisect.preparation.workspace import clean, removable
 
-    found = [each for folder in folders for each in (clean(folder) if yes else removable(folder))]
-    total = sum(each.size for each in found)
+    leftovers = [leftover for folder in folders for leftover in (clean(folder) if yes else removable(folder))]
+    total = sum(leftover.size for leftover in leftovers)
     if display.json:
-        rows = [{"path": str(each.path), "what": each.what, "bytes": each.size} for each in found]
+        rows = [{"path": str(leftover.path), "what": leftover.what, "bytes": leftover.size} for leftover in leftovers]
         display.print_json({"removed": yes, "bytes": total, "found": rows})
         return
-    for each in found:
-        print(f"{each.size / (1 << 20):10.1f} MiB  {each.path}  ({each.what})")
+    for leftover in leftovers:
+        print(f"{leftover.size / (1 << 20):10.1f} MiB  {leftover.path}  ({leftover.what})")
     verb = "Freed" if yes else "Can be freed, with --yes:"
-    print(f"{verb} {total / (1 << 20):.1f} MiB." if found else "There is nothing to remove.")
+    print(f"{verb} {total / (1 << 20):.1f} MiB." if leftovers else "There is nothing to remove.")
 
 
 def regress_command(

@@ -62,7 +62,7 @@ class Analysis:
         other: Any = None,
         **options: Any,
     ) -> None:
-        known = {key for each in COMMANDS.values() for key in by_key(declared(each))}
+        known = {key for command in COMMANDS.values() for key in by_key(declared(command))}
         for key in options:
             if key not in known:
                 raise TypeError(f"Analysis() got an unexpected keyword argument '{key}'")
@@ -88,13 +88,13 @@ class Analysis:
     @property
     def bad_case(self) -> tuple[Feeds, ...]:
         """The worst inputs, worst first, as the last ``worst`` found them; searched for if none did."""
-        found: WorstReport = self._found["worst"] if "worst" in self._found else self.worst()
-        return found.inputs
+        worst_report: WorstReport = self._found["worst"] if "worst" in self._found else self.worst()
+        return worst_report.inputs
 
     def top(self, count: int) -> tuple[str, ...]:
         """Returns the layers that lose most alone, as the last ``sensitivity`` measured; measured if none did."""
-        found: Sensitivity = self._found["sensitivity"] if "sensitivity" in self._found else self.sensitivity()
-        return tuple(op.op_name for op in found.sorted_by("loss", way="both")[:count])
+        measured: Sensitivity = self._found["sensitivity"] if "sensitivity" in self._found else self.sensitivity()
+        return tuple(op.op_name for op in measured.sorted_by("loss", way="both")[:count])
 
     def worst(self, **options: Any) -> WorstReport:
         """Finds the worst inputs, which ``compare`` and ``sensitivity`` take from then on."""
@@ -124,8 +124,8 @@ class Analysis:
     def check(self, **options: Any) -> CheckReport:
         """Checks the file of the network."""
         output = {} if self._output is None else {"output": self._output / "check"}
-        self._found["check"] = found = check(self.network, **{**output, **options})
-        return found
+        self._found["check"] = report = check(self.network, **{**output, **options})
+        return report
 
     @property
     def _scales(self) -> dict[str, Any]:
@@ -143,11 +143,11 @@ class Analysis:
     def _kept(self, name: str, function: Any, known: dict[str, Any], options: dict[str, Any]) -> Any:
         output = {} if self._output is None else {"output": self._output / name}
         given = {**known, **output, **self._for(COMMANDS[name]), **options}
-        self._found[name] = found = function(self.network, **given)
-        return found
+        self._found[name] = result = function(self.network, **given)
+        return result
 
     def __repr__(self) -> str:
         """Returns the network and the results so far, a line each."""
         lines = [f"Analysis of '{self.network.source}'"]
-        lines += [f"  {name}: {str(found).splitlines()[0]}" for name, found in self._found.items()]
+        lines += [f"  {name}: {str(result).splitlines()[0]}" for name, result in self._found.items()]
         return "\n".join(lines)

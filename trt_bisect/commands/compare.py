@@ -91,12 +91,12 @@ def compare(
     board = open_board(options.tensorboard, options.tensorboard_detail)
     with output_folder(folder), closing(options.progress or default_progress()) as shown:
         comparing = _Comparing(options, shown, board)
-        found, planned = comparing.compared(model)
+        comparison, planned = comparing.compared(model)
     if folder is not None:
-        found.save(folder)
+        comparison.save(folder)
     if comparing.logs is not None:
-        comparing.logs.write(found, planned.writer if planned else None, planned.plan if planned else None)
-    return found
+        comparing.logs.write(comparison, planned.writer if planned else None, planned.plan if planned else None)
+    return comparison
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ class _Comparing:
     def compared(self, model: GivenModel | Any | None) -> tuple[Comparison, _Planned | None]:
         """Returns the comparison that the options ask for, and the plan of a network whose scales are known."""
         options = self.options
-        as_is = [as_it_runs(each) if options.other is not None else None for each in (model, options.other)]
+        as_is = [as_it_runs(given) if options.other is not None else None for given in (model, options.other)]
         network = None if model is None or as_is[0] else asked_network(options, model, options.shapes)
         saved = options.fp32 is not None or options.int8 is not None
         if network is None and not saved and not as_is[0]:
@@ -188,14 +188,14 @@ class _Comparing:
         """Returns the result, with the advice; ``observer`` chose the scales of the tensors."""
         weights, channels = facts.pop("weights")
         of_weights = observer if observer in (IN_FILE, OWN_LEVELS) else LARGEST_VALUE
-        own, asked = default_threshold("cosine", low.precision), self.options.threshold
-        assert own is not None
+        usual, threshold = default_threshold("cosine", low.precision), self.options.threshold
+        assert usual is not None
         sides = ("the first network", "the second one") if facts.get("other") else None
         return Comparison(
-            tensors=tuple(each.row_by(observer) for each in tensors),
-            weights=tuple(each.row_by(of_weights) for each in weights),
+            tensors=tuple(compared.row_by(observer) for compared in tensors),
+            weights=tuple(compared.row_by(of_weights) for compared in weights),
             channels=channels,
-            advice=advise(tensors, weights, own if asked is None else float(asked), low.title, sides),
+            advice=advise(tensors, weights, usual if threshold is None else float(threshold), low.title, sides),
             low=str(low.precision),
             sort=self.options.sort,
             **facts,
@@ -213,8 +213,8 @@ class _Comparing:
         first, every = _opened(samples)
         origins = planned.origins()
         groups = groups_within(network, origins, first, self.options.memory_bytes, runs=2)
-        both = BothRuns(planned.writer, planned.plan, origins, groups)
-        tensors, count = self._tensors(_runs(both.on, every), origins, network, samples.length, len(groups))
+        both_runs = BothRuns(planned.writer, planned.plan, origins, groups)
+        tensors, count = self._tensors(_runs(both_runs.on, every), origins, network, samples.length, len(groups))
         on_engine, of_engine = _on_engine(planned, samples, self.options)
         return self._result(
             tensors,
@@ -252,42 +252,42 @@ class _Comparing:
         assert self.options.other is not None
         other = asked_network(self.options, self.options.other, None)
         first, every = _opened(samples)
-        both = TwoNetworks(network, other, first, self.options.memory_bytes)
-        tensors, count = self._tensors(_runs(both.on, every), both.origins, network, samples.length, both.groups)
+        two = TwoNetworks(network, other, first, self.options.memory_bytes)
+        tensors, count = self._tensors(_runs(two.on, every), two.origins, network, samples.length, two.groups)
         return self._result(
             tensors,
             other.low,
             IN_FILE,
-            weights=compare_weight_pairs(both.weights()),
+            weights=compare_weight_pairs(two.weights()),
             model=network.source,
             arithmetic=EMULATED,
             source=samples.source,
             samples=count,
             notes=(
-                *both.matching.notes(network.source, other.source),
-                *(f"'{each.source}': {each.part}" for each in (network, other) if each.part),
+                *two.matching.notes(network.source, other.source),
+                *(f"'{side.source}': {side.part}" for side in (network, other) if side.part),
             ),
             other=other.source,
-            matched=matched_layers(both.matching),
+            matched=matched_layers(two.matching),
         )
 
     def _as_they_run(self, network: Network | None, first: AsItRuns | None, second: AsItRuns | None) -> Comparison:
         """Compares two networks of which one or both are run as they are: the tensors of equal names and shapes."""
         given = self.options.other
         other = asked_network(self.options, given, None) if second is None and given is not None else None
-        one, two = _runner(network, first), _runner(other, second)
-        samples = self._for_two(network or first, one.inputs or two.inputs)
+        first_run, second_run = _runner(network, first), _runner(other, second)
+        samples = self._for_two(network or first, first_run.inputs or second_run.inputs)
         sample, every = _opened(samples)
-        mine, theirs = one.tensors(sample), two.tensors(sample)
-        pairs = same_tensors(one, two, mine, theirs)
+        mine, theirs = first_run.tensors(sample), second_run.tensors(sample)
+        pairs = same_tensors(first_run, second_run, mine, theirs)
         if not pairs:
             raise BadInput(
-                f"No tensor of '{one.source}' has the name and the shape of a tensor of '{two.source}'.",
+                f"No tensor of '{first_run.source}' has the name and the shape of a tensor of '{second_run.source}'.",
                 "Compare their outputs: give both the same output names.",
             )
         plain = AsInFile.of(network) if network else None
         known = plain.origins() if plain else {}
-        levels = {name: (two.levels[pair],) if pair in two.levels else () for name, pair in pairs.items()}
+        levels = {name: (second_run.levels[pair],) if pair in second_run.levels else () for name, pair in pairs.items()}
         origins = {
             name: replace(known.get(name, Origin(tensor=name)), quantizers=levels[name], readers=())
             for name in mine
@@ -295,23 +295,23 @@ class _Comparing:
         }
 
         def on(feeds: Feeds, _position: int) -> _Runs:
-            own, others = one.tensors(feeds), two.tensors(feeds)
-            yield {name: own[name] for name in origins}, {name: others[pairs[name]] for name in origins}
+            ours, others = first_run.tensors(feeds), second_run.tensors(feeds)
+            yield {name: ours[name] for name in origins}, {name: others[pairs[name]] for name in origins}
 
         tensors, count = self._tensors(_runs(on, every), origins, network, samples.length)
         alone = f"{len(mine) - len(pairs)} in the first one only, {len(theirs) - len(pairs)} in the other"
-        weights = weights_as_they_are(plain.weights(), plain.network.constant, two) if plain else ()
+        weights = weights_as_they_are(plain.weights(), plain.network.constant, second_run) if plain else ()
         return self._result(
             tensors,
             self.options.low_precision,
             OWN_LEVELS,
             weights=compare_weight_pairs(weights),
-            model=one.source,
+            model=first_run.source,
             arithmetic=AS_IT_RUNS,
             source=samples.source,
             samples=count,
             notes=(f"{len(pairs)} tensors are in both networks, {alone}",),
-            other=two.source,
+            other=second_run.source,
         )
 
     def _saved_runs(self, network: Network | None, planned: _Planned | None) -> Comparison:
@@ -373,15 +373,15 @@ def _on_engine(
     writer = PlanWriter(network, planned.scales, GraphTarget.ONNXRUNTIME)
     try:
         builder = open_builder(TENSORRT, "strong", network, planned.scales, build, shapes)
-        found: tuple[EngineTensor, ...] = ()
+        tensors: tuple[EngineTensor, ...] = ()
         for plan in (network.free_plan(), planned.plan):
             with builder.build(plan) as engine:
-                found += engine_tensors(writer, plan, engine, samples)
+                tensors += engine_tensors(writer, plan, engine, samples)
     except (EngineUnavailable, TrialFailed) as error:
         return (), (f"TensorRT's engine does not show its tensors: {first_line(error)}",)
-    wrong = [row for row in found if row.cause == ENGINE]
-    return found, (
-        f"TensorRT {status.version} shows {counted(len(found), 'tensor')} of its engines; the others are fused",
+    wrong = [row for row in tensors if row.cause == ENGINE]
+    return tensors, (
+        f"TensorRT {status.version} shows {counted(len(tensors), 'tensor')} of its engines; the others are fused",
         *(
             f"the {row.precision} engine computes {' + '.join(row.layers) or row.layer} otherwise than the emulation: "
             f"'{row.tensor}' is off by {percent(row.own)} on the engine's own inputs"
@@ -396,8 +396,8 @@ def _runner(network: Network | None, given: AsItRuns | None) -> AsItRuns:
     if given is not None:
         return given
     assert network is not None
-    own = AsInFile.of(network)
-    observe = plan_observer(own.writer, own.plan, own.origins())
+    plain = AsInFile.of(network)
+    observe = plan_observer(plain.writer, plain.plan, plain.origins())
     made = activated_in(network.skeleton.graph)
     return AsItRuns(network.source, network.inputs, lambda feeds: next(observe(feeds, 0)), made)
 

@@ -64,10 +64,10 @@ def sensitivity(model: GivenModel, options: SensitivityOptions) -> Sensitivity:
         network = asked_network(options, model, options.shapes)
         setup = Setup.of(options, network, folder, shown, judgement=_AnythingGoes)
         with prepared(setup) as experiment:
-            found = measure_alone(experiment, shown)
+            measured = measure_alone(experiment, shown)
         if folder is not None:
-            found.save(folder)
-    return found
+            measured.save(folder)
+    return measured
 
 
 class _AnythingGoes(Judgement):
@@ -144,9 +144,9 @@ def _followers(experiment: Experiment, progress: Progress) -> Iterator[tuple[int
     nothing, full = network.plan((), network.base or high), network.full(high)
     every = PlanWriter(network, scales, GraphTarget.ONNXRUNTIME, followers_round=True).context.followed(full.lowered)
     floats = TensorTypes.of(network.skeleton.graph).float32 - {spec.name for spec in network.outputs}
-    own = {layer.index: frozenset(layer.outputs) & floats & scales.keys() for layer in network.layers if layer.follows}
-    progress.stage("Measuring layers that only follow", sum(map(bool, own.values())))
-    for k, tensors in own.items():
+    sets = {layer.index: frozenset(layer.outputs) & floats & scales.keys() for layer in network.layers if layer.follows}
+    progress.stage("Measuring layers that only follow", sum(map(bool, sets.values())))
+    for k, tensors in sets.items():
         if tensors:
             progress.step(network.layers[k].name)
             yield k, _holding(experiment, nothing, tensors), _holding(experiment, full, every - tensors)
@@ -171,9 +171,9 @@ def _holding(experiment: Experiment, plan: PrecisionPlan, tensors: frozenset[str
     return trial
 
 
-def _difference(full: float | None, left: float | None) -> float | None:
+def _difference(full: float | None, rest: float | None) -> float | None:
     """The gain: infinite if only ``full`` is, None if both are."""
-    return None if full is None or left is None or math.isinf(left) else full - left
+    return None if full is None or rest is None or math.isinf(rest) else full - rest
 
 
 def _trials(experiment: Experiment, plans: Sequence[PrecisionPlan], progress: Progress) -> dict[PrecisionPlan, Trial]:
@@ -241,35 +241,35 @@ def _search(setup: Setup, options: WorstOptions) -> WorstReport:
     source = source if options.steps is None else source.first(options.steps)
     setup.progress.stage("Searching for the worst inputs", source.length)
     builder = setup.builder_for(network, engine, ranges, source)
-    found = find_worst(setup, network, builder, source, options.keep, keep=True)
-    known, low = math.isfinite(found.rule.threshold), network.low.precision
-    allowed = found.rule.budget if known else None
-    distribution = distribution_of(found.similarities, found.losses, allowed, found.faint)
+    result = find_worst(setup, network, builder, source, options.keep, keep=True)
+    known, low = math.isfinite(result.rule.threshold), network.low.precision
+    allowed = result.rule.budget if known else None
+    distribution = distribution_of(result.similarities, result.losses, allowed, result.faint)
     values, losses = (
         tuple(figure if math.isfinite(figure) else None for figure in figures)
-        for figures in (found.similarities, found.losses)
+        for figures in (result.similarities, result.losses)
     )
     return WorstReport(
         model=network.source,
         engine=engine,
         typing=builder.typing,
         arithmetic=EMULATED if engine == ONNXRUNTIME else MEASURED,
-        metric=found.rule.metric.name,
+        metric=result.rule.metric.name,
         order=ASCENDING if setup.judgement.asked_metric.higher else DESCENDING,
-        threshold=found.rule.threshold if known else None,
+        threshold=result.rule.threshold if known else None,
         allowed=allowed,
-        high=tuple(each.name for each in network.layers if each.fixed and low_of(each.fixed) is not low),
+        high=tuple(layer.name for layer in network.layers if layer.fixed and low_of(layer.fixed) is not low),
         source=source.source,
         values=values,
         losses=losses,
-        faint=found.faint,
-        places=found.places,
-        stopped=found.stopped,
+        faint=result.faint,
+        places=result.places,
+        stopped=result.stopped,
         distribution=distribution,
         verdict=verdict(distribution),
         notes=(*fixed_notes(network), *(note.text for note in setup.notes)),
         low=str(low),
-    ).holding(found.inputs)
+    ).holding(result.inputs)
 
 
 def _ranges_and_samples(setup: Setup, engine: str, options: WorstOptions) -> tuple[Network, Ranges, Dataset]:
@@ -296,6 +296,6 @@ class _WorstJudgement(Judgement):
         metric = self.metric(outputs, reference)
         if metric.code:
             metric = replace(metric, loss_of=_BEHIND[metric.higher])
-        own = default_threshold(metric.name, self._low) or math.nan
-        threshold = own if self.options.threshold is None else float(self.options.threshold)
+        usual = default_threshold(metric.name, self._low) or math.nan
+        threshold = usual if self.options.threshold is None else float(self.options.threshold)
         return Rule(metric, threshold, DEFAULT_SHARE, self.entries(outputs))

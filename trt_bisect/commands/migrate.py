@@ -149,10 +149,10 @@ def _of_text(text: str, source: str) -> Deployment:
     except ValueError as error:
         raise BadInput(f"The command line of {source} cannot be read: {error}.", _FORMS) from error
     options: dict[str, str] = {}
-    for place, word in enumerate(words):
+    for position, word in enumerate(words):
         if word.startswith("--"):
             name, equals, value = word[2:].partition("=")
-            follows = words[place + 1] if place + 1 < len(words) else "--"
+            follows = words[position + 1] if position + 1 < len(words) else "--"
             options[name] = value if equals or follows.startswith("-") else follows
     return _of_options(options, source)
 
@@ -264,23 +264,23 @@ def _migrated(model: GivenModel, options: MigrateOptions, folder: Path, progress
     given = content_of(options.inputs)
     feeds = [] if given is None else list(open_dataset(given, network.inputs, pictures=options.preprocessing()))
     known = _scales(network, cache, feeds, notes)
-    found = known.found
-    ranges = _ranges(network, cache, caches.as_scales(found), name_of(options.cache), notes)
-    asked = _precisions(network, deployment, notes)
-    network, without = _with_scales(network.fixing(asked), ranges, notes)
+    entries = known.found
+    ranges = _ranges(network, cache, caches.as_scales(entries), name_of(options.cache), notes)
+    precisions = _precisions(network, deployment, notes)
+    network, without = _with_scales(network.fixing(precisions), ranges, notes)
     plan = network.full(base)
     _tell_what_weak_typing_decides(network, plan, deployment, notes)
     files = recipe_files(
         network, ranges.scales, plan, base, WeakPlan((), ()), _build(network, deployment, feeds, notes)
     )
     used = {tensor for tensors in files.network.pairs.values() for tensor in tensors}
-    scales = tuple(each for each in found if each.tensor in used)
-    by_other = [each.tensor for each in scales if each.way not in (caches.BY_NAME, caches.MOVED)]
+    scales = tuple(scale for scale in entries if scale.tensor in used)
+    by_other = [scale.tensor for scale in scales if scale.way not in (caches.BY_NAME, caches.MOVED)]
     if by_other:
         notes.add(
             "found otherwise", "tensors that the cache does not name", "the scale of the entry in scales.csv", by_other
         )
-    reasons = {**{k: f"asked for {kind}" for k, kind in asked.items() if kind is not Precision.INT8}, **without}
+    reasons = {**{k: f"asked for {kind}" for k, kind in precisions.items() if kind is not Precision.INT8}, **without}
     search = ["trt-bisect", "run", network.source, "--calibration", name_of(options.cache)]
     report = Migration(
         model=network.source,
@@ -307,21 +307,21 @@ def _scales(
     network: Network, cache: caches.CalibrationCache, feeds: Sequence[Feeds], notes: _Choices
 ) -> caches.CacheScales:
     """Returns the scales of the cache. Where names leave doubts, values on the inputs decide."""
-    found = caches.scales_for(network, cache)
-    doubts = bool(found.unsure) or any(each.way in (caches.FOLDED, caches.BY_ORDER) for each in found.found)
+    scales = caches.scales_for(network, cache)
+    doubts = bool(scales.unsure) or any(scale.way in (caches.FOLDED, caches.BY_ORDER) for scale in scales.found)
     if feeds:
         seen = magnitudes(network, feeds[:_MEASURED], counted=None if doubts else ())
         methods = ("entropy", "minmax") if doubts else ("minmax",)
-        found = caches.scales_for(network, cache, [seen.ranges(Calibrator(method)).scales for method in methods])
-    unsure = [tensor for tensor in network.rounded_activations if tensor in found.unsure]
+        scales = caches.scales_for(network, cache, [seen.ranges(Calibrator(method)).scales for method in methods])
+    unsure = [tensor for tensor in network.rounded_activations if tensor in scales.unsure]
     if unsure:
         about = "tensors that several entries may be of: the cache is of this network before a change, or of another"
         choice = "no scale; give --input, or the network that the cache was made with"
         notes.add("unsure", about, choice, unsure)
-    if found.far:
+    if scales.far:
         about = "tensors whose scale is more than 16 times off the values on the inputs: other tensors may have them"
-        notes.add("far", about, "the scale of their name", found.far)
-    return found
+        notes.add("far", about, "the scale of their name", scales.far)
+    return scales
 
 
 def _ranges(
@@ -341,20 +341,20 @@ def _ranges(
 
 def _precisions(network: Network, deployment: Deployment, notes: _Choices) -> dict[int, Precision]:
     """Returns the precision asked for by layer index; an exact name counts more than a pattern, the last one most."""
-    unknown, unable, asked = [], [], dict[int, Precision]()
+    unknown, unable, precisions = [], [], dict[int, Precision]()
     exact = {layer.name: layer.index for layer in (*network.for_parser.layers, *network.layers)}
     for name, kind in sorted(deployment.layers.items(), key=lambda entry: entry[0] in exact):
         text = re.compile(".*".join(map(re.escape, name.split("*"))), re.DOTALL)
         places = (
             [exact[name]]
             if name in exact
-            else [k for other, k in exact.items() if "*" in name and text.fullmatch(other)]
+            else [k for exact_name, k in exact.items() if "*" in name and text.fullmatch(exact_name)]
         )
         unknown += [] if places else [name]
         low = kind is Precision.INT8
         able = [k for k in places if network.layers[k].quantizable or not low]
         unable += [network.layers[k].name for k in places if k not in able and name in exact]
-        asked |= dict.fromkeys(able, kind)
+        precisions |= dict.fromkeys(able, kind)
     if unknown:
         notes.add(
             "unknown layer",
@@ -373,7 +373,7 @@ def _precisions(network: Network, deployment: Deployment, notes: _Choices) -> di
     if not deployment.obeyed:
         about = "the precisions were given without --precisionConstraints: TensorRT may have ignored them"
         notes.add("not obeyed", about, "taken as asked", list(deployment.layers))
-    return asked
+    return precisions
 
 
 def _with_scales(network: Network, ranges: Ranges, notes: _Choices) -> tuple[Network, dict[int, str]]:
@@ -449,11 +449,11 @@ def _proof(
     difference = _difference(network, ranges, plan, path, feeds, progress)
     progress.stage("Measuring against FP32", None)
     given: dict[str, Any] = {
-        each.name: getattr(options, each.name)
-        for each in fields(RunOptions)
-        if each.init and hasattr(options, each.name) and each.name not in ("output", "progress")
+        option.name: getattr(options, option.name)
+        for option in fields(RunOptions)
+        if option.init and hasattr(options, option.name) and option.name not in ("output", "progress")
     }
-    asked = replace(
+    run_options = replace(
         RunOptions(**given),
         reference=network.source,
         plan={"layers": {network.layers[k].name: str(Precision.INT8) for k in plan.lowered}},
@@ -463,7 +463,7 @@ def _proof(
         history=NONE,
         progress=Silent(),
     )
-    report: Report = run.job(path, asked)
+    report: Report = run.job(path, run_options)
     return Proof(
         inputs=len(feeds),
         difference=difference,
@@ -484,17 +484,17 @@ def _difference(
     It is a share of the largest magnitude of an output. Where layers are in FP16, both have FP32 in its place: FP16 of
     two engines differs in its last bit, and a value between two INT8 levels makes that large.
     """
-    floats = {each for each in plan.precisions if each is not Precision.INT8}
+    floats = {kind for kind in plan.precisions if kind is not Precision.INT8}
     written = Written(*read_model(path))
     if floats != {Precision.FP32}:
-        plan = replace(plan, precisions=tuple(Precision.FP32 if each in floats else each for each in plan.precisions))
+        plan = replace(plan, precisions=tuple(Precision.FP32 if kind in floats else kind for kind in plan.precisions))
         written = PlanWriter(network, ranges.scales, GraphTarget.TENSORRT).write(plan)
     session = make_session(written)
     names = [output.name for output in session.get_outputs()]
     largest = 0.0
     with OnnxRuntimeBuilder(network, ranges.scales, BuildOptions()).build(plan) as emulated:
-        for place, sample in enumerate(feeds):
-            progress.step(f"input {place}")
+        for input_index, sample in enumerate(feeds):
+            progress.step(f"input {input_index}")
             outputs = zip(names, session.run(names, dict(sample)), strict=True)
             expected = emulated.infer(sample)
             largest = max(largest, *(_apart(expected[name], values) for name, values in outputs))
@@ -503,6 +503,6 @@ def _difference(
 
 def _apart(expected: np.ndarray, written: np.ndarray) -> float:
     """Returns the largest difference of two arrays as a share of the largest magnitude in the first one."""
-    one, other = np.asarray(expected, np.float64), np.asarray(written, np.float64)
-    largest = float(np.max(np.abs(one), initial=0.0)) or 1.0
-    return float(np.max(np.abs(one - other), initial=0.0)) / largest
+    array, other = np.asarray(expected, np.float64), np.asarray(written, np.float64)
+    largest = float(np.max(np.abs(array), initial=0.0)) or 1.0
+    return float(np.max(np.abs(array - other), initial=0.0)) / largest

@@ -75,12 +75,12 @@ def profile(model: GivenModel, options: ProfileOptions) -> Profile:
     notes = [*fixed_notes(network)]
     notes += [] if samples else ["without --input or --calibration only what is constant has figures"]
     rows = [row for layer in layers for row in _rows(known, layer, seen)]
-    found = Profile(network.source, samples.source if samples else "", seen.samples, tuple(rows), tuple(notes))
+    result = Profile(network.source, samples.source if samples else "", seen.samples, tuple(rows), tuple(notes))
     if folder is not None:
-        found.save(folder)
+        result.save(folder)
     if logs is not None:
         logs.write(notes)
-    return found
+    return result
 
 
 _Pair = tuple[str, tuple[object, ...]]
@@ -145,7 +145,7 @@ class _TensorUse:
     @property
     def pair(self) -> _Pair:
         """The key of its figures."""
-        return self.tensor, tuple(each.key() for each in self.quantizers)
+        return self.tensor, tuple(quantizer.key() for quantizer in self.quantizers)
 
 
 def _chosen(network: Network, prefixes: Sequence[str], op_types: Sequence[str]) -> list[Layer]:
@@ -186,8 +186,8 @@ def _seen(
     if samples is None:
         return _SeenTensors(0, {}, {}, {})
     progress.stage("Profiling", samples.length)
-    network, uses = known.network, (place for layer in layers for place in known.places(layer))
-    wanted = {place.pair: place for place in uses if not known.writer.context.is_constant(place.tensor)}.values()
+    network, uses = known.network, (use for layer in layers for use in known.places(layer))
+    varying = {use.pair: use for use in uses if not known.writer.context.is_constant(use.tensor)}.values()
     names = list(dict.fromkeys(name for layer in layers for name in (*layer.inputs, *layer.outputs)))
     statistics: dict[_Pair, TensorStatistics] = {}
     shapes: dict[str, tuple[int, ...]] = {}
@@ -199,38 +199,38 @@ def _seen(
         for tensors in groups_of_sample:
             shapes = {**{name: values.shape for name, values in tensors.items()}, **shapes}
             dtypes = {**{name: str(values.dtype) for name, values in tensors.items()}, **dtypes}
-            for place in wanted:
-                values = tensors.get(place.tensor)
+            for use in varying:
+                values = tensors.get(use.tensor)
                 if values is not None and values.dtype.kind in _NUMBERS:
-                    statistics.setdefault(place.pair, TensorStatistics(place.quantizers)).add(values)
+                    statistics.setdefault(use.pair, TensorStatistics(use.quantizers)).add(values)
             if logs is not None:
                 logs.add(tensors)
             del tensors
         count += 1
         progress.step(f"sample {count}")
-    return _SeenTensors(count, {pair: each.figures() for pair, each in statistics.items()}, shapes, dtypes)
+    return _SeenTensors(count, {pair: statistic.figures() for pair, statistic in statistics.items()}, shapes, dtypes)
 
 
 def _rows(known: _Known, layer: Layer, seen: _SeenTensors) -> Iterator[ProfiledTensor]:
     """The layer's inputs, weights, biases and outputs, as its node has them."""
-    for place in known.places(layer):
-        name, first = place.tensor, place.quantizers[0] if place.quantizers else None
+    for use in known.places(layer):
+        name, first = use.tensor, use.quantizers[0] if use.quantizers else None
         is_constant = known.writer.context.is_constant(name)
         dtype, shape = known.types.dtypes.get(name, ""), known.types.shapes.get(name, ())
-        figures = _figures_of_constant(known, place) if is_constant else seen.figures.get(place.pair)
+        figures = _figures_of_constant(known, use) if is_constant else seen.figures.get(use.pair)
         yield ProfiledTensor(
             index=layer.index,
             layer=layer.name,
             op_type=layer.op_type,
-            role=OUTPUT if place.at_output else _constant_role(layer, place.slot) if is_constant else INPUT,
-            slot=place.slot,
+            role=OUTPUT if use.at_output else _constant_role(layer, use.slot) if is_constant else INPUT,
+            slot=use.slot,
             tensor=name,
             dtype=seen.dtypes.get(name, str(dtype)),
             quantized_dtype=str(first.zero_point.dtype) if first else "",
             scale=float(np.max(first.scale)) if first else None,
             zero_point=_zero_point(first),
             shape=seen.shapes.get(name, shape),
-            map=_channel_map(known, layer, place) if is_constant else None,
+            map=_channel_map(known, layer, use) if is_constant else None,
             **({"spread": None} if figures is None else vars(figures)),
         )
 
@@ -250,22 +250,22 @@ def _zero_point(quantizer: Quantizer | None) -> int | None:
     return int(quantizer.zero_point.reshape(-1)[0])
 
 
-def _figures_of_constant(known: _Known, place: _TensorUse) -> TensorFigures | None:
-    values = known.network.constant(place.tensor)
+def _figures_of_constant(known: _Known, use: _TensorUse) -> TensorFigures | None:
+    values = known.network.constant(use.tensor)
     if values.dtype.kind not in _NUMBERS:
         return None
-    statistics = TensorStatistics(place.quantizers)
+    statistics = TensorStatistics(use.quantizers)
     statistics.add(values)
     return statistics.figures()
 
 
-def _channel_map(known: _Known, layer: Layer, place: _TensorUse) -> ChannelMap | None:
+def _channel_map(known: _Known, layer: Layer, use: _TensorUse) -> ChannelMap | None:
     """The output channels of a constant; None where it has none."""
-    values = known.network.constant(place.tensor)
-    if values.dtype.kind != "f" or place.at_output:
+    values = known.network.constant(use.tensor)
+    if values.dtype.kind != "f" or use.at_output:
         return None
-    weights = (each for each in layer.roundings if each.is_weight and each.slot == place.slot)
-    axis = next((each.axis for each in weights), None)
+    weights = (rounding for rounding in layer.roundings if rounding.is_weight and rounding.slot == use.slot)
+    axis = next((rounding.axis for rounding in weights), None)
     if axis is None:
-        axis = weight_axis(known.network.skeleton.graph.node[layer.index], place.slot, known.types)
+        axis = weight_axis(known.network.skeleton.graph.node[layer.index], use.slot, known.types)
     return channel_map(values, axis)

@@ -111,13 +111,11 @@ def place_finder(samples: Dataset, names: Sequence[str], what: str) -> Callable[
     places = places_of(samples.names, names, what)
 
     def place_of(position: int) -> int:
-        sample_index = samples.place(position)
-        label_index = places.get(sample_index) if samples.names else sample_index
+        index = samples.place(position)
+        label_index = places.get(index) if samples.names else index
         if label_index is None or label_index >= len(names):
             empty = " An image without boxes has an empty text file." if what == "box" else ""
-            raise BadInput(
-                f"There is no {what} for {samples.label(sample_index)}.", f"Give --labels of all samples.{empty}"
-            )
+            raise BadInput(f"There is no {what} for {samples.label(index)}.", f"Give --labels of all samples.{empty}")
         return label_index
 
     return place_of

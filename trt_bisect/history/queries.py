@@ -75,8 +75,8 @@ class HistoryEntry:
 
     def continues(self, before: HistoryEntry) -> bool:
         """Returns true if the entry takes the place of one of the same run: that, or unfinished with its question."""
-        asked = ("fingerprint", "metric", "threshold", "share", "strategy")
-        same = all(getattr(self.report, name) == getattr(before.report, name) for name in asked)
+        compared = ("fingerprint", "metric", "threshold", "share", "strategy")
+        same = all(getattr(self.report, name) == getattr(before.report, name) for name in compared)
         return same and (before.started == self.started or before.report.state != FINISHED)
 
 
@@ -120,15 +120,15 @@ def _columns() -> dict[str, tuple[tuple[str, ...], kinds.Type]]:
 
     Fields of an inner dataclass are columns of their own, such as ``similarity_int8``; those of the report come last.
     """
-    found: dict[str, tuple[tuple[str, ...], kinds.Type]] = {}
+    columns: dict[str, tuple[tuple[str, ...], kinds.Type]] = {}
     for path, leaf in _leaves(kinds.type_info(HistoryEntry)):
-        found.setdefault("_".join(path).removeprefix("report_"), (path, leaf))
-    return found
+        columns.setdefault("_".join(path).removeprefix("report_"), (path, leaf))
+    return columns
 
 
 def _leaves(kind: kinds.Type, name: str = "") -> Iterator[tuple[tuple[str, ...], kinds.Type]]:
     choices = kind.types if isinstance(kind, kinds.UnionType) else (kind,)
-    inner = next((each for each in choices if not isinstance(each, kinds.NoneType)), kind)
+    inner = next((choice for choice in choices if not isinstance(choice, kinds.NoneType)), kind)
     if isinstance(inner, kinds.DataclassType):
         parts = [(field.name, field.type) for field in inner.fields if field.name not in _NO_COLUMNS]
     elif isinstance(inner, kinds.DictType) and name in _BY_PLAN:
@@ -146,8 +146,8 @@ def table_of(entries: Iterable[HistoryEntry]) -> pd.DataFrame:
 
     columns = _columns()
     rows = [[_cell(entry, path) for path, _ in columns.values()] for entry in entries]
-    found: pd.DataFrame = pd.DataFrame(rows, columns=list(columns))
-    typed: pd.DataFrame = found.astype({name: _DTYPES.get(type(leaf), "object") for name, (_, leaf) in columns.items()})
+    table: pd.DataFrame = pd.DataFrame(rows, columns=list(columns))
+    typed: pd.DataFrame = table.astype({name: _DTYPES.get(type(leaf), "object") for name, (_, leaf) in columns.items()})
     return typed
 
 
@@ -213,9 +213,9 @@ class Trend:
     def last_change(self) -> str:
         """Date and differences of the latest report that differs from the one before it; empty if none does."""
         for before, after in reversed(list(pairwise(self.finished))):
-            found = changes(before.report, after.report)
-            if found:
-                return f"{after.started:%Y-%m-%d}: {', '.join(found)}"
+            moved = changes(before.report, after.report)
+            if moved:
+                return f"{after.started:%Y-%m-%d}: {', '.join(moved)}"
         return ""
 
     def compared(self) -> list[tuple[HistoryEntry, list[str]]]:
@@ -232,7 +232,7 @@ def trends(entries: Iterable[HistoryEntry]) -> list[Trend]:
     groups: dict[tuple[str, str, str], list[HistoryEntry]] = {}
     for entry in entries:
         groups.setdefault((entry.label, engine_text(entry.report), entry.report.metric), []).append(entry)
-    return [Trend(*key, tuple(found)) for key, found in sorted(groups.items())]
+    return [Trend(*key, tuple(grouped)) for key, grouped in sorted(groups.items())]
 
 
 def engine_text(report: Report) -> str:
@@ -243,17 +243,17 @@ def engine_text(report: Report) -> str:
 
 def changes(before: Report, after: Report) -> list[str]:
     """Returns the differences between two finished reports, a few words each: first the results, then the inputs."""
-    found = []
+    words = []
     for plan, title in _TITLES.items():
-        old, new = (figure_text(each.metric, getattr(each.similarity, plan)) for each in (before, after))
-        found += [f"{title} {old} → {new}"] if old != new else []
-    found += _names("new culprit", [name for name in after.culprits if name not in before.culprits])
-    found += _names("former culprit", [name for name in before.culprits if name not in after.culprits])
+        old, new = (figure_text(report.metric, getattr(report.similarity, plan)) for report in (before, after))
+        words += [f"{title} {old} → {new}"] if old != new else []
+    words += _names("new culprit", [name for name in after.culprits if name not in before.culprits])
+    words += _names("former culprit", [name for name in before.culprits if name not in after.culprits])
     for plan, title in _TITLES.items():
         was, now = before.milliseconds(plan), after.milliseconds(plan)
-        found += [f"{title} {was:.3f} → {now:.3f} ms"] if was and now and abs(now - was) > LATENCY_MOVED * was else []
+        words += [f"{title} {was:.3f} → {now:.3f} ms"] if was and now and abs(now - was) > LATENCY_MOVED * was else []
     parts = differences(before, after) or ()
-    return found + [_PARTS.get(part.what) or f"{part.what} {part.before} → {part.now}" for part in parts]
+    return words + [_PARTS.get(part.what) or f"{part.what} {part.before} → {part.now}" for part in parts]
 
 
 def _names(what: str, names: Sequence[str]) -> list[str]:

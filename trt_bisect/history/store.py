@@ -43,12 +43,12 @@ def converted(base: sqlite3.Connection) -> Iterator[HistoryEntry]:
         sqlite3.Error, KeyError, TypeError, ValueError: the file is damaged.
     """
     has_layers = base.execute("SELECT 1 FROM sqlite_master WHERE name = 'layers'").fetchone()
-    found = base.execute(
+    cursor = base.execute(
         "SELECT reports.*, journal, folder, digest, made_of FROM reports JOIN runs ON runs.id = run "
         "JOIN fingerprints ON fingerprints.id = fingerprint ORDER BY reports.id"
     )
-    names = [name for name, *_ in found.description]
-    for values in found:
+    names = [name for name, *_ in cursor.description]
+    for values in cursor:
         row = dict(zip(names, values, strict=True))
         layers = base.execute("SELECT * FROM layers WHERE report = ? ORDER BY layer", [row["id"]]) if has_layers else ()
         report = report_of(json.dumps({**_old_record(row), "layers": list(map(_old_layer, layers))}))
@@ -106,12 +106,12 @@ def run_folders(places: Iterable[Path]) -> list[Path]:
         BadInput: one of the places has no run folder.
     """
     began: dict[Path, datetime] = {}
-    for place in places:
-        folders = [Path(folder) for folder, _, _ in os.walk(place) if holds_run(Path(folder))]
+    for start in places:
+        folders = [Path(folder) for folder, _, _ in os.walk(start) if holds_run(Path(folder))]
         entries = [entry for folder in folders for entry in _reports_in(folder)]
         if not entries:
             raise BadInput(
-                f"There is no run in '{place}'.", "Give a run folder, or the folder above several run folders."
+                f"There is no run in '{start}'.", "Give a run folder, or the folder above several run folders."
             )
         for entry in entries:
             began[Path(entry.folder)] = min(began.get(Path(entry.folder), entry.started), entry.started)
@@ -128,10 +128,10 @@ def entries_in(folder: Path) -> list[HistoryEntry]:
     if not entries:
         raise BadInput(f"There is no run in '{folder}'.", "Give the folder that 'run' wrote into.")
     run, made_of = _run_of(folder)
-    for place, entry in enumerate(entries):
+    for k, entry in enumerate(entries):
         report = entry.report
         known = report.made_of or made_of.get(report.fingerprint) or {"versions": dict(report.versions)}
-        entries[place] = replace(entry, run=run, report=replace(report, made_of=known))
+        entries[k] = replace(entry, run=run, report=replace(report, made_of=known))
     return entries
 
 
@@ -253,8 +253,8 @@ class History:
             first = selection.fingerprint.lower()
             wheres += [("fingerprint >= ?", first), ("fingerprint < ?", first + _DIGITS_END)]
         with _sqlite_errors(self.path):
-            found = self._entries(wheres)
-        return [entry for entry in found if selection.model is None or entry.is_of(selection.model)]
+            entries = self._entries(wheres)
+        return [entry for entry in entries if selection.model is None or entry.is_of(selection.model)]
 
     def reports(self, selection: HistoryFilter = EVERYTHING) -> pd.DataFrame:
         """Returns a table of ``past``. Its columns are the fields of ``HistoryEntry`` and of ``Report``."""
@@ -267,12 +267,12 @@ class History:
             BadInput: there is no such entry.
         """
         with _sqlite_errors(self.path):
-            found = self._base.execute("SELECT report, layers FROM entries WHERE id = ?", [entry]).fetchone()
-            if found is None:
+            row = self._base.execute("SELECT report, layers FROM entries WHERE id = ?", [entry]).fetchone()
+            if row is None:
                 raise BadInput(f"The history '{self.path}' has no entry {entry}.", "Take an id from its reports.")
             with _sound():
-                layers = codec.decode(tuple[LayerRow, ...], zlib.decompress(found[1]))
-                return replace(codec.decode(Report, found[0]), layers=layers)
+                layers = codec.decode(tuple[LayerRow, ...], zlib.decompress(row[1]))
+                return replace(codec.decode(Report, row[0]), layers=layers)
 
     def copy(self, path: str | Path) -> None:
         """Writes everything recorded up to now into one file, also while other processes record.

@@ -186,8 +186,8 @@ class JudgeOptions(Options):
 
     def task_facts(self) -> dict[str, Any]:
         """The part of a fingerprint that the task is; empty without a task."""
-        asked = self.asked_task()
-        return {} if asked is None else {"task": asked.facts()}
+        asked_task = self.asked_task()
+        return {} if asked_task is None else {"task": asked_task.facts()}
 
 
 @dataclass(frozen=True, kw_only=True)

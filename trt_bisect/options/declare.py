@@ -22,7 +22,7 @@ from cyclopts import UNSET, Parameter
 
 from trt_bisect.errors import BadInput, TrtBisectError, first_line
 from trt_bisect.model.gpu_time import GPU_KEYS, Gpu, gpu_named, gpu_of
-from trt_bisect.options.kinds import SWITCH, TEXT, Kind
+from trt_bisect.options.kinds import SWITCH, TEXT, OptionKind
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -77,7 +77,7 @@ class Option(Parameter):
         repeated: suggested commands repeat it.
     """
 
-    kind: Kind
+    kind: OptionKind
     panel: str
     flags: tuple[str, ...]
     without: str
@@ -86,7 +86,7 @@ class Option(Parameter):
 
     def __init__(
         self,
-        kind: Kind = TEXT,
+        kind: OptionKind = TEXT,
         *flags: str,
         panel: str = "",
         help: str = "",
@@ -116,7 +116,7 @@ def panel(title: str, **facts: Any) -> Callable[..., Option]:
     return partial(Option, panel=title, **facts)
 
 
-def _converted(kind: Kind, type_: Any, tokens: Sequence[Any]) -> Any:
+def _converted(kind: OptionKind, type_: Any, tokens: Sequence[Any]) -> Any:
     """Returns the value of what stands on the command line, or in a configuration file."""
     first, value = tokens[0], tokens[0].implicit_value
     if value is UNSET:  # on the command line; what a file has was read before
@@ -183,10 +183,10 @@ def _declared(taker: Any) -> tuple[Declared, ...]:
     """Returns the options of a dataclass, or of a command's function with those of its dataclasses."""
     hints, texts = get_type_hints(taker, include_extras=True), _texts(taker)
     if is_dataclass(taker):
-        given = [(each.name, each.default, False) for each in fields(taker) if each.init]
+        given = [(field.name, field.default, False) for field in fields(taker) if field.init]
     else:
         parameters = inspect.signature(taker).parameters.values()
-        given = [(each.name, each.default, each.kind is each.POSITIONAL_ONLY) for each in parameters]
+        given = [(param.name, param.default, param.kind is param.POSITIONAL_ONLY) for param in parameters]
     options: list[Declared] = []
     for name, default, is_argument in given:
         hint = next((part for part in (hints[name], *get_args(hints[name])) if get_origin(part) is Annotated), None)
@@ -296,8 +296,8 @@ def takes(
     cls: Any = options
     taken = declared(cls)
     names = {flag: option.name for option in taken for flag in option.flags}
-    parameters = [each.replace(annotation=each.empty) for each in inspect.signature(cls).parameters.values()]
-    places = [each for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]
+    parameters = [param.replace(annotation=param.empty) for param in inspect.signature(cls).parameters.values()]
+    places = [param for param in parameters if param.kind is param.POSITIONAL_OR_KEYWORD]
 
     def flat(job: Callable[Concatenate[_Model, _Given, ...], _Result]) -> Job[_Model, _Keywords, _Result]:
         name = getattr(job, "__name__", "")
@@ -362,17 +362,17 @@ def refuse_unknown(file: Path, where: str, table: Mapping[str, Any], known: Iter
             )
 
 
-def read_value(file: Path, where: str, key: str, value: Any, kind: Kind) -> Any:
+def read_value(file: Path, where: str, key: str, value: Any, kind: OptionKind) -> Any:
     """Returns the value of a key; raises BadInput with the file, the table and the key."""
-    place = f"{file}: {where + ': ' if where else ''}"
+    prefix = f"{file}: {where + ': ' if where else ''}"
     try:
         located = kind.located(value, file.parent)
     except BadInput as error:
-        raise BadInput(f"{place}'{key}' {error.problem}.", error.remedy) from error
+        raise BadInput(f"{prefix}'{key}' {error.problem}.", error.remedy) from error
     try:
         return kind.read(located, f"'{key}'")
     except BadInput as error:
-        raise BadInput(f"{place}{error.problem}", error.remedy) from error
+        raise BadInput(f"{prefix}{error.problem}", error.remedy) from error
 
 
 def read_table(file: Path, where: str, table: Mapping[str, Any], known: Mapping[str, Declared]) -> dict[str, Any]:
@@ -409,9 +409,9 @@ def read_config(file: Path, command: str, others: Sequence[str], options: Sequen
     table = read_toml(file, "configuration", "Give --config the path of a TOML file with options.")
     known = by_key(options)
     panels = {option.option.panel.lower() for option in options}
-    own = table.pop(command, {}) if command not in known else {}
+    command_table = table.pop(command, {}) if command not in known else {}
     values: dict[str, Any] = {}
-    for where, given in (("", table), (f"[{command}]", own)):
+    for where, given in (("", table), (f"[{command}]", command_table)):
         tables = {key: part for key, part in given.items() if isinstance(part, dict) and key not in known}
         for key, part in tables.items():
             if key in panels:

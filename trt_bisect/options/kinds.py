@@ -67,7 +67,7 @@ def _unchanged(given: Any, _folder: Path) -> Any:
 
 
 @dataclass(frozen=True)
-class Kind:
+class OptionKind:
     """A kind of values.
 
     Attributes:
@@ -123,7 +123,7 @@ def _any(given: Any, _flag: str) -> Any:
     return given
 
 
-def choice(*known: str) -> Kind:
+def choice(*known: str) -> OptionKind:
     """Returns the kind of one of some words."""
 
     def read(given: Any, flag: str) -> Any:
@@ -131,10 +131,10 @@ def choice(*known: str) -> Kind:
             raise BadInput(f"{flag} cannot be {shown(given)}.", f"Use one of {', '.join(known)}.")
         return given
 
-    return Kind("|".join(known), read, choices=known)
+    return OptionKind("|".join(known), read, choices=known)
 
 
-def choice_with_percentile(*known: str) -> Kind:
+def choice_with_percentile(*known: str) -> OptionKind:
     """Returns the kind of one of some words, of which ``percentile`` may have a number: ``percentile=99.9``."""
     plain = choice(*known)
     percent = number(above=0, most=100, unit="percent")
@@ -148,16 +148,16 @@ def choice_with_percentile(*known: str) -> Kind:
             raise BadInput(f"{flag} {given} is in per cent.", hint)
         return given
 
-    return Kind(plain.metavar, read, choices=known, open=True)
+    return OptionKind(plain.metavar, read, choices=known, open=True)
 
 
-def choice_or_path(*known: str) -> Kind:
+def choice_or_path(*known: str) -> OptionKind:
     """Returns the kind of one of some words, or a path."""
 
     def located(given: Any, folder: Path) -> Any:
         return given if given in known else _place(given, folder)
 
-    return Kind("|".join((*known, "FILE")), _path, located=located, choices=known, open=True)
+    return OptionKind("|".join((*known, "FILE")), _path, located=located, choices=known, open=True)
 
 
 def number(
@@ -168,7 +168,7 @@ def number(
     unit: str = "",
     whole: bool = False,
     share: bool = False,
-) -> Kind:
+) -> OptionKind:
     """Returns the kind of numbers within bounds.
 
     Args:
@@ -186,14 +186,14 @@ def number(
         if math.isfinite(value) and least <= value <= most and value > above and not (whole and value % 1):
             return int(value) if whole else value
         text = given if isinstance(given, str) and math.isfinite(value) else shown(given)
-        wanted = limits or f"a {'whole ' if whole else ''}number"
+        expected = limits or f"a {'whole ' if whole else ''}number"
         if share and 1 < value <= 100 and math.isfinite(most):
-            remedy = f"Give {flag} {wanted}; {value:g} % is {flag} {value / 100:g}."
+            remedy = f"Give {flag} {expected}; {value:g} % is {flag} {value / 100:g}."
         else:
-            remedy = f"Give {flag} {wanted}{f', in {unit}' if unit else ''}."
+            remedy = f"Give {flag} {expected}{f', in {unit}' if unit else ''}."
         raise BadInput(f"{flag} cannot be {f'{text} {unit}'.rstrip()}.", remedy)
 
-    return Kind(unit.upper() or ("SHARE" if share else "N"), read, limits=limits)
+    return OptionKind(unit.upper() or ("SHARE" if share else "N"), read, limits=limits)
 
 
 def _number(given: Any, *, share: bool) -> float:
@@ -211,7 +211,7 @@ whole = partial(number, whole=True)
 """Returns the kind of whole numbers within bounds; see ``number``."""
 
 
-def counts(**most: int) -> Kind:
+def counts(**most: int) -> OptionKind:
     """Returns the kind of counts by name, each from 0 to its most: ``channels=8,samples=3``."""
     kinds = {name: whole(least=0, most=bound) for name, bound in most.items()}
 
@@ -224,7 +224,7 @@ def counts(**most: int) -> Kind:
             example = ",".join(f"{name}={min(8, bound)}" for name, bound in most.items())
             raise BadInput(f"{flag} cannot be {shown(given)}.", f"Give one or more of {flag} {example}.") from None
 
-    return Kind("NAME=N", read, lambda value: (",".join(f"{name}={count}" for name, count in value.items()),))
+    return OptionKind("NAME=N", read, lambda value: (",".join(f"{name}={count}" for name, count in value.items()),))
 
 
 def _mebibytes(given: Any, flag: str) -> int:
@@ -292,7 +292,7 @@ def _shape_remedy(text: str) -> str:
 
 def _shapes(given: Any, flag: str) -> Mapping[str, tuple[int, ...]] | None:
     if isinstance(given, Mapping):
-        bad = [name for name, sizes in given.items() if not all(isinstance(one, int) and one > 0 for one in sizes)]
+        bad = [name for name, sizes in given.items() if not all(isinstance(dim, int) and dim > 0 for dim in sizes)]
         if bad:
             raise BadInput(f"{flag} cannot be {shown(given)}.", "Give sizes by input: { x = [1, 3, 224, 224] }.")
         return {name: tuple(sizes) for name, sizes in given.items()}
@@ -379,24 +379,24 @@ def _function_words(value: Any) -> tuple[str, ...]:
     return (f"{module}:{name}" if module not in (None, "__main__") and name.isidentifier() else _FUNCTION,)
 
 
-def named(metavar: str, stands_for: str) -> Kind:
+def named(metavar: str, stands_for: str) -> OptionKind:
     """Returns the kind of data, or of a plan: a file, a folder, ``module:function``, or objects in Python.
 
     Args:
         metavar: stands for a value in the help.
         stands_for: stands for an object without a name in suggested commands.
     """
-    return Kind(metavar, _any, lambda value: (name_of(value) or stands_for,), _data)
+    return OptionKind(metavar, _any, lambda value: (name_of(value) or stands_for,), _data)
 
 
-def share_or(data: Kind, *, most: float) -> Kind:
+def share_or(data: OptionKind, *, most: float) -> OptionKind:
     """Returns the kind of a share up to ``most``, or of data."""
     share = number(least=0, most=most, share=True)
 
-    def kind_of(given: Any) -> Kind:
+    def kind_of(given: Any) -> OptionKind:
         return data if math.isnan(_number(given, share=True)) else share
 
-    return Kind(
+    return OptionKind(
         data.metavar,
         lambda given, flag: kind_of(given).read(given, flag),
         lambda value: kind_of(value).words(value),
@@ -405,44 +405,44 @@ def share_or(data: Kind, *, most: float) -> Kind:
     )
 
 
-OBJECT = Kind("", _any)
+OBJECT = OptionKind("", _any)
 """An object of Python."""
-TEXT = Kind("TEXT", _text)
+TEXT = OptionKind("TEXT", _text)
 """A text."""
-TEXTS = Kind("NAME", _texts, _each, several=True)
+TEXTS = OptionKind("NAME", _texts, _each, several=True)
 """Several texts."""
-SWITCH = Kind("", _switch, lambda _: ())
+SWITCH = OptionKind("", _switch, lambda _: ())
 """True or false; on the command line a flag without a value."""
-MEBIBYTES = Kind("SIZE", _mebibytes)
+MEBIBYTES = OptionKind("SIZE", _mebibytes)
 """An amount of memory: MiB, or 512MB, 2GB, in powers of 1024."""
-DROP = Kind("SHARE", _drop)
+DROP = OptionKind("SHARE", _drop)
 """A loss of accuracy: a share of FP32's, points, or the name of a preset."""
-DURATION = Kind("TIME", _duration)
+DURATION = OptionKind("TIME", _duration)
 """A duration: 90s, 10m, 1h, or seconds; see ``parse_time``."""
-CHANNELS = Kind("N,N,N", partial(_told, numbers), lambda given: (",".join(f"{one:.15g}" for one in numbers(given)),))
+CHANNELS = OptionKind("N,N,N", partial(_told, numbers), lambda given: (",".join(f"{n:.15g}" for n in numbers(given)),))
 """One number, or one for each channel."""
-PICTURE_SIZE = Kind("HxW", partial(_told, size), lambda given: ("x".join(map(str, size(given))),))
+PICTURE_SIZE = OptionKind("HxW", partial(_told, size), lambda given: ("x".join(map(str, size(given))),))
 """Height and width."""
-SHAPES = Kind(
+SHAPES = OptionKind(
     "NAME:SIZES",
     _shapes,
     lambda shapes: tuple(f"{name}:{'x'.join(map(str, sizes))}" for name, sizes in shapes.items()),
     several=True,
 )
 """Shapes of inputs by name."""
-METRIC = Kind("METRIC", _any, _function_words, _metric)
+METRIC = OptionKind("METRIC", _any, _function_words, _metric)
 """A metric by its name or as a function."""
-FUNCTION = Kind("FUNCTION", _any, _function_words, _function)
+FUNCTION = OptionKind("FUNCTION", _any, _function_words, _function)
 """A function of the user's."""
-FILE = Kind("FILE", _path, located=_existing)
+FILE = OptionKind("FILE", _path, located=_existing)
 """A file or folder that is read."""
-GPU = Kind("GPU|FILE", _text, located=lambda given, folder: _place(given, folder) if ".toml" in str(given) else given)
+GPU = OptionKind("GPU|FILE", _text, located=lambda gpu, folder: _place(gpu, folder) if ".toml" in str(gpu) else gpu)
 """A GPU by name, or a TOML file that describes it."""
-PLACE = Kind("PATH", _path, located=_place)
+PLACE = OptionKind("PATH", _path, located=_place)
 """A file or folder that is written."""
-PLACES = Kind("PATH", lambda given, flag: list(map(Path, _texts(given, flag))), _each, _place, several=True)
+PLACES = OptionKind("PATH", lambda given, flag: list(map(Path, _texts(given, flag))), _each, _place, several=True)
 """Several files or folders."""
-TRTEXEC = Kind("FLAGS", _trtexec, hyphens=True)
+TRTEXEC = OptionKind("FLAGS", _trtexec, hyphens=True)
 """Flags of trtexec that say how an engine is built."""
-VERSION = Kind("VERSION", _version)
+VERSION = OptionKind("VERSION", _version)
 """A version of TensorRT."""

@@ -79,8 +79,8 @@ class Replaced(Generic[Value]):
     def value(self) -> Value | None:
         """Returns ``parse`` of the current file, None if it cannot be read."""
         try:
-            found = self._path.stat()
-            stamp = found.st_mtime_ns, found.st_size, found.st_ino
+            stat = self._path.stat()
+            stamp = stat.st_mtime_ns, stat.st_size, stat.st_ino
         except OSError:
             stamp = (0, 0, 0)
         if stamp != self.stamp:
@@ -162,16 +162,16 @@ class RunFolder:
         so_far, report, running = self._so_far.value(), self._report.value(), self._running()
         if so_far is not None and report is not None and so_far.started == report.started:
             so_far = None
-        found = so_far or report
-        if found is None and running is None:
+        shown = so_far or report
+        if shown is None and running is None:
             raise Gone(self.path)
         progress = (
             None if running is None else {**{name: running[name] for name in _SHOWN}, "left": running.get("left")}
         )
-        whole = found is not None and found is not so_far
-        status = RUNNING if running is not None else found.state if found is not None and whole else INTERRUPTED
-        when = max(found.started if found is not None else 0.0, running["began"] if running is not None else 0.0)
-        return Snapshot(found or _unread(self.path.name), status, progress, when or self._report.when, whole)
+        whole = shown is not None and shown is not so_far
+        status = RUNNING if running is not None else shown.state if shown is not None and whole else INTERRUPTED
+        when = max(shown.started if shown is not None else 0.0, running["began"] if running is not None else 0.0)
+        return Snapshot(shown or _unread(self.path.name), status, progress, when or self._report.when, whole)
 
     def state(self) -> State:
         """Returns the data of the page; the same object as before if nothing changed.
@@ -179,24 +179,24 @@ class RunFolder:
         Raises:
             Gone: as for ``snapshot``.
         """
-        found = self.snapshot()
+        snapshot = self.snapshot()
         graph, explanation, pictures = self._graph.value(), self._explanation.value(), self._pictures.value()
         layers = (self._plan.value() or {}).get("layers")
         names: dict[str, str] = layers if isinstance(layers, dict) else {}
         files = (self._so_far, self._report, self._graph, self._explanation, self._pictures, self._plan)
-        made_of = (*(file.stamp for file in files), found.status, found.progress)
+        made_of = (*(file.stamp for file in files), snapshot.status, snapshot.progress)
         if self._state is None or made_of != self._made_of:
-            rows = {row.name: row.recipe for row in found.report.layers}
-            is_named = found.report.answer is not None and names.items() <= rows.items()
+            rows = {row.name: row.recipe for row in snapshot.report.layers}
+            is_named = snapshot.report.answer is not None and names.items() <= rows.items()
             data = page_data(
-                found.report,
+                snapshot.report,
                 graph,
-                explanation if found.whole else None,
-                recipe_texts(self.path / FOLDER) if found.whole or (names and is_named) else None,
-                status=found.status,
-                progress=found.progress,
+                explanation if snapshot.whole else None,
+                recipe_texts(self.path / FOLDER) if snapshot.whole or (names and is_named) else None,
+                status=snapshot.status,
+                progress=snapshot.progress,
                 folder=str(self.path),
-                pictures=pictures if found.whole else None,
+                pictures=pictures if snapshot.whole else None,
             )
             body = encode(data)
             etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
@@ -292,22 +292,22 @@ class Row:
         """The history as points of a sparkline in a box of 96 by 22, y downwards; equal values are in the middle."""
         step = (_WIDTH - 2 * _MARGIN) / max(len(self.history) - 1, 1)
         return [
-            (round(_MARGIN + place * step, 1), round(_MARGIN + (1 - height) * (_HEIGHT - 2 * _MARGIN), 1))
-            for place, height in enumerate(heights(self.history))
+            (round(_MARGIN + k * step, 1), round(_MARGIN + (1 - height) * (_HEIGHT - 2 * _MARGIN), 1))
+            for k, height in enumerate(heights(self.history))
         ]
 
 
-def _row(name: str, found: Snapshot, history: tuple[float, ...]) -> Row:
+def _row(name: str, snapshot: Snapshot, history: tuple[float, ...]) -> Row:
     """Returns the row of a run; ``history`` is that of the row."""
-    report, finished = found.report, found.status == FINISHED
+    report, finished = snapshot.report, snapshot.status == FINISHED
     return Row(
         name,
         f"run/{quote(name)}/",
         "run" if report.strategy else "",
         report.model,
-        found.when,
-        verdict=_stage(found) if found.status == RUNNING else _verdict(report, finished=finished),
-        status=found.status,
+        snapshot.when,
+        verdict=_stage(snapshot) if snapshot.status == RUNNING else _verdict(report, finished=finished),
+        status=snapshot.status,
         tone=TONES[report.verdict] if finished else "",
         seconds=report.seconds.total if finished else None,
         values=dict(report.similarity.items()),
@@ -318,11 +318,11 @@ def _row(name: str, found: Snapshot, history: tuple[float, ...]) -> Row:
     )
 
 
-def _stage(found: Snapshot) -> str:
-    progress = found.progress or {}
+def _stage(snapshot: Snapshot) -> str:
+    progress = snapshot.progress or {}
     count = "" if progress.get("total") is None else f", {progress['done']} of {progress['total']}"
-    left = "" if progress.get("left") is None else f", about {duration(progress['left'])} left"
-    return f"{progress.get('stage') or 'starting'}{count}{left}"
+    remaining = "" if progress.get("left") is None else f", about {duration(progress['left'])} left"
+    return f"{progress.get('stage') or 'starting'}{count}{remaining}"
 
 
 def _verdict(report: Report, *, finished: bool) -> str:
@@ -375,7 +375,7 @@ class Runs:
         for name, run in self._search().items():
             with suppress(Gone):
                 snapshots.append((name, run.snapshot()))
-        snapshots.sort(key=lambda found: found[1].when)
+        snapshots.sort(key=lambda named: named[1].when)
         histories: dict[tuple[str, str], list[float]] = {}
         rows = [
             Row(path, f"result/{quote(path)}", page.command, page.model, file.when, page.headline)
@@ -423,8 +423,8 @@ def _folders_under(folder: Path) -> Iterator[str]:
 
 def _folders_in(folder: Path) -> list[str]:
     try:
-        with os.scandir(folder) as found:
-            names = [entry.name for entry in found if entry.is_dir(follow_symlinks=False)]
+        with os.scandir(folder) as entries:
+            names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
     except OSError:
         return []
     return [name for name in names if not name.startswith(".") and name == os.fsencode(name).decode(errors="replace")]

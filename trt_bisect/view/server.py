@@ -137,8 +137,8 @@ def _is_usable(home: Path, names: list[str]) -> bool:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(home / _CERTIFICATE, home / _KEY)
         certificate = x509.load_pem_x509_certificate((home / _CERTIFICATE).read_bytes())
         known = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-        left = certificate.not_valid_after_utc - datetime.now(timezone.utc)
-        return {str(name.value) for name in known} >= set(names) and left > timedelta(days=_DAYS_LEFT)
+        remaining = certificate.not_valid_after_utc - datetime.now(timezone.utc)
+        return {str(name.value) for name in known} >= set(names) and remaining > timedelta(days=_DAYS_LEFT)
     except (OSError, ValueError, x509.ExtensionNotFound):
         return False
 
@@ -291,7 +291,7 @@ def _run_routes(path: str, find: FindState) -> list[Route]:
 def _index_routes(runs: Runs) -> list[Route]:
     states: dict[RunFolder, Throttled[State]] = {}
     rows = Throttled(lambda: render_rows(runs).encode())
-    has_begun, own = Throttled(lambda: is_run_folder(runs.folder)), Throttled(RunFolder(runs.folder).state)
+    has_begun, own_state = Throttled(lambda: is_run_folder(runs.folder)), Throttled(RunFolder(runs.folder).state)
 
     def state(request: Request) -> State:
         run = runs.named(request.path_params["name"])
@@ -301,7 +301,7 @@ def _index_routes(runs: Runs) -> list[Route]:
 
     async def index(_: Request) -> Response:
         if has_begun():
-            return HTMLResponse(own().page, headers=_NOT_FRAMED)
+            return HTMLResponse(own_state().page, headers=_NOT_FRAMED)
         nonce = secrets.token_urlsafe(16)
         policy = (
             f"default-src 'none'; style-src 'nonce-{nonce}'; script-src 'nonce-{nonce}'; connect-src 'self'; "
@@ -316,7 +316,7 @@ def _index_routes(runs: Runs) -> list[Route]:
         return _unless_cached(request, f'"{hashlib.sha256(body).hexdigest()[:32]}"', body, "text/html", {})
 
     pages = _result_route("/result/{path:path}", runs)
-    _, live = _run_routes("/", lambda _: own())
+    _, live = _run_routes("/", lambda _: own_state())
     return [Route("/", index), Route("/rows", table), live, *_run_routes("/run/{name:path}/", state), pages]
 
 

@@ -115,8 +115,8 @@ class NightlyRuns:
 
     def all(self) -> list[NightlyRun]:
         """Returns the nightly runs, the first one first. Other folders are ignored."""
-        found = ((path.parent, read(NightlyRun, path)) for path in self.folder.glob(f"*/{NIGHTLY_RUN}"))
-        nights = [replace(night, folder=folder) for folder, night in found if night is not None]
+        pairs = ((path.parent, read(NightlyRun, path)) for path in self.folder.glob(f"*/{NIGHTLY_RUN}"))
+        nights = [replace(night, folder=folder) for folder, night in pairs if night is not None]
         return sorted(nights, key=lambda night: night.number)
 
     def latest_baseline(self) -> NightlyRun | None:
@@ -202,9 +202,9 @@ def find_reference(baseline: str | Path, nights: NightlyRuns, suite: Suite, *, u
         if night is None:
             return NightlyReference("", {}, is_latest=True)
         later = [
-            each for each in nights.all() if each.number > night.number and each.status not in (RUNNING, nightly.PASSED)
+            late for late in nights.all() if late.number > night.number and late.status not in (RUNNING, nightly.PASSED)
         ]
-        failed = ", ".join(f"{each.number} ({each.status})" for each in later[-_NAMED:])
+        failed = ", ".join(f"{newer.number} ({newer.status})" for newer in later[-_NAMED:])
         why = "the newest that passed or was accepted" + (f"; not nightly run {failed}" if failed else "")
         networks = nightly.read_baselines(night.baseline, replacing=update)
         return NightlyReference(f"{night.title}, {why}" if networks else "", networks, is_latest=True)
@@ -399,7 +399,7 @@ class _Night:
         now, task = runs.report(1), runs.task
         noise: list[Change] = []
         if known is None:
-            found, differs = missed_thresholds(now, task.direction), None
+            moved, differs = missed_thresholds(now, task.direction), None
         else:
             before = known.runs[0]
             if before.metric != now.metric and not self.accepts:
@@ -408,16 +408,16 @@ class _Night:
                     "cannot be compared.",
                     "Run it once with --update-baseline.",
                 )
-            found, noise = self._confirmed(known, runs) if before.metric == now.metric else ((), [])
+            moved, noise = self._confirmed(known, runs) if before.metric == now.metric else ((), [])
             differs = differences(before, now)
-        found = (*missed_targets(now, task.targets, task.direction), *found)
-        failures = tuple(change for change in found if change.fails(self.accepts))
+        moved = (*missed_targets(now, task.targets, task.direction), *moved)
+        failures = tuple(change for change in moved if change.fails(self.accepts))
         return replace(
             blank,
             status=nightly.FAILED if failures else nightly.PASSED,
             tonight=replace(now, layers=()),
             failures=failures,
-            changes=tuple(change for change in found if not change.fails(self.accepts)),
+            changes=tuple(change for change in moved if not change.fails(self.accepts)),
             noise=tuple(noise),
             differs=differs,
         )

@@ -77,9 +77,9 @@ class RunElsewhere:
         """Does the run in a folder of this machine."""
         if self.engine == ONNXRUNTIME:
             use_at_most(1)
-        own = {**self.asked, "output": StagedFile(self.folder, folder), "progress": Silent()}
-        options = replace(RunOptions.given("run", own), engine=self.engine, history=NONE)
-        return run.job(self.network, options, asked=RunOptions.given("run", {**own, **self.fixing}))
+        keywords = {**self.asked, "output": StagedFile(self.folder, folder), "progress": Silent()}
+        options = replace(RunOptions.given("run", keywords), engine=self.engine, history=NONE)
+        return run.job(self.network, options, asked=RunOptions.given("run", {**keywords, **self.fixing}))
 
 
 def run_elsewhere(
@@ -125,8 +125,8 @@ def run_elsewhere(
 
 def _engine(job: WantedRun) -> str:
     """The engine of a job. What this machine has decides for ``auto``, and only for that."""
-    asked: str = job.keywords.get("engine", AUTO)
-    return choose_engine(asked) if asked == AUTO else asked
+    engine: str = job.keywords.get("engine", AUTO)
+    return choose_engine(engine) if engine == AUTO else engine
 
 
 def pickled(job: WantedRun) -> bytes:
@@ -135,22 +135,22 @@ def pickled(job: WantedRun) -> bytes:
     Raises:
         BadInput: something of the job cannot be used, or cannot be sent.
     """
-    asked = dict(job.keywords)
-    asked.pop("history", None)
-    here_only = [name for name in _NOT_ELSEWHERE if asked.pop(name, None)]
+    given = dict(job.keywords)
+    given.pop("history", None)
+    here_only = [name for name in _NOT_ELSEWHERE if given.pop(name, None)]
     if here_only:
         raise BadInput(f"A run elsewhere takes no '{here_only[0]}'.", "Leave it out.")
-    model, shapes = asked.pop("model"), asked.pop("shapes", None)
-    fixing = {name: asked.pop(name) for name in FIXING if name in asked}
-    kept = {name: asked[name] for name in _OF_NETWORK if name in asked}
+    model, shapes = given.pop("model"), given.pop("shapes", None)
+    fixing = {name: given.pop(name) for name in FIXING if name in given}
+    kept = {name: given[name] for name in _OF_NETWORK if name in given}
     network = asked_network(RunOptions(**kept, **fixing), model, shapes)
     refuse_another_network(job.folder, network)
-    if isinstance(asked.get("labels"), (str, Path)):
-        asked["labels"] = read_labels(Path(asked["labels"]))
-    pictures = preprocessing({name: asked.get(name) for name in PICTURE_OPTIONS})
+    if isinstance(given.get("labels"), (str, Path)):
+        given["labels"] = read_labels(Path(given["labels"]))
+    pictures = preprocessing({name: given.get(name) for name in PICTURE_OPTIONS})
     for name in ("calibration", "inputs", "dataset", "validation"):
-        asked[name] = _carried(asked.get(name), network, pictures)
-    elsewhere = RunElsewhere(replace(network, has_file=False), asked, _engine(job), str(job.folder), versions(), fixing)
+        given[name] = _carried(given.get(name), network, pictures)
+    elsewhere = RunElsewhere(replace(network, has_file=False), given, _engine(job), str(job.folder), versions(), fixing)
     try:
         return pickle.dumps(elsewhere, protocol=5)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
@@ -241,9 +241,9 @@ class ClusterRunner:
         runs = [WantedRun(folder, {**task.keywords, "history": NONE}) for task, folder in tasks]
         names = {folder: task.name for task, folder in tasks}
         progress.stage(f"Runs on the cluster {self._address}", len(runs))
-        for wanted, result in run_elsewhere(self._address, runs, progress.say):
-            progress.step(names[wanted.folder])
-            self._results[wanted.folder] = result
+        for job, result in run_elsewhere(self._address, runs, progress.say):
+            progress.step(names[job.folder])
+            self._results[job.folder] = result
 
     def __call__(self, task: NetworkTask, folder: Path, progress: Progress) -> Report:
         """Returns the report of a run; measures it now if ``measure_all`` did not.

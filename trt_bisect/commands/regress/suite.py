@@ -18,7 +18,7 @@ from trt_bisect.cluster.address import check_address
 from trt_bisect.errors import BadInput, TrtBisectError
 from trt_bisect.options import declare
 from trt_bisect.options.concerns import EXPLAIN_NOTHING, OutputOptions, RunOptions
-from trt_bisect.options.kinds import FILE, TEXT, Kind, number, shown, whole
+from trt_bisect.options.kinds import FILE, TEXT, OptionKind, number, shown, whole
 from trt_bisect.report.changes import INT8, RECIPE, Tolerances
 from trt_bisect.runs.cached_inputs import fingerprint
 
@@ -32,7 +32,7 @@ def _name(given: Any, flag: str) -> Any:
     return given
 
 
-_NAME = Kind("NAME", _name)
+_NAME = OptionKind("NAME", _name)
 NIGHT_KINDS = {
     "target": number(),
     "target_recipe": number(),
@@ -95,11 +95,11 @@ class Suite:
 
     def digest(self) -> str:
         """SHA-256 over all that is asked for, the sizes and times of the files it is asked of, and the versions."""
-        asked = [
+        networks = [
             [n.name, dict(n.keywords), dict(n.targets), vars(n.tolerances), n.repeats, _states(n.keywords)]
             for n in self.networks
         ]
-        return fingerprint([asked, versions()])
+        return fingerprint([networks, versions()])
 
 
 def read_suite(path: str | Path) -> Suite:
@@ -122,9 +122,9 @@ def read_suite(path: str | Path) -> Suite:
         defaults,
         {key: known for key, known in NETWORK_KEYS.items() if key not in ("name", "model")},
     )
-    tasks = [_task(file, place, entry, defaults) for place, entry in enumerate(networks, 1)]
+    tasks = [_task(file, ordinal, entry, defaults) for ordinal, entry in enumerate(networks, 1)]
     names = [task.name.casefold() for task in tasks]
-    twice = next((task.name for place, task in enumerate(tasks) if names[place] in names[:place]), None)
+    twice = next((task.name for k, task in enumerate(tasks) if names[k] in names[:k]), None)
     if twice is not None:
         raise BadInput(
             f"{file}: two networks are called {twice!r}, case aside.", "Give each [[network]] a 'name' of its own."
@@ -149,22 +149,22 @@ def _states(keywords: Mapping[str, Any]) -> list[tuple[str, int, int]]:
     model = Path(keywords["model"])
     files = [*model.parent.glob(f"{glob.escape(model.stem)}*"), *model.parent.glob("*.data")]
     given = (keywords.get(key) for key in ("calibration", "inputs", "dataset", "validation"))
-    for path in (Path(each) for each in given if isinstance(each, str)):
+    for path in (Path(value) for value in given if isinstance(value, str)):
         files += path.iterdir() if path.is_dir() else [path]
-    found = {path: path.stat() for path in sorted(set(files)) if path.is_file()}
-    return [(str(path), state.st_size, state.st_mtime_ns) for path, state in found.items()]
+    states = {path: path.stat() for path in sorted(set(files)) if path.is_file()}
+    return [(str(path), state.st_size, state.st_mtime_ns) for path, state in states.items()]
 
 
-def _task(file: Path, place: int, entry: Mapping[str, Any], defaults: Mapping[str, Any]) -> NetworkTask:
-    unnamed = f"[[network]] number {place}"
+def _task(file: Path, ordinal: int, entry: Mapping[str, Any], defaults: Mapping[str, Any]) -> NetworkTask:
+    unnamed = f"[[network]] number {ordinal}"
     declare.refuse_unknown(file, unnamed, entry, NETWORK_KEYS)
     if "model" not in entry:
         raise BadInput(f"{file}: {unnamed} has no 'model'.", "Give 'model' the path of an ONNX network.")
     model = declare.read_value(file, unnamed, "model", entry["model"], TEXT)
     name = declare.read_value(file, unnamed, "name", entry.get("name", Path(model).stem or model), TEXT)
     where = f"[[network]] {name!r}"
-    own = {NETWORK_KEYS[key].name for key in entry}
-    usual = {key: value for key, value in defaults.items() if NETWORK_KEYS[key].name not in own}
+    keys = {NETWORK_KEYS[key].name for key in entry}
+    usual = {key: value for key, value in defaults.items() if NETWORK_KEYS[key].name not in keys}
     values = declare.read_table(file, where, {**usual, **entry, "name": name}, NETWORK_KEYS)
     keywords = {key: value for key, value in values.items() if key not in (*NIGHT_KINDS, "name")}
     keywords.setdefault("explain", EXPLAIN_NOTHING)

@@ -229,30 +229,30 @@ def question_of(setup: Setup, experiment: Experiment) -> Question:
 
 
 def build_report(
-    asked: Report, found: Searched, first: Experiment, seconds: Seconds, files: RecipeFiles | None = None
+    blank: Report, searched: Searched, first: Experiment, seconds: Seconds, files: RecipeFiles | None = None
 ) -> Report:
     """Returns the report of a run.
 
     Args:
-        asked: the report with nothing measured, and the notes that are known.
+        blank: the report with nothing measured, and the notes that are known.
         first: the experiment with the first ranges.
     """
-    answer, curve = found.answer, found.curve
+    answer, curve = searched.answer, searched.curve
     assert answer is not None
     own = answer.of_user
     rule, network = own.experiment.rule, own.experiment.network
-    stores = {**first.store.trials, **found.of_curve.store.trials}
+    stores = {**first.store.trials, **searched.of_curve.store.trials}
     trials = RunTrials(stores, curve.measured_in, own.experiment.whole.canonical)
-    reasons = {k: reason_for(own, k, found.gains.get(k)) for k in curve.findings.suspects if k not in own.members}
-    rows = layer_rows(asked.layers, trials, curve, rule, reasons)
-    plans, builds, inferences = counts(all_trials(first, found.of_curve, own.experiment, answer.experiment))
-    notes = [*asked.notes, *_notes(answer, curve, trials)]
-    notes += float_kernel_notes(network, own.full, answer.restored, found.latency)
+    reasons = {k: reason_for(own, k, searched.gains.get(k)) for k in curve.findings.suspects if k not in own.members}
+    rows = layer_rows(blank.layers, trials, curve, rule, reasons)
+    plans, builds, inferences = counts(all_trials(first, searched.of_curve, own.experiment, answer.experiment))
+    notes = [*blank.notes, *_notes(answer, curve, trials)]
+    notes += float_kernel_notes(network, own.full, answer.restored, searched.latency)
     facts = answer_facts(answer)
     report = replace(
-        asked,
-        state=FINISHED if found.stopped in ("", TIME_LIMIT) else INTERRUPTED,
-        layers=_answered_rows(rows, answer, found.gains),
+        blank,
+        state=FINISHED if searched.stopped in ("", TIME_LIMIT) else INTERRUPTED,
+        layers=_answered_rows(rows, answer, searched.gains),
         culprits=tuple(network.layers[k].name for k in own.members),
         similarity=ByPlan(rule.similarity(own.full), rule.similarity(answer.restored)),
         by_input=ByPlan(rule.by_input(own.full), rule.by_input(answer.restored)),
@@ -262,13 +262,13 @@ def build_report(
         answer=facts,
         bound=bound_on_unseen(answer),
         notes=tuple(dict.fromkeys([*notes, *noted(RECIPE, files.notes if files else ())])),
-        latency=found.latency,
-        predicted=found.predicted,
-        overflows=found.overflows,
-        accuracy=found.accuracy,
+        latency=searched.latency,
+        predicted=searched.predicted,
+        overflows=searched.overflows,
+        accuracy=searched.accuracy,
         moves=moves_of(answer),
-        front=found.front,
-        stopped=found.stopped,
+        front=searched.front,
+        stopped=searched.stopped,
         plans=plans,
         builds=builds,
         inferences=inferences,
@@ -301,9 +301,9 @@ def without_recipe(report: Report) -> Report:
     )
 
 
-def _verdict(report: Report, answer: Answer, found: RunTrials) -> str:
+def _verdict(report: Report, answer: Answer, trials: RunTrials) -> str:
     """The verdict on full INT8. Trials of pieces that are other engines than the whole network do not count."""
-    wholes = [trial for key, trial in found.trials.items() if not TrialKey.from_text(key).in_pieces]
+    wholes = [trial for key, trial in trials.trials.items() if not TrialKey.from_text(key).in_pieces]
     answer = answer.of_user
     if all(trial.failed for trial in wholes) or answer.full.outcome in PASSING:
         return UNMEASURED
@@ -335,7 +335,7 @@ def figures_of(trial: Trial | None) -> dict[str, Mapping[str, float | None]]:
 
 
 def layer_rows(
-    blank: Sequence[LayerRow], found: RunTrials, curve: Curve, rule: Rule, reasons: Mapping[int, str]
+    blank: Sequence[LayerRow], trials: RunTrials, curve: Curve, rule: Rule, reasons: Mapping[int, str]
 ) -> tuple[LayerRow, ...]:
     """Returns the rows with what the curve measured, in execution order; ``reasons`` are those of the suspects."""
     steps = {step.layers[-1]: step for step in curve.findings.steps}
@@ -343,8 +343,8 @@ def layer_rows(
     rows = []
     for row in blank:
         step = steps.get(row.index)
-        trial, outcome, drop = _judged(found, curve, row, step, before)
-        asked = str(step.plan.low) if step is not None and row.index in step.plan.lowered else row.asked
+        trial, outcome, drop = _judged(trials, curve, row, step, before)
+        precision = str(step.plan.low) if step is not None and row.index in step.plan.lowered else row.asked
         ran = trial.ran.get(row.index, "") if trial else ""
         rows.append(
             replace(
@@ -353,13 +353,13 @@ def layer_rows(
                 drop=drop,
                 suspect=reasons.get(row.index, ""),
                 outcome=outcome,
-                asked=asked,
+                asked=precision,
                 ran=ran,
-                obeyed=ran == asked if row.quantizable and ran and ran not in UNPROVEN else None,
+                obeyed=ran == precision if row.quantizable and ran and ran not in UNPROVEN else None,
                 sqnr=_worst_sqnr(rule, trial),
                 output=_deciding_output(rule, trial),
                 message=trial.message if trial and trial.outcome != MEASURED else "",
-                whole=_on_whole_engines(found, curve, row.index, rule),
+                whole=_on_whole_engines(trials, curve, row.index, rule),
             )
         )
         if step is None or trial is None or not (step.suspect or trial.failed):
@@ -368,7 +368,7 @@ def layer_rows(
 
 
 def _judged(
-    found: RunTrials, curve: Curve, row: LayerRow, step: Step | None, before: Trial | None
+    trials: RunTrials, curve: Curve, row: LayerRow, step: Step | None, before: Trial | None
 ) -> tuple[Trial | None, str, float | None]:
     """Returns the trial at a layer, the outcome as ``LayerRow`` has it, and the loss that the layer added.
 
@@ -378,7 +378,7 @@ def _judged(
         step: the step of the search that ends at the layer.
         before: the trial that holds for the layer before; None where that was not measured.
     """
-    trial = found.of_step(step) if step is not None else None
+    trial = trials.of_step(step) if step is not None else None
     if step is not None and trial is not None:
         return trial, trial.outcome, step.drop if len(step.layers) == 1 and step.loss is not None else None
     if step is None and (row.fixed or not row.quantizable):
@@ -410,8 +410,8 @@ def _answered_rows(rows: Sequence[LayerRow], answer: Answer, gains: Mapping[int,
     )
 
 
-def _on_whole_engines(found: RunTrials, curve: Curve, layer: int, rule: Rule) -> dict[str, float | None] | None:
-    trials = [found.whole(plan) for plan in curve.sides.get(layer, ())]
+def _on_whole_engines(run_trials: RunTrials, curve: Curve, layer: int, rule: Rule) -> dict[str, float | None] | None:
+    trials = [run_trials.whole(plan) for plan in curve.sides.get(layer, ())]
     if not any(trials):
         return None
     return {side: rule.similarity(trial) for side, trial in zip(("without", "with"), trials, strict=True)}
@@ -429,7 +429,7 @@ def _deciding_output(rule: Rule, trial: Trial | None) -> str:
     return max(judged, key=lambda name: rule.output_loss(judged[name]), default="")
 
 
-def _notes(answer: Answer, curve: Curve, found: RunTrials) -> list[Note]:
+def _notes(answer: Answer, curve: Curve, trials: RunTrials) -> list[Note]:
     """Returns the notes on the trials: memory, pieces, and precisions that were not obeyed."""
     own = answer.of_user
     network, rule = own.experiment.network, own.experiment.rule
@@ -442,16 +442,16 @@ def _notes(answer: Answer, curve: Curve, found: RunTrials) -> list[Note]:
     ]
     steps = {step.layers[-1]: step.plan for step in curve.findings.steps if step.suspect}
     deciding = {
-        k: found.that_ran(own.plan.keeping({k}, own.plan.low)) or (found.whole(steps[k]) if k in steps else None)
+        k: trials.that_ran(own.plan.keeping({k}, own.plan.low)) or (trials.whole(steps[k]) if k in steps else None)
         for k in own.members
     }
     worth = f"mean loss of {low.title} on your inputs: {losses_in_words(answer.changes)}"
     return [
         *outputs,
         *noted(NETWORK, [worth] if answer.changes else []),
-        *memory_notes(found.trials.values()),
+        *memory_notes(trials.trials.values()),
         *overruled(curve, network, rule),
-        *obedience_notes(network, found.trials.values(), deciding),
+        *obedience_notes(network, trials.trials.values(), deciding),
         *dla_notes(network, own.full),
     ]
 
@@ -461,11 +461,11 @@ def overruled(curve: Curve, network: Network, rule: Rule) -> list[Note]:
     pieces, wholes = curve.in_pieces, curve.findings
     if pieces is None:
         return []
-    said = []
+    notes = []
     met = [loss is not None and loss <= rule.budget for loss in (pieces.full, wholes.full)]
     if met[0] != met[1]:
         words = ["meets" if good else "misses" for good in met]
-        said.append(
+        notes.append(
             Note(
                 PIECES,
                 f"full {network.low.title} {words[0]} the threshold when measured in pieces but {words[1]} it on the "
@@ -474,13 +474,13 @@ def overruled(curve: Curve, network: Network, rule: Rule) -> list[Note]:
         )
     withdrawn = tuple(network.layers[k].name for k in pieces.suspects if k not in wholes.suspects)
     if withdrawn:
-        said.append(
+        notes.append(
             Note(PIECES, f"withdrawn: {listed(withdrawn)}, suspects in pieces and not on whole engines", withdrawn)
         )
     more = tuple(network.layers[k].name for k in wholes.suspects if k not in pieces.suspects)
     if more:
-        said.append(Note(PIECES, f"suspects on whole engines alone, and not in pieces: {listed(more)}", more))
-    return said
+        notes.append(Note(PIECES, f"suspects on whole engines alone, and not in pieces: {listed(more)}", more))
+    return notes
 
 
 def _rounds(layer: Layer, writer: PlanWriter) -> tuple[RoundedTensor, ...]:
@@ -495,12 +495,12 @@ def _rounded_tensor(layer: Layer, rounding: Rounding, network: Network, writer: 
     made_by = producer.name if producer else "the network's input" if rounding.tensor in inputs else "a constant"
     quantizers = writer.quantizers(layer, rounding)
     same = tuple(
-        other.name
-        for other in network.layers
-        if other.quantizable and other.index != layer.index
-        for theirs in other.roundings
+        reader.name
+        for reader in network.layers
+        if reader.quantizable and reader.index != layer.index
+        for theirs in reader.roundings
         if theirs.tensor == rounding.tensor
-        and [q.key() for q in writer.quantizers(other, theirs)] == [q.key() for q in quantizers]
+        and [q.key() for q in writer.quantizers(reader, theirs)] == [q.key() for q in quantizers]
     )
     scale = max((float(quantizer.scale.max()) for quantizer in quantizers), default=None)
     return RoundedTensor(rounding.tensor, kind, made_by, layer.name, scale, same)

@@ -88,7 +88,7 @@ _HELPS = 0.8
 
 
 @dataclass(frozen=True, eq=False)
-class Move:
+class ChangedNetwork:
     """A network made from the user's by a move that costs no speed, to be measured in INT8.
 
     Attributes:
@@ -134,15 +134,15 @@ class Remedies:
             loss = answer.experiment.rule.loss(answer.restored)
             tried = self._result(Tried(culprits, HIGH[high], recipe, None, None, False, own=True), loss)
             yield replace(tried, high=len(answer.high), cost=space.cost(answer.kept))
-        own = answer.experiment.ranges.digest()
-        for one in answer.tried:
-            if one.ranges.calibrator is None or one.ranges.digest() == own:
+        in_use = answer.experiment.ranges.digest()
+        for row in answer.tried:
+            if row.ranges.calibrator is None or row.ranges.digest() == in_use:
                 continue
-            tried = _by_calibrator(one.ranges.calibrator)
-            if one.meets or not one.kept:
-                yield self._result(tried, one.loss)
+            tried = _by_calibrator(row.ranges.calibrator)
+            if row.meets or not row.kept:
+                yield self._result(tried, row.loss)
             else:
-                yield self._result(tried, self._loss(self.plans, space, one.kept, one.ranges), space, one.kept)
+                yield self._result(tried, self._loss(self.plans, space, row.kept, row.ranges), space, row.kept)
 
     def try_all(self, groups: Sequence[tuple[str, ...]]) -> Iterator[Tried]:
         """Yields the results of all further remedies, for the whole network and for the culprits of each cause."""
@@ -150,13 +150,13 @@ class Remedies:
         why_not = _why_no_calibration(experiment)
         if why_not:
             self.notes.append(f"other calibrators and moves of weights and biases were not tried: {why_not}")
-        moves = [] if why_not else list(self._moves())
+        networks = [] if why_not else list(self._changed_networks())
         self.plans.setup.progress.stage("Trying remedies", None)
         if not why_not:
             yield from self._by_other_calibrators()
             for culprits in groups:
                 yield from self._by_own_ranges(culprits)
-            yield from map(self._by_move, moves)
+            yield from map(self._by_change, networks)
         in_fp32 = experiment.whole.high is Precision.FP32 and not answer.space.others
         is_known = all(Precision.FP16 in self.plans.costs[k] for k in answer.high)
         if experiment.builder.arithmetic == EMULATED and in_fp32 and is_known:
@@ -164,22 +164,22 @@ class Remedies:
 
     def _by_other_calibrators(self) -> Iterator[Tried]:
         """Yields the recipe that each other calibrator leads to, if the user named the calibrator."""
-        for one in self.answer.tried[1:]:
-            if one.ranges.calibrator is not None and not one.meets and one.kept is None:
-                found = self._cheaper(self.plans, self.answer.space, one.ranges)
-                if found is not None:
-                    yield self._result(_by_calibrator(one.ranges.calibrator), found[1], self.answer.space, found[0])
+        for row in self.answer.tried[1:]:
+            if row.ranges.calibrator is not None and not row.meets and row.kept is None:
+                cheaper = self._cheaper(self.plans, self.answer.space, row.ranges)
+                if cheaper is not None:
+                    yield self._result(_by_calibrator(row.ranges.calibrator), cheaper[1], self.answer.space, cheaper[0])
 
     def _by_own_ranges(self, culprits: tuple[str, ...]) -> Iterator[Tried]:
         """Yields the recipe with culprits in INT8 again, their tensors' scales by other calibrators."""
         answer, space, ranges = self.answer, self.answer.space, self.answer.experiment.ranges
         units = self._units(culprits)
         layers = [answer.experiment.network.layer_named(name) for name in culprits]
-        names = dict.fromkeys(each.tensor for layer in layers for each in layer.roundings if not each.is_weight)
+        names = dict.fromkeys(pair.tensor for layer in layers for pair in layer.roundings if not pair.is_weight)
         tensors = [name for name in names if name in ranges.scales]
-        for one in answer.tried if tensors else ():
-            changed = with_scales_of(ranges, {name: one.ranges for name in tensors if name in one.ranges.scales})
-            calibrator = one.ranges.calibrator
+        for row in answer.tried if tensors else ():
+            changed = with_scales_of(ranges, {name: row.ranges for name in tensors if name in row.ranges.scales})
+            calibrator = row.ranges.calibrator
             if calibrator is None or changed.digest() == ranges.digest():
                 continue
             what = f"{calibrator} for the inputs of {listed(culprits, 3)}"
@@ -205,7 +205,7 @@ class Remedies:
         cost = with_units_in(answer.space, units, Precision.FP16, self.plans.costs).cost(answer.kept)
         return replace(tried, high=len(answer.high), cost=cost)
 
-    def _moves(self) -> Iterator[Move]:
+    def _changed_networks(self) -> Iterator[ChangedNetwork]:
         """Yields the equalised network, the network with biases corrected for full INT8, and both; then the network
         with smoothed channels, and with weights rounded for the outputs.
 
@@ -215,17 +215,17 @@ class Remedies:
         experiment, progress = self.answer.experiment, self.plans.setup.progress
         progress.stage("Moving weights and biases", 5)
         progress.step("equalised")
-        found = equalise(experiment.network)
-        apart = self._apart(found.network) if found.pairs else 0.0
+        changed = equalise(experiment.network)
+        apart = self._apart(changed.network) if changed.pairs else 0.0
         equalised = None
-        if not found.pairs:
+        if not changed.pairs:
             why_not = "no two adjacent convolutions or Gemms allow it"
             self._not_tried("equalisation", why_not)
         elif apart > FLOAT_NOISE:
             self._not_tried("equalisation", f"float noise is too large in FP32, {apart:.2g} of the output's norm")
         else:
-            ranges = self._calibrated(found.network)
-            equalised = Move("equalised", EQUALISATION, "cross-layer equalisation", found.network, ranges)
+            ranges = self._calibrated(changed.network)
+            equalised = ChangedNetwork("equalised", EQUALISATION, "cross-layer equalisation", changed.network, ranges)
             yield equalised
         yield from self._corrected("corrected", "bias correction", experiment.network, experiment.ranges)
         if equalised is not None:
@@ -233,31 +233,31 @@ class Remedies:
             yield from self._corrected("equalised-corrected", words, equalised.network, equalised.ranges)
         yield from self._smoothed_and_rounded(experiment.network, experiment.data)
 
-    def _smoothed_and_rounded(self, network: Network, data: Dataset | None) -> Iterator[Move]:
+    def _smoothed_and_rounded(self, network: Network, data: Dataset | None) -> Iterator[ChangedNetwork]:
         """Yields the network with smoothed channels, and this or the user's with weights rounded for the outputs."""
         assert data is not None
         progress, words = self.plans.setup.progress, "weights rounded for the outputs"
         progress.step("smoothed")
-        found = smooth(network, data)
-        if found.tensors and self._apart(found.network) <= FLOAT_NOISE:
-            network, words = found.network, f"smoothed channels, then {words}"
-            yield Move("smoothed", SMOOTHING, "smoothed channels", network, self._calibrated(network))
+        changed = smooth(network, data)
+        if changed.tensors and self._apart(changed.network) <= FLOAT_NOISE:
+            network, words = changed.network, f"smoothed channels, then {words}"
+            yield ChangedNetwork("smoothed", SMOOTHING, "smoothed channels", network, self._calibrated(network))
         else:
             self._not_tried("channel smoothing", "no tensor allows it")
         progress.step("rounded")
         rounded = round_weights(network, data)
         if rounded.left:
             network = with_weights_on_grid(rounded.network, network.quantizable)
-            yield Move("rounded", ROUNDING, words, network, self._calibrated(network))
+            yield ChangedNetwork("rounded", ROUNDING, words, network, self._calibrated(network))
 
-    def _apart(self, other: Network) -> float:
+    def _apart(self, changed: Network) -> float:
         """The largest relative difference of a judged output in FP32 between a network and the user's."""
         experiment = self.answer.experiment
         names, feeds = list(experiment.rule.outputs), experiment.feeds[:1]
-        (ours,), (theirs,) = (list(observe(each, names, feeds)) for each in (other, experiment.network))
+        (ours,), (theirs,) = (list(observe(network, names, feeds)) for network in (changed, experiment.network))
         return max((relative_difference(theirs[name], ours[name]) for name in theirs), default=0.0)
 
-    def _corrected(self, name: str, words: str, network: Network, ranges: Ranges) -> Iterator[Move]:
+    def _corrected(self, name: str, words: str, network: Network, ranges: Ranges) -> Iterator[ChangedNetwork]:
         """Yields a network with corrected biases, if some were."""
         setup, experiment = self.plans.setup, self.answer.experiment
         assert experiment.data is not None
@@ -265,9 +265,9 @@ class Remedies:
         try:
             network, _ = keeping_unusable_high(network, ranges)
             plan, memory = network.full(experiment.whole.high), setup.options.memory_bytes
-            found = correct_biases(network, ranges.scales, plan, experiment.data, memory=memory)
-            if found.layers:
-                yield Move(name, BIAS_CORRECTION, words, found.network, self._calibrated(found.network))
+            changed = correct_biases(network, ranges.scales, plan, experiment.data, memory=memory)
+            if changed.layers:
+                yield ChangedNetwork(name, BIAS_CORRECTION, words, changed.network, self._calibrated(changed.network))
             else:
                 self._not_tried("bias correction", "no layer in INT8 has a bias")
         except (BadInput, TrialFailed) as error:
@@ -291,27 +291,27 @@ class Remedies:
         if note not in self.notes:
             self.notes.append(note)
 
-    def _by_move(self, move: Move) -> Tried:
+    def _by_change(self, changed: ChangedNetwork) -> Tried:
         """Returns full INT8 of a network made from the user's, or the recipe that it leads to, judged by FP32 of the
         user's."""
         plans, experiment = self.plans, self.answer.experiment
-        plans.setup.progress.step(move.words)
-        moved = plans.setup.with_network(experiment, move.network, move.ranges)
-        own = answer_plans(plans.setup, plans.options, moved, plans.inputs, plans)
-        own.judged += plans.judged
-        loss = max(own.on_all(own.full, move.ranges).values(), default=math.inf)
+        plans.setup.progress.step(changed.words)
+        moved = plans.setup.with_network(experiment, changed.network, changed.ranges)
+        moved_plans = answer_plans(plans.setup, plans.options, moved, plans.inputs, plans)
+        moved_plans.judged += plans.judged
+        loss = max(moved_plans.on_all(moved_plans.full, changed.ranges).values(), default=math.inf)
         before = experiment.rule.loss(self.answer.full)
-        tried = self._result(Tried((), move.remedy, move.words, None, None, False), loss)
+        tried = self._result(Tried((), changed.remedy, changed.words, None, None, False), loss)
         if not tried.meets:
-            space = make_space(own)
-            found = self._cheaper(own, space, move.ranges)
-            if found is not None:
-                tried = self._result(tried, found[1], space, found[0])
+            space = make_space(moved_plans)
+            cheaper = self._cheaper(moved_plans, space, changed.ranges)
+            if cheaper is not None:
+                tried = self._result(tried, cheaper[1], space, cheaper[0])
         if not tried.meets and (before is None or loss > _HELPS * before):
             return tried
-        network = f"{REMEDIES}/{move.name}.onnx"
+        network = f"{REMEDIES}/{changed.name}.onnx"
         self.files.append(RemedyFile(network, moved.network))
-        return replace(tried, network=network, cache=self._cache(move.name, move.ranges))
+        return replace(tried, network=network, cache=self._cache(changed.name, changed.ranges))
 
     def _cache(self, name: str, ranges: Ranges) -> str:
         """Adds a calibration cache to the files; returns its path."""
@@ -381,8 +381,8 @@ def explained(plans: AnswerPlans, answer: Answer, report: Report, options: RunOp
     explanation: Explanation | None = None
     files: tuple[RemedyFile, ...] = ()
     try:
-        explanation, files, said = _explanation(plans, answer, report, options)
-        notes += noted(EXPLANATION, said)
+        explanation, files, further = _explanation(plans, answer, report, options)
+        notes += noted(EXPLANATION, further)
     except Exception as error:
         logging.getLogger(__name__).debug("no explanation", exc_info=True)
         text = f"the run could not be explained: {type(error).__name__}: {first_line(error)}"
@@ -412,17 +412,17 @@ def _explanation(
     tensors, weights = _compared(experiment, setup.progress, options.memory_bytes)
     give_back_arena()
     low = network.low.title
-    found = advise((compared for compared, _ in tensors), (compared for compared, _ in weights), low=low)
-    found = (*overflow_advice(network, report.overflows), *found)
+    findings = advise((compared for compared, _ in tensors), (compared for compared, _ in weights), low=low)
+    findings = (*overflow_advice(network, report.overflows), *findings)
     alone = _alone(experiment, culprits, options.explain == EXPLAIN_FULL, setup.progress)
     notes = [] if experiment.builder.arithmetic == EMULATED else [final_outputs_only(experiment.builder.engine)]
-    structure, said = _structure(network) if culprits else ((), [])
-    notes += said
+    structure, structure_notes = _structure(network) if culprits else ((), [])
+    notes += structure_notes
     biases = [_weight(network, origin) for origin in bias_origins(network)]
     layers = _layers(experiment, tensors, weights, biases, alone)
     rows, budget = {row.name: row for row in report.layers}, experiment.rule.budget
     evidence = [
-        Evidence(layer, found, structure, alone.get(layer.name), rows[layer.name].drop, budget, low)
+        Evidence(layer, findings, structure, alone.get(layer.name), rows[layer.name].drop, budget, low)
         for layer in culprits
     ]
     groups = by_cause(evidence)
@@ -430,19 +430,19 @@ def _explanation(
     recipe = "the recipe without changes" if report.answer and report.answer.changes else "this run's recipe"
     measured = list(remedies.measured_before(report.culprits, recipe)) if culprits or report.exit_code else []
     if options.try_remedies and report.exit_code:
-        measured += remedies.try_all([tuple(each.layer.name for each in group) for group in groups.values()])
-    tried = tuple({(each.culprits, each.what): each for each in measured}.values())
+        measured += remedies.try_all([tuple(facts.layer.name for facts in group) for group in groups.values()])
+    tried = tuple({(remedy.culprits, remedy.what): remedy for remedy in measured}.values())
     setting = setting_of(experiment, options, report)
-    by_name = {each.tensor: each for _, each in tensors}
+    by_name = {tensor.tensor: tensor for _, tensor in tensors}
     advice: dict[str, CulpritAdvice] = {}
-    for layer, each in zip(culprits, evidence, strict=True):
+    for layer, facts in zip(culprits, evidence, strict=True):
         around = [by_name[name] for name in (*layer.inputs, *layer.outputs) if name in by_name]
-        advice[layer.name] = advice_on(each, setting, tried, layers.get(layer.name), around)
+        advice[layer.name] = advice_on(facts, setting, tried, layers.get(layer.name), around)
     explanation = Explanation(
         samples=len(experiment.feeds),
         layers=layers,
-        inputs=tuple(each for compared, each in tensors if compared.origin.kind == INPUT),
-        findings=found,
+        inputs=tuple(tensor for compared, tensor in tensors if compared.origin.kind == INPUT),
+        findings=findings,
         advice=tuple(advice.values()),
         tried=tried,
         causes=tuple(cause_of(cause, group, advice, tried, ranges.origin) for cause, group in groups.items()),
@@ -461,18 +461,18 @@ def _compared(experiment: Experiment, progress: Progress, memory: int) -> tuple[
     writer = PlanWriter(network, experiment.ranges.scales, GraphTarget.ONNXRUNTIME)
     origins = activation_origins(network, writer, plan.lowered)
     groups = groups_within(network, origins, experiment.feeds[0], memory, runs=2)
-    wanted = weight_origins(network, writer, plan.lowered)
-    progress.stage("Comparing tensors", len(wanted) + len(experiment.feeds) * len(groups))
+    constants = weight_origins(network, writer, plan.lowered)
+    progress.stage("Comparing tensors", len(constants) + len(experiment.feeds) * len(groups))
     weights: list[_Tensor] = []
     with ThreadsIfLong(cores()) as pool:
-        for weight in pool.map(lambda origin: _weight(network, origin), wanted):
+        for weight in pool.map(lambda origin: _weight(network, origin), constants):
             weights.append(weight)
             progress.step("weights")
     give_back_memory()
-    both = BothRuns(writer, plan, origins, groups)
-    runs = chain.from_iterable(both.on(feeds, position) for position, feeds in enumerate(experiment.feeds))
+    both_runs = BothRuns(writer, plan, origins, groups)
+    runs = chain.from_iterable(both_runs.on(feeds, position) for position, feeds in enumerate(experiment.feeds))
     compared = compare_tensors(runs, origins, lambda: progress.step("FP32 and INT8"))
-    return [(each, ExplainedTensor.of(each)) for each in compared], weights
+    return [(tensor, ExplainedTensor.of(tensor)) for tensor in compared], weights
 
 
 def _weight(network: Network, origin: Origin) -> _Tensor:
@@ -488,9 +488,9 @@ def _alone(experiment: Experiment, culprits: Sequence[Layer], full: bool, progre
     """
     if not full and (not culprits or experiment.builder.arithmetic != EMULATED):
         return {}
-    found = measure_alone(experiment, progress, None if full else [layer.index for layer in culprits])
+    measured = measure_alone(experiment, progress, None if full else [layer.index for layer in culprits])
     ways: dict[str, dict[str, float | None]] = {}
-    for op in found.ops:
+    for op in measured.ops:
         losses = ways.setdefault(op.op_name, {})
         losses[op.sensitive_type] = op.loss
         if op.gain is not None:
@@ -535,6 +535,6 @@ def _layers(
 
 def _by_layer(tensors: Iterable[_Tensor]) -> dict[str, list[ExplainedTensor]]:
     by_layer: dict[str, list[ExplainedTensor]] = {}
-    for compared, each in tensors:
-        by_layer.setdefault(compared.origin.layer, []).append(each)
+    for compared, tensor in tensors:
+        by_layer.setdefault(compared.origin.layer, []).append(tensor)
     return by_layer

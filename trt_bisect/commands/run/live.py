@@ -74,8 +74,8 @@ class SoFar:
         experiment, rule, answer = self.experiment, self.experiment.rule, self.answer
         evaluator = experiment.evaluator
         measured_in = evaluator.measured_in if isinstance(evaluator, BranchEvaluator) else WHOLE
-        found = RunTrials(dict(experiment.store.trials), measured_in, experiment.whole.canonical)
-        curve, full = curve_so_far(self.curve, self.question, found, rule)
+        known_trials = RunTrials(dict(experiment.store.trials), measured_in, experiment.whole.canonical)
+        curve, full = curve_so_far(self.curve, self.question, known_trials, rule)
         decided = () if answer is None else answer.members
         reasons = {
             k: UNDECIDED if answer is None or answer.not_done else reason_for(answer, k, None)
@@ -94,7 +94,7 @@ class SoFar:
             )
         return report.changed(
             state=RUNNING,
-            layers=layer_rows(report.layers, found, curve, rule, reasons),
+            layers=layer_rows(report.layers, known_trials, curve, rule, reasons),
             plans=plans,
             builds=builds,
             inferences=inferences,
@@ -103,7 +103,7 @@ class SoFar:
         )
 
 
-def curve_so_far(curve: str, question: Question, found: RunTrials, rule: Rule) -> tuple[Curve, Trial | None]:
+def curve_so_far(curve: str, question: Question, trials: RunTrials, rule: Rule) -> tuple[Curve, Trial | None]:
     """Returns the curve so far, and the trial of full INT8, None without one.
 
     The drivers are run again on the trials so far, up to the first plan without one. That takes as many steps as
@@ -113,21 +113,21 @@ def curve_so_far(curve: str, question: Question, found: RunTrials, rule: Rule) -
     Args:
         curve: the boundaries that the driver measures; see ``search_for``.
     """
-    full, steps = found.in_a_pass(question.all_but(())), list[Step]()
+    full, steps = trials.in_a_pass(question.all_but(())), list[Step]()
     is_late = full is None and curve != CULPRITS
-    losses, ended = _driven(search_for(curve, question, steps), found.in_a_pass, rule.loss, is_late=is_late)
+    losses, ended = _driven(search_for(curve, question, steps), trials.in_a_pass, rule.loss, is_late=is_late)
     findings = ended or Findings.so_far(rule.loss(full or UNTRIED), steps)
     if ended is None and curve == CULPRITS:
         findings = replace(findings, steps=(*_unsettled(losses, findings), *findings.steps))
     in_pieces = None
-    if found.measured_in and ended is not None:
+    if trials.measured_in and ended is not None:
         decided = list[Step]()
-        of_wholes, at_end = _driven(bisect(question, decided, blamed=findings.suspects), found.whole, rule.loss)
+        of_wholes, at_end = _driven(bisect(question, decided, blamed=findings.suspects), trials.whole, rule.loss)
         if of_wholes:
-            full, in_pieces = found.whole(question.all_but(())), findings
+            full, in_pieces = trials.whole(question.all_but(())), findings
             findings = in_pieces.decided_by(at_end or Findings.so_far(rule.loss(full or UNTRIED), decided))
-    nothing = (found.in_a_pass if in_pieces is None else found.whole)(question.prefix(-1)) or UNTRIED
-    return Curve(findings, nothing, found.measured_in, in_pieces, sides_of(question, in_pieces, findings)), full
+    nothing = (trials.in_a_pass if in_pieces is None else trials.whole)(question.prefix(-1)) or UNTRIED
+    return Curve(findings, nothing, trials.measured_in, in_pieces, sides_of(question, in_pieces, findings)), full
 
 
 def _driven(
@@ -318,8 +318,8 @@ def save_report(report: Report, folder: Path | None, live: Live, shown: Progress
     if folder is None:
         return report
     earlier = [read_report(folder / name) for name in (REPORT, SO_FAR)] if report.state == summary.INTERRUPTED else []
-    others = [one for one in earlier if one is not None and one.started != report.started]
-    before = next((one for one in others if _knows_more(one, report)), None)
+    others = [saved for saved in earlier if saved is not None and saved.started != report.started]
+    before = next((saved for saved in others if _knows_more(saved, report)), None)
     if before is not None:
         shown.say(f"The report in {folder} stays: it is of an earlier run, and knows more")
         report = before if before.state != RUNNING else stopped_report(before, report.stopped, [missing_in(before)])

@@ -79,25 +79,25 @@ def worst_pictures(answer: Answer, folder: Path | None, progress: Progress) -> P
     if not places:
         return None
     progress.stage("Drawing the worst images", None)
-    own, full = answer.of_user, experiment.network.full(experiment.whole.high)
-    plans = {"int8": (own, full), "recipe": (answer, answer.plan)}
-    if own is answer and answer.plan == full:
+    of_user, full = answer.of_user, experiment.network.full(experiment.whole.high)
+    plans = {"int8": (of_user, full), "recipe": (answer, answer.plan)}
+    if of_user is answer and answer.plan == full:
         del plans["recipe"]
-    found = {name: list(_outputs(of, name, plan, places, folder)) for name, (of, plan) in plans.items()}
-    looks, references = task.looks, [given.references[place] for place in places]
+    made = {name: list(_outputs(of, name, plan, places, folder)) for name, (of, plan) in plans.items()}
+    looks, references = task.looks, [given.references[input_index] for input_index in places]
     scaling = None if looks.scaling is None else looks.scaling(references)
     letters = letters_in(task, experiment.network)
     pictures: list[Picture] = []
-    for number, place in enumerate(places):
-        by_plan = {FP32: references[number], **{name: outputs[number] for name, outputs in found.items()}}
-        pictures += pictures_of(given.labels[place], given.feeds[place], by_plan, task, scaling, letters)
+    for number, input_index in enumerate(places):
+        by_plan = {FP32: references[number], **{name: outputs[number] for name, outputs in made.items()}}
+        pictures += pictures_of(given.labels[input_index], given.feeds[input_index], by_plan, task, scaling, letters)
     return Pictures(task.entry.removeprefix("task "), task.note, tuple(pictures[:MOST])) if pictures else None
 
 
 def _worst_places(answer: Answer) -> list[int]:
     """Returns the places of the inputs on which full INT8 or the recipe loses anything, the worst first."""
     losses = list(zip(*(_losses(answer, trial) for trial in (answer.of_user.full, answer.restored)), strict=True))
-    lost = [place for place, each in enumerate(losses) if max(each) > 0.0]
+    lost = [input_index for input_index, pair in enumerate(losses) if max(pair) > 0.0]
     return sorted(lost, key=losses.__getitem__, reverse=True)[:MOST]
 
 
@@ -120,14 +120,14 @@ def _outputs(
     experiment = answer.experiment
     with ExitStack() as stack:
         engine: Engine | None = None
-        for place in places:
-            path = saved / SAMPLE.format(place)
+        for input_index in places:
+            path = saved / SAMPLE.format(input_index)
             if folder is not None and path.is_file():
                 yield read_archive(path)
                 continue
             if engine is None:
                 engine = stack.enter_context(experiment.builder.build(experiment.whole.canonical(plan)))
-            yield engine.infer(answer.given.feeds[place])
+            yield engine.infer(answer.given.feeds[input_index])
 
 
 def frames_of(feeds: Feeds) -> list[np.ndarray]:
@@ -189,31 +189,31 @@ def pictures_of(
     judge = task.judge([plans[FP32]])
     seen = {plan: looks.read(outputs) if _finite(task, outputs) else None for plan, outputs in plans.items()}
     before = seen[FP32]
-    most = max((len(each) for each in seen.values() if each is not None), default=0)
+    most = max((len(images) for images in seen.values() if images is not None), default=0)
     if not before or most > len(frames) or (most < len(frames) and not isinstance(before[0], Detections)):
         return []
     agreements = {plan: judge({0: outputs}).values.get(AGREEMENT.name) for plan, outputs in plans.items()}
     pictures = []
-    for place, frame in enumerate(frames):
+    for k, frame in enumerate(frames):
         height, width = frame.shape[:2]
         scale = np.ones(2) if scaling is None else scaling(plans[FP32], (width, height))
         drawn = []
-        for plan, each in seen.items():
+        for plan, images in seen.items():
             known = None if plan == FP32 else agreements[plan]
-            if each is None:
+            if images is None:
                 drawn.append(Drawing(plan, known, {}, text=_NOT_FINITE))
                 continue
-            own, reference = _at(each, place), _at(before, place)
-            if isinstance(own, Detections):
-                drawn.append(_detections(plan, known, reference, own, task, scale))
-            elif isinstance(own, np.ndarray):
-                overlay = _classes if own.dtype.kind in "iu" else _depths
-                drawn.append(Drawing(plan, known, {}, overlay=overlay(reference, own)))
+            image, reference = _at(images, k), _at(before, k)
+            if isinstance(image, Detections):
+                drawn.append(_detections(plan, known, reference, image, task, scale))
+            elif isinstance(image, np.ndarray):
+                overlay = _classes if image.dtype.kind in "iu" else _depths
+                drawn.append(Drawing(plan, known, {}, overlay=overlay(reference, image)))
             else:
-                text = own if isinstance(own, str) else spelled(own, letters)
+                text = image if isinstance(image, str) else spelled(image, letters)
                 drawn.append(Drawing(plan, known, {}, text=text))
         pictures.append(
-            Picture(name if len(frames) == 1 else f"{name}, image {place}", width, height, data_uri(frame), (*drawn,))
+            Picture(name if len(frames) == 1 else f"{name}, image {k}", width, height, data_uri(frame), (*drawn,))
         )
     return pictures
 
@@ -222,9 +222,9 @@ def _finite(task: Task, outputs: Outputs) -> bool:
     return all(np.isfinite(outputs[name]).all() for name in task.reads)
 
 
-def _at(found: Sequence[Any], place: int) -> Any:
+def _at(images: Sequence[Any], image_index: int) -> Any:
     """Returns what is found in an image; no detections behind the last image in which some are."""
-    return found[place] if place < len(found) else NO_DETECTIONS
+    return images[image_index] if image_index < len(images) else NO_DETECTIONS
 
 
 def _detections(
@@ -234,26 +234,26 @@ def _detections(
     if plan == FP32 or looks is None or looks.pairs is None:
         return Drawing(plan, agreement, {}, _marks(after, [""] * len(after), scale), _masks(after, [""] * len(after)))
     pairs = looks.pairs(before, after)
-    kinds = [KEPT if place in pairs else INVENTED for place in range(len(after))]
+    kinds = [KEPT if k in pairs else INVENTED for k in range(len(after))]
     lost = before.at(np.flatnonzero(pairs < 0))
     marks = (*_marks(lost, [LOST] * len(lost), scale), *_marks(after, kinds, scale))
     counts = {KEPT: kinds.count(KEPT), LOST: len(lost), INVENTED: kinds.count(INVENTED)}
     return Drawing(plan, agreement, counts, marks[:_MARKS], _masks(after, kinds))
 
 
-def _marks(found: Detections, kinds: Sequence[str], scale: np.ndarray) -> tuple[Mark, ...]:
+def _marks(detections: Detections, kinds: Sequence[str], scale: np.ndarray) -> tuple[Mark, ...]:
     """Returns the marks of detections: oriented boxes as they are turned, keypoints that are seen."""
-    low, high = found.boxes[:, :2], found.boxes[:, 2:]
+    low, high = detections.boxes[:, :2], detections.boxes[:, 2:]
     outlines = np.stack([low, np.stack([high[:, 0], low[:, 1]], -1), high, np.stack([low[:, 0], high[:, 1]], -1)], 1)
-    more, points = found.more, [np.zeros((0, 2))] * len(found)
+    more, points = detections.more, [np.zeros((0, 2))] * len(detections)
     if more.dtype != bool and more.ndim == 3:
-        points = [each[each[:, 2] >= SEEN, :2] if each.shape[1] == 3 else each for each in more]
+        points = [pose[pose[:, 2] >= SEEN, :2] if pose.shape[1] == 3 else pose for pose in more]
     elif more.dtype != bool and more.shape[-1] == 5:
         outlines = turned_corners(more)
     return tuple(
         Mark(kind, f"{label} {score:.2f}", _rounded(outline * scale), _rounded(seen * scale))
         for kind, label, score, outline, seen in zip(
-            kinds, found.classes.tolist(), found.scores.tolist(), outlines, points, strict=True
+            kinds, detections.classes.tolist(), detections.scores.tolist(), outlines, points, strict=True
         )
     )
 
@@ -262,12 +262,12 @@ def _rounded(points: np.ndarray) -> tuple[tuple[float, float], ...]:
     return tuple((round(x, 1), round(y, 1)) for x, y in np.nan_to_num(points).tolist())
 
 
-def _masks(found: Detections, kinds: Sequence[str]) -> str:
+def _masks(detections: Detections, kinds: Sequence[str]) -> str:
     """Returns the masks of detections as one image, each in the colour of its kind; empty if they have none."""
-    if found.more.dtype != bool or not len(found):
+    if detections.more.dtype != bool or not len(detections):
         return ""
-    image = np.zeros((*found.more.shape[1:], 4), np.uint8)
-    for kind, mask in zip(kinds, found.more, strict=True):
+    image = np.zeros((*detections.more.shape[1:], 4), np.uint8)
+    for kind, mask in zip(kinds, detections.more, strict=True):
         image[mask] = _COLOURS[kind]
     return data_uri(image, smooth=False)
 

@@ -163,17 +163,17 @@ class _Run:
         """Returns the report of a run that nobody stops: all of it, from start to end."""
         first = self._opened(stack)
         answering = self._asked_search(stack, first)
-        found = self.found = Searched(answering.experiment)
-        deploying, answer = self._search(answering, found)
+        searched = self.found = Searched(answering.experiment)
+        deploying, answer = self._search(answering, searched)
         with lifted(self.setup.progress):
             if self.accuracies is not None:
                 self.setup.progress.stage("Measuring the accuracy", None)
-                found.accuracy = self.accuracies(answer)
-            report = self._answered(found)
-        report = self._told(report, found)
+                searched.accuracy = self.accuracies(answer)
+            report = self._answered(searched)
+        report = self._told(report, searched)
         try:
-            report = self._with_front(deploying, found, report)
-            report = self._with_curve(answering, found, report)
+            report = self._with_front(deploying, searched, report)
+            report = self._with_curve(answering, searched, report)
             report = self.verdict = self._explained(answering, answer.of_user, report)
         except Exception as error:
             if not lacks_room(error):
@@ -184,7 +184,7 @@ class _Run:
             report = self.verdict = self._pictured(answer, report)
         report = self._saved(report, answer.of_user.experiment)
         with lifted(self.setup.progress):
-            self._write_logs(found, report)
+            self._write_logs(searched, report)
         return report
 
     def _opened(self, stack: ExitStack) -> Experiment:
@@ -247,26 +247,26 @@ class _Run:
             measures: full INT8 and the best recipes are measured to the end.
         """
         if self.verdict is not None:
-            found, report = self.found, self.verdict
-            if found is not None and not self.is_explained:
+            searched, report = self.found, self.verdict
+            if searched is not None and not self.is_explained:
                 with suppress(Exception):
                     report = self.live.known() or report
-                report = under_way.stopped_report(report, kind, self._rest(found, report))
+                report = under_way.stopped_report(report, kind, self._rest(searched, report))
         else:
-            found = self._stopped_search(kind, measures=measures)
-            if found is None:
+            searched = self._stopped_search(kind, measures=measures)
+            if searched is None:
                 known: Report | None = None
                 with suppress(Exception):
                     known = self.live.known()
                 return self._saved(under_way.without_verdict(known or self.blank(), kind), None)
-            report = self._answered(found)
+            report = self._answered(searched)
             if measures:
-                report = self._told(report, found)
-        assert found is not None
-        assert found.answer is not None
-        report = self._saved(report, found.answer.of_user.experiment)
+                report = self._told(report, searched)
+        assert searched is not None
+        assert searched.answer is not None
+        report = self._saved(report, searched.answer.of_user.experiment)
         if measures:
-            self._write_logs(found, report)
+            self._write_logs(searched, report)
         return report
 
     def _seconds_before(self, first: Experiment) -> float:
@@ -308,7 +308,7 @@ class _Run:
         question = reporting.question_of(self.setup, experiment)
         self.live.watch(under_way.SoFar(self.setup, report, self.first, experiment, curve, question, answer))
 
-    def _search(self, answering: AnswerSearch, found: Searched) -> tuple[AnswerSearch, Answer]:
+    def _search(self, answering: AnswerSearch, searched: Searched) -> tuple[AnswerSearch, Answer]:
         """Searches the answer: the ranges, the set of layers that stay high, its check, each layer put back.
 
         The search that found the recipe comes first: it is another one where the recipe has a changed network.
@@ -319,48 +319,48 @@ class _Run:
         """
         assert self.first is not None
         answering.on_answer = self._so_far
-        experiment = found.of_curve = answering.choose_ranges()
+        experiment = searched.of_curve = answering.choose_ranges()
         if experiment.key != self.first.key:
             self._announce(experiment)
         curve_first = not answering.alone.can_measure(answering.space)
         if curve_first:
-            self._measure_curve(answering, found)
-        answer = found.answer = answering.finish(found.curve.findings.suspects)
-        answer = found.answer = priced(answering.plans, answer)
+            self._measure_curve(answering, searched)
+        answer = searched.answer = answering.finish(searched.curve.findings.suspects)
+        answer = searched.answer = priced(answering.plans, answer)
         if curve_first:
-            found.gains = answering.alone.gains(answer, found.curve.findings.suspects)
+            searched.gains = answering.alone.gains(answer, searched.curve.findings.suspects)
         if self.options.as_is:
             return answering, answer
-        found.changes = True
-        deploying, found.answer = with_changes(answering, answer) or (answering, answer)
-        found.changes = False
-        return deploying, found.answer
+        searched.changes = True
+        deploying, searched.answer = with_changes(answering, answer) or (answering, answer)
+        searched.changes = False
+        return deploying, searched.answer
 
-    def _with_front(self, answering: AnswerSearch, found: Searched, report: Report) -> Report:
+    def _with_front(self, answering: AnswerSearch, searched: Searched, report: Report) -> Report:
         """Returns the report with the front, if the user asks for it."""
         if not self.options.front:
             return report
-        assert found.answer is not None
-        found.front = measure_front(answering, found.answer)
+        assert searched.answer is not None
+        searched.front = measure_front(answering, searched.answer)
         answering.plans.give_back()
-        return self._with_more(report, found)
+        return self._with_more(report, searched)
 
     def _so_far(self, answer: Answer) -> None:
         """Keeps an answer from which the search goes on: in the report so far, and its recipe as files."""
-        found, began = self.found, perf_counter()
-        if self.folder is None or found is None or began < self.kept_until:
+        searched, began = self.found, perf_counter()
+        if self.folder is None or searched is None or began < self.kept_until:
             return
-        so_far = replace(answer, not_done=(*answer.not_done, *self._rest(found)))
+        so_far = replace(answer, not_done=(*answer.not_done, *self._rest(searched)))
         accuracy = self.accuracies(answer, measures=False) if self.accuracies and answer.by_accuracy else None
-        report = self._report(replace(found, answer=so_far, accuracy=accuracy), files=answer.meets)
+        report = self._report(replace(searched, answer=so_far, accuracy=accuracy), files=answer.meets)
         if not answer.meets:
             report = reporting.without_recipe(report)
         self.known = report, so_far
-        self._keep(report, partial(self._watch, found.of_curve))
+        self._keep(report, partial(self._watch, searched.of_curve))
         if answer.meets:
             self.kept_until = perf_counter() + (perf_counter() - began) / under_way.SHARE
 
-    def _rest(self, found: Searched, report: Report | None = None) -> list[str]:
+    def _rest(self, searched: Searched, report: Report | None = None) -> list[str]:
         """Returns what was not done after the answer, a clause each.
 
         Args:
@@ -372,57 +372,57 @@ class _Run:
             if any(row.quantizable and row.outcome != NOT_TRIED for row in rows)
             else summary.CURVE_MISSING
         )
-        front = [summary.FRONT_MISSING] if self.options.front and not found.front else []
-        curve = [] if found.curve.findings.steps else [part]
+        front = [summary.FRONT_MISSING] if self.options.front and not searched.front else []
+        curve = [] if searched.curve.findings.steps else [part]
         explanation = [summary.UNEXPLAINED] if self._explains else []
-        changes = [summary.UNCHANGED] if found.changes else []
+        changes = [summary.UNCHANGED] if searched.changes else []
         return [*changes, *front, *curve, *explanation]
 
-    def _with_curve(self, answering: AnswerSearch, found: Searched, report: Report) -> Report:
+    def _with_curve(self, answering: AnswerSearch, searched: Searched, report: Report) -> Report:
         """Measures the curve, unless it came first, with the ranges of the recipe; returns the report with it."""
-        answer = found.answer
+        answer = searched.answer
         assert answer is not None
-        if found.has_curve:
-            return self._with_boundaries(found, report)
+        if searched.has_curve:
+            return self._with_boundaries(searched, report)
         self.setup.forecast.begins(CURVE)
         self.known = report, answer.of_user
-        found.of_curve = self.setup.in_pieces(answer.of_user.experiment)
-        self._announce(found.of_curve)
-        self._measure_curve(answering, found)
-        found.gains = answering.alone.gains(answer.of_user, found.curve.findings.suspects)
+        searched.of_curve = self.setup.in_pieces(answer.of_user.experiment)
+        self._announce(searched.of_curve)
+        self._measure_curve(answering, searched)
+        searched.gains = answering.alone.gains(answer.of_user, searched.curve.findings.suspects)
         with lifted(self.setup.progress):
-            self._measure_base(found)
-        return self._with_boundaries(found, self._with_more(report, found))
+            self._measure_base(searched)
+        return self._with_boundaries(searched, self._with_more(report, searched))
 
-    def _with_boundaries(self, found: Searched, report: Report) -> Report:
+    def _with_boundaries(self, searched: Searched, report: Report) -> Report:
         """Saves the outputs of the boundaries, if the user asks for them; returns the report with what was noted."""
-        if self.folder is None or found.answer is None:
+        if self.folder is None or searched.answer is None:
             return report
-        own, curve, shown = found.answer.of_user, found.curve.findings, self.setup.progress
-        saved = save_boundaries(self.options, own, curve, self.folder, shown)
+        of_user, curve, shown = searched.answer.of_user, searched.curve.findings, self.setup.progress
+        saved = save_boundaries(self.options, of_user, curve, self.folder, shown)
         self.verdict = report.changed(notes=(*report.notes, *noted(TENSORS, saved))) if saved else report
         return self.verdict
 
-    def _with_more(self, report: Report, found: Searched) -> Report:
+    def _with_more(self, report: Report, searched: Searched) -> Report:
         """Returns a report with all that was measured since its verdict, and keeps it."""
         with lifted(self.setup.progress):
-            known = self._report(found)
+            known = self._report(searched)
         tensors = (note for note in report.notes if note.kind == TENSORS)
         report = self.verdict = known.changed(notes=(*known.notes, *tensors))
         self.live.keep(report)
         return report
 
-    def _measure_curve(self, answering: AnswerSearch, found: Searched) -> None:
-        """Measures the curve on the experiment that ``found`` has for it."""
-        experiment = found.of_curve
+    def _measure_curve(self, answering: AnswerSearch, searched: Searched) -> None:
+        """Measures the curve on the experiment that ``searched`` has for it."""
+        experiment = searched.of_curve
         answering.plans.give_back()
         names = [layer.name for layer in experiment.network.layers]
         searching = CurveSearch(
             reporting.question_of(self.setup, experiment), experiment.rule, names, self.setup.progress
         )
         curve = self.options.curve_of(experiment.strategy, len(experiment.network.movable))
-        found.curve = searching.curve(curve, experiment.evaluator)
-        found.has_curve = True
+        searched.curve = searching.curve(curve, experiment.evaluator)
+        searched.has_curve = True
         self.setup.forecast.ends(CURVE)
 
     def _stopped_search(self, kind: str, *, measures: bool) -> Searched | None:
@@ -434,70 +434,70 @@ class _Run:
         """
         if self.found is None or self.answering is None:
             return None
-        found = replace(self.found, stopped=kind, measures=measures)
-        answer = found.answer or self.answering.so_far(measures=measures)
+        searched = replace(self.found, stopped=kind, measures=measures)
+        answer = searched.answer or self.answering.so_far(measures=measures)
         if answer is None:
             return None
         if self.accuracies is not None and answer.by_accuracy:
-            found.accuracy = self.accuracies(answer, measures=measures)
-        rest = self._rest(found)
-        return replace(found, answer=replace(answer, not_done=(*answer.not_done, *rest)))
+            searched.accuracy = self.accuracies(answer, measures=measures)
+        rest = self._rest(searched)
+        return replace(searched, answer=replace(answer, not_done=(*answer.not_done, *rest)))
 
-    def _answered(self, found: Searched) -> Report:
+    def _answered(self, searched: Searched) -> Report:
         """Returns the report on an answer; the latencies and the overflows are measured."""
-        answer, setup = found.answer, self.setup
+        answer, setup = searched.answer, self.setup
         assert answer is not None
-        if found.measures:
+        if searched.measures:
             experiment, memory = answer.experiment, self.options.memory_bytes
             network, high = experiment.network, self.options.high_precision
             timed = (experiment.feeds[0], setup.progress)
-            found.latency = measure_latencies(experiment.builder, network, answer.plan, high, *timed)
-            found.predicted = predicted_times(self.options, experiment, answer.plan)
-            found.overflows = overflows_of(network, experiment.feeds, memory)
+            searched.latency = measure_latencies(experiment.builder, network, answer.plan, high, *timed)
+            searched.predicted = predicted_times(self.options, experiment, answer.plan)
+            searched.overflows = overflows_of(network, experiment.feeds, memory)
             emulated = experiment.builder.arithmetic == EMULATED
-            found.notes = tuple(overflow_notes(network, found.overflows, emulated=emulated))
-            self._measure_base(found)
-        return self._report(found)
+            searched.notes = tuple(overflow_notes(network, searched.overflows, emulated=emulated))
+            self._measure_base(searched)
+        return self._report(searched)
 
-    def _measure_base(self, found: Searched) -> None:
+    def _measure_base(self, searched: Searched) -> None:
         """Looks for the tensors that overflow in the base, if it alone misses, or if FP16 as a base does."""
-        assert found.answer is not None
-        experiment, around = found.answer.experiment, found.answer.around_fp16
+        assert searched.answer is not None
+        experiment, around = searched.answer.experiment, searched.answer.around_fp16
         network, rule = experiment.network, experiment.rule
         emulated = experiment.builder.arithmetic == EMULATED
         if around is not None and (around.similarity is None or rule.metric.loss(around.similarity) > rule.budget):
             network = replace(network, base=Precision.FP16)
-        if network is not experiment.network or summary.base_misses(network, rule, found.curve.nothing):
+        if network is not experiment.network or summary.base_misses(network, rule, searched.curve.nothing):
             notes = base_overflow_notes(network, experiment.feeds, self.options.memory_bytes, emulated=emulated)
-            found.notes = (*found.notes, *notes)
+            searched.notes = (*searched.notes, *notes)
 
-    def _report(self, found: Searched, *, files: bool = True) -> Report:
+    def _report(self, searched: Searched, *, files: bool = True) -> Report:
         """Returns the report on an answer; nothing is measured.
 
         Args:
             files: the files of the recipe and the graph are attached.
         """
-        answer, options, setup, first = found.answer, self.options, self.setup, self.first
+        answer, options, setup, first = searched.answer, self.options, self.setup, self.first
         assert answer is not None
         assert first is not None
         experiment = answer.experiment
-        trials = all_trials(first, found.of_curve, answer.of_user.experiment, experiment)
-        notes = [*setup.notes, *found.notes, *_broken_off(found.of_curve)]
-        notes += [*self._not_measured(found), *refused_by_default(answer)]
+        trials = all_trials(first, searched.of_curve, answer.of_user.experiment, experiment)
+        notes = [*setup.notes, *searched.notes, *_broken_off(searched.of_curve)]
+        notes += [*self._not_measured(searched), *refused_by_default(answer)]
         made = recipe_of(options, answer, answer.plan) if files else None
         seconds = reporting.seconds_of(trials, setup.data.calibrated, perf_counter() - setup.began)
-        asked = replace(self._asked(found.of_curve), notes=tuple(dict.fromkeys(notes)))
-        report = reporting.build_report(asked, found, first, seconds, made)
+        blank = replace(self._asked(searched.of_curve), notes=tuple(dict.fromkeys(notes)))
+        report = reporting.build_report(blank, searched, first, seconds, made)
         if not files:
             return report
         own = answer.of_user.experiment
         return report.changed(files=made, graph=graph_of(own.network, own.ranges.scales))
 
-    def _not_measured(self, found: Searched) -> list[Note]:
+    def _not_measured(self, searched: Searched) -> list[Note]:
         """A note on the boundaries that an adaptive curve leaves out."""
-        steps, network = found.curve.findings.steps, found.of_curve.network
+        steps, network = searched.curve.findings.steps, searched.of_curve.network
         measured, layers = len(steps), sum(len(step.layers) for step in steps)
-        curve = self.options.curve_of(found.of_curve.strategy, len(network.movable))
+        curve = self.options.curve_of(searched.of_curve.strategy, len(network.movable))
         if curve != ADAPTIVE or measured == layers:
             return []
         text = (
@@ -506,9 +506,9 @@ class _Run:
         )
         return [Note(ADAPTIVE_CURVE, text)]
 
-    def _told(self, report: Report, found: Searched) -> Report:
+    def _told(self, report: Report, searched: Searched) -> Report:
         """Says and keeps the verdict, saves the tensors, and returns the report with what was noted on them."""
-        shown, answer = self.setup.progress, found.answer
+        shown, answer = self.setup.progress, searched.answer
         assert answer is not None
         shown.say(headline(report))
         self.verdict = report
@@ -551,22 +551,22 @@ class _Run:
 
         return pictured(answer, report, self.folder, self.setup.progress)
 
-    def _write_logs(self, found: Searched, report: Report) -> None:
+    def _write_logs(self, searched: Searched, report: Report) -> None:
         """Writes TensorBoard's logs of the user's network, if they are asked for."""
         from trt_bisect.report.tensorboard.run_logs import RunLogs, steps_of
 
         first, answering = self.first, self.answering
-        if self.board is None or found.answer is None or first is None or answering is None:
+        if self.board is None or searched.answer is None or first is None or answering is None:
             return
-        answer = found.answer.of_user
+        answer = searched.answer.of_user
         own = answer.experiment
         RunLogs(
             self.board,
             report,
             own,
-            found.curve.findings,
+            searched.curve.findings,
             answer.plan,
-            trials={**first.store.trials, **found.of_curve.store.trials},
+            trials={**first.store.trials, **searched.of_curve.store.trials},
             reported={own.network.full(own.whole.high): answer.full, answer.plan: answer.restored},
             measured=partial(steps_of, own.store.trials, first.store.trials, own.rule, own.ranges.digest()),
             price=answering.plans.price,

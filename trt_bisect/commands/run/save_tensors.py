@@ -142,14 +142,14 @@ class _Writing:
         self.begin(make_folder(folder), labels[:count], len(feeds))
         progress.stage("Saving tensors", count * len(self.plans))
         for name in self.plans:
-            place = make_folder(folder / name)
-            missing = [number for number in range(count) if not (place / SAMPLE.format(number)).is_file()]
+            directory = make_folder(folder / name)
+            missing = [number for number in range(count) if not (directory / SAMPLE.format(number)).is_file()]
             if not missing:
                 continue
             with self.opened(name) as run:
                 for number in missing:
                     progress.step(f"{name} {labels[number]}")
-                    with whole_file(place / SAMPLE.format(number)) as file:
+                    with whole_file(directory / SAMPLE.format(number)) as file:
                         write_archive(file, run(feeds[number]))
         if count == len(feeds):
             return count, []
@@ -220,12 +220,12 @@ def write_polygraphy(folder: Path, plans: Iterable[str], feeds: Sequence[Feeds])
     from polygraphy.comparator import IterationResult, RunResults
     from polygraphy.json import to_json
 
-    place = make_folder(folder / POLYGRAPHY)
+    directory = make_folder(folder / POLYGRAPHY)
     inputs = [{name: np.asarray(values) for name, values in sample.items()} for sample in feeds]
-    write_whole(place / INPUTS_JSON, to_json(inputs).encode())
+    write_whole(directory / INPUTS_JSON, to_json(inputs).encode())
     for plan in plans:
         runner = f"trt-bisect-{plan}"
         saved = (read_archive(folder / plan / SAMPLE.format(number)) for number in range(len(feeds)))
         iterations = [IterationResult(outputs=arrays, runner_name=runner) for arrays in saved]
         results = RunResults([(runner, iterations)])
-        write_whole(place / f"{plan}.json", results.to_json().encode())
+        write_whole(directory / f"{plan}.json", results.to_json().encode())

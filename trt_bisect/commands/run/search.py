@@ -95,12 +95,12 @@ class CurveSearch:
     def _in_passes(self, curve: str, evaluator: BranchEvaluator) -> Findings:
         question, progress = self.question, self.progress
         watched: list[Step] = []
-        said: set[int] = set()
+        told: set[int] = set()
 
         def measure_all(plans: Sequence[PrecisionPlan]) -> list[Loss]:
             for step in watched:
-                if step.suspect and not said.issuperset(step.layers):
-                    said.update(step.layers)
+                if step.suspect and not told.issuperset(step.layers):
+                    told.update(step.layers)
                     progress.say(f"Suspect: {self.names[step.layers[0]]}")
             progress.stage(f"Measuring {len(plans)} plans", evaluator.work(plans))
             return [self.rule.loss(trial) for trial in evaluator.measure_all(plans, progress.step)]
