@@ -63,17 +63,17 @@ def advice_on(
     """
     weights, share = (explained.weights, explained.share) if explained else ((), 0.0)
     per_tensor = any(weight.scale is not None and weight.scales is None for weight in weights)
-    ends = [abs(end) for each in around for end in (each.fp32.min, each.fp32.max) if end is not None]
+    ends = [abs(end) for tensor in around for end in (tensor.fp32.min, tensor.fp32.max) if end is not None]
     reach = max(ends, default=0.0)
-    own = [each for each in tried if not each.culprits or evidence.layer.name in each.culprits]
+    relevant = [attempt for attempt in tried if not attempt.culprits or evidence.layer.name in attempt.culprits]
 
     def merit(tried: Tried) -> tuple[bool, float, bool, float]:
         """The best last. Of equally cheap ones, that for the whole network wins: it is one command."""
         loss = -math.inf if tried.loss is None else -tried.loss
         return tried.meets, -tried.cost if tried.meets else 0.0, tried.meets and not tried.culprits, loss
 
-    best = {each.remedy: each for each in sorted(own, key=merit)}
-    recipe_cost = next((each.cost for each in own if each.own and each.meets), math.inf)
+    best = {attempt.remedy: attempt for attempt in sorted(relevant, key=merit)}
+    recipe_cost = next((attempt.cost for attempt in relevant if attempt.own and attempt.meets), math.inf)
     if setting.low is Precision.INT8:
         remedies = [
             *_data_remedies(evidence, setting),
@@ -110,8 +110,8 @@ def advice_on(
 def by_cause(evidence: Sequence[blame.Evidence]) -> dict[str, list[blame.Evidence]]:
     """Returns the evidence by each culprit's most important reason, or ``SPREAD_OUT``; the largest group first."""
     groups: dict[str, list[blame.Evidence]] = {}
-    for each in evidence:
-        groups.setdefault(each.reasons[0] if each.reasons else SPREAD_OUT, []).append(each)
+    for facts in evidence:
+        groups.setdefault(facts.reasons[0] if facts.reasons else SPREAD_OUT, []).append(facts)
     return dict(sorted(groups.items(), key=lambda group: -len(group[1])))
 
 
@@ -128,19 +128,19 @@ def cause_of(
         cause: a key of ``by_cause``.
         evidence: its value.
     """
-    culprits = tuple(each.layer.name for each in evidence)
+    culprits = tuple(facts.layer.name for facts in evidence)
 
     def cheapest_first(tried: Tried) -> tuple[bool, float, float]:
         return not tried.meets, tried.cost if tried.meets else 0.0, math.inf if tried.loss is None else tried.loss
 
-    measured = sorted((each for each in tried if set(each.culprits) <= set(culprits)), key=cheapest_first)
-    known = {each.remedy for each in measured}
+    measured = sorted((attempt for attempt in tried if set(attempt.culprits) <= set(culprits)), key=cheapest_first)
+    known = {attempt.remedy for attempt in measured}
     unmeasured: dict[str, Remedy] = {}
     for remedy in (remedy for name in culprits for remedy in advice[name].remedies):
         if remedy.tried is None and remedy.remedy not in known:
             unmeasured.setdefault(remedy.remedy, remedy)
-    found = [each for one in evidence for each in one.causes if each.reason == cause]
-    words = blame.in_short(cause, found, evidence[0].low, calibrator)
+    causes = [blamed for facts in evidence for blamed in facts.causes if blamed.reason == cause]
+    words = blame.in_short(cause, causes, evidence[0].low, calibrator)
     return Cause(
         cause,
         culprits,
@@ -199,7 +199,7 @@ def _weight_remedies(evidence: blame.Evidence, setting: Setting, per_tensor: boo
     if per_tensor and evidence.blame != ACTIVATION:
         why = "All output channels share one scale. A scale for each channel costs nothing in TensorRT."
         yield Remedy(PER_CHANNEL, why, commands=requantizing(setting))
-    shared = next((each for each in evidence.structure if each.kind in (SHARED_WEIGHT, SHARED_LAYER)), None)
+    shared = next((finding for finding in evidence.structure if finding.kind in (SHARED_WEIGHT, SHARED_LAYER)), None)
     if shared is not None:
         yield Remedy("a weight of its own", shared.remedy)
 

@@ -148,11 +148,11 @@ class RunChanges:
         from trt_bisect.report.nightly import made_of_text, sentence
 
         ordered = sorted(self.changes, key=lambda change: change.effect != WORSE)
-        said = [
+        lines = [
             f"{'changed' if change.effect == NEUTRAL else change.effect}: {sentence(change, self.metric)}"
             for change in ordered
         ]
-        return "\n".join([*(said or ["Nothing changed."]), f"different: {made_of_text(self.differs)}"])
+        return "\n".join([*(lines or ["Nothing changed."]), f"different: {made_of_text(self.differs)}"])
 
 
 def compared(before: Report, now: Report, direction: str) -> RunChanges:
@@ -167,8 +167,8 @@ def compared(before: Report, now: Report, direction: str) -> RunChanges:
             "Run one again with the --metric of the other.",
         )
     earlier, later = compared_part(before), compared_part(now)
-    found = changes(later, [earlier], Tolerances(), direction)
-    return RunChanges(before.model, now.model, now.metric, found, differences(earlier, later))
+    changed = changes(later, [earlier], Tolerances(), direction)
+    return RunChanges(before.model, now.model, now.metric, changed, differences(earlier, later))
 
 
 def changes(now: Report, runs: Sequence[Report], tolerances: Tolerances, direction: str) -> tuple[Change, ...]:
@@ -324,12 +324,12 @@ def _overall(now: Report, runs: Sequence[Report], moved: _Moved) -> Iterator[Cha
 
 def _bound(now: Report, runs: Sequence[Report]) -> Iterator[Change]:
     """Yields the change of the bound on unseen inputs, if it is more than that of one more or one less miss."""
-    known = [run.bound for run in runs if run.bound is not None]
+    known = [(run.bound.inputs, run.bound.missed) for run in runs if run.bound is not None]
     if not known:
         return
     before = tuple(None if run.bound is None else run.bound.most for run in runs)
     one_miss = max(
-        upper_bound(one.inputs, max(one.missed, 1)) - upper_bound(one.inputs, max(one.missed - 1, 0)) for one in known
+        upper_bound(inputs, max(missed, 1)) - upper_bound(inputs, max(missed - 1, 0)) for inputs, missed in known
     )
     most = None if now.bound is None else now.bound.most
     effect = _effect(before, most, one_miss + _ULPS)

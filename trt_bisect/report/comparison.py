@@ -177,8 +177,8 @@ class Comparison(Result):
         least = f" The lowest cosine is {percent(worst.figures.cosine)}, of '{worst.origin.tensor}'." if worst else ""
         if not self.advice:
             return f"No layer is abnormal.{least}"
-        layers = {name for each in self.advice for name in each.layers}
-        low = sum(each.reason == LOW_SIMILARITY for each in self.advice)
+        layers = {name for advice in self.advice for name in advice.layers}
+        low = sum(advice.reason == LOW_SIMILARITY for advice in self.advice)
         are = f"{counted(len(layers), 'layer')} {'is' if len(layers) == 1 else 'are'} abnormal"
         return f"{are}, with {counted(len(self.advice), 'finding')}, {low} of low similarity.{least}"
 
@@ -189,7 +189,7 @@ def sort_column(name: str) -> TableColumn:
     Raises:
         BadInput: rows cannot be sorted by it.
     """
-    known = {each.key: each for each in columns_of(ComparedTensor) if each.is_number}
+    known = {column.key: column for column in columns_of(ComparedTensor) if column.is_number}
     key = {"atol": "max_abs", "rtol": "max_rel"}.get(name, name)
     if key not in known:
         raise BadInput(f"There is no column '{name}' to sort by.", f"Use one of {', '.join(known)}.")

@@ -232,17 +232,17 @@ class WorstReport(Result):
     @property
     def samples(self) -> tuple[JudgedSample, ...]:
         """The samples in the order of the data set."""
-        ranks, faint = {place: rank for rank, place in enumerate(self.places, 1)}, frozenset(self.faint)
+        ranks, faint = {index: rank for rank, index in enumerate(self.places, 1)}, frozenset(self.faint)
         return tuple(
             JudgedSample(
-                ranks.get(place),
-                place,
+                ranks.get(index),
+                index,
                 value,
                 loss,
                 None if self.allowed is None else loss is None or loss > self.allowed,
-                place in faint,
+                index in faint,
             )
-            for place, (value, loss) in enumerate(zip(self.values, self.losses, strict=True))
+            for index, (value, loss) in enumerate(zip(self.values, self.losses, strict=True))
         )
 
     def tables(self) -> Mapping[str, tuple[type, Sequence[Any]]]:
@@ -315,15 +315,15 @@ class WorstReport(Result):
         Raises:
             BadInput: the folder holds none, or one that this version cannot read.
         """
-        found = super().load(folder)
-        return found.holding(tuple(load_samples(file_in(folder, f"{cls.COMMAND}.json").parent, WORST)))
+        report = super().load(folder)
+        return report.holding(tuple(load_samples(file_in(folder, f"{cls.COMMAND}.json").parent, WORST)))
 
 
 def description(report: WorstReport) -> Mapping[str, str]:
     """Returns the data, the network in low precision and the metric of a search, as text by title."""
-    left = ", ".join(report.high)
+    high = ", ".join(report.high)
     return {
         "Data": f"{report.source}, {len(report.values)} samples{', stopped there' if report.stopped else ''}",
-        report.low.upper(): f"{report.engine} ({report.arithmetic})" + (f", high: {left}" if left else ""),
+        report.low.upper(): f"{report.engine} ({report.arithmetic})" + (f", high: {high}" if high else ""),
         "Metric": f"{report.metric}, worst first: {report.order}",
     }

@@ -508,7 +508,7 @@ class Report(Shown):
         In older reports they are in execution order.
         """
         ranked, weak = (self.answer.ranked, set(self.answer.weak)) if self.answer is not None else ((), set())
-        places = {name: place for place, name in enumerate(ranked)}
+        places = {name: rank for rank, name in enumerate(ranked)}
         rows = sorted((row for row in self.layers if row.culprit), key=lambda row: places.get(row.name, 0))
         return (tuple(row for row in rows if row.name not in weak), tuple(row for row in rows if row.name in weak))
 
@@ -673,7 +673,7 @@ class Report(Shown):
         from trt_bisect.report.summary import headline
 
         verdict, reasons = verdict_first(self)
-        said, *command = next_lines(self) or [""]
+        sentence, *command = next_lines(self) or [""]
         rows = [row for rows in self.ranked_culprits for row in rows]
         return Overview(
             headline(self, self.state),
@@ -694,7 +694,7 @@ class Report(Shown):
             ],
             [
                 *(line.text for line in verdict),
-                *([said] if said else []),
+                *([sentence] if sentence else []),
                 *(f"  {line}" for line in command),
                 *(line.text for line in reasons),
             ],

@@ -119,12 +119,12 @@ def _text(attribute: AttributeProto) -> str:
 
 
 def _scales(network: Network, scales: Mapping[str, np.float32]) -> dict[str, float]:
-    found = {name: float(scale) for name, scale in scales.items()}
+    by_tensor = {name: float(scale) for name, scale in scales.items()}
     for layer in network.layers:
         for rounding in layer.roundings:
             for quantizer in rounding.fixed:
-                found[rounding.tensor] = max(found.get(rounding.tensor, 0.0), float(quantizer.scale.max()))
-    return found
+                by_tensor[rounding.tensor] = max(by_tensor.get(rounding.tensor, 0.0), float(quantizer.scale.max()))
+    return by_tensor
 
 
 PREFIX = "trt-bisect."

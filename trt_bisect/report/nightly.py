@@ -202,10 +202,10 @@ def write_baselines(folder: Path, baselines: Mapping[str, Baseline]) -> None:
 def _given(record: Any) -> dict[str, Any]:
     """Returns the fields of a dataclass that are not as its class has them by default, and those of its layers."""
     given = {
-        each.name: value
-        for each in fields(record)
-        if (value := getattr(record, each.name))
-        != (each.default if each.default_factory is MISSING else each.default_factory())
+        declared.name: value
+        for declared in fields(record)
+        if (value := getattr(record, declared.name))
+        != (declared.default if declared.default_factory is MISSING else declared.default_factory())
     }
     return {**given, "layers": list(map(_given, record.layers))} if isinstance(record, Report) else given
 

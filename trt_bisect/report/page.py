@@ -116,11 +116,11 @@ def _commands(recipe: Mapping[str, Any], folder: str, low: str) -> dict[str, str
 
 def recipe_texts(folder: Path) -> dict[str, str | dict[str, int]]:
     """Returns the files of a recipe by name: the text, or ``{"bytes": size}`` for a binary or long file."""
-    found: dict[str, str | dict[str, int]] = {}
+    texts: dict[str, str | dict[str, int]] = {}
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
         if path.is_file() and not path.is_symlink() and not path.name.startswith("."):
-            found[path.name] = _text(path)
-    return found
+            texts[path.name] = _text(path)
+    return texts
 
 
 def _text(path: Path) -> str | dict[str, int]:

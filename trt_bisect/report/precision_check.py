@@ -33,11 +33,11 @@ def disobeyed(network: Network, trial: Trial) -> dict[int, tuple[str, str]]:
 
     It makes no difference which engines the plan was measured on. Layers of ``unproven`` are not among them.
     """
-    asked = _plan_of(trial).precisions
+    precisions = _plan_of(trial).precisions
     return {
-        k: (str(asked[k]), trial.ran[k])
+        k: (str(precisions[k]), trial.ran[k])
         for k in network.quantizable
-        if k in trial.ran and trial.ran[k] not in UNPROVEN and trial.ran[k] != str(asked[k])
+        if k in trial.ran and trial.ran[k] not in UNPROVEN and trial.ran[k] != str(precisions[k])
     }
 
 
@@ -49,7 +49,7 @@ def unproven(network: Network, trial: Trial) -> dict[int, str]:
     if not trial.ran:
         return {}
     ran = {k: trial.ran.get(k, _NOT_TOLD) for k in network.quantizable}
-    return {k: said for k, said in ran.items() if said in _WHY_UNPROVEN}
+    return {k: reason for k, reason in ran.items() if reason in _WHY_UNPROVEN}
 
 
 def obedience_doubts(layers: Mapping[int, Layer | LayerRow], trial: Trial) -> tuple[str, ...]:
@@ -64,24 +64,24 @@ def obedience_doubts(layers: Mapping[int, Layer | LayerRow], trial: Trial) -> tu
     if trial.failed:
         return ()
     low = str(_plan_of(trial).low)
-    asked = _plan_of(trial).lowered & layers.keys()
-    told = {k: trial.ran[k] for k in sorted(asked) if k in trial.ran}
-    other = {k: ran for k, ran in told.items() if ran not in (low, ON_DLA)}
-    if not asked or (told and not other):
+    lowered = _plan_of(trial).lowered & layers.keys()
+    told = {k: trial.ran[k] for k in sorted(lowered) if k in trial.ran}
+    not_low = {k: ran for k, ran in told.items() if ran not in (low, ON_DLA)}
+    if not lowered or (told and not not_low):
         return ()
     if not told:
         return (
-            f"The engine reports the precision of no layer: how many of the {len(asked)} layers ran in {low.upper()} "
+            f"The engine reports the precision of no layer: how many of the {len(lowered)} layers ran in {low.upper()} "
             f"is unknown. {_QDQ}",
         )
     where = [
-        f"{_names(layers, [k for k, ran in other.items() if ran == one])} "
-        f"ran in {'a region of unknown precision' if one == IN_REGION else one.upper()}"
-        for one in dict.fromkeys(other.values())
+        f"{_names(layers, [k for k, ran in not_low.items() if ran == kind])} "
+        f"ran in {'a region of unknown precision' if kind == IN_REGION else kind.upper()}"
+        for kind in dict.fromkeys(not_low.values())
     ]
-    matmuls = sum(layers[k].op_type in _PRODUCTS for k in other)
+    matmuls = sum(layers[k].op_type in _PRODUCTS for k in not_low)
     why = "TensorRT chooses the faster precision; '--typing weak-int8' forbids this." if low == "int8" else ""
-    if 2 * matmuls > len(other):
+    if 2 * matmuls > len(not_low):
         why = "With weak typing TensorRT runs a transformer's MatMuls in float (NVIDIA/TensorRT issues 2441 and 2658)."
     return (" ".join(filter(None, (f"{ran_low(layers, trial)}: {'; '.join(where)}.", why, _QDQ))),)
 
@@ -89,8 +89,8 @@ def obedience_doubts(layers: Mapping[int, Layer | LayerRow], trial: Trial) -> tu
 def ran_low(layers: Mapping[int, Layer | LayerRow], trial: Trial) -> str:
     """Returns the number of low layers that the engine says it ran so, such as ``7 of 9 layers ran in INT8``."""
     low = str(_plan_of(trial).low)
-    asked = _plan_of(trial).lowered & layers.keys()
-    return f"{sum(trial.ran.get(k) == low for k in asked)} of {len(asked)} layers ran in {low.upper()}"
+    lowered = _plan_of(trial).lowered & layers.keys()
+    return f"{sum(trial.ran.get(k) == low for k in lowered)} of {len(lowered)} layers ran in {low.upper()}"
 
 
 def float_kernel_notes(network: Network, full: Trial, restored: Trial, latencies: Latencies | None) -> list[Note]:
@@ -108,7 +108,7 @@ def float_kernel_notes(network: Network, full: Trial, restored: Trial, latencies
         computed = {} if timed is None else timed.computed
         rounded = [k for k in network.quantizable if trial.ran.get(k) == low]
         others = {k: computed.get(network.layers[k].name, low) for k in rounded}
-        floats = [k for k, own in others.items() if own not in (low, *UNPROVEN)]
+        floats = [k for k, kernel in others.items() if kernel not in (low, *UNPROVEN)]
         if floats:
             plan = "the recipe" if name == "recipe" else f"full {network.low.title}"
             kinds = " and ".join(sorted({others[k].upper() for k in floats}))
@@ -156,8 +156,8 @@ def _disobeyed_notes(network: Network, tried: Sequence[Trial]) -> list[str]:
     if not counted:
         return []
     named = [
-        f"'{network.layers[k].name}' was asked for {asked} and ran in {ran} ({count} of {len(tried)} trials)"
-        for (k, asked, ran), count in counted.most_common(NAMED)
+        f"'{network.layers[k].name}' was asked for {precision} and ran in {ran} ({count} of {len(tried)} trials)"
+        for (k, precision, ran), count in counted.most_common(NAMED)
     ]
     more = f", and {len(counted) - NAMED} more" if len(counted) > NAMED else ""
     return [f"the engine did not obey every precision: {'; '.join(named)}{more}"]
@@ -166,10 +166,10 @@ def _disobeyed_notes(network: Network, tried: Sequence[Trial]) -> list[str]:
 def _unproven_notes(network: Network, tried: Sequence[Trial]) -> list[str]:
     """Returns a note for each reason why the precision of layers is unproven, with the layers."""
     notes = []
-    found = [unproven(network, trial) for trial in tried]
-    for said, why in _WHY_UNPROVEN.items():
-        layers = sorted({k for of_trial in found for k, one in of_trial.items() if one == said})
-        count = sum(said in of_trial.values() for of_trial in found)
+    of_trials = [unproven(network, trial) for trial in tried]
+    for reason, why in _WHY_UNPROVEN.items():
+        layers = sorted({k for of_trial in of_trials for k, shown in of_trial.items() if shown == reason})
+        count = sum(reason in of_trial.values() for of_trial in of_trials)
         if layers:
             names = _names(network.layers, layers)
             notes.append(f"in {count} of {len(tried)} trials the precision of {names} is unproven: {why}")
@@ -177,10 +177,10 @@ def _unproven_notes(network: Network, tried: Sequence[Trial]) -> list[str]:
 
 
 def _deciding_notes(network: Network, culprit: int, trial: Trial) -> list[str]:
-    name, found, unknown = network.layers[culprit].name, disobeyed(network, trial), unproven(network, trial)
+    name, differing, unknown = network.layers[culprit].name, disobeyed(network, trial), unproven(network, trial)
     notes = []
-    if found:
-        others = ", ".join(f"'{network.layers[k].name}' in {ran}" for k, (_, ran) in list(found.items())[:NAMED])
+    if differing:
+        others = ", ".join(f"'{network.layers[k].name}' in {ran}" for k, (_, ran) in list(differing.items())[:NAMED])
         notes.append(
             f"the engine did not obey the trial that makes '{name}' a culprit: it ran "
             f"{others}; '--typing weak-int8' or strong typing is stricter"

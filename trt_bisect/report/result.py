@@ -91,14 +91,14 @@ class Shown:
 
 
 def _text(shown: Overview) -> list[str]:
-    said: list[str] = []
+    lines: list[str] = []
     for line in shown.lines or [shown.headline]:
         wrapped = textwrap.wrap(line, _WIDTH, break_long_words=False, break_on_hyphens=False)
-        said += [line] if line.startswith(" ") else wrapped or [""]
-    if len(said) >= LINES:
-        return [*said[: LINES - 1], "..."]
-    said += [textwrap.shorten(shown.facts, _WIDTH, placeholder=" ...")] if shown.facts else []
-    return [*said, *_rows(shown, LINES - len(said) - 2)][:LINES]
+        lines += [line] if line.startswith(" ") else wrapped or [""]
+    if len(lines) >= LINES:
+        return [*lines[: LINES - 1], "..."]
+    lines += [textwrap.shorten(shown.facts, _WIDTH, placeholder=" ...")] if shown.facts else []
+    return [*lines, *_rows(shown, LINES - len(lines) - 2)][:LINES]
 
 
 def _rows(shown: Overview, room: int) -> Iterator[str]:
@@ -224,8 +224,8 @@ class TablePage:
 
 def columns_by_rank(kind: type, names: Mapping[str, str]) -> tuple[PageColumn, ...]:
     """Returns the described columns of a dataclass: the index, then those of the least rank, texts before numbers."""
-    columns = [each for each in columns_of(kind, **names) if each.title]
-    columns.sort(key=lambda each: (each.kind != INDEX, math.inf if each.rank is None else each.rank, each.is_number))
+    columns = [column for column in columns_of(kind, **names) if column.title]
+    columns.sort(key=lambda col: (col.kind != INDEX, math.inf if col.rank is None else col.rank, col.is_number))
     return tuple(map(PageColumn.of, columns))
 
 
@@ -250,21 +250,21 @@ def section_of(
         sort: see ``Section``; a key without a column keeps the order of the rows.
         more: the other attributes of the section.
     """
-    columns = [each for each in columns_of(kind, rows, raised, **(names or {})) if each.title]
+    columns = [column for column in columns_of(kind, rows, raised, **(names or {})) if column.title]
     columns = [
-        each for each in columns if any(cell not in (None, "") and cell == cell for cell in map(each.cell, rows))
+        column for column in columns if any(cell not in (None, "") and cell == cell for cell in map(column.cell, rows))
     ]
-    own = {each.name for each in fields(kind)}
-    drawn = [name for name in ("histogram", "map") if name in own]
+    field_names = {declared.name for declared in fields(kind)}
+    drawn = [name for name in ("histogram", "map") if name in field_names]
     section = Section(
         id,
         title,
         file,
         tuple(map(PageColumn.of, columns)),
-        [[each.cell(row) for each in columns] for row in rows],
+        [[column.cell(row) for column in columns] for row in rows],
         [{name: getattr(row, name) for name in drawn} for row in rows] if drawn else (),
-        filters=tuple(key for key in filters if any(each.key == key for each in columns)),
-        sort=sort if any(each.key == sort for each in columns) else "",
+        filters=tuple(key for key in filters if any(column.key == key for column in columns)),
+        sort=sort if any(column.key == sort for column in columns) else "",
         **more,
     )
     return [section] if rows else []
@@ -313,7 +313,7 @@ class Result(Shown, ABC):
         if not page.sections:
             return Overview(page.headline, facts, notes=page.notes, methods=methods)
         section, texts = page.sections[0], metric_texts(page.metric)
-        shown = [place for place, column in enumerate(section.columns) if column.phone]
+        shown = [k for k, column in enumerate(section.columns) if column.phone]
         rows = section.rows
         if section.sort:
             by = [column.key for column in section.columns].index(section.sort)
@@ -323,8 +323,8 @@ class Result(Shown, ABC):
         def text(column: PageColumn, value: Any) -> str:
             return texts[column.kind](value) if column.kind in texts else cell_text(column.kind, value)
 
-        cells = [tuple(text(section.columns[place], row[place]) for place in shown) for row in rows]
-        titles = [section.columns[place].title for place in shown]
+        cells = [tuple(text(section.columns[k], row[k]) for k in shown) for row in rows]
+        titles = [section.columns[k].title for k in shown]
         return Overview(page.headline, facts, titles=titles, rows=cells, notes=page.notes, methods=methods)
 
     def table(self) -> pd.DataFrame:

@@ -64,9 +64,9 @@ class CheckReport(Result):
     def rows(self) -> tuple[Finding, ...]:
         """The findings, one for each layer; that on the network as a whole has none."""
         return tuple(
-            replace(finding, layers=finding.layers[place : place + 1])
+            replace(finding, layers=finding.layers[k : k + 1])
             for finding in self.findings
-            for place in range(max(1, len(finding.layers)))
+            for k in range(max(1, len(finding.layers)))
         )
 
     def tables(self) -> Mapping[str, tuple[type, Sequence[Any]]]:
@@ -228,7 +228,7 @@ class Migration(Result):
         """A sentence with the number of layers in each precision, and of scales."""
         kinds = Counter(layer.precision for layer in self.layers)
         layers = ", ".join(f"{count} in {kind.upper()}" for kind, count in kinds.most_common())
-        named = sum(each.way == BY_NAME for each in self.scales)
+        named = sum(scale.way == BY_NAME for scale in self.scales)
         others = (
             f", {len(self.scales) - named} of them found otherwise than by name" if named < len(self.scales) else ""
         )

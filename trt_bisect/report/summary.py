@@ -114,15 +114,15 @@ def _on_plans(
     if recipe.meets:
         yield from doubt_lines(answer)
     if (recipe.meets and not report.has_recipe) or report.verdict in (PASSES, WITH_DOUBTS):
-        other = "other " if any(layer.fixed is not None for layer in network.layers) else ""
-        accepted = "You accepted the doubts." if answer.doubts else f"No {other}layer has to stay in high precision."
+        word = "other " if any(layer.fixed is not None for layer in network.layers) else ""
+        accepted = "You accepted the doubts." if answer.doubts else f"No {word}layer has to stay in high precision."
         blame = accepted if report.verdict == PASSES else "The doubts above speak against it."
         yield Line(report.verdict, f"{spoken(report.verdict).upper()}: full {low} meets {threshold}: {figure} {blame}")
         yield from _other_ranges(answer, text, low)
         if recipe.high:
             yield _best_within(report, restored, low)
         plan = "The recipe" if recipe.high else f"Full {low}"
-        yield from (Line(HOLDS, said) for said in holds_on(answer, text, plan))
+        yield from (Line(HOLDS, sentence) for sentence in holds_on(answer, text, plan))
         if answer.around_fp16 is not None and not recipe.high:
             yield Line(HOLDS, _with_fp16_around(report, answer.around_fp16, rule))
         return
@@ -136,11 +136,11 @@ def _on_plans(
     yield from _base_alone(report, network, rule, nothing)
     if not recipe.meets:
         if not answer.not_done:
-            left = f"{listed(recipe.high) or 'no layer'} in high precision"
-            best = f"The best plan, with {left}, measures {restored}{_in_settings(rule, answer)}."
+            kept = f"{listed(recipe.high) or 'no layer'} in high precision"
+            best = f"The best plan, with {kept}, measures {restored}{_in_settings(rule, answer)}."
             within = "" if report.goal.most is None else f" within the budget of {percent(report.goal.most)}"
-            said = f"NO RECIPE: no plan tried{within} meets the {_asked(report)}. {best}"
-            yield Line(NO_RECIPE, said, recipe.high)
+            sentence = f"NO RECIPE: no plan tried{within} meets the {_asked(report)}. {best}"
+            yield Line(NO_RECIPE, sentence, recipe.high)
         return
     yield from _blamed(report, network, rule, findings)
     with_layers = f"RECIPE: with {means(report)} the network"
@@ -269,11 +269,11 @@ def _other_ranges(answer: AnswerFacts, text: Callable[[float], str], low: str) -
     first = answer.calibrators[0] if answer.calibrators else None
     if first is not None and not first.chosen and not first.meets:
         figure = "no figure" if first.similarity is None else text(first.similarity)
-        said = (
+        sentence = (
             f"SCALES: with calibrator {first.calibrator} full {low} misses the threshold ({figure}): use the recipe's "
             "scales."
         )
-        yield Line(RANGES, said)
+        yield Line(RANGES, sentence)
 
 
 def _base_alone(report: Report, network: Network, rule: Rule, nothing: Trial) -> Iterator[Line]:
@@ -342,9 +342,9 @@ def _culprits(report: Report, rule: Rule, low: str) -> str:
     """Returns the text on the culprits, those that lose most first, each with the figure if it is put back in INT8."""
     (main, weak), parts = report.ranked_culprits, []
     if main:
-        asked = "accuracy" if report.goal.drop else "threshold"
+        goal = "accuracy" if report.goal.drop else "threshold"
         put_back = _put_back(main, report, low)
-        parts.append(f"CULPRIT{'S' if len(main) > 1 else ''}: {put_back} ({asked} {_least(report)}).")
+        parts.append(f"CULPRIT{'S' if len(main) > 1 else ''}: {put_back} ({goal} {_least(report)}).")
     if weak:
         kind = f"Weak culprit{'s' if len(weak) > 1 else ''}"
         text = f"{_put_back(weak, report, low)}, which misses {_missed_by_weak(report, rule)}."
@@ -375,17 +375,17 @@ def _price(report: Report, answer: AnswerFacts, rule: Rule, low: str) -> str:
     """Returns the sentences on the recipe's price, and on its layers in the other high precision."""
     price, subject = f"It gives up {percent(answer.cost)} of {low}'s gain in speed", _subject(report)
     price += f", {percent(answer.unchanged.cost)} without changes" if answer.unchanged is not None else ""
-    other, name, option = answer.in_fp16, "FP16", "mixed"
+    figures, name, option = answer.in_fp16, "FP16", "mixed"
     if answer.in_fp32 is not None:
-        other, name, option = answer.in_fp32, "FP32", "fp32"
-    if other is None:
+        figures, name, option = answer.in_fp32, "FP32", "fp32"
+    if figures is None:
         return f"{price}."
-    layers = "layer" if len(other.high) == 1 else f"{len(other.high)} layers"
-    said = (
-        f"{price}. With the {layers} in {name} ('--precision {option}') it gives up {percent(other.cost)}, and "
-        f"{subject} measures {_other_figure(other, rule, low=name.lower())}."
+    layers = "layer" if len(figures.high) == 1 else f"{len(figures.high)} layers"
+    words = (
+        f"{price}. With the {layers} in {name} ('--precision {option}') it gives up {percent(figures.cost)}, and "
+        f"{subject} measures {_other_figure(figures, rule, low=name.lower())}."
     )
-    return said if answer.around_fp16 is None else f"{said} {_with_fp16_around(report, answer.around_fp16, rule)}"
+    return words if answer.around_fp16 is None else f"{words} {_with_fp16_around(report, answer.around_fp16, rule)}"
 
 
 def _with_fp16_around(report: Report, around: PlanFigures, rule: Rule) -> str:
@@ -399,10 +399,10 @@ def _subject(report: Report) -> str:
     return "the network" if by_input is None or by_input.together else "the worst input"
 
 
-def _other_figure(other: PlanFigures, rule: Rule, low: str = "fp16") -> str:
+def _other_figure(figures: PlanFigures, rule: Rule, low: str = "fp16") -> str:
     """Returns the similarity of a recipe in another high precision, and that it misses if it does."""
-    figure = "no figure" if other.similarity is None else rule.text(other.similarity)
-    if other.similarity is not None and rule.metric.loss(other.similarity) <= rule.budget:
+    figure = "no figure" if figures.similarity is None else rule.text(figures.similarity)
+    if figures.similarity is not None and rule.metric.loss(figures.similarity) <= rule.budget:
         return figure
     names = " ('--low fp16' names the layers)" if low == "fp16" else ""
     return f"{figure}, which misses the threshold{names}"
@@ -410,22 +410,22 @@ def _other_figure(other: PlanFigures, rule: Rule, low: str = "fp16") -> str:
 
 def _dear(report: Report, answer: AnswerFacts, rule: Rule, low: str) -> Iterator[Line]:
     """Yields a line on the one or two layers that make most of the price, and that no set without them helps."""
-    dear, said = answer.dear, []
+    dear, sentences = answer.dear, []
     if 0 < len(dear) < len(report.recipe.high):
-        share, price = (percent(cost) for cost in (min(sum(one.cost for one in dear), answer.cost), answer.cost))
+        share, price = (percent(cost) for cost in (min(sum(layer.cost for layer in dear), answer.cost), answer.cost))
         part = "nearly all" if share == price else share
         makes = "causes" if len(dear) == 1 else "cause"
-        said.append(f"{listed([one.name for one in dear])} {makes} {part} of the {price} given up.")
-    figures = {one.name: one.alone for one in dear if one.alone is not None}
+        sentences.append(f"{listed([layer.name for layer in dear])} {makes} {part} of the {price} given up.")
+    figures = {layer.name: layer.alone for layer in dear if layer.alone is not None}
     needed = {name: rule.text(value) for name, value in figures.items() if rule.metric.loss(value) > rule.budget}
     if needed:
         which, them = ("either layer", "both layers") if len(needed) > 1 else (listed([*needed]), "it")
-        said.append(
+        sentences.append(
             f"With {which} in {low} the network misses the threshold even if every other layer is in high precision "
             f"({', '.join(needed.values())}): with these scales every recipe must keep {them}."
         )
-    if said:
-        yield Line(PRICE, f"PRICE: {' '.join(said)}", tuple(one.name for one in dear))
+    if sentences:
+        yield Line(PRICE, f"PRICE: {' '.join(sentences)}", tuple(layer.name for layer in dear))
 
 
 def holds_on(answer: AnswerFacts, text: Callable[[float], str], plan: str) -> Iterator[str]:
@@ -451,8 +451,8 @@ def bound_line(bound: Bound) -> Line:
     """Returns the line on inputs that nobody has seen; the bound is rounded up to two digits."""
     digits = 1 - math.floor(math.log10(bound.most))
     most = percent(math.ceil(round(bound.most * 10**digits, 9)) / 10**digits)
-    one, several, alike, none = _MISSES[bound.by]
-    miss = f"{bound.missed} of {bound.inputs} held-out inputs {one if bound.missed == 1 else several}"
+    single, several, alike, none = _MISSES[bound.by]
+    miss = f"{bound.missed} of {bound.inputs} held-out inputs {single if bound.missed == 1 else several}"
     more = f"; {bound.more} more {alike if bound.missed else none} would make it" if bound.next is not None else ""
     more += "" if bound.next is None else f" {percent(bound.next)}"
     text = f"at most {most} of inputs like these {several}, {percent(bound.sure)} sure: {miss}{more}"
@@ -577,14 +577,14 @@ def fragile(report: Report) -> tuple[str, ...]:
     answer, metric = report.answer, JUDGING.get(report.metric)
     if answer is None or not report.recipe.meets:
         return ()
-    said = ["noise could reverse the verdict"] if answer.close else []
+    clauses = ["noise could reverse the verdict"] if answer.close else []
     if metric is None:
-        return tuple(said)
+        return tuple(clauses)
     for name, value in answer.settings.items():
         if value is None or metric.loss(value) > metric.loss(report.threshold):
             figure = figure_text(report.metric, value, report.threshold)
-            said.append(f"with {setting_text(name)} the network misses the threshold ({figure})")
-    return tuple(said)
+            clauses.append(f"with {setting_text(name)} the network misses the threshold ({figure})")
+    return tuple(clauses)
 
 
 def _so_far(report: Report, status: str) -> str:
@@ -678,10 +678,10 @@ def _within_budget(report: Report, setting: Setting) -> NextStep:
 
 def _before_trust(report: Report) -> str:
     """The step before any plan can be trusted: the first in order of what speaks against the data or the plan."""
-    asked = {_OF_DOUBTS.get(doubt.kind, DOUBT) for doubt in (report.answer.doubts if report.answer else ())}
-    asked |= {DATA} if report.inputs.warnings else set()
-    asked |= {WHOLE} if report.inputs.part else set()
-    return next((kind for kind in _FIRST if kind in asked), "")
+    kinds = {_OF_DOUBTS.get(doubt.kind, DOUBT) for doubt in (report.answer.doubts if report.answer else ())}
+    kinds |= {DATA} if report.inputs.warnings else set()
+    kinds |= {WHOLE} if report.inputs.part else set()
+    return next((kind for kind in _FIRST if kind in kinds), "")
 
 
 def _cheaper(report: Report, setting: Setting) -> NextStep | None:
@@ -695,23 +695,23 @@ def _cheaper(report: Report, setting: Setting) -> NextStep | None:
         if row.by is not None
     ]
     known += [
-        each
-        for each in (report.explanation.tried if report.explanation else ())
-        if each.meets and (each.culprits or each.high or each.calibrator is None or known)
+        tried
+        for tried in (report.explanation.tried if report.explanation else ())
+        if tried.meets and (tried.culprits or tried.high or tried.calibrator is None or known)
     ]
-    by_cost = sorted((each for each in known if each.cost < least), key=lambda each: (each.cost, each.loss or 0.0))
+    by_cost = sorted((tried for tried in known if tried.cost < least), key=lambda row: (row.cost, row.loss or 0.0))
     for best in by_cost:
         command = _command_of(best, report, setting)
         if command is not None:
-            left = f"with {counted(best.high, 'layer')} in high precision" if best.high else "at no cost in speed"
+            price = f"with {counted(best.high, 'layer')} in high precision" if best.high else "at no cost in speed"
             figure = figure_text(report.metric, best.similarity, report.threshold)
-            return NextStep(CHEAPER, f"use {best.title}: {figure} {left}", command.text)
+            return NextStep(CHEAPER, f"use {best.title}: {figure} {price}", command.text)
     return None
 
 
 def _command_of(tried: Tried, report: Report, setting: Setting) -> Command | None:
     remedies = (remedy for advice in report.advice for remedy in advice.remedies)
-    known = next((each.commands[0] for each in remedies if each.tried == tried and each.commands), None)
+    known = next((remedy.commands[0] for remedy in remedies if remedy.tried == tried and remedy.commands), None)
     if known is None and tried.calibrator is not None and not tried.culprits:
         return calibrating(setting, tried.calibrator)[0]
     return known

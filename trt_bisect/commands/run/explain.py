@@ -431,7 +431,7 @@ def _explanation(
     measured = list(remedies.measured_before(report.culprits, recipe)) if culprits or report.exit_code else []
     if options.try_remedies and report.exit_code:
         measured += remedies.try_all([tuple(facts.layer.name for facts in group) for group in groups.values()])
-    tried = tuple({(remedy.culprits, remedy.what): remedy for remedy in measured}.values())
+    tried = tuple({(attempt.culprits, attempt.what): attempt for attempt in measured}.values())
     setting = setting_of(experiment, options, report)
     by_name = {tensor.tensor: tensor for _, tensor in tensors}
     advice: dict[str, CulpritAdvice] = {}

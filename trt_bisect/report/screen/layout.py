@@ -42,11 +42,11 @@ def height(content: RenderableType, console: Console) -> int:
 def fitting(parts: Sequence[ScreenPart], console: Console, room: int) -> dict[int, int]:
     """Returns the version to show of each part that fits into ``room`` lines, by the place of the part."""
     chosen: dict[int, int] = {}
-    for place in sorted(range(len(parts)), key=lambda place: parts[place].rank):
-        heights = [height(version, console) for version in parts[place].versions]
+    for index in sorted(range(len(parts)), key=lambda index: parts[index].rank):
+        heights = [height(version, console) for version in parts[index].versions]
         version = next((number for number, lines in enumerate(heights) if lines <= room), None)
         if version is not None:
-            chosen[place] = version
+            chosen[index] = version
             room -= heights[version]
     return chosen
 
@@ -91,23 +91,23 @@ def fitted(
     Raises:
         BadInput: there is no such column as one of ``only``.
     """
-    known = {each.key: each for each in columns_of(kind, rows, raised, **(names or {}))}
+    known = {column.key: column for column in columns_of(kind, rows, raised, **(names or {}))}
     if unknown := [name for name in only if name not in known]:
         raise BadInput(f"There is no column '{unknown[0]}'.", f"Use some of {', '.join(known)}.")
     columns = [known[name] for name in only] or [
-        each for each in known.values() if each.rank is not None and each.key not in without
+        column for column in known.values() if column.rank is not None and column.key not in without
     ]
     texts = metric_texts((names or {}).get("metric", "")) if texts is None else texts
-    cells = {each.key: [_text(each, row, texts) for row in rows] for each in columns}
-    shown = [each for each in columns if only or not rows or any(cells[each.key])]
+    cells = {column.key: [_text(column, row, texts) for row in rows] for column in columns}
+    shown = [column for column in columns if only or not rows or any(cells[column.key])]
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for each in shown:
-        options: dict[str, Any] = {"justify": "right", "no_wrap": True} if each.is_number else {"overflow": "fold"}
-        table.add_column(Text(each.header), **options)
-    for place, row in enumerate(rows):
-        table.add_row(*(Text(cells[each.key][place]) for each in shown), style=style(row))
-    droppable = sorted((each for each in reversed(shown) if each.rank), key=lambda each: -(each.rank or 0))
-    return table if only else with_columns_that_fit(table, console, [each.header for each in droppable])
+    for column in shown:
+        options: dict[str, Any] = {"justify": "right", "no_wrap": True} if column.is_number else {"overflow": "fold"}
+        table.add_column(Text(column.header), **options)
+    for k, row in enumerate(rows):
+        table.add_row(*(Text(cells[column.key][k]) for column in shown), style=style(row))
+    droppable = sorted((column for column in reversed(shown) if column.rank), key=lambda column: -(column.rank or 0))
+    return table if only else with_columns_that_fit(table, console, [column.header for column in droppable])
 
 
 def _text(column: TableColumn, row: Any, texts: Mapping[str, Callable[[Any], str]]) -> str:
@@ -132,9 +132,9 @@ def with_columns_that_fit(
         if _width(columns, prose) <= console.width:
             break
         columns = [column for column in columns if str(column.header) != header]
-    found = Table(*columns, box=table.box, pad_edge=table.pad_edge, header_style=table.header_style)
-    found.rows = table.rows
-    return found
+    narrow = Table(*columns, box=table.box, pad_edge=table.pad_edge, header_style=table.header_style)
+    narrow.rows = table.rows
+    return narrow
 
 
 def _width(columns: Sequence[Column], prose: Collection[str]) -> int:

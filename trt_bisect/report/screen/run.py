@@ -72,11 +72,11 @@ def print_report(report: Report, console: Console, *, every_layer: bool = False,
         - height(_next(report), console)
     )
     shown = dict.fromkeys(range(len(parts)), 0) if every_layer else fitting(parts, console, room)
-    for place, version in sorted(shown.items()):
-        console.print(parts[place].versions[version])
-    left = [part.name for place, part in enumerate(parts) if place not in shown and part.name]
-    if left:
-        console.print(Text(f"Not shown: {', '.join(left)} (report.html; --all-layers prints all).", style="dim"))
+    for index, version in sorted(shown.items()):
+        console.print(parts[index].versions[version])
+    hidden = [part.name for index, part in enumerate(parts) if index not in shown and part.name]
+    if hidden:
+        console.print(Text(f"Not shown: {', '.join(hidden)} (report.html; --all-layers prints all).", style="dim"))
 
 
 def print_verdict(report: Report, console: Console) -> None:
@@ -92,8 +92,8 @@ def print_verdict(report: Report, console: Console) -> None:
 def verdict_first(report: Report) -> tuple[Sequence[Line], Sequence[Line]]:
     """Returns the lines up to the verdict itself, after which the next step is said, and the others."""
     kinds = [line.kind for line in report.lines]
-    place = kinds.index(report.verdict) + 1 if report.verdict in kinds else len(kinds)
-    return report.lines[:place], report.lines[place:]
+    end = kinds.index(report.verdict) + 1 if report.verdict in kinds else len(kinds)
+    return report.lines[:end], report.lines[end:]
 
 
 def next_lines(report: Report) -> list[str]:
@@ -143,7 +143,7 @@ def _answer_parts(report: Report, answer: AnswerFacts, console: Console) -> Iter
         usable = [row for row in answer.calibrators if row.chosen or row.meets or row.cost is not None]
         rows = (answer.calibrators, usable) if len(usable) > 1 else (answer.calibrators,)
         why = _why_chosen(answer, report.metric)
-        tables = [_calibrators(report, each, console) for each in rows]
+        tables = [_calibrators(report, shown, console) for shown in rows]
         explained = [spaced(Group(table, Text(why))) for table in tables] if why else []
         yield ScreenPart("calibrators", 5, [*explained, *map(spaced, tables)])
     if report.front:
@@ -173,16 +173,16 @@ def _note_parts(report: Report) -> Iterator[ScreenPart]:
 
 def _notes(notes: Sequence[Note], count: int, shown: int) -> Text:
     lines = [f"Note: {note.text}" for note in notes[:shown]]
-    left = count - shown
-    lines += [f"{left} more {'note is' if left == 1 else 'notes are'} in report.json."] if left else []
+    hidden = count - shown
+    lines += [f"{hidden} more {'note is' if hidden == 1 else 'notes are'} in report.json."] if hidden else []
     return Text("\n".join(lines), style="yellow")
 
 
 def verdict_lines(lines: Sequence[Line], verdict: str) -> Text:
     """Returns the lines of a summary in the colour of the verdict, doubts in that of a doubted pass."""
     text, style = Text(), STYLES[verdict]
-    for place, line in enumerate(lines):
-        text.append("\n" if place else "")
+    for k, line in enumerate(lines):
+        text.append("\n" if k else "")
         text.append(line.text, STYLES[WITH_DOUBTS] if line.kind in (*DOUBTING, FEW_INPUTS) else style)
     return text
 
@@ -193,21 +193,21 @@ def _culprits(report: Report, most: int, console: Console) -> Table:
     Each has the figure of the network if it is put back, the cause, and the losses. A line stands above the weak ones.
     """
     main, weak = report.ranked_culprits
-    causes = {each.culprit: _cause(each) for each in report.advice}
+    causes = {advice.culprit: _cause(advice) for advice in report.advice}
     back = f"If put back in {report.low.upper()}>"
     table = titled("Culprit", "Op", back, *(["Cause"] if causes else []), "Loss here>", "Fixed alone>")
-    for place, row in enumerate((*main, *weak)[:most]):
-        if place == len(main):
+    for rank, row in enumerate((*main, *weak)[:most]):
+        if rank == len(main):
             table.add_row(Text("Weak (for the margin, or within the noise):"), style="dim")
         measured = report.text(row.taken_back)
         cause = [causes.get(row.name, "")] if causes else []
         lost = [loss_text(report.metric, row.drop), loss_text(report.metric, row.gain)]
-        style = "red" if place < len(main) else "yellow"
+        style = "red" if rank < len(main) else "yellow"
         table.add_row(*map(Text, (row.name, row.op_type, measured, *cause, *lost)), style=style)
-    left = len(main) + len(weak) - most
-    if left > 0:
-        others = left - min(left, len(weak))
-        kinds = [f"{others} more" if others else "", f"{left - others} weak" if left > others else ""]
+    hidden = len(main) + len(weak) - most
+    if hidden > 0:
+        others = hidden - min(hidden, len(weak))
+        kinds = [f"{others} more" if others else "", f"{hidden - others} weak" if hidden > others else ""]
         table.add_row(Text(f"{' and '.join(filter(None, kinds))}, in layers.csv"), style="dim")
     return with_columns_that_fit(table, console, ("Op", "Fixed alone", "Loss here"), prose=("Cause",))
 
@@ -244,17 +244,17 @@ def _calibrators(report: Report, rows: Sequence[CalibratorRow], console: Console
 def _why_chosen(answer: AnswerFacts, metric: str) -> str:
     """Returns a sentence on the choice of a calibrator whose first recipe is not the cheapest; empty where it is."""
     rows = answer.calibrators
-    found = [(row.cost, row.mean_loss, row) for row in rows if row.cost is not None and row.mean_loss is not None]
-    chosen = next((each for each in found if each[2].chosen), None)
-    if chosen is None or chosen[0] <= min(cost for cost, _, _ in found):
+    priced = [(row.cost, row.mean_loss, row) for row in rows if row.cost is not None and row.mean_loss is not None]
+    chosen = next((entry for entry in priced if entry[2].chosen), None)
+    if chosen is None or chosen[0] <= min(cost for cost, _, _ in priced):
         return ""
-    (cost, mean, row), (its_cost, its_mean, other) = chosen, min(found, key=lambda each: each[0])
+    (cost, mean, row), (its_cost, its_mean, cheapest) = chosen, min(priced, key=lambda entry: entry[0])
     if cost > its_cost + AS_CHEAP or mean >= its_mean:
         return f"{row.calibrator} is chosen: on more inputs its recipe is the cheapest."
     price = f"{percent(cost)} with {counted(row.high or 0, 'layer')}"
-    its_price = f"{percent(its_cost)} with {counted(other.high or 0, 'layer')}"
+    its_price = f"{percent(its_cost)} with {counted(cheapest.high or 0, 'layer')}"
     return (
-        f"{row.calibrator} is chosen: its first recipe costs about as much as the recipe of {other.calibrator} "
+        f"{row.calibrator} is chosen: its first recipe costs about as much as the recipe of {cheapest.calibrator} "
         f"({price}, not {its_price}) and loses less (on average {loss_text(metric, mean)}, not "
         f"{loss_text(metric, its_mean)}), so it is more likely to pass on new inputs."
     )
@@ -350,7 +350,7 @@ def output_tables(report: Report) -> list[Table]:
         known = {name: figures.get(name, {}).get("sqnr") for name in shown}
         shown.sort(key=lambda name: -math.inf if (value := known[name]) is None else value)
         del shown[_OUTPUTS:]
-    judged = [name for name in shown if any(AGREEMENT.name in each.get(name, {}) for _, each in report.outputs.items())]
+    judged = [name for name in shown if any(AGREEMENT.name in plan.get(name, {}) for _, plan in report.outputs.items())]
     return [_output_table(report, names, of_task=of_task) for names in ([shown, judged] if of_task else [shown])]
 
 
@@ -360,8 +360,8 @@ def _output_table(report: Report, shown: Sequence[str], *, of_task: bool) -> Tab
     With a task, it has the agreement, the cosine of the outputs beside it, and what the task counted.
     """
     measured = {metric for _, of_plan in report.outputs.items() for name in shown for metric in of_plan.get(name, ())}
-    wanted = (AGREEMENT.name, "cosine", "sqnr") if of_task else tuple(dict.fromkeys((report.metric, "sqnr")))
-    metrics = [metric for metric in wanted if metric in measured] if of_task else wanted
+    columns = (AGREEMENT.name, "cosine", "sqnr") if of_task else tuple(dict.fromkeys((report.metric, "sqnr")))
+    metrics = [metric for metric in columns if metric in measured] if of_task else columns
     table = titled("Output", "Plan", *metrics, *(("counted",) if of_task else ()))
     for plan, outputs in report.outputs.items():
         for name, values in ((name, outputs[name]) for name in shown if name in outputs):
@@ -378,10 +378,10 @@ def _output_table(report: Report, shown: Sequence[str], *, of_task: bool) -> Tab
 
 def latency_lines(report: Report) -> list[str]:
     """Returns lines with the latency of each plan and of each layer left high; empty if no engine was timed."""
-    timed = {plan: found for plan, found in (report.latency or {}).items() if found}
+    timed = {plan: latency for plan, latency in (report.latency or {}).items() if latency}
     if not timed:
         return []
-    plans = (f"{plan} {found.mean_ms:.3f} ms (p99 {found.p99_ms:.3f})" for plan, found in timed.items())
+    plans = (f"{plan} {latency.mean_ms:.3f} ms (p99 {latency.p99_ms:.3f})" for plan, latency in timed.items())
     lines = [f"Latency, mean: {', '.join(plans)}"]
     for name in report.recipe.high[:_LATENCIES]:
         int8, high = (report.layer_milliseconds(plan, name) for plan in ("int8", "recipe"))
@@ -393,16 +393,16 @@ def latency_lines(report: Report) -> list[str]:
 
 def predicted_lines(report: Report) -> list[str]:
     """Returns lines with the predicted time of each plan, the dearest kernels and the reformats of the recipe."""
-    found = report.predicted
-    if found is None:
+    times = report.predicted
+    if times is None:
         return []
-    plans = (f"{plan} {time}" for plan, time in found.plans.items())
-    lines = [f"Predicted on {found.gpu}: {', '.join(plans)}"]
-    if found.dearest:
-        lines.append(f"Longest kernels: {', '.join(f'{one.name} {one.ms:.3f} ms' for one in found.dearest)}")
-    if found.reformats:
-        ms = sum(one.ms for one in found.reformats)
-        lines.append(f"The recipe adds {counted(len(found.reformats), 'reformat')} between layers: {ms:.3f} ms")
+    plans = (f"{plan} {time}" for plan, time in times.plans.items())
+    lines = [f"Predicted on {times.gpu}: {', '.join(plans)}"]
+    if times.dearest:
+        lines.append(f"Longest kernels: {', '.join(f'{kernel.name} {kernel.ms:.3f} ms' for kernel in times.dearest)}")
+    if times.reformats:
+        ms = sum(kernel.ms for kernel in times.reformats)
+        lines.append(f"The recipe adds {counted(len(times.reformats), 'reformat')} between layers: {ms:.3f} ms")
     return lines
 
 
@@ -433,9 +433,9 @@ def print_advice(explanation: Explanation, metric: str, console: Console) -> Non
     console.print()
     for advice in explanation.advice[:CULPRITS_UP_TO]:
         console.print(Text(advice.evidence))
-        for place, remedy in enumerate(advice.remedies, start=1):
-            console.print(_indented(_remedy_text(place, remedy, metric)))
-            if place == 1 and remedy.commands:
+        for rank, remedy in enumerate(advice.remedies, start=1):
+            console.print(_indented(_remedy_text(rank, remedy, metric)))
+            if rank == 1 and remedy.commands:
                 console.print(Text(f"     {remedy.commands[0].text}", style="dim"), soft_wrap=True)
         console.print()
     more = len(explanation.advice) - CULPRITS_UP_TO
@@ -443,11 +443,11 @@ def print_advice(explanation: Explanation, metric: str, console: Console) -> Non
         console.print(Text(f"{more} more culprits are in {EXPLANATION}.", style="dim"))
     if explanation.advice:
         console.print(Text(f"{EXPLANATION} has the commands for every tool.", style="dim"))
-    whole = [each for each in explanation.tried if not each.culprits]
+    whole = [attempt for attempt in explanation.tried if not attempt.culprits]
     if whole:
         console.print(Text("Measured on all inputs, for the whole network:", style="bold"))
-    for each in whole:
-        console.print(Text(f"  {_sentence(each, metric)}.", style="green" if each.meets else ""))
+    for attempt in whole:
+        console.print(Text(f"  {_sentence(attempt, metric)}.", style="green" if attempt.meets else ""))
 
 
 def causes_in_short(explanation: Explanation, metric: str) -> Group | None:
@@ -455,29 +455,29 @@ def causes_in_short(explanation: Explanation, metric: str) -> Group | None:
     if not explanation.causes:
         return None
     causes = [Text(_title(cause, explanation)) for cause in explanation.causes[:_CAUSES_UP_TO]]
-    recipe = next((each.cost for each in explanation.tried if each.own and each.meets), math.inf)
-    cheaper = [each for each in explanation.tried if each.meets and each.cost < recipe]
-    return Group(*causes, *_measured_lines(sorted(cheaper, key=lambda each: (each.cost, each.loss or 0.0))[:1], metric))
+    recipe = next((tried.cost for tried in explanation.tried if tried.own and tried.meets), math.inf)
+    cheaper = [tried for tried in explanation.tried if tried.meets and tried.cost < recipe]
+    return Group(*causes, *_measured_lines(sorted(cheaper, key=lambda row: (row.cost, row.loss or 0.0))[:1], metric))
 
 
 def _title(cause: Cause, explanation: Explanation) -> str:
-    total = sum(len(each.culprits) for each in explanation.causes)
+    total = sum(len(group.culprits) for group in explanation.causes)
     who = f"'{cause.culprits[0]}'" if total == 1 else f"{len(cause.culprits)} of {total} culprits"
     return f"{who}: {cause.words}."
 
 
 def _measured_lines(measured: Sequence[Tried], metric: str) -> Iterator[Padding]:
     """Yields lines on remedies that were measured: those that meet the threshold, then those that miss it."""
-    for each in [each for each in measured if each.meets][:_MEETING_UP_TO]:
-        yield _indented(Text(f"{_sentence(each, metric)} (measured)", style="green"))
-    missing = [each for each in measured if not each.meets][:_MISSING_UP_TO]
+    for attempt in [attempt for attempt in measured if attempt.meets][:_MEETING_UP_TO]:
+        yield _indented(Text(f"{_sentence(attempt, metric)} (measured)", style="green"))
+    missing = [attempt for attempt in measured if not attempt.meets][:_MISSING_UP_TO]
     if missing:
-        figures = "; ".join(f"{each.title} {figure_text(metric, each.similarity)}" for each in missing)
+        figures = "; ".join(f"{attempt.title} {figure_text(metric, attempt.similarity)}" for attempt in missing)
         yield _indented(Text(f"Measured, misses the threshold: {figures}", style="yellow"))
 
 
-def _remedy_text(place: int, remedy: Remedy, metric: str) -> Text:
-    text = Text.assemble(f"{place}. ", (remedy.remedy, "bold"), f" (cost in speed: {remedy.speed}). {remedy.why}")
+def _remedy_text(rank: int, remedy: Remedy, metric: str) -> Text:
+    text = Text.assemble(f"{rank}. ", (remedy.remedy, "bold"), f" (cost in speed: {remedy.speed}). {remedy.why}")
     if remedy.tried is None:
         return text.append(" Not measured.", style="dim")
     return text.append(

@@ -64,7 +64,7 @@ def _print_dropped(dropped: Sequence[DroppedNode], console: Console) -> None:
 
 def _sized(spec: TensorSpec) -> str:
     """The option that gives a dynamic input sizes, 1 for the batch and 224 elsewhere as an example."""
-    sizes = (size or (224 if place else 1) for place, size in enumerate(spec.shape))
+    sizes = (size or (224 if axis else 1) for axis, size in enumerate(spec.shape))
     return f"--shape {spec.name}:{'x'.join(map(str, sizes))}"
 
 
@@ -112,8 +112,8 @@ def print_migration(report: Migration, console: Console) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 1, 0))
     for title, ratio in (("What the old engine does not tell", 5), ("Choice", 4), ("Names", 4)):
         table.add_column(title, overflow="fold", ratio=ratio)
-    for each in report.choices:
-        table.add_row(Text(each.about), Text(each.choice, style="bold"), Text(listed(each.names, LAYERS_OF_A_KIND)))
+    for note in report.choices:
+        table.add_row(Text(note.about), Text(note.choice, style="bold"), Text(listed(note.names, LAYERS_OF_A_KIND)))
     if report.choices:
         console.print(table)
     for option, why in report.gone.items():
@@ -129,7 +129,7 @@ ADVICE_UP_TO = TENSORS_UP_TO = 20
 
 
 def print_comparison(
-    found: Comparison, console: Console, *, top: int = 0, columns: Sequence[str] = (), weight_scales: bool = False
+    result: Comparison, console: Console, *, top: int = 0, columns: Sequence[str] = (), weight_scales: bool = False
 ) -> None:
     """Prints tensors, weights, advice and notes; ``top`` rows of each table, all for 0.
 
@@ -141,62 +141,62 @@ def print_comparison(
         BadInput: there is no such column.
     """
     if weight_scales:
-        _print_weight_scales(found, console, top)
+        _print_weight_scales(result, console, top)
         return
-    tensors = found.sorted_by()
-    both = f"'{found.other}' against '{found.model}'" if found.other else f"{found.low.upper()} against FP32"
-    tensors_of = both if found.other else f"{found.low.upper()} ({found.arithmetic}) against FP32"
-    console.print(Text(f"Tensors of {tensors_of}, {counted(found.samples, 'sample')}:"))
-    console.print(_compared(_first(tensors, top), found, columns, console))
+    tensors = result.sorted_by()
+    sides = f"'{result.other}' against '{result.model}'" if result.other else f"{result.low.upper()} against FP32"
+    tensors_of = sides if result.other else f"{result.low.upper()} ({result.arithmetic}) against FP32"
+    console.print(Text(f"Tensors of {tensors_of}, {counted(result.samples, 'sample')}:"))
+    console.print(_compared(_first(tensors, top), result, columns, console))
     _print_hidden(console, len(tensors), top)
-    if found.weights:
-        weights = found.sorted_by(weights=True)
+    if result.weights:
+        weights = result.sorted_by(weights=True)
         console.print()
-        console.print(Text(f"Weights, {both}:"))
-        console.print(_compared(_first(weights, top), found, columns, console))
+        console.print(Text(f"Weights, {sides}:"))
+        console.print(_compared(_first(weights, top), result, columns, console))
         _print_hidden(console, len(weights), top)
-    if found.engine_tensors:
+    if result.engine_tensors:
         console.print()
         console.print(Text("Tensors of the engine:"))
-        console.print(fitted(EngineTensor, found.engine_tensors[: top or None], console))
-        _print_hidden(console, len(found.engine_tensors), top)
+        console.print(fitted(EngineTensor, result.engine_tensors[: top or None], console))
+        _print_hidden(console, len(result.engine_tensors), top)
     console.print()
-    if not found.advice:
+    if not result.advice:
         console.print(Text("No layer is abnormal.", style="bold green"))
-    causes_first = sorted(found.advice, key=lambda advice: advice.reason == LOW_SIMILARITY)
+    causes_first = sorted(result.advice, key=lambda advice: advice.reason == LOW_SIMILARITY)
     for advice in causes_first[:ADVICE_UP_TO]:
         where = ", ".join(f"'{name}'" for name in advice.layers) or "The network"
         console.print(Text(f"{where}: {advice.reason} ({advice.kind} '{advice.tensor}'): {advice.words}"))
-    if len(found.advice) > ADVICE_UP_TO:
-        more = len(found.advice) - ADVICE_UP_TO
+    if len(result.advice) > ADVICE_UP_TO:
+        more = len(result.advice) - ADVICE_UP_TO
         console.print(Text(f"{more} more findings; --output FOLDER writes all.", style="dim"))
-    _print_notes(console, found.notes)
+    _print_notes(console, result.notes)
 
 
-def _print_weight_scales(found: Comparison, console: Console, top: int) -> None:
-    weights, channels = found.sorted_by(weights=True), sorted_rows(found.channels, found.sort)
+def _print_weight_scales(result: Comparison, console: Console, top: int) -> None:
+    weights, channels = result.sorted_by(weights=True), sorted_rows(result.channels, result.sort)
     several = [row for row in channels if row.scale is not None]
-    console.print(Text(f"Scales of the weights of '{found.other or found.model}':"))
-    console.print(_compared(_first(weights, top), found, _WEIGHT_SCALES, console))
+    console.print(Text(f"Scales of the weights of '{result.other or result.model}':"))
+    console.print(_compared(_first(weights, top), result, _WEIGHT_SCALES, console))
     _print_hidden(console, len(weights), top)
     console.print(Text("\nScales of their channels:"))
-    console.print(fitted(ComparedChannel, _first(several, top), console, names=found.names, only=_CHANNEL_SCALES))
+    console.print(fitted(ComparedChannel, _first(several, top), console, names=result.names, only=_CHANNEL_SCALES))
     _print_hidden(console, len(several), top)
 
 
-def print_explained_tensors(found: Explanation, low: str, console: Console, *, top: int = 0) -> None:
+def print_explained_tensors(explanation: Explanation, low: str, console: Console, *, top: int = 0) -> None:
     """Prints the activations and the weights in FP32 and in full INT8, by MSE; ``top`` rows of each, all for 0."""
     activations = [
-        (name if len(layer.outputs) == 1 else each.tensor, each)
-        for name, layer in found.layers.items()
-        for each in layer.outputs
+        (name if len(layer.outputs) == 1 else tensor.tensor, tensor)
+        for name, layer in explanation.layers.items()
+        for tensor in layer.outputs
     ]
-    weights = [(each.tensor, each) for layer in found.layers.values() for each in layer.weights]
-    inputs = [(each.tensor, each) for each in found.inputs]
+    weights = [(tensor.tensor, tensor) for layer in explanation.layers.values() for tensor in layer.weights]
+    inputs = [(tensor.tensor, tensor) for tensor in explanation.inputs]
     sides = ("FP32", low.upper())
     for title, rows, of_weights in (
         ("Activations", [*inputs, *activations], False),
-        ("Weights", [*{each.tensor: (name, each) for name, each in weights}.values()], True),
+        ("Weights", [*{tensor.tensor: (name, tensor) for name, tensor in weights}.values()], True),
     ):
         ordered = sorted(rows, key=lambda row: -1.0 if row[1].mse is None else row[1].mse, reverse=True)
         makes = _of_weights if of_weights else _of_activations
@@ -212,54 +212,54 @@ _Named = tuple[str, ExplainedTensor]
 def _of_activations(rows: Sequence[_Named], sides: tuple[str, str]) -> Table:
     """Least and largest value of both sides."""
     table = titled("Layer", "MSE>", *(f"{side} {end}>" for side in sides for end in ("min", "max")))
-    for name, each in rows:
-        figures = (value for side in (each.fp32, each.int8) for value in (side.min, side.max))
-        table.add_row(*map(Text, (name, number(each.mse), *map(partial(number, digits=4), figures))))
+    for name, tensor in rows:
+        figures = (value for side in (tensor.fp32, tensor.int8) for value in (side.min, side.max))
+        table.add_row(*map(Text, (name, number(tensor.mse), *map(partial(number, digits=4), figures))))
     return table
 
 
 def _of_weights(rows: Sequence[_Named], sides: tuple[str, str]) -> Table:
     """A line for each side, as ten figures and a name do not fit into one."""
     table = titled("Weight", "MSE>", "In", "Min>", "Max>", "Mean>", "Std>", "Variance>")
-    for name, each in rows:
-        for label, side, first in zip(sides, (each.fp32, each.int8), (True, False), strict=True):
+    for name, tensor in rows:
+        for label, side, first in zip(sides, (tensor.fp32, tensor.int8), (True, False), strict=True):
             variance = None if side.std is None else side.std**2
             figures = (number(value, 4) for value in (side.min, side.max, side.mean, side.std, variance))
-            table.add_row(*map(Text, (*((name, number(each.mse)) if first else ("", "")), label, *figures)))
+            table.add_row(*map(Text, (*((name, number(tensor.mse)) if first else ("", "")), label, *figures)))
     return table
 
 
-def print_profile(found: Profile, console: Console, *, top: int = 0, columns: Sequence[str] = ()) -> None:
+def print_profile(profile: Profile, console: Console, *, top: int = 0, columns: Sequence[str] = ()) -> None:
     """Prints the tensors of the selected layers, and the notes; ``top`` rows, all for 0.
 
     Raises:
         BadInput: there is no such column as one of ``columns``.
     """
-    if found.samples:
-        console.print(Text(f"{counted(found.samples, 'sample')} of {found.source}:"))
-    console.print(fitted(ProfiledTensor, found.tensors[:top] if top else found.tensors, console, only=columns))
-    _print_hidden(console, len(found.tensors), top)
-    _print_notes(console, found.notes)
+    if profile.samples:
+        console.print(Text(f"{counted(profile.samples, 'sample')} of {profile.source}:"))
+    console.print(fitted(ProfiledTensor, profile.tensors[:top] if top else profile.tensors, console, only=columns))
+    _print_hidden(console, len(profile.tensors), top)
+    _print_notes(console, profile.notes)
 
 
 def print_sensitivity(
-    found: Sensitivity, console: Console, *, rows: Sequence[SensitiveOp], sort: str, top: int = 0
+    sensitivity: Sensitivity, console: Console, *, rows: Sequence[SensitiveOp], sort: str, top: int = 0
 ) -> None:
     """Prints rows, of which the column ``sort`` is among the last to be left out; ``top`` rows, all for 0."""
     shown = rows[:top] if top else rows
-    console.print(fitted(SensitiveOp, shown, console, names=found.names, raised=(found.metric, sort)))
-    full = "not measured" if found.full is None else f"{found.full:.6g}"
-    loss = f"Loss of full {found.low.upper()}: {full} ({found.metric}, {found.arithmetic})."
+    console.print(fitted(SensitiveOp, shown, console, names=sensitivity.names, raised=(sensitivity.metric, sort)))
+    full = "not measured" if sensitivity.full is None else f"{sensitivity.full:.6g}"
+    loss = f"Loss of full {sensitivity.low.upper()}: {full} ({sensitivity.metric}, {sensitivity.arithmetic})."
     console.print(Text(f"\n{len(shown)} of {len(rows)} rows. {loss}"))
 
 
-def _compared(rows: Sequence[ComparedTensor], found: Comparison, columns: Sequence[str], console: Console) -> Table:
+def _compared(rows: Sequence[ComparedTensor], result: Comparison, columns: Sequence[str], console: Console) -> Table:
     """The table of tensors or weights, those of a low cosine in red."""
 
     def style(row: ComparedTensor) -> str:
         return "bold red" if row.figures.cosine < LEAST_COSINE else ""
 
-    return fitted(ComparedTensor, rows, console, names=found.names, only=columns, style=style)
+    return fitted(ComparedTensor, rows, console, names=result.names, only=columns, style=style)
 
 
 def _first(rows: Sequence[Row], top: int) -> Sequence[Row]:
@@ -291,7 +291,7 @@ def print_worst(report: WorstReport, console: Console) -> None:
     for line in histogram_lines(report):
         console.print(Text(line))
     console.print()
-    worst = [report.samples[place] for place in report.places]
+    worst = [report.samples[index] for index in report.places]
     console.print(fitted(JudgedSample, worst, console, names=report.names, only=("rank", "sample", "value")))
     console.print()
     console.print(Text(report.verdict, style="bold green" if report.distribution.bad == 0 else "bold yellow"))

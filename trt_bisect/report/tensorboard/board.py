@@ -65,7 +65,7 @@ def layer_tags(names: Iterable[str]) -> dict[str, str]:
     TensorBoard groups cards by the text before a tag's first slash. A name's leading slashes are removed, since a group
     needs a name.
     """
-    found: dict[str, str] = {}
+    tags: dict[str, str] = {}
     taken: set[str] = set()
     for name in names:
         short = name.lstrip("/") or "_"
@@ -73,8 +73,8 @@ def layer_tags(names: Iterable[str]) -> dict[str, str]:
         while tag in taken:
             tag, number = f"{short}_{number}", number + 1
         taken.add(tag)
-        found[name] = tag
-    return found
+        tags[name] = tag
+    return tags
 
 
 def output_tags(origins: Iterable[Origin], layers: Mapping[str, str]) -> dict[str, str]:
@@ -84,16 +84,16 @@ def output_tags(origins: Iterable[Origin], layers: Mapping[str, str]) -> dict[st
         origins: the origins of the tensors; one without a layer is named by the tensor.
         layers: the beginnings of the layers' tags.
     """
-    found, counts = {}, dict.fromkeys(layers, 0)
+    tags, counts = {}, dict.fromkeys(layers, 0)
     for origin in origins:
         if origin.kind == INPUT:
-            found[origin.tensor] = f"{origin.tensor.lstrip('/')}/input"
+            tags[origin.tensor] = f"{origin.tensor.lstrip('/')}/input"
             continue
         name = origin.layer or origin.tensor
         number = counts[name]
         counts[name] += 1
-        found[origin.tensor] = numbered(f"{layers[name]}/output", number)
-    return found
+        tags[origin.tensor] = numbered(f"{layers[name]}/output", number)
+    return tags
 
 
 def input_tags(origins: Iterable[Origin], layers: Mapping[str, str]) -> dict[str, list[tuple[str, str]]]:
@@ -104,13 +104,13 @@ def input_tags(origins: Iterable[Origin], layers: Mapping[str, str]) -> dict[str
     """
     known = {origin.tensor: origin for origin in origins}
     taken = {f"{name.lstrip('/')}/input" for name, origin in known.items() if origin.kind == INPUT}
-    found: dict[str, list[tuple[str, str]]] = {}
+    readers: dict[str, list[tuple[str, str]]] = {}
     for layer, read in {origin.layer: origin.inputs for origin in known.values() if origin.layer in layers}.items():
         tags = (tag for tag in (numbered(f"{layers[layer]}/input", k) for k in count()) if tag not in taken)
         for tensor in read:
             if tensor in known:
-                found.setdefault(tensor, []).append((layer, next(tags)))
-    return found
+                readers.setdefault(tensor, []).append((layer, next(tags)))
+    return readers
 
 
 def numbered(tag: str, number: int) -> str:
@@ -297,11 +297,11 @@ class ChannelHistograms:
     def add(self, values: np.ndarray, channels: tuple[np.ndarray, np.ndarray] | None) -> None:
         """Adds a sample's values, and those of its channels from ``LoudChannels.of``."""
         flat = values.reshape(1, -1)
-        own = [GrowingHistogram()] if len(self._samples) < self._most else []
+        of_sample = [GrowingHistogram()] if len(self._samples) < self._most else []
         for part in parts(values.size):
-            for histogram in (self._whole, *own):
+            for histogram in (self._whole, *of_sample):
                 histogram.add(flat[:, part])
-        self._samples += [histogram.seen(most=_BUCKETS) for histogram in own]
+        self._samples += [histogram.seen(most=_BUCKETS) for histogram in of_sample]
         if channels is not None:
             self._numbers, rows = channels
             self._channels = self._channels or GrowingHistogram(len(rows), _CHANNEL_BINS)
@@ -420,10 +420,10 @@ def weights_of(network: Network, writer: PlanWriter, layers: Mapping[str, str]) 
     Args:
         layers: the beginnings of the layers' tags; other layers are ignored.
     """
-    types, found = TensorTypes.of(network.skeleton.graph), []
+    types, kept = TensorTypes.of(network.skeleton.graph), []
     for layer in network.layers:
         node, number = network.skeleton.graph.node[layer.index], 0
-        roundings = {each.slot: each for each in layer.roundings if each.is_weight}
+        roundings = {rounding.slot: rounding for rounding in layer.roundings if rounding.is_weight}
         biases = bias_names(network, layer, types) if layer.name in layers else []
         for slot, name in enumerate(node.input if layer.name in layers else ()):
             if not writer.context.is_constant(name) or types.dtypes[name].kind != "f":
@@ -433,12 +433,12 @@ def weights_of(network: Network, writer: PlanWriter, layers: Mapping[str, str]) 
             rounding = roundings.get(slot)
             quantizers = writer.quantizers(layer, rounding) if rounding and layer.quantizable else ()
             axis = rounding.axis if rounding and rounding.axis is not None else weight_axis(node, slot, types)
-            found.append(Weight(layer.index, name, numbered(f"{layers[layer.name]}/weights", number), quantizers, axis))
+            kept.append(Weight(layer.index, name, numbered(f"{layers[layer.name]}/weights", number), quantizers, axis))
             number += 1
-        for place, name in enumerate(biases):
+        for k, name in enumerate(biases):
             if types.dtypes[name].kind == "f":
-                found.append(Weight(layer.index, name, numbered(f"{layers[layer.name]}/bias", place), (), None))
-    return found
+                kept.append(Weight(layer.index, name, numbered(f"{layers[layer.name]}/bias", k), (), None))
+    return kept
 
 
 class WeightHistograms:

@@ -111,8 +111,8 @@ def _rank(key: TrialKey, ranges: str, metric: str) -> int | None:
     """The place of a trial among those of the same plan, the best first; None for one that does not count."""
     if key.measured_in.split(" ")[0] != INPUTS:
         return 2 if key.measured_in == WHOLE else 3
-    found = re.fullmatch(rf"{INPUTS} \w+ {ranges[:12]} (whole|{OF_METRIC}{re.escape(metric)})", key.measured_in)
-    return None if found is None else 0 if found[1] == "whole" else 1
+    match = re.fullmatch(rf"{INPUTS} \w+ {ranges[:12]} (whole|{OF_METRIC}{re.escape(metric)})", key.measured_in)
+    return None if match is None else 0 if match[1] == "whole" else 1
 
 
 def _similarity(trial: Trial, rule: Rule) -> float | None:
@@ -147,7 +147,7 @@ def _known(step: MeasuredPlan) -> float:
 
 def _evenly(steps: Sequence[MeasuredPlan], most: int) -> list[MeasuredPlan]:
     places = np.unique(np.linspace(0, len(steps) - 1, min(most, len(steps))).round().astype(int))
-    return [steps[place] for place in places]
+    return [steps[k] for k in places]
 
 
 def write_steps(run: logs.LogRun, steps: Iterable[MeasuredPlan]) -> None:
@@ -217,15 +217,15 @@ def legal_names(names: Sequence[str]) -> list[str]:
     legal = [_legal(name) for name in names]
     scopes = {name[:end] for name in legal for end, letter in enumerate(name) if letter == "/"}
     taken: set[str] = set()
-    found = []
+    unique_names = []
     for name in legal:
         base = f"{name}/{name.rpartition('/')[2]}" if name in scopes else name
         unique, count = base, 1
         while unique in taken or unique in scopes:
             unique, count = f"{base}_{count}", count + 1
         taken.add(unique)
-        found.append(unique)
-    return found
+        unique_names.append(unique)
+    return unique_names
 
 
 def _legal(name: str) -> str:
@@ -257,8 +257,8 @@ def _set(attribute: Any, value: Value) -> None:
     if isinstance(value, (bytes, int, float)):
         setattr(attribute, _FIELDS[type(value)], value)
         return
-    for each in value:
-        getattr(attribute.list, _FIELDS[type(each)]).append(each)
+    for item in value:
+        getattr(attribute.list, _FIELDS[type(item)]).append(item)
 
 
 def _boundary_attributes(spec: TensorSpec) -> dict[str, Value]:
@@ -272,8 +272,8 @@ def _layer_attributes(layer: Layer, node: onnx.NodeProto, types: TensorTypes) ->
         if name and name not in layer.inputs
     ]
     texts = {"layer_name": layer.name, "constants": "; ".join(constants), "why_not_int8": layer.why_not}
-    own: dict[str, Value] = {key: text.encode() for key, text in texts.items() if text}
-    return {**own, **{attribute.name: _attribute_value(attribute) for attribute in node.attribute}}
+    attributes: dict[str, Value] = {key: text.encode() for key, text in texts.items() if text}
+    return {**attributes, **{attribute.name: _attribute_value(attribute) for attribute in node.attribute}}
 
 
 def _typed(dtype: np.dtype[Any] | None, shape: Shape) -> str:
@@ -344,9 +344,9 @@ class RunLogs:
             accuracies |= {plan: self.accuracy(plan) for plan in words if accuracies.get(plan) is None}
         return [
             MeasuredPlan(
-                plan, figures[plan], accuracies.get(plan), report.milliseconds(names.get(plan, "")), "; ".join(said)
+                plan, figures[plan], accuracies.get(plan), report.milliseconds(names.get(plan, "")), "; ".join(reasons)
             )
-            for plan, said in words.items()
+            for plan, reasons in words.items()
         ]
 
     def _wanted(self) -> Iterator[tuple[PrecisionPlan, str]]:
@@ -382,14 +382,14 @@ class RunLogs:
         reference = MeasuredPlan(network.free_plan(), None, fp32, report.milliseconds("fp32"), "FP32")
         shown = [reference, *self._shown()]
         names = [
-            logs.run_name(number, report.metric, each.similarity, each.accuracy) for number, each in enumerate(shown)
+            logs.run_name(number, report.metric, step.similarity, step.accuracy) for number, step in enumerate(shown)
         ]
         progress.stage("Writing TensorBoard's logs", len(shown) * len(feeds))
         self.board.clear()
         writer = PlanWriter(network, self.experiment.ranges.scales, GraphTarget.ONNXRUNTIME)
         plan_logs = PlanLogs(self.board, network, writer, self.memory)
-        for name, each in zip(names, shown, strict=True):
-            plan_logs.write(name, each, feeds, is_fp32=each is reference, on_input=partial(progress.step, name))
+        for name, step in zip(names, shown, strict=True):
+            plan_logs.write(name, step, feeds, is_fp32=step is reference, on_input=partial(progress.step, name))
         with logs.LogRun(self.board.folder / logs.PLANS) as run:
             write_steps(run, self.measured())
         emulation = (
@@ -399,7 +399,7 @@ class RunLogs:
         origin = [] if report.arithmetic == EMULATED else [emulation]
         with logs.LogRun(self.board.folder / logs.CURVE) as run:
             _write_curve(run, report, self.experiment.rule)
-            rows = [(name, each.what, each.similarity, each.accuracy) for name, each in zip(names, shown, strict=True)]
+            rows = [(name, step.what, step.similarity, step.accuracy) for name, step in zip(names, shown, strict=True)]
             run.texts(
                 summary=bullets([*(line.text for line in report.lines), *next_lines(report)]),
                 culprits=_culprits(report),
@@ -435,9 +435,9 @@ class PlanLogs:
         if origins:
             groups = groups_within(network, origins, feeds[0], self._memory)
             observe = plan_observer(self._writer, plan, origins, groups)
-            for place, sample in enumerate(feeds):
+            for index, sample in enumerate(feeds):
                 on_input()
-                for tensors in observe(sample, place):
+                for tensors in observe(sample, index):
                     histograms.add(tensors)
                     del tensors
         with logs.LogRun(self._board.folder / name) as run:
@@ -472,7 +472,7 @@ def _culprits(report: Report) -> str:
     rows = [
         (
             *(row.index, row.name, row.op_type, row.similarity, row.drop, row.gain, row.taken_back),
-            ", ".join(each.tensor for each in row.rounds),
+            ", ".join(rounded.tensor for rounded in row.rounds),
         )
         for row in report.layers
         if row.culprit
@@ -502,7 +502,7 @@ class ComparisonLogs:
             yield reference, output
             del reference, output
 
-    def write(self, found: Comparison, writer: PlanWriter | None, plan: PrecisionPlan | None) -> None:
+    def write(self, result: Comparison, writer: PlanWriter | None, plan: PrecisionPlan | None) -> None:
         """Writes the FP32 run and the INT8 run.
 
         Args:
@@ -522,7 +522,7 @@ class ComparisonLogs:
             if weights is not None:
                 weights.write(run)
             run.texts(not_finite=bullets(self._fp32.not_finite()))
-        cosines = [row.figures.cosine for row in found.tensors if row.origin.kind == RESULT]
+        cosines = [row.figures.cosine for row in result.tensors if row.origin.kind == RESULT]
         least = min((value for value in cosines if not math.isnan(value)), default=None)
         with logs.LogRun(self._board.folder / logs.run_name(1, "cosine", least)) as run:
             self._int8.write(run)
@@ -530,15 +530,15 @@ class ComparisonLogs:
                 run.graph(graph_of(network, plan))
             if weights is not None and plan is not None:
                 weights.write(run, plan.lowered)
-            _write_figures(run, found)
-            rows = [(", ".join(each.layers), each.reason, each.tensor, each.words) for each in found.advice]
+            _write_figures(run, result)
+            rows = [(", ".join(advice.layers), advice.reason, advice.tensor, advice.words) for advice in result.advice]
             advice = table(["layer", "reason", "tensor", "evidence"], rows) if rows else ""
-            run.texts(advice=advice, notes=bullets(found.notes), not_finite=bullets(self._int8.not_finite()))
+            run.texts(advice=advice, notes=bullets(result.notes), not_finite=bullets(self._int8.not_finite()))
 
 
-def _write_figures(run: logs.LogRun, found: Comparison) -> None:
+def _write_figures(run: logs.LogRun, result: Comparison) -> None:
     """Writes cosine and SQNR of each tensor; the step is the index of its layer."""
-    for row in found.tensors:
+    for row in result.tensors:
         if row.origin.index is not None and row.origin.tensor:
             for name in ("cosine", "sqnr"):
                 value = getattr(row.figures, name)
