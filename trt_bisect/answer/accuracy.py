@@ -431,10 +431,10 @@ def accuracies(
     base = measured(network.plan((), network.base or high)) if has_base else None
     full = network.full(high)
     plans = {"int8": full} | ({"recipe": answer.plan} if answer.meets or answer.plan != full else {})
-    found = {name: measured(plan) for name, plan in plans.items()}
+    by_plan = {name: measured(plan) for name, plan in plans.items()}
     every = {"fp32": fp32} | {name: evaluator.figures(plan) for name, plan in plans.items()}
-    also = {name: more for name, one in every.items() if (more := {k: v for k, v in one.items() if k != ACCURACY})}
-    return Accuracies(fp32[ACCURACY], found["int8"], found.get("recipe"), least, base, also)
+    also = {name: more for name, row in every.items() if (more := {k: v for k, v in row.items() if k != ACCURACY})}
+    return Accuracies(fp32[ACCURACY], by_plan["int8"], by_plan.get("recipe"), least, base, also)
 
 
 def accuracy_of(accuracy: Accuracy, answer: Answer, plan: PrecisionPlan) -> float | None:

@@ -53,7 +53,7 @@ from trt_bisect.report.structure import Choice, MigratedLayer, Migration, Proof
 from trt_bisect.report.summary import FIXED, NO_RECIPE
 from trt_bisect.support.progress import Progress, Silent, default_progress
 
-_PRECISIONS = {str(each): each for each in (Precision.FP32, Precision.FP16, Precision.BF16, Precision.INT8)}
+_PRECISIONS = {str(kind): kind for kind in (Precision.FP32, Precision.FP16, Precision.BF16, Precision.INT8)}
 _WORDS = {**_PRECISIONS, "float": Precision.FP32, "float32": Precision.FP32, "half": Precision.FP16}
 _WORDS |= {"float16": Precision.FP16, "bfloat16": Precision.BF16}
 _NOT_FLOATS = frozenset(("int32", "int64", "bool", "uint8"))

@@ -138,9 +138,9 @@ class Leaf:
     buffer: np.ndarray | None = None
     trunk: Any = None
 
-    def row(self, place: int) -> Any:
+    def row(self, index: int) -> Any:
         """Returns the value in one row."""
-        return self.rows[place] if place < len(self.rows) else self.trunk
+        return self.rows[index] if index < len(self.rows) else self.trunk
 
     def tile(self, first: int, stop: int) -> Any:
         """Returns the values in rows ``first`` to ``stop - 1``, stacked."""
@@ -149,7 +149,7 @@ class Leaf:
         if self.buffer is not None and stop <= len(self.rows):
             size = self.rows[0].shape[0]
             return self.buffer[first * size : stop * size]
-        return np.concatenate([self.row(place) for place in range(first, stop)], axis=self.axis)
+        return np.concatenate([self.row(index) for index in range(first, stop)], axis=self.axis)
 
     def append(self, values: Sequence[Any]) -> None:
         """Adds rows, in the buffer if it has room for them."""
@@ -176,13 +176,13 @@ def buffer_rows(buffer: np.ndarray, room: int, first: int, stop: int) -> np.ndar
     return buffer[first * size : stop * size]
 
 
-def equal(one: Any, other: Any) -> bool:
+def equal(value: Any, other: Any) -> bool:
     """Returns true if two values are the same, bit for bit; NaN equals NaN."""
-    if one is other:
+    if value is other:
         return True
-    if not (isinstance(one, np.ndarray) and isinstance(other, np.ndarray)):
+    if not (isinstance(value, np.ndarray) and isinstance(other, np.ndarray)):
         return False
-    return one.dtype == other.dtype and np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
+    return value.dtype == other.dtype and np.array_equal(value, other, equal_nan=value.dtype.kind == "f")
 
 
 def tile(leaves: Mapping[str, Leaf], reads: Sequence[str], first: int, stop: int) -> dict[str, Any]:
@@ -198,9 +198,9 @@ def stackable(leaves: Mapping[str, Leaf], reads: Sequence[str], rows: int) -> bo
     )
 
 
-def differ(leaves: Mapping[str, Leaf], reads: Sequence[str], one: int, other: int) -> bool:
+def differ(leaves: Mapping[str, Leaf], reads: Sequence[str], row: int, other: int) -> bool:
     """Returns true if a piece reads different values in two rows."""
-    return any(not equal(leaves[name].row(one), leaves[name].row(other)) for name in reads)
+    return any(not equal(leaves[name].row(row), leaves[name].row(other)) for name in reads)
 
 
 def stacked_axis(stacked: Any, single: Any, rows: int) -> tuple[int | None] | None:

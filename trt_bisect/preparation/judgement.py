@@ -274,7 +274,7 @@ class Judgement:
         judged = [
             name
             for name in self.outputs(reference[0])
-            if any(not sample[name].size or np.isfinite(sample[name]).any() for sample in reference)
+            if any(not outputs[name].size or np.isfinite(outputs[name]).any() for outputs in reference)
         ]
         if not judged:
             raise NothingMeasured(

@@ -80,7 +80,7 @@ class AsItRuns:
 
 
 def same_tensors(
-    first: AsItRuns, second: AsItRuns, own: Mapping[str, np.ndarray], others: Mapping[str, np.ndarray]
+    first: AsItRuns, second: AsItRuns, ours: Mapping[str, np.ndarray], others: Mapping[str, np.ndarray]
 ) -> dict[str, str]:
     """Returns by tensor of a network that of the same name and shape in another one.
 
@@ -89,15 +89,15 @@ def same_tensors(
     Args:
         first: the network.
         second: the other one.
-        own: the tensors of ``first`` on a sample.
+        ours: the tensors of ``first`` on a sample.
         others: those of the other network.
     """
-    same = {name: name for name, values in own.items() if name in others and values.shape == others[name].shape}
+    same = {name: name for name, values in ours.items() if name in others and values.shape == others[name].shape}
     for read, made in first.activated.items():
-        if read in same and made in own and made not in others:
+        if read in same and made in ours and made not in others:
             same[made] = same.pop(read)
     for read, made in second.activated.items():
-        if same.get(read) == read and made in others and made not in own:
+        if same.get(read) == read and made in others and made not in ours:
             same[read] = made
     return same
 
@@ -222,7 +222,7 @@ def _weights(constants: Mapping[str, onnx.TensorProto]) -> Iterator[tuple[str, t
         weight = name.removesuffix(_ENDING)
         pair = [constants.get(f"{weight}{ending}") for ending in (_SCALE, _ZERO)]
         if weight != name and pair[0] is not None and pair[1] is not None:
-            scale, zero = (numpy_helper.to_array(each) for each in pair if each is not None)
+            scale, zero = (numpy_helper.to_array(part) for part in pair if part is not None)
             yield weight, (numpy_helper.to_array(tensor), Quantizer(scale.astype(np.float32), zero))
 
 

@@ -139,7 +139,7 @@ class _Run:
     answering: AnswerSearch | None = None
     accuracies: Callable[..., Accuracies] | None = None
     accuracy: Callable[..., float | None] | None = None
-    found: Searched | None = None
+    searched: Searched | None = None
     verdict: Report | None = None
     is_explained: bool = False
 
@@ -163,7 +163,7 @@ class _Run:
         """Returns the report of a run that nobody stops: all of it, from start to end."""
         first = self._opened(stack)
         answering = self._asked_search(stack, first)
-        searched = self.found = Searched(answering.experiment)
+        searched = self.searched = Searched(answering.experiment)
         deploying, answer = self._search(answering, searched)
         with lifted(self.setup.progress):
             if self.accuracies is not None:
@@ -247,7 +247,7 @@ class _Run:
             measures: full INT8 and the best recipes are measured to the end.
         """
         if self.verdict is not None:
-            searched, report = self.found, self.verdict
+            searched, report = self.searched, self.verdict
             if searched is not None and not self.is_explained:
                 with suppress(Exception):
                     report = self.live.known() or report
@@ -347,7 +347,7 @@ class _Run:
 
     def _so_far(self, answer: Answer) -> None:
         """Keeps an answer from which the search goes on: in the report so far, and its recipe as files."""
-        searched, began = self.found, perf_counter()
+        searched, began = self.searched, perf_counter()
         if self.folder is None or searched is None or began < self.kept_until:
             return
         so_far = replace(answer, not_done=(*answer.not_done, *self._rest(searched)))
@@ -432,9 +432,9 @@ class _Run:
             kind: see ``Report.stopped``.
             measures: see ``_left``.
         """
-        if self.found is None or self.answering is None:
+        if self.searched is None or self.answering is None:
             return None
-        searched = replace(self.found, stopped=kind, measures=measures)
+        searched = replace(self.searched, stopped=kind, measures=measures)
         answer = searched.answer or self.answering.so_far(measures=measures)
         if answer is None:
             return None
