@@ -259,6 +259,6 @@ def test_the_figures_of_fp32_do_not_depend_on_the_calibrator_and_a_search_withou
     whole = SimpleNamespace(high=None, canonical=lambda _: SimpleNamespace(key=str))
     network = SimpleNamespace(base_type=None, full=lambda _: "all")
     experiment = SimpleNamespace(network=network, whole=whole, store=SimpleNamespace(find=lambda _: None))
-    answer = SimpleNamespace(experiment=experiment, plan="all", meets=False)
+    answer = SimpleNamespace(experiment=experiment, plan="all", meets=False, most=None)
     found = accuracies(Accuracy(None, "code"), {"accuracy": 0.6, "map50": 0.9}, 0.5, answer, measures=False)
     assert (found.fp32, found.recipe, found.also) == (0.6, None, {"fp32": {"map50": 0.9}})
