@@ -30,7 +30,7 @@ from trt_bisect.model.network import load_network
 from trt_bisect.precision import prefix
 from trt_bisect.report.screen.layout import fitted
 from trt_bisect.support import machine as host
-from trt_bisect.support.machine import Gpu, find_gpu
+from trt_bisect.support.machine import InstalledGpu, find_gpu
 
 
 def engines_table(*statuses):
@@ -38,7 +38,7 @@ def engines_table(*statuses):
     return fitted(EngineStatus, statuses, Console(width=200))
 
 
-H200 = Gpu("NVIDIA H200", "9.0", "12.4")
+H200 = InstalledGpu("NVIDIA H200", "9.0", "12.4")
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def test_tensorrt_rtx_is_not_offered_on_a_gpu_that_it_refuses(machine, monkeypat
     machine({"tensorrt_rtx_bindings": "1.7.1"})
     names = dict.fromkeys(("NONE", "CURRENT", "SM75", "SM80", "SM86", "SM89", "SM120", "SM121"))
     sys.modules["tensorrt_rtx_bindings"].ComputeCapability = SimpleNamespace(__members__=names)
-    monkeypatch.setattr(engines, "find_gpu", lambda: Gpu("GPU", capability, "13.0"))
+    monkeypatch.setattr(engines, "find_gpu", lambda: InstalledGpu("GPU", capability, "13.0"))
     status = engine_status("tensorrt-rtx")
     assert status.usable is runs
     assert (capability in status.why_not) is not runs
@@ -245,7 +245,7 @@ class FakeDriver:
 
 def test_the_driver_names_the_gpu(monkeypatch):
     monkeypatch.setattr(ctypes, "CDLL", lambda name: FakeDriver())
-    assert find_gpu() == Gpu("NVIDIA H200", "9.0", "12.4")
+    assert find_gpu() == InstalledGpu("NVIDIA H200", "9.0", "12.4")
 
 
 @pytest.mark.parametrize(

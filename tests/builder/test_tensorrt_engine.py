@@ -19,7 +19,7 @@ from trt_bisect.builder.tensorrt_engine import Buffer, Device, TensorRTEngine
 from trt_bisect.data.feeds import TensorSpec
 from trt_bisect.errors import EngineUnavailable, TrialFailed
 from trt_bisect.model.layers import Layer
-from trt_bisect.support.machine import Gpu
+from trt_bisect.support.machine import InstalledGpu
 
 
 class CudaError(Exception):
@@ -249,7 +249,7 @@ def make_engine(monkeypatch):
     cuda = FakeCuda()
     monkeypatch.setitem(sys.modules, "pycuda.driver", cuda)
     monkeypatch.setitem(sys.modules, "pycuda", ModuleType("pycuda"))
-    monkeypatch.setattr(tensorrt_engine, "find_gpu", lambda: Gpu("Stand-in", "9.0", "12.4"))
+    monkeypatch.setattr(tensorrt_engine, "find_gpu", lambda: InstalledGpu("Stand-in", "9.0", "12.4"))
     tensorrt_engine.open_device.cache_clear()
 
     def make(behaviour="", rounded=None, names=None, rt=None, graph=None):

@@ -104,22 +104,22 @@ def on_graph(shown: Outputs, inspected: str, graph: onnx.GraphProto) -> Iterator
     for node in graph.node:
         for name in tensors_read(node):
             readers.setdefault(name, set()).add(node.name)
-    own, formats = {}, {}
+    graph_names, formats = {}, {}
     layers = json.loads(inspected, strict=False).get("Layers", ()) if inspected.startswith("{") else ()
-    for layer in (each for each in layers if isinstance(each, dict)):
+    for layer in (entry for entry in layers if isinstance(entry, dict)):
         nodes, outputs = onnx_layers_in(str(layer.get("Metadata", ""))), layer.get("Outputs", ())
-        formats.update({each.get("Name"): " ".join(map(str, each.values())) for each in outputs})
+        formats.update({output.get("Name"): " ".join(map(str, output.values())) for output in outputs})
         leaving = [t for node in nodes for t in made.get(node, ()) if readers.get(t, set()) - set(nodes)]
         if len(leaving) == len(outputs) == 1:
-            own[outputs[0].get("Name")] = leaving[0]
+            graph_names[outputs[0].get("Name")] = leaving[0]
     for name, values in shown.items():
-        tensor, found = name if name in known else own.get(name, name), _FORMAT.search(formats.get(name, ""))
-        if found and values.ndim > 2:
-            word = found[found.lastindex] if found.lastindex else "1"
+        tensor, match = name if name in known else graph_names.get(name, name), _FORMAT.search(formats.get(name, ""))
+        if match and values.ndim > 2:
+            word = match[match.lastindex] if match.lastindex else "1"
             multiple, channels = _WIDE.get(word.lower()) or int(word), values.shape[1]
             if channels % multiple:
                 continue
-            width = multiple if found.lastindex in (1, 2) else channels
+            width = multiple if match.lastindex in (1, 2) else channels
             blocks = values.reshape(len(values), channels // width, -1, width)
             yield f"{tensor}{STORED}", blocks.transpose(0, 1, 3, 2).reshape(values.shape)
         yield tensor, values
@@ -163,7 +163,7 @@ def engine_tensors(
         BadInput: ONNX Runtime refuses a sample.
     """
     beside, rows = None, dict[str, EngineTensor]()
-    exact = all(each is Precision.FP32 for each in plan.precisions)
+    exact = all(precision is Precision.FP32 for precision in plan.precisions)
     bound, run_in = (_EXACT, "fp32") if exact else (_ROUNDED, str(plan.low))
     for position, feeds in enumerate(samples):
         shown = built.infer(feeds)
@@ -172,8 +172,8 @@ def engine_tensors(
             before = rows.get(row.tensor, row)
             worst = {key: max(getattr(row, key), getattr(before, key)) for key in ("quantization", "engine", "own")}
             rows[row.tensor] = replace(row, layers=before.layers if before.own >= row.own else row.layers, **worst)
-    found = [replace(row, precision=run_in, cause=_cause(row, bound)) for row in rows.values()]
-    return tuple(sorted(found, key=lambda row: row.index))
+    tensors = [replace(row, precision=run_in, cause=_cause(row, bound)) for row in rows.values()]
+    return tuple(sorted(tensors, key=lambda row: row.index))
 
 
 def _cause(row: EngineTensor, bound: float) -> str:
@@ -191,24 +191,24 @@ class _Beside:
         self._network, self._tag, written = writer.network, writer.context.tag, writer.write(plan)
         self._makers = {name: node for node in written.model.graph.node for name in node.output if name}
         same = {name: name.removesuffix(f"{self._tag}typed") for name in shown}
-        self._names = {name: own for name, own in same.items() if self._is_same(own, shown[name])}
+        self._names = {name: tensor for name, tensor in same.items() if self._is_same(tensor, shown[name])}
         self._base = {name: self._base_of(name) for name in self._names.values()}
         bases = [name for name in dict.fromkeys(self._base.values()) if name in self._makers]
         self._plan = Observer(written, [[*dict.fromkeys((*self._base, *bases))]], self._network.source)
         self._fp32 = Observer(writer.write(self._network.free_plan()), [bases], self._network.source)
         self._given = Names()
         self._given.read.update({name: f"{name}{self._tag}given" for name in self._base})
-        self._local = self._on_given(written, {own: shown[name] for name, own in self._names.items()})
+        self._local = self._on_given(written, {tensor: shown[name] for name, tensor in self._names.items()})
         self._stored: bool | None = None
 
-    def _is_same(self, own: str, values: np.ndarray) -> bool:
-        in_levels = own in self._makers and self._makers[own].op_type == "QuantizeLinear"
-        return own in self._makers and (values.dtype == np.int8 if in_levels else values.dtype.kind == "f")
+    def _is_same(self, tensor: str, values: np.ndarray) -> bool:
+        in_levels = tensor in self._makers and self._makers[tensor].op_type == "QuantizeLinear"
+        return tensor in self._makers and (values.dtype == np.int8 if in_levels else values.dtype.kind == "f")
 
     def _base_of(self, name: str) -> str:
         """The network's tensor of which a tensor of the graph is a rounded or typed copy."""
-        own = {*self._network.producers, *(spec.name for spec in self._network.inputs)}
-        while name not in own and self._tag in name:
+        originals = {*self._network.producers, *(spec.name for spec in self._network.inputs)}
+        while name not in originals and self._tag in name:
             name = name.rpartition(self._tag)[0]
         return name
 
@@ -228,36 +228,36 @@ class _Beside:
         """Returns the tensors of one sample, as linear or as stored: as agrees better on the first sample."""
         (fp32,), (plan,) = self._fp32.run(feeds, position), self._plan.run(feeds, position)
         stored = {name.removesuffix(STORED): values for name, values in shown.items() if name.endswith(STORED)}
-        both = shown, {**shown, **stored}
+        views = shown, {**shown, **stored}
         if self._stored is None:
-            wrong = [sum(row.own > _ROUNDED for row in self._rows(feeds, fp32, plan, each)) for each in both]
+            wrong = [sum(row.own > _ROUNDED for row in self._rows(feeds, fp32, plan, view)) for view in views]
             self._stored = wrong[1] < wrong[0]
-        return self._rows(feeds, fp32, plan, both[self._stored])
+        return self._rows(feeds, fp32, plan, views[self._stored])
 
     def _rows(self, feeds: Feeds, fp32: Outputs, plan: Outputs, shown: Outputs) -> list[EngineTensor]:
-        both = {own: (shown[name], plan[own]) for name, own in self._names.items() if name in shown}
-        given = {own: a.reshape(b.shape).astype(b.dtype) for own, (a, b) in both.items() if a.size == b.size}
-        inputs = {self._given.read[own]: given.get(own, plan[own]) for own in self._base}
+        pairs = {tensor: (shown[name], plan[tensor]) for name, tensor in self._names.items() if name in shown}
+        given = {tensor: a.reshape(b.shape).astype(b.dtype) for tensor, (a, b) in pairs.items() if a.size == b.size}
+        inputs = {self._given.read[tensor]: given.get(tensor, plan[tensor]) for tensor in self._base}
         local = dict(zip(self._base, self._local.run(list(self._base), {**feeds, **inputs}), strict=True))
         rows = []
-        for own, values in given.items():
-            base, maker = self._base[own], self._network.producers.get(self._base[own])
+        for tensor, values in given.items():
+            base, maker = self._base[tensor], self._network.producers.get(self._base[tensor])
             rows.append(
                 EngineTensor(
                     index=maker.index if maker else -1,
                     layer=maker.name if maker else "",
                     tensor=base,
-                    layers=self._layers_before(own),
+                    layers=self._layers_before(tensor),
                     quantization=_distance(plan[base], fp32[base]) if base in fp32 else 0.0,
-                    engine=_distance(values, plan[own]),
-                    own=_distance(values, local[own]),
+                    engine=_distance(values, plan[tensor]),
+                    own=_distance(values, local[tensor]),
                 )
             )
         return rows
 
-    def _layers_before(self, own: str) -> tuple[str, ...]:
+    def _layers_before(self, tensor: str) -> tuple[str, ...]:
         """The layers between a tensor and the engine's tensors before it."""
-        waiting, seen, nodes = [own], {own}, set[str]()
+        waiting, seen, nodes = [tensor], {tensor}, set[str]()
         while waiting:
             node = self._makers[waiting.pop()]
             nodes.add(node.name)
@@ -272,6 +272,6 @@ def _distance(values: np.ndarray, reference: np.ndarray) -> float:
     finite = np.isfinite(reference)
     if not np.array_equal(finite, np.isfinite(values)):
         return math.inf
-    own, other = values[finite].astype(np.float64), reference[finite].astype(np.float64)
-    norm = float(np.linalg.norm(other)) or math.sqrt(max(other.size, 1))
-    return float(np.linalg.norm(own - other)) / norm
+    actual, expected = values[finite].astype(np.float64), reference[finite].astype(np.float64)
+    norm = float(np.linalg.norm(expected)) or math.sqrt(max(expected.size, 1))
+    return float(np.linalg.norm(actual - expected)) / norm

@@ -21,7 +21,7 @@ from trt_bisect.errors import BadInput, EngineUnavailable
 from trt_bisect.model.low import BF16, FLOAT_TYPES, FP8, LowPrecision
 from trt_bisect.model.network import Network
 from trt_bisect.model.quantizer import Scales
-from trt_bisect.support.machine import Gpu, find_gpu
+from trt_bisect.support.machine import InstalledGpu, find_gpu
 from trt_bisect.support.table import Column
 
 ONNXRUNTIME = "onnxruntime"
@@ -103,7 +103,7 @@ def _tensorrt_status(name: str) -> EngineStatus:
         except EngineUnavailable as error:
             problems.append(str(error))
         else:
-            if isinstance(answer, Gpu):
+            if isinstance(answer, InstalledGpu):
                 device = str(answer)
                 problems.extend(_refused(module, answer))
     if name == TENSORRT and version_of(version) < _OLDEST:
@@ -114,7 +114,7 @@ def _tensorrt_status(name: str) -> EngineStatus:
     return EngineStatus(name, version, typings, device, "\n".join(problems), note)
 
 
-def _refused(module: ModuleType, gpu: Gpu) -> list[str]:
+def _refused(module: ModuleType, gpu: InstalledGpu) -> list[str]:
     """Returns why TensorRT-RTX builds but does not run on a GPU: a data centre's 9.0 is not among its capabilities.
 
     Source: ``tensorrt_rtx.ComputeCapability``, and what 1.7.1 said on an H200 (docs/evidence): "Supported compute
@@ -124,7 +124,7 @@ def _refused(module: ModuleType, gpu: Gpu) -> list[str]:
     known = [int(name[2:]) for name in names.__members__ if name.startswith("SM")] if names is not None else []
     if not known or gpu.number in known or gpu.number > max(known):
         return []
-    listed = ", ".join(f"{each // 10}.{each % 10}" for each in known)
+    listed = ", ".join(f"{capability // 10}.{capability % 10}" for capability in known)
     return [f"{module.__version__} runs no engine on compute capability {gpu.capability}, only on {listed} and later."]
 
 
@@ -201,15 +201,14 @@ def typing_of(engine: str, asked: str, low: LowPrecision, *, cached: bool = Fals
         BadInput: weak typing is asked for together with FP8, or the engine does not have the typing.
         EngineUnavailable: the engine does not import.
     """
-    if low is FP8:
-        if asked == "weak":
-            raise BadInput("FP8 needs strong typing.", "Leave out --typing weak.")
-        asked = "strong"
-    if asked == AUTO and engine == TENSORRT:
+    if low is FP8 and asked == "weak":
+        raise BadInput("FP8 needs strong typing.", "Leave out --typing weak.")
+    typing = "strong" if low is FP8 else asked
+    if typing == AUTO and engine == TENSORRT:
         version = version_of(engine_version(engine))
         in_floats = low.precision in FLOAT_TYPES and version < _FIRST_STRONG
-        asked = "weak" if in_floats or (cached and version < _CACHE_DEPRECATED) else asked
-    return choose_typing(engine, asked)
+        typing = "weak" if in_floats or (cached and version < _CACHE_DEPRECATED) else AUTO
+    return choose_typing(engine, typing)
 
 
 def _typings(engine: str, version: str) -> tuple[str, ...]:

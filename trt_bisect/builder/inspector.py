@@ -111,8 +111,8 @@ class EngineLayer:
     @property
     def ends(self) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
         """The layers at the two ends of each region in its name; of ``{ForeignNode[a]}`` it is ``a`` at both."""
-        for found in _REGION.finditer(self.name):
-            first, _, last = found.group(1).partition("...")
+        for region in _REGION.finditer(self.name):
+            first, _, last = region.group(1).partition("...")
             yield named_in(first), named_in(last or first)
 
 
@@ -162,8 +162,8 @@ def onnx_layers_in(metadata: str) -> tuple[str, ...]:
     >>> onnx_layers_in("[ONNX Layer: conv1]\\x1f[ONNX Layer: relu1]")
     ('conv1', 'relu1')
     """
-    found = (_ONNX_LAYER.search(part) for part in _METADATA_BREAKS.split(metadata))
-    return tuple(match.group(1) for match in found if match)
+    matches = (_ONNX_LAYER.search(part) for part in _METADATA_BREAKS.split(metadata))
+    return tuple(match.group(1) for match in matches if match)
 
 
 def named_in(name: str) -> tuple[str, ...]:
@@ -196,8 +196,8 @@ def _parts(name: str) -> Iterator[str]:
         elif depth and name[at] == ")":
             depth, end = depth - 1, at + 1
         else:
-            own = _OWN_BRACKETS.match(name, at)
-            at = own.end() if own else at + 1
+            brackets = _OWN_BRACKETS.match(name, at)
+            at = brackets.end() if brackets else at + 1
             continue
         yield name[begin:at]
         begin = at = end
@@ -278,9 +278,9 @@ def _in_regions(engine: Sequence[EngineLayer], network: Sequence[Layer]) -> dict
             is_listed = part.network_layers != named_in(part.name)
             for first, last in () if is_listed else part.ends:
                 begins, ends = ([indices[name] for name in end if name in indices] for end in (first, last))
-                both = [*begins, *ends]
-                low, high = min(both) if begins else 0, max(both) if ends else len(network) - 1
-                inside.update(both, (k for k in range(low, high + 1) if k not in named))
+                borders = [*begins, *ends]
+                low, high = min(borders) if begins else 0, max(borders) if ends else len(network) - 1
+                inside.update(borders, (k for k in range(low, high + 1) if k not in named))
             ran.update(dict.fromkeys(inside, ON_DLA if part.kind.lower() == _DLA else IN_REGION))
     return ran
 
@@ -364,7 +364,7 @@ def profiled_kernels(graph: Path, profile: Path) -> tuple[EngineKernel, ...]:
             times[str(row.get("name"))].append(float(row["averageMs"]))
     if not times:
         raise BadInput(f"'{profile}' has no times of layers.", "Give the file of trtexec --exportProfile.")
-    found = []
+    kernels = []
     for layer in layers:
         known = times.get(str(layer.get("Name")))
         try:
@@ -372,8 +372,8 @@ def profiled_kernels(graph: Path, profile: Path) -> tuple[EngineKernel, ...]:
         except (TypeError, ValueError, AttributeError) as error:
             problem = f"'{graph}' has a layer that cannot be read, '{layer.get('Name')}': {first_line(error)}"
             raise BadInput(problem, _DETAILED) from error
-        found.append(EngineKernel(kernel, _is_convolution(layer), known.pop(0) if known else 0.0))
-    return tuple(found)
+        kernels.append(EngineKernel(kernel, _is_convolution(layer), known.pop(0) if known else 0.0))
+    return tuple(kernels)
 
 
 def graph_beside(profile: Path) -> Path:
@@ -407,15 +407,15 @@ def kernels_of(network: Network, profile: Path) -> tuple[tuple[Kernel, float], .
     graph = graph_beside(profile)
     kernels = profiled_kernels(graph, profile)
     indices = {layer.name: layer.index for layer in network.layers}
-    found = []
-    for one, part in zip(kernels, engine_layers(graph.read_text(encoding="utf-8")), strict=True):
-        layers = () if one.is_reformat else tuple(sorted({indices[n] for n in part.network_layers if n in indices}))
-        if one.ms > 0.0 and one.kernel.kind is not Kind.NOTHING:
-            found.append((replace(one.kernel, layers=layers), one.ms / 1e3))
-    if not any(kernel.layers for kernel, _ in found):
+    timed = []
+    for kernel, part in zip(kernels, engine_layers(graph.read_text(encoding="utf-8")), strict=True):
+        layers = () if kernel.is_reformat else tuple(sorted({indices[n] for n in part.network_layers if n in indices}))
+        if kernel.ms > 0.0 and kernel.kernel.kind is not Kind.NOTHING:
+            timed.append((replace(kernel.kernel, layers=layers), kernel.ms / 1e3))
+    if not any(kernel.layers for kernel, _ in timed):
         why = "Profile an engine of this network: its layers are named after the nodes of the ONNX file."
         raise BadInput(f"No layer of the engine in '{graph}' is a layer of the network.", why)
-    return tuple(found)
+    return tuple(timed)
 
 
 def _layers(graph: Path) -> Sequence[Mapping[str, Any]]:
@@ -440,7 +440,7 @@ def _is_convolution(layer: Mapping[str, Any]) -> bool:
 def kernel_of(layer: Mapping[str, Any]) -> Kernel:
     """Returns a layer of the inspector's JSON as the model of time takes it."""
     name, kind = str(layer.get("Name", "")), str(layer.get("LayerType", ""))
-    read, written = ([Tensor.of(one) for one in layer.get(key, ())] for key in ("Inputs", "Outputs"))
+    read, written = ([Tensor.of(entry) for entry in layer.get(key, ())] for key in ("Inputs", "Outputs"))
     moved = sum(tensor.size for tensor in (*read, *written))
     if kind in _NOTHING:
         return Kernel(name, Kind.NOTHING, 0)

@@ -146,8 +146,8 @@ class _SwitchPiece:
             inputs[written.gates_input] = np.array(gates + [tensor in rounded for tensor in written.followed])
         if written.scales_input:
             low, kind = writer.network.low, writer.network.base_type
-            own = np.array([scale_in(low, scales[tensor]) for tensor in written.scales], np.float32)
-            inputs[written.scales_input] = own if kind is None else kind.positive(own)
+            low_scales = np.array([scale_in(low, scales[tensor]) for tensor in written.scales], np.float32)
+            inputs[written.scales_input] = low_scales if kind is None else kind.positive(low_scales)
         return inputs
 
     def run(self, tensors: Outputs, settings: Feeds) -> Outputs:

@@ -211,7 +211,7 @@ class EnginePieces:
             self._engine(piece, trunk, stacked=False),
             {name: name for name in piece.leaves},
             [self._engine(piece, plan, stacked=False) for plan in branches],
-            [{name: f"{name} in branch {place}" for name in piece.leaves} for place in range(len(branches))],
+            [{name: f"{name} in branch {branch}" for name in piece.leaves} for branch in range(len(branches))],
         )
 
     def rows(self, piece: Piece, plan: PrecisionPlan) -> EnginePiece:
@@ -240,5 +240,5 @@ class EnginePieces:
         shape, axis = self._facts.shapes[name], self._free.axes.get(name)
         if axis is None or not free:
             return shape, shape, shape
-        most = tuple(size * self._most_rows if place == axis else size for place, size in enumerate(shape))
+        most = tuple(size * self._most_rows if position == axis else size for position, size in enumerate(shape))
         return shape, most, most

@@ -349,10 +349,10 @@ def constraints(
         if step.owner is None or step.constant or step.kind in _LEFT_ALONE or not any(step.outputs()):
             continue
         in_int8 = network.low.needs_ranges and step.computes and step.owner in low
-        own = network.low.needs_ranges or not network.layers[step.owner].quantizable
-        free = in_int8 or (own and _stands_between(step, network, fed, read))
-        asked = plan.precisions[step.owner]
-        high = asked if asked in (*FLOAT_TYPES, Precision.FP32) else network.base or Precision.FP32
+        may_be_free = network.low.needs_ranges or not network.layers[step.owner].quantizable
+        free = in_int8 or (may_be_free and _stands_between(step, network, fed, read))
+        planned = plan.precisions[step.owner]
+        high = planned if planned in (*FLOAT_TYPES, Precision.FP32) else network.base or Precision.FP32
         chosen = Precision.INT8 if force_int8 and in_int8 else None
         made = (step.layer.get_output(i) for i in range(step.layer.num_outputs))
         types = tuple(_output_type(tensor, high, read if free else set(), results) for tensor in made)
@@ -468,8 +468,8 @@ def weak_plan(builder: Builder, network: Network, plan: PrecisionPlan) -> WeakPl
             return builder.weak_plan(plan)
     network = network.for_parser
     definition = _Nodes(network)
-    found = constraints(definition, walk_steps(definition, network.layers), network, plan)
-    return WeakPlan(tuple(constraint for _, constraint in found), tuple(layer.name for layer in network.layers))
+    constrained = constraints(definition, walk_steps(definition, network.layers), network, plan)
+    return WeakPlan(tuple(constraint for _, constraint in constrained), tuple(layer.name for layer in network.layers))
 
 
 class _Nodes:

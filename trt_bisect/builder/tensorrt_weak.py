@@ -93,10 +93,10 @@ class TensorRTWeakBuilder:
         definition = self.network_definition(plan)
         parsed = definition.network
         steps = walk_steps(parsed, self._network.layers)
-        found = constraints(parsed, steps, self._network, plan, self._options.force_int8)
+        constrained = constraints(parsed, steps, self._network, plan, self._options.force_int8)
         layers = tuple(parsed.get_layer(i).name for i in range(parsed.num_layers))
         return WeakPlan(
-            tuple(constraint for _, constraint in found),
+            tuple(constraint for _, constraint in constrained),
             layers,
             f"TensorRT {self._rt.module.__version__}",
             scales_set(parsed),

@@ -28,7 +28,7 @@ from trt_bisect.report.explanation import EXPLANATION, PICTURES, CulpritAdvice, 
 from trt_bisect.report.network_graph import NETWORK, Graph
 from trt_bisect.report.result import Overview, Shown, file_in
 from trt_bisect.runs.progress_file import FINISHED, INTERRUPTED
-from trt_bisect.support.codec import Head, Malformed, decode, encode_lines, write
+from trt_bisect.support.codec import FileHead, Malformed, decode, encode_lines, write
 from trt_bisect.support.files import make_folder, write_whole
 from trt_bisect.support.table import DECIBELS, DECIDING, FIGURE, INDEX, LOSS, NAME, Column, csv_of, table_of
 from trt_bisect.support.text import Line, Note, shape_text
@@ -719,7 +719,7 @@ def report_of(text: bytes | str) -> Report:
     Raises:
         Malformed: the text is no report, or one of a schema that this version does not know.
     """
-    schema = decode(Head, text).schema
+    schema = decode(FileHead, text).schema
     if schema == SCHEMA:
         return decode(Report, text)
     if schema not in _READ:

@@ -26,7 +26,7 @@ from trt_bisect.report.changes import Change, Difference
 from trt_bisect.report.model import SCHEMA as REPORT_SCHEMA
 from trt_bisect.report.model import Report
 from trt_bisect.report.screen.run import bullets, literal, table
-from trt_bisect.support.codec import Head, Malformed, decode, encode_lines, write
+from trt_bisect.support.codec import FileHead, Malformed, decode, encode_lines, write
 from trt_bisect.support.files import make_folder, write_whole
 from trt_bisect.support.text import counted, listed, percent
 
@@ -161,7 +161,7 @@ def read_baselines(folder: Path, *, replacing: bool = False) -> dict[str, Baseli
     for path in sorted(folder.glob("*.json")):
         try:
             text = path.read_bytes()
-            head = decode(Head, text)
+            head = decode(FileHead, text)
             if head.kind != _KIND:
                 raise Malformed(f"its 'kind' is not '{_KIND}'")
             if head.schema == REPORT_SCHEMA:

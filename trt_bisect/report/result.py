@@ -366,7 +366,7 @@ class Result(Shown, ABC):
         path, again = file_in(folder, f"{cls.COMMAND}.json"), f"Run 'trt-bisect {cls.COMMAND}' again."
         try:
             text = path.read_bytes()
-            schema = codec.decode(codec.Head, text).schema
+            schema = codec.decode(codec.FileHead, text).schema
             if schema != SCHEMA:
                 raise BadInput(f"'{path}' is of schema {schema}, and this version reads schema {SCHEMA}.", again)
             return codec.decode(cls, text)

@@ -31,7 +31,7 @@ def _plain(value: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Head:
+class FileHead:
     """The part of a file that tells its form: the version, and the kind where the file says one."""
 
     schema: int

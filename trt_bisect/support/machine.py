@@ -133,7 +133,7 @@ _REMEDY = "Run on a machine with an NVIDIA GPU and its driver; 'nvidia-smi' must
 
 
 @dataclass(frozen=True)
-class Gpu:
+class InstalledGpu:
     """The first GPU that the driver names.
 
     Attributes:
@@ -155,7 +155,7 @@ class Gpu:
         return f"{self.name} (compute capability {self.capability}, driver for CUDA {self.cuda})"
 
 
-def find_gpu() -> Gpu:
+def find_gpu() -> InstalledGpu:
     """Returns the first GPU, in the order of ``CUDA_VISIBLE_DEVICES``.
 
     Raises:
@@ -174,7 +174,7 @@ def find_gpu() -> Gpu:
     _call(cuda, "cuDeviceGet", ctypes.byref(device), 0)
     _call(cuda, "cuDeviceGetName", name, len(name), device)
     _call(cuda, "cuDriverGetVersion", ctypes.byref(version))
-    return Gpu(
+    return InstalledGpu(
         name.value.decode(errors="replace"),
         f"{_attribute(cuda, device, _CAPABILITY_MAJOR)}.{_attribute(cuda, device, _CAPABILITY_MINOR)}",
         f"{version.value // 1000}.{version.value % 1000 // 10}",
